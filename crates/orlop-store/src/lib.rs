@@ -1,1 +1,51 @@
+//! One revisioned, watched, indexed key space on embedded SQLite or on PostgreSQL.
+//!
+//! The contract: one sequence of 64-bit revisions without gaps, in which commit order, revision order and
+//! the order of events are the same; a transaction has one revision, however much it changes; what is
+//! acknowledged is durable.
+//!
+//! ```
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
+//! use orlop_store::{Config, Endpoint, KeyRange, Put, Read, Store, Txn, Watch};
+//!
+//! let store = Store::open(Config::new(Endpoint::Memory)).await?;
+//! let created = store.txn(Txn::create(Put::new("/pods/a", "hello"))).await?;
+//! assert!(created.succeeded);
+//!
+//! let pods = store.read(Read::new(KeyRange::prefix("/pods/"))).await?;
+//! assert_eq!(pods.kvs[0].value, "hello");
+//!
+//! let mut watch = store.watch(Watch::new(KeyRange::prefix("/pods/")).after(pods.revision)).await?;
+//! store.txn(Txn::remove("/pods/a", pods.kvs[0].revision)).await?;
+//! let batch = watch.next().await?;
+//! assert!(batch.events().next().unwrap().event.deleted);
+//! # Ok::<(), orlop_store::Error>(()) }).unwrap();
+//! ```
+//!
+//! This crate knows nothing of Kubernetes or of etcd; callers never see SQL.
 
+mod config;
+mod engine;
+mod error;
+mod evaluate;
+mod event;
+mod range;
+mod request;
+mod terms;
+
+pub use config::{Config, Durability, Endpoint, Limits};
+pub use engine::Size;
+pub use error::{Error, Result};
+pub use event::{Commit, Event, Previous};
+pub use range::KeyRange;
+pub use request::{
+    Compare, Comparison, Delete, KeyValue, Lease, Op, OpResult, Put, Read, ReadResult, Select, Target, Txn,
+    TxnResult,
+};
+pub use terms::{Filter, Requirement, Terms};
+
+/// A point in the store's one history. The first write of a new store makes revision 2; 1 is empty.
+pub type Revision = i64;
+
+/// Names a lease; 0 is none.
+pub type LeaseId = i64;
