@@ -86,3 +86,12 @@ impl Current {
         }
     }
 }
+
+/// Guards a stored version against damage: a row whose bytes no longer agree with it fails its key alone.
+/// Terms are not in it, since they are replaced when an index is declared anew.
+pub(crate) fn checksum(key: &[u8], value: &[u8]) -> i64 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(key);
+    hasher.update(value);
+    i64::from(hasher.finalize())
+}

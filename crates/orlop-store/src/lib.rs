@@ -25,24 +25,35 @@
 //! This crate knows nothing of Kubernetes or of etcd; callers never see SQL.
 
 mod config;
+mod counts;
 mod engine;
 mod error;
 mod evaluate;
 mod event;
+mod housekeeping;
+mod indexing;
+mod metrics;
 mod range;
 mod request;
+mod sqlite;
+mod store;
 mod terms;
+mod watch;
+mod writer;
 
 pub use config::{Config, Durability, Endpoint, Limits};
 pub use engine::Size;
 pub use error::{Error, Result};
 pub use event::{Commit, Event, Previous};
+pub use metrics::Metrics;
 pub use range::KeyRange;
 pub use request::{
     Compare, Comparison, Delete, KeyValue, Lease, Op, OpResult, Put, Read, ReadResult, Select, Target, Txn,
     TxnResult,
 };
+pub use store::{Pages, Store};
 pub use terms::{Filter, Requirement, Terms};
+pub use watch::{Seen, Watch, WatchBatch, Watcher};
 
 /// A point in the store's one history. The first write of a new store makes revision 2; 1 is empty.
 pub type Revision = i64;

@@ -1,0 +1,169 @@
+//! Upkeep beside the traffic: expired leases are revoked, history past its retention is forgotten, free
+//! space goes back to the file system. Everything happens in small steps, so that no caller waits for it,
+//! and each step may be the last one before a crash.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{Mutex, Notify},
+    time::{Instant, sleep, timeout},
+};
+
+use crate::{
+    Revision,
+    engine::{Command, Engine},
+    error::{Error, Result},
+    metrics::Metrics,
+    watch::Hub,
+    writer::Writer,
+};
+
+/// Versions forgotten in one step, and the pause that lets writers in between steps.
+const STEP_VERSIONS: usize = 512;
+const STEP_PAGES: usize = 256;
+const STEP_PAUSE: Duration = Duration::from_millis(2);
+/// Leases looked at in one go, and the longest time between two looks.
+const EXPIRE_LEASES: usize = 256;
+const EXPIRE_LOOK: Duration = Duration::from_secs(1);
+/// How often a revision is noted down to be compacted once it is old enough: this often in each retention.
+const SAMPLES: u32 = 10;
+
+/// Runs the upkeep of one store.
+#[derive(Debug)]
+pub(crate) struct Housekeeper {
+    engine: Arc<dyn Engine>,
+    hub: Arc<Hub>,
+    writer: Arc<Writer>,
+    retention: Option<Duration>,
+    metrics: Metrics,
+    lease_granted: Notify,
+    compacted: Notify,
+    /// Held while history is being forgotten, by one task at a time.
+    forgetting: Mutex<()>,
+}
+
+impl Housekeeper {
+    pub(crate) fn new(
+        engine: Arc<dyn Engine>,
+        hub: Arc<Hub>,
+        writer: Arc<Writer>,
+        retention: Option<Duration>,
+        metrics: Metrics,
+    ) -> Self {
+        Self {
+            engine,
+            hub,
+            writer,
+            retention,
+            metrics,
+            lease_granted: Notify::new(),
+            compacted: Notify::new(),
+            forgetting: Mutex::new(()),
+        }
+    }
+
+    /// Keeps house, for ever.
+    pub(crate) async fn keep(self: Arc<Self>) {
+        tokio::join!(self.expire_leases(), self.retain(), self.forget_when_compacted());
+    }
+
+    /// A lease may now be the first to run out.
+    pub(crate) fn lease_granted(&self) {
+        self.lease_granted.notify_one();
+    }
+
+    async fn expire_leases(&self) {
+        loop {
+            let wait = match self.revoke_overdue().await {
+                Ok(next) => next.clamp(Duration::from_millis(1), EXPIRE_LOOK),
+                Err(error) => {
+                    tracing::debug!(%error, "cannot look for expired leases now");
+                    EXPIRE_LOOK
+                }
+            };
+            let _ = timeout(wait, self.lease_granted.notified()).await;
+        }
+    }
+
+    /// Revokes what is overdue; how long until the next lease may be.
+    async fn revoke_overdue(&self) -> Result<Duration> {
+        if !self.engine.leads().await {
+            return Ok(EXPIRE_LOOK);
+        }
+        let leases = self.engine.leases(EXPIRE_LEASES).await?;
+        for lease in &leases {
+            if lease.remaining_ms > 0 {
+                return Ok(Duration::from_millis(lease.remaining_ms as u64));
+            }
+            // The writer looks at the deadline again: a lease renewed meanwhile stays.
+            self.writer.submit(Command::Expire(lease.id)).await?;
+        }
+        Ok(if leases.len() < EXPIRE_LEASES { EXPIRE_LOOK } else { Duration::ZERO })
+    }
+
+    /// Compacts what has been history for as long as it is to be kept.
+    async fn retain(&self) {
+        let Some(retention) = self.retention else { return };
+        let mut samples: VecDeque<(Instant, Revision)> = VecDeque::new();
+        loop {
+            samples.push_back((Instant::now(), self.hub.tip()));
+            let mut due = None;
+            while samples.front().is_some_and(|(taken, _)| taken.elapsed() >= retention) {
+                due = samples.pop_front().map(|(_, revision)| revision);
+            }
+            if let Some(revision) = due
+                && self.engine.leads().await
+            {
+                match self.compact(revision).await {
+                    Ok(()) | Err(Error::Expired { .. }) => {}
+                    Err(error) => tracing::warn!(%error, revision, "compaction put off"),
+                }
+            }
+            sleep((retention / SAMPLES).max(Duration::from_millis(10))).await;
+        }
+    }
+
+    /// Makes `revision` the oldest that can be read.
+    pub(crate) async fn compact(&self, revision: Revision) -> Result<()> {
+        let bounds = self.engine.bounds().await?;
+        if revision > bounds.current {
+            return Err(Error::FutureRevision { requested: revision, current: bounds.current });
+        }
+        if revision <= bounds.compacted {
+            return Err(Error::Expired { compacted: bounds.compacted });
+        }
+        // Watchers that keep up must not lose the previous values of what they are about to be shown.
+        self.hub.offered(revision).await;
+        let marked = self.engine.mark_compacted(revision).await;
+        self.metrics.compacted(&marked);
+        self.compacted.notify_one();
+        marked
+    }
+
+    async fn forget_when_compacted(&self) {
+        loop {
+            // Once at the start as well: a compaction may have been cut short by a crash.
+            if self.engine.leads().await
+                && let Err(error) = self.forget().await
+            {
+                tracing::warn!(%error, "compaction will be tried again");
+                sleep(EXPIRE_LOOK).await;
+                continue;
+            }
+            self.compacted.notified().await;
+        }
+    }
+
+    /// Forgets everything before the compacted revision and gives the space back.
+    pub(crate) async fn forget(&self) -> Result<()> {
+        let _one_at_a_time = self.forgetting.lock().await;
+        while self.engine.compact_step(STEP_VERSIONS).await? {
+            sleep(STEP_PAUSE).await;
+        }
+        while self.engine.shrink_step(STEP_PAGES).await? {
+            sleep(STEP_PAUSE).await;
+        }
+        self.metrics.size(self.engine.size().await?);
+        Ok(())
+    }
+}

@@ -1,0 +1,68 @@
+//! Declaring what a range is indexed by, and bringing what is already there up to date.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use crate::{
+    Filter, KeyRange, KeyValue, Read, Revision, Store, Terms,
+    engine::{Command, Engine},
+    error::{Error, Result},
+};
+
+/// Versions reindexed in one step.
+const STEP_KEYS: usize = 256;
+/// Where the oldest revision at which filters can be trusted is kept.
+const FLOOR: &str = "index/floor";
+
+/// The oldest revision whose terms are all as declared now.
+#[derive(Debug, Default)]
+pub(crate) struct IndexFloor(AtomicI64);
+
+impl IndexFloor {
+    pub(crate) async fn load(engine: &dyn Engine) -> Result<Self> {
+        let floor = engine.note(FLOOR).await?.and_then(|text| text.parse().ok()).unwrap_or(0);
+        Ok(Self(AtomicI64::new(floor)))
+    }
+
+    /// Refuses to filter a past that was written under another declaration.
+    pub(crate) fn check(&self, revision: Option<Revision>, filter: &Filter) -> Result<()> {
+        let Some(requirement) = filter.0.first() else { return Ok(()) };
+        if revision.is_some_and(|revision| revision < self.0.load(Ordering::Acquire)) {
+            return Err(Error::NotIndexed(requirement.field().to_owned()));
+        }
+        Ok(())
+    }
+}
+
+impl Store {
+    /// Declares that versions in `range` carry the terms that `terms_of` finds in them.
+    ///
+    /// `declaration` names the rule: as long as it stays the same this returns at once. When it is new,
+    /// every version in the range is brought up to date, in small steps beside the traffic, without new
+    /// revisions; filters over the range are right once this has returned. Writers must use the new rule
+    /// before it is called.
+    pub async fn declare_index(
+        &self,
+        range: KeyRange,
+        declaration: &str,
+        terms_of: impl Fn(&KeyValue) -> Terms,
+    ) -> Result<()> {
+        let name = format!("index/{}", range.start().escape_ascii());
+        if self.engine().note(&name).await?.as_deref() == Some(declaration) {
+            return Ok(());
+        }
+        let mut rest = range;
+        loop {
+            let page = self.read(Read { limit: STEP_KEYS, ..Read::new(rest.clone()) }).await?;
+            let keys = page.kvs.iter().map(|kv| (kv.key.clone(), kv.revision, terms_of(kv))).collect();
+            self.submit(Command::Reindex(keys)).await?;
+            match page.kvs.last() {
+                Some(last) if page.more => rest = rest.after(&last.key),
+                _ => break,
+            }
+        }
+        let floor = self.revision().await?;
+        self.engine().set_note(FLOOR, &floor.to_string()).await?;
+        self.index_floor().0.fetch_max(floor, Ordering::AcqRel);
+        self.engine().set_note(&name, declaration).await
+    }
+}

@@ -1,0 +1,160 @@
+//! What the store measures of itself. The `kine_*` names are those that dashboards of SQL-backed control
+//! planes already read; the rest are ours.
+
+use std::time::{Duration, Instant};
+
+use prometheus_client::{
+    encoding::{EncodeLabelSet, LabelSetEncoder},
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+    },
+    registry::Registry,
+};
+
+use crate::error::{Error, Result};
+
+/// One kind of SQL call and how it ended.
+#[derive(Clone, Debug, Hash, PartialEq, Eq)]
+struct Call {
+    name: &'static str,
+    error_code: &'static str,
+}
+
+impl EncodeLabelSet for Call {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), std::fmt::Error> {
+        [("name", self.name), ("error_code", self.error_code)].encode(encoder)
+    }
+}
+
+/// One label with one of a few fixed values.
+#[derive(Clone, Debug, Hash, PartialEq, Eq)]
+struct Label(&'static str, &'static str);
+
+impl EncodeLabelSet for Label {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), std::fmt::Error> {
+        [(self.0, self.1)].encode(encoder)
+    }
+}
+
+/// The store's metrics. Cheap to clone; clones count together.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    sql_total: Family<Call, Counter>,
+    sql_time: Family<Call, Histogram, fn() -> Histogram>,
+    compact_total: Family<Label, Counter>,
+    insert_errors: Family<Label, Counter>,
+    batch_size: Histogram,
+    queue_wait: Histogram,
+    watch_lag: Gauge,
+    watchers: Gauge,
+    database_bytes: Gauge,
+    database_used_bytes: Gauge,
+    revision: Gauge,
+}
+
+fn milliseconds_doubling() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 2.0, 14))
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            sql_total: Family::default(),
+            sql_time: Family::new_with_constructor(milliseconds_doubling),
+            compact_total: Family::default(),
+            insert_errors: Family::default(),
+            batch_size: Histogram::new(exponential_buckets(1.0, 2.0, 12)),
+            queue_wait: Histogram::new(exponential_buckets(0.0001, 2.0, 16)),
+            watch_lag: Gauge::default(),
+            watchers: Gauge::default(),
+            database_bytes: Gauge::default(),
+            database_used_bytes: Gauge::default(),
+            revision: Gauge::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// Adds every metric to a registry, for `/metrics`.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register("kine_sql", "Total number of SQL operations", self.sql_total.clone());
+        registry.register("kine_sql_time_seconds", "Length of time per SQL operation", self.sql_time.clone());
+        registry.register("kine_compact", "Total number of compactions", self.compact_total.clone());
+        registry.register(
+            "kine_insert_errors",
+            "Total number of batches tried again",
+            self.insert_errors.clone(),
+        );
+        registry.register("orlop_store_batch_size", "Transactions in one commit", self.batch_size.clone());
+        registry.register("orlop_store_queue_seconds", "Wait for the writer", self.queue_wait.clone());
+        registry.register(
+            "orlop_store_watch_lag",
+            "Revisions not yet handed to watchers",
+            self.watch_lag.clone(),
+        );
+        registry.register("orlop_store_watchers", "Open watches", self.watchers.clone());
+        registry.register("orlop_store_database_bytes", "Size of the database", self.database_bytes.clone());
+        registry.register(
+            "orlop_store_database_used_bytes",
+            "Size of what the database holds",
+            self.database_used_bytes.clone(),
+        );
+        registry.register("orlop_store_revision", "The newest revision", self.revision.clone());
+    }
+
+    /// Counts and times one kind of SQL call.
+    pub(crate) fn sql<T>(&self, name: &'static str, started: Instant, result: &Result<T>) {
+        let call = Call { name, error_code: result.as_ref().err().map_or("", code) };
+        self.sql_total.get_or_create(&call).inc();
+        self.sql_time.get_or_create(&call).observe(started.elapsed().as_secs_f64());
+    }
+
+    pub(crate) fn compacted<T>(&self, result: &Result<T>) {
+        let outcome = if result.is_ok() { "success" } else { "error" };
+        self.compact_total.get_or_create(&Label("result", outcome)).inc();
+    }
+
+    /// A batch had to be tried again (`retriable`) or was given up.
+    pub(crate) fn insert_error(&self, retriable: bool) {
+        let value = if retriable { "true" } else { "false" };
+        self.insert_errors.get_or_create(&Label("retriable", value)).inc();
+    }
+
+    pub(crate) fn batch(&self, size: usize) {
+        self.batch_size.observe(size as f64);
+    }
+
+    pub(crate) fn queued(&self, wait: Duration) {
+        self.queue_wait.observe(wait.as_secs_f64());
+    }
+
+    pub(crate) fn watch_lag(&self, revisions: i64) {
+        self.watch_lag.set(revisions);
+    }
+
+    pub(crate) fn watchers(&self, open: usize) {
+        self.watchers.set(open as i64);
+    }
+
+    pub(crate) fn revision(&self, revision: i64) {
+        self.revision.set(revision);
+    }
+
+    pub(crate) fn size(&self, size: crate::Size) {
+        self.database_bytes.set(size.total as i64);
+        self.database_used_bytes.set(size.used as i64);
+    }
+}
+
+fn code(error: &Error) -> &'static str {
+    match error {
+        Error::Full(_) => "full",
+        Error::Unavailable(_) => "unavailable",
+        Error::Corrupt { .. } => "corrupt",
+        Error::Expired { .. } => "expired",
+        _ => "other",
+    }
+}

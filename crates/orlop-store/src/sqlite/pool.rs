@@ -1,0 +1,148 @@
+//! Connections: one that writes, a few that read.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Condvar, Mutex, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::{errors::sql_error, schema};
+use crate::{
+    Config, Endpoint,
+    error::{Error, Result},
+};
+
+/// Statements that a connection keeps prepared.
+const STATEMENTS: usize = 64;
+/// How long a connection waits for another process that writes.
+const BUSY: Duration = Duration::from_secs(10);
+
+/// Every connection to one database.
+#[derive(Debug)]
+pub(super) struct Connections {
+    name: String,
+    flags: OpenFlags,
+    writer: Mutex<Connection>,
+    readers: Mutex<Readers>,
+    reader_free: Condvar,
+    gate: Gate,
+}
+
+#[derive(Debug)]
+struct Readers {
+    idle: Vec<Connection>,
+    open: usize,
+    limit: usize,
+}
+
+/// A write-ahead log lets readers and the writer pass each other, but only in a file. In memory, readers
+/// share and the writer excludes them: for one page or one batch at a time, so neither waits long.
+#[derive(Debug)]
+struct Gate(Option<RwLock<()>>);
+
+impl Gate {
+    fn shared<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _guard = self.0.as_ref().map(|lock| lock.read().unwrap_or_else(PoisonError::into_inner));
+        work()
+    }
+
+    fn alone<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _guard = self.0.as_ref().map(|lock| lock.write().unwrap_or_else(PoisonError::into_inner));
+        work()
+    }
+}
+
+impl Connections {
+    pub(super) fn open(config: &Config) -> Result<Self> {
+        static MEMORIES: AtomicU64 = AtomicU64::new(0);
+        let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let (name, memory) = match &config.endpoint {
+            Endpoint::Sqlite(path) => {
+                flags |= OpenFlags::SQLITE_OPEN_CREATE;
+                (file_name(path)?, false)
+            }
+            _ => {
+                flags |= OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_CREATE;
+                let number = MEMORIES.fetch_add(1, Ordering::Relaxed);
+                (format!("file:/orlop-{number}?vfs=memdb"), true)
+            }
+        };
+        let writer = connect(&name, flags)?;
+        schema::prepare_writer(&writer, config.durability, memory)?;
+        Ok(Self {
+            name,
+            flags,
+            writer: Mutex::new(writer),
+            readers: Mutex::new(Readers { idle: Vec::new(), open: 0, limit: config.readers.max(1) }),
+            reader_free: Condvar::new(),
+            gate: Gate(memory.then(|| RwLock::new(()))),
+        })
+    }
+
+    /// Runs `work` on the connection that writes.
+    pub(super) fn write<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        let connection = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        self.gate.alone(|| work(&connection))
+    }
+
+    /// Runs `work` on a connection that reads, if one is free.
+    pub(super) fn try_read<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Option<Result<T>> {
+        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        let connection = readers.idle.pop()?;
+        drop(readers);
+        Some(self.read_on(connection, work))
+    }
+
+    /// Runs `work` on a connection that reads, waiting for one if need be.
+    pub(super) fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(connection) = readers.idle.pop() {
+                drop(readers);
+                return self.read_on(connection, work);
+            }
+            if readers.open < readers.limit {
+                readers.open += 1;
+                drop(readers);
+                return match self.open_reader() {
+                    Ok(connection) => self.read_on(connection, work),
+                    Err(error) => {
+                        self.readers.lock().unwrap_or_else(PoisonError::into_inner).open -= 1;
+                        Err(error)
+                    }
+                };
+            }
+            readers = self.reader_free.wait(readers).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn read_on<T>(&self, connection: Connection, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        let result = self.gate.shared(|| work(&connection));
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner).idle.push(connection);
+        self.reader_free.notify_one();
+        result
+    }
+
+    fn open_reader(&self) -> Result<Connection> {
+        let connection = connect(&self.name, self.flags)?;
+        schema::prepare_reader(&connection)?;
+        Ok(connection)
+    }
+}
+
+fn file_name(path: &PathBuf) -> Result<String> {
+    let name = path.to_str().ok_or_else(|| Error::Invalid("the path of the database is not UTF-8".into()))?;
+    Ok(name.to_owned())
+}
+
+fn connect(name: &str, flags: OpenFlags) -> Result<Connection> {
+    let connection = Connection::open_with_flags(name, flags).map_err(sql_error)?;
+    connection.busy_timeout(BUSY).map_err(sql_error)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    Ok(connection)
+}

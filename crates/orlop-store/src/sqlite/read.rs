@@ -1,0 +1,334 @@
+//! Reads: each is one snapshot, and one page.
+
+use bytes::Bytes;
+use rusqlite::{Connection, Params, Row, params};
+
+use super::{
+    errors::sql_error,
+    rows::{self, Gathered},
+};
+use crate::{
+    Filter, KeyValue, Read, ReadResult, Requirement, Revision, Select, Terms,
+    error::{Error, Result},
+    event::checksum,
+};
+
+/// Rows counted of each candidate before the planner stops telling them apart.
+const PLAN_ROWS: i64 = 4096;
+
+/// Answers one page from a snapshot of its own. `last` is a key greater than every key.
+pub(super) fn read(connection: &Connection, read: &Read, last: &[u8]) -> Result<ReadResult> {
+    in_snapshot(connection, || within(connection, read, last))
+}
+
+/// Answers one page within the transaction that `connection` is in.
+pub(super) fn within(connection: &Connection, read: &Read, last: &[u8]) -> Result<ReadResult> {
+    let (bounds, _) = rows::bounds(connection)?;
+    let past = match read.revision {
+        Some(revision) if revision > bounds.current => {
+            return Err(Error::FutureRevision { requested: revision, current: bounds.current });
+        }
+        Some(revision) if revision < bounds.compacted => {
+            return Err(Error::Expired { compacted: bounds.compacted });
+        }
+        // Nothing has happened since: the present answers, without history.
+        Some(revision) if revision == bounds.current => None,
+        other => other,
+    };
+    let query =
+        Query { connection, read, start: read.range.start(), end: read.range.end().map_or(last, |e| e) };
+    let mut result = match (past, read.filter.is_empty()) {
+        (None, true) => query.present(),
+        (None, false) => query.present_filtered(),
+        (Some(revision), _) => query.past(revision),
+    }?;
+    result.revision = bounds.current;
+    Ok(result)
+}
+
+/// Runs several statements on one snapshot.
+pub(super) fn in_snapshot<T>(connection: &Connection, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    execute(connection, "BEGIN")?;
+    let result = work();
+    execute(connection, "COMMIT")?;
+    result
+}
+
+fn execute(connection: &Connection, sql: &str) -> Result<()> {
+    connection.prepare_cached(sql).and_then(|mut statement| statement.execute([])).map_err(sql_error)?;
+    Ok(())
+}
+
+struct Query<'a> {
+    connection: &'a Connection,
+    read: &'a Read,
+    start: &'a [u8],
+    end: &'a [u8],
+}
+
+impl Query<'_> {
+    /// The newest version of every key in the range.
+    fn present(&self) -> Result<ReadResult> {
+        let mut result = ReadResult::default();
+        if self.read.count {
+            const SQL: &str = "SELECT count(*) FROM live WHERE key >= ? AND key < ?";
+            result.count = Some(self.number(SQL, params![self.start, self.end])?);
+        }
+        let limit = self.read.limit as i64;
+        let sql = match self.read.select {
+            Select::Nothing => return Ok(result),
+            Select::Keys => {
+                "SELECT key, revision, create_revision, version, lease, x'', 0 FROM live
+                 WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"
+            }
+            Select::Values => {
+                "SELECT live.key, live.revision, live.create_revision, live.version, live.lease, value, checksum
+                 FROM live LEFT JOIN log ON log.id = live.id
+                 WHERE live.key >= ? AND live.key < ? ORDER BY live.key LIMIT ?"
+            }
+        };
+        let rows = self.gather(sql, params![self.start, self.end, limit.saturating_add(1)], |_| Ok(true))?;
+        self.paged(rows, &mut result);
+        Ok(result)
+    }
+
+    /// The newest versions that pass the filter, found by the most selective term.
+    fn present_filtered(&self) -> Result<ReadResult> {
+        let mut result = ReadResult::default();
+        let candidates = match self.plan()? {
+            Some(Requirement::In(field, values)) => {
+                let holders = vec!["?"; values.len()].join(", ");
+                let sql = format!(
+                    "SELECT DISTINCT key FROM terms WHERE field = ? AND value IN ({holders}) AND key >= ? AND key < ?
+                     ORDER BY key"
+                );
+                let mut bound: Vec<rusqlite::types::Value> = vec![field.clone().into()];
+                bound.extend(values.iter().map(|value| value.clone().into()));
+                bound.extend([self.start.to_vec().into(), self.end.to_vec().into()]);
+                Some(self.keys(&sql, rusqlite::params_from_iter(bound))?)
+            }
+            Some(requirement) => {
+                const SQL: &str =
+                    "SELECT DISTINCT key FROM terms WHERE field = ? AND key >= ? AND key < ? ORDER BY key";
+                Some(self.keys(SQL, params![requirement.field(), self.start, self.end])?)
+            }
+            None => None,
+        };
+        let mut found = Matches { query: self, gathered: Gathered::default(), count: 0 };
+        match candidates {
+            Some(keys) => {
+                for key in keys {
+                    if !found.take("SELECT key, id, revision, create_revision, version, lease, terms FROM live WHERE key = ?", params![key])? {
+                        break;
+                    }
+                }
+            }
+            None => {
+                found.take(
+                    "SELECT key, id, revision, create_revision, version, lease, terms FROM live
+                     WHERE key >= ? AND key < ? ORDER BY key",
+                    params![self.start, self.end],
+                )?;
+            }
+        }
+        if self.read.count {
+            result.count = Some(found.count);
+        }
+        let rows = found.gathered.finish();
+        self.paged(rows, &mut result);
+        Ok(result)
+    }
+
+    /// The requirement with the fewest rows in the index, if there is one that the index can answer and
+    /// that is worth it: fewer rows than the range itself.
+    fn plan(&self) -> Result<Option<&Requirement>> {
+        let mut best = None;
+        const RANGE: &str = "SELECT count(*) FROM (SELECT 1 FROM live WHERE key >= ? AND key < ? LIMIT ?)";
+        let mut fewest = self.number(RANGE, params![self.start, self.end, PLAN_ROWS])?;
+        for requirement in &self.read.filter.0 {
+            let rows = match requirement {
+                Requirement::In(field, values) => {
+                    const TERM: &str = "SELECT count(*) FROM
+                        (SELECT 1 FROM terms WHERE field = ? AND value = ? AND key >= ? AND key < ? LIMIT ?)";
+                    let mut rows = 0;
+                    for value in values {
+                        rows += self.number(TERM, params![field, value, self.start, self.end, PLAN_ROWS])?;
+                    }
+                    rows
+                }
+                Requirement::Exists(field) => {
+                    const FIELD: &str = "SELECT count(*) FROM (SELECT 1 FROM terms WHERE field = ? LIMIT ?)";
+                    self.number(FIELD, params![field, PLAN_ROWS])?
+                }
+                Requirement::NotIn(..) | Requirement::Absent(_) => continue,
+            };
+            if rows < fewest {
+                (best, fewest) = (Some(requirement), rows);
+            }
+        }
+        Ok(best)
+    }
+
+    /// What the range held at a past revision.
+    fn past(&self, revision: Revision) -> Result<ReadResult> {
+        let mut result = ReadResult::default();
+        let filter = &self.read.filter;
+        if self.read.count && filter.is_empty() {
+            const SQL: &str = "SELECT (SELECT count(*) FROM live WHERE key >= ?1 AND key < ?2 AND revision <= ?3)
+                + (SELECT count(*) FROM history WHERE key >= ?1 AND key < ?2 AND revision <= ?3 AND superseded_at > ?3)";
+            result.count = Some(self.number(SQL, params![self.start, self.end, revision])?);
+        }
+        if self.read.select == Select::Nothing && filter.is_empty() {
+            return Ok(result);
+        }
+        const SQL: &str = "
+            SELECT v.key, v.revision, v.create_revision, v.version, v.lease, log.value, log.checksum, log.terms FROM (
+                SELECT key, id, revision, create_revision, version, lease FROM live
+                WHERE key >= ?1 AND key < ?2 AND revision <= ?3
+                UNION ALL
+                SELECT key, id, revision, create_revision, version, lease FROM history
+                WHERE key >= ?1 AND key < ?2 AND revision <= ?3 AND superseded_at > ?3
+                ORDER BY key LIMIT ?4
+            ) AS v LEFT JOIN log ON log.id = v.id ORDER BY v.key";
+        // A filter can discard any row, so only a read without one may stop at the limit.
+        let stop = self.read.limit as i64;
+        let stop = if filter.is_empty() { stop.saturating_add(1) } else { i64::MAX };
+        let mut matching = 0;
+        let rows = self.gather(SQL, params![self.start, self.end, revision, stop], |row| {
+            let kept = filter.is_empty() || filter.matches(&terms_at(row, 7)?);
+            matching += u64::from(kept);
+            Ok(kept)
+        })?;
+        if self.read.count {
+            result.count.get_or_insert(matching);
+        }
+        self.paged(rows, &mut result);
+        Ok(result)
+    }
+
+    /// Reads rows of (key, revision, create_revision, version, lease, value, checksum, …) that `keep` wants,
+    /// one more than the limit.
+    fn gather(
+        &self,
+        sql: &str,
+        params: impl Params,
+        mut keep: impl FnMut(&Row<'_>) -> Result<bool>,
+    ) -> Result<Vec<KeyValue>> {
+        let mut statement = self.connection.prepare_cached(sql).map_err(sql_error)?;
+        let mut rows = statement.query(params).map_err(sql_error)?;
+        let mut gathered = Gathered::default();
+        while let Some(row) = rows.next().map_err(sql_error)? {
+            if !keep(row)? {
+                continue;
+            }
+            if gathered.len() > self.read.limit {
+                // Only counting goes on past the limit.
+                if !self.read.count || self.read.filter.is_empty() {
+                    break;
+                }
+                continue;
+            }
+            self.push(&mut gathered, row)?;
+        }
+        Ok(gathered.finish())
+    }
+
+    fn push(&self, gathered: &mut Gathered, row: &Row<'_>) -> Result<()> {
+        let key = row.get_ref(0).map_err(sql_error)?.as_blob().map_err(|_| damaged(b""))?;
+        let read = || -> rusqlite::Result<KeyValue> {
+            Ok(KeyValue {
+                revision: row.get(1)?,
+                create_revision: row.get(2)?,
+                version: row.get(3)?,
+                lease: row.get(4)?,
+                ..KeyValue::default()
+            })
+        };
+        let kv = read().map_err(|_| damaged(key))?;
+        let value = match self.read.select {
+            Select::Values => {
+                let value =
+                    row.get_ref(5).ok().and_then(|value| value.as_blob().ok()).ok_or_else(|| damaged(key))?;
+                if row.get::<_, i64>(6).map_err(|_| damaged(key))? != checksum(key, value) {
+                    return Err(damaged(key));
+                }
+                value
+            }
+            Select::Keys | Select::Nothing => &[],
+        };
+        gathered.push(key, value, kv);
+        Ok(())
+    }
+
+    /// Cuts to the limit and says whether that left anything out.
+    fn paged(&self, mut kvs: Vec<KeyValue>, result: &mut ReadResult) {
+        result.more = kvs.len() > self.read.limit;
+        kvs.truncate(self.read.limit);
+        if self.read.select != Select::Nothing {
+            result.kvs = kvs;
+        }
+    }
+
+    fn number(&self, sql: &str, params: impl Params) -> Result<u64> {
+        let mut statement = self.connection.prepare_cached(sql).map_err(sql_error)?;
+        let number: i64 = statement.query_row(params, |row| row.get(0)).map_err(sql_error)?;
+        Ok(number.max(0) as u64)
+    }
+
+    fn keys(&self, sql: &str, params: impl Params) -> Result<Vec<Vec<u8>>> {
+        let mut statement = self.connection.prepare_cached(sql).map_err(sql_error)?;
+        let keys = statement.query_map(params, |row| row.get(0)).map_err(sql_error)?;
+        keys.collect::<rusqlite::Result<_>>().map_err(sql_error)
+    }
+}
+
+/// Live versions that pass the filter, gathered up to one more than the limit and counted past it.
+struct Matches<'a> {
+    query: &'a Query<'a>,
+    gathered: Gathered,
+    count: u64,
+}
+
+impl Matches<'_> {
+    /// Takes the rows of a statement over `live`; whether there is any point in more.
+    fn take(&mut self, sql: &str, params: impl Params) -> Result<bool> {
+        let (connection, read) = (self.query.connection, self.query.read);
+        let mut statement = connection.prepare_cached(sql).map_err(sql_error)?;
+        let mut rows = statement.query(params).map_err(sql_error)?;
+        while let Some(row) = rows.next().map_err(sql_error)? {
+            let key = row.get_ref(0).map_err(sql_error)?.as_blob().map_err(|_| damaged(b""))?;
+            let current = rows::current(row, key, 1)?;
+            if !read.filter.matches(&current.terms) {
+                continue;
+            }
+            self.count += 1;
+            if self.gathered.len() <= read.limit {
+                let value = match read.select {
+                    Select::Values => rows::value(connection, key, current.id)?,
+                    Select::Keys | Select::Nothing => Bytes::new(),
+                };
+                self.gathered.push(key, &value, current.kv(Bytes::new(), Bytes::new()));
+            } else if !read.count {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn terms_at(row: &Row<'_>, at: usize) -> Result<Terms> {
+    let key = row.get_ref(0).ok().and_then(|key| key.as_blob().ok()).unwrap_or_default();
+    let encoded = row.get_ref(at).ok().and_then(|terms| terms.as_blob().ok()).ok_or_else(|| damaged(key))?;
+    Terms::decode(Bytes::copy_from_slice(encoded)).ok_or_else(|| damaged(key))
+}
+
+fn damaged(key: &[u8]) -> Error {
+    Error::Corrupt { key: Bytes::copy_from_slice(key) }
+}
+
+/// Whether a read is so small that it is answered at once, without a thread of its own.
+pub(super) fn is_small(read: &Read) -> bool {
+    const SMALL_KEYS: usize = 16;
+    read.range.single().is_some()
+        || (read.limit <= SMALL_KEYS && !read.count && read.filter == Filter::everything())
+}

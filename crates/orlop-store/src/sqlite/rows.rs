@@ -1,0 +1,109 @@
+//! Rows as they are in the tables, to and from what the store speaks of.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension, Row};
+
+use super::errors::sql_error;
+use crate::{
+    KeyValue, Terms,
+    engine::Bounds,
+    error::{Error, Result},
+    evaluate::LeaseRow,
+    event::{Current, VersionId, checksum},
+};
+
+/// The newest revision, the id of its last version, and the oldest readable revision.
+pub(super) fn bounds(connection: &Connection) -> Result<(Bounds, VersionId)> {
+    const SQL: &str = "SELECT compacted, coalesce((SELECT max(id) FROM log), 0) FROM state";
+    let mut statement = connection.prepare_cached(SQL).map_err(sql_error)?;
+    let (compacted, last_id): (i64, i64) =
+        statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(sql_error)?;
+    let mut statement =
+        connection.prepare_cached("SELECT revision FROM log WHERE id = ?").map_err(sql_error)?;
+    let current = statement.query_row([last_id], |row| row.get(0)).optional().map_err(sql_error)?;
+    Ok((Bounds { current: current.unwrap_or(1), compacted }, last_id))
+}
+
+/// Columns of `live` and `history`, in the order that [`current`] reads them.
+pub(super) const CURRENT: &str = "id, revision, create_revision, version, lease, terms";
+
+/// Reads [`CURRENT`], beginning at a column.
+pub(super) fn current(row: &Row<'_>, key: &[u8], at: usize) -> Result<Current> {
+    let read = || -> rusqlite::Result<_> {
+        Ok(Current {
+            id: row.get(at)?,
+            revision: row.get(at + 1)?,
+            create_revision: row.get(at + 2)?,
+            version: row.get(at + 3)?,
+            lease: row.get(at + 4)?,
+            terms: Terms::none(),
+        })
+    };
+    let damaged = || Error::Corrupt { key: Bytes::copy_from_slice(key) };
+    let row_without_terms = read().map_err(|_| damaged())?;
+    let encoded = row.get_ref(at + 5).ok().and_then(|value| value.as_blob().ok()).ok_or_else(damaged)?;
+    if encoded.is_empty() {
+        return Ok(row_without_terms);
+    }
+    let terms = Terms::decode(Bytes::copy_from_slice(encoded)).ok_or_else(damaged)?;
+    Ok(Current { terms, ..row_without_terms })
+}
+
+/// Looks up the value of a version and checks that it is whole.
+pub(super) fn value(connection: &Connection, key: &[u8], id: VersionId) -> Result<Bytes> {
+    let mut statement =
+        connection.prepare_cached("SELECT value, checksum FROM log WHERE id = ?").map_err(sql_error)?;
+    let mut rows = statement.query([id]).map_err(sql_error)?;
+    let damaged = || Error::Corrupt { key: Bytes::copy_from_slice(key) };
+    let row = rows.next().map_err(sql_error)?.ok_or_else(damaged)?;
+    let value = row.get_ref(0).ok().and_then(|value| value.as_blob().ok()).ok_or_else(damaged)?;
+    let expected: i64 = row.get(1).map_err(|_| damaged())?;
+    if checksum(key, value) != expected {
+        return Err(damaged());
+    }
+    Ok(Bytes::copy_from_slice(value))
+}
+
+pub(super) fn lease(row: &Row<'_>) -> rusqlite::Result<LeaseRow> {
+    Ok(LeaseRow { id: row.get(0)?, ttl_seconds: row.get(1)?, deadline_ms: row.get(2)? })
+}
+
+/// Milliseconds since 1970.
+pub(super) fn now_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_millis() as i64)
+}
+
+/// Gathers the bytes of many keys and values in one buffer, which the answers then share.
+#[derive(Default)]
+pub(super) struct Gathered {
+    bytes: Vec<u8>,
+    rows: Vec<(usize, usize, KeyValue)>,
+}
+
+impl Gathered {
+    pub(super) fn push(&mut self, key: &[u8], value: &[u8], row: KeyValue) {
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+        self.rows.push((key.len(), value.len(), row));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub(super) fn finish(self) -> Vec<KeyValue> {
+        let bytes = Bytes::from(self.bytes);
+        let mut at = 0;
+        let mut cut = |length: usize| {
+            let start = at;
+            at += length;
+            bytes.slice(start..at)
+        };
+        self.rows
+            .into_iter()
+            .map(|(key, value, row)| KeyValue { key: cut(key), value: cut(value), ..row })
+            .collect()
+    }
+}

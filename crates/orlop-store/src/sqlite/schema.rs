@@ -1,0 +1,122 @@
+//! The tables, and how a connection is set up.
+//!
+//! `log` holds every version and deletion in the order they happened; a version's value is written once and
+//! never moves. `live` is narrow: each key's current version without its value, in key order, so that
+//! counts, compares and filters touch no value. A superseded version gets a row in `history`, which answers
+//! reads in the past: those with `revision <= R < superseded_at`. `terms` is the index over live versions.
+//!
+//! The newest revision is that of the last row of `log`: compaction always leaves that row, so there is no
+//! counter to keep in step.
+
+use rusqlite::Connection;
+
+use super::errors::sql_error;
+use crate::{
+    Durability,
+    error::{Error, Result},
+};
+
+/// The schema this program writes. Older ones are migrated, newer ones refused.
+pub(super) const VERSION: i64 = 1;
+
+const TABLES: &str = "
+CREATE TABLE log (
+    id INTEGER PRIMARY KEY,
+    revision INTEGER NOT NULL,
+    key BLOB NOT NULL,
+    create_revision INTEGER NOT NULL,
+    version INTEGER NOT NULL,
+    lease INTEGER NOT NULL,
+    previous INTEGER,
+    checksum INTEGER NOT NULL,
+    terms BLOB NOT NULL,
+    value BLOB NOT NULL
+);
+CREATE INDEX log_revision ON log (revision);
+CREATE TABLE live (
+    key BLOB PRIMARY KEY,
+    id INTEGER NOT NULL,
+    revision INTEGER NOT NULL,
+    create_revision INTEGER NOT NULL,
+    version INTEGER NOT NULL,
+    lease INTEGER NOT NULL,
+    terms BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX live_lease ON live (lease) WHERE lease <> 0;
+CREATE TABLE history (
+    key BLOB NOT NULL,
+    superseded_at INTEGER NOT NULL,
+    id INTEGER NOT NULL,
+    revision INTEGER NOT NULL,
+    create_revision INTEGER NOT NULL,
+    version INTEGER NOT NULL,
+    lease INTEGER NOT NULL,
+    PRIMARY KEY (key, superseded_at)
+) WITHOUT ROWID;
+CREATE TABLE terms (
+    field TEXT NOT NULL,
+    value TEXT NOT NULL,
+    key BLOB NOT NULL,
+    PRIMARY KEY (field, value, key)
+) WITHOUT ROWID;
+CREATE TABLE lease (
+    id INTEGER PRIMARY KEY,
+    ttl_seconds INTEGER NOT NULL,
+    deadline_ms INTEGER NOT NULL
+);
+CREATE INDEX lease_deadline ON lease (deadline_ms);
+CREATE TABLE note (name TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
+-- The oldest readable revision, and the last row of the log whose predecessor has been forgotten.
+CREATE TABLE state (compacted INTEGER NOT NULL, forgotten_id INTEGER NOT NULL);
+INSERT INTO state VALUES (0, 0);
+";
+
+/// Sets up the connection that writes, and the file if it is new.
+pub(super) fn prepare_writer(connection: &Connection, durability: Durability, memory: bool) -> Result<()> {
+    let pragma = |name: &str, value: &str| {
+        connection.pragma_update_and_check(None, name, value, |_| Ok(())).or_else(|error| match error {
+            rusqlite::Error::QueryReturnedNoRows => Ok(()),
+            error => Err(sql_error(error)),
+        })
+    };
+    pragma("auto_vacuum", "2")?;
+    // In memory there is no log to write ahead to; see `Gate` for what stands in for it.
+    pragma("journal_mode", if memory { "memory" } else { "wal" })?;
+    pragma("journal_size_limit", "67108864")?;
+    pragma("wal_autocheckpoint", "4096")?;
+    pragma("cache_size", "-16384")?;
+    pragma("temp_store", "memory")?;
+    let synchronous = match durability {
+        _ if memory => "off",
+        Durability::Full => "full",
+        Durability::Relaxed => "normal",
+    };
+    pragma("synchronous", synchronous)?;
+    migrate(connection)
+}
+
+/// Sets up a connection that reads.
+pub(super) fn prepare_reader(connection: &Connection) -> Result<()> {
+    connection.pragma_update(None, "query_only", true).map_err(sql_error)?;
+    connection.pragma_update(None, "cache_size", -8192).map_err(sql_error)
+}
+
+fn migrate(connection: &Connection) -> Result<()> {
+    // The lock comes first: two programs that open a new file must not both create its tables.
+    connection.execute_batch("BEGIN IMMEDIATE").map_err(sql_error)?;
+    let migrated = (|| {
+        let found: i64 =
+            connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(sql_error)?;
+        match found {
+            0 => {
+                connection.execute_batch(TABLES).map_err(sql_error)?;
+                connection.pragma_update(None, "user_version", VERSION).map_err(sql_error)
+            }
+            VERSION => Ok(()),
+            newer => Err(Error::NewerSchema { found: newer, known: VERSION }),
+        }
+    })();
+    let end = if migrated.is_ok() { "COMMIT" } else { "ROLLBACK" };
+    connection.execute_batch(end).map_err(sql_error)?;
+    migrated
+}

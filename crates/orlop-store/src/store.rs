@@ -1,0 +1,373 @@
+//! The store as callers see it: checks what they ask, and hands it to the writer, the readers or the hub.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use tokio::task::JoinSet;
+
+use crate::{
+    Config, Endpoint, KeyRange, Lease, LeaseId, Limits, Op, Read, ReadResult, Revision, Size, Txn, TxnResult,
+    Watch, Watcher,
+    counts::Counts,
+    engine::{Command, Engine, Outcome},
+    error::{Error, Result},
+    housekeeping::Housekeeper,
+    indexing::IndexFloor,
+    metrics::Metrics,
+    sqlite::Sqlite,
+    terms::check_terms,
+    watch::Hub,
+    writer::Writer,
+};
+
+/// Keys that one page of a long read brings. A page is one short database transaction: long reads pin a
+/// revision, never a lock.
+const PAGE_KEYS: usize = 4096;
+
+/// An open store. Clones share it; it closes when the last one is dropped.
+#[derive(Clone, Debug)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    engine: Arc<dyn Engine>,
+    writer: Arc<Writer>,
+    hub: Arc<Hub>,
+    housekeeper: Arc<Housekeeper>,
+    counts: Counts,
+    index_floor: IndexFloor,
+    limits: Limits,
+    watcher_queue: usize,
+    metrics: Metrics,
+    /// The dispatcher, the follower and the housekeeper; they end with the store.
+    _tasks: JoinSet<()>,
+}
+
+impl Store {
+    /// Opens the store, creating or migrating its tables as needed.
+    pub async fn open(config: Config) -> Result<Self> {
+        let metrics = Metrics::default();
+        let engine: Arc<dyn Engine> = match &config.endpoint {
+            Endpoint::Memory | Endpoint::Sqlite(_) => Arc::new(Sqlite::open(&config, metrics.clone())?),
+            Endpoint::Postgres(_) => return Err(Error::Invalid("PostgreSQL is not wired up yet".into())),
+        };
+        Self::start(engine, config, metrics).await
+    }
+
+    async fn start(engine: Arc<dyn Engine>, config: Config, metrics: Metrics) -> Result<Self> {
+        let bounds = engine.bounds().await?;
+        let hub = Arc::new(Hub::new(bounds.current, config.ring_bytes, metrics.clone()));
+        let writer =
+            Arc::new(Writer::start(engine.clone(), hub.clone(), metrics.clone(), config.limits.queue)?);
+        let housekeeper = Arc::new(Housekeeper::new(
+            engine.clone(),
+            hub.clone(),
+            writer.clone(),
+            config.retention,
+            metrics.clone(),
+        ));
+        let mut tasks = JoinSet::new();
+        {
+            let (hub, engine) = (hub.clone(), engine.clone());
+            tasks.spawn(async move { hub.dispatch(&*engine).await });
+        }
+        tasks.spawn(follow(engine.clone(), hub.clone()));
+        tasks.spawn(housekeeper.clone().keep());
+        Ok(Self {
+            inner: Arc::new(Inner {
+                index_floor: IndexFloor::load(&*engine).await?,
+                engine,
+                writer,
+                hub,
+                housekeeper,
+                counts: Counts::default(),
+                limits: config.limits,
+                watcher_queue: config.watcher_queue,
+                metrics,
+                _tasks: tasks,
+            }),
+        })
+    }
+
+    pub(crate) fn engine(&self) -> &dyn Engine {
+        &*self.inner.engine
+    }
+
+    pub(crate) fn index_floor(&self) -> &IndexFloor {
+        &self.inner.index_floor
+    }
+
+    pub(crate) async fn submit(&self, command: Command) -> Result<Outcome> {
+        self.inner.writer.submit(command).await
+    }
+
+    // --- reading ---
+
+    /// Reads a range at one revision. Without a limit everything is gathered in memory: see [`Self::pages`].
+    pub async fn read(&self, read: Read) -> Result<ReadResult> {
+        let mut pages = self.pages(read)?;
+        let Some(mut result) = pages.next().await? else { return Ok(ReadResult::default()) };
+        while let Some(page) = pages.next().await? {
+            result.kvs.extend(page.kvs);
+            result.more = page.more;
+        }
+        Ok(result)
+    }
+
+    /// Reads a range page by page, all at the revision of the first.
+    pub fn pages(&self, read: Read) -> Result<Pages> {
+        self.check_range(&read.range)?;
+        self.inner.index_floor.check(read.revision, &read.filter)?;
+        let limit = if read.limit == 0 { self.inner.limits.read_keys } else { read.limit };
+        Ok(Pages { store: self.clone(), read: Some(Read { limit, ..read }) })
+    }
+
+    /// Waits until this process has seen a revision, as after being told of it by another. Reads and
+    /// watches that begin afterwards are not older.
+    pub async fn wait_for(&self, revision: Revision, patience: Duration) -> Result<()> {
+        if self.inner.engine.bounds().await?.current >= revision {
+            return Ok(());
+        }
+        let mut published = self.inner.hub.subscribe();
+        let reached =
+            tokio::time::timeout(patience, published.wait_for(|current| *current >= revision)).await;
+        match reached {
+            Ok(Ok(_)) => Ok(()),
+            _ => {
+                let current = self.inner.engine.bounds().await?.current;
+                if current >= revision {
+                    return Ok(());
+                }
+                Err(Error::FutureRevision { requested: revision, current })
+            }
+        }
+    }
+
+    /// The newest revision.
+    pub async fn revision(&self) -> Result<Revision> {
+        Ok(self.inner.engine.bounds().await?.current)
+    }
+
+    /// The oldest revision that can be read.
+    pub async fn compacted(&self) -> Result<Revision> {
+        Ok(self.inner.engine.bounds().await?.compacted)
+    }
+
+    /// Opens a watch.
+    pub async fn watch(&self, watch: Watch) -> Result<Watcher> {
+        let inner = &self.inner;
+        Watcher::open(watch, inner.watcher_queue, inner.hub.clone(), inner.engine.clone()).await
+    }
+
+    // --- writing ---
+
+    /// Runs a transaction. When this returns `Ok`, what it wrote is durable.
+    pub async fn txn(&self, txn: Txn) -> Result<TxnResult> {
+        let mut operations = 0;
+        self.check_txn(&txn, 1, &mut operations)?;
+        match self.submit(Command::Txn(txn)).await? {
+            Outcome::Txn(result) => Ok(result),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn check_txn(&self, txn: &Txn, depth: usize, operations: &mut usize) -> Result<()> {
+        let limits = &self.inner.limits;
+        within("the nesting of the transaction", depth, limits.txn_depth)?;
+        *operations += txn.compares.len() + txn.then.len() + txn.otherwise.len();
+        within("the number of operations", *operations, limits.txn_operations)?;
+        for compare in &txn.compares {
+            self.check_range(&compare.range)?;
+        }
+        for op in txn.then.iter().chain(&txn.otherwise) {
+            match op {
+                Op::Put(put) => {
+                    if put.key.is_empty() {
+                        return Err(Error::Invalid("a key must not be empty".into()));
+                    }
+                    within("the key", put.key.len(), limits.key_bytes)?;
+                    within("the value", put.value.len(), limits.value_bytes)?;
+                    check_terms(&put.terms, limits.terms_bytes)?;
+                }
+                Op::Delete(delete) => self.check_range(&delete.range)?,
+                Op::Read(read) => self.check_range(&read.range)?,
+                Op::Txn(inner) => self.check_txn(inner, depth + 1, operations)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn check_range(&self, range: &KeyRange) -> Result<()> {
+        // A range's end is at most one byte longer than the longest key.
+        let limit = self.inner.limits.key_bytes + 1;
+        within("the key", range.start().len(), limit)?;
+        within("the key", range.end().map_or(0, bytes::Bytes::len), limit)
+    }
+
+    // --- leases ---
+
+    /// Grants a lease, with a chosen id or a generated one.
+    pub async fn grant(&self, id: Option<LeaseId>, ttl: Duration) -> Result<Lease> {
+        let ttl_seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(1);
+        if id.is_some_and(|id| id <= 0) {
+            return Err(Error::Invalid("a lease id must be positive".into()));
+        }
+        let lease = self.lease_command(Command::Grant { id, ttl_seconds }).await?;
+        self.inner.housekeeper.lease_granted();
+        Ok(lease)
+    }
+
+    /// Gives a lease its whole time to live again.
+    pub async fn keep_alive(&self, id: LeaseId) -> Result<Lease> {
+        self.lease_command(Command::Renew(id)).await
+    }
+
+    /// Deletes a lease and every key that hangs on it, at one revision, which is returned.
+    pub async fn revoke(&self, id: LeaseId) -> Result<Revision> {
+        match self.submit(Command::Revoke(id)).await? {
+            Outcome::Done(revision) => Ok(revision),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn lease_command(&self, command: Command) -> Result<Lease> {
+        match self.submit(command).await? {
+            Outcome::Lease(lease) => Ok(lease),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// A lease, if it is granted.
+    pub async fn lease(&self, id: LeaseId) -> Result<Lease> {
+        self.inner.engine.lease(id).await?.ok_or(Error::LeaseNotFound { lease: id })
+    }
+
+    /// The keys that hang on a lease, sorted.
+    pub async fn lease_keys(&self, id: LeaseId) -> Result<Vec<bytes::Bytes>> {
+        self.inner.engine.lease_keys(id).await
+    }
+
+    /// Every lease, the one that runs out first in front.
+    pub async fn leases(&self) -> Result<Vec<Lease>> {
+        self.inner.engine.leases(self.inner.limits.read_keys).await
+    }
+
+    // --- upkeep ---
+
+    /// Forgets history before `revision`, which stays readable. Returns when no older revision can be read;
+    /// the space is given back in small steps afterwards.
+    pub async fn compact(&self, revision: Revision) -> Result<()> {
+        self.inner.housekeeper.compact(revision).await
+    }
+
+    /// Returns when everything before the compacted revision has been forgotten.
+    pub async fn compaction_done(&self) -> Result<()> {
+        self.inner.housekeeper.forget().await
+    }
+
+    /// How large the database is.
+    pub async fn size(&self) -> Result<Size> {
+        let size = self.inner.engine.size().await?;
+        self.inner.metrics.size(size);
+        Ok(size)
+    }
+
+    /// Writes a consistent copy of everything to a new file, while the store goes on. The copy is a SQLite
+    /// database, whatever this store runs on: open it as one to restore it.
+    pub async fn snapshot(&self, path: &Path) -> Result<()> {
+        self.inner.engine.snapshot(path).await
+    }
+
+    /// What the store measures of itself.
+    pub fn metrics(&self) -> &Metrics {
+        &self.inner.metrics
+    }
+
+    /// Closes the store once the writer has answered everyone. Other clones keep it open.
+    pub async fn close(self) {
+        let mut finished = self.inner.writer.finished();
+        drop(self);
+        // Fails only if the thread is gone already.
+        let _ = finished.wait_for(|finished| *finished).await;
+    }
+}
+
+/// The pages of a long read. See [`Store::pages`].
+#[derive(Debug)]
+pub struct Pages {
+    store: Store,
+    /// What is left to read.
+    read: Option<Read>,
+}
+
+impl Pages {
+    /// The next page; `None` after the last. Each page's `revision` is that of the first; `count` comes
+    /// with the first; `more` says whether the read's own limit left keys out.
+    pub async fn next(&mut self) -> Result<Option<ReadResult>> {
+        let Some(mut read) = self.read.take() else { return Ok(None) };
+        if read.range.is_empty() {
+            let revision = self.store.revision().await?;
+            return Ok(Some(ReadResult {
+                revision,
+                count: read.count.then_some(0),
+                ..ReadResult::default()
+            }));
+        }
+        let limit = read.limit;
+        read.limit = limit.min(PAGE_KEYS);
+        let inner = &self.store.inner;
+        let known = if read.count { inner.counts.known(&read) } else { None };
+        let asked = Read { count: read.count && known.is_none(), ..read.clone() };
+        let mut page = inner.engine.read(&asked).await?;
+        page.count = page.count.or(known);
+        inner.counts.learn(&read, &page);
+        if let Some(last) = page.kvs.last()
+            && page.more
+            && page.kvs.len() < limit
+        {
+            page.more = false;
+            let revision = Some(read.revision.unwrap_or(page.revision));
+            let range = read.range.after(&last.key);
+            self.read = Some(Read { range, revision, limit: limit - page.kvs.len(), count: false, ..read });
+        }
+        Ok(Some(page))
+    }
+}
+
+/// Reads other processes' commits from the log and publishes them, for ever.
+async fn follow(engine: Arc<dyn Engine>, hub: Arc<Hub>) {
+    const TAIL_EVENTS: usize = 1024;
+    loop {
+        tokio::select! {
+            () = engine.changed() => {}
+            () = hub.gap() => {}
+        }
+        loop {
+            match engine.tail(hub.tip(), TAIL_EVENTS).await {
+                Ok(commits) if commits.is_empty() => break,
+                Ok(commits) => hub.publish(commits),
+                Err(Error::Expired { .. }) => match engine.bounds().await {
+                    Ok(bounds) => hub.restart(bounds.current),
+                    Err(_) => break,
+                },
+                Err(error) => {
+                    tracing::debug!(%error, "cannot read the log now");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+fn within(what: &'static str, size: usize, limit: usize) -> Result<()> {
+    if size > limit {
+        return Err(Error::TooLarge { what, size: size as u64, limit: limit as u64 });
+    }
+    Ok(())
+}
+
+/// Outcomes answer commands kind by kind; anything else is a mistake of this crate, told as such.
+fn unexpected(outcome: &Outcome) -> Error {
+    Error::Unavailable(format!("internal error: unexpected outcome {outcome:?}"))
+}
