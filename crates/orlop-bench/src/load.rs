@@ -1,0 +1,113 @@
+//! Load: many clients, each doing one thing after another for a while.
+
+use std::{
+    future::Future,
+    time::{Duration, Instant},
+};
+
+/// What came of a load.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Operations that succeeded, a second.
+    pub per_second: f64,
+    /// Latencies, sorted.
+    latencies: Vec<Duration>,
+    /// Operations that failed.
+    pub errors: usize,
+}
+
+impl Measured {
+    /// Gathers clients' latencies over a time.
+    pub fn new(mut latencies: Vec<Duration>, errors: usize, took: Duration) -> Self {
+        latencies.sort_unstable();
+        Self { per_second: latencies.len() as f64 / took.as_secs_f64(), latencies, errors }
+    }
+
+    /// A quantile of the latencies, in milliseconds.
+    pub fn quantile_ms(&self, quantile: f64) -> f64 {
+        let at =
+            ((self.latencies.len() as f64 * quantile) as usize).min(self.latencies.len().saturating_sub(1));
+        self.latencies.get(at).map_or(f64::NAN, Duration::as_secs_f64) * 1000.0
+    }
+}
+
+/// Runs `clients` tasks for `time`; each calls `operation(client, n)` with n counting up.
+pub async fn run<O, F>(clients: usize, time: Duration, operation: O) -> Measured
+where
+    O: Fn(usize, usize) -> F + Clone + Send + 'static,
+    F: Future<Output = bool> + Send,
+{
+    let started = Instant::now();
+    let tasks: Vec<_> = (0..clients)
+        .map(|client| {
+            let operation = operation.clone();
+            tokio::spawn(async move {
+                let (mut latencies, mut errors) = (Vec::new(), 0);
+                for n in 0.. {
+                    let begun = Instant::now();
+                    if begun.duration_since(started) >= time {
+                        break;
+                    }
+                    if operation(client, n).await {
+                        latencies.push(begun.elapsed());
+                    } else {
+                        errors += 1;
+                    }
+                }
+                (latencies, errors)
+            })
+        })
+        .collect();
+    let (mut latencies, mut errors) = (Vec::new(), 0);
+    for task in tasks {
+        if let Ok((more, failed)) = task.await {
+            latencies.extend(more);
+            errors += failed;
+        }
+    }
+    Measured::new(latencies, errors, started.elapsed())
+}
+
+/// The same with a thread for each client, for peers whose calls block.
+pub fn run_threads<O>(clients: usize, time: Duration, operation: O) -> Measured
+where
+    O: Fn(usize, usize) -> bool + Sync,
+{
+    let started = Instant::now();
+    let results = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..clients)
+            .map(|client| {
+                let operation = &operation;
+                scope.spawn(move || {
+                    let (mut latencies, mut errors) = (Vec::new(), 0);
+                    for n in 0.. {
+                        let begun = Instant::now();
+                        if begun.duration_since(started) >= time {
+                            break;
+                        }
+                        if operation(client, n) {
+                            latencies.push(begun.elapsed());
+                        } else {
+                            errors += 1;
+                        }
+                    }
+                    (latencies, errors)
+                })
+            })
+            .collect();
+        threads.into_iter().filter_map(|thread| thread.join().ok()).collect::<Vec<_>>()
+    });
+    let errors = results.iter().map(|(_, errors)| errors).sum();
+    Measured::new(
+        results.into_iter().flat_map(|(latencies, _)| latencies).collect(),
+        errors,
+        started.elapsed(),
+    )
+}
+
+/// Resident memory of this process in MiB, now.
+pub fn resident_mib() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or_default();
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(f64::NAN) / 1024.0
+}

@@ -1,0 +1,59 @@
+//! Benchmarks. Each prints a table and, with `--json FILE`, an array of rows
+//! `{name, unit, value, peer, peer_value, ratio}`; `ratio` above 1 is in our favour. They never fail on time.
+
+mod kine_sqlite;
+mod load;
+mod report;
+mod store;
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(about = "Orlop's benchmarks, each beside a peer in the same run")]
+struct Arguments {
+    #[command(subcommand)]
+    bench: Bench,
+    /// Also write the rows to this file, as a JSON array.
+    #[arg(long, global = true, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Seconds for each load.
+    #[arg(long, global = true, default_value_t = 3.0)]
+    seconds: f64,
+    /// A folder on the disk to measure; a temporary one by default.
+    #[arg(long, global = true, value_name = "DIR")]
+    folder: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    /// The store, beside kine's schema and statements on the same database.
+    Store {
+        /// Keys in the large database.
+        #[arg(long, default_value_t = 1_000_000)]
+        keys: usize,
+    },
+}
+
+fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    let folder = match &arguments.folder {
+        Some(parent) => tempfile::tempdir_in(parent)?,
+        None => tempfile::tempdir()?,
+    };
+    let mut report = report::Report::default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        match arguments.bench {
+            Bench::Store { keys } => {
+                let size = store::Size { time: Duration::from_secs_f64(arguments.seconds), many: keys };
+                store::run(&mut report, &folder, size).await
+            }
+        }
+    })?;
+    if let Some(path) = &arguments.json {
+        report.write(path)?;
+    }
+    Ok(())
+}
