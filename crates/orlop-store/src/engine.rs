@@ -73,6 +73,11 @@ pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
     /// An error means that nothing of the batch happened. Called by one task at a time.
     async fn commit(&self, batch: &[Command]) -> Result<Committed>;
 
+    /// Whether `commit` does its work when first polled, blocking the thread instead of waiting.
+    fn commits_at_once(&self) -> bool {
+        false
+    }
+
     /// Reads one snapshot. `read.limit` is never 0 here.
     async fn read(&self, read: &Read) -> Result<ReadResult>;
 

@@ -3,11 +3,19 @@
 //! Callers put commands in a bounded queue. One thread takes all that has gathered, has the engine commit
 //! it as one batch with one sync to the disk, publishes what happened, and answers everyone. A lone caller
 //! waits for nobody; sixty-four share the cost of one.
+//!
+//! A caller that finds the writer idle commits its own batch of one, where the engine can do that without
+//! giving up the thread: on an idle machine two switches between threads cost more than the disk.
 
 use std::{
-    sync::Arc,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
+
+use futures_util::FutureExt;
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -26,6 +34,7 @@ const BATCH_BYTES: usize = 8 << 20;
 /// How long a caller waits for a place in a full queue.
 const QUEUE_WAIT: Duration = Duration::from_secs(5);
 
+#[derive(Debug)]
 struct Job {
     command: Command,
     bytes: usize,
@@ -37,7 +46,22 @@ struct Job {
 #[derive(Debug)]
 pub(crate) struct Writer {
     queue: mpsc::Sender<Job>,
+    desk: Arc<Desk>,
+    /// Whether callers may commit for themselves.
+    inline: bool,
     finished: tokio::sync::watch::Receiver<bool>,
+}
+
+/// Where batches are committed, one at a time.
+#[derive(Debug)]
+struct Desk {
+    engine: Arc<dyn Engine>,
+    hub: Arc<Hub>,
+    metrics: Metrics,
+    /// Held from before a batch is evaluated until it is published.
+    turn: Mutex<()>,
+    /// Commands that are queued or being committed by the thread. While there are any, nobody passes them.
+    waiting: AtomicUsize,
 }
 
 impl Writer {
@@ -52,33 +76,53 @@ impl Writer {
         let (queue, jobs) = mpsc::channel(queue_limit);
         let (finish, finished) = tokio::sync::watch::channel(false);
         let runtime = tokio::runtime::Handle::current();
+        // A runtime of one thread must not wait for the disk.
+        let inline = engine.commits_at_once()
+            && runtime.runtime_flavor() == tokio::runtime::RuntimeFlavor::MultiThread;
+        let desk =
+            Arc::new(Desk { engine, hub, metrics, turn: Mutex::default(), waiting: AtomicUsize::new(0) });
+        let thread_desk = desk.clone();
         std::thread::Builder::new()
             .name("orlop-writer".into())
             .spawn(move || {
-                runtime.block_on(write(engine, hub, metrics, jobs));
+                thread_desk.work(&runtime, jobs);
                 finish.send_replace(true);
             })
             .map_err(|error| Error::Unavailable(format!("cannot start the writer thread: {error}")))?;
-        Ok(Self { queue, finished })
+        Ok(Self { queue, desk, inline, finished })
     }
 
     /// Has a command committed. Once it is queued it runs to its end, even if the caller goes away.
     pub(crate) async fn submit(&self, command: Command) -> Result<Outcome> {
         let (reply, answer) = oneshot::channel();
         let job = Job { bytes: bytes_of(&command), command, queued: Instant::now(), reply };
-        match self.queue.try_send(job) {
-            Ok(()) => {}
-            Err(mpsc::error::TrySendError::Full(job)) => {
-                self.queue.send_timeout(job, QUEUE_WAIT).await.map_err(|_| {
+        if self.inline
+            && let Some(_turn) = self.desk.idle_turn()
+        {
+            tokio::task::block_in_place(|| self.desk.commit(vec![job]).now_or_never());
+        } else {
+            self.enqueue(job).await?;
+        }
+        answer.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    async fn enqueue(&self, job: Job) -> Result<()> {
+        let place = match self.queue.try_reserve() {
+            Ok(place) => place,
+            Err(mpsc::error::TrySendError::Closed(())) => return Err(stopped()),
+            Err(mpsc::error::TrySendError::Full(())) => {
+                let waited = tokio::time::timeout(QUEUE_WAIT, self.queue.reserve()).await;
+                waited.ok().and_then(std::result::Result::ok).ok_or_else(|| {
                     Error::Unavailable(format!(
                         "the writer is {} transactions behind",
                         self.queue.max_capacity()
                     ))
-                })?;
+                })?
             }
-            Err(mpsc::error::TrySendError::Closed(_)) => return Err(stopped()),
-        }
-        answer.await.unwrap_or_else(|_| Err(stopped()))
+        };
+        self.desk.waiting.fetch_add(1, Ordering::AcqRel);
+        place.send(job);
+        Ok(())
     }
 
     /// What tells when the thread has answered its last caller, after every `Writer` is gone.
@@ -91,12 +135,67 @@ fn stopped() -> Error {
     Error::Unavailable("the store is closed".into())
 }
 
-async fn write(engine: Arc<dyn Engine>, hub: Arc<Hub>, metrics: Metrics, mut jobs: mpsc::Receiver<Job>) {
-    let mut waiting = Vec::new();
-    while jobs.recv_many(&mut waiting, BATCH_COMMANDS).await > 0 {
-        while !waiting.is_empty() {
-            let batch = waiting.drain(..fitting(&waiting)).collect();
-            commit(&*engine, &hub, &metrics, batch).await;
+impl Desk {
+    /// The turn to commit, if nobody has it and nobody waits for it.
+    fn idle_turn(&self) -> Option<MutexGuard<'_, ()>> {
+        if self.waiting.load(Ordering::Acquire) > 0 {
+            return None;
+        }
+        match self.turn.try_lock() {
+            Ok(turn) => Some(turn),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Commits what is queued until the queue is closed.
+    fn work(&self, runtime: &tokio::runtime::Handle, mut jobs: mpsc::Receiver<Job>) {
+        let mut waiting = Vec::new();
+        while runtime.block_on(jobs.recv_many(&mut waiting, BATCH_COMMANDS)) > 0 {
+            while !waiting.is_empty() {
+                let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+                // While this thread waited for its turn, more may have come.
+                while waiting.len() < BATCH_COMMANDS
+                    && let Ok(job) = jobs.try_recv()
+                {
+                    waiting.push(job);
+                }
+                let batch: Vec<_> = waiting.drain(..fitting(&waiting)).collect();
+                let size = batch.len();
+                runtime.block_on(self.commit(batch));
+                drop(turn);
+                self.waiting.fetch_sub(size, Ordering::AcqRel);
+            }
+        }
+    }
+
+    /// Commits a batch, publishes it and answers everyone. Called with the turn held.
+    async fn commit(&self, batch: Vec<Job>) {
+        let metrics = &self.metrics;
+        metrics.batch(batch.len());
+        let (mut commands, mut replies) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
+        for job in batch {
+            metrics.queued(job.queued.elapsed());
+            commands.push(job.command);
+            replies.push(job.reply);
+        }
+        let started = Instant::now();
+        let result = self.engine.commit(&commands).await;
+        metrics.sql("commit", started, &result);
+        match result {
+            Ok(committed) => {
+                self.hub.publish(committed.commits);
+                for (reply, outcome) in replies.into_iter().zip(committed.outcomes) {
+                    let _ = reply.send(outcome);
+                }
+            }
+            Err(error) => {
+                metrics.insert_error(false);
+                tracing::warn!(%error, commands = commands.len(), "batch not committed");
+                for reply in replies {
+                    let _ = reply.send(Err(error.clone()));
+                }
+            }
         }
     }
 }
@@ -109,34 +208,6 @@ fn fitting(waiting: &[Job]) -> usize {
         bytes <= BATCH_BYTES
     });
     within.count().max(1)
-}
-
-async fn commit(engine: &dyn Engine, hub: &Hub, metrics: &Metrics, batch: Vec<Job>) {
-    metrics.batch(batch.len());
-    let (mut commands, mut replies) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
-    for job in batch {
-        metrics.queued(job.queued.elapsed());
-        commands.push(job.command);
-        replies.push(job.reply);
-    }
-    let started = Instant::now();
-    let result = engine.commit(&commands).await;
-    metrics.sql("commit", started, &result);
-    match result {
-        Ok(committed) => {
-            hub.publish(committed.commits);
-            for (reply, outcome) in replies.into_iter().zip(committed.outcomes) {
-                let _ = reply.send(outcome);
-            }
-        }
-        Err(error) => {
-            metrics.insert_error(false);
-            tracing::warn!(%error, commands = commands.len(), "batch not committed");
-            for reply in replies {
-                let _ = reply.send(Err(error.clone()));
-            }
-        }
-    }
 }
 
 /// About how many bytes a command writes.

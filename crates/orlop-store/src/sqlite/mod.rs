@@ -93,6 +93,10 @@ impl Engine for Sqlite {
         self.connections.write(|connection| commit::commit(connection, batch, &self.limits, &self.last))
     }
 
+    fn commits_at_once(&self) -> bool {
+        true
+    }
+
     async fn read(&self, read: &Read) -> Result<ReadResult> {
         let (small, last, read) = (read::is_small(read), self.last.clone(), read.clone());
         self.read_with("read", small, move |connection| read::read(connection, &read, &last)).await
