@@ -26,3 +26,5 @@ pub mod decode;
 pub mod fields;
 pub mod labels;
 pub mod object_meta;
+pub mod schema;
+pub mod managed_fields;
