@@ -28,3 +28,4 @@ pub mod labels;
 pub mod object_meta;
 pub mod schema;
 pub mod managed_fields;
+pub mod apply;
