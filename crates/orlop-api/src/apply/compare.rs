@@ -1,0 +1,223 @@
+//! The fields added, changed and removed from one object to another.
+
+use super::typed::{
+    ListShape, MapShape, ScalarKind, Shape, TypeErrors, TypeRef, as_list, as_map, validate_scalar,
+};
+use crate::managed_fields::{Item, Node, PathElement, Set};
+use serde_json::{Map, Value};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+/// Three disjoint sets; all empty when the objects are alike.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Comparison {
+    pub removed: Set,
+    pub modified: Set,
+    pub added: Set,
+}
+
+impl Comparison {
+    pub fn is_same(&self) -> bool {
+        self.removed.is_empty() && self.modified.is_empty() && self.added.is_empty()
+    }
+
+    /// Without what is below these paths.
+    pub fn without(self, fields: &Set) -> Self {
+        if fields.is_empty() {
+            return self;
+        }
+        Self {
+            removed: self.removed.recursive_difference(fields),
+            modified: self.modified.recursive_difference(fields),
+            added: self.added.recursive_difference(fields),
+        }
+    }
+
+    /// Puts what happened at a step and below it into the set of the level above.
+    fn push(&mut self, element: impl Fn() -> PathElement, change: Change, below: Self) {
+        let put = |set: &mut Set, member: bool, children: Set| {
+            if member || !children.is_empty() {
+                set.push(Node { element: element(), member, children });
+            }
+        };
+        put(&mut self.removed, change == Change::Removed, below.removed);
+        put(&mut self.modified, change == Change::Modified, below.modified);
+        put(&mut self.added, change == Change::Added, below.added);
+    }
+}
+
+/// What happened to a node itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    None,
+    Added,
+    Modified,
+    Removed,
+}
+
+type Outcome = Result<(Change, Comparison), TypeErrors>;
+
+/// Compares an object before and after.
+pub fn compare(old: &Value, new: &Value, of: TypeRef<'_>) -> Result<Comparison, TypeErrors> {
+    walk(Some(old), Some(new), of).map(|(_, comparison)| comparison)
+}
+
+fn walk(old: Option<&Value>, new: Option<&Value>, of: TypeRef<'_>) -> Outcome {
+    match (old, new) {
+        (None, None) => Ok((Change::None, Comparison::default())),
+        (Some(_), None) => walk_as(old, None, of.shape(old)).map(|(_, below)| (Change::Removed, below)),
+        (None, Some(_)) => walk_as(None, new, of.shape(new)).map(|(_, below)| (Change::Added, below)),
+        (Some(before), Some(after)) => {
+            let (old_shape, new_shape) = (of.shape(old), of.shape(new));
+            if std::mem::discriminant(&old_shape) == std::mem::discriminant(&new_shape) {
+                return walk_as(old, new, new_shape);
+            }
+            // One became the other (a map where a string was): what each side had went and came.
+            if before.is_null() || after.is_null() {
+                let shape = if before.is_null() { new_shape } else { old_shape };
+                return walk_as(old, new, shape);
+            }
+            let (old_change, mut below) = walk_as(old, new, old_shape)?;
+            let (new_change, below_new) = walk_as(old, new, new_shape)?;
+            below.removed = below.removed.union(&below_new.removed);
+            below.modified = below.modified.union(&below_new.modified);
+            below.added = below.added.union(&below_new.added);
+            Ok((if old_change == Change::None { new_change } else { old_change }, below))
+        }
+    }
+}
+
+fn leaf(old: Option<&Value>, new: Option<&Value>) -> (Change, Comparison) {
+    let change = match (old, new) {
+        (Some(old), Some(new)) if Item::compare(old, new) != Ordering::Equal => Change::Modified,
+        (Some(_), Some(_)) | (None, None) => Change::None,
+        (None, Some(_)) => Change::Added,
+        (Some(_), None) => Change::Removed,
+    };
+    (change, Comparison::default())
+}
+
+fn walk_as(old: Option<&Value>, new: Option<&Value>, shape: Shape<'_>) -> Outcome {
+    match shape {
+        Shape::Scalar(kind) => walk_scalar(old, new, kind),
+        Shape::List(shape) => {
+            let (before, after) = (as_list(old).unwrap_or_default(), as_list(new).unwrap_or_default());
+            if shape.is_atomic() || (before.is_empty() && after.is_empty()) {
+                return Ok(leaf(old, new));
+            }
+            walk_list(before, after, shape).map(|below| (Change::None, below))
+        }
+        Shape::Map(shape) => {
+            let (before, after) = (as_map(old), as_map(new));
+            let empty = |map: Option<&Map<String, Value>>| map.is_none_or(Map::is_empty);
+            if shape.atomic || (empty(before) && empty(after)) {
+                return Ok(leaf(old, new));
+            }
+            walk_map(before, after, shape).map(|below| (Change::None, below))
+        }
+    }
+}
+
+fn walk_scalar(old: Option<&Value>, new: Option<&Value>, kind: ScalarKind) -> Outcome {
+    let check = |value: Option<&Value>| value.map_or(Ok(()), |value| validate_scalar(value, kind));
+    if let (Err(error), Err(_)) = (check(old), check(new)) {
+        return Err(error);
+    }
+    Ok(leaf(old, new))
+}
+
+fn walk_map(
+    old: Option<&Map<String, Value>>,
+    new: Option<&Map<String, Value>>,
+    shape: MapShape<'_>,
+) -> Result<Comparison, TypeErrors> {
+    let mut comparison = Comparison::default();
+    for (key, before, after) in zip(old, new) {
+        let (change, below) = match shape.entry(key).of {
+            Some(of) => walk(before, after, of).map_err(|error| error.at(&format_args!(".{key}")))?,
+            None => leaf(before, after),
+        };
+        comparison.push(|| PathElement::field(key), change, below);
+    }
+    Ok(comparison)
+}
+
+/// The keys of both maps in order, with the value each has.
+pub(crate) fn zip<'a>(
+    left: Option<&'a Map<String, Value>>,
+    right: Option<&'a Map<String, Value>>,
+) -> impl Iterator<Item = (&'a str, Option<&'a Value>, Option<&'a Value>)> {
+    let mut left = left.into_iter().flatten().peekable();
+    let mut right = right.into_iter().flatten().peekable();
+    std::iter::from_fn(move || {
+        let order = match (left.peek(), right.peek()) {
+            (None, None) => return None,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some((one, _)), Some((another, _))) => one.cmp(another),
+        };
+        match order {
+            Ordering::Less => left.next().map(|(key, value)| (key.as_str(), Some(value), None)),
+            Ordering::Greater => right.next().map(|(key, value)| (key.as_str(), None, Some(value))),
+            Ordering::Equal => {
+                let after = right.next().map(|(_, value)| value);
+                left.next().map(|(key, before)| (key.as_str(), Some(before), after))
+            }
+        }
+    })
+}
+
+fn walk_list(old: &[Value], new: &[Value], shape: ListShape<'_>) -> Result<Comparison, TypeErrors> {
+    let old = by_identity(old, shape)?;
+    let mut new = by_identity(new, shape)?;
+    let mut comparison = Comparison::default();
+    let item = |before: &[&Value], after: &[&Value], element: &PathElement| {
+        walk(before.first().copied(), after.first().copied(), shape.item).map_err(|error| error.at(element))
+    };
+    let mut visit = |element: &PathElement, before: &[&Value], after: &[&Value]| -> Result<(), TypeErrors> {
+        let (change, below) = match (before, after) {
+            ([] | [_], [] | [_]) => item(before, after, element)?,
+            // Repeats on both sides are one leaf.
+            ([_, _, ..], [_, _, ..]) => {
+                (if before == after { Change::None } else { Change::Modified }, Comparison::default())
+            }
+            ([_, _, ..], _) => {
+                let below = item(&[], after, element)?.1;
+                if !after.is_empty() {
+                    comparison.push(|| element.clone(), Change::Added, Comparison::default());
+                }
+                (Change::Removed, below)
+            }
+            _ => {
+                let below = item(before, &[], element)?.1;
+                if !before.is_empty() {
+                    comparison.push(|| element.clone(), Change::Removed, Comparison::default());
+                }
+                (Change::Added, below)
+            }
+        };
+        comparison.push(|| element.clone(), change, below);
+        Ok(())
+    };
+    for (element, before) in &old {
+        let after = new.remove(element).unwrap_or_default();
+        visit(element, before, &after)?;
+    }
+    for (element, after) in &new {
+        visit(element, &[], after)?;
+    }
+    Ok(comparison)
+}
+
+fn by_identity<'v>(
+    items: &'v [Value],
+    shape: ListShape<'_>,
+) -> Result<BTreeMap<PathElement, Vec<&'v Value>>, TypeErrors> {
+    let mut map: BTreeMap<PathElement, Vec<&Value>> = BTreeMap::new();
+    for (index, item) in items.iter().enumerate() {
+        let element =
+            shape.identify(item).map_err(|why| TypeErrors::one(format!("element {index}: {why}")))?;
+        map.entry(element).or_default().push(item);
+    }
+    Ok(map)
+}

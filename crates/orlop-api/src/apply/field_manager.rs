@@ -1,0 +1,292 @@
+//! Apply and update as an API server calls them.
+
+use super::conflicts::conflict_status;
+use super::last_applied;
+use super::typed::validate;
+use super::updater::{UpdateError, Updater, Versions};
+use crate::group_version::GroupVersionKind;
+use crate::managed_fields::{Managed, Manager, Operation, Path, Set, VersionedSet, entries};
+use crate::object_meta;
+use crate::status::Status;
+use crate::time::Time;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+/// Managers beyond this many that wrote with Update are merged into one.
+pub const UPDATE_MANAGERS_MAX: usize = 10;
+const OLD_UPDATES_MANAGER: &str = "ancient-changes";
+const BEFORE_APPLY_MANAGER: &str = "before-first-apply";
+
+/// Never tracked: they identify the object, or the server owns them.
+static UNTRACKED: LazyLock<Set> = LazyLock::new(|| {
+    let metadata = [
+        "name",
+        "namespace",
+        "creationTimestamp",
+        "selfLink",
+        "uid",
+        "clusterName",
+        "generation",
+        "managedFields",
+        "resourceVersion",
+    ];
+    let top = ["apiVersion", "kind", "metadata"].map(|name| Path::of_fields(&[name]));
+    Set::from_paths(top.into_iter().chain(metadata.map(|name| Path::of_fields(&["metadata", name]))))
+});
+
+/// Keeps the managed fields of one endpoint: a kind in a version, or a subresource of it.
+#[derive(Clone, Copy)]
+pub struct FieldManager<'a> {
+    pub kind: &'a GroupVersionKind,
+    pub versions: &'a dyn Versions,
+    /// Empty for the object itself, else `status`, `scale`…
+    pub subresource: &'a str,
+    /// By version: what this endpoint resets (status on the object, spec on its status) and so never owns.
+    pub reset_fields: &'a BTreeMap<String, Set>,
+}
+
+impl std::fmt::Debug for FieldManager<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FieldManager")
+            .field("kind", self.kind)
+            .field("subresource", &self.subresource)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What an apply made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Applied {
+    /// The object to store, its managers in it.
+    pub object: Value,
+    /// False where the object but for its managers is as it was.
+    pub changed: bool,
+}
+
+impl FieldManager<'_> {
+    fn manager(&self, name: &str, operation: Operation) -> Manager {
+        Manager::new(name, operation, &self.kind.api_version(), self.subresource)
+    }
+
+    /// Records what a create, an update or a patch changed. On any failure the managers stay as
+    /// they were: tracking never fails a write.
+    pub fn update(&self, live: &Value, mut new: Value, manager: &str, now: Time) -> Value {
+        let managed = self.managers_of(live, &new);
+        entries::remove_from(&mut new);
+        match self.track_update(live, &new, managed, manager, now) {
+            Ok(managed) => managed.store(&mut new),
+            Err(_) => {
+                if let Ok(managed) = Managed::of(live) {
+                    managed.store(&mut new);
+                }
+            }
+        }
+        new
+    }
+
+    /// The managers to begin with: the client's where it may set them and they are sound, else the live ones.
+    fn managers_of(&self, live: &Value, new: &Value) -> Managed {
+        let of_live = || Managed::of(live).unwrap_or_default();
+        if !self.subresource.is_empty() {
+            return of_live();
+        }
+        if entries::is_reset(new) {
+            return Managed::default();
+        }
+        match Managed::of(new) {
+            Ok(managed) if !managed.entries.is_empty() => managed,
+            _ => of_live(),
+        }
+    }
+
+    fn track_update(
+        &self,
+        live: &Value,
+        new: &Value,
+        managed: Managed,
+        manager: &str,
+        now: Time,
+    ) -> Result<Managed, String> {
+        // An object without managers stays without until it is first applied.
+        if managed.entries.is_empty() && !object_meta::text(object_meta::of(live), "uid").is_empty() {
+            return Ok(managed);
+        }
+        let mut managed = self.take_changes(live, new, managed, manager, now)?;
+        cap_update_managers(&mut managed);
+        Ok(managed)
+    }
+
+    /// Gives what changed to the writer, and the writer a new time if that was anything.
+    fn take_changes(
+        &self,
+        live: &Value,
+        new: &Value,
+        mut managed: Managed,
+        manager: &str,
+        now: Time,
+    ) -> Result<Managed, String> {
+        let mut live = std::borrow::Cow::Borrowed(live);
+        if object_meta::of(&live).contains_key("managedFields") {
+            entries::remove_from(live.to_mut());
+        }
+        let api_version = self.kind.api_version();
+        let updater =
+            Updater { versions: self.versions, api_version: &api_version, reset_fields: self.reset_fields };
+        let taken = updater.update(&live, new, &mut managed).map_err(|error| match error {
+            UpdateError::Failed(why) => why,
+            UpdateError::Conflicts(_) => "unexpected conflict".to_owned(),
+        })?;
+        let taken = taken.difference(&UNTRACKED);
+        if !taken.is_empty() {
+            let manager = self.manager(manager, Operation::Update);
+            let set = match managed.entries.get(&manager) {
+                Some(previous) => taken.union(&previous.set),
+                None => taken,
+            };
+            managed.entries.insert(manager, VersionedSet { api_version, set, time: Some(now) });
+        }
+        Ok(managed)
+    }
+
+    /// Applies a configuration. `live` is the stored object, or none to create one.
+    pub fn apply(
+        &self,
+        live: Option<&Value>,
+        config: &Value,
+        manager: &str,
+        force: bool,
+        now: Time,
+    ) -> Result<Applied, Status> {
+        self.check_config(config)?;
+        let empty = json!({"apiVersion": self.kind.api_version(), "kind": self.kind.kind});
+        let live = live.unwrap_or(&empty);
+        let managed = Managed::of(live)
+            .map_err(|error| Status::plain(format!("failed to decode managed fields: {error}")))?;
+        let applied = match self.apply_to(live, config, managed.clone(), manager, force, now) {
+            Err(UpdateError::Conflicts(conflicts)) if manager == last_applied::KUBECTL_MANAGER => {
+                let api_version = self.kind.api_version();
+                let mut bare = live.clone();
+                entries::remove_from(&mut bare);
+                let of = self.versions.type_of(&api_version);
+                match of.and_then(|of| last_applied::untouched_fields(&bare, of, &api_version)) {
+                    None => Err(UpdateError::Conflicts(conflicts)),
+                    Some(untouched) => match last_applied::remaining(conflicts, &untouched) {
+                        remaining if remaining.is_empty() => {
+                            self.apply_to(live, config, managed, manager, true, now)
+                        }
+                        remaining => Err(UpdateError::Conflicts(remaining)),
+                    },
+                }
+            }
+            other => other,
+        };
+        let (object, managed) = applied.map_err(|error| match error {
+            UpdateError::Conflicts(conflicts) => conflict_status(&conflicts),
+            UpdateError::Failed(why) => Status::plain(why),
+        })?;
+        let mut bare = live.clone();
+        entries::remove_from(&mut bare);
+        let mut object = object.unwrap_or_else(|| bare.clone());
+        if manager == last_applied::KUBECTL_MANAGER {
+            last_applied::refresh(&mut object, config);
+        }
+        let changed = object != bare;
+        managed.store(&mut object);
+        Ok(Applied { object, changed })
+    }
+
+    fn check_config(&self, config: &Value) -> Result<(), Status> {
+        let kind = GroupVersionKind::of(config);
+        if kind != *self.kind {
+            return Err(Status::bad_request(format!("invalid object type: {kind}")));
+        }
+        if object_meta::of(config).get("managedFields").is_some_and(|fields| !fields.is_null()) {
+            return Err(Status::bad_request("metadata.managedFields must be nil"));
+        }
+        let api_version = self.kind.api_version();
+        let Some(of) = self.versions.type_of(&api_version) else {
+            return Err(Status::plain(format!("no corresponding type for {}", self.kind)));
+        };
+        validate(config, of, false).map_err(|error| {
+            let meta = object_meta::of(config);
+            let (namespace, name) = (object_meta::text(meta, "namespace"), object_meta::text(meta, "name"));
+            Status::plain(format!(
+                "failed to create typed patch object ({namespace}/{name}; {}): {error}",
+                self.kind
+            ))
+        })
+    }
+
+    fn apply_to(
+        &self,
+        live: &Value,
+        config: &Value,
+        mut managed: Managed,
+        manager: &str,
+        force: bool,
+        now: Time,
+    ) -> Result<(Option<Value>, Managed), UpdateError> {
+        let mut bare = live.clone();
+        entries::remove_from(&mut bare);
+        if managed.entries.is_empty() {
+            // What was there before the first apply belongs to whoever made it.
+            let empty = json!({"apiVersion": self.kind.api_version(), "kind": self.kind.kind});
+            managed =
+                self.take_changes(&empty, &bare, managed, BEFORE_APPLY_MANAGER, now).map_err(|why| {
+                    UpdateError::Failed(format!("failed to create manager for existing fields: {why}"))
+                })?;
+        }
+        let api_version = self.kind.api_version();
+        let updater =
+            Updater { versions: self.versions, api_version: &api_version, reset_fields: self.reset_fields };
+        let manager = self.manager(manager, Operation::Apply);
+        let object = updater.apply(&bare, config, &mut managed, &manager, force)?;
+        if let Some(entry) = managed.entries.get_mut(&manager) {
+            entry.set = entry.set.difference(&UNTRACKED);
+            if entry.set.is_empty() {
+                managed.entries.remove(&manager);
+            } else if object.is_some() {
+                entry.time = Some(now);
+            }
+        }
+        Ok((object, managed))
+    }
+}
+
+/// Merges the oldest updaters, version by version, until few enough are left.
+fn cap_update_managers(managed: &mut Managed) {
+    let mut updaters: Vec<_> =
+        managed.entries.keys().filter(|manager| manager.operation == Operation::Update).cloned().collect();
+    let mut count = updaters.len();
+    if count <= UPDATE_MANAGERS_MAX {
+        return;
+    }
+    let seconds = |manager: &Manager| {
+        managed.entries.get(manager).and_then(|entry| entry.time).map_or(0, |time| time.unix_seconds)
+    };
+    updaters.sort_by_cached_key(|manager| (seconds(manager), manager.clone()));
+    let mut first_of_version: BTreeMap<String, Manager> = BTreeMap::new();
+    for manager in updaters {
+        if count <= UPDATE_MANAGERS_MAX {
+            break;
+        }
+        let Some(entry) = managed.entries.get(&manager).cloned() else { continue };
+        let bucket = Manager::new(OLD_UPDATES_MANAGER, Operation::Update, &entry.api_version, "");
+        let Some(first) = first_of_version.get(&entry.api_version) else {
+            first_of_version.insert(entry.api_version.clone(), manager);
+            continue;
+        };
+        if !managed.entries.contains_key(&bucket)
+            && let Some(first) = managed.entries.remove(first)
+        {
+            managed.entries.insert(bucket.clone(), first);
+        }
+        managed.entries.remove(&manager);
+        if let Some(old) = managed.entries.get_mut(&bucket) {
+            old.set = entry.set.union(&old.set);
+            old.time = entry.time;
+        }
+        count -= 1;
+    }
+}

@@ -1,0 +1,63 @@
+//! The annotation of client-side apply, while people move to server-side apply.
+//!
+//! Only the manager `kubectl` is treated so: its fields that are still as client-side
+//! apply left them are taken over without a conflict, and the annotation is kept current
+//! so that client-side apply can resume.
+
+use super::compare::compare;
+use super::conflicts::Conflict;
+use super::field_set::field_set;
+use super::typed::{TypeRef, validate};
+use crate::managed_fields::Set;
+use crate::object_meta;
+use serde_json::{Map, Value};
+
+pub const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
+pub(crate) const KUBECTL_MANAGER: &str = "kubectl";
+
+fn annotation(object: &Value) -> Option<&str> {
+    let annotations = object_meta::of(object).get("annotations")?;
+    annotations.get(LAST_APPLIED_ANNOTATION)?.as_str().filter(|text| !text.is_empty())
+}
+
+/// The fields that client-side apply set and nobody changed since.
+pub(crate) fn untouched_fields(live: &Value, of: TypeRef<'_>, api_version: &str) -> Option<Set> {
+    let last = crate::decode::json(annotation(live)?.as_bytes()).ok()?.value;
+    if last.get("apiVersion").and_then(Value::as_str) != Some(api_version) {
+        return None;
+    }
+    validate(&last, of, false).ok()?;
+    validate(live, of, false).ok()?;
+    let set = field_set(&last, of).ok()?;
+    let changes = compare(&last, live, of).ok()?;
+    Some(set.difference(&changes.modified).difference(&changes.added).difference(&changes.removed))
+}
+
+/// The conflicts that remain when untouched fields are taken over.
+pub(crate) fn remaining(conflicts: Vec<Conflict>, untouched: &Set) -> Vec<Conflict> {
+    conflicts.into_iter().filter(|conflict| !untouched.has(&conflict.path.0)).collect()
+}
+
+/// Writes the configuration just applied into the annotation, where there is one.
+pub(crate) fn refresh(object: &mut Value, config: &Value) {
+    if annotation(object).is_none() {
+        return;
+    }
+    let mut config = config.clone();
+    if let Some(annotations) = config.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        annotations.remove(LAST_APPLIED_ANNOTATION);
+    }
+    // kubectl writes a line of JSON.
+    let text = format!("{}\n", crate::go_text::json(&config));
+    let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) else {
+        return;
+    };
+    annotations.insert(LAST_APPLIED_ANNOTATION.to_owned(), text.into());
+    drop_if_too_big(annotations);
+}
+
+fn drop_if_too_big(annotations: &mut Map<String, Value>) {
+    if object_meta::annotations_bytes(annotations) > object_meta::ANNOTATIONS_BYTES_MAX {
+        annotations.remove(LAST_APPLIED_ANNOTATION);
+    }
+}

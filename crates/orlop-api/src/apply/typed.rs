@@ -1,0 +1,399 @@
+//! What a value is, along its schema.
+//!
+//! A node is a scalar, a list or a map. Where the schema allows several (or there is
+//! none), the value decides: maps are then granular and lists are one leaf.
+
+use crate::go_text;
+use crate::managed_fields::{Item, PathElement};
+use crate::schema::{Additional, ListType, MapType, Schema, Type, builtin};
+use serde_json::{Map, Value};
+use std::fmt;
+use std::sync::LazyLock;
+
+/// The type of a node.
+#[derive(Clone, Copy, Debug)]
+pub enum TypeRef<'a> {
+    Schema {
+        schema: &'a Schema,
+        /// What the field says over the schema.
+        map_type: Option<MapType>,
+        /// Unknown fields are kept here and below.
+        preserve: bool,
+        /// apiVersion, kind and metadata are fields without being declared.
+        resource: bool,
+    },
+    /// No schema: maps granular, lists atomic.
+    Deduced,
+    /// One leaf, whatever is inside.
+    Opaque,
+}
+
+/// A node as the walks see it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Shape<'a> {
+    Scalar(ScalarKind),
+    List(ListShape<'a>),
+    Map(MapShape<'a>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ScalarKind {
+    Numeric,
+    String,
+    Boolean,
+    Untyped,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ListShape<'a> {
+    pub(crate) kind: &'a ListType,
+    pub(crate) item: TypeRef<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MapShape<'a> {
+    pub(crate) atomic: bool,
+    of: TypeRef<'a>,
+}
+
+/// The type of an entry of a map.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry<'a> {
+    /// None where the schema does not know the key.
+    pub(crate) of: Option<TypeRef<'a>>,
+    /// A field of the schema, rather than an entry of a map.
+    pub(crate) declared: bool,
+}
+
+static ATOMIC: ListType = ListType::Atomic;
+static TEXT: LazyLock<Schema> = LazyLock::new(|| Schema { kind: Type::String, ..Schema::default() });
+
+impl<'a> TypeRef<'a> {
+    /// A whole object of a kind.
+    pub fn resource(schema: &'a Schema) -> Self {
+        Self::Schema { schema, map_type: None, preserve: schema.preserve_unknown, resource: true }
+    }
+
+    fn nested(schema: &'a Schema, map_type: Option<MapType>, preserve: bool) -> Self {
+        if schema.opaque {
+            return Self::Opaque;
+        }
+        let preserve = preserve || schema.preserve_unknown;
+        Self::Schema { schema, map_type, preserve, resource: schema.embedded_resource }
+    }
+
+    fn list(self) -> Option<ListShape<'a>> {
+        match self {
+            Self::Schema { schema, preserve, .. }
+                if matches!(schema.kind, Type::Array | Type::Any) && !schema.int_or_string =>
+            {
+                let item = schema.items().map_or(Self::Opaque, |items| Self::nested(items, None, preserve));
+                Some(ListShape { kind: &schema.list_type, item })
+            }
+            Self::Schema { .. } => None,
+            Self::Deduced | Self::Opaque => Some(ListShape { kind: &ATOMIC, item: Self::Opaque }),
+        }
+    }
+
+    fn map(self) -> Option<MapShape<'a>> {
+        match self {
+            Self::Schema { schema, map_type, .. }
+                if matches!(schema.kind, Type::Object | Type::Any) && !schema.int_or_string =>
+            {
+                let atomic = map_type.unwrap_or(schema.map_type) == MapType::Atomic;
+                Some(MapShape { atomic, of: self })
+            }
+            Self::Schema { .. } => None,
+            Self::Deduced => Some(MapShape { atomic: false, of: self }),
+            Self::Opaque => Some(MapShape { atomic: true, of: self }),
+        }
+    }
+
+    fn scalar(self) -> Option<ScalarKind> {
+        let Self::Schema { schema, .. } = self else { return Some(ScalarKind::Untyped) };
+        match schema.kind {
+            Type::Object | Type::Array => None,
+            Type::Integer | Type::Number => Some(ScalarKind::Numeric),
+            Type::Boolean => Some(ScalarKind::Boolean),
+            Type::String if matches!(schema.format.as_deref(), None | Some("byte")) => {
+                Some(ScalarKind::String)
+            }
+            Type::String | Type::Any => Some(ScalarKind::Untyped),
+        }
+    }
+
+    /// The node's shape for a value: what fits, else (null, or a misfit) map before scalar before list.
+    pub(crate) fn shape(self, value: Option<&Value>) -> Shape<'a> {
+        let fitting = match value {
+            Some(Value::Object(_)) => self.map().map(Shape::Map),
+            Some(Value::Array(_)) => self.list().map(Shape::List),
+            Some(Value::Null) | None => None,
+            Some(_) => self.scalar().map(Shape::Scalar),
+        };
+        fitting
+            .or_else(|| self.map().map(Shape::Map))
+            .or_else(|| self.scalar().map(Shape::Scalar))
+            .or_else(|| self.list().map(Shape::List))
+            .unwrap_or(Shape::Scalar(ScalarKind::Untyped))
+    }
+
+    /// Whether this is a map of anything, without a field of its own.
+    pub(crate) fn is_free_form(self) -> bool {
+        match self {
+            Self::Schema { schema, preserve, resource, .. } => {
+                !resource
+                    && schema.properties.is_empty()
+                    && match schema.additional {
+                        Additional::Unspecified => preserve || schema.properties.is_empty(),
+                        Additional::Anything => true,
+                        _ => false,
+                    }
+            }
+            Self::Deduced => true,
+            Self::Opaque => false,
+        }
+    }
+}
+
+impl<'a> MapShape<'a> {
+    pub(crate) fn entry(self, key: &str) -> Entry<'a> {
+        let (schema, preserve, resource) = match self.of {
+            TypeRef::Schema { schema, preserve, resource, .. } => (schema, preserve, resource),
+            other => return Entry { of: Some(other), declared: false },
+        };
+        if resource {
+            match key {
+                "metadata" => {
+                    return Entry {
+                        of: Some(TypeRef::nested(builtin::object_meta(), None, false)),
+                        declared: true,
+                    };
+                }
+                "apiVersion" | "kind" => {
+                    return Entry { of: Some(TypeRef::nested(&TEXT, None, false)), declared: true };
+                }
+                _ => {}
+            }
+        }
+        if let Some(field) = schema.field(key) {
+            return Entry {
+                of: Some(TypeRef::nested(field.schema(), field.map_type, preserve)),
+                declared: true,
+            };
+        }
+        let of = match &schema.additional {
+            Additional::Of(inner) => Some(TypeRef::nested(inner.get(), None, preserve)),
+            Additional::Anything => Some(TypeRef::Deduced),
+            Additional::Forbidden => None,
+            Additional::Unspecified => (preserve || schema.properties.is_empty()).then_some(TypeRef::Deduced),
+        };
+        Entry { of, declared: false }
+    }
+}
+
+impl ListShape<'_> {
+    pub(crate) fn is_atomic(&self) -> bool {
+        *self.kind == ListType::Atomic
+    }
+
+    /// What identifies an item; key fields that are absent take their defaults.
+    pub(crate) fn identify(&self, item: &Value) -> Result<PathElement, String> {
+        match self.kind {
+            ListType::Atomic => Err("invalid indexing of non-associative list".to_owned()),
+            ListType::Map(keys) => self.identify_by_key(item, keys),
+            ListType::Set => match item {
+                Value::Object(_) => {
+                    Err("associative list without keys has an element that's a map type".to_owned())
+                }
+                Value::Array(_) => Err("not supported: associative list with lists as elements".to_owned()),
+                Value::Null => {
+                    Err("associative list without keys has an element that's an explicit null".to_owned())
+                }
+                scalar => Ok(PathElement::Value(Item(scalar.clone()))),
+            },
+        }
+    }
+
+    fn identify_by_key(&self, item: &Value, keys: &[Box<str>]) -> Result<PathElement, String> {
+        let map = match item {
+            Value::Object(map) => map,
+            Value::Null => return Err("associative list with keys may not have a null element".to_owned()),
+            _ => return Err("associative list with keys may not have non-map elements".to_owned()),
+        };
+        let default = |key: &str| match self.item {
+            TypeRef::Schema { schema, .. } => schema.field(key).and_then(|field| field.default()),
+            _ => None,
+        };
+        let fields = keys.iter().filter_map(|key| {
+            let value = map.get(&**key).or_else(|| default(key))?;
+            Some((key.clone(), Item(value.clone())))
+        });
+        let fields: Vec<_> = fields.collect();
+        if fields.is_empty() {
+            let keys: Vec<_> = keys.iter().map(|key| go_text::quote(key)).collect();
+            return Err(format!(
+                "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
+                keys.join(" ")
+            ));
+        }
+        Ok(PathElement::key(fields))
+    }
+}
+
+/// A value as a map where it is one; null and misfits are none.
+pub(crate) fn as_map(value: Option<&Value>) -> Option<&Map<String, Value>> {
+    value.and_then(Value::as_object)
+}
+
+pub(crate) fn as_list(value: Option<&Value>) -> Option<&[Value]> {
+    value.and_then(Value::as_array).map(Vec::as_slice)
+}
+
+// === Errors ===
+
+/// Where a value does not fit its type.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TypeErrors(Vec<(String, String)>);
+
+impl TypeErrors {
+    pub(crate) fn one(message: impl Into<String>) -> Self {
+        Self(vec![(String::new(), message.into())])
+    }
+
+    /// The same errors seen from one step further up.
+    pub(crate) fn at(mut self, element: &dyn fmt::Display) -> Self {
+        let step = element.to_string();
+        for (path, _) in &mut self.0 {
+            path.insert_str(0, &step);
+        }
+        self
+    }
+
+    fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    fn into_result(self) -> Result<(), Self> {
+        if self.0.is_empty() { Ok(()) } else { Err(self) }
+    }
+}
+
+impl fmt::Display for TypeErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let print = |(path, message): &(String, String)| {
+            if path.is_empty() { message.clone() } else { format!("{path}: {message}") }
+        };
+        match self.0.as_slice() {
+            [one] => f.write_str(&print(one)),
+            several => {
+                f.write_str("errors:")?;
+                several.iter().try_for_each(|error| write!(f, "\n  {}", print(error)))
+            }
+        }
+    }
+}
+
+impl std::error::Error for TypeErrors {}
+
+/// Checks that an object fits its type; a configuration to apply may not repeat list items.
+pub fn validate(value: &Value, of: TypeRef<'_>, allow_duplicates: bool) -> Result<(), TypeErrors> {
+    match of.shape(Some(value)) {
+        Shape::Scalar(kind) => validate_scalar(value, kind),
+        Shape::Map(shape) => {
+            let Some(map) = value.as_object() else {
+                return misfit(value, "map");
+            };
+            let mut errors = TypeErrors::default();
+            for (key, item) in map {
+                let result = match shape.entry(key).of {
+                    Some(of) => validate(item, of, allow_duplicates),
+                    None => Err(TypeErrors::one("field not declared in schema")),
+                };
+                if let Err(error) = result {
+                    errors.extend(error.at(&format_args!(".{key}")));
+                }
+            }
+            errors.into_result()
+        }
+        Shape::List(shape) => {
+            let Some(items) = value.as_array() else {
+                return misfit(value, "list");
+            };
+            let mut errors = TypeErrors::default();
+            let mut seen = std::collections::BTreeSet::new();
+            for (index, item) in items.iter().enumerate() {
+                let element = if shape.is_atomic() {
+                    PathElement::Index(i64::try_from(index).unwrap_or(i64::MAX))
+                } else {
+                    match shape.identify(item) {
+                        Ok(element) => element,
+                        Err(why) => {
+                            errors.extend(TypeErrors::one(format!("element {index}: {why}")));
+                            return errors.into_result();
+                        }
+                    }
+                };
+                if let Err(error) = validate(item, shape.item, allow_duplicates) {
+                    errors.extend(error.at(&element));
+                }
+                if !shape.is_atomic() && !allow_duplicates && seen.contains(&element) {
+                    errors.extend(TypeErrors::one(format!("duplicate entries for key {element}")));
+                }
+                seen.insert(element);
+            }
+            errors.into_result()
+        }
+    }
+}
+
+fn misfit(value: &Value, expected: &str) -> Result<(), TypeErrors> {
+    if value.is_null() {
+        return Ok(());
+    }
+    Err(TypeErrors::one(format!("expected {expected}, got &{{{}}}", go_text::display(value))))
+}
+
+pub(crate) fn validate_scalar(value: &Value, kind: ScalarKind) -> Result<(), TypeErrors> {
+    let message = match (kind, value) {
+        (_, Value::Null) | (ScalarKind::Numeric, Value::Number(_)) => return Ok(()),
+        (ScalarKind::String, Value::String(_)) | (ScalarKind::Boolean, Value::Bool(_)) => return Ok(()),
+        (ScalarKind::Untyped, Value::Number(_) | Value::String(_) | Value::Bool(_)) => return Ok(()),
+        (ScalarKind::Numeric, other) => format!("expected numeric (int or float), got {}", go_type(other)),
+        (ScalarKind::String, other) => {
+            format!("expected string, got &value.valueUnstructured{{Value:{}}}", go_syntax(other))
+        }
+        (ScalarKind::Boolean, other) => format!("expected boolean, got &{{{}}}", go_text::display(other)),
+        (ScalarKind::Untyped, other) => format!("expected any scalar, got &{{{}}}", go_text::display(other)),
+    };
+    Err(TypeErrors::one(message))
+}
+
+/// `%T`
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+/// `%#v`
+fn go_syntax(value: &Value) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".to_owned(),
+        Value::String(text) => go_text::quote(text),
+        Value::Array(items) => {
+            format!("[]interface {{}}{{{}}}", items.iter().map(go_syntax).collect::<Vec<_>>().join(", "))
+        }
+        Value::Object(map) => {
+            let entries =
+                map.iter().map(|(key, value)| format!("{}:{}", go_text::quote(key), go_syntax(value)));
+            format!("map[string]interface {{}}{{{}}}", entries.collect::<Vec<_>>().join(", "))
+        }
+        other => go_text::display(other),
+    }
+}

@@ -1,0 +1,299 @@
+//! The algorithm over managers: who owns what after a write.
+
+use super::compare::{Comparison, compare};
+use super::conflicts::Conflict;
+use super::field_set::field_set;
+use super::merge::merge;
+use super::reconcile::{reconcile, with_named_fields};
+use super::remove::remove_fields;
+use super::typed::TypeRef;
+use crate::managed_fields::{Managed, Manager, Set, VersionedSet};
+use serde_json::Value;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// The versions of a kind: their types, and how to go from one to another.
+pub trait Versions {
+    /// The type of the kind in a version; none where the version is not (any longer) there.
+    fn type_of(&self, api_version: &str) -> Option<TypeRef<'_>>;
+
+    /// The object in another version.
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Value, ConversionError>;
+}
+
+/// Why an object cannot be had in a version.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConversionError {
+    /// The version is gone: its managers are forgotten.
+    #[error("no such version: {0}")]
+    MissingVersion(String),
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// A kind with one version.
+#[derive(Clone, Copy, Debug)]
+pub struct SingleVersion<'a> {
+    pub api_version: &'a str,
+    pub of: TypeRef<'a>,
+}
+
+impl Versions for SingleVersion<'_> {
+    fn type_of(&self, api_version: &str) -> Option<TypeRef<'_>> {
+        (api_version == self.api_version).then_some(self.of)
+    }
+
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Value, ConversionError> {
+        if api_version == self.api_version {
+            return Ok(object.clone());
+        }
+        Err(ConversionError::MissingVersion(api_version.to_owned()))
+    }
+}
+
+/// Why a write's ownership could not be worked out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum UpdateError {
+    Conflicts(Vec<Conflict>),
+    Failed(String),
+}
+
+impl UpdateError {
+    fn failed(what: &str, error: impl std::fmt::Display) -> Self {
+        Self::Failed(format!("{what}: {error}"))
+    }
+}
+
+/// One write's view of a kind: the version it speaks and the fields it may not touch.
+pub(crate) struct Updater<'a> {
+    pub(crate) versions: &'a dyn Versions,
+    pub(crate) api_version: &'a str,
+    /// By version: what this endpoint resets, and so never owns.
+    pub(crate) reset_fields: &'a BTreeMap<String, Set>,
+}
+
+impl Updater<'_> {
+    fn type_of(&self, api_version: &str) -> Result<TypeRef<'_>, UpdateError> {
+        let missing = || UpdateError::Failed(format!("no corresponding type for {api_version}"));
+        self.versions.type_of(api_version).ok_or_else(missing)
+    }
+
+    /// The object in a version; none where the version is gone.
+    fn converted<'v>(
+        &self,
+        object: &'v Value,
+        from: &str,
+        to: &str,
+    ) -> Result<Option<Cow<'v, Value>>, UpdateError> {
+        if from == to {
+            return Ok(Some(Cow::Borrowed(object)));
+        }
+        match self.versions.convert(object, to) {
+            Ok(_) if self.versions.type_of(to).is_none() => Ok(None),
+            Ok(converted) => Ok(Some(Cow::Owned(converted))),
+            Err(ConversionError::MissingVersion(_)) => Ok(None),
+            Err(ConversionError::Failed(error)) => {
+                Err(UpdateError::failed("failed to convert object", error))
+            }
+        }
+    }
+
+    fn without_reset(&self, set: Set, api_version: &str) -> Set {
+        match self.reset_fields.get(api_version) {
+            Some(reset) => set.recursive_difference(reset),
+            None => set,
+        }
+    }
+
+    fn comparison(&self, old: &Value, new: &Value, api_version: &str) -> Result<Comparison, UpdateError> {
+        let of = self.type_of(api_version)?;
+        let comparison =
+            compare(old, new, of).map_err(|error| UpdateError::failed("failed to compare objects", error))?;
+        Ok(match self.reset_fields.get(api_version) {
+            Some(reset) => comparison.without(reset),
+            None => comparison,
+        })
+    }
+
+    /// Sets of versions that are gone go; sets of an older schema are made to fit.
+    fn reconcile(&self, managed: &mut Managed) {
+        managed.entries.retain(|_, entry| {
+            let Some(of) = self.versions.type_of(&entry.api_version) else { return false };
+            if let Some(reconciled) = reconcile(&entry.set, of) {
+                entry.set = reconciled;
+            }
+            true
+        });
+    }
+
+    /// Records a write that is already merged: what it added or changed is its own, by force.
+    /// Returns what the writer took and did away with.
+    pub(crate) fn update(
+        &self,
+        live: &Value,
+        new: &Value,
+        managed: &mut Managed,
+    ) -> Result<Set, UpdateError> {
+        self.reconcile(managed);
+        let comparison = self.settle(live, new, managed, None, true)?;
+        let taken = comparison.modified.union(&comparison.added);
+        Ok(self.without_reset(taken, self.api_version))
+    }
+
+    /// Merges a configuration into the live object. None where that changes nothing.
+    pub(crate) fn apply(
+        &self,
+        live: &Value,
+        config: &Value,
+        managed: &mut Managed,
+        manager: &Manager,
+        force: bool,
+    ) -> Result<Option<Value>, UpdateError> {
+        self.reconcile(managed);
+        let of = self.type_of(self.api_version)?;
+        let merged =
+            merge(live, config, of).map_err(|error| UpdateError::failed("failed to merge config", error))?;
+        let set =
+            field_set(config, of).map_err(|error| UpdateError::failed("failed to get field set", error))?;
+        let set = self.without_reset(set, self.api_version);
+        let time = managed.entries.get(manager).and_then(|entry| entry.time);
+        let entry = VersionedSet { api_version: self.api_version.to_owned(), set, time };
+        let last = managed.entries.insert(manager.clone(), entry);
+        let merged = match last {
+            Some(last) if !last.set.is_empty() => self.prune(merged, managed, manager, &last)?,
+            _ => merged,
+        };
+        self.settle(live, &merged, managed, Some(manager), force)?;
+        Ok((merged != *live).then_some(merged))
+    }
+
+    /// Takes what changed from everybody else. Without force that is a conflict.
+    fn settle(
+        &self,
+        live: &Value,
+        new: &Value,
+        managed: &mut Managed,
+        writer: Option<&Manager>,
+        force: bool,
+    ) -> Result<Comparison, UpdateError> {
+        let own = self.comparison(live, new, self.api_version)?;
+        let mut by_version: BTreeMap<String, Option<Comparison>> = BTreeMap::new();
+        let others = |manager: &Manager| Some(manager) != writer;
+        for (_, entry) in managed.entries.iter().filter(|(manager, _)| others(manager)) {
+            if entry.api_version == self.api_version || by_version.contains_key(&entry.api_version) {
+                continue;
+            }
+            let old = self.converted(live, self.api_version, &entry.api_version)?;
+            let new = self.converted(new, self.api_version, &entry.api_version)?;
+            let comparison = match (old, new) {
+                (Some(old), Some(new)) => Some(self.comparison(&old, &new, &entry.api_version)?),
+                _ => None,
+            };
+            by_version.insert(entry.api_version.clone(), comparison);
+        }
+        managed.entries.retain(|manager, entry| {
+            !others(manager) || by_version.get(&entry.api_version).is_none_or(Option::is_some)
+        });
+        let comparison_for =
+            |api_version: &str| by_version.get(api_version).and_then(Option::as_ref).unwrap_or(&own);
+        if !force {
+            let mut conflicts = Vec::new();
+            for (manager, entry) in managed.entries.iter().filter(|(manager, _)| others(manager)) {
+                let comparison = comparison_for(&entry.api_version);
+                let taken = entry.set.intersection(&comparison.modified.union(&comparison.added));
+                conflicts.extend(
+                    taken.paths().into_iter().map(|path| Conflict { manager: manager.clone(), path }),
+                );
+            }
+            if !conflicts.is_empty() {
+                return Err(UpdateError::Conflicts(conflicts));
+            }
+        }
+        for (_, entry) in managed.entries.iter_mut().filter(|(manager, _)| others(manager)) {
+            let comparison = comparison_for(&entry.api_version);
+            for gone in [&comparison.modified, &comparison.added, &comparison.removed] {
+                if entry.set.intersects(gone) {
+                    entry.set = entry.set.difference(gone);
+                }
+            }
+        }
+        managed.entries.retain(|_, entry| !entry.set.is_empty());
+        Ok(own)
+    }
+
+    /// Removes what this manager applied last time and not now, unless somebody else owns it.
+    fn prune(
+        &self,
+        merged: Value,
+        managed: &Managed,
+        manager: &Manager,
+        last: &VersionedSet,
+    ) -> Result<Value, UpdateError> {
+        // The common re-apply drops nothing: everything owned before is owned again.
+        if last.api_version == self.api_version
+            && managed.entries.get(manager).is_some_and(|entry| last.set.difference(&entry.set).is_empty())
+        {
+            return Ok(merged);
+        }
+        let Some(in_last) = self.converted(&merged, self.api_version, &last.api_version)? else {
+            return Ok(merged);
+        };
+        let of = self.type_of(&last.api_version)?;
+        let last_named = with_named_fields(&last.set, Some(of));
+        let pruned = remove_fields(&in_last, &last_named, of);
+        let pruned = self.add_back_owned(&in_last, pruned, &last.api_version, managed)?;
+        // Only what the manager itself applied may go.
+        let gone = self.named_set(&in_last, of)?.difference(&self.named_set(&pruned, of)?);
+        let pruned = remove_fields(&in_last, &gone.intersection(&last_named), of);
+        match self.converted(&pruned, &last.api_version, self.api_version)? {
+            Some(Cow::Owned(pruned)) => Ok(pruned),
+            _ => Ok(pruned),
+        }
+    }
+
+    fn named_set(&self, object: &Value, of: TypeRef<'_>) -> Result<Set, UpdateError> {
+        let set = field_set(object, of)
+            .map_err(|error| UpdateError::failed("failed to create field set", error))?;
+        Ok(with_named_fields(&set, Some(of)))
+    }
+
+    /// Puts back what any manager owns, version by version, the pruned version first.
+    fn add_back_owned(
+        &self,
+        merged: &Value,
+        pruned: Value,
+        api_version: &str,
+        managed: &Managed,
+    ) -> Result<Value, UpdateError> {
+        let mut owned: BTreeMap<&str, Set> = BTreeMap::new();
+        for entry in managed.entries.values() {
+            let set = owned.entry(&entry.api_version).or_default();
+            *set = set.union(&entry.set);
+        }
+        let mut pruned = pruned;
+        if let Some(set) = owned.remove(api_version) {
+            pruned = self.add_back(merged, &pruned, &set, self.type_of(api_version)?)?;
+        }
+        for (version, set) in owned {
+            let merged = self.converted(merged, api_version, version)?;
+            let converted = self.converted(&pruned, api_version, version)?;
+            let (Some(merged), Some(converted)) = (merged, converted) else { continue };
+            let kept = self.add_back(&merged, &converted, &set, self.type_of(version)?)?;
+            if let Some(Cow::Owned(back)) = self.converted(&kept, version, api_version)? {
+                pruned = back;
+            }
+        }
+        Ok(pruned)
+    }
+
+    fn add_back(
+        &self,
+        merged: &Value,
+        pruned: &Value,
+        owned: &Set,
+        of: TypeRef<'_>,
+    ) -> Result<Value, UpdateError> {
+        let keep = self.named_set(pruned, of)?.union(&with_named_fields(owned, Some(of)));
+        Ok(remove_fields(merged, &self.named_set(merged, of)?.difference(&keep), of))
+    }
+}

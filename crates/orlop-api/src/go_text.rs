@@ -1,0 +1,164 @@
+//! Go's way of printing values, where clients compare the text.
+//!
+//! Kubernetes builds its messages with `%q`, `%v` and `json.Marshal`; these
+//! functions print the same characters.
+
+use serde_json::Value;
+use std::fmt::Write;
+
+/// `%q`: a double-quoted string with Go's escapes.
+pub fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{b}' => out.push_str("\\v"),
+            c if is_printable(c) => out.push(c),
+            c if (c as u32) < 0x80 => push_formatted(&mut out, format_args!("\\x{:02x}", c as u32)),
+            c if (c as u32) < 0x1_0000 => push_formatted(&mut out, format_args!("\\u{:04x}", c as u32)),
+            c => push_formatted(&mut out, format_args!("\\U{:08x}", c as u32)),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Go's `unicode.IsPrint` for what appears in practice: no controls, no spaces
+/// but U+0020, nothing unassigned that the standard library can tell.
+pub fn is_printable(character: char) -> bool {
+    character == ' '
+        || (!character.is_control()
+            && !character.is_whitespace()
+            && !matches!(character as u32,
+                0xAD | 0x200B..=0x200F | 0x2028..=0x202E | 0x2060..=0x206F | 0xE000..=0xF8FF
+                | 0xFEFF | 0xFFF9..=0xFFFB | 0xF0000..=0x10FFFF))
+}
+
+fn push_formatted(out: &mut String, arguments: std::fmt::Arguments<'_>) {
+    // Writing to a String cannot fail.
+    let _ = out.write_fmt(arguments);
+}
+
+/// `json.Marshal`: compact, keys sorted, `<`, `>`, `&` and the two line separators escaped.
+pub fn json(value: &Value) -> String {
+    let plain = value.to_string();
+    if !plain.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
+        return plain;
+    }
+    let mut out = String::with_capacity(plain.len() + 16);
+    for character in plain.chars() {
+        match character {
+            '<' => out.push_str("\\u003c"),
+            '>' => out.push_str("\\u003e"),
+            '&' => out.push_str("\\u0026"),
+            '\u{2028}' => out.push_str("\\u2028"),
+            '\u{2029}' => out.push_str("\\u2029"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// `%v` of an untyped value: `map[a:1 b:[x y]]`, strings bare, null `<nil>`.
+pub fn display(value: &Value) -> String {
+    let mut out = String::new();
+    push_display(&mut out, value);
+    out
+}
+
+fn push_display(out: &mut String, value: &Value) {
+    match value {
+        Value::Null => out.push_str("<nil>"),
+        Value::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
+        Value::Number(number) => out.push_str(&self::number(number)),
+        Value::String(text) => out.push_str(text),
+        Value::Array(items) => {
+            out.push('[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    out.push(' ');
+                }
+                push_display(out, item);
+            }
+            out.push(']');
+        }
+        Value::Object(map) => {
+            out.push_str("map[");
+            for (index, (key, item)) in map.iter().enumerate() {
+                if index > 0 {
+                    out.push(' ');
+                }
+                out.push_str(key);
+                out.push(':');
+                push_display(out, item);
+            }
+            out.push(']');
+        }
+    }
+}
+
+/// `%v` of a number: integers plain, floats as Go's `'g'` with the shortest digits.
+pub fn number(number: &serde_json::Number) -> String {
+    if let Some(integer) = number.as_i64() {
+        return integer.to_string();
+    }
+    if let Some(integer) = number.as_u64() {
+        return integer.to_string();
+    }
+    float(number.as_f64().unwrap_or_default())
+}
+
+/// `%v` of a float64: exponent form below 1e-4 and from 1e21 on.
+pub fn float(float: f64) -> String {
+    let magnitude = float.abs();
+    if magnitude != 0.0 && !(1e-4..1e21).contains(&magnitude) {
+        let text = format!("{float:e}");
+        let Some((mantissa, exponent)) = text.split_once('e') else { return text };
+        let (sign, digits) = match exponent.strip_prefix('-') {
+            Some(digits) => ('-', digits),
+            None => ('+', exponent),
+        };
+        return format!("{mantissa}e{sign}{digits:0>2}");
+    }
+    format!("{float}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn quotes_as_go_does() {
+        for (text, expected) in [
+            ("a", r#""a""#),
+            ("a\"b\\", r#""a\"b\\""#),
+            ("\n\t\u{1}", r#""\n\t\x01""#),
+            ("é世", "\"é世\""),
+            ("\u{feff}", r#""\ufeff""#),
+            ("\u{7f}", r#""\x7f""#),
+        ] {
+            assert_eq!(quote(text), expected);
+        }
+    }
+
+    #[test]
+    fn prints_maps_and_floats_as_go_does() {
+        assert_eq!(
+            display(&json!({"b": [1, "x", null], "a": {"c": true}})),
+            "map[a:map[c:true] b:[1 x <nil>]]"
+        );
+        assert_eq!(float(1.5), "1.5");
+        assert_eq!(float(1e21), "1e+21");
+        assert_eq!(float(0.00001), "1e-05");
+        assert_eq!(super::json(&json!({"a": "<&>"})), r#"{"a":"\u003c\u0026\u003e"}"#);
+    }
+}

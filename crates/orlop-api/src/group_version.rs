@@ -1,0 +1,194 @@
+//! Names of kinds and resources: group, version, kind, resource.
+
+use std::fmt;
+
+/// A group and a version: `v1`, `apps/v1`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupVersion {
+    pub group: String,
+    pub version: String,
+}
+
+/// A string that is neither `version` nor `group/version`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unexpected GroupVersion string: {0}")]
+pub struct InvalidGroupVersion(pub String);
+
+impl GroupVersion {
+    pub fn new(group: impl Into<String>, version: impl Into<String>) -> Self {
+        Self { group: group.into(), version: version.into() }
+    }
+
+    /// Reads an `apiVersion`. Empty and `/` are the empty group version, as in Kubernetes.
+    pub fn parse(text: &str) -> Result<Self, InvalidGroupVersion> {
+        if text.is_empty() || text == "/" {
+            return Ok(Self::default());
+        }
+        match text.split('/').collect::<Vec<_>>().as_slice() {
+            [version] => Ok(Self::new("", *version)),
+            [group, version] => Ok(Self::new(*group, *version)),
+            _ => Err(InvalidGroupVersion(text.to_owned())),
+        }
+    }
+
+    pub fn with_kind(&self, kind: impl Into<String>) -> GroupVersionKind {
+        GroupVersionKind { group: self.group.clone(), version: self.version.clone(), kind: kind.into() }
+    }
+
+    pub fn with_resource(&self, resource: impl Into<String>) -> GroupVersionResource {
+        GroupVersionResource {
+            group: self.group.clone(),
+            version: self.version.clone(),
+            resource: resource.into(),
+        }
+    }
+}
+
+impl fmt::Display for GroupVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.group.is_empty() {
+            f.write_str(&self.version)
+        } else {
+            write!(f, "{}/{}", self.group, self.version)
+        }
+    }
+}
+
+/// A kind in one version of its group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupVersionKind {
+    pub group: String,
+    pub version: String,
+    pub kind: String,
+}
+
+impl GroupVersionKind {
+    pub fn new(group: impl Into<String>, version: impl Into<String>, kind: impl Into<String>) -> Self {
+        Self { group: group.into(), version: version.into(), kind: kind.into() }
+    }
+
+    /// The kind an object says it has; absent or malformed parts are empty.
+    pub fn of(object: &serde_json::Value) -> Self {
+        let text = |key: &str| object.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
+        GroupVersion::parse(text("apiVersion")).unwrap_or_default().with_kind(text("kind"))
+    }
+
+    pub fn group_version(&self) -> GroupVersion {
+        GroupVersion::new(&self.group, &self.version)
+    }
+
+    pub fn group_kind(&self) -> GroupKind {
+        GroupKind { group: self.group.clone(), kind: self.kind.clone() }
+    }
+
+    /// What goes in an object's `apiVersion`.
+    pub fn api_version(&self) -> String {
+        self.group_version().to_string()
+    }
+}
+
+/// `apps/v1, Kind=Deployment`; the core group leaves the slash: `/v1, Kind=Pod`.
+impl fmt::Display for GroupVersionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}, Kind={}", self.group, self.version, self.kind)
+    }
+}
+
+/// A resource (lowercase plural) in one version of its group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupVersionResource {
+    pub group: String,
+    pub version: String,
+    pub resource: String,
+}
+
+impl GroupVersionResource {
+    pub fn new(group: impl Into<String>, version: impl Into<String>, resource: impl Into<String>) -> Self {
+        Self { group: group.into(), version: version.into(), resource: resource.into() }
+    }
+
+    pub fn group_version(&self) -> GroupVersion {
+        GroupVersion::new(&self.group, &self.version)
+    }
+
+    pub fn group_resource(&self) -> GroupResource {
+        GroupResource { group: self.group.clone(), resource: self.resource.clone() }
+    }
+}
+
+impl fmt::Display for GroupVersionResource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}, Resource={}", self.group, self.version, self.resource)
+    }
+}
+
+/// A resource of a group, whatever the version: `deployments.apps`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupResource {
+    pub group: String,
+    pub resource: String,
+}
+
+impl GroupResource {
+    pub fn new(group: impl Into<String>, resource: impl Into<String>) -> Self {
+        Self { group: group.into(), resource: resource.into() }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.group.is_empty() && self.resource.is_empty()
+    }
+}
+
+impl fmt::Display for GroupResource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_qualified(f, &self.resource, &self.group)
+    }
+}
+
+/// A kind of a group, whatever the version: `Deployment.apps`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupKind {
+    pub group: String,
+    pub kind: String,
+}
+
+impl GroupKind {
+    pub fn new(group: impl Into<String>, kind: impl Into<String>) -> Self {
+        Self { group: group.into(), kind: kind.into() }
+    }
+}
+
+impl fmt::Display for GroupKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_qualified(f, &self.kind, &self.group)
+    }
+}
+
+fn write_qualified(f: &mut fmt::Formatter<'_>, name: &str, group: &str) -> fmt::Result {
+    if group.is_empty() { f.write_str(name) } else { write!(f, "{name}.{group}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn group_versions_parse_and_print() {
+        for text in ["v1", "apps/v1"] {
+            assert_eq!(GroupVersion::parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(GroupVersion::parse("").unwrap(), GroupVersion::default());
+        assert_eq!(
+            GroupVersion::parse("a/b/c").unwrap_err().to_string(),
+            "unexpected GroupVersion string: a/b/c"
+        );
+    }
+
+    #[test]
+    fn names_print_as_clients_compare_them() {
+        assert_eq!(GroupResource::new("", "pods").to_string(), "pods");
+        assert_eq!(GroupResource::new("apps", "deployments").to_string(), "deployments.apps");
+        assert_eq!(GroupKind::new("apps", "Deployment").to_string(), "Deployment.apps");
+        assert_eq!(GroupVersionKind::new("", "v1", "Event").to_string(), "/v1, Kind=Event");
+    }
+}

@@ -1,0 +1,29 @@
+//! Kubernetes' API machinery without I/O.
+//!
+//! Everything here is a function of its arguments: no clock, no sockets, no
+//! threads, no async. Objects are [`serde_json::Value`]s; whatever a user sends
+//! comes back as a value or as a [`status::Status`] with the code, reason and
+//! message that Kubernetes' clients compare.
+//!
+//! Invariants:
+//! - nothing a user can send panics or recurses without bound
+//!   ([`decode::DEPTH_MAX`] is checked where objects enter and where patches grow them);
+//! - encodings are deterministic: maps are ordered, sets are sorted;
+//! - one [`schema::Schema`] type serves built-in kinds and custom resources.
+
+pub mod duration;
+pub mod field_error;
+pub mod go_text;
+pub mod group_version;
+pub mod names;
+pub mod status;
+pub mod time;
+
+pub mod apply;
+pub mod continue_token;
+pub mod decode;
+pub mod fields;
+pub mod labels;
+pub mod managed_fields;
+pub mod object_meta;
+pub mod schema;

@@ -1,0 +1,248 @@
+//! The list of managers in an object, decoded to work on and encoded to store.
+
+use super::fields_v1;
+use super::set::Set;
+use crate::go_text::quote;
+use crate::object_meta;
+use crate::time::Time;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// How fields were taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Operation {
+    Apply,
+    Update,
+}
+
+impl Operation {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Apply => "Apply",
+            Self::Update => "Update",
+        }
+    }
+}
+
+/// Who owns fields. An applier is the same whatever version it applies with, so its
+/// `api_version` is empty here; updaters differ by version.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Manager {
+    pub name: String,
+    pub operation: Operation,
+    pub api_version: String,
+    pub subresource: String,
+}
+
+impl Manager {
+    pub fn new(name: &str, operation: Operation, api_version: &str, subresource: &str) -> Self {
+        Self {
+            name: if name.is_empty() { "unknown".to_owned() } else { name.to_owned() },
+            operation,
+            api_version: if operation == Operation::Apply { String::new() } else { api_version.to_owned() },
+            subresource: subresource.to_owned(),
+        }
+    }
+}
+
+/// As conflicts name it: `"m"`, `"m" with subresource "status" using apps/v1`.
+impl fmt::Display for Manager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&quote(&self.name))?;
+        if !self.subresource.is_empty() {
+            write!(f, " with subresource {}", quote(&self.subresource))?;
+        }
+        if self.operation == Operation::Update {
+            write!(f, " using {}", self.api_version)?;
+        }
+        Ok(())
+    }
+}
+
+/// The fields of a manager, in the version it wrote them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VersionedSet {
+    pub api_version: String,
+    pub set: Set,
+    pub time: Option<Time>,
+}
+
+/// All managers of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Managed {
+    pub entries: BTreeMap<Manager, VersionedSet>,
+}
+
+impl Managed {
+    /// Reads `metadata.managedFields`; a broken entry breaks the list.
+    pub fn decode(list: &[Value]) -> Result<Self, String> {
+        let mut entries = BTreeMap::new();
+        for (index, entry) in list.iter().enumerate() {
+            let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
+            let operation = match text("operation") {
+                "Apply" => Operation::Apply,
+                "Update" => Operation::Update,
+                _ => return Err("operation must be `Apply` or `Update`".to_owned()),
+            };
+            let api_version = text("apiVersion");
+            if api_version.is_empty() {
+                return Err("apiVersion must not be empty".to_owned());
+            }
+            match text("fieldsType") {
+                "FieldsV1" => {}
+                "" => return Err(format!("missing fieldsType in managed fields entry {index}")),
+                other => {
+                    return Err(format!(
+                        "invalid fieldsType {} in managed fields entry {index}",
+                        quote(other)
+                    ));
+                }
+            }
+            let set =
+                fields_v1::from_value(entry.get("fieldsV1").unwrap_or(&Value::Null)).map_err(|error| {
+                    format!("error decoding versioned set from managed fields entry {index}: {error}")
+                })?;
+            let mut manager = Manager::new(text("manager"), operation, api_version, text("subresource"));
+            text("manager").clone_into(&mut manager.name);
+            let time = Time::parse(text("time"));
+            entries.insert(manager, VersionedSet { api_version: api_version.to_owned(), set, time });
+        }
+        Ok(Self { entries })
+    }
+
+    /// Reads an object's managers; absent is none.
+    pub fn of(object: &Value) -> Result<Self, String> {
+        match object_meta::of(object).get("managedFields").and_then(Value::as_array) {
+            Some(list) => Self::decode(list),
+            None => Ok(Self::default()),
+        }
+    }
+
+    /// The wire form: appliers first, then by time, name, version, subresource.
+    pub fn encode(&self) -> Vec<Value> {
+        let mut sorted: Vec<_> = self.entries.iter().collect();
+        sorted.sort_by(|(left, left_set), (right, right_set)| {
+            let seconds = |set: &VersionedSet| set.time.map_or(0, |time| time.unix_seconds);
+            (left.operation, seconds(left_set), &left.name, &left_set.api_version, &left.subresource).cmp(&(
+                right.operation,
+                seconds(right_set),
+                &right.name,
+                &right_set.api_version,
+                &right.subresource,
+            ))
+        });
+        sorted.into_iter().map(|(manager, set)| encode_entry(manager, set)).collect()
+    }
+
+    /// Writes the managers into an object; none leaves no list.
+    pub fn store(&self, object: &mut Value) {
+        if self.entries.is_empty() {
+            remove_from(object);
+            return;
+        }
+        let Some(object) = object.as_object_mut() else { return };
+        let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+        if let Some(metadata) = metadata.as_object_mut() {
+            metadata.insert("managedFields".to_owned(), Value::Array(self.encode()));
+        }
+    }
+}
+
+/// Takes the managers out of an object, so that they are not fields themselves.
+pub fn remove_from(object: &mut Value) {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
+}
+
+/// Whether a client asks to forget all managers: an empty list, or a list of one empty entry.
+pub fn is_reset(object: &Value) -> bool {
+    match object_meta::of(object).get("managedFields") {
+        Some(Value::Array(list)) => match list.as_slice() {
+            [] => true,
+            [Value::Object(entry)] => entry.values().all(Value::is_null),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+fn encode_entry(manager: &Manager, set: &VersionedSet) -> Value {
+    let mut entry = Map::new();
+    let mut put = |key: &str, text: &str| {
+        if !text.is_empty() {
+            entry.insert(key.to_owned(), text.into());
+        }
+    };
+    put("manager", &manager.name);
+    put("operation", manager.operation.as_str());
+    put("apiVersion", &set.api_version);
+    put("subresource", &manager.subresource);
+    put("fieldsType", "FieldsV1");
+    if let Some(time) = set.time {
+        put("time", &time.to_string());
+    }
+    entry.insert("fieldsV1".to_owned(), fields_v1::to_value(&set.set));
+    Value::Object(entry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn entry(manager: &str, operation: &str, time: &str) -> Value {
+        json!({"manager": manager, "operation": operation, "apiVersion": "v1", "time": time, "fieldsType": "FieldsV1", "fieldsV1": {"f:a": {}}})
+    }
+
+    #[test]
+    fn entries_round_trip_in_their_order() {
+        let list = [
+            entry("b", "Apply", "2026-01-02T00:00:00Z"),
+            entry("z", "Update", "2026-01-01T00:00:00Z"),
+            entry("a", "Update", "2026-01-02T00:00:00Z"),
+        ];
+        let mut shuffled = list.to_vec();
+        shuffled.reverse();
+        assert_eq!(Managed::decode(&shuffled).unwrap().encode(), list);
+    }
+
+    #[test]
+    fn an_applier_is_one_manager_in_every_version() {
+        let mut second = entry("a", "Apply", "2026-01-02T00:00:00Z");
+        second["apiVersion"] = json!("v2");
+        let managed = Managed::decode(&[entry("a", "Apply", ""), second.clone()]).unwrap();
+        assert_eq!(managed.entries.len(), 1);
+        assert_eq!(managed.encode(), [second]);
+    }
+
+    #[test]
+    fn broken_entries_are_refused() {
+        for (key, value, message) in [
+            ("operation", json!("Patch"), "operation must be `Apply` or `Update`"),
+            ("apiVersion", json!(""), "apiVersion must not be empty"),
+            ("fieldsType", json!(""), "missing fieldsType in managed fields entry 0"),
+            ("fieldsType", json!("V2"), "invalid fieldsType \"V2\" in managed fields entry 0"),
+            (
+                "fieldsV1",
+                json!({"x": {}}),
+                "error decoding versioned set from managed fields entry 0: key must be 2 characters long:",
+            ),
+        ] {
+            let mut broken = entry("a", "Apply", "");
+            broken[key] = value;
+            assert_eq!(Managed::decode(&[broken]).unwrap_err(), message);
+        }
+    }
+
+    #[test]
+    fn empty_lists_ask_for_a_reset() {
+        for (list, expected) in
+            [(json!([]), true), (json!([{}]), true), (json!([{"manager": "a"}]), false), (json!(null), false)]
+        {
+            assert_eq!(is_reset(&json!({"metadata": {"managedFields": list}})), expected);
+        }
+        assert!(!is_reset(&json!({"metadata": {}})));
+    }
+}

@@ -1,0 +1,104 @@
+//! Filling in defaults, and dropping nulls that a schema does not allow.
+
+use super::{Additional, Schema};
+use serde_json::Value;
+
+fn is_disallowed_null(value: &Value, schema: Option<&Schema>) -> bool {
+    value.is_null() && schema.is_some_and(|schema| !schema.nullable)
+}
+
+/// Gives absent fields their defaults; a null where null is not allowed counts as absent.
+/// Defaults apply only where their parent exists.
+pub fn apply_defaults(value: &mut Value, schema: &Schema) {
+    match value {
+        Value::Object(map) => {
+            for (name, field) in &schema.properties {
+                let Some(default) = field.default() else { continue };
+                let absent =
+                    map.get(&**name).is_none_or(|found| is_disallowed_null(found, Some(field.schema())));
+                if absent {
+                    map.insert(name.to_string(), default.clone());
+                }
+            }
+            for (key, item) in map.iter_mut() {
+                if let Some(field) = schema.field(key) {
+                    apply_defaults(item, field.schema());
+                } else if let Additional::Of(inner) = &schema.additional {
+                    default_item(item, inner.get());
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some(inner) = schema.items() {
+                items.iter_mut().for_each(|item| default_item(item, inner));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn default_item(item: &mut Value, schema: &Schema) {
+    if is_disallowed_null(item, Some(schema))
+        && let Some(default) = &schema.default
+    {
+        *item = default.clone();
+    }
+    apply_defaults(item, schema);
+}
+
+/// Drops nulls of properties that are neither nullable nor about to get a default.
+pub fn drop_nulls(value: &mut Value, schema: &Schema) {
+    match value {
+        Value::Object(map) => map.retain(|key, item| {
+            let Some(field) = schema.field(key) else {
+                if let Additional::Of(inner) = &schema.additional {
+                    drop_nulls(item, inner.get());
+                }
+                return true;
+            };
+            if is_disallowed_null(item, Some(field.schema())) && field.default().is_none() {
+                return false;
+            }
+            drop_nulls(item, field.schema());
+            true
+        }),
+        Value::Array(items) => {
+            if let Some(inner) = schema.items() {
+                items.iter_mut().for_each(|item| drop_nulls(item, inner));
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::from_openapi;
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn defaults_fill_what_is_absent_or_wrongly_null() {
+        let schema = from_openapi(&json!({"type": "object", "properties": {
+            "a": {"type": "string", "default": "x"},
+            "n": {"type": "string", "nullable": true, "default": "y"},
+            "o": {"type": "object", "default": {}, "properties": {"p": {"type": "integer", "default": 1}}},
+            "q": {"type": "object", "properties": {"r": {"type": "integer", "default": 1}}},
+            "l": {"type": "array", "items": {"type": "object", "properties": {"i": {"type": "integer", "default": 2}}}},
+            "m": {"type": "object", "additionalProperties": {"type": "string", "default": "z"}},
+            "plain": {"type": "string"}
+        }}));
+        let mut value =
+            json!({"a": null, "n": null, "l": [{}, {"i": 5}], "m": {"k": null, "j": "v"}, "plain": null});
+        drop_nulls(&mut value, &schema);
+        assert!(value.get("plain").is_none() && value.get("a").is_some());
+        apply_defaults(&mut value, &schema);
+        assert_eq!(
+            value,
+            json!({"a": "x", "n": null, "o": {"p": 1}, "l": [{"i": 2}, {"i": 5}], "m": {"k": "z", "j": "v"}})
+        );
+        let once = value.clone();
+        apply_defaults(&mut value, &schema);
+        assert_eq!(value, once);
+    }
+}

@@ -1,0 +1,264 @@
+//! One schema for every kind.
+//!
+//! A custom resource's structural OpenAPI schema and a built-in kind's Go type
+//! say the same things: fields, their types, how lists are keyed, what the
+//! defaults are. [`Schema`] holds them once, and pruning, defaulting, validation,
+//! strategic merge and server-side apply all walk it.
+//!
+//! - [`from_openapi`] reads a CRD's `openAPIV3Schema`;
+//! - [`builtin`] resolves our tables of built-in types, each on first use;
+//! - CEL is not here: [`Schema::rules`] carries the rules as written, and whoever
+//!   owns an evaluator runs [`visit_rules`] over an object.
+
+pub mod builtin;
+mod defaults;
+
+mod from_openapi;
+mod list_types;
+
+mod prune;
+
+pub use defaults::{apply_defaults, drop_nulls};
+
+pub use from_openapi::from_openapi;
+pub use list_types::validate_list_types;
+
+pub use prune::{Root, prune, unknown_fields};
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The JSON type a schema asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Type {
+    /// Unspecified: any type.
+    #[default]
+    Any,
+    Object,
+    Array,
+    String,
+    Integer,
+    Number,
+    Boolean,
+}
+
+impl Type {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Any => "",
+            Self::Object => "object",
+            Self::Array => "array",
+            Self::String => "string",
+            Self::Integer => "integer",
+            Self::Number => "number",
+            Self::Boolean => "boolean",
+        }
+    }
+
+    pub fn is_scalar(self) -> bool {
+        matches!(self, Self::String | Self::Integer | Self::Number | Self::Boolean)
+    }
+}
+
+/// What identifies an item of a list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ListType {
+    /// Nothing: the list is one value.
+    #[default]
+    Atomic,
+    /// The item itself.
+    Set,
+    /// The values of these fields of the item.
+    Map(Box<[Box<str>]>),
+}
+
+/// Whether the entries of a map are owned one by one or all together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MapType {
+    #[default]
+    Granular,
+    Atomic,
+}
+
+/// How strategic merge patch treats a field.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PatchStrategy {
+    pub merge: bool,
+    pub replace: bool,
+    pub retain_keys: bool,
+    pub merge_key: Option<Box<str>>,
+}
+
+/// A field of an object: its schema, and what this use of the schema changes.
+#[derive(Clone, Debug)]
+pub struct Field {
+    pub schema: SchemaRef,
+    pub map_type: Option<MapType>,
+    pub patch: PatchStrategy,
+    pub default: Option<Value>,
+}
+
+impl Field {
+    pub fn schema(&self) -> &Schema {
+        self.schema.get()
+    }
+
+    pub fn default(&self) -> Option<&Value> {
+        self.default.as_ref().or(self.schema().default.as_ref())
+    }
+}
+
+impl From<Schema> for Field {
+    fn from(schema: Schema) -> Self {
+        Self { schema: schema.into(), map_type: None, patch: PatchStrategy::default(), default: None }
+    }
+}
+
+/// A schema held here, or a built-in type that is resolved when first asked for.
+#[derive(Clone, Debug)]
+pub enum SchemaRef {
+    Inline(Arc<Schema>),
+    Builtin(&'static builtin::TypeEntry),
+}
+
+impl SchemaRef {
+    pub fn get(&self) -> &Schema {
+        match self {
+            Self::Inline(schema) => schema,
+            Self::Builtin(entry) => entry.schema(),
+        }
+    }
+}
+
+impl From<Schema> for SchemaRef {
+    fn from(schema: Schema) -> Self {
+        Self::Inline(Arc::new(schema))
+    }
+}
+
+/// What an object may hold besides its fields.
+#[derive(Clone, Debug, Default)]
+pub enum Additional {
+    /// The schema does not say: nothing, unless it says nothing about fields either.
+    #[default]
+    Unspecified,
+    Forbidden,
+    Anything,
+    Of(SchemaRef),
+}
+
+impl Additional {
+    pub fn schema(&self) -> Option<&Schema> {
+        match self {
+            Self::Of(schema) => Some(schema.get()),
+            _ => None,
+        }
+    }
+
+    pub fn is_specified(&self) -> bool {
+        !matches!(self, Self::Unspecified)
+    }
+}
+
+/// The checks of values: bounds, patterns, alternatives.
+#[derive(Clone, Debug, Default)]
+pub struct Checks {
+    pub enumeration: Vec<Value>,
+    pub maximum: Option<f64>,
+    pub exclusive_maximum: bool,
+    pub minimum: Option<f64>,
+    pub exclusive_minimum: bool,
+    pub multiple_of: Option<f64>,
+    pub length_max: Option<u64>,
+    pub length_min: Option<u64>,
+    pub items_max: Option<u64>,
+    pub items_min: Option<u64>,
+    pub unique_items: bool,
+    pub properties_max: Option<u64>,
+    pub properties_min: Option<u64>,
+    pub pattern: Option<Pattern>,
+    pub all_of: Vec<Schema>,
+    pub any_of: Vec<Schema>,
+    pub one_of: Vec<Schema>,
+    pub not: Option<Box<Schema>>,
+}
+
+/// A regular expression, compiled when first used.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    pub text: Box<str>,
+    compiled: Arc<std::sync::OnceLock<Result<regex::Regex, String>>>,
+}
+
+impl Pattern {
+    pub fn new(text: &str) -> Self {
+        Self { text: text.into(), compiled: Arc::default() }
+    }
+
+    pub fn regex(&self) -> Result<&regex::Regex, &str> {
+        let compile = || {
+            // Bounded, so that no pattern costs megabytes.
+            let builder = regex::RegexBuilder::new(&self.text).size_limit(1 << 22).build();
+            builder.map_err(|error| error.to_string())
+        };
+        self.compiled.get_or_init(compile).as_ref().map_err(String::as_str)
+    }
+}
+
+/// A rule of `x-kubernetes-validations`, as written.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rule {
+    pub rule: String,
+    pub message: String,
+    pub message_expression: String,
+    pub reason: String,
+    pub field_path: String,
+    pub optional_old_self: Option<bool>,
+}
+
+/// What a value must look like.
+#[derive(Clone, Debug, Default)]
+pub struct Schema {
+    pub kind: Type,
+    pub format: Option<Box<str>>,
+    pub nullable: bool,
+    pub properties: BTreeMap<Box<str>, Field>,
+    pub additional: Additional,
+    pub items: Option<SchemaRef>,
+    pub required: Vec<Box<str>>,
+    pub list_type: ListType,
+    pub map_type: MapType,
+    pub preserve_unknown: bool,
+    pub embedded_resource: bool,
+    pub int_or_string: bool,
+    /// Apply sees one leaf, whatever is inside (`RawExtension`).
+    pub opaque: bool,
+    pub default: Option<Value>,
+    pub checks: Option<Box<Checks>>,
+    pub rules: Vec<Rule>,
+    /// The Go type of a built-in, for the decoder's messages.
+    pub go_type: Option<&'static str>,
+}
+
+impl Schema {
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        self.properties.get(name)
+    }
+
+    pub fn items(&self) -> Option<&Schema> {
+        self.items.as_ref().map(SchemaRef::get)
+    }
+
+    /// The schema at a dotted path of fields, for selectable fields and printer columns.
+    pub fn at(&self, path: &str) -> Option<&Schema> {
+        let mut schema = self;
+        for name in path.trim_start_matches('.').split('.').filter(|name| !name.is_empty()) {
+            schema = match schema.field(name) {
+                Some(field) => field.schema(),
+                None => schema.additional.schema()?,
+            };
+        }
+        Some(schema)
+    }
+}

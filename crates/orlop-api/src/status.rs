@@ -1,0 +1,577 @@
+//! `Status`: how Kubernetes tells a client what went wrong.
+//!
+//! One constructor per reason; each sets the code, reason, message and details
+//! that clients compare. `details.kind` holds the plural resource for most
+//! reasons and the kind for Invalid, as in Kubernetes.
+
+use crate::field_error::{self, FieldError};
+use crate::go_text::quote;
+use crate::group_version::{GroupKind, GroupResource, GroupVersionKind};
+use serde_json::{Map, Value, json};
+use std::fmt;
+
+/// Why a request failed, for machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// The empty reason.
+    Unknown,
+    Unauthorized,
+    Forbidden,
+    NotFound,
+    AlreadyExists,
+    Conflict,
+    Gone,
+    Invalid,
+    ServerTimeout,
+    Timeout,
+    TooManyRequests,
+    BadRequest,
+    MethodNotAllowed,
+    NotAcceptable,
+    RequestEntityTooLarge,
+    UnsupportedMediaType,
+    InternalError,
+    Expired,
+    ServiceUnavailable,
+}
+
+impl Reason {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unknown => "",
+            Self::Unauthorized => "Unauthorized",
+            Self::Forbidden => "Forbidden",
+            Self::NotFound => "NotFound",
+            Self::AlreadyExists => "AlreadyExists",
+            Self::Conflict => "Conflict",
+            Self::Gone => "Gone",
+            Self::Invalid => "Invalid",
+            Self::ServerTimeout => "ServerTimeout",
+            Self::Timeout => "Timeout",
+            Self::TooManyRequests => "TooManyRequests",
+            Self::BadRequest => "BadRequest",
+            Self::MethodNotAllowed => "MethodNotAllowed",
+            Self::NotAcceptable => "NotAcceptable",
+            Self::RequestEntityTooLarge => "RequestEntityTooLarge",
+            Self::UnsupportedMediaType => "UnsupportedMediaType",
+            Self::InternalError => "InternalError",
+            Self::Expired => "Expired",
+            Self::ServiceUnavailable => "ServiceUnavailable",
+        }
+    }
+}
+
+/// One of several causes: a reason, a message, a field.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cause {
+    pub reason: String,
+    pub message: String,
+    pub field: String,
+}
+
+/// What the failure is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Details {
+    pub name: String,
+    pub group: String,
+    pub kind: String,
+    pub uid: String,
+    pub causes: Vec<Cause>,
+    pub retry_after_seconds: u32,
+}
+
+/// A failed request, as the client is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    pub code: u16,
+    pub reason: Reason,
+    pub message: String,
+    pub details: Option<Box<Details>>,
+    /// `metadata.continue` of an expired list: where to go on, inconsistently.
+    pub continue_token: Option<Box<str>>,
+}
+
+impl Status {
+    /// A status of any code and reason, without details.
+    pub fn new(code: u16, reason: Reason, message: impl Into<String>) -> Self {
+        Self { code, reason, message: message.into(), details: None, continue_token: None }
+    }
+
+    fn about(mut self, resource: &GroupResource, name: &str) -> Self {
+        let details = self.details_mut();
+        details.group.clone_from(&resource.group);
+        details.kind.clone_from(&resource.resource);
+        name.clone_into(&mut details.name);
+        self
+    }
+
+    /// The details, made empty where there are none.
+    pub fn details_mut(&mut self) -> &mut Details {
+        self.details.get_or_insert_default()
+    }
+
+    /// Asks the client to wait; the server also sends `Retry-After`.
+    pub fn retry_after(mut self, seconds: u32) -> Self {
+        self.details_mut().retry_after_seconds = seconds;
+        self
+    }
+
+    pub fn with_cause(mut self, reason: &str, message: impl Into<String>, field: impl Into<String>) -> Self {
+        let cause = Cause { reason: reason.to_owned(), message: message.into(), field: field.into() };
+        self.details_mut().causes.push(cause);
+        self
+    }
+
+    pub fn retry_after_seconds(&self) -> u32 {
+        self.details.as_ref().map_or(0, |details| details.retry_after_seconds)
+    }
+
+    pub fn not_found(resource: &GroupResource, name: &str) -> Self {
+        Self::new(404, Reason::NotFound, format!("{resource} {} not found", quote(name)))
+            .about(resource, name)
+    }
+
+    /// A path that names no resource at all.
+    pub fn resource_unknown() -> Self {
+        let mut status = Self::new(404, Reason::NotFound, "the server could not find the requested resource");
+        status.details_mut();
+        status
+    }
+
+    pub fn already_exists(resource: &GroupResource, name: &str) -> Self {
+        let message = format!("{resource} {} already exists", quote(name));
+        Self::new(409, Reason::AlreadyExists, message).about(resource, name)
+    }
+
+    /// The name is taken by an object on its way out.
+    pub fn already_exists_terminating(resource: &GroupResource, name: &str) -> Self {
+        let mut status = Self::already_exists(resource, name);
+        status.message.insert_str(0, "object is being deleted: ");
+        status
+    }
+
+    pub fn generate_name_conflict(resource: &GroupResource, name: &str) -> Self {
+        let mut status = Self::already_exists(resource, name).retry_after(1);
+        status.message.push_str(", the server was not able to generate a unique name for the object");
+        status
+    }
+
+    pub fn conflict(resource: &GroupResource, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {resource} {}: {why}", quote(name));
+        Self::new(409, Reason::Conflict, message).about(resource, name)
+    }
+
+    /// Somebody wrote the object between the client's read and its write.
+    pub fn conflict_modified(resource: &GroupResource, name: &str) -> Self {
+        let why =
+            "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict(resource, name, why)
+    }
+
+    /// `what` is `UID` or `ResourceVersion`.
+    pub fn conflict_precondition(
+        resource: &GroupResource,
+        name: &str,
+        what: &str,
+        asked: &str,
+        found: &str,
+    ) -> Self {
+        let why =
+            format!("Precondition failed: {what} in precondition: {asked}, {what} in object meta: {found}");
+        Self::conflict(resource, name, &why)
+    }
+
+    /// An apply that would take fields from their managers.
+    pub fn apply_conflict(causes: Vec<Cause>, message: String) -> Self {
+        let mut status = Self::new(409, Reason::Conflict, message);
+        status.details_mut().causes = causes;
+        status
+    }
+
+    pub fn invalid(kind: &GroupKind, name: &str, errors: &[FieldError]) -> Self {
+        let mut message = format!("{kind} {} is invalid", quote(name));
+        if !errors.is_empty() {
+            message.push_str(": ");
+            message.push_str(&field_error::aggregate(errors));
+        }
+        let mut status = Self::new(422, Reason::Invalid, message);
+        let details = status.details_mut();
+        details.group.clone_from(&kind.group);
+        details.kind.clone_from(&kind.kind);
+        name.clone_into(&mut details.name);
+        details.causes = errors
+            .iter()
+            .map(|error| Cause {
+                reason: error.kind.reason().to_owned(),
+                message: error.body(),
+                field: error.field.to_string(),
+            })
+            .collect();
+        status
+    }
+
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, Reason::BadRequest, message)
+    }
+
+    pub fn name_mismatch(in_object: &str, in_url: &str) -> Self {
+        Self::bad_request(format!(
+            "the name of the object ({in_object}) does not match the name on the URL ({in_url})"
+        ))
+    }
+
+    pub fn namespace_mismatch() -> Self {
+        Self::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        )
+    }
+
+    pub fn api_version_mismatch(in_data: &str, expected: &str) -> Self {
+        Self::bad_request(format!(
+            "the API version in the data ({in_data}) does not match the expected API version ({expected})"
+        ))
+    }
+
+    /// A body of a known kind that could not be read as the kind asked for.
+    pub fn cannot_decode(found: &GroupVersionKind, expected_kind: &str, error: &str) -> Self {
+        let version = quote(&found.version);
+        Self::bad_request(format!(
+            "{} in version {version} cannot be handled as a {expected_kind}: {error}",
+            found.kind
+        ))
+    }
+
+    /// A body that does not even say its kind.
+    pub fn unrecognized_body(expected_kind: &str, error: &str, body: &[u8]) -> Self {
+        let summary = summarize(body);
+        Self::bad_request(format!(
+            "the object provided is unrecognized (must be of type {expected_kind}): {error} ({summary})"
+        ))
+    }
+
+    pub fn unauthorized() -> Self {
+        Self::new(401, Reason::Unauthorized, "Unauthorized")
+    }
+
+    /// A named or unnamed resource, or (with an empty resource) a path.
+    pub fn forbidden(resource: &GroupResource, name: &str, why: &str) -> Self {
+        let message = if resource.is_empty() {
+            format!("forbidden: {why}")
+        } else if name.is_empty() {
+            format!("{resource} is forbidden: {why}")
+        } else {
+            format!("{resource} {} is forbidden: {why}", quote(name))
+        };
+        Self::new(403, Reason::Forbidden, message).about(resource, name)
+    }
+
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::new(410, Reason::Expired, message)
+    }
+
+    pub fn too_old_resource_version(asked: u64, oldest: u64) -> Self {
+        Self::expired(format!("too old resource version: {asked} ({oldest})"))
+    }
+
+    /// A list that cannot go on consistently; `token` goes on at the newest data.
+    pub fn continue_expired(token: &str) -> Self {
+        let mut status = Self::expired(
+            "The provided continue parameter is too old to display a consistent list result. \
+             You can start a new list without the continue parameter, or use the continue token in this response \
+             to retrieve the remainder of the results. Continuing with the provided token results in an \
+             inconsistent list - objects that were created, modified, or deleted between the time the first chunk \
+             was returned and now may show up in the list.",
+        );
+        status.continue_token = Some(token.into());
+        status
+    }
+
+    pub fn gone(message: impl Into<String>) -> Self {
+        Self::new(410, Reason::Gone, message)
+    }
+
+    pub fn method_not_allowed(resource: &GroupResource, action: &str) -> Self {
+        let message =
+            format!("{action} is not supported on resources of kind {}", quote(&resource.to_string()));
+        Self::new(405, Reason::MethodNotAllowed, message).about(resource, "")
+    }
+
+    pub fn not_acceptable(media_types: &[&str]) -> Self {
+        let message = format!("only the following media types are accepted: {}", media_types.join(", "));
+        Self::new(406, Reason::NotAcceptable, message)
+    }
+
+    pub fn unsupported_media_type(media_types: &[&str]) -> Self {
+        let message = format!(
+            "the body of the request was in an unknown format - accepted media types include: {}",
+            media_types.join(", ")
+        );
+        Self::new(415, Reason::UnsupportedMediaType, message)
+    }
+
+    pub fn request_entity_too_large(message: &str) -> Self {
+        let message = format!("Request entity too large: {message}");
+        Self::new(413, Reason::RequestEntityTooLarge, message)
+    }
+
+    pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: u32) -> Self {
+        Self::new(429, Reason::TooManyRequests, message).retry_after(retry_after_seconds)
+    }
+
+    pub fn timeout(message: &str, retry_after_seconds: u32) -> Self {
+        Self::new(504, Reason::Timeout, format!("Timeout: {message}")).retry_after(retry_after_seconds)
+    }
+
+    /// A read of a revision that is not there yet.
+    pub fn too_large_resource_version(asked: u64, current: u64) -> Self {
+        let message = format!("Too large resource version: {asked}, current: {current}");
+        let mut status = Self::timeout(&message, 1);
+        status = status.with_cause("ResourceVersionTooLarge", "Too large resource version", "");
+        status
+    }
+
+    pub fn server_timeout(resource: &GroupResource, operation: &str, retry_after_seconds: u32) -> Self {
+        let message = format!(
+            "The {operation} operation against {resource} could not be completed at this time, please try again."
+        );
+        Self::new(500, Reason::ServerTimeout, message)
+            .about(resource, operation)
+            .retry_after(retry_after_seconds)
+    }
+
+    pub fn internal(error: &str) -> Self {
+        Self::new(500, Reason::InternalError, format!("Internal error occurred: {error}"))
+            .with_cause("", error, "")
+    }
+
+    pub fn service_unavailable(message: impl Into<String>) -> Self {
+        Self::new(503, Reason::ServiceUnavailable, message)
+    }
+
+    /// An error with no reason of its own: code 500, the plain message.
+    pub fn plain(message: impl Into<String>) -> Self {
+        Self::new(500, Reason::Unknown, message)
+    }
+
+    /// The answer to a deletion that removed the object at once.
+    pub fn deleted(resource: &GroupResource, name: &str, uid: &str) -> Value {
+        let mut details = Map::new();
+        for (key, text) in
+            [("name", name), ("group", &resource.group), ("kind", &resource.resource), ("uid", uid)]
+        {
+            insert_text(&mut details, key, text);
+        }
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+    }
+
+    /// The wire form.
+    pub fn to_value(&self) -> Value {
+        let mut object = Map::new();
+        let mut metadata = Map::new();
+        if let Some(token) = &self.continue_token {
+            insert_text(&mut metadata, "continue", token);
+        }
+        object.insert("kind".into(), "Status".into());
+        object.insert("apiVersion".into(), "v1".into());
+        object.insert("metadata".into(), Value::Object(metadata));
+        object.insert("status".into(), "Failure".into());
+        insert_text(&mut object, "message", &self.message);
+        insert_text(&mut object, "reason", self.reason.as_str());
+        if let Some(details) = &self.details {
+            object.insert("details".into(), details.to_value());
+        }
+        object.insert("code".into(), self.code.into());
+        Value::Object(object)
+    }
+}
+
+impl Details {
+    fn to_value(&self) -> Value {
+        let mut object = Map::new();
+        for (key, text) in
+            [("name", &self.name), ("group", &self.group), ("kind", &self.kind), ("uid", &self.uid)]
+        {
+            insert_text(&mut object, key, text);
+        }
+        if !self.causes.is_empty() {
+            object.insert("causes".into(), self.causes.iter().map(Cause::to_value).collect());
+        }
+        if self.retry_after_seconds > 0 {
+            object.insert("retryAfterSeconds".into(), self.retry_after_seconds.into());
+        }
+        Value::Object(object)
+    }
+}
+
+impl Cause {
+    fn to_value(&self) -> Value {
+        let mut object = Map::new();
+        for (key, text) in [("reason", &self.reason), ("message", &self.message), ("field", &self.field)] {
+            insert_text(&mut object, key, text);
+        }
+        Value::Object(object)
+    }
+}
+
+/// Empty texts are left out, as Go's `omitempty` does.
+fn insert_text(object: &mut Map<String, Value>, key: &str, text: &str) {
+    if !text.is_empty() {
+        object.insert(key.to_owned(), text.into());
+    }
+}
+
+/// The first bytes of a body as text, or base64 where it is not JSON.
+fn summarize(body: &[u8]) -> String {
+    const LENGTH_MAX: usize = 30;
+    if body.is_empty() {
+        return "<empty>".to_owned();
+    }
+    let head = body.get(..LENGTH_MAX).unwrap_or(body);
+    let tail = if body.len() > LENGTH_MAX { " ..." } else { "" };
+    match std::str::from_utf8(head) {
+        Ok(text) if text.trim_start().starts_with('{') => format!("{}{tail}", quote(text)),
+        _ => {
+            use base64::Engine;
+            format!("{}{tail}", quote(&base64::engine::general_purpose::STANDARD.encode(head)))
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Status {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::field_error::FieldPath;
+
+    fn deployments() -> GroupResource {
+        GroupResource::new("apps", "deployments")
+    }
+
+    #[test]
+    fn each_reason_has_its_code_and_message() {
+        let pods = GroupResource::new("", "pods");
+        let none = GroupResource::default();
+        let cases: Vec<(Status, u16, &str, &str)> = vec![
+            (Status::not_found(&deployments(), "x"), 404, "NotFound", r#"deployments.apps "x" not found"#),
+            (Status::resource_unknown(), 404, "NotFound", "the server could not find the requested resource"),
+            (Status::already_exists(&pods, "x"), 409, "AlreadyExists", r#"pods "x" already exists"#),
+            (
+                Status::already_exists_terminating(&pods, "x"),
+                409,
+                "AlreadyExists",
+                r#"object is being deleted: pods "x" already exists"#,
+            ),
+            (
+                Status::generate_name_conflict(&pods, "x"),
+                409,
+                "AlreadyExists",
+                r#"pods "x" already exists, the server was not able to generate a unique name for the object"#,
+            ),
+            (
+                Status::conflict_modified(&pods, "x"),
+                409,
+                "Conflict",
+                r#"Operation cannot be fulfilled on pods "x": the object has been modified; please apply your changes to the latest version and try again"#,
+            ),
+            (
+                Status::conflict_precondition(&pods, "x", "UID", "A", "B"),
+                409,
+                "Conflict",
+                r#"Operation cannot be fulfilled on pods "x": Precondition failed: UID in precondition: A, UID in object meta: B"#,
+            ),
+            (Status::unauthorized(), 401, "Unauthorized", "Unauthorized"),
+            (Status::forbidden(&pods, "x", "no"), 403, "Forbidden", r#"pods "x" is forbidden: no"#),
+            (Status::forbidden(&pods, "", "no"), 403, "Forbidden", "pods is forbidden: no"),
+            (Status::forbidden(&none, "", "no"), 403, "Forbidden", "forbidden: no"),
+            (Status::too_old_resource_version(3, 9), 410, "Expired", "too old resource version: 3 (9)"),
+            (
+                Status::method_not_allowed(&pods, "create"),
+                405,
+                "MethodNotAllowed",
+                r#"create is not supported on resources of kind "pods""#,
+            ),
+            (
+                Status::not_acceptable(&["a", "b"]),
+                406,
+                "NotAcceptable",
+                "only the following media types are accepted: a, b",
+            ),
+            (
+                Status::unsupported_media_type(&["a"]),
+                415,
+                "UnsupportedMediaType",
+                "the body of the request was in an unknown format - accepted media types include: a",
+            ),
+            (
+                Status::request_entity_too_large("limit is 3145728"),
+                413,
+                "RequestEntityTooLarge",
+                "Request entity too large: limit is 3145728",
+            ),
+            (
+                Status::too_large_resource_version(9, 3),
+                504,
+                "Timeout",
+                "Timeout: Too large resource version: 9, current: 3",
+            ),
+            (
+                Status::server_timeout(&pods, "list", 2),
+                500,
+                "ServerTimeout",
+                "The list operation against pods could not be completed at this time, please try again.",
+            ),
+            (Status::internal("oops"), 500, "InternalError", "Internal error occurred: oops"),
+            (Status::plain("p"), 500, "", "p"),
+        ];
+        for (status, code, reason, message) in cases {
+            assert_eq!(
+                (status.code, status.reason.as_str(), status.message.as_str()),
+                (code, reason, message)
+            );
+            let wire = status.to_value();
+            assert_eq!(wire["status"], "Failure");
+            assert_eq!(wire["code"], code);
+        }
+    }
+
+    #[test]
+    fn invalid_lists_every_cause_with_its_field() {
+        let kind = GroupKind::new("apps", "Deployment");
+        let path = FieldPath::root("spec").child("replicas");
+        let errors = [
+            FieldError::invalid(&path, -1, "must be positive"),
+            FieldError::required(&FieldPath::root("a"), ""),
+        ];
+        let status = Status::invalid(&kind, "x", &errors);
+        assert_eq!(
+            status.message,
+            r#"Deployment.apps "x" is invalid: [spec.replicas: Invalid value: -1: must be positive, a: Required value]"#
+        );
+        let wire = status.to_value();
+        assert_eq!(wire["details"]["kind"], "Deployment");
+        assert_eq!(
+            wire["details"]["causes"][0],
+            json!({"reason": "FieldValueInvalid", "message": "Invalid value: -1: must be positive", "field": "spec.replicas"})
+        );
+    }
+
+    #[test]
+    fn expired_lists_carry_a_token_to_go_on_with() {
+        let wire = Status::continue_expired("abc").to_value();
+        assert_eq!(wire["metadata"]["continue"], "abc");
+        assert_eq!(wire["reason"], "Expired");
+    }
+
+    #[test]
+    fn deletion_details_name_the_resource() {
+        let wire = Status::deleted(&deployments(), "x", "u");
+        assert_eq!(wire["details"], json!({"name": "x", "group": "apps", "kind": "deployments", "uid": "u"}));
+    }
+}
