@@ -12,6 +12,7 @@ use std::{
     cmp::Ordering,
     collections::{BTreeMap, BTreeSet},
     ops::Bound,
+    sync::OnceLock,
 };
 
 use bytes::Bytes;
@@ -356,7 +357,7 @@ impl<'a> Evaluation<'a> {
         let kv = row.kv(key.clone(), value.clone());
         let now = (!deleted).then_some((row, value));
         scratch.keys.insert(key.clone(), Changed { now, existed });
-        scratch.events.push(Event { id, kv, deleted, terms, previous: current.map(Previous::new) });
+        scratch.events.push(Event { id, kv, deleted, terms, previous: current.map(Previous::new), sent_as: OnceLock::new() });
         Ok(())
     }
 

@@ -30,6 +30,8 @@ pub struct Event {
     pub terms: Terms,
     /// The version this one supersedes; `None` for a creation, or when compaction has removed it.
     pub previous: Option<Previous>,
+    /// A place for the form in which a front sends the event, so that it is made once for all watchers.
+    pub sent_as: OnceLock<Bytes>,
 }
 
 impl Event {

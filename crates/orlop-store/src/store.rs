@@ -302,6 +302,11 @@ pub struct Pages {
 }
 
 impl Pages {
+    /// Whether the page that came last was the last.
+    pub fn is_done(&self) -> bool {
+        self.read.is_none()
+    }
+
     /// The next page; `None` after the last. Each page's `revision` is that of the first; `count` comes
     /// with the first; `more` says whether the read's own limit left keys out.
     pub async fn next(&mut self) -> Result<Option<ReadResult>> {

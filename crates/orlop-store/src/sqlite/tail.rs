@@ -1,6 +1,6 @@
 //! The log, read in order.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -71,7 +71,7 @@ fn event(row: &Row<'_>) -> Result<Event> {
     }
     let deleted = current.version == 0;
     let kv = current.kv(key.into(), value);
-    Ok(Event { id: current.id, kv, deleted, terms: current.terms, previous })
+    Ok(Event { id: current.id, kv, deleted, terms: current.terms, previous, sent_as: OnceLock::new() })
 }
 
 fn terms(row: &Row<'_>, at: usize) -> rusqlite::Result<Terms> {

@@ -194,16 +194,18 @@ impl Hub {
 
     /// Loads previous values once, before compaction can take them, if a watcher will want them.
     async fn prepare(&self, engine: &dyn Engine, commits: &[Arc<Commit>]) {
-        let wanted: Vec<_> = {
+        let mut wanted = Vec::new();
+        {
             let watchers = lock(&self.watchers);
-            let wanted = commits.iter().filter(|commit| {
-                let mut wanted = false;
-                watchers.each(commit, |watcher| wanted |= watcher.wants_previous());
-                wanted
-            });
-            wanted.cloned().collect()
-        };
-        if let Err(error) = load_previous(engine, &wanted).await {
+            for commit in commits {
+                watchers.each(commit, |watcher, event| {
+                    if watcher.wants_previous(event) {
+                        wanted.extend(&event.previous);
+                    }
+                });
+            }
+        }
+        if let Err(error) = load_previous(engine, wanted).await {
             // Watchers try again for themselves, and are told if it fails for good.
             tracing::debug!(%error, "previous values not loaded ahead");
         }
@@ -212,7 +214,7 @@ impl Hub {
     fn offer(&self, commits: &[Arc<Commit>]) {
         let watchers = lock(&self.watchers);
         for commit in commits {
-            watchers.each(commit, |watcher| watcher.offer(commit));
+            watchers.each(commit, |watcher, _| watcher.offer(commit));
             self.dispatched.store(commit.revision, Ordering::Release);
         }
     }

@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 
 use super::watcher::Shared;
-use crate::{Commit, KeyRange};
+use crate::{Commit, Event, KeyRange};
 
 type Group = Vec<Arc<Shared>>;
 
@@ -63,15 +63,16 @@ impl Matcher {
         }
     }
 
-    /// Calls `found` for each watcher that an event of the commit concerns, once for every such event.
-    pub(super) fn each(&self, commit: &Commit, mut found: impl FnMut(&Arc<Shared>)) {
+    /// Calls `found` for each event of the commit and each watcher that it concerns.
+    pub(super) fn each<'a>(&self, commit: &'a Commit, mut found: impl FnMut(&Arc<Shared>, &'a Event)) {
         for event in &commit.events {
             let key = &event.kv.key;
             let prefixes =
                 self.prefixes.range(..=key.len()).filter_map(|(length, same)| same.get(&key[..*length]));
             let groups = self.keys.get(key).into_iter().chain(prefixes);
             let others = self.others.iter().filter(|watcher| watcher.range().contains(key));
-            groups.flatten().chain(others).filter(|watcher| watcher.wants(event)).for_each(&mut found);
+            let concerned = groups.flatten().chain(others).filter(|watcher| watcher.wants(event));
+            concerned.for_each(|watcher| found(watcher, event));
         }
     }
 

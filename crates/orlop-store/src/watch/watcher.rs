@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::hub::{Hub, commit_bytes};
 use crate::{
-    Commit, Event, Filter, KeyRange, Revision,
+    Commit, Event, Filter, KeyRange, Previous, Revision,
     engine::Engine,
     error::{Error, Result},
 };
@@ -25,13 +25,22 @@ pub struct Watch {
     range: KeyRange,
     filter: Filter,
     after: Option<Revision>,
-    previous: bool,
+    previous: PreviousValues,
+}
+
+/// Which superseded values a watch brings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum PreviousValues {
+    #[default]
+    None,
+    OfTheGone,
+    All,
 }
 
 impl Watch {
     /// Every change in a range, from now on.
     pub fn new(range: KeyRange) -> Self {
-        Self { range, filter: Filter::everything(), after: None, previous: false }
+        Self { range, filter: Filter::everything(), after: None, previous: PreviousValues::None }
     }
 
     /// Changes after this revision, past or future, instead of from now on.
@@ -49,7 +58,13 @@ impl Watch {
     /// Bring the superseded versions' values too.
     #[must_use]
     pub fn previous(self) -> Self {
-        Self { previous: true, ..self }
+        Self { previous: PreviousValues::All, ..self }
+    }
+
+    /// Bring the last values of keys that are deleted or no longer match, and no others.
+    #[must_use]
+    pub fn previous_of_the_gone(self) -> Self {
+        Self { previous: PreviousValues::OfTheGone, ..self }
     }
 }
 
@@ -77,8 +92,18 @@ impl Shared {
         &self.watch.range
     }
 
-    pub(super) fn wants_previous(&self) -> bool {
-        self.watch.previous
+    pub(super) fn wants_previous(&self, event: &Event) -> bool {
+        match self.watch.previous {
+            PreviousValues::None => false,
+            PreviousValues::OfTheGone => !self.matches(event),
+            PreviousValues::All => true,
+        }
+    }
+
+    /// The events of a commit whose superseded values this watch brings.
+    fn with_previous<'a>(&'a self, commit: &'a Commit) -> impl Iterator<Item = &'a Previous> {
+        let concerned = commit.events.iter().filter(|event| self.range().contains(&event.kv.key) && self.wants(event));
+        concerned.filter(|event| self.wants_previous(event)).filter_map(|event| event.previous.as_ref())
     }
 
     /// Whether the event's version, or the one it supersedes, passes the filter.
@@ -185,10 +210,8 @@ impl Watcher {
                     self.pending.pop_front();
                     continue;
                 }
-                if self.shared.wants_previous() {
-                    let commit = commit.clone();
-                    self.previous_values(&commit).await?;
-                }
+                let commit = commit.clone();
+                self.previous_values(&commit).await?;
                 let Some(commit) = self.pending.pop_front() else { break };
                 self.position = commit.revision;
                 return Ok(WatchBatch { commit, shared: self.shared.clone() });
@@ -265,13 +288,11 @@ impl Drop for Watcher {
 }
 
 /// Loads the superseded values that are not loaded yet.
-pub(super) async fn load_previous(engine: &dyn Engine, commits: &[Arc<Commit>]) -> Result<()> {
-    let unloaded: Vec<_> = commits
-        .iter()
-        .flat_map(|commit| &commit.events)
-        .filter_map(|event| event.previous.as_ref())
-        .filter(|previous| previous.value.get().is_none())
-        .collect();
+pub(super) async fn load_previous(
+    engine: &dyn Engine,
+    wanted: impl IntoIterator<Item = &Previous>,
+) -> Result<()> {
+    let unloaded: Vec<_> = wanted.into_iter().filter(|previous| previous.value.get().is_none()).collect();
     if unloaded.is_empty() {
         return Ok(());
     }

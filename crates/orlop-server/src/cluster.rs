@@ -1,0 +1,128 @@
+//! One cluster: a store, a prefix in it, and the kinds it serves. A value, never a global: two clusters in
+//! one process do not meet.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use orlop_api::{object_meta, status::Status, time::Time};
+use orlop_store::{Error, KeyRange, KeyValue, Read, Revision, Store, Terms};
+use serde_json::Value;
+
+use crate::{
+    registry::{Kind, Kinds, Registry},
+    selection::terms_of,
+    stored,
+};
+
+/// How long a request waits for a revision that it has heard of and this process has not.
+const FRESHNESS: Duration = Duration::from_secs(3);
+
+/// A cluster.
+#[derive(Debug)]
+pub struct Cluster {
+    /// Where everything is kept.
+    pub store: Store,
+    /// What is served.
+    pub registry: Registry,
+    prefix: String,
+}
+
+/// An object as it was read.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The stored bytes, without the resourceVersion.
+    pub bytes: Bytes,
+    /// The resourceVersion.
+    pub revision: Revision,
+}
+
+impl Found {
+    /// The object, decoded.
+    pub fn object(&self) -> Result<Value, Status> {
+        stored::decode(&self.bytes, self.revision)
+            .map_err(|error| Status::internal(&format!("the stored object is damaged: {error}")))
+    }
+}
+
+impl From<KeyValue> for Found {
+    fn from(kv: KeyValue) -> Self {
+        Self { bytes: kv.value, revision: kv.revision }
+    }
+}
+
+impl Cluster {
+    /// A cluster below `/registry/` of a store.
+    pub fn new(store: Store, kinds: Kinds) -> Self {
+        Self { store, registry: Registry::new(kinds), prefix: "/registry/".to_owned() }
+    }
+
+    /// The key of an object.
+    pub fn key(&self, kind: &Kind, namespace: &str, name: &str) -> String {
+        format!("{}{name}", self.collection(kind, namespace))
+    }
+
+    /// What every key of a collection begins with: of one namespace, or of all.
+    pub fn collection(&self, kind: &Kind, namespace: &str) -> String {
+        let slash = if namespace.is_empty() { "" } else { "/" };
+        format!("{}{}{namespace}{slash}", self.prefix, kind.key_prefix())
+    }
+
+    /// An object at its newest.
+    pub async fn find(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Option<Found>, Status> {
+        let key = self.key(kind, namespace, name);
+        let read = self.store.read(Read::new(KeyRange::key(key))).await.map_err(|error| trouble(&error))?;
+        Ok(read.kvs.into_iter().next().map(Found::from))
+    }
+
+    /// An object at its newest, which must exist.
+    pub async fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Found, Status> {
+        let found = self.find(kind, namespace, name).await?;
+        found.ok_or_else(|| Status::not_found(&kind.group_resource(), name))
+    }
+
+    /// What an object is found under.
+    pub fn terms(&self, kind: &Kind, object: &Value) -> Terms {
+        terms_of(kind, object)
+    }
+
+    /// Waits until reads are not older than a revision.
+    pub async fn not_older_than(&self, revision: Revision) -> Result<(), Status> {
+        self.store.wait_for(revision, FRESHNESS).await.map_err(|error| trouble(&error))
+    }
+}
+
+/// The store's troubles, as a client is told.
+pub fn trouble(error: &Error) -> Status {
+    match error {
+        Error::Expired { .. } => {
+            Status::expired("The provided resource version is too old: its history has been compacted")
+        }
+        Error::FutureRevision { requested, current } => {
+            Status::too_large_resource_version((*requested).max(0) as u64, (*current).max(0) as u64)
+        }
+        Error::TooLarge { .. } => Status::request_entity_too_large(&error.to_string()),
+        Error::Full(_) => Status::internal(&format!("etcdserver: mvcc: database space exceeded ({error})")),
+        Error::Unavailable(_) => Status::service_unavailable(error.to_string()),
+        _ => Status::internal(&error.to_string()),
+    }
+}
+
+/// The time now.
+pub fn now() -> Time {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time { unix_seconds: elapsed.as_secs() as i64, nanoseconds: elapsed.subsec_nanos() }
+}
+
+/// A new object's uid: random, version 4.
+pub fn new_uid() -> String {
+    let mut bytes: [u8; 16] = rand::random();
+    bytes[6] = (bytes[6] & 0x0f) | 0x40;
+    bytes[8] = (bytes[8] & 0x3f) | 0x80;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+/// Whether an object is on its way out.
+pub fn is_terminating(object: &Value) -> bool {
+    !object_meta::text(object_meta::of(object), "deletionTimestamp").is_empty()
+}

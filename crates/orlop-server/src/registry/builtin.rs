@@ -1,0 +1,155 @@
+//! The built-in kinds: the tables of resources and types, and each kind's hooks.
+
+use orlop_api::{
+    group_version::{GroupVersion, GroupVersionKind},
+    names::NameRule,
+    schema::builtin::{self, Resource},
+};
+
+use super::{Kind, KindSchema, Rules, Subresource};
+use crate::kinds;
+
+/// Kinds whose updates must name the version they were made from.
+const CONDITIONAL_UPDATES: &[&str] = &[
+    "customresourcedefinitions",
+    "apiservices",
+    "leases",
+    "poddisruptionbudgets",
+    "mutatingwebhookconfigurations",
+    "validatingwebhookconfigurations",
+    "mutatingadmissionpolicies",
+    "mutatingadmissionpolicybindings",
+    "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
+    "runtimeclasses",
+    "csidrivers",
+    "csinodes",
+    "csistoragecapacities",
+    "volumeattachments",
+    "storageversionmigrations",
+];
+/// Kinds that an update creates where they are missing.
+const CREATED_BY_UPDATE: &[&str] = &[
+    "runtimeclasses",
+    "roles",
+    "clusterroles",
+    "rolebindings",
+    "clusterrolebindings",
+    "leases",
+    "limitranges",
+    "events",
+    "services",
+    "endpoints",
+];
+/// Kinds whose generation the server does not keep.
+const WITHOUT_GENERATION: &[&str] = &[
+    "configmaps", "secrets", "serviceaccounts", "events", "endpoints", "namespaces", "nodes", "services",
+    "leases", "limitranges", "roles", "clusterroles", "rolebindings", "clusterrolebindings", "endpointslices",
+    "persistentvolumes", "persistentvolumeclaims", "resourcequotas", "storageclasses", "podtemplates",
+    "controllerrevisions", "csinodes", "csidrivers", "volumeattachments", "runtimeclasses",
+    "certificatesigningrequests", "ipaddresses", "horizontalpodautoscalers", "componentstatuses",
+];
+
+pub(super) fn kinds() -> Vec<Kind> {
+    builtin::resources().iter().filter_map(kind).collect()
+}
+
+fn kind(resource: &Resource) -> Option<Kind> {
+    let entry = builtin::type_of(resource.group, resource.version, resource.kind)?;
+    let gvk = GroupVersionKind::new(resource.group, resource.version, resource.kind);
+    let owned = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
+    let among = |list: &[&str]| list.contains(&resource.plural);
+    let subresources = resource.subresources.iter().map(|subresource| Subresource {
+        name: subresource.name.to_owned(),
+        gvk: match GroupVersion::parse(subresource.api_version) {
+            Ok(version) if !subresource.api_version.is_empty() => version.with_kind(subresource.kind),
+            _ => gvk.group_version().with_kind(subresource.kind),
+        },
+        verbs: owned(&subresource.verbs),
+    });
+    Some(Kind {
+        list_kind: format!("{}List", resource.kind),
+        resource: resource.plural.to_owned(),
+        singular: resource.singular.to_owned(),
+        namespaced: resource.namespaced,
+        verbs: owned(&resource.verbs),
+        short_names: owned(&resource.short_names),
+        categories: owned(&resource.categories),
+        subresources: subresources.collect(),
+        schema: KindSchema::Builtin(entry),
+        storage_version: resource.version.to_owned(),
+        name_rule: name_rule(resource.group, resource.plural),
+        rules: Rules {
+            unconditional_update: !among(CONDITIONAL_UPDATES),
+            create_on_update: among(CREATED_BY_UPDATE),
+            orphans_by_default: matches!(
+                (resource.group, resource.plural),
+                ("", "replicationcontrollers") | ("batch", "jobs")
+            ),
+            has_generation: !among(WITHOUT_GENERATION),
+            custom: false,
+            selectable: selectable(resource.group, resource.plural),
+        },
+        hooks: kinds::hooks(resource.group, resource.plural),
+        gvk,
+    })
+}
+
+fn name_rule(group: &str, plural: &str) -> NameRule {
+    match (group, plural) {
+        ("", "namespaces" | "services") => NameRule::Label,
+        ("rbac.authorization.k8s.io", _) => NameRule::PathSegment,
+        _ => NameRule::Subdomain,
+    }
+}
+
+/// Fields that selectors may name, besides name and namespace.
+fn selectable(group: &str, plural: &str) -> &'static [&'static str] {
+    match (group, plural) {
+        ("", "pods") => &[
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.podIPs",
+            "status.nominatedNodeName",
+        ],
+        ("", "nodes") => &["spec.unschedulable"],
+        ("", "events") => &[
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        ],
+        ("events.k8s.io", "events") => &[
+            "regarding.kind",
+            "regarding.namespace",
+            "regarding.name",
+            "regarding.uid",
+            "regarding.apiVersion",
+            "regarding.resourceVersion",
+            "regarding.fieldPath",
+            "reason",
+            "reportingController",
+            "type",
+        ],
+        ("", "namespaces") => &["status.phase"],
+        ("", "secrets") => &["type"],
+        ("", "services") => &["spec.clusterIP", "spec.type"],
+        ("", "replicationcontrollers") | ("apps", "replicasets") => &["status.replicas"],
+        ("batch", "jobs") => &["status.successful"],
+        ("certificates.k8s.io", "certificatesigningrequests" | "clustertrustbundles") => &["spec.signerName"],
+        ("resource.k8s.io", "resourceslices") => &["spec.nodeName", "spec.driver"],
+        _ => &[],
+    }
+}

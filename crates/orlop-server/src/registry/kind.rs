@@ -1,0 +1,187 @@
+//! A kind is data plus a few hooks.
+
+use std::fmt;
+
+use orlop_api::{
+    field_error::FieldError,
+    group_version::{GroupKind, GroupResource, GroupVersionKind},
+    names::NameRule,
+    schema::Schema,
+};
+use serde_json::Value;
+
+use crate::table::Columns;
+
+/// Everything the server knows about one resource in one version.
+pub struct Kind {
+    /// Group, version and kind.
+    pub gvk: GroupVersionKind,
+    /// The kind of its lists.
+    pub list_kind: String,
+    /// Plural name, as in paths.
+    pub resource: String,
+    /// Singular name.
+    pub singular: String,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+    /// What can be done with it.
+    pub verbs: Vec<String>,
+    /// What kubectl also calls it.
+    pub short_names: Vec<String>,
+    /// Groups of resources it is in, such as `all`.
+    pub categories: Vec<String>,
+    /// Subresources it has.
+    pub subresources: Vec<Subresource>,
+    /// The shape of its objects.
+    pub schema: KindSchema,
+    /// The version it is stored in: part of every object's storage hash, never of its key.
+    pub storage_version: String,
+    /// How its names are checked.
+    pub name_rule: NameRule,
+    /// What is its own.
+    pub rules: Rules,
+    /// What schema does not say.
+    pub hooks: Box<dyn Hooks>,
+}
+
+/// Where a kind departs from most.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// An update without a resourceVersion overwrites.
+    pub unconditional_update: bool,
+    /// An update of a missing object creates it.
+    pub create_on_update: bool,
+    /// Dependents are orphaned unless a delete says otherwise.
+    pub orphans_by_default: bool,
+    /// Writes of `metadata.generation` follow `spec`.
+    pub has_generation: bool,
+    /// Fields of a custom resource are reported in another order than those of built-ins.
+    pub custom: bool,
+    /// Fields that selectors may name, besides name and namespace.
+    pub selectable: &'static [&'static str],
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            unconditional_update: true,
+            create_on_update: false,
+            orphans_by_default: false,
+            has_generation: true,
+            custom: false,
+            selectable: &[],
+        }
+    }
+}
+
+/// A subresource, with the kind it takes where that is not the resource's own.
+#[derive(Clone, Debug)]
+pub struct Subresource {
+    /// `status`, `scale`…
+    pub name: String,
+    /// The kind it takes.
+    pub gvk: GroupVersionKind,
+    /// What can be done with it.
+    pub verbs: Vec<String>,
+}
+
+/// Where a kind's schema is.
+#[derive(Clone, Debug)]
+pub enum KindSchema {
+    /// One of the tables that came with the program.
+    Builtin(&'static orlop_api::schema::builtin::TypeEntry),
+    /// Given at run time.
+    Owned(std::sync::Arc<Schema>),
+}
+
+impl KindSchema {
+    /// The schema.
+    pub fn get(&self) -> &Schema {
+        match self {
+            Self::Builtin(entry) => entry.schema(),
+            Self::Owned(schema) => schema,
+        }
+    }
+}
+
+impl Kind {
+    /// `deployments.apps`.
+    pub fn group_resource(&self) -> GroupResource {
+        GroupResource::new(self.gvk.group.clone(), self.resource.clone())
+    }
+
+    /// `Deployment.apps`.
+    pub fn group_kind(&self) -> GroupKind {
+        self.gvk.group_kind()
+    }
+
+    /// Whether the kind has a subresource of this name.
+    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
+        self.subresources.iter().find(|subresource| subresource.name == name)
+    }
+
+    /// Whether status is written apart from the rest.
+    pub fn has_status(&self) -> bool {
+        self.subresource("status").is_some()
+    }
+
+    /// Whether a verb is offered.
+    pub fn allows(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|allowed| allowed == verb)
+    }
+
+    /// A required precondition of every key: `group/resource/`.
+    pub fn key_prefix(&self) -> String {
+        let group = if self.gvk.group.is_empty() { "core" } else { &self.gvk.group };
+        format!("{group}/{}/", self.resource)
+    }
+}
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kind").field("gvk", &self.gvk).field("resource", &self.resource).finish_non_exhaustive()
+    }
+}
+
+/// What a kind does beyond its schema. Every method has a default that does nothing.
+pub trait Hooks: Send + Sync {
+    /// Fills in what schema defaults cannot: values that depend on other fields.
+    fn default(&self, _object: &mut Value) {}
+
+    /// Sets what the server owns in a new object.
+    fn prepare_create(&self, _object: &mut Value) {}
+
+    /// Sets what the server owns in a changed object.
+    fn prepare_update(&self, _object: &mut Value, _old: &Value) {}
+
+    /// Says what is wrong with an object.
+    fn validate(&self, _object: &Value) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// Says what is wrong with a change.
+    fn validate_update(&self, _object: &Value, _old: &Value) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// Says what a user should be warned about.
+    fn warnings(&self, _object: &Value) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The columns that kubectl shows; `None` for name and creation time.
+    fn columns(&self) -> Option<&dyn Columns> {
+        None
+    }
+
+    /// The value of a selectable field; empty where it is absent.
+    fn field(&self, object: &Value, path: &str) -> String {
+        orlop_api::fields::field_text(object, path)
+    }
+}
+
+/// No hooks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Plain;
+
+impl Hooks for Plain {}

@@ -1,0 +1,78 @@
+//! Which kinds there are. One registry serves built-in kinds, custom resources and kinds of a library's
+//! user; routes, discovery and OpenAPI are all read from it.
+
+mod builtin;
+mod kind;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+pub use kind::{Hooks, Kind, KindSchema, Plain, Rules, Subresource};
+
+/// The kinds at one moment. A change makes a new one; requests keep the one they began with.
+#[derive(Clone, Debug, Default)]
+pub struct Kinds {
+    /// By group, version and plural name.
+    kinds: BTreeMap<(String, String, String), Arc<Kind>>,
+}
+
+impl Kinds {
+    /// Every GA built-in kind.
+    pub fn builtin() -> Self {
+        let mut kinds = Self::default();
+        builtin::kinds().into_iter().for_each(|kind| kinds.insert(kind));
+        kinds
+    }
+
+    /// Adds a kind, or replaces it.
+    pub fn insert(&mut self, kind: Kind) {
+        let key = (kind.gvk.group.clone(), kind.gvk.version.clone(), kind.resource.clone());
+        self.kinds.insert(key, Arc::new(kind));
+    }
+
+    /// Removes a kind.
+    pub fn remove(&mut self, group: &str, version: &str, resource: &str) {
+        self.kinds.remove(&(group.to_owned(), version.to_owned(), resource.to_owned()));
+    }
+
+    /// The kind of a path.
+    pub fn get(&self, group: &str, version: &str, resource: &str) -> Option<&Arc<Kind>> {
+        self.kinds.get(&(group.to_owned(), version.to_owned(), resource.to_owned()))
+    }
+
+    /// Every kind, sorted by group, version and plural name.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Kind>> {
+        self.kinds.values()
+    }
+
+    /// Whether a group and version has any kind.
+    pub fn has_version(&self, group: &str, version: &str) -> bool {
+        self.iter().any(|kind| kind.gvk.group == group && kind.gvk.version == version)
+    }
+}
+
+/// The kinds of one cluster, which change while it runs.
+#[derive(Debug)]
+pub struct Registry(RwLock<Arc<Kinds>>);
+
+impl Registry {
+    /// A registry that begins with these kinds.
+    pub fn new(kinds: Kinds) -> Self {
+        Self(RwLock::new(Arc::new(kinds)))
+    }
+
+    /// The kinds now.
+    pub fn kinds(&self) -> Arc<Kinds> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes the kinds. Requests that begin after this returns see the change.
+    pub fn change(&self, change: impl FnOnce(&mut Kinds)) {
+        let mut guard = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut kinds = (**guard).clone();
+        change(&mut kinds);
+        *guard = Arc::new(kinds);
+    }
+}

@@ -1,0 +1,90 @@
+//! Resource versions as requests carry them, and what they ask of a list.
+
+use orlop_api::{
+    continue_token::ContinueToken,
+    field_error::{FieldError, FieldPath},
+    status::Status,
+};
+use orlop_store::Revision;
+
+use crate::query::{Query, refuse};
+
+/// A resource version; `None` where none is asked for ("" or "0").
+pub fn parse(text: &str) -> Result<Option<Revision>, Status> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    match text.parse::<u64>().ok().and_then(|revision| Revision::try_from(revision).ok()) {
+        Some(0) => Ok(None),
+        Some(revision) => Ok(Some(revision)),
+        None => Err(Status::bad_request(format!(
+            "Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        ))),
+    }
+}
+
+/// Which moment a list shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// The newest.
+    Newest,
+    /// Any that is not older than this.
+    NotOlderThan(Revision),
+    /// Exactly this.
+    Exactly(Revision),
+    /// The rest of a list that began before.
+    Continued(ContinueToken),
+}
+
+impl Moment {
+    /// Reads which moment a list asks for, by the table in Kubernetes' documentation.
+    pub fn of(query: &Query) -> Result<Self, Status> {
+        let (version, matching, token) =
+            (query.text("resourceVersion"), query.text("resourceVersionMatch"), query.text("continue"));
+        check(query, version, matching, token)?;
+        if !token.is_empty() {
+            if !matches!(version, "" | "0") {
+                return Err(Status::bad_request(
+                    "specifying resource version is not allowed when using continue",
+                ));
+            }
+            let token = ContinueToken::decode(token)
+                .map_err(|error| Status::bad_request(format!("invalid continue token: {error}")))?;
+            return Ok(Self::Continued(token));
+        }
+        let limited = query.number("limit")?.unwrap_or(0) > 0;
+        Ok(match (parse(version)?, matching) {
+            (None, _) => Self::Newest,
+            (Some(revision), "Exact") => Self::Exactly(revision),
+            (Some(revision), "") if limited => Self::Exactly(revision),
+            (Some(revision), _) => Self::NotOlderThan(revision),
+        })
+    }
+}
+
+fn check(query: &Query, version: &str, matching: &str, token: &str) -> Result<(), Status> {
+    let path = FieldPath::root("resourceVersionMatch");
+    let mut errors = Vec::new();
+    if query.get("sendInitialEvents").is_some() {
+        errors.push(FieldError::forbidden(
+            &FieldPath::root("sendInitialEvents"),
+            "sendInitialEvents is forbidden for list",
+        ));
+    }
+    if !matching.is_empty() {
+        let mut forbid = |why: &str| errors.push(FieldError::forbidden(&path, why));
+        if version.is_empty() {
+            forbid("resourceVersionMatch is forbidden unless resourceVersion is provided");
+        }
+        if !token.is_empty() {
+            forbid("resourceVersionMatch is forbidden when continue is provided");
+        }
+        if matching == "Exact" && version == "0" {
+            forbid("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
+        }
+        if !matches!(matching, "Exact" | "NotOlderThan") {
+            errors.push(FieldError::not_supported(&path, matching, &["Exact", "NotOlderThan", ""]));
+        }
+    }
+    refuse("ListOptions", &errors)
+}

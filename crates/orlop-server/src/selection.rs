@@ -1,0 +1,135 @@
+//! Selectors: what of them the index answers, and what is left to look at objects for.
+//!
+//! Labels are indexed as `l:KEY`, selectable fields as `f:PATH`, owners as `o`. A selector that the index
+//! cannot answer whole (integer comparisons, the name across namespaces) leaves a rest that is checked on
+//! the few objects that come through.
+
+use orlop_api::{
+    fields,
+    labels::{self, Operator},
+    object_meta,
+    status::Status,
+};
+use orlop_store::{Filter, KeyRange, Requirement, Terms};
+use serde_json::Value;
+
+use crate::{cluster::Cluster, query::Query, registry::Kind};
+
+/// What a list, watch or deletecollection is restricted to.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// Which keys.
+    pub range: KeyRange,
+    /// What every key begins with; continue tokens are relative to it.
+    pub prefix: String,
+    /// What the index answers.
+    pub filter: Filter,
+    /// What has to be checked on each object.
+    rest: Option<(labels::Selector, fields::Selector)>,
+    /// Whether there is any selector at all.
+    pub selective: bool,
+}
+
+impl Selection {
+    /// Reads a request's selectors.
+    pub fn of(cluster: &Cluster, kind: &Kind, namespace: &str, name: &str, query: &Query) -> Result<Self, Status> {
+        let label_text = query.text("labelSelector");
+        let label_selector = labels::parse(label_text).map_err(|error| {
+            Status::bad_request(format!("unable to parse requirement: {error}"))
+        })?;
+        let field_selector = fields::Selector::parse(query.text("fieldSelector"))
+            .map_err(|error| Status::bad_request(error.to_string()))?;
+        let mut selection = Self {
+            range: KeyRange::all(),
+            prefix: cluster.collection(kind, namespace),
+            filter: Filter::everything(),
+            rest: None,
+            selective: !label_selector.is_everything() || !field_selector.is_everything(),
+        };
+        let mut whole = selection.labels(&label_selector);
+        whole &= selection.fields(kind, &field_selector)?;
+        selection.range = match Some(name).filter(|name| !name.is_empty()).or(field_selector.requires("metadata.name")) {
+            Some(name) if !kind.namespaced || !namespace.is_empty() => {
+                KeyRange::key(cluster.key(kind, namespace, name))
+            }
+            _ => KeyRange::prefix(selection.prefix.clone()),
+        };
+        if !whole {
+            selection.rest = Some((label_selector, field_selector));
+        }
+        Ok(selection)
+    }
+
+    /// Whether the index answers all of it.
+    pub fn is_indexed(&self) -> bool {
+        self.rest.is_none()
+    }
+
+    /// Whether an object that the index let through is selected.
+    pub fn matches(&self, kind: &Kind, object: &Value) -> bool {
+        self.rest.as_ref().is_none_or(|(labels, fields)| {
+            labels.matches_object(object) && fields.matches(|path| field(kind, object, path))
+        })
+    }
+
+    /// Turns label requirements into index terms; whether that is all there is to them.
+    fn labels(&mut self, selector: &labels::Selector) -> bool {
+        let mut whole = true;
+        for requirement in selector.requirements() {
+            let (field, values) = (format!("l:{}", requirement.key()), requirement.values().to_vec());
+            self.filter.0.push(match requirement.operator() {
+                Operator::In | Operator::Equals | Operator::DoubleEquals => Requirement::In(field, values),
+                Operator::NotIn | Operator::NotEquals => Requirement::NotIn(field, values),
+                Operator::Exists => Requirement::Exists(field),
+                Operator::DoesNotExist => Requirement::Absent(field),
+                Operator::GreaterThan | Operator::LessThan => {
+                    whole = false;
+                    Requirement::Exists(field)
+                }
+            });
+        }
+        whole
+    }
+
+    fn fields(&mut self, kind: &Kind, selector: &fields::Selector) -> Result<bool, Status> {
+        let mut whole = true;
+        for term in &selector.terms {
+            let path = term.field.as_str();
+            if path == "metadata.name" || (path == "metadata.namespace" && kind.namespaced) {
+                whole = false;
+            } else if kind.rules.selectable.contains(&path) {
+                let (field, value) = (format!("f:{path}"), term.value.clone());
+                self.filter.0.push(if term.equal {
+                    Requirement::equals(field, value)
+                } else {
+                    Requirement::not_equals(field, value)
+                });
+            } else if kind.rules.selectable.is_empty() && !kind.rules.custom {
+                return Err(Status::bad_request(format!(
+                    "{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+                )));
+            } else {
+                return Err(Status::bad_request(format!("field label not supported: {path}")));
+            }
+        }
+        Ok(whole)
+    }
+}
+
+fn field(kind: &Kind, object: &Value, path: &str) -> String {
+    match path {
+        "metadata.name" | "metadata.namespace" => fields::field_text(object, path),
+        _ => kind.hooks.field(object, path),
+    }
+}
+
+/// What an object is found under.
+pub fn terms_of(kind: &Kind, object: &Value) -> Terms {
+    let meta = object_meta::of(object);
+    let labels = meta.get("labels").and_then(Value::as_object).into_iter().flatten();
+    let labels = labels.filter_map(|(key, value)| Some((format!("l:{key}"), value.as_str()?.to_owned())));
+    let fields = kind.rules.selectable.iter().map(|path| (format!("f:{path}"), kind.hooks.field(object, path)));
+    let owners = meta.get("ownerReferences").and_then(Value::as_array).into_iter().flatten();
+    let owners = owners.filter_map(|owner| Some(("o".to_owned(), owner.get("uid")?.as_str()?.to_owned())));
+    Terms::new(labels.chain(fields).chain(owners))
+}

@@ -1,0 +1,106 @@
+//! Answers: stored bytes as they are, or an object made into what was asked for.
+
+use bytes::Bytes;
+use http::{Response, header};
+use orlop_api::{object_meta, status::Status};
+use serde_json::{Value, json};
+
+use super::Request;
+use crate::{
+    body::Body,
+    cluster::{Found, now},
+    negotiation::{Encoding, Negotiated, Transform},
+    registry::Kind,
+    stored,
+    table::{Columns, NameAndCreation},
+};
+
+/// Answers with a stored object.
+pub(super) fn stored_object(request: &Request, code: u16, found: &Found) -> Result<Response<Body>, Status> {
+    if request.negotiated.is_plain() {
+        return Ok(bytes(code, "application/json", stored::spliced(&found.bytes, found.revision)));
+    }
+    object(request, code, found.object()?)
+}
+
+/// Answers with an object.
+pub(super) fn object(request: &Request, code: u16, object: Value) -> Result<Response<Body>, Status> {
+    let Negotiated { encoding, transform } = request.negotiated;
+    let value = match transform {
+        Transform::Whole => object,
+        Transform::Metadata(version) => metadata_only(&object, version),
+        Transform::Table(version) => {
+            let revision = object_meta::text(object_meta::of(&object), "resourceVersion").to_owned();
+            let mut table = table(request, version, std::slice::from_ref(&object), true);
+            table["metadata"] = json!({"resourceVersion": revision});
+            table
+        }
+    };
+    Ok(bytes(code, encoding.media_type(), encode(encoding, &value)))
+}
+
+/// Encodes a value for the wire.
+pub fn encode(encoding: Encoding, value: &Value) -> Bytes {
+    // A `Value` always encodes.
+    let encoded = match encoding {
+        Encoding::Json => serde_json::to_vec(value).unwrap_or_default(),
+        Encoding::PrettyJson => {
+            let mut indented = serde_json::to_vec_pretty(value).unwrap_or_default();
+            indented.push(b'\n');
+            indented
+        }
+        Encoding::Yaml => orlop_api::yaml::to_string(value).into_bytes(),
+    };
+    encoded.into()
+}
+
+/// An answer of bytes.
+pub fn bytes(code: u16, media_type: &str, body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    if let Ok(media_type) = header::HeaderValue::from_str(media_type) {
+        response.headers_mut().insert(header::CONTENT_TYPE, media_type);
+    }
+    response
+}
+
+/// Only what an object's metadata says.
+pub(super) fn metadata_only(object: &Value, version: &str) -> Value {
+    json!({
+        "kind": "PartialObjectMetadata",
+        "apiVersion": version,
+        "metadata": object.get("metadata").cloned().unwrap_or_else(|| json!({})),
+    })
+}
+
+/// A table of objects, its headings only where they are wanted.
+pub(super) fn table(request: &Request, version: &str, objects: &[Value], headings: bool) -> Value {
+    let columns = columns(&request.kind);
+    let now = now();
+    let include = request.query.get("includeObject").unwrap_or("Metadata");
+    let rows: Vec<Value> = objects
+        .iter()
+        .map(|object| {
+            let mut row = json!({"cells": columns.cells(object, now)});
+            match include {
+                "None" => {}
+                "Object" => row["object"] = object.clone(),
+                _ => row["object"] = metadata_only(object, version),
+            }
+            row
+        })
+        .collect();
+    let definitions: Vec<Value> = if headings {
+        columns.definitions().iter().map(crate::table::Column::to_value).collect()
+    } else {
+        Vec::new()
+    };
+    json!({
+        "kind": "Table", "apiVersion": version, "metadata": {},
+        "columnDefinitions": definitions, "rows": rows,
+    })
+}
+
+fn columns(kind: &Kind) -> &dyn Columns {
+    kind.hooks.columns().unwrap_or(&NameAndCreation)
+}

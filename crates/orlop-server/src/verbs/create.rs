@@ -1,0 +1,164 @@
+//! Create: a new object, under its own name or a generated one.
+
+use bytes::Bytes;
+use http::Response;
+use orlop_api::{object_meta, status::Status};
+use orlop_store::{Compare, Comparison, KeyRange, Op, Put, Read, Revision, Target, Txn};
+use rand::Rng;
+use serde_json::{Value, json};
+
+use super::{Request, answer, incoming, prepare};
+use crate::{
+    body::Body,
+    cluster::{Found, is_terminating, new_uid, now, trouble},
+    query::WriteOptions,
+    stored,
+};
+
+/// Names tried when one is generated.
+const NAMES_TRIED: usize = 8;
+/// The longest beginning of a generated name, and what it is completed with.
+const GENERATED_BASE: usize = 58;
+const GENERATED_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+/// How often a create is tried again because its namespace changed meanwhile.
+const GUARD_TRIES: usize = 8;
+
+pub(super) async fn create(request: &Request) -> Result<Response<Body>, Status> {
+    let options = WriteOptions::of(&request.query, "CreateOptions")?;
+    let object = incoming::object(request, options.field_validation)?;
+    let (code, found) = create_object(request, object, &options).await?;
+    match found {
+        Ok(found) => answer::stored_object(request, code, &found),
+        Err(object) => answer::object(request, code, object),
+    }
+}
+
+/// What a write left in the store, or would have left there.
+pub(super) type Written = Result<Found, Value>;
+
+/// Creates an object that has been decoded.
+pub(super) async fn create_object(
+    request: &Request,
+    mut object: Value,
+    options: &WriteOptions,
+) -> Result<(u16, Written), Status> {
+    if !object_meta::text(object_meta::of(&object), "resourceVersion").is_empty() {
+        return Err(Status::plain("resourceVersion should not be set on objects to be created"));
+    }
+    prepare::clear_server_owned(&mut object);
+    prepare::set_namespace(request, &mut object)?;
+    prepare::deduplicate_owners(request, &mut object);
+    prepare::default(&request.kind, &mut object);
+    let manager = options.manager(request.user_agent());
+    let nothing = json!({"apiVersion": request.kind.gvk.api_version(), "kind": request.kind.gvk.kind});
+    let mut object = prepare::track(request, &nothing, object, &manager);
+    crate::admission::mutate(request, &mut object, None)?;
+    begin_life(request, &mut object);
+    let generated = name(&mut object);
+    if object_meta::text(object_meta::of(&object), "name").is_empty() {
+        // Kinds may refuse other things too; a name to speak of comes first.
+        prepare::refuse_invalid(&request.kind, &object, &prepare::validate(&request.kind, &object))?;
+    }
+    crate::allocation::allocate(request, &mut object, None).await?;
+    prepare::refuse_invalid(&request.kind, &object, &prepare::validate(&request.kind, &object))?;
+    request.kind.hooks.warnings(&object).into_iter().for_each(|warning| request.warn(warning));
+    crate::admission::validate(request, &object, None)?;
+    if options.dry_run {
+        prepare::namespace_guard(request).await?;
+        let name = object_meta::text(object_meta::of(&object), "name");
+        return match request.cluster.find(&request.kind, &request.about.namespace, name).await? {
+            Some(found) => Err(exists(request, name, &found.object()?, generated)),
+            None => Ok((201, Err(object))),
+        };
+    }
+    let mut tries = if generated { NAMES_TRIED } else { 1 };
+    loop {
+        match store(request, &object).await? {
+            Ok(found) => return Ok((201, Ok(found))),
+            Err(found) => {
+                tries -= 1;
+                let name = object_meta::text(object_meta::of(&object), "name").to_owned();
+                if tries == 0 {
+                    return Err(exists(request, &name, &found.object()?, generated));
+                }
+                prepare::meta(&mut object).remove("name");
+                self::name(&mut object);
+            }
+        }
+    }
+}
+
+/// What only the server knows of a new object.
+fn begin_life(request: &Request, object: &mut Value) {
+    let kind = &request.kind;
+    if kind.has_status() && kind.resource != "nodes"
+        && let Some(map) = object.as_object_mut()
+    {
+        map.remove("status");
+    }
+    let meta = prepare::meta(object);
+    meta.insert("uid".into(), new_uid().into());
+    meta.insert("creationTimestamp".into(), now().to_string().into());
+    if kind.rules.has_generation {
+        meta.insert("generation".into(), 1.into());
+    }
+    kind.hooks.prepare_create(object);
+}
+
+/// Completes a generated name; whether there was one to generate.
+fn name(object: &mut Value) -> bool {
+    let meta = prepare::meta(object);
+    let base = object_meta::text(meta, "generateName").to_owned();
+    if base.is_empty() || !object_meta::text(meta, "name").is_empty() {
+        return false;
+    }
+    let mut random = rand::rng();
+    let base: String = base.chars().take(GENERATED_BASE).collect();
+    let letters = (0..5).map(|_| char::from(GENERATED_LETTERS[random.random_range(0..GENERATED_LETTERS.len())]));
+    let name: String = base.chars().chain(letters).collect();
+    meta.insert("name".into(), name.into());
+    true
+}
+
+fn exists(request: &Request, name: &str, found: &Value, generated: bool) -> Status {
+    let resource = request.kind.group_resource();
+    if generated {
+        Status::generate_name_conflict(&resource, name)
+    } else if is_terminating(found) {
+        Status::already_exists_terminating(&resource, name)
+    } else {
+        Status::already_exists(&resource, name)
+    }
+}
+
+/// Writes a new object; the one that is there already, if there is one.
+async fn store(request: &Request, object: &Value) -> Result<Result<Found, Found>, Status> {
+    let name = object_meta::text(object_meta::of(object), "name");
+    let key = request.cluster.key(&request.kind, &request.about.namespace, name);
+    let value = stored::encode(object);
+    for _ in 0..GUARD_TRIES {
+        let guard = prepare::namespace_guard(request).await?;
+        let (txn, key_range) = (transaction(request, &key, &value, object, guard), KeyRange::key(key.clone()));
+        let result = request.cluster.store.txn(txn).await.map_err(|error| trouble(&error))?;
+        if result.succeeded {
+            return Ok(Ok(Found { bytes: value, revision: result.revision }));
+        }
+        if let Some(kv) = result.found().filter(|kv| key_range.contains(&kv.key)) {
+            return Ok(Err(Found::from(kv.clone())));
+        }
+        // The namespace was changed between the look at it and the write.
+    }
+    Err(Status::server_timeout(&request.kind.group_resource(), "create", 1))
+}
+
+fn transaction(request: &Request, key: &str, value: &Bytes, object: &Value, guard: Option<Compare>) -> Txn {
+    const ABSENT: Revision = 0;
+    let range = KeyRange::key(key.to_owned());
+    let absent = Compare::new(range.clone(), Comparison::Equal, Target::Revision(ABSENT));
+    let terms = request.cluster.terms(&request.kind, object);
+    Txn {
+        compares: std::iter::once(absent).chain(guard).collect(),
+        then: vec![Op::Put(Put { terms, ..Put::new(key.to_owned(), value.clone()) })],
+        otherwise: vec![Op::Read(Read::new(range))],
+    }
+}

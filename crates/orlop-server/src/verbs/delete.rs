@@ -1,0 +1,240 @@
+//! Delete: at once, or marked and left to finalizers and grace.
+
+use http::Response;
+use orlop_api::{
+    field_error::{FieldError, FieldPath},
+    object_meta::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN},
+    status::Status,
+    time::Time,
+};
+use orlop_store::Txn;
+use serde_json::Value;
+
+use super::{Request, answer, prepare, update};
+use crate::{
+    body::Body,
+    cluster::{Found, is_terminating, now, trouble},
+    query::{Query, dry_run_errors, refuse},
+};
+
+/// How often a delete without preconditions is tried again.
+const TRIES: usize = 64;
+
+/// What a delete may ask for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DeleteOptions {
+    dry_run: bool,
+    grace_seconds: Option<i64>,
+    propagation: Option<String>,
+    orphan_dependents: Option<bool>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
+impl DeleteOptions {
+    /// From the body where there is one, else from the query.
+    pub(super) fn of(request: &Request) -> Result<Self, Status> {
+        let options = if request.body.is_empty() { from_query(&request.query)? } else { from_body(request)? };
+        let mut errors = dry_run_errors(&request.query);
+        let path = FieldPath::root("propagationPolicy");
+        if let Some(policy) = &options.propagation {
+            if options.orphan_dependents.is_some() {
+                errors.push(FieldError::invalid(
+                    &path,
+                    policy.as_str(),
+                    "orphanDependents and deletionPropagation cannot be both set",
+                ));
+            }
+            let known = ["Foreground", "Background", "Orphan"];
+            if !known.contains(&policy.as_str()) {
+                errors.push(FieldError::not_supported(&path, policy.as_str(), &["Foreground", "Background", "Orphan", "nil"]));
+            }
+        }
+        refuse("DeleteOptions", &errors)?;
+        Ok(options)
+    }
+}
+
+fn from_query(query: &Query) -> Result<DeleteOptions, Status> {
+    Ok(DeleteOptions {
+        dry_run: query.get("dryRun").is_some(),
+        grace_seconds: query.number("gracePeriodSeconds")?,
+        propagation: query.get("propagationPolicy").filter(|text| !text.is_empty()).map(str::to_owned),
+        orphan_dependents: query.get("orphanDependents").map(|text| text == "true"),
+        ..DeleteOptions::default()
+    })
+}
+
+fn from_body(request: &Request) -> Result<DeleteOptions, Status> {
+    let decoded = orlop_api::decode::yaml_or_json(&request.body)
+        .map_err(|error| Status::unrecognized_body("DeleteOptions", &error.to_string(), &request.body))?;
+    let value = decoded.value;
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
+    let preconditions = value.get("preconditions");
+    let precondition = |name: &str| text(preconditions.and_then(|preconditions| preconditions.get(name)));
+    Ok(DeleteOptions {
+        dry_run: value.get("dryRun").and_then(Value::as_array).is_some_and(|list| !list.is_empty())
+            || request.query.get("dryRun").is_some(),
+        grace_seconds: value.get("gracePeriodSeconds").and_then(Value::as_i64),
+        propagation: text(value.get("propagationPolicy")),
+        orphan_dependents: value.get("orphanDependents").and_then(Value::as_bool),
+        uid: precondition("uid"),
+        resource_version: precondition("resourceVersion"),
+    })
+}
+
+pub(super) async fn delete(request: &Request) -> Result<Response<Body>, Status> {
+    let options = DeleteOptions::of(request)?;
+    let about = &request.about;
+    match delete_named(request, &options, &about.namespace, &about.name).await? {
+        Deleted::Gone(object) => {
+            let uid = object_meta::text(object_meta::of(&object), "uid");
+            let status = Status::deleted(&request.kind.group_resource(), &about.name, uid);
+            let encoding = request.negotiated.encoding;
+            Ok(answer::bytes(200, encoding.media_type(), answer::encode(encoding, &status)))
+        }
+        Deleted::Marked(object) => {
+            let code = if options.orphan_dependents == Some(false) { 202 } else { 200 };
+            answer::object(request, code, object)
+        }
+    }
+}
+
+/// How a delete left the object.
+pub(super) enum Deleted {
+    /// It is gone; this is what it was.
+    Gone(Value),
+    /// It waits for finalizers or grace.
+    Marked(Value),
+}
+
+/// Deletes one object of the request's kind.
+pub(super) async fn delete_named(
+    request: &Request,
+    options: &DeleteOptions,
+    namespace: &str,
+    name: &str,
+) -> Result<Deleted, Status> {
+    let kind = &request.kind;
+    crate::kinds::may_delete(kind, name)?;
+    for _ in 0..TRIES {
+        let found = request.cluster.get(kind, namespace, name).await?;
+        let old = found.object()?;
+        check_preconditions(request, options, name, &old)?;
+        let mut object = old.clone();
+        set_finalizers(request, options, &mut object);
+        let grace = grace_seconds(request, options, &object);
+        let waits = has_finalizers(&object) || grace > 0 || crate::kinds::has_content(kind, &object);
+        crate::admission::validate(request, &old, Some(&old))?;
+        if !waits {
+            if options.dry_run {
+                return Ok(Deleted::Gone(object));
+            }
+            if remove(request, &object, &found).await?.is_some() {
+                return Ok(Deleted::Gone(object));
+            }
+            continue;
+        }
+        mark(request, &mut object, grace);
+        if options.dry_run || object == old {
+            return Ok(Deleted::Marked(object));
+        }
+        if let Some(written) = update::swap(request, &object, &found).await? {
+            return Ok(Deleted::Marked(written.object()?));
+        }
+    }
+    Err(Status::server_timeout(&kind.group_resource(), "delete", 1))
+}
+
+fn check_preconditions(request: &Request, options: &DeleteOptions, name: &str, object: &Value) -> Result<(), Status> {
+    let meta = object_meta::of(object);
+    let wanted = [("UID", &options.uid, "uid"), ("ResourceVersion", &options.resource_version, "resourceVersion")];
+    for (what, wanted, field) in wanted {
+        let found = object_meta::text(meta, field);
+        if let Some(wanted) = wanted
+            && wanted != found
+        {
+            return Err(Status::conflict_precondition(&request.kind.group_resource(), name, what, wanted, found));
+        }
+    }
+    Ok(())
+}
+
+/// What is to become of dependents is kept as a finalizer, for the garbage collector to see.
+fn set_finalizers(request: &Request, options: &DeleteOptions, object: &mut Value) {
+    let meta = prepare::meta(object);
+    let list = meta.get("finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut finalizers: Vec<String> = list.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    let has = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
+    let policy = match (options.propagation.as_deref(), options.orphan_dependents) {
+        (Some(policy), _) => policy,
+        (None, Some(true)) => "Orphan",
+        (None, Some(false)) => "Background",
+        (None, None) if has(FINALIZER_ORPHAN) => "Orphan",
+        (None, None) if has(FINALIZER_FOREGROUND) => "Foreground",
+        (None, None) if request.kind.rules.orphans_by_default => "Orphan",
+        (None, None) => "Background",
+    };
+    finalizers.retain(|finalizer| finalizer != FINALIZER_ORPHAN && finalizer != FINALIZER_FOREGROUND);
+    match policy {
+        "Orphan" => finalizers.push(FINALIZER_ORPHAN.to_owned()),
+        "Foreground" => finalizers.push(FINALIZER_FOREGROUND.to_owned()),
+        _ => {}
+    }
+    if finalizers.is_empty() {
+        meta.remove("finalizers");
+    } else {
+        meta.insert("finalizers".into(), finalizers.into());
+    }
+}
+
+fn has_finalizers(object: &Value) -> bool {
+    object_meta::of(object).get("finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty())
+}
+
+/// Only kinds that end gracefully are given time; asking again can only shorten it.
+fn grace_seconds(request: &Request, options: &DeleteOptions, object: &Value) -> i64 {
+    let wanted = crate::kinds::grace_seconds(&request.kind, object, options.grace_seconds);
+    let given = object_meta::of(object).get("deletionGracePeriodSeconds").and_then(Value::as_i64);
+    match given {
+        Some(given) if is_terminating(object) => wanted.min(given),
+        _ => wanted,
+    }
+}
+
+fn mark(request: &Request, object: &mut Value, grace: i64) {
+    let already = is_terminating(object);
+    let shorter = object_meta::of(object).get("deletionGracePeriodSeconds").and_then(Value::as_i64) != Some(grace);
+    if !already || shorter {
+        let ends = Time::from_unix(now().unix_seconds + grace);
+        let meta = prepare::meta(object);
+        meta.insert("deletionTimestamp".into(), ends.to_string().into());
+        meta.insert("deletionGracePeriodSeconds".into(), grace.into());
+        if request.kind.rules.has_generation && !already {
+            let generation = meta.get("generation").and_then(Value::as_i64).unwrap_or(0);
+            meta.insert("generation".into(), (generation + 1).into());
+        }
+    }
+    crate::kinds::mark_deleted(&request.kind, object);
+}
+
+/// Whether an object that was waiting to go has nothing left to wait for.
+pub(super) fn is_released(object: &Value) -> bool {
+    let meta = object_meta::of(object);
+    let grace = meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+    is_terminating(object) && grace == 0 && !has_finalizers(object) && !crate::kinds::holds_namespace(object)
+}
+
+/// Takes an object out of the store, if it is still the one read. What is returned carries the revision of
+/// the deletion.
+pub(super) async fn remove(request: &Request, object: &Value, found: &Found) -> Result<Option<Found>, Status> {
+    let meta = object_meta::of(object);
+    let key = request.cluster.key(
+        &request.kind,
+        object_meta::text(meta, "namespace"),
+        object_meta::text(meta, "name"),
+    );
+    let result = request.cluster.store.txn(Txn::remove(key, found.revision)).await.map_err(|error| trouble(&error))?;
+    crate::allocation::release(request, object).await;
+    Ok(result.succeeded.then(|| Found { bytes: crate::stored::encode(object), revision: result.revision }))
+}

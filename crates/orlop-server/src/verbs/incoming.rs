@@ -1,0 +1,96 @@
+//! Bodies into objects.
+
+use orlop_api::{
+    decode::{self, Decoded, StrictOrder},
+    group_version::GroupVersionKind,
+    schema::{Root, prune},
+    status::Status,
+};
+use serde_json::Value;
+
+use super::Request;
+use crate::{
+    negotiation::{MEDIA_TYPES, content_type},
+    query::FieldValidation,
+};
+
+/// Decodes a request's body as an object of its kind. Unknown fields are dropped, and told as asked.
+pub(super) fn object(request: &Request, validation: FieldValidation) -> Result<Value, Status> {
+    decoded(request, &request.body, &request.kind.gvk.clone(), validation)
+}
+
+/// Decodes a body as an object of a given kind.
+pub(super) fn decoded(
+    request: &Request,
+    body: &[u8],
+    expected: &GroupVersionKind,
+    validation: FieldValidation,
+) -> Result<Value, Status> {
+    let decoded = match content_type(&request.headers) {
+        "" | "application/json" => decode::json(body),
+        "application/yaml" => decode::yaml(body),
+        _ => return Err(Status::unsupported_media_type(MEDIA_TYPES)),
+    };
+    let decoded = decoded.map_err(|error| Status::unrecognized_body(&expected.kind, &error.to_string(), body))?;
+    if !decoded.value.is_object() {
+        return Err(Status::unrecognized_body(&expected.kind, "json: cannot unmarshal into an object", body));
+    }
+    check_kind(&decoded.value, expected)?;
+    clean(request, decoded, body, expected, validation)
+}
+
+/// An object may leave its kind out; if it names one, it must be the one that is asked for.
+fn check_kind(object: &Value, expected: &GroupVersionKind) -> Result<(), Status> {
+    let found = GroupVersionKind::of(object);
+    let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (version, kind) = (text("apiVersion"), text("kind"));
+    if !kind.is_empty() && kind != expected.kind {
+        return Err(Status::bad_request(format!(
+            "{kind} in version {:?} cannot be handled as a {}: converting ({kind}) to ({}): unknown conversion",
+            found.version, expected.kind, expected.kind
+        )));
+    }
+    if !version.is_empty() && version != expected.api_version() {
+        return Err(Status::api_version_mismatch(version, &expected.api_version()));
+    }
+    Ok(())
+}
+
+/// Drops unknown fields, and says so in the way that was asked for.
+fn clean(
+    request: &Request,
+    decoded: Decoded,
+    body: &[u8],
+    expected: &GroupVersionKind,
+    validation: FieldValidation,
+) -> Result<Value, Status> {
+    let mut value = decoded.value.clone();
+    let unknown = if *expected == request.kind.gvk {
+        prune(&mut value, request.kind.schema.get(), Root::Resource)
+    } else {
+        Vec::new()
+    };
+    if let Some(map) = value.as_object_mut() {
+        map.insert("apiVersion".into(), expected.api_version().into());
+        map.insert("kind".into(), expected.kind.clone().into());
+    }
+    if validation == FieldValidation::Ignore {
+        return Ok(value);
+    }
+    let order = if request.kind.rules.custom { StrictOrder::DuplicatesFirst } else { StrictOrder::Document };
+    let errors = decoded.strict_errors(body, unknown, order);
+    match validation {
+        FieldValidation::Strict if !errors.is_empty() => {
+            Err(Status::cannot_decode(expected, &expected.kind, &decode::strict_error(&errors)))
+        }
+        _ => {
+            errors.into_iter().for_each(|error| request.warn(error));
+            Ok(value)
+        }
+    }
+}
+
+/// Dropping again what a patch or an admission brought in.
+pub(super) fn prune_again(request: &Request, object: &mut Value) -> Vec<String> {
+    prune(object, request.kind.schema.get(), Root::Resource)
+}

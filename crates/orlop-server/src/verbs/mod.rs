@@ -1,0 +1,98 @@
+//! What can be done with objects: a file a verb, and the steps they share.
+//!
+//! A write goes `decode` → `prepare` (defaults, metadata, managed fields, hooks, validation) → one
+//! transaction. A read copies stored bytes into the answer.
+
+mod answer;
+mod create;
+mod delete;
+mod delete_collection;
+mod get;
+mod incoming;
+mod list;
+mod patch;
+mod prepare;
+mod update;
+mod watch;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use http::{HeaderMap, Response};
+use orlop_api::status::Status;
+
+use crate::{
+    body::Body,
+    cluster::Cluster,
+    negotiation::{Negotiated, negotiate},
+    query::Query,
+    registry::Kind,
+    request_info::ResourceInfo,
+};
+
+/// One request, as verbs see it.
+#[derive(Debug)]
+pub struct Request {
+    /// Where it goes.
+    pub cluster: Arc<Cluster>,
+    /// Of which kind it speaks.
+    pub kind: Arc<Kind>,
+    /// What it is about.
+    pub about: ResourceInfo,
+    /// Its query.
+    pub query: Query,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: Bytes,
+    /// How to answer.
+    pub negotiated: Negotiated,
+    /// What the user is to be warned about.
+    pub warnings: Mutex<Vec<String>>,
+}
+
+impl Request {
+    /// Remembers a warning for the answer; each is sent once.
+    pub fn warn(&self, warning: impl Into<String>) {
+        let (mut warnings, warning) = (self.warnings.lock().unwrap_or_else(PoisonError::into_inner), warning.into());
+        if !warnings.contains(&warning) {
+            warnings.push(warning);
+        }
+    }
+
+    /// Who writes, where a request does not say.
+    fn user_agent(&self) -> &str {
+        self.headers.get(http::header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+}
+
+/// Chooses how a verb may answer.
+pub fn negotiate_for(verb: &str, headers: &HeaderMap, query: &Query) -> Result<Negotiated, Status> {
+    negotiate(headers, query.get("pretty"), matches!(verb, "get" | "list" | "watch" | "create" | "update" | "patch" | "delete"))
+}
+
+/// Does what a request asks.
+pub async fn run(verb: &str, request: Request) -> Result<Response<Body>, Status> {
+    let subresource = request.about.subresource.clone();
+    let allowed = match subresource.as_str() {
+        "" => request.kind.allows(verb),
+        name => match request.kind.subresource(name) {
+            None => return Err(Status::resource_unknown()),
+            Some(subresource) => subresource.verbs.iter().any(|allowed| allowed == verb),
+        },
+    };
+    if !allowed {
+        return Err(Status::method_not_allowed(&request.kind.group_resource(), verb));
+    }
+    match (verb, subresource.as_str()) {
+        ("get", "" | "status") => get::get(&request).await,
+        ("list", "") => list::list(request).await,
+        ("watch", "") => watch::watch(request).await,
+        ("create", "") => create::create(&request).await,
+        ("update", "" | "status" | "finalize") => update::replace(&request).await,
+        ("patch", "" | "status" | "finalize") => patch::patch(&request).await,
+        ("delete", "") => delete::delete(&request).await,
+        ("deletecollection", "") => delete_collection::delete_collection(&request).await,
+        (verb, name) => crate::subresources::run(verb, name, &request).await,
+    }
+}

@@ -1,0 +1,157 @@
+//! What every write does to an object between its body and the store.
+
+use std::collections::BTreeMap;
+
+use orlop_api::{
+    apply::{FieldManager, SingleVersion, TypeRef},
+    field_error::{FieldError, FieldPath},
+    managed_fields::{Path, Set},
+    object_meta::{self, MetaRules},
+    schema,
+    status::Status,
+};
+use orlop_store::{Compare, Comparison, KeyRange, Target};
+use serde_json::{Map, Value, json};
+
+use super::Request;
+use crate::{cluster::{is_terminating, now}, registry::Kind};
+
+/// Metadata that belongs to the server: a client's values are not taken.
+const SERVER_OWNED: &[&str] =
+    &["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"];
+
+/// An object's metadata, to change.
+pub(super) fn meta(object: &mut Value) -> &mut Map<String, Value> {
+    if !object.is_object() {
+        *object = json!({});
+    }
+    let slot = &mut object["metadata"];
+    if !slot.is_object() {
+        *slot = json!({});
+    }
+    match slot {
+        Value::Object(map) => map,
+        // The line above made it an object.
+        _ => unreachable!("metadata is an object"),
+    }
+}
+
+/// Takes out of a new object what only the server sets.
+pub(super) fn clear_server_owned(object: &mut Value) {
+    let meta = meta(object);
+    SERVER_OWNED.iter().for_each(|field| drop(meta.remove(*field)));
+}
+
+/// Carries over from the stored object what a client may leave out.
+pub(super) fn keep_server_owned(object: &mut Value, old: &Value) {
+    let old = object_meta::of(old).clone();
+    let meta = meta(object);
+    for field in SERVER_OWNED.iter().filter(|field| **field != "selfLink") {
+        let absent = meta.get(*field).is_none_or(Value::is_null) || *field == "generation";
+        match old.get(*field) {
+            Some(value) if absent => drop(meta.insert((*field).to_owned(), value.clone())),
+            None if *field == "generation" => drop(meta.remove(*field)),
+            _ => {}
+        }
+    }
+    meta.remove("selfLink");
+}
+
+/// Puts an object into the namespace of its path.
+pub(super) fn set_namespace(request: &Request, object: &mut Value) -> Result<(), Status> {
+    let namespace = request.about.namespace.clone();
+    let given = object_meta::text(object_meta::of(object), "namespace").to_owned();
+    if !request.kind.namespaced {
+        return if given.is_empty() { Ok(()) } else { Err(Status::namespace_mismatch()) };
+    }
+    if !given.is_empty() && given != namespace {
+        return Err(Status::namespace_mismatch());
+    }
+    if namespace.is_empty() {
+        return Err(Status::bad_request("an empty namespace may not be set during creation"));
+    }
+    meta(object).insert("namespace".into(), namespace.into());
+    Ok(())
+}
+
+/// One controller listed twice is one controller.
+pub(super) fn deduplicate_owners(request: &Request, object: &mut Value) {
+    if object_meta::deduplicate_owner_references(meta(object)) {
+        request.warn(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed",
+        );
+    }
+}
+
+/// Fills in what the kind leaves to the server.
+pub(super) fn default(kind: &Kind, object: &mut Value) {
+    let schema = kind.schema.get();
+    schema::drop_nulls(object, schema);
+    schema::apply_defaults(object, schema);
+    kind.hooks.default(object);
+}
+
+/// Records who wrote which fields.
+pub(super) fn track(request: &Request, live: &Value, object: Value, manager: &str) -> Value {
+    with_field_manager(request, |fields| fields.update(live, object, manager, now()))
+}
+
+/// Calls `work` with the field manager of the request's endpoint.
+pub(super) fn with_field_manager<T>(request: &Request, work: impl FnOnce(&FieldManager<'_>) -> T) -> T {
+    let kind = &request.kind;
+    let api_version = kind.gvk.api_version();
+    let versions = SingleVersion { api_version: &api_version, of: TypeRef::resource(kind.schema.get()) };
+    let subresource = request.about.subresource.as_str();
+    let reset = match subresource {
+        "" if kind.has_status() => Some("status"),
+        "status" => Some("spec"),
+        _ => None,
+    };
+    let reset_fields: BTreeMap<String, Set> =
+        reset.map(|field| (api_version.clone(), Set::from_paths([Path::of_fields(&[field])]))).into_iter().collect();
+    work(&FieldManager { kind: &kind.gvk, versions: &versions, subresource, reset_fields: &reset_fields })
+}
+
+/// Answers 422 unless nothing is wrong.
+pub(super) fn refuse_invalid(kind: &Kind, object: &Value, errors: &[FieldError]) -> Result<(), Status> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let name = object_meta::text(object_meta::of(object), "name");
+    Err(Status::invalid(&kind.group_kind(), name, errors))
+}
+
+/// Everything wrong with an object by itself.
+pub(super) fn validate(kind: &Kind, object: &Value) -> Vec<FieldError> {
+    let rules = MetaRules { namespaced: kind.namespaced, name: kind.name_rule };
+    let mut errors = object_meta::validate(object_meta::of(object), rules, &FieldPath::root("metadata"));
+    errors.extend(kind.hooks.validate(object));
+    errors
+}
+
+/// What must still be so when the object is written: its namespace is there, and is not on its way out.
+pub(super) async fn namespace_guard(request: &Request) -> Result<Option<Compare>, Status> {
+    let namespace = &request.about.namespace;
+    if !request.kind.namespaced {
+        return Ok(None);
+    }
+    let kinds = request.cluster.registry.kinds();
+    let Some(kind) = kinds.get("", "v1", "namespaces") else { return Ok(None) };
+    let found = request.cluster.get(kind, "", namespace).await?;
+    // Most namespaces are not terminating, and telling that needs no decoding.
+    const MARK: &[u8] = b"\"deletionTimestamp\"";
+    if found.bytes.windows(MARK.len()).any(|window| window == MARK) && is_terminating(&found.object()?) {
+        let name = object_name(request);
+        let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let message = format!("namespace {namespace} is being terminated");
+        return Err(Status::forbidden(&request.kind.group_resource(), &name, &why)
+            .with_cause("NamespaceTerminating", message, "metadata.namespace"));
+    }
+    let key = request.cluster.key(kind, "", namespace);
+    Ok(Some(Compare::new(KeyRange::key(key), Comparison::Equal, Target::Revision(found.revision))))
+}
+
+fn object_name(request: &Request) -> String {
+    let object: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+    object_meta::text(object_meta::of(&object), "name").to_owned()
+}

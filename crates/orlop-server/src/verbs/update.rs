@@ -1,0 +1,218 @@
+//! Update: read, change, compare and swap.
+//!
+//! PUT and every kind of patch share the loop: `make` turns the stored object into the wanted one, and is
+//! called again when another writer was faster, unless the client said which version it changed.
+
+use http::Response;
+use orlop_api::{
+    field_error::{FieldError, FieldPath},
+    object_meta,
+    status::Status,
+};
+use orlop_store::{Put, Revision, Txn};
+use serde_json::Value;
+
+use super::{
+    Request, answer,
+    create::{Written, create_object},
+    delete, incoming, prepare,
+};
+use crate::{
+    body::Body,
+    cluster::{Found, trouble},
+    query::WriteOptions,
+    stored,
+};
+
+/// How often a change without a version is tried again.
+const TRIES: usize = 64;
+
+/// PUT.
+pub(super) async fn replace(request: &Request) -> Result<Response<Body>, Status> {
+    let options = WriteOptions::of(&request.query, "UpdateOptions")?;
+    let wanted = incoming::object(request, options.field_validation)?;
+    check_name(request, &wanted)?;
+    let manager = options.manager(request.user_agent());
+    let creates = request.kind.rules.create_on_update && request.about.subresource.is_empty();
+    if creates {
+        let about = &request.about;
+        if request.cluster.find(&request.kind, &about.namespace, &about.name).await?.is_none() {
+            let mut wanted = wanted;
+            prepare::meta(&mut wanted).insert("name".into(), about.name.clone().into());
+            let (code, written) = create_object(request, wanted, &options).await?;
+            return respond(request, code, &written);
+        }
+    }
+    let written = change(request, options.dry_run, |old| {
+        let mut object = wanted.clone();
+        prepare::set_namespace(request, &mut object)?;
+        finish(request, old, object, Some(&manager))
+    })
+    .await?;
+    respond(request, 200, &written)
+}
+
+pub(super) fn respond(request: &Request, code: u16, written: &Written) -> Result<Response<Body>, Status> {
+    match written {
+        Ok(found) => answer::stored_object(request, code, found),
+        Err(object) => answer::object(request, code, object.clone()),
+    }
+}
+
+fn check_name(request: &Request, object: &Value) -> Result<(), Status> {
+    let given = object_meta::text(object_meta::of(object), "name");
+    if given.is_empty() {
+        return Err(Status::bad_request("name must be provided"));
+    }
+    if given != request.about.name {
+        return Err(Status::name_mismatch(given, &request.about.name));
+    }
+    Ok(())
+}
+
+/// The loop. `make` returns the object to store, complete but for what storing does.
+pub(super) async fn change(
+    request: &Request,
+    dry_run: bool,
+    make: impl Fn(&Value) -> Result<Value, Status>,
+) -> Result<Written, Status> {
+    let (kind, about, cluster) = (&request.kind, &request.about, &request.cluster);
+    for _ in 0..TRIES {
+        let found = cluster.get(kind, &about.namespace, &about.name).await?;
+        let old = found.object()?;
+        let mut object = make(&old)?;
+        let pinned = pinned_version(request, &object, &found)?;
+        crate::allocation::allocate(request, &mut object, Some(&old)).await?;
+        let errors = validate(request, &object, &old);
+        prepare::refuse_invalid(kind, &object, &errors)?;
+        kind.hooks.warnings(&object).into_iter().for_each(|warning| request.warn(warning));
+        crate::admission::validate(request, &object, Some(&old))?;
+        if delete::is_released(&object) {
+            if dry_run {
+                return Ok(Err(object));
+            }
+            if let Some(removed) = delete::remove(request, &object, &found).await? {
+                return Ok(Ok(removed));
+            }
+        } else {
+            if stored::encode(&object) == found.bytes {
+                return Ok(Ok(found));
+            }
+            if dry_run {
+                return Ok(Err(object));
+            }
+            if let Some(written) = swap(request, &object, &found).await? {
+                return Ok(Ok(written));
+            }
+        }
+        if pinned {
+            return Err(Status::conflict_modified(&kind.group_resource(), &about.name));
+        }
+    }
+    Err(Status::server_timeout(&kind.group_resource(), "update", 1))
+}
+
+/// Everything between what a client wants and what is stored, but for validation.
+pub(super) fn finish(
+    request: &Request,
+    old: &Value,
+    mut object: Value,
+    manager: Option<&str>,
+) -> Result<Value, Status> {
+    let kind = &request.kind;
+    check_uid(request, &object, old)?;
+    prepare::keep_server_owned(&mut object, old);
+    isolate(request, &mut object, old);
+    prepare::deduplicate_owners(request, &mut object);
+    prepare::default(kind, &mut object);
+    if let Some(manager) = manager {
+        object = prepare::track(request, old, object, manager);
+    }
+    crate::admission::mutate(request, &mut object, Some(old))?;
+    kind.hooks.prepare_update(&mut object, old);
+    if kind.rules.has_generation && changed_in_substance(&object, old) {
+        let generation = object_meta::of(old).get("generation").and_then(Value::as_i64).unwrap_or(0);
+        prepare::meta(&mut object).insert("generation".into(), (generation + 1).into());
+    }
+    Ok(object)
+}
+
+/// A write to an endpoint leaves what other endpoints own as it was.
+fn isolate(request: &Request, object: &mut Value, old: &Value) {
+    let Some(map) = object.as_object_mut() else { return };
+    let mut restore = |field: &str| match old.get(field) {
+        Some(value) => drop(map.insert(field.to_owned(), value.clone())),
+        None => drop(map.remove(field)),
+    };
+    match request.about.subresource.as_str() {
+        "" if request.kind.has_status() => restore("status"),
+        "status" => {
+            let keys: Vec<String> = old.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect();
+            keys.iter().filter(|key| !matches!(key.as_str(), "metadata" | "status")).for_each(|key| restore(key));
+            if request.kind.rules.custom {
+                restore("metadata");
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether anything but metadata and status differs.
+fn changed_in_substance(object: &Value, old: &Value) -> bool {
+    let substance = |object: &Value| -> Vec<(String, Value)> {
+        let fields = object.as_object().into_iter().flatten();
+        let fields = fields.filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status" | "apiVersion" | "kind"));
+        fields.map(|(key, value)| (key.clone(), value.clone())).collect()
+    };
+    substance(object) != substance(old)
+}
+
+fn check_uid(request: &Request, object: &Value, old: &Value) -> Result<(), Status> {
+    let (given, stored) = (object_meta::text(object_meta::of(object), "uid"), object_meta::text(object_meta::of(old), "uid"));
+    if !given.is_empty() && given != stored {
+        let resource = request.kind.group_resource();
+        return Err(Status::conflict_precondition(&resource, &request.about.name, "UID", given, stored));
+    }
+    Ok(())
+}
+
+/// Whether the client said which version it changed; that must be the stored one.
+fn pinned_version(request: &Request, object: &Value, found: &Found) -> Result<bool, Status> {
+    let given = object_meta::text(object_meta::of(object), "resourceVersion");
+    if given.is_empty() {
+        if !request.kind.rules.unconditional_update {
+            let path = FieldPath::root("metadata").child("resourceVersion");
+            let error = FieldError::invalid(&path, "", "must be specified for an update");
+            return Err(Status::invalid(&request.kind.group_kind(), &request.about.name, &[error]));
+        }
+        return Ok(false);
+    }
+    match given.parse::<Revision>() {
+        Ok(revision) if revision == found.revision => Ok(true),
+        Ok(_) => Err(Status::conflict_modified(&request.kind.group_resource(), &request.about.name)),
+        Err(_) => {
+            let path = FieldPath::root("metadata").child("resourceVersion");
+            let error = FieldError::invalid(&path, given, "must be an unsigned integer");
+            Err(Status::invalid(&request.kind.group_kind(), &request.about.name, &[error]))
+        }
+    }
+}
+
+fn validate(request: &Request, object: &Value, old: &Value) -> Vec<FieldError> {
+    let metadata = FieldPath::root("metadata");
+    let mut errors = object_meta::validate_update(object_meta::of(object), object_meta::of(old), &metadata);
+    errors.extend(prepare::validate(&request.kind, object));
+    errors.extend(request.kind.hooks.validate_update(object, old));
+    errors
+}
+
+/// Writes an object that a delete or a controller of the server has changed, if it is still the one read.
+pub(super) async fn swap(request: &Request, object: &Value, found: &Found) -> Result<Option<Found>, Status> {
+    let (kind, cluster) = (&request.kind, &request.cluster);
+    let meta = object_meta::of(object);
+    let key = cluster.key(kind, object_meta::text(meta, "namespace"), object_meta::text(meta, "name"));
+    let bytes = stored::encode(object);
+    let put = Put { terms: cluster.terms(kind, object), ..Put::new(key, bytes.clone()) };
+    let result = cluster.store.txn(Txn::replace(put, found.revision)).await.map_err(|error| trouble(&error))?;
+    Ok(result.succeeded.then_some(Found { bytes, revision: result.revision }))
+}

@@ -1,0 +1,331 @@
+//! Watch: what happens to a collection, as it happens.
+//!
+//! Each event is a line of JSON. For the plain form the line is made once and shared by every watcher of
+//! the store; a watcher with a selector that the index cannot answer, or one that wants tables, makes its
+//! own.
+
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::Response;
+use orlop_api::{
+    field_error::{FieldError, FieldPath},
+    status::Status,
+};
+use orlop_store::{Error, Event, Read, Revision, Seen, Watch, Watcher};
+use rand::Rng;
+use serde_json::{Value, json};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep_until},
+};
+
+use super::{Request, answer};
+use crate::{
+    body::Body,
+    cluster::{Found, trouble},
+    negotiation::{Encoding, MEDIA_TYPES, Transform},
+    query::refuse,
+    resource_version,
+    selection::Selection,
+    stored,
+};
+
+/// Lines that may wait for a slow client before it waits with its watcher.
+const LINES: usize = 32;
+/// How often a quiet watch says how far it is.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// How long a watch lasts that does not say: at least this long, at most twice as long.
+const LASTS_SECONDS: u64 = 1800;
+
+/// Where a watch begins.
+enum Beginning {
+    /// With what is there now, and then a mark if one is asked for.
+    Now { mark: bool },
+    /// After a revision.
+    After(Revision),
+    /// With the next change.
+    Next,
+}
+
+pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
+    if request.negotiated.encoding == Encoding::Yaml {
+        return Err(Status::not_acceptable(MEDIA_TYPES));
+    }
+    let about = &request.about;
+    let selection = Selection::of(&request.cluster, &request.kind, &about.namespace, &about.name, &request.query)?;
+    let beginning = beginning(&request).await?;
+    let lasts = match request.query.number("timeoutSeconds")? {
+        Some(seconds) if seconds > 0 => Duration::from_secs(seconds as u64),
+        _ => Duration::from_secs(rand::rng().random_range(LASTS_SECONDS..LASTS_SECONDS * 2)),
+    };
+    let mut initial = None;
+    let mut wanted = Watch::new(selection.range.clone()).filter(selection.filter.clone()).previous_of_the_gone();
+    match beginning {
+        Beginning::After(revision) => wanted = wanted.after(revision),
+        Beginning::Next => {}
+        Beginning::Now { mark } => {
+            let read = Read { filter: selection.filter.clone(), ..Read::new(selection.range.clone()) };
+            let mut pages = request.cluster.store.pages(read).map_err(|error| trouble(&error))?;
+            let first = pages.next().await.map_err(|error| trouble(&error))?.unwrap_or_default();
+            wanted = wanted.after(first.revision);
+            initial = Some((first, pages, mark));
+        }
+    }
+    let watcher = request.cluster.store.watch(wanted).await.map_err(|error| expired(&error))?;
+    let (sender, receiver) = mpsc::channel(LINES);
+    let closing = request.cluster.closing();
+    let mut stream = Stream { request, selection, sender, headings_sent: false };
+    tokio::spawn(async move {
+        let deadline = Instant::now() + lasts;
+        let work = async {
+            if let Some((first, pages, mark)) = initial {
+                stream.initial(first, pages, mark).await?;
+            }
+            stream.follow(watcher).await
+        };
+        tokio::select! {
+            // A client that went away, or an error that has been told.
+            _ = work => {}
+            () = sleep_until(deadline) => {}
+            () = closing => {}
+        }
+    });
+    Ok(answer::bytes(200, "application/json", Body::Stream(receiver)))
+}
+
+async fn beginning(request: &Request) -> Result<Beginning, Status> {
+    let query = &request.query;
+    let (version, matching) = (query.text("resourceVersion"), query.text("resourceVersionMatch"));
+    let initial_events = query.get("sendInitialEvents").map(|text| !matches!(text, "false" | "0"));
+    let path = FieldPath::root("resourceVersionMatch");
+    let mut errors = Vec::new();
+    match initial_events {
+        Some(_) if matching != "NotOlderThan" => errors.push(FieldError::forbidden(
+            &path,
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        )),
+        None if !matching.is_empty() => errors.push(FieldError::forbidden(
+            &path,
+            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+        )),
+        _ => {}
+    }
+    refuse("ListOptions", &errors)?;
+    let version = resource_version::parse(version)?;
+    Ok(match (initial_events, version) {
+        (Some(true), version) => {
+            if let Some(version) = version {
+                request.cluster.not_older_than(version).await?;
+            }
+            Beginning::Now { mark: query.flag("allowWatchBookmarks") }
+        }
+        (Some(false), None) => Beginning::Next,
+        (None, None) => Beginning::Now { mark: false },
+        (_, Some(version)) => Beginning::After(version),
+    })
+}
+
+fn expired(error: &Error) -> Status {
+    match error {
+        Error::Expired { .. } => Status::expired("The resourceVersion for the provided watch is too old."),
+        error => trouble(error),
+    }
+}
+
+/// The client is gone, or has been told why there is nothing more.
+struct Ended;
+
+/// The body of a watch, being written.
+struct Stream {
+    request: Request,
+    selection: Selection,
+    sender: mpsc::Sender<Bytes>,
+    headings_sent: bool,
+}
+
+impl Stream {
+    async fn send(&self, line: Bytes) -> Result<(), Ended> {
+        self.sender.send(line).await.map_err(|_| Ended)
+    }
+
+    /// Sends what is there at the beginning.
+    async fn initial(
+        &mut self,
+        first: orlop_store::ReadResult,
+        mut pages: orlop_store::Pages,
+        mark: bool,
+    ) -> Result<(), Ended> {
+        let revision = first.revision;
+        let mut page = Some(first);
+        while let Some(current) = page {
+            for kv in current.kvs {
+                if let Some(line) = self.line("ADDED", &Found::from(kv)) {
+                    self.send(line).await?;
+                }
+            }
+            page = match pages.next().await {
+                Ok(page) => page,
+                Err(error) => return self.fail(&expired(&error)).await,
+            };
+        }
+        if mark {
+            self.send(self.bookmark(revision, true)).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends what happens from then on.
+    async fn follow(&mut self, mut watcher: Watcher) -> Result<(), Ended> {
+        let bookmarks = self.request.query.flag("allowWatchBookmarks");
+        let mut next_bookmark = Instant::now() + BOOKMARK_EVERY;
+        loop {
+            tokio::select! {
+                batch = watcher.next() => match batch {
+                    Ok(batch) => {
+                        for seen in batch.events() {
+                            if let Some(line) = self.event(&seen) {
+                                self.send(line).await?;
+                            }
+                        }
+                    }
+                    Err(error) => return self.fail(&expired(&error)).await,
+                },
+                () = sleep_until(next_bookmark), if bookmarks => {
+                    next_bookmark = Instant::now() + BOOKMARK_EVERY;
+                    let line = self.bookmark(watcher.progress(), false);
+                    self.send(line).await?;
+                }
+                () = self.sender.closed() => return Err(Ended),
+            }
+        }
+    }
+
+    async fn fail(&self, status: &Status) -> Result<(), Ended> {
+        self.send(line_of("ERROR", status.to_value().to_string().as_bytes())).await?;
+        Err(Ended)
+    }
+
+    /// The line of an event; `None` if it is of no concern after all.
+    fn event(&mut self, seen: &Seen<'_>) -> Option<Bytes> {
+        let event = seen.event;
+        let (now, before) = self.looked_at(seen)?;
+        let kind = match (now, before) {
+            (true, false) => "ADDED",
+            (true, true) => "MODIFIED",
+            (false, true) => "DELETED",
+            (false, false) => return None,
+        };
+        if self.request.negotiated.is_plain() && kind == natural_type(event) {
+            return Some(event.sent_as.get_or_init(|| plain_line(kind, event)).clone());
+        }
+        if self.request.negotiated.is_plain() {
+            return Some(plain_line(kind, event));
+        }
+        self.line(kind, &told(kind, event))
+    }
+
+    /// Whether the version now, and the one before, are selected.
+    fn looked_at(&self, seen: &Seen<'_>) -> Option<(bool, bool)> {
+        if self.selection.is_indexed() {
+            return Some((seen.matches, seen.matched_before));
+        }
+        let kind = &self.request.kind;
+        let selected = |bytes: &[u8]| {
+            stored::decode(bytes, seen.event.kv.revision).is_ok_and(|object| self.selection.matches(kind, &object))
+        };
+        let now = seen.matches && selected(&seen.event.kv.value);
+        // What cannot be looked at any more is told as leaving: a client that never saw it ignores that.
+        let previous = seen.event.previous.as_ref();
+        let before = seen.matched_before
+            && previous.is_some_and(|p| p.kv(&seen.event.kv.key).is_none_or(|kv| selected(&kv.value)));
+        Some((now, before))
+    }
+
+    /// A line in the form that was asked for.
+    fn line(&mut self, kind: &str, found: &Found) -> Option<Bytes> {
+        if self.request.negotiated.is_plain() && self.selection.is_indexed() {
+            return Some(line_of(kind, &stored::spliced(&found.bytes, found.revision)));
+        }
+        let object = found.object().ok()?;
+        if kind == "ADDED" && !self.selection.matches(&self.request.kind, &object) {
+            return None;
+        }
+        let object = match self.request.negotiated.transform {
+            Transform::Whole => object,
+            Transform::Metadata(version) => answer::metadata_only(&object, version),
+            Transform::Table(version) => {
+                let headings = !std::mem::replace(&mut self.headings_sent, true);
+                let mut table = answer::table(&self.request, version, std::slice::from_ref(&object), headings);
+                table["metadata"] = json!({"resourceVersion": found.revision.to_string()});
+                table
+            }
+        };
+        Some(line_of(kind, object.to_string().as_bytes()))
+    }
+
+    /// How far the watch is, and nothing else.
+    fn bookmark(&self, revision: Revision, initial_events_end: bool) -> Bytes {
+        let kind = &self.request.kind;
+        let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+        if initial_events_end {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let object = match self.request.negotiated.transform {
+            Transform::Metadata(version) => {
+                json!({"kind": "PartialObjectMetadata", "apiVersion": version, "metadata": metadata})
+            }
+            Transform::Table(version) => json!({
+                "kind": "Table", "apiVersion": version, "metadata": {"resourceVersion": revision.to_string()},
+                "columnDefinitions": [],
+                "rows": [{"cells": [], "object": {
+                    "kind": "PartialObjectMetadata", "apiVersion": version, "metadata": metadata}}],
+            }),
+            Transform::Whole => {
+                json!({"kind": kind.gvk.kind, "apiVersion": kind.gvk.api_version(), "metadata": metadata})
+            }
+        };
+        let text = Value::to_string(&object);
+        line_of("BOOKMARK", text.as_bytes())
+    }
+}
+
+/// What an event is to a watch that selects everything.
+fn natural_type(event: &Event) -> &'static str {
+    match (event.deleted, event.created()) {
+        (true, _) => "DELETED",
+        (false, true) => "ADDED",
+        (false, false) => "MODIFIED",
+    }
+}
+
+/// The state that an event tells: of one that went, the last there was, at the revision it went.
+fn told(kind: &str, event: &Event) -> Found {
+    let revision = event.kv.revision;
+    let previous = || event.previous.as_ref().and_then(|previous| previous.kv(&event.kv.key));
+    let bytes = if kind == "DELETED" { previous().map(|kv| kv.value).unwrap_or_default() } else { event.kv.value.clone() };
+    Found { bytes, revision }
+}
+
+fn plain_line(kind: &str, event: &Event) -> Bytes {
+    let told = told(kind, event);
+    let mut line = opening(kind, told.bytes.len() + 96);
+    stored::splice(&mut line, &told.bytes, told.revision);
+    line.put_slice(b"}\n");
+    line.freeze()
+}
+
+fn opening(kind: &str, capacity: usize) -> BytesMut {
+    let mut line = BytesMut::with_capacity(capacity);
+    line.put_slice(b"{\"type\":\"");
+    line.put_slice(kind.as_bytes());
+    line.put_slice(b"\",\"object\":");
+    line
+}
+
+fn line_of(kind: &str, object: &[u8]) -> Bytes {
+    let mut line = opening(kind, object.len() + 40);
+    line.put_slice(object);
+    line.put_slice(b"}\n");
+    line.freeze()
+}
