@@ -29,3 +29,4 @@ pub mod object_meta;
 pub mod schema;
 pub mod managed_fields;
 pub mod apply;
+pub mod patch;
