@@ -27,3 +27,9 @@ pub mod labels;
 pub mod managed_fields;
 pub mod object_meta;
 pub mod schema;
+<<<<<<< HEAD
+=======
+pub mod managed_fields;
+pub mod apply;
+pub mod patch;
+>>>>>>> api

@@ -18,7 +18,21 @@ mod list_types;
 
 mod prune;
 
+<<<<<<< HEAD
+=======
+mod formats;
+mod metadata;
+mod structural;
+mod typed_decode;
+mod validate;
+
+>>>>>>> api
 pub use defaults::{apply_defaults, drop_nulls};
+pub use formats::{is_known_format, matches_format};
+pub use metadata::{Malformed, coerce_metadata, validate_embedded_resources};
+pub use structural::{StructuralOptions, validate_structural};
+pub use typed_decode::{TypeMismatch, check_types};
+pub use validate::{RuledNode, blocks_rules, rules_not_checked, validate, validate_update, visit_rules};
 
 pub use from_openapi::from_openapi;
 pub use list_types::validate_list_types;

@@ -1,0 +1,310 @@
+//! JSON patch (RFC 6902), as the Go library that Kubernetes uses reads it.
+//!
+//! Where it differs from the RFC, it differs like this: `replace` of a key that an object
+//! does not have adds it; `test` of an absent key against null holds; an index may not be
+//! negative; `add` at the root is refused.
+
+use super::PatchError;
+use crate::decode;
+use serde_json::Value;
+
+/// More operations than this are refused before any is applied.
+pub const OPERATIONS_MAX: usize = 10_000;
+/// What all `copy` operations of a patch may copy together.
+const COPIED_BYTES_MAX: usize = 3 << 20;
+
+/// A patch, read but not applied.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JsonPatch {
+    operations: Vec<Operation>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Operation {
+    kind: String,
+    path: Option<String>,
+    from: Option<String>,
+    value: Option<Value>,
+}
+
+impl JsonPatch {
+    pub fn decode(body: &[u8]) -> Result<Self, PatchError> {
+        let value = decode::json(body)?.value;
+        let Value::Array(list) = value else {
+            let found = match value {
+                Value::Object(_) => "object",
+                Value::String(_) => "string",
+                Value::Number(_) => "number",
+                Value::Bool(_) => "bool",
+                _ => return Ok(Self { operations: Vec::new() }),
+            };
+            let message = format!("json: cannot unmarshal {found} into Go value of type jsonpatch.Patch");
+            return Err(PatchError::Malformed(message));
+        };
+        if list.len() > OPERATIONS_MAX {
+            return Err(PatchError::TooManyOperations(list.len()));
+        }
+        let operation = |item: Value| {
+            let Value::Object(mut map) = item else {
+                let message = "json: cannot unmarshal value into Go value of type jsonpatch.Operation";
+                return Err(PatchError::Malformed(message.to_owned()));
+            };
+            let text = |value: Option<Value>| value.and_then(|value| value.as_str().map(str::to_owned));
+            Ok(Operation {
+                kind: text(map.remove("op")).unwrap_or_else(|| "unknown".to_owned()),
+                path: text(map.remove("path")),
+                from: text(map.remove("from")),
+                value: map.remove("value"),
+            })
+        };
+        Ok(Self { operations: list.into_iter().map(operation).collect::<Result<_, _>>()? })
+    }
+
+    /// Applies every operation, or none.
+    pub fn apply(&self, object: &Value) -> Result<Value, PatchError> {
+        let mut document = object.clone();
+        let mut copied_bytes = 0;
+        for operation in &self.operations {
+            operation.apply(&mut document, &mut copied_bytes).map_err(PatchError::DoesNotApply)?;
+            // Operations can nest what earlier ones nested.
+            if matches!(operation.kind.as_str(), "add" | "replace" | "copy" | "move") {
+                decode::check_depth(&document)?;
+            }
+        }
+        Ok(document)
+    }
+}
+
+impl Operation {
+    fn apply(&self, document: &mut Value, copied_bytes: &mut usize) -> Result<(), String> {
+        let kind = &self.kind;
+        let undecodable = |what: &str| format!("{kind} operation failed to decode {what}: missing value");
+        let path = || self.path.as_deref().ok_or_else(|| undecodable("path"));
+        let from = || self.from.as_deref().ok_or_else(|| undecodable("from"));
+        let value = || self.value.clone().unwrap_or(Value::Null);
+        match kind.as_str() {
+            "add" => {
+                let path = path()?;
+                add(document, path, value(), || format!("add operation does not apply: doc is missing path: \"{path}\""))
+            }
+            "remove" => {
+                let path = path()?;
+                remove(document, path, || format!("remove operation does not apply: doc is missing path: \"{path}\"")).map(drop)
+            }
+            "replace" => replace(document, path()?, value()),
+            "move" => {
+                let from = from()?;
+                let taken = remove(document, from, || format!("move operation does not apply: doc is missing from path: {from}"))?;
+                let path = path()?;
+                add(document, path, taken, || format!("move operation does not apply: doc is missing destination path: {path}"))
+            }
+            "copy" => {
+                let from = from()?;
+                let copied = get(document, from)
+                    .ok_or_else(|| format!("copy operation does not apply: doc is missing from path: {from}"))?
+                    .clone();
+                *copied_bytes += copied.to_string().len();
+                if *copied_bytes > COPIED_BYTES_MAX {
+                    return Err(format!("Unable to complete the copy, the accumulated size increase of copy is {copied_bytes}, exceeding the limit {COPIED_BYTES_MAX}"));
+                }
+                let path = path()?;
+                add(document, path, copied, || format!("copy operation does not apply: doc is missing destination path: {path}"))
+            }
+            "test" => test(document, path()?, &value()),
+            other => Err(format!("Unexpected kind: {other}")),
+        }
+    }
+}
+
+fn unescape(segment: &str) -> String {
+    segment.replace("~1", "/").replace("~0", "~")
+}
+
+/// The parent of a path and the last step of it.
+fn parent<'d>(document: &'d mut Value, path: &str) -> Option<(&'d mut Value, String)> {
+    let (before, last) = path.rsplit_once('/')?;
+    let mut value = document;
+    for segment in before.split('/').skip(1) {
+        value = step_mut(value, &unescape(segment))?;
+    }
+    (value.is_object() || value.is_array()).then(|| (value, unescape(last)))
+}
+
+fn step_mut<'d>(value: &'d mut Value, key: &str) -> Option<&'d mut Value> {
+    match value {
+        Value::Object(map) => map.get_mut(key),
+        Value::Array(items) => items.get_mut(index(key).ok()?),
+        _ => None,
+    }
+}
+
+fn get<'d>(document: &'d Value, path: &str) -> Option<&'d Value> {
+    let mut value = document;
+    for segment in path.split('/').skip(1) {
+        let key = unescape(segment);
+        value = match value {
+            Value::Object(map) => map.get(&key)?,
+            Value::Array(items) => items.get(index(&key).ok()?)?,
+            _ => return None,
+        };
+    }
+    Some(value)
+}
+
+fn index(key: &str) -> Result<usize, String> {
+    key.parse().map_err(|_| match key.parse::<i64>() {
+        Ok(negative) => format!("Unable to access invalid index: {negative}: invalid index referenced"),
+        Err(_) => format!("value was not a proper array index: '{key}'"),
+    })
+}
+
+fn add(document: &mut Value, path: &str, value: Value, missing: impl Fn() -> String) -> Result<(), String> {
+    let (parent, key) = parent(document, path).ok_or_else(&missing)?;
+    match parent {
+        Value::Object(map) => drop(map.insert(key, value)),
+        Value::Array(items) if key == "-" => items.push(value),
+        Value::Array(items) => {
+            let at = index(&key)?;
+            if at > items.len() {
+                return Err(format!("Unable to access invalid index: {at}: invalid index referenced"));
+            }
+            items.insert(at, value);
+        }
+        _ => return Err(missing()),
+    }
+    Ok(())
+}
+
+fn remove(document: &mut Value, path: &str, missing: impl Fn() -> String) -> Result<Value, String> {
+    let (parent, key) = parent(document, path).ok_or_else(&missing)?;
+    match parent {
+        Value::Object(map) => map.remove(&key).ok_or_else(|| format!("Unable to remove nonexistent key: {key}: missing value")),
+        Value::Array(items) => {
+            let at = index(&key)?;
+            if at >= items.len() {
+                return Err(format!("Unable to access invalid index: {at}: invalid index referenced"));
+            }
+            Ok(items.remove(at))
+        }
+        _ => Err(missing()),
+    }
+}
+
+fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), String> {
+    if path.is_empty() {
+        if !value.is_object() && !value.is_array() {
+            return Err("replace operation value must be object or array".to_owned());
+        }
+        *document = value;
+        return Ok(());
+    }
+    let missing = || format!("replace operation does not apply: doc is missing path: {path}: missing value");
+    let (parent, key) = parent(document, path).ok_or_else(missing)?;
+    match parent {
+        Value::Object(map) => drop(map.insert(key, value)),
+        Value::Array(items) => {
+            let found = index(&key).ok().and_then(|at| items.get_mut(at));
+            *found.ok_or_else(|| format!("replace operation does not apply: doc is missing key: {path}: missing value"))? = value;
+        }
+        _ => return Err(missing()),
+    }
+    Ok(())
+}
+
+fn test(document: &mut Value, path: &str, expected: &Value) -> Result<(), String> {
+    let holds = if path.is_empty() {
+        document == expected
+    } else {
+        let missing = || format!("test operation does not apply: is missing path: {path}: missing value");
+        match parent(document, path).ok_or_else(missing)? {
+            (Value::Object(map), key) => map.get(&key).unwrap_or(&Value::Null) == expected,
+            (Value::Array(items), key) => {
+                let at = index(&key)?;
+                let found = items.get(at).ok_or_else(|| format!("error in test for path: '{path}': Unable to access invalid index: {at}"))?;
+                found == expected
+            }
+            _ => return Err(missing()),
+        }
+    };
+    if holds { Ok(()) } else { Err(format!("testing value {path} failed: test failed")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::Status;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn patch(object: Value, patch: Value) -> Result<Value, PatchError> {
+        JsonPatch::decode(patch.to_string().as_bytes())?.apply(&object)
+    }
+
+    #[test]
+    fn operations_do_what_the_go_library_does() {
+        for (object, operations, expected) in [
+            (json!({"a": 1}), json!([{"op": "add", "path": "/b", "value": 2}]), json!({"a": 1, "b": 2})),
+            (json!({"a": [1, 3]}), json!([{"op": "add", "path": "/a/1", "value": 2}]), json!({"a": [1, 2, 3]})),
+            (json!({"a": [1]}), json!([{"op": "add", "path": "/a/-", "value": 2}]), json!({"a": [1, 2]})),
+            (json!({"a": [1]}), json!([{"op": "add", "path": "/a/1", "value": 2}]), json!({"a": [1, 2]})),
+            (json!({"a": {"b/c": 1, "d~e": 2}}), json!([{"op": "remove", "path": "/a/b~1c"}, {"op": "remove", "path": "/a/d~0e"}]), json!({"a": {}})),
+            (json!({"a": 1}), json!([{"op": "replace", "path": "/b", "value": 2}]), json!({"a": 1, "b": 2})),
+            (json!({"a": 1}), json!([{"op": "replace", "path": "", "value": {"z": 1}}]), json!({"z": 1})),
+            (json!({"a": 1}), json!([{"op": "move", "from": "/a", "path": "/b"}]), json!({"b": 1})),
+            (json!({"a": {"x": 1}}), json!([{"op": "copy", "from": "/a", "path": "/b"}]), json!({"a": {"x": 1}, "b": {"x": 1}})),
+            (json!({"a": 1}), json!([{"op": "test", "path": "/a", "value": 1}, {"op": "test", "path": "/none", "value": null}]), json!({"a": 1})),
+            (json!({"a": null}), json!([{"op": "test", "path": "/a"}, {"op": "add", "path": "/b"}]), json!({"a": null, "b": null})),
+            (json!({"a": 1}), json!([]), json!({"a": 1})),
+        ] {
+            assert_eq!(patch(object, operations.clone()).unwrap(), expected, "{operations}");
+        }
+    }
+
+    #[test]
+    fn operations_that_do_not_apply_are_422_without_details() {
+        for operations in [
+            json!([{"op": "remove", "path": "/x"}]),
+            json!([{"op": "remove", "path": "/l/5"}]),
+            json!([{"op": "add", "path": "/x/y", "value": 1}]),
+            json!([{"op": "add", "path": "", "value": {}}]),
+            json!([{"op": "add", "path": "/l/-1", "value": 1}]),
+            json!([{"op": "add", "path": "/l/9", "value": 1}]),
+            json!([{"op": "add", "path": "/l/x", "value": 1}]),
+            json!([{"op": "replace", "path": "/l/9", "value": 1}]),
+            json!([{"op": "replace", "path": "", "value": 1}]),
+            json!([{"op": "test", "path": "/a", "value": 2}]),
+            json!([{"op": "move", "from": "/x", "path": "/y"}]),
+            json!([{"op": "copy", "from": "/x", "path": "/y"}]),
+            json!([{"op": "dance", "path": "/a"}]),
+            json!([{"op": "add", "value": 1}]),
+        ] {
+            let error = patch(json!({"a": 1, "l": [1]}), operations.clone()).unwrap_err();
+            let status = Status::from(error);
+            assert_eq!((status.code, status.reason.as_str(), status.message.as_str()), (422, "Invalid", "the server rejected our request due to an error in our request"), "{operations}");
+        }
+    }
+
+    #[test]
+    fn limits_hold() {
+        let many: Vec<Value> = (0..=OPERATIONS_MAX).map(|_| json!({"op": "test", "path": "/a", "value": 1})).collect();
+        let status = Status::from(patch(json!({"a": 1}), json!(many)).unwrap_err());
+        assert_eq!((status.code, status.message.as_str()), (413, "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001"));
+        // Doubling by copies stops at the size limit, deepening at the depth limit.
+        let double = json!([{"op": "copy", "from": "/a", "path": "/a/x"}, {"op": "copy", "from": "/a", "path": "/a/y"}]);
+        let doubled: Vec<Value> = (0..40).flat_map(|_| double.as_array().unwrap().clone()).collect();
+        assert!(matches!(patch(json!({"a": {"k": "v"}}), json!(doubled)), Err(PatchError::DoesNotApply(_) | PatchError::Malformed(_))));
+        let deep: Vec<Value> = (0..200).map(|depth| json!({"op": "add", "path": format!("/a{}", "/a".repeat(depth)), "value": {}})).collect();
+        assert_eq!(patch(json!({"a": {}}), json!(deep)).unwrap_err(), PatchError::Malformed("exceeded max depth".to_owned()));
+        assert_eq!(Status::from(patch(json!({}), json!({"op": "add"})).unwrap_err()).message, "json: cannot unmarshal object into Go value of type jsonpatch.Patch");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_decode_or_fail_without_panic(body in proptest::collection::vec(any::<u8>(), 0..80), path in "[/a-c0-9~-]{0,12}") {
+            let _ = JsonPatch::decode(&body);
+            for op in ["add", "remove", "replace", "test", "move", "copy"] {
+                let _ = patch(json!({"a": [1, {"b": 2}], "c": "x"}), json!([{"op": op, "path": path, "from": path, "value": 1}]));
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! JSON merge patch (RFC 7386): maps merge, null deletes, everything else replaces.
+
+use super::PatchError;
+use crate::decode;
+use serde_json::{Map, Value};
+
+/// Applies a merge patch. A patch that is not an object replaces nothing and is refused.
+pub fn merge_patch(object: &Value, patch: &Value) -> Result<Value, PatchError> {
+    if !patch.is_object() {
+        return Err(PatchError::Malformed("Invalid JSON Patch".to_owned()));
+    }
+    let merged = merged(Some(object), patch);
+    decode::check_depth(&merged)?;
+    Ok(merged)
+}
+
+fn merged(target: Option<&Value>, patch: &Value) -> Value {
+    let Value::Object(patch) = patch else { return patch.clone() };
+    let mut result = match target {
+        Some(Value::Object(map)) => map.clone(),
+        _ => Map::new(),
+    };
+    for (key, value) in patch {
+        if value.is_null() {
+            result.remove(key);
+        } else {
+            let merged = merged(result.get(key), value);
+            result.insert(key.clone(), merged);
+        }
+    }
+    Value::Object(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_cases_of_the_rfc_hold() {
+        for (target, patch, expected) in [
+            (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
+            (json!({"a": "b"}), json!({"b": "c"}), json!({"a": "b", "b": "c"})),
+            (json!({"a": "b"}), json!({"a": null}), json!({})),
+            (json!({"a": "b", "b": "c"}), json!({"a": null}), json!({"b": "c"})),
+            (json!({"a": ["b"]}), json!({"a": "c"}), json!({"a": "c"})),
+            (json!({"a": "c"}), json!({"a": ["b"]}), json!({"a": ["b"]})),
+            (json!({"a": {"b": "c"}}), json!({"a": {"b": "d", "c": null}}), json!({"a": {"b": "d"}})),
+            (json!({"a": [{"b": "c"}]}), json!({"a": [1]}), json!({"a": [1]})),
+            (json!({"e": null}), json!({"a": 1}), json!({"e": null, "a": 1})),
+            (json!({"a": "foo"}), json!({"a": {"b": {"c": null, "d": 1}}}), json!({"a": {"b": {"d": 1}}})),
+        ] {
+            assert_eq!(merge_patch(&target, &patch).unwrap(), expected, "{patch}");
+        }
+    }
+
+    #[test]
+    fn a_patch_must_be_an_object() {
+        for patch in [json!([]), json!("x"), json!(null)] {
+            let status = crate::status::Status::from(merge_patch(&json!({}), &patch).unwrap_err());
+            assert_eq!((status.code, status.message.as_str()), (400, "Invalid JSON Patch"));
+        }
+    }
+}

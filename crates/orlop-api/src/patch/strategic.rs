@@ -1,0 +1,433 @@
+//! Strategic merge patch, for built-in kinds.
+//!
+//! Like a merge patch, but the type says which lists merge and by which key, and the
+//! patch can say more: `$patch` replaces or deletes, `$retainKeys` drops what it does not
+//! name, `$deleteFromPrimitiveList/x` takes values out, `$setElementOrder/x` orders.
+
+use super::PatchError;
+use crate::decode;
+use crate::go_text::{display, quote};
+use crate::schema::{PatchStrategy, Schema, Type};
+use serde_json::{Map, Value};
+use std::cmp::Ordering;
+
+const DIRECTIVE: &str = "$patch";
+const RETAIN_KEYS: &str = "$retainKeys";
+const DELETE_FROM_LIST: &str = "$deleteFromPrimitiveList";
+const SET_ORDER: &str = "$setElementOrder";
+
+type Object = Map<String, Value>;
+type Outcome<T> = Result<T, PatchError>;
+
+/// Applies a strategic merge patch to an object of a built-in kind.
+pub fn strategic_merge_patch(object: &Value, patch: &Value, schema: &Schema) -> Outcome<Value> {
+    let (Value::Object(object), Value::Object(patch)) = (object, patch) else {
+        return Err(PatchError::Malformed("invalid JSON document".to_owned()));
+    };
+    let merged = Value::Object(merge_map(object.clone(), patch.clone(), schema)?);
+    decode::check_depth(&merged)?;
+    Ok(merged)
+}
+
+// === Errors, in Kubernetes' words ===
+
+fn rejected<T>(message: impl Into<String>) -> Outcome<T> {
+    Err(PatchError::Rejected(message.into()))
+}
+
+fn bad_retain_keys<T>() -> Outcome<T> {
+    Err(PatchError::Malformed("invalid patch format of retainKeys".to_owned()))
+}
+
+fn bad_set_order<T>() -> Outcome<T> {
+    Err(PatchError::Malformed("invalid patch format of setElementOrder list".to_owned()))
+}
+
+fn no_merge_key<T>(item: &Object, key: &str) -> Outcome<T> {
+    rejected(format!("map: {} does not contain declared merge key: {key}", display(&Value::Object(item.clone()))))
+}
+
+fn bad_type<T>(expected: &str, found: &Value) -> Outcome<T> {
+    rejected(format!("expected a {expected}, but received a {}", go_type(found)))
+}
+
+fn unknown_directive<T>(directive: &Value, item: &Object) -> Outcome<T> {
+    let item = display(&Value::Object(item.clone()));
+    rejected(format!("unknown patch type: {} in map: {item}", display(directive)))
+}
+
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "%!s(<nil>)",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+// === Types ===
+
+/// What a field's type says of patching it.
+fn lookup<'s>(schema: &'s Schema, key: &str) -> Outcome<(&'s Schema, &'s PatchStrategy)> {
+    if let Some(field) = schema.field(key) {
+        return Ok((field.schema(), &field.patch));
+    }
+    match (schema.go_type, schema.kind) {
+        (Some(name), _) => {
+            rejected(format!("unable to find api field in struct {name} for the json field {}", quote(key)))
+        }
+        (None, Type::Object) => rejected("merging an object in json but data type is not struct, instead is: map"),
+        (None, kind) => rejected(format!("merging an object in json but data type is not struct, instead is: {}", kind.name())),
+    }
+}
+
+fn lookup_items<'s>(schema: &'s Schema, key: &str) -> Outcome<(&'s Schema, &'s PatchStrategy)> {
+    let (list, strategy) = lookup(schema, key)?;
+    match list.items() {
+        Some(items) if items.kind == Type::Array => rejected("unexpected slice of slice"),
+        Some(items) => Ok((items, strategy)),
+        None => rejected("expected slice or array type, but got: struct"),
+    }
+}
+
+// === Maps ===
+
+fn merge_map(mut original: Object, mut patch: Object, schema: &Schema) -> Outcome<Object> {
+    if let Some(directive) = patch.get(DIRECTIVE) {
+        return match directive.as_str() {
+            Some("replace") => {
+                patch.remove(DIRECTIVE);
+                Ok(patch)
+            }
+            Some("delete") => Ok(Object::new()),
+            _ => unknown_directive(directive, &patch),
+        };
+    }
+    retain_keys(&mut original, &mut patch)?;
+    merge_ordered_lists(&mut original, &mut patch, schema)?;
+    for (key, value) in patch {
+        let (key, deletes) = match key.strip_prefix(DELETE_FROM_LIST) {
+            Some(rest) => match rest.strip_prefix('/') {
+                Some(key) => (key.to_owned(), true),
+                None => return Err(PatchError::Malformed("invalid patch format of primitive list".to_owned())),
+            },
+            None => (key, false),
+        };
+        if value.is_null() {
+            original.remove(&key);
+            continue;
+        }
+        let Some(current) = original.get_mut(&key) else {
+            if !deletes {
+                insert_clean(&mut original, key, value);
+            }
+            continue;
+        };
+        match (std::mem::take(current), value) {
+            (Value::Object(current), Value::Object(value)) => {
+                let (inner, strategy) = lookup(schema, &key)?;
+                let merged = if strategy.replace { value } else { merge_map(current, value, inner)? };
+                original.insert(key, Value::Object(merged));
+            }
+            (Value::Array(current), Value::Array(value)) => {
+                let (items, strategy) = lookup_items(schema, &key)?;
+                let merged = if strategy.merge || deletes { merge_list(current, value, items, strategy, deletes)? } else { value };
+                original.insert(key, Value::Array(merged));
+            }
+            // Another type altogether: the patch's word stands, unless it only deletes.
+            (current, _) if deletes => drop(original.insert(key, current)),
+            (_, value) => {
+                original.remove(&key);
+                insert_clean(&mut original, key, value);
+            }
+        }
+    }
+    Ok(original)
+}
+
+/// Puts in a value that was not there: its nulls delete nothing, its directives have nothing to direct.
+fn insert_clean(original: &mut Object, key: String, mut value: Value) {
+    drop_nulls(&mut value);
+    if let Some(value) = without_directives(value) {
+        original.insert(key, value);
+    }
+}
+
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(map) => map.retain(|_, item| {
+            drop_nulls(item);
+            !item.is_null()
+        }),
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+fn without_directives(value: Value) -> Option<Value> {
+    match value {
+        Value::Object(map) if map.contains_key(DIRECTIVE) => None,
+        Value::Object(map) => {
+            let kept = map.into_iter().filter_map(|(key, item)| Some((key, without_directives(item)?)));
+            Some(Value::Object(kept.collect()))
+        }
+        Value::Array(items) => Some(Value::Array(items.into_iter().filter_map(without_directives).collect())),
+        scalar => Some(scalar),
+    }
+}
+
+fn retain_keys(original: &mut Object, patch: &mut Object) -> Outcome<()> {
+    let Some(keys) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
+    let Value::Array(keys) = keys else { return bad_retain_keys() };
+    let retained = |key: &str| keys.iter().any(|kept| kept.as_str() == Some(key));
+    for (key, value) in &*patch {
+        let directs = key.starts_with(DELETE_FROM_LIST) || key.starts_with(SET_ORDER);
+        if !value.is_null() && !directs && !retained(key) {
+            return bad_retain_keys();
+        }
+    }
+    original.retain(|key, _| retained(key));
+    Ok(())
+}
+
+// === Lists ===
+
+/// Lists whose order the patch gives; they are merged here and done with.
+fn merge_ordered_lists(original: &mut Object, patch: &mut Object, schema: &Schema) -> Outcome<()> {
+    let directives: Vec<String> = patch.keys().filter(|key| key.starts_with(SET_ORDER)).cloned().collect();
+    for directive in directives {
+        let order = patch.remove(&directive).unwrap_or_default();
+        let Value::Array(order) = order else { return bad_type("[]interface {}", &order) };
+        let Some(key) = directive.strip_prefix(SET_ORDER).and_then(|rest| rest.strip_prefix('/')) else {
+            return bad_set_order();
+        };
+        let list = |value: Option<&Value>| match value {
+            None => Ok(None),
+            Some(Value::Array(items)) => Ok(Some(items.clone())),
+            Some(other) => bad_type("[]interface {}", other),
+        };
+        let (current, wanted) = (list(original.get(key))?, list(patch.get(key))?);
+        let (items, strategy) = lookup_items(schema, key)?;
+        let merge_key = strategy.merge_key.as_deref().unwrap_or_default();
+        check_order(wanted.as_deref().unwrap_or_default(), &order, merge_key)?;
+        let server_order = current.clone().unwrap_or_default();
+        let merged = match (current, wanted.clone()) {
+            (None, None) => continue,
+            (Some(current), None) => current,
+            (None, Some(wanted)) => wanted.into_iter().filter_map(without_directives).collect(),
+            (Some(current), Some(wanted)) if strategy.merge => merge_list(current, wanted, items, strategy, false)?,
+            (Some(_), Some(wanted)) => wanted,
+        };
+        let (ordered, server_only) = partition(merged, &order, merge_key)?;
+        let of_maps = element_kind([&server_order, wanted.as_deref().unwrap_or_default()])? == Kind::Map;
+        let key = key.to_owned();
+        let result = interleave(ordered, server_only, &order, &server_order, merge_key, of_maps)?;
+        original.insert(key.clone(), Value::Array(result));
+        patch.remove(&key);
+    }
+    Ok(())
+}
+
+/// The patch's items must come in the order that the patch itself gives.
+fn check_order(wanted: &[Value], order: &[Value], merge_key: &str) -> Outcome<()> {
+    if wanted.is_empty() || order.is_empty() {
+        return Ok(());
+    }
+    let mut position = 0;
+    for item in wanted {
+        if let Value::Object(map) = item {
+            // Directives have no place in the order.
+            if map.contains_key(DIRECTIVE) {
+                continue;
+            }
+        } else if !merge_key.is_empty() {
+            return bad_type("map[string]interface {}", item);
+        }
+        loop {
+            let Some(next) = order.get(position) else {
+                return rejected(format!(
+                    "The order in patch list:\n{}\n doesn't match {SET_ORDER} list:\n{}\n",
+                    display(&Value::Array(wanted.to_vec())),
+                    display(&Value::Array(order.to_vec()))
+                ));
+            };
+            position += 1;
+            if same(item, next, merge_key)? {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn same(left: &Value, right: &Value, merge_key: &str) -> Outcome<bool> {
+    if merge_key.is_empty() {
+        return Ok(left == right);
+    }
+    Ok(key_of(left, merge_key)? == key_of(right, merge_key)?)
+}
+
+fn key_of<'v>(item: &'v Value, merge_key: &str) -> Outcome<&'v Value> {
+    match item {
+        Value::Object(map) => match map.get(merge_key) {
+            Some(value) => Ok(value),
+            None => no_merge_key(map, merge_key),
+        },
+        other => bad_type("map[string]interface {}", other),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Map,
+    Scalar,
+}
+
+/// All items of a merged list are of one type.
+fn element_kind<const N: usize>(lists: [&[Value]; N]) -> Outcome<Kind> {
+    let mut found: Option<&Value> = None;
+    for item in lists.iter().flat_map(|list| list.iter()) {
+        match found {
+            None if item.is_array() => {
+                return Err(PatchError::DoesNotApply("lists of lists are not supported".to_owned()));
+            }
+            Some(first) if go_type(first) != go_type(item) => {
+                let printed: Vec<_> = lists.iter().map(|list| display(&Value::Array(list.to_vec()))).collect();
+                return rejected(format!("list element types are not identical: [{}]", printed.join(" ")));
+            }
+            _ => found = Some(item),
+        }
+    }
+    match found {
+        Some(Value::Object(_)) => Ok(Kind::Map),
+        Some(_) => Ok(Kind::Scalar),
+        None => rejected("no elements in any of the given slices"),
+    }
+}
+
+fn merge_list(original: Vec<Value>, patch: Vec<Value>, items: &Schema, strategy: &PatchStrategy, deletes: bool) -> Outcome<Vec<Value>> {
+    if original.is_empty() && patch.is_empty() {
+        return Ok(original);
+    }
+    let kind = element_kind([&original, &patch])?;
+    if kind == Kind::Scalar {
+        if deletes {
+            return Ok(original.into_iter().filter(|item| !patch.contains(item)).collect());
+        }
+        let mut merged: Vec<Value> = Vec::with_capacity(original.len() + patch.len());
+        for item in original.iter().chain(&patch) {
+            if !merged.contains(item) {
+                merged.push(item.clone());
+            }
+        }
+        let (ordered, server_only) = partition(merged, &patch, "")?;
+        return interleave(ordered, server_only, &patch, &original, "", false);
+    }
+    let Some(merge_key) = strategy.merge_key.as_deref() else {
+        let name = items.go_type.map_or("map", |_| "struct");
+        return rejected(format!("cannot merge lists without merge key for {name}"));
+    };
+    let (original, patch) = apply_directives(original, patch, merge_key)?;
+    let mut merged = original.clone();
+    for item in &patch {
+        let Value::Object(item) = item else { continue };
+        let Some(wanted) = item.get(merge_key) else { return no_merge_key(item, merge_key) };
+        match find(&merged, merge_key, wanted)? {
+            Some(index) => {
+                if let Value::Object(current) = std::mem::take(&mut merged[index]) {
+                    merged[index] = Value::Object(merge_map(current, item.clone(), items)?);
+                }
+            }
+            None => merged.push(Value::Object(item.clone())),
+        }
+    }
+    let (ordered, server_only) = partition(merged, &patch, merge_key)?;
+    interleave(ordered, server_only, &patch, &original, merge_key, true)
+}
+
+/// Takes `{$patch: …}` items out of the patch and does what they say.
+fn apply_directives(mut original: Vec<Value>, patch: Vec<Value>, merge_key: &str) -> Outcome<(Vec<Value>, Vec<Value>)> {
+    let mut plain = Vec::with_capacity(patch.len());
+    let mut replace = false;
+    for item in patch {
+        let Some(directive) = item.get(DIRECTIVE) else {
+            plain.push(item);
+            continue;
+        };
+        let Value::Object(map) = &item else { continue };
+        match directive.as_str() {
+            Some("delete") => {
+                let Some(doomed) = map.get(merge_key) else { return no_merge_key(map, merge_key) };
+                while let Some(index) = find(&original, merge_key, doomed)? {
+                    original.remove(index);
+                }
+            }
+            Some("replace") => replace = true,
+            Some("merge") => return rejected("merging lists cannot yet be specified in the patch"),
+            _ => return unknown_directive(directive, map),
+        }
+    }
+    Ok(if replace { (plain, Vec::new()) } else { (original, plain) })
+}
+
+fn find(items: &[Value], merge_key: &str, wanted: &Value) -> Outcome<Option<usize>> {
+    for (index, item) in items.iter().enumerate() {
+        let Value::Object(map) = item else { return rejected(format!("value for key {index} is not a map")) };
+        if map.get(merge_key) == Some(wanted) {
+            return Ok(Some(index));
+        }
+    }
+    Ok(None)
+}
+
+/// Items that the order names, and the others.
+fn partition(items: Vec<Value>, order: &[Value], merge_key: &str) -> Outcome<(Vec<Value>, Vec<Value>)> {
+    let (mut ordered, mut others) = (Vec::new(), Vec::new());
+    for item in items {
+        let named = if merge_key.is_empty() { order.contains(&item) } else { find(order, merge_key, key_of(&item, merge_key)?)?.is_some() };
+        if named { ordered.push(item) } else { others.push(item) }
+    }
+    Ok((ordered, others))
+}
+
+/// The patch's items in the patch's order, the server's own in the server's, woven so that
+/// neighbours on the server stay in their order where both are known there.
+fn interleave(
+    mut ordered: Vec<Value>,
+    mut server_only: Vec<Value>,
+    order: &[Value],
+    server_order: &[Value],
+    merge_key: &str,
+    of_maps: bool,
+) -> Outcome<Vec<Value>> {
+    if of_maps {
+        for item in ordered.iter().chain(&server_only).chain(order).chain(server_order) {
+            key_of(item, merge_key)?;
+        }
+    }
+    let position = |item: &Value, order: &[Value]| {
+        let key = |item: &Value| if of_maps { item.get(merge_key).cloned() } else { Some(item.clone()) };
+        let wanted = key(item);
+        order.iter().position(|other| key(other) == wanted)
+    };
+    let sort = |items: &mut Vec<Value>, order: &[Value]| items.sort_by_cached_key(|item| position(item, order));
+    sort(&mut ordered, order);
+    sort(&mut server_only, server_order);
+    let mut result = Vec::with_capacity(ordered.len() + server_only.len());
+    let (mut left, mut right) = (server_only.into_iter().peekable(), ordered.into_iter().peekable());
+    loop {
+        let take_left = match (left.peek(), right.peek()) {
+            (None, None) => return Ok(result),
+            (Some(_), None) => true,
+            (None, Some(_)) => false,
+            (Some(one), Some(another)) => match (position(one, server_order), position(another, server_order)) {
+                (Some(one), Some(another)) => one.cmp(&another) == Ordering::Less,
+                _ => false,
+            },
+        };
+        result.extend(if take_left { left.next() } else { right.next() });
+    }
+}

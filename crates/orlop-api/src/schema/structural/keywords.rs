@@ -1,0 +1,301 @@
+//! The keywords that are supported, and how the `x-kubernetes-` ones go together.
+
+use super::{entries, flag, list, present, properties, text};
+use crate::field_error::{FieldError, FieldPath};
+use serde_json::Value;
+
+const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
+const REASONS: [&str; 4] = ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
+
+/// Where in the schema a node is, as far as it matters.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    root: bool,
+    inside_metadata: bool,
+    /// Why a default may not stand here.
+    no_defaults: Option<&'a str>,
+}
+
+pub(super) fn validate(schema: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    walk(schema, path, Place { root: true, inside_metadata: false, no_defaults: None }, &mut errors);
+    errors
+}
+
+fn walk(schema: &Value, path: &FieldPath, place: Place<'_>, errors: &mut Vec<FieldError>) {
+    if !schema.is_object() {
+        return;
+    }
+    supported(schema, path, place, errors);
+    if flag(schema, "uniqueItems") {
+        let detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
+        errors.push(FieldError::forbidden(&path.child("uniqueItems"), detail));
+    }
+    let inner = Place { root: false, ..place };
+    if let Some(additional) = present(schema, "additionalProperties") {
+        let path = path.child("additionalProperties");
+        if properties(schema).is_some() && *additional != Value::Bool(true) {
+            errors.push(FieldError::forbidden(&path, "additionalProperties and properties are mutual exclusive"));
+        }
+        let no_defaults = if place.inside_metadata {
+            Some("inside additionalProperties applying to object metadata")
+        } else {
+            place.no_defaults
+        };
+        walk(additional, &path, Place { no_defaults, ..inner }, errors);
+    }
+    for (name, property) in entries(schema, "properties") {
+        let mut inner = inner;
+        let meta = matches!(name.as_str(), "metadata" | "kind" | "apiVersion");
+        let reason = format!("in top-level {name}");
+        if meta && (place.root || flag(schema, "x-kubernetes-embedded-resource")) {
+            inner.inside_metadata = true;
+            if place.root {
+                inner.no_defaults = Some(&reason);
+            }
+        }
+        walk(property, &path.child("properties").key(name), inner, errors);
+    }
+    if let Some(not) = schema.get("not") {
+        walk(not, &path.child("not"), inner, errors);
+    }
+    for key in ["allOf", "oneOf", "anyOf"] {
+        for (index, branch) in list(schema, key).iter().enumerate() {
+            walk(branch, &path.child(key).index(index), inner, errors);
+        }
+    }
+    match schema.get("items") {
+        Some(items @ Value::Object(_)) => walk(items, &path.child("items"), inner, errors),
+        Some(Value::Array(several)) => {
+            for (index, items) in several.iter().enumerate() {
+                walk(items, &path.child("items").index(index), inner, errors);
+            }
+        }
+        _ => {}
+    }
+    extensions(schema, path, errors);
+    rules(schema, path, errors);
+}
+
+fn supported(schema: &Value, path: &FieldPath, place: Place<'_>, errors: &mut Vec<FieldError>) {
+    let kind = text(schema, "type");
+    if !kind.is_empty() && !TYPES.contains(&kind) {
+        errors.push(FieldError::not_supported(&path.child("type"), kind, &TYPES));
+    }
+    if let Some(reason) = place.no_defaults.filter(|_| present(schema, "default").is_some()) {
+        errors.push(FieldError::forbidden(&path.child("default"), format!("must not be set {reason}")));
+    }
+    for key in ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"] {
+        let empty = |value: &Value| value.as_object().is_some_and(serde_json::Map::is_empty);
+        if present(schema, key).is_some_and(|value| !empty(value) || matches!(key, "dependencies" | "additionalItems")) {
+            errors.push(FieldError::forbidden(&path.child(key), format!("{key} is not supported")));
+        }
+    }
+    if kind == "null" {
+        errors.push(FieldError::forbidden(&path.child("type"), "type cannot be set to null, use nullable as an alternative"));
+    }
+    if schema.get("items").is_some_and(|items| items.as_array().is_some_and(|several| !several.is_empty())) {
+        errors.push(FieldError::forbidden(&path.child("items"), "items must be a schema object and not an array"));
+    }
+    if place.inside_metadata && flag(schema, "x-kubernetes-embedded-resource") {
+        let path = path.child("x-kubernetes-embedded-resource");
+        errors.push(FieldError::forbidden(&path, "must not be used inside of resource meta"));
+    }
+}
+
+fn extensions(schema: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    let kind = text(schema, "type");
+    if schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false)) {
+        let path = path.child("x-kubernetes-preserve-unknown-fields");
+        errors.push(FieldError::invalid(&path, false, "must be true or undefined"));
+    }
+    let must_be = |expected: &str, detail: &str, errors: &mut Vec<FieldError>| {
+        let path = path.child("type");
+        if kind.is_empty() {
+            errors.push(FieldError::required(&path, detail));
+        } else if kind != expected {
+            errors.push(FieldError::invalid(&path, kind, detail));
+        }
+    };
+    let map_type = schema.get("x-kubernetes-map-type").and_then(Value::as_str);
+    if let Some(map_type) = map_type {
+        must_be("object", "must be object if x-kubernetes-map-type is specified", errors);
+        if !matches!(map_type, "atomic" | "granular") {
+            errors.push(FieldError::not_supported(&path.child("x-kubernetes-map-type"), map_type, &["atomic", "granular"]));
+        }
+    }
+    let list_type = schema.get("x-kubernetes-list-type").and_then(Value::as_str);
+    let items = schema.get("items").filter(|items| items.is_object());
+    if let Some(list_type) = list_type {
+        must_be("array", "must be array if x-kubernetes-list-type is specified", errors);
+        if !matches!(list_type, "atomic" | "set" | "map") {
+            errors.push(FieldError::not_supported(&path.child("x-kubernetes-list-type"), list_type, &["atomic", "set", "map"]));
+        }
+    }
+    if let (Some("set"), "array", Some(items)) = (list_type, kind, items) {
+        set_items(items, &path.child("items"), errors);
+    }
+    map_keys(schema, list_type, items, path, errors);
+    if let (Some(list_type @ ("set" | "map")), Some(items)) = (list_type, items) {
+        identities(schema, list_type, items, path, errors);
+    }
+}
+
+/// An item of a set is one value: a scalar, or something atomic.
+fn set_items(items: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
+    let written = items.get("x-kubernetes-list-type").cloned().unwrap_or_default();
+    match text(items, "type") {
+        "array" if !matches!(text(items, "x-kubernetes-list-type"), "" | "atomic") => {
+            errors.push(FieldError::invalid(&path.child("x-kubernetes-list-type"), written, detail));
+        }
+        "object" if text(items, "x-kubernetes-map-type") != "atomic" => {
+            errors.push(FieldError::invalid(&path.child("x-kubernetes-map-type"), written, detail));
+        }
+        _ => {}
+    }
+}
+
+fn map_keys(schema: &Value, list_type: Option<&str>, items: Option<&Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    let keys = list(schema, "x-kubernetes-list-map-keys");
+    let keys_path = path.child("x-kubernetes-list-map-keys");
+    let type_path = path.child("x-kubernetes-list-type");
+    let detail = "must be map if x-kubernetes-list-map-keys is non-empty";
+    match list_type {
+        None if !keys.is_empty() => errors.push(FieldError::required(&type_path, detail)),
+        Some(other) if other != "map" && !keys.is_empty() => errors.push(FieldError::invalid(&type_path, other, detail)),
+        _ => {}
+    }
+    if list_type != Some("map") {
+        return;
+    }
+    if keys.is_empty() {
+        errors.push(FieldError::required(&keys_path, "must not be empty if x-kubernetes-list-type is map"));
+    }
+    let items_path = path.child("items");
+    let Some(items) = items else {
+        match schema.get("items") {
+            None => errors.push(FieldError::required(&items_path, "must have a schema if x-kubernetes-list-type is map")),
+            Some(several) => {
+                let detail = "must only have a single schema if x-kubernetes-list-type is map";
+                errors.push(FieldError::invalid(&items_path, several.clone(), detail));
+            }
+        }
+        return;
+    };
+    let kind = text(items, "type");
+    if kind != "object" {
+        let detail = "must be object if parent array's x-kubernetes-list-type is map";
+        errors.push(FieldError::invalid(&items_path.child("type"), kind, detail));
+        return;
+    }
+    for (index, key) in keys.iter().enumerate() {
+        let name = key.as_str().unwrap_or_default();
+        match items.get("properties").and_then(|properties| properties.get(name)) {
+            None => errors.push(FieldError::invalid(&keys_path, keys.to_vec(), "entries must all be names of item properties")),
+            Some(property) if matches!(text(property, "type"), "array" | "object") => {
+                let path = items_path.child("properties").key(name).child("type");
+                let detail = "must be a scalar type if parent array's x-kubernetes-list-type is map";
+                errors.push(FieldError::invalid(&path, kind, detail));
+            }
+            Some(_) => {}
+        }
+        if keys[..index].contains(key) {
+            errors.push(FieldError::invalid(&keys_path, keys.to_vec(), "must not contain duplicate entries"));
+        }
+    }
+}
+
+/// Items must be identifiable: not null, their keys always there.
+fn identities(schema: &Value, list_type: &str, items: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    let path = path.child("items");
+    if flag(items, "nullable") {
+        let detail = format!("cannot be nullable when x-kubernetes-list-type is {list_type}");
+        errors.push(FieldError::forbidden(&path.child("nullable"), detail));
+    }
+    if list_type != "map" {
+        return;
+    }
+    for key in list(schema, "x-kubernetes-list-map-keys").iter().filter_map(Value::as_str) {
+        let Some(property) = items.get("properties").and_then(|properties| properties.get(key)) else { continue };
+        let path = path.child("properties").key(key);
+        let required = list(items, "required").iter().any(|required| required.as_str() == Some(key));
+        if !required && present(property, "default").is_none() {
+            let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
+            errors.push(FieldError::required(&path.child("default"), detail));
+        }
+        if flag(property, "nullable") {
+            let detail = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable";
+            errors.push(FieldError::forbidden(&path.child("nullable"), detail));
+        }
+    }
+}
+
+/// What a rule says about itself; whether its expression compiles is the evaluator's to tell.
+fn rules(schema: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    for (index, rule) in list(schema, "x-kubernetes-validations").iter().enumerate() {
+        let path = path.child("x-kubernetes-validations").index(index);
+        let (message, expression) = (text(rule, "message"), text(rule, "rule").trim());
+        let broken = |text: &str| text.contains(['\n', '\r']);
+        if expression.is_empty() {
+            errors.push(FieldError::required(&path.child("rule"), "rule is not specified"));
+        } else if !message.is_empty() && message.trim().is_empty() {
+            errors.push(FieldError::invalid(&path.child("message"), message, "must be non-empty if specified"));
+        } else if broken(message.trim()) {
+            errors.push(FieldError::invalid(&path.child("message"), message, "must not contain line breaks"));
+        } else if broken(expression) && message.trim().is_empty() {
+            let detail = "message must be specified if rule contains line breaks";
+            errors.push(FieldError::required(&path.child("message"), detail));
+        }
+        let message_expression = text(rule, "messageExpression");
+        if !message_expression.is_empty() && message_expression.trim().is_empty() {
+            let detail = "messageExpression must be non-empty if specified";
+            errors.push(FieldError::required(&path.child("messageExpression"), detail));
+        }
+        if let Some(reason) = rule.get("reason").and_then(Value::as_str)
+            && !REASONS.contains(&reason)
+        {
+            errors.push(FieldError::not_supported(&path.child("reason"), reason, &REASONS));
+        }
+        field_path(rule, schema, &path.child("fieldPath"), errors);
+    }
+}
+
+fn field_path(rule: &Value, schema: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    let written = text(rule, "fieldPath");
+    if written.is_empty() {
+        return;
+    }
+    if written.trim().is_empty() {
+        errors.push(FieldError::invalid(path, written, "must be non-empty if specified"));
+    }
+    if written.contains(['\n', '\r']) {
+        errors.push(FieldError::invalid(path, written, "must not contain line breaks"));
+    }
+    if !leads_somewhere(written, schema) {
+        errors.push(FieldError::invalid(path, written, "must be a valid path"));
+    }
+}
+
+/// `.a.b` and `['c']` steps through properties and maps; lists cannot be stepped into.
+fn leads_somewhere(path: &str, schema: &Value) -> bool {
+    let mut rest = path;
+    let mut node = schema;
+    while !rest.is_empty() {
+        let name;
+        if let Some(after) = rest.strip_prefix('.') {
+            let end = after.find(['.', '[']).unwrap_or(after.len());
+            (name, rest) = after.split_at(end);
+        } else if let Some((quoted, after)) = rest.strip_prefix("['").and_then(|rest| rest.split_once("']")) {
+            (name, rest) = (quoted, after);
+        } else {
+            return false;
+        }
+        let property = node.get("properties").and_then(|properties| properties.get(name));
+        let Some(next) = property.or_else(|| node.get("additionalProperties").filter(|next| next.is_object())) else {
+            return false;
+        };
+        node = next;
+    }
+    true
+}

@@ -1,0 +1,125 @@
+//! The types of a built-in kind's fields, as Go's decoder insists on them.
+
+use super::{Additional, Schema, Type};
+use serde_json::Value;
+use std::fmt;
+
+/// A value that its field's Go type cannot hold; the body is refused with a 400.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TypeMismatch {
+    found: String,
+    go_struct: String,
+    path: String,
+    go_type: String,
+}
+
+impl fmt::Display for TypeMismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { found, go_struct, path, go_type } = self;
+        if path.is_empty() {
+            return write!(f, "json: cannot unmarshal {found} into Go value of type {go_type}");
+        }
+        write!(f, "json: cannot unmarshal {found} into Go struct field {go_struct}.{path} of type {go_type}")
+    }
+}
+
+impl std::error::Error for TypeMismatch {}
+
+/// Checks that every value is of its field's type. Null is the zero value of any.
+pub fn check_types(value: &Value, schema: &Schema) -> Result<(), TypeMismatch> {
+    check(value, schema, "", &mut Vec::new())
+}
+
+fn check<'a>(value: &'a Value, schema: &Schema, go_struct: &str, path: &mut Vec<&'a str>) -> Result<(), TypeMismatch> {
+    let fits = match (schema.kind, value) {
+        (_, Value::Null) => return Ok(()),
+        (Type::Any, Value::Number(_) | Value::String(_)) if schema.int_or_string => true,
+        (Type::Any, _) => !schema.int_or_string,
+        (Type::Object, Value::Object(_)) | (Type::Array, Value::Array(_)) => true,
+        (Type::String, Value::String(text)) => schema.format.as_deref() != Some("byte") || super::matches_format("byte", text) || text.is_empty(),
+        (Type::Boolean, Value::Bool(_)) => true,
+        (Type::Number, Value::Number(_)) => true,
+        (Type::Integer, Value::Number(number)) => match schema.format.as_deref() {
+            Some("int32") => number.as_i64().is_some_and(|integer| i32::try_from(integer).is_ok()),
+            _ => number.as_i64().is_some(),
+        },
+        _ => false,
+    };
+    if !fits {
+        let found = match value {
+            Value::Bool(_) => "bool".to_owned(),
+            // A number of the right kind that does not fit is named.
+            Value::Number(number) if schema.kind == Type::Integer => format!("number {number}"),
+            Value::Number(_) => "number".to_owned(),
+            Value::String(_) => "string".to_owned(),
+            Value::Array(_) => "array".to_owned(),
+            _ => "object".to_owned(),
+        };
+        return Err(TypeMismatch { found, go_struct: go_struct.to_owned(), path: path.join("."), go_type: go_type(schema) });
+    }
+    match value {
+        Value::Object(map) => {
+            let inside = schema.go_type.unwrap_or(go_struct);
+            for (key, item) in map {
+                if let Some(field) = schema.field(key) {
+                    path.push(key);
+                    check(item, field.schema(), inside, path)?;
+                    path.pop();
+                } else if let Additional::Of(inner) = &schema.additional {
+                    // Go's path names the map, not the key.
+                    check(item, inner.get(), go_struct, path)?;
+                }
+            }
+        }
+        Value::Array(items) => {
+            let Some(inner) = schema.items() else { return Ok(()) };
+            for item in items {
+                check(item, inner, go_struct, path)?;
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn go_type(schema: &Schema) -> String {
+    match (schema.go_type, schema.kind) {
+        (Some("Time" | "MicroTime"), _) => "v1.Time".to_owned(),
+        (Some(name), _) => format!("v1.{name}"),
+        (None, Type::String) if schema.format.as_deref() == Some("byte") => "[]uint8".to_owned(),
+        (None, Type::String) => "string".to_owned(),
+        (None, Type::Boolean) => "bool".to_owned(),
+        (None, Type::Integer) if schema.format.as_deref() == Some("int32") => "int32".to_owned(),
+        (None, Type::Integer) => "int64".to_owned(),
+        (None, Type::Number) => "float64".to_owned(),
+        (None, Type::Array) => format!("[]{}", schema.items().map_or_else(|| "interface {}".to_owned(), go_type)),
+        (None, Type::Object) => format!("map[string]{}", schema.additional.schema().map_or_else(|| "interface {}".to_owned(), go_type)),
+        (None, Type::Any) if schema.int_or_string => "intstr.IntOrString".to_owned(),
+        (None, Type::Any) => "interface {}".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::builtin;
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn mismatches_are_told_as_go_tells_them() {
+        let schema = builtin::type_of("apps", "v1", "Deployment").unwrap().schema();
+        for (value, expected) in [
+            (json!({"spec": {"replicas": "3"}}), "json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32"),
+            (json!({"spec": {"replicas": 3_000_000_000_i64}}), "json: cannot unmarshal number 3000000000 into Go struct field DeploymentSpec.spec.replicas of type int32"),
+            (json!({"spec": {"paused": "yes"}}), "json: cannot unmarshal string into Go struct field DeploymentSpec.spec.paused of type bool"),
+            (json!({"metadata": {"labels": {"a": 1}}}), "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string"),
+            (json!({"spec": {"template": {"spec": {"containers": [{"env": [{"value": 5}]}]}}}}), "json: cannot unmarshal number into Go struct field EnvVar.spec.template.spec.containers.env.value of type string"),
+            (json!({"spec": {"template": {"spec": {"containers": {}}}}}), "json: cannot unmarshal object into Go struct field PodSpec.spec.template.spec.containers of type []v1.Container"),
+            (json!([]), "json: cannot unmarshal array into Go value of type v1.Deployment"),
+        ] {
+            assert_eq!(check_types(&value, schema).unwrap_err().to_string(), expected);
+        }
+        let good = json!({"spec": {"replicas": null, "strategy": {"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 1}}, "template": {"spec": {"containers": [{"resources": {"limits": {"cpu": 1, "memory": "1Gi"}}}]}}}});
+        assert_eq!(check_types(&good, schema), Ok(()));
+    }
+}
