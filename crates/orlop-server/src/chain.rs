@@ -1,0 +1,107 @@
+//! The chain of a request: every filter, in order, in one place.
+//!
+//! panic guard → audit → deadline → authentication → flow control → authorization → routes.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, header};
+use orlop_api::status::Status;
+
+use crate::{
+    body::{self, Body},
+    cluster::Cluster,
+    filters::{
+        audit,
+        authentication::{self, Tokens, User},
+        authorization, deadline,
+        flow_control::FlowControl,
+        panic_guard,
+    },
+    query::Query,
+    request_info::RequestInfo,
+    routes,
+    verbs::answer,
+};
+
+/// What answers requests: a cluster and who may use it.
+#[derive(Clone, Debug)]
+pub struct Chain {
+    cluster: Arc<Cluster>,
+    tokens: Tokens,
+    flow_control: FlowControl,
+}
+
+impl Chain {
+    /// A chain in front of a cluster.
+    pub fn new(cluster: Arc<Cluster>, tokens: Tokens) -> Self {
+        Self { cluster, tokens, flow_control: FlowControl::default() }
+    }
+
+    /// Answers a request. `certificate` is whom the connection belongs to, if it showed a certificate.
+    pub async fn answer<B>(&self, request: Request<B>, certificate: Option<&User>) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let (parts, incoming) = request.into_parts();
+        let record = audit::Record::begin(&parts.headers);
+        let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
+        let mut user_name = String::new();
+        let warnings = Mutex::default();
+        let answered = panic_guard::guard(async {
+            let query = Query::parse(parts.uri.query().unwrap_or_default());
+            let info = RequestInfo::of(&parts.method, parts.uri.path(), &query);
+            let user = authentication::authenticate(&parts.headers, certificate, &self.tokens)?;
+            user_name.clone_from(&user.name);
+            let work = async {
+                let place = self.flow_control.place().await?;
+                authorization::authorize(&user, &info, parts.uri.path())?;
+                let body = body::read(incoming).await?;
+                let answered = routes::route(self.cluster.clone(), &parts, info.clone(), query.clone(), body, &warnings).await;
+                drop(place);
+                answered
+            };
+            deadline::within(deadline::of(&query)?, work).await
+        })
+        .await;
+        let mut response = answered.unwrap_or_else(|status| failure(&parts.headers, &status));
+        add_warnings(&mut response, warnings.into_inner().unwrap_or_default());
+        let code = response.status().as_u16();
+        let headers = response.headers_mut();
+        headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+        record.end(&method, &path, &user_name, headers, code);
+        response
+    }
+}
+
+/// A failure as its Status, in the form that the client reads.
+fn failure(headers: &http::HeaderMap, status: &Status) -> Response<Body> {
+    let encoding = crate::negotiation::negotiate(headers, None, false).map(|negotiated| negotiated.encoding).unwrap_or_default();
+    let mut response = answer::bytes(status.code, encoding.media_type(), answer::encode(encoding, &status.to_value()));
+    let headers = response.headers_mut();
+    if status.retry_after_seconds() > 0 {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(status.retry_after_seconds()));
+    }
+    if status.code == 403 {
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    }
+    response
+}
+
+/// Warnings go in headers, cut short where they would be too much.
+fn add_warnings(response: &mut Response<Body>, warnings: Vec<String>) {
+    const TOGETHER_MAX: usize = 4096;
+    const EACH_MAX: usize = 256;
+    let long = warnings.iter().map(|warning| warning.chars().count()).sum::<usize>() > TOGETHER_MAX;
+    for warning in warnings {
+        let text: String = if long { warning.chars().take(EACH_MAX).collect() } else { warning };
+        let quoted: String = text.chars().filter(|c| !c.is_control()).flat_map(|c| match c {
+            '"' | '\\' => vec!['\\', c],
+            _ => vec![c],
+        }).collect();
+        if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{quoted}\"").as_bytes()) {
+            response.headers_mut().append(header::WARNING, value);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! How long a request may take.
+
+use std::{future::Future, time::Duration};
+
+use http::Response;
+use orlop_api::status::Status;
+
+use crate::{body::Body, query::Query};
+
+/// The longest that a request which is not meant to stay open may take.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// The time that a request gives itself, up to the longest there is.
+pub(crate) fn of(query: &Query) -> Result<Duration, Status> {
+    match query.get("timeout").filter(|text| !text.is_empty()) {
+        None => Ok(LONGEST),
+        Some(text) => match go_duration(text) {
+            Some(asked) => Ok(asked.min(LONGEST)),
+            None => Err(Status::bad_request(format!(
+                "invalid timeout specified in the request URL - time: invalid duration {text:?}"
+            ))),
+        },
+    }
+}
+
+/// Ends a request that takes too long.
+pub(crate) async fn within(
+    limit: Duration,
+    work: impl Future<Output = Result<Response<Body>, Status>>,
+) -> Result<Response<Body>, Status> {
+    tokio::time::timeout(limit, work)
+        .await
+        .unwrap_or_else(|_| Err(Status::timeout("request did not complete within the allotted timeout", 0)))
+}
+
+/// Durations as Go writes them: `1m30s`, `500ms`.
+fn go_duration(text: &str) -> Option<Duration> {
+    let mut rest = text;
+    let mut total = Duration::ZERO;
+    while !rest.is_empty() {
+        let digits = rest.find(|character: char| !character.is_ascii_digit() && character != '.')?;
+        let (number, tail) = rest.split_at(digits);
+        let unit = tail.find(|character: char| character.is_ascii_digit()).unwrap_or(tail.len());
+        let seconds = match &tail[..unit] {
+            "h" => 3600.0,
+            "m" => 60.0,
+            "s" => 1.0,
+            "ms" => 1e-3,
+            "us" | "µs" => 1e-6,
+            "ns" => 1e-9,
+            _ => return None,
+        };
+        total += Duration::try_from_secs_f64(number.parse::<f64>().ok()? * seconds).ok()?;
+        rest = &tail[unit..];
+    }
+    (total > Duration::ZERO).then_some(total)
+}

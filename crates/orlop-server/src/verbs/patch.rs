@@ -1,0 +1,197 @@
+//! Patch: JSON patch, merge patch, strategic merge, apply. All go through the loop of `update`.
+
+use http::Response;
+use orlop_api::{
+    decode,
+    field_error::{FieldError, FieldPath},
+    object_meta,
+    patch::{JsonPatch, merge_patch, strategic_merge_patch},
+    status::Status,
+};
+use serde_json::Value;
+
+use super::{
+    Request,
+    create::create_object,
+    incoming, prepare,
+    update::{change, finish, respond},
+};
+use crate::{
+    body::Body,
+    cluster::now,
+    negotiation::content_type,
+    query::{FieldValidation, WriteOptions, refuse},
+};
+
+const JSON: &str = "application/json-patch+json";
+const MERGE: &str = "application/merge-patch+json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
+
+pub(super) async fn patch(request: &Request) -> Result<Response<Body>, Status> {
+    let options = WriteOptions::of(&request.query, "PatchOptions")?;
+    let media_type = content_type(&request.headers);
+    check_options(&options, media_type)?;
+    if media_type == APPLY {
+        return apply(request, &options).await;
+    }
+    let patch = Patch::decode(request, media_type)?;
+    let manager = options.manager(request.user_agent());
+    let written = change(request, options.dry_run, |old| {
+        let mut object = patch.apply(request, old)?;
+        decode::check_depth(&object).map_err(|error| Status::bad_request(error.to_string()))?;
+        check_identity(request, &object, old)?;
+        report_unknown(request, &mut object, options.field_validation)?;
+        // A patch that says nothing of the version is for whatever version there is.
+        if object_meta::of(&object).get("resourceVersion") == object_meta::of(old).get("resourceVersion") {
+            prepare::meta(&mut object).remove("resourceVersion");
+        }
+        let mut object = finish(request, old, object, Some(&manager))?;
+        if !request.kind.rules.unconditional_update {
+            restore_version(&mut object, old);
+        }
+        Ok(object)
+    })
+    .await?;
+    respond(request, 200, &written)
+}
+
+fn check_options(options: &WriteOptions, media_type: &str) -> Result<(), Status> {
+    let mut errors = Vec::new();
+    if media_type == APPLY && options.field_manager.is_empty() {
+        let path = FieldPath::root("fieldManager");
+        errors.push(FieldError::required(&path, "is required for apply patch"));
+    }
+    if media_type != APPLY && options.force.is_some() {
+        let path = FieldPath::root("force");
+        errors.push(FieldError::forbidden(&path, "may not be specified for non-apply patch"));
+    }
+    refuse("PatchOptions", &errors)
+}
+
+enum Patch {
+    Json(JsonPatch),
+    Merge(Value),
+    Strategic(Value),
+}
+
+impl Patch {
+    fn decode(request: &Request, media_type: &str) -> Result<Self, Status> {
+        let value = || {
+            decode::json(&request.body)
+                .map(|decoded| decoded.value)
+                .map_err(|error| Status::bad_request(error.to_string()))
+        };
+        match media_type {
+            JSON => Ok(Self::Json(JsonPatch::decode(&request.body)?)),
+            MERGE => Ok(Self::Merge(value()?)),
+            STRATEGIC if !request.kind.rules.custom => Ok(Self::Strategic(value()?)),
+            _ if request.kind.rules.custom => Err(Status::unsupported_media_type(&[JSON, MERGE, APPLY])),
+            _ => Err(Status::unsupported_media_type(&[JSON, MERGE, STRATEGIC, APPLY])),
+        }
+    }
+
+    fn apply(&self, request: &Request, old: &Value) -> Result<Value, Status> {
+        let patched = match self {
+            Self::Json(patch) => patch.apply(old),
+            Self::Merge(patch) => merge_patch(old, patch),
+            Self::Strategic(patch) => strategic_merge_patch(old, patch, request.kind.schema.get()),
+        };
+        Ok(patched?)
+    }
+}
+
+/// A patch may not make another object of it.
+fn check_identity(request: &Request, object: &Value, old: &Value) -> Result<(), Status> {
+    for field in ["kind", "apiVersion"] {
+        if object.get(field) != old.get(field) {
+            return Err(Status::bad_request(format!("the {field} of an object may not be changed by a patch")));
+        }
+    }
+    let name = object_meta::text(object_meta::of(object), "name");
+    if name != request.about.name {
+        return Err(Status::name_mismatch(name, &request.about.name));
+    }
+    if object_meta::of(object).get("namespace") != object_meta::of(old).get("namespace") {
+        return Err(Status::namespace_mismatch());
+    }
+    Ok(())
+}
+
+fn report_unknown(request: &Request, object: &mut Value, validation: FieldValidation) -> Result<(), Status> {
+    let unknown = incoming::prune_again(request, object);
+    let errors: Vec<String> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
+    match validation {
+        FieldValidation::Strict if !errors.is_empty() => Err(Status::bad_request(decode::strict_error(&errors))),
+        FieldValidation::Warn => {
+            errors.into_iter().for_each(|error| request.warn(error));
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn restore_version(object: &mut Value, old: &Value) {
+    if let Some(version) = object_meta::of(old).get("resourceVersion") {
+        prepare::meta(object).entry("resourceVersion").or_insert_with(|| version.clone());
+    }
+}
+
+/// Server-side apply: the object becomes what the manager wants of it, and is created if need be.
+async fn apply(request: &Request, options: &WriteOptions) -> Result<Response<Body>, Status> {
+    let decoded = decode::yaml_or_json(&request.body)
+        .map_err(|error| Status::bad_request(format!("error decoding YAML: {error}")))?;
+    let mut config = decoded.value;
+    if !config.is_object() {
+        return Err(Status::bad_request("error decoding YAML: the body is not an object"));
+    }
+    report_unknown(request, &mut config, options.field_validation)?;
+    check_target(request, &mut config)?;
+    let (manager, force) = (options.field_manager.as_str(), options.force.unwrap_or(false));
+    let about = &request.about;
+    let exists = request.cluster.find(&request.kind, &about.namespace, &about.name).await?.is_some();
+    if !exists && about.subresource.is_empty() {
+        let applied = prepare::with_field_manager(request, |fields| fields.apply(None, &config, manager, force, now()))?;
+        match create_object(request, applied.object, options).await {
+            // Somebody else was faster: then it is there to be changed.
+            Err(status) if status.code == 409 => {}
+            created => {
+                let (code, written) = created?;
+                return respond(request, code, &written);
+            }
+        }
+    }
+    let written = change(request, options.dry_run, |old| {
+        let applied =
+            prepare::with_field_manager(request, |fields| fields.apply(Some(old), &config, manager, force, now()))?;
+        if !applied.changed {
+            return Ok(applied.object);
+        }
+        let mut object = finish(request, old, applied.object, None)?;
+        restore_version(&mut object, old);
+        Ok(object)
+    })
+    .await?;
+    respond(request, 200, &written)
+}
+
+/// An applied object names what it is applied to, and says nothing of who owns what.
+fn check_target(request: &Request, config: &mut Value) -> Result<(), Status> {
+    let meta = object_meta::of(config);
+    if meta.get("managedFields").is_some_and(|fields| !fields.is_null()) {
+        return Err(Status::bad_request("metadata.managedFields must be nil"));
+    }
+    let name = object_meta::text(meta, "name");
+    if !name.is_empty() && name != request.about.name {
+        return Err(Status::name_mismatch(name, &request.about.name));
+    }
+    let expected = request.kind.gvk.api_version();
+    let found = config.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    if found != expected {
+        return Err(Status::bad_request(format!(
+            "the API version in the data ({found}) does not match the expected API version ({expected})"
+        )));
+    }
+    prepare::meta(config).insert("name".into(), request.about.name.clone().into());
+    prepare::set_namespace(request, config)
+}
