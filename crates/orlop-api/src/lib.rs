@@ -11,25 +11,22 @@
 //! - encodings are deterministic: maps are ordered, sets are sorted;
 //! - one [`schema::Schema`] type serves built-in kinds and custom resources.
 
-pub mod duration;
-pub mod field_error;
 pub mod go_text;
+pub mod status;
+pub mod field_error;
 pub mod group_version;
 pub mod names;
-pub mod status;
 pub mod time;
+pub mod duration;
 
-pub mod apply;
+
+
 pub mod continue_token;
 pub mod decode;
 pub mod fields;
 pub mod labels;
-pub mod managed_fields;
 pub mod object_meta;
 pub mod schema;
-<<<<<<< HEAD
-=======
 pub mod managed_fields;
 pub mod apply;
 pub mod patch;
->>>>>>> api

@@ -41,10 +41,15 @@ impl http_body::Body for Body {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match &mut *self {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Stream(pieces) => pieces.poll_recv(cx).map(|piece| piece.map(|piece| Ok(Frame::data(piece)))),
+            Self::Stream(pieces) => {
+                pieces.poll_recv(cx).map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
+            }
         }
     }
 
@@ -68,9 +73,9 @@ where
 {
     match Limited::new(body, BODY_BYTES_MAX).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Status::request_entity_too_large(&format!(
-            "limit is {BODY_BYTES_MAX}"
-        ))),
+        Err(error) if error.is::<LengthLimitError>() => {
+            Err(Status::request_entity_too_large(&format!("limit is {BODY_BYTES_MAX}")))
+        }
         Err(error) => Err(Status::bad_request(format!("the body could not be read: {error}"))),
     }
 }

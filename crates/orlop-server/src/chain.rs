@@ -2,7 +2,7 @@
 //!
 //! panic guard → audit → deadline → authentication → flow control → authorization → routes.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, header};
@@ -21,7 +21,7 @@ use crate::{
     query::Query,
     request_info::RequestInfo,
     routes,
-    verbs::answer,
+    verbs::{Warnings, answer},
 };
 
 /// What answers requests: a cluster and who may use it.
@@ -38,6 +38,11 @@ impl Chain {
         Self { cluster, tokens, flow_control: FlowControl::default() }
     }
 
+    /// Ends what stays open, because the server stops.
+    pub fn close(&self) {
+        self.cluster.close();
+    }
+
     /// Answers a request. `certificate` is whom the connection belongs to, if it showed a certificate.
     pub async fn answer<B>(&self, request: Request<B>, certificate: Option<&User>) -> Response<Body>
     where
@@ -48,7 +53,7 @@ impl Chain {
         let record = audit::Record::begin(&parts.headers);
         let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
         let mut user_name = String::new();
-        let warnings = Mutex::default();
+        let warnings = Warnings::default();
         let answered = panic_guard::guard(async {
             let query = Query::parse(parts.uri.query().unwrap_or_default());
             let info = RequestInfo::of(&parts.method, parts.uri.path(), &query);
@@ -58,7 +63,15 @@ impl Chain {
                 let place = self.flow_control.place().await?;
                 authorization::authorize(&user, &info, parts.uri.path())?;
                 let body = body::read(incoming).await?;
-                let answered = routes::route(self.cluster.clone(), &parts, info.clone(), query.clone(), body, &warnings).await;
+                let answered = routes::route(
+                    self.cluster.clone(),
+                    &parts,
+                    info.clone(),
+                    query.clone(),
+                    body,
+                    warnings.clone(),
+                )
+                .await;
                 drop(place);
                 answered
             };
@@ -66,7 +79,7 @@ impl Chain {
         })
         .await;
         let mut response = answered.unwrap_or_else(|status| failure(&parts.headers, &status));
-        add_warnings(&mut response, warnings.into_inner().unwrap_or_default());
+        add_warnings(&mut response, &warnings);
         let code = response.status().as_u16();
         let headers = response.headers_mut();
         headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
@@ -77,8 +90,11 @@ impl Chain {
 
 /// A failure as its Status, in the form that the client reads.
 fn failure(headers: &http::HeaderMap, status: &Status) -> Response<Body> {
-    let encoding = crate::negotiation::negotiate(headers, None, false).map(|negotiated| negotiated.encoding).unwrap_or_default();
-    let mut response = answer::bytes(status.code, encoding.media_type(), answer::encode(encoding, &status.to_value()));
+    let encoding = crate::negotiation::negotiate(headers, None, false)
+        .map(|negotiated| negotiated.encoding)
+        .unwrap_or_default();
+    let mut response =
+        answer::bytes(status.code, encoding.media_type(), answer::encode(encoding, &status.to_value()));
     let headers = response.headers_mut();
     if status.retry_after_seconds() > 0 {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(status.retry_after_seconds()));
@@ -90,16 +106,21 @@ fn failure(headers: &http::HeaderMap, status: &Status) -> Response<Body> {
 }
 
 /// Warnings go in headers, cut short where they would be too much.
-fn add_warnings(response: &mut Response<Body>, warnings: Vec<String>) {
+fn add_warnings(response: &mut Response<Body>, warnings: &Warnings) {
     const TOGETHER_MAX: usize = 4096;
     const EACH_MAX: usize = 256;
+    let warnings = std::mem::take(&mut *warnings.lock().unwrap_or_else(PoisonError::into_inner));
     let long = warnings.iter().map(|warning| warning.chars().count()).sum::<usize>() > TOGETHER_MAX;
     for warning in warnings {
         let text: String = if long { warning.chars().take(EACH_MAX).collect() } else { warning };
-        let quoted: String = text.chars().filter(|c| !c.is_control()).flat_map(|c| match c {
-            '"' | '\\' => vec!['\\', c],
-            _ => vec![c],
-        }).collect();
+        let quoted: String = text
+            .chars()
+            .filter(|c| !c.is_control())
+            .flat_map(|c| match c {
+                '"' | '\\' => vec!['\\', c],
+                _ => vec![c],
+            })
+            .collect();
         if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{quoted}\"").as_bytes()) {
             response.headers_mut().append(header::WARNING, value);
         }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use orlop_api::{object_meta, status::Status, time::Time};
 use orlop_store::{Error, KeyRange, KeyValue, Read, Revision, Store, Terms};
 use serde_json::Value;
+use tokio::sync::watch;
 
 use crate::{
     registry::{Kind, Kinds, Registry},
@@ -25,6 +26,8 @@ pub struct Cluster {
     /// What is served.
     pub registry: Registry,
     prefix: String,
+    /// Set once, when the server is to stop.
+    closing: watch::Sender<bool>,
 }
 
 /// An object as it was read.
@@ -53,7 +56,31 @@ impl From<KeyValue> for Found {
 impl Cluster {
     /// A cluster below `/registry/` of a store.
     pub fn new(store: Store, kinds: Kinds) -> Self {
-        Self { store, registry: Registry::new(kinds), prefix: "/registry/".to_owned() }
+        Self {
+            store,
+            registry: Registry::new(kinds),
+            prefix: "/registry/".to_owned(),
+            closing: watch::Sender::new(false),
+        }
+    }
+
+    /// Ends open watches and turns readiness off.
+    pub fn close(&self) {
+        self.closing.send_replace(true);
+    }
+
+    /// Whether the server is stopping.
+    pub fn is_closing(&self) -> bool {
+        *self.closing.borrow()
+    }
+
+    /// Returns when the server is to stop.
+    pub fn closing(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut closing = self.closing.subscribe();
+        async move {
+            // An error means that the cluster is gone, which is as good.
+            let _ = closing.wait_for(|closing| *closing).await;
+        }
     }
 
     /// The key of an object.

@@ -1,12 +1,268 @@
-//! Discovery: which groups, versions and resources there are.
+//! Discovery: which groups, versions and resources there are. Two forms of the same registry: a document
+//! for each group and version, and one for all of them.
 
-use http::{HeaderMap, Response};
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response, header};
 use orlop_api::status::Status;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256, Sha512};
 
-use crate::{body::Body, cluster::Cluster};
+use crate::{
+    body::Body,
+    cluster::Cluster,
+    registry::{Kind, Kinds},
+    routes::not_found,
+    verbs::answer,
+};
+
+/// Groups in the order clients should try them: the higher first.
+const PRIORITIES: &[(&str, i64)] = &[
+    ("apiregistration.k8s.io", 20000),
+    ("", 18000),
+    ("apps", 17800),
+    ("events.k8s.io", 17750),
+    ("authentication.k8s.io", 17700),
+    ("authorization.k8s.io", 17600),
+    ("autoscaling", 17500),
+    ("batch", 17400),
+    ("certificates.k8s.io", 17300),
+    ("networking.k8s.io", 17200),
+    ("policy", 17100),
+    ("rbac.authorization.k8s.io", 17000),
+    ("storage.k8s.io", 16800),
+    ("apiextensions.k8s.io", 16700),
+    ("admissionregistration.k8s.io", 16700),
+    ("scheduling.k8s.io", 16600),
+    ("coordination.k8s.io", 16500),
+    ("node.k8s.io", 16300),
+    ("discovery.k8s.io", 16200),
+    ("resource.k8s.io", 16200),
+    ("flowcontrol.apiserver.k8s.io", 16100),
+    ("storagemigration.k8s.io", 15800),
+];
+const PRIORITY_OF_OTHERS: i64 = 1000;
 
 /// Answers `/api…` and `/apis…`.
-pub(crate) fn answer(cluster: &Cluster, segments: &[&str], headers: &HeaderMap) -> Result<Response<Body>, Status> {
-    let _ = (cluster, segments, headers);
-    Err(Status::resource_unknown())
+pub(crate) fn answer(
+    cluster: &Cluster,
+    segments: &[&str],
+    headers: &HeaderMap,
+) -> Result<Response<Body>, Status> {
+    let kinds = cluster.registry.kinds();
+    let aggregated = aggregated_version(headers);
+    let document = match segments {
+        ["api"] | ["apis"] if aggregated.is_some() => {
+            let version = aggregated.unwrap_or_default();
+            return Ok(aggregated_document(&kinds, segments == ["api"], version, headers));
+        }
+        ["api"] => json!({
+            "kind": "APIVersions", "versions": ["v1"],
+            "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": ""}],
+        }),
+        ["apis"] => {
+            let groups: Vec<Value> =
+                groups(&kinds).iter().filter(|(group, _)| !group.is_empty()).map(group).collect();
+            json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+        }
+        ["apis", name] => match groups(&kinds).iter().find(|(group, _)| group == name) {
+            Some(found) => {
+                let mut document = group(found);
+                document["kind"] = "APIGroup".into();
+                document["apiVersion"] = "v1".into();
+                document
+            }
+            None => return Ok(not_found()),
+        },
+        ["api", version] => return resources(&kinds, "", version, headers),
+        ["apis", group, version] => return resources(&kinds, group, version, headers),
+        _ => return Ok(not_found()),
+    };
+    page(headers, &document)
+}
+
+fn page(headers: &HeaderMap, document: &Value) -> Result<Response<Body>, Status> {
+    let negotiated = crate::negotiation::negotiate(headers, None, false)?;
+    Ok(answer::bytes(200, negotiated.encoding.media_type(), answer::encode(negotiated.encoding, document)))
+}
+
+/// Groups, the most important first, each with its versions, the newest first.
+fn groups(kinds: &Kinds) -> Vec<(String, Vec<String>)> {
+    let mut versions: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for kind in kinds.iter() {
+        let known = versions.entry(kind.gvk.group.clone()).or_default();
+        if !known.contains(&kind.gvk.version) {
+            known.push(kind.gvk.version.clone());
+        }
+    }
+    let priority = |group: &str| {
+        let known = PRIORITIES.iter().find(|(name, _)| *name == group);
+        known.map_or(PRIORITY_OF_OTHERS, |(_, priority)| *priority)
+    };
+    let mut groups: Vec<_> = versions.into_iter().collect();
+    groups.sort_by_key(|(group, _)| std::cmp::Reverse(priority(group)));
+    for (_, versions) in &mut groups {
+        versions.sort_by_key(|version| std::cmp::Reverse(version_rank(version)));
+    }
+    groups
+}
+
+/// `v2` before `v1` before `v1beta2` before `v1alpha1`, and anything else last.
+fn version_rank(version: &str) -> (u8, u32, u32) {
+    let Some(rest) = version.strip_prefix('v') else { return (0, 0, 0) };
+    let digits = rest.find(|character: char| !character.is_ascii_digit()).unwrap_or(rest.len());
+    let Ok(major) = rest[..digits].parse() else { return (0, 0, 0) };
+    let (stability, minor) = match &rest[digits..] {
+        "" => return (3, major, 0),
+        beta if beta.starts_with("beta") => (2, &beta[4..]),
+        alpha if alpha.starts_with("alpha") => (1, &alpha[5..]),
+        _ => return (0, 0, 0),
+    };
+    (stability, major, minor.parse().unwrap_or(0))
+}
+
+fn group((name, versions): &(String, Vec<String>)) -> Value {
+    let version = |version: &String| json!({"groupVersion": format!("{name}/{version}"), "version": version});
+    json!({
+        "name": name,
+        "versions": versions.iter().map(version).collect::<Vec<_>>(),
+        "preferredVersion": versions.first().map(version),
+    })
+}
+
+/// The resources of one group and version.
+fn resources(
+    kinds: &Kinds,
+    group: &str,
+    version: &str,
+    headers: &HeaderMap,
+) -> Result<Response<Body>, Status> {
+    if !kinds.has_version(group, version) {
+        return Ok(not_found());
+    }
+    let here = kinds.iter().filter(|kind| kind.gvk.group == group && kind.gvk.version == version);
+    let mut resources: Vec<Value> = here.flat_map(|kind| listed(kind)).collect();
+    resources.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
+    let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    let document = json!({
+        "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources,
+    });
+    page(headers, &document)
+}
+
+/// A resource and its subresources.
+fn listed(kind: &Kind) -> Vec<Value> {
+    let mut verbs = kind.verbs.clone();
+    verbs.sort_unstable();
+    let mut resource = json!({
+        "name": kind.resource, "singularName": kind.singular, "namespaced": kind.namespaced,
+        "kind": kind.gvk.kind, "verbs": verbs,
+    });
+    if !kind.short_names.is_empty() {
+        resource["shortNames"] = json!(kind.short_names);
+    }
+    if !kind.categories.is_empty() {
+        resource["categories"] = json!(kind.categories);
+    }
+    if kind.allows("get") || kind.allows("list") {
+        resource["storageVersionHash"] = storage_hash(kind).into();
+    }
+    let subresources = kind.subresources.iter().map(|subresource| {
+        let mut entry = json!({
+            "name": format!("{}/{}", kind.resource, subresource.name), "singularName": "",
+            "namespaced": kind.namespaced, "kind": subresource.gvk.kind, "verbs": subresource.verbs,
+        });
+        if subresource.gvk.group_version() != kind.gvk.group_version() {
+            entry["group"] = subresource.gvk.group.clone().into();
+            entry["version"] = subresource.gvk.version.clone().into();
+        }
+        entry
+    });
+    std::iter::once(resource).chain(subresources).collect()
+}
+
+fn storage_hash(kind: &Kind) -> String {
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    let text = format!("{}/{}/{}", kind.gvk.group, kind.storage_version, kind.gvk.kind);
+    STANDARD.encode(&Sha256::digest(text)[..8])
+}
+
+// --- all groups in one document ---
+
+/// The version of the aggregated form that a client takes, if it takes one.
+fn aggregated_version(headers: &HeaderMap) -> Option<&'static str> {
+    let accept = headers.get(header::ACCEPT)?.to_str().ok()?;
+    let wanted = accept.split(',').find(|clause| {
+        clause.contains("as=APIGroupDiscoveryList") && clause.trim().starts_with("application/json")
+    })?;
+    if wanted.contains("v=v2beta1") { Some("v2beta1") } else { Some("v2") }
+}
+
+fn aggregated_document(kinds: &Kinds, core: bool, version: &str, headers: &HeaderMap) -> Response<Body> {
+    let groups = groups(kinds);
+    let items: Vec<Value> = groups
+        .iter()
+        .filter(|(group, _)| group.is_empty() == core)
+        .map(|(group, versions)| {
+            let versions: Vec<Value> = versions
+                .iter()
+                .map(|version| {
+                    let here = kinds.iter().filter(|k| k.gvk.group == *group && k.gvk.version == *version);
+                    let resources: Vec<Value> = here.map(|kind| aggregated_resource(kind)).collect();
+                    json!({"version": version, "freshness": "Current", "resources": resources})
+                })
+                .collect();
+            json!({"metadata": {"name": group, "creationTimestamp": null}, "versions": versions})
+        })
+        .collect();
+    let document = json!({
+        "kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{version}"),
+        "metadata": {}, "items": items,
+    });
+    let body = document.to_string();
+    let digest: String = Sha512::digest(&body).iter().map(|byte| format!("{byte:02X}")).collect();
+    let etag = format!("\"{digest}\"");
+    let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+    let media_type = format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
+    let mut response = if known == Some(etag.as_str()) {
+        answer::bytes(304, &media_type, Body::empty())
+    } else {
+        answer::bytes(200, &media_type, Bytes::from(body))
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::VARY, HeaderValue::from_static("Accept"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
+    if let Ok(etag) = HeaderValue::from_str(&etag) {
+        headers.insert(header::ETAG, etag);
+    }
+    response
+}
+
+fn aggregated_resource(kind: &Kind) -> Value {
+    let response_kind = |gvk: &orlop_api::group_version::GroupVersionKind| json!({"group": gvk.group, "version": gvk.version, "kind": gvk.kind});
+    let subresources: Vec<Value> = kind
+        .subresources
+        .iter()
+        .map(|subresource| {
+            json!({
+                "subresource": subresource.name, "responseKind": response_kind(&subresource.gvk),
+                "verbs": subresource.verbs,
+            })
+        })
+        .collect();
+    let mut resource = json!({
+        "resource": kind.resource, "responseKind": response_kind(&kind.gvk),
+        "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": kind.singular, "verbs": kind.verbs,
+    });
+    for (name, list) in [("shortNames", &kind.short_names), ("categories", &kind.categories)] {
+        if !list.is_empty() {
+            resource[name] = json!(list);
+        }
+    }
+    if !subresources.is_empty() {
+        resource["subresources"] = subresources.into();
+    }
+    resource
 }

@@ -38,7 +38,10 @@ pub(crate) async fn answer(cluster: &Cluster, segments: &[&str], query: &Query) 
     let unknown: Vec<String> =
         excluded.iter().filter(|name| !names.contains(name)).map(|name| format!("{name:?}")).collect();
     if !unknown.is_empty() {
-        report.push_str(&format!("warn: some health checks cannot be excluded: no matches for {}\n", unknown.join(", ")));
+        report.push_str(&format!(
+            "warn: some health checks cannot be excluded: no matches for {}\n",
+            unknown.join(", ")
+        ));
     }
     match failed {
         true => text(500, format!("{report}{page} check failed\n")),

@@ -99,8 +99,13 @@ pub fn negotiate(headers: &HeaderMap, pretty: Option<&str>, transforms: bool) ->
             _ => continue,
         };
         if let Some(transform) = transform(&clause, transforms) {
-            let asks_for_indentation = clause.parameters.iter().any(|(name, value)| *name == "pretty" && *value != "0");
-            let encoding = if asks_for_indentation && encoding == Encoding::Json { Encoding::PrettyJson } else { encoding };
+            let asks_for_indentation =
+                clause.parameters.iter().any(|(name, value)| *name == "pretty" && *value != "0");
+            let encoding = if asks_for_indentation && encoding == Encoding::Json {
+                Encoding::PrettyJson
+            } else {
+                encoding
+            };
             return Ok(Negotiated { encoding, transform });
         }
     }
@@ -109,7 +114,8 @@ pub fn negotiate(headers: &HeaderMap, pretty: Option<&str>, transforms: bool) ->
 
 /// The transform of a clause; `None` if it cannot be had.
 fn transform(clause: &Clause<'_>, offered: bool) -> Option<Transform> {
-    let parameter = |name: &str| clause.parameters.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
+    let parameter =
+        |name: &str| clause.parameters.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
     let Some(wanted) = parameter("as") else { return Some(Transform::Whole) };
     if !offered || parameter("g") != Some("meta.k8s.io") {
         return None;
@@ -154,7 +160,10 @@ mod tests {
         assert_eq!(negotiated(table).unwrap().transform, Transform::Table("meta.k8s.io/v1"));
         let metadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
         assert_eq!(negotiated(metadata).unwrap().transform, Transform::Metadata("meta.k8s.io/v1"));
-        assert_eq!(negotiated("application/yaml;q=0.5,application/json;q=0.4").unwrap().encoding, Encoding::Yaml);
+        assert_eq!(
+            negotiated("application/yaml;q=0.5,application/json;q=0.4").unwrap().encoding,
+            Encoding::Yaml
+        );
         assert!(negotiated("*/*").unwrap().is_plain());
         assert_eq!(negotiated("application/vnd.kubernetes.protobuf"), Err(406));
         assert_eq!(negotiated("application/json;as=Nothing;g=meta.k8s.io;v=v1"), Err(406));

@@ -1,6 +1,6 @@
 //! Where a path leads: the server's own pages, or a kind and a verb.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, Response, request::Parts};
@@ -13,7 +13,7 @@ use crate::{
     discovery, health,
     query::Query,
     request_info::RequestInfo,
-    verbs::{self, answer},
+    verbs::{self, Warnings, answer},
 };
 
 /// Answers a request that may be answered.
@@ -23,7 +23,7 @@ pub(crate) async fn route(
     info: RequestInfo,
     query: Query,
     body: Bytes,
-    warnings: &Mutex<Vec<String>>,
+    warnings: Warnings,
 ) -> Result<Response<Body>, Status> {
     let Some(about) = info.resource else { return page(&cluster, parts, &query).await };
     let kinds = cluster.registry.kinds();
@@ -49,20 +49,19 @@ pub(crate) async fn route(
         headers: parts.headers.clone(),
         body,
         negotiated,
-        warnings: Mutex::default(),
+        warnings,
     };
-    let request_warnings = request.warnings_handle();
-    let answered = verbs::run(info.verb, request).await;
-    if let (Ok(mut all), Ok(mut these)) = (warnings.lock(), request_warnings.lock()) {
-        all.append(&mut these);
-    }
-    answered
+    verbs::run(info.verb, request).await
 }
 
 /// The server's own pages.
 async fn page(cluster: &Arc<Cluster>, parts: &Parts, query: &Query) -> Result<Response<Body>, Status> {
     if !matches!(parts.method, Method::GET | Method::HEAD) {
-        return Err(Status::new(405, orlop_api::status::Reason::MethodNotAllowed, "the server does not allow this method on the requested resource"));
+        return Err(Status::new(
+            405,
+            orlop_api::status::Reason::MethodNotAllowed,
+            "the server does not allow this method on the requested resource",
+        ));
     }
     let path = parts.uri.path();
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
@@ -71,7 +70,9 @@ async fn page(cluster: &Arc<Cluster>, parts: &Parts, query: &Query) -> Result<Re
         ["healthz" | "livez" | "readyz", ..] => Ok(health::answer(cluster, &segments, query).await),
         ["metrics"] => Ok(crate::metrics::answer(cluster)),
         ["api" | "apis", ..] => discovery::answer(cluster, &segments, &parts.headers),
-        [] => Ok(json_page(&json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/metrics", "/readyz", "/version"]}))),
+        [] => Ok(json_page(
+            &json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/metrics", "/readyz", "/version"]}),
+        )),
         _ => Ok(not_found()),
     }
 }

@@ -32,11 +32,16 @@ pub struct Selection {
 
 impl Selection {
     /// Reads a request's selectors.
-    pub fn of(cluster: &Cluster, kind: &Kind, namespace: &str, name: &str, query: &Query) -> Result<Self, Status> {
+    pub fn of(
+        cluster: &Cluster,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        query: &Query,
+    ) -> Result<Self, Status> {
         let label_text = query.text("labelSelector");
-        let label_selector = labels::parse(label_text).map_err(|error| {
-            Status::bad_request(format!("unable to parse requirement: {error}"))
-        })?;
+        let label_selector = labels::parse(label_text)
+            .map_err(|error| Status::bad_request(format!("unable to parse requirement: {error}")))?;
         let field_selector = fields::Selector::parse(query.text("fieldSelector"))
             .map_err(|error| Status::bad_request(error.to_string()))?;
         let mut selection = Self {
@@ -48,12 +53,13 @@ impl Selection {
         };
         let mut whole = selection.labels(&label_selector);
         whole &= selection.fields(kind, &field_selector)?;
-        selection.range = match Some(name).filter(|name| !name.is_empty()).or(field_selector.requires("metadata.name")) {
-            Some(name) if !kind.namespaced || !namespace.is_empty() => {
-                KeyRange::key(cluster.key(kind, namespace, name))
-            }
-            _ => KeyRange::prefix(selection.prefix.clone()),
-        };
+        selection.range =
+            match Some(name).filter(|name| !name.is_empty()).or(field_selector.requires("metadata.name")) {
+                Some(name) if !kind.namespaced || !namespace.is_empty() => {
+                    KeyRange::key(cluster.key(kind, namespace, name))
+                }
+                _ => KeyRange::prefix(selection.prefix.clone()),
+            };
         if !whole {
             selection.rest = Some((label_selector, field_selector));
         }
@@ -128,7 +134,8 @@ pub fn terms_of(kind: &Kind, object: &Value) -> Terms {
     let meta = object_meta::of(object);
     let labels = meta.get("labels").and_then(Value::as_object).into_iter().flatten();
     let labels = labels.filter_map(|(key, value)| Some((format!("l:{key}"), value.as_str()?.to_owned())));
-    let fields = kind.rules.selectable.iter().map(|path| (format!("f:{path}"), kind.hooks.field(object, path)));
+    let fields =
+        kind.rules.selectable.iter().map(|path| (format!("f:{path}"), kind.hooks.field(object, path)));
     let owners = meta.get("ownerReferences").and_then(Value::as_array).into_iter().flatten();
     let owners = owners.filter_map(|owner| Some(("o".to_owned(), owner.get("uid")?.as_str()?.to_owned())));
     Terms::new(labels.chain(fields).chain(owners))

@@ -30,7 +30,13 @@ pub struct Column {
 impl Column {
     /// A column of text that is always shown.
     pub fn text(name: &str) -> Self {
-        Self { name: name.into(), kind: "string".into(), format: String::new(), description: String::new(), priority: 0 }
+        Self {
+            name: name.into(),
+            kind: "string".into(),
+            format: String::new(),
+            description: String::new(),
+            priority: 0,
+        }
     }
 
     /// The column of names.

@@ -357,7 +357,14 @@ impl<'a> Evaluation<'a> {
         let kv = row.kv(key.clone(), value.clone());
         let now = (!deleted).then_some((row, value));
         scratch.keys.insert(key.clone(), Changed { now, existed });
-        scratch.events.push(Event { id, kv, deleted, terms, previous: current.map(Previous::new), sent_as: OnceLock::new() });
+        scratch.events.push(Event {
+            id,
+            kv,
+            deleted,
+            terms,
+            previous: current.map(Previous::new),
+            sent_as: OnceLock::new(),
+        });
         Ok(())
     }
 

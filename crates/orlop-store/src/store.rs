@@ -130,17 +130,13 @@ impl Store {
             return Ok(());
         }
         let mut published = self.inner.hub.subscribe();
-        let reached =
-            tokio::time::timeout(patience, published.wait_for(|current| *current >= revision)).await;
-        match reached {
-            Ok(Ok(_)) => Ok(()),
-            _ => {
-                let current = self.inner.engine.bounds().await?.current;
-                if current >= revision {
-                    return Ok(());
-                }
-                Err(Error::FutureRevision { requested: revision, current })
-            }
+        let arrived = published.wait_for(|current| *current >= revision);
+        if tokio::time::timeout(patience, arrived).await.is_ok_and(|arrived| arrived.is_ok()) {
+            return Ok(());
+        }
+        match self.inner.engine.bounds().await?.current {
+            current if current >= revision => Ok(()),
+            current => Err(Error::FutureRevision { requested: revision, current }),
         }
     }
 

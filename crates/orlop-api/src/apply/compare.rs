@@ -1,8 +1,6 @@
 //! The fields added, changed and removed from one object to another.
 
-use super::typed::{
-    ListShape, MapShape, ScalarKind, Shape, TypeErrors, TypeRef, as_list, as_map, validate_scalar,
-};
+use super::typed::{ListShape, MapShape, ScalarKind, Shape, TypeErrors, TypeRef, as_list, as_map, validate_scalar};
 use crate::managed_fields::{Item, Node, PathElement, Set};
 use serde_json::{Map, Value};
 use std::cmp::Ordering;
@@ -209,14 +207,10 @@ fn walk_list(old: &[Value], new: &[Value], shape: ListShape<'_>) -> Result<Compa
     Ok(comparison)
 }
 
-fn by_identity<'v>(
-    items: &'v [Value],
-    shape: ListShape<'_>,
-) -> Result<BTreeMap<PathElement, Vec<&'v Value>>, TypeErrors> {
+fn by_identity<'v>(items: &'v [Value], shape: ListShape<'_>) -> Result<BTreeMap<PathElement, Vec<&'v Value>>, TypeErrors> {
     let mut map: BTreeMap<PathElement, Vec<&Value>> = BTreeMap::new();
     for (index, item) in items.iter().enumerate() {
-        let element =
-            shape.identify(item).map_err(|why| TypeErrors::one(format!("element {index}: {why}")))?;
+        let element = shape.identify(item).map_err(|why| TypeErrors::one(format!("element {index}: {why}")))?;
         map.entry(element).or_default().push(item);
     }
     Ok(map)

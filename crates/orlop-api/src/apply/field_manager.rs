@@ -21,14 +21,7 @@ const BEFORE_APPLY_MANAGER: &str = "before-first-apply";
 /// Never tracked: they identify the object, or the server owns them.
 static UNTRACKED: LazyLock<Set> = LazyLock::new(|| {
     let metadata = [
-        "name",
-        "namespace",
-        "creationTimestamp",
-        "selfLink",
-        "uid",
-        "clusterName",
-        "generation",
-        "managedFields",
+        "name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields",
         "resourceVersion",
     ];
     let top = ["apiVersion", "kind", "metadata"].map(|name| Path::of_fields(&[name]));
@@ -48,10 +41,7 @@ pub struct FieldManager<'a> {
 
 impl std::fmt::Debug for FieldManager<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FieldManager")
-            .field("kind", self.kind)
-            .field("subresource", &self.subresource)
-            .finish_non_exhaustive()
+        f.debug_struct("FieldManager").field("kind", self.kind).field("subresource", &self.subresource).finish_non_exhaustive()
     }
 }
 
@@ -100,14 +90,7 @@ impl FieldManager<'_> {
         }
     }
 
-    fn track_update(
-        &self,
-        live: &Value,
-        new: &Value,
-        managed: Managed,
-        manager: &str,
-        now: Time,
-    ) -> Result<Managed, String> {
+    fn track_update(&self, live: &Value, new: &Value, managed: Managed, manager: &str, now: Time) -> Result<Managed, String> {
         // An object without managers stays without until it is first applied.
         if managed.entries.is_empty() && !object_meta::text(object_meta::of(live), "uid").is_empty() {
             return Ok(managed);
@@ -118,21 +101,13 @@ impl FieldManager<'_> {
     }
 
     /// Gives what changed to the writer, and the writer a new time if that was anything.
-    fn take_changes(
-        &self,
-        live: &Value,
-        new: &Value,
-        mut managed: Managed,
-        manager: &str,
-        now: Time,
-    ) -> Result<Managed, String> {
+    fn take_changes(&self, live: &Value, new: &Value, mut managed: Managed, manager: &str, now: Time) -> Result<Managed, String> {
         let mut live = std::borrow::Cow::Borrowed(live);
         if object_meta::of(&live).contains_key("managedFields") {
             entries::remove_from(live.to_mut());
         }
         let api_version = self.kind.api_version();
-        let updater =
-            Updater { versions: self.versions, api_version: &api_version, reset_fields: self.reset_fields };
+        let updater = Updater { versions: self.versions, api_version: &api_version, reset_fields: self.reset_fields };
         let taken = updater.update(&live, new, &mut managed).map_err(|error| match error {
             UpdateError::Failed(why) => why,
             UpdateError::Conflicts(_) => "unexpected conflict".to_owned(),
@@ -150,14 +125,7 @@ impl FieldManager<'_> {
     }
 
     /// Applies a configuration. `live` is the stored object, or none to create one.
-    pub fn apply(
-        &self,
-        live: Option<&Value>,
-        config: &Value,
-        manager: &str,
-        force: bool,
-        now: Time,
-    ) -> Result<Applied, Status> {
+    pub fn apply(&self, live: Option<&Value>, config: &Value, manager: &str, force: bool, now: Time) -> Result<Applied, Status> {
         self.check_config(config)?;
         let empty = json!({"apiVersion": self.kind.api_version(), "kind": self.kind.kind});
         let live = live.unwrap_or(&empty);
@@ -172,9 +140,7 @@ impl FieldManager<'_> {
                 match of.and_then(|of| last_applied::untouched_fields(&bare, of, &api_version)) {
                     None => Err(UpdateError::Conflicts(conflicts)),
                     Some(untouched) => match last_applied::remaining(conflicts, &untouched) {
-                        remaining if remaining.is_empty() => {
-                            self.apply_to(live, config, managed, manager, true, now)
-                        }
+                        remaining if remaining.is_empty() => self.apply_to(live, config, managed, manager, true, now),
                         remaining => Err(UpdateError::Conflicts(remaining)),
                     },
                 }
@@ -211,10 +177,7 @@ impl FieldManager<'_> {
         validate(config, of, false).map_err(|error| {
             let meta = object_meta::of(config);
             let (namespace, name) = (object_meta::text(meta, "namespace"), object_meta::text(meta, "name"));
-            Status::plain(format!(
-                "failed to create typed patch object ({namespace}/{name}; {}): {error}",
-                self.kind
-            ))
+            Status::plain(format!("failed to create typed patch object ({namespace}/{name}; {}): {error}", self.kind))
         })
     }
 
@@ -232,14 +195,12 @@ impl FieldManager<'_> {
         if managed.entries.is_empty() {
             // What was there before the first apply belongs to whoever made it.
             let empty = json!({"apiVersion": self.kind.api_version(), "kind": self.kind.kind});
-            managed =
-                self.take_changes(&empty, &bare, managed, BEFORE_APPLY_MANAGER, now).map_err(|why| {
-                    UpdateError::Failed(format!("failed to create manager for existing fields: {why}"))
-                })?;
+            managed = self
+                .take_changes(&empty, &bare, managed, BEFORE_APPLY_MANAGER, now)
+                .map_err(|why| UpdateError::Failed(format!("failed to create manager for existing fields: {why}")))?;
         }
         let api_version = self.kind.api_version();
-        let updater =
-            Updater { versions: self.versions, api_version: &api_version, reset_fields: self.reset_fields };
+        let updater = Updater { versions: self.versions, api_version: &api_version, reset_fields: self.reset_fields };
         let manager = self.manager(manager, Operation::Apply);
         let object = updater.apply(&bare, config, &mut managed, &manager, force)?;
         if let Some(entry) = managed.entries.get_mut(&manager) {
@@ -262,9 +223,7 @@ fn cap_update_managers(managed: &mut Managed) {
     if count <= UPDATE_MANAGERS_MAX {
         return;
     }
-    let seconds = |manager: &Manager| {
-        managed.entries.get(manager).and_then(|entry| entry.time).map_or(0, |time| time.unix_seconds)
-    };
+    let seconds = |manager: &Manager| managed.entries.get(manager).and_then(|entry| entry.time).map_or(0, |time| time.unix_seconds);
     updaters.sort_by_cached_key(|manager| (seconds(manager), manager.clone()));
     let mut first_of_version: BTreeMap<String, Manager> = BTreeMap::new();
     for manager in updaters {

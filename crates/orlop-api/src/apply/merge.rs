@@ -69,15 +69,10 @@ impl<'v> Indexed<'v> {
     }
 }
 
-fn index<'v>(
-    items: &'v [Value],
-    shape: ListShape<'_>,
-    allow_repeats: bool,
-) -> Result<Indexed<'v>, TypeErrors> {
+fn index<'v>(items: &'v [Value], shape: ListShape<'_>, allow_repeats: bool) -> Result<Indexed<'v>, TypeErrors> {
     let mut indexed = Indexed { order: Vec::with_capacity(items.len()), items: BTreeMap::new() };
     for (position, item) in items.iter().enumerate() {
-        let element =
-            shape.identify(item).map_err(|why| TypeErrors::one(format!("element {position}: {why}")))?;
+        let element = shape.identify(item).map_err(|why| TypeErrors::one(format!("element {position}: {why}")))?;
         match indexed.items.entry(element.clone()) {
             std::collections::btree_map::Entry::Vacant(vacant) => drop(vacant.insert(Some(item))),
             std::collections::btree_map::Entry::Occupied(_) if !allow_repeats => {
@@ -99,10 +94,7 @@ fn merge_lists(live: &[Value], config: &[Value], shape: ListShape<'_>) -> Result
     let mut next_shared = shared.next();
     let mut taken: BTreeSet<&PathElement> = BTreeSet::new();
     let mut out = Vec::with_capacity(live.len().max(config.len()));
-    let take = |element: &PathElement,
-                out: &mut Vec<Value>,
-                live_item: Option<&Value>,
-                config_item: Option<&Value>| {
+    let take = |element: &PathElement, out: &mut Vec<Value>, live_item: Option<&Value>, config_item: Option<&Value>| {
         let merged = walk(live_item, config_item, shape.item).map_err(|error| error.at(element))?;
         out.extend(merged);
         Ok::<(), TypeErrors>(())
@@ -118,8 +110,7 @@ fn merge_lists(live: &[Value], config: &[Value], shape: ListShape<'_>) -> Result
                 continue;
             }
             // A shared item, but another shared one comes first.
-            if right.items.contains_key(live_element) && next_shared.is_some_and(|next| next != live_element)
-            {
+            if right.items.contains_key(live_element) && next_shared.is_some_and(|next| next != live_element) {
                 l += 1;
                 continue;
             }

@@ -35,11 +35,7 @@ fn reconciled(node: &Node, of: TypeRef<'_>, changed: &mut bool) -> Node {
         *changed = true;
         return Node { element: node.element.clone(), member: true, children: Set::new() };
     }
-    Node {
-        element: node.element.clone(),
-        member: node.member,
-        children: children(&node.children, of, changed),
-    }
+    Node { element: node.element.clone(), member: node.member, children: children(&node.children, of, changed) }
 }
 
 /// The type without a value: map before scalar before list.

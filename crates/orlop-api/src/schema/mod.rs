@@ -18,15 +18,12 @@ mod list_types;
 
 mod prune;
 
-<<<<<<< HEAD
-=======
 mod formats;
 mod metadata;
 mod structural;
 mod typed_decode;
 mod validate;
 
->>>>>>> api
 pub use defaults::{apply_defaults, drop_nulls};
 pub use formats::{is_known_format, matches_format};
 pub use metadata::{Malformed, coerce_metadata, validate_embedded_resources};

@@ -26,7 +26,14 @@ impl Record {
     }
 
     /// Ends the record, and marks the answer with its id.
-    pub(crate) fn end(self, method: &http::Method, path: &str, user: &str, response: &mut HeaderMap, code: u16) {
+    pub(crate) fn end(
+        self,
+        method: &http::Method,
+        path: &str,
+        user: &str,
+        response: &mut HeaderMap,
+        code: u16,
+    ) {
         tracing::debug!(
             id = self.id.to_str().unwrap_or_default(),
             %method,

@@ -13,7 +13,9 @@ pub(crate) fn authorize(user: &User, info: &RequestInfo, path: &str) -> Result<(
     if user.is_master() {
         return Ok(());
     }
-    let open = |allowed: &&&str| path == **allowed || path.strip_prefix(**allowed).is_some_and(|r| r.starts_with('/'));
+    let open = |allowed: &&&str| {
+        path == **allowed || path.strip_prefix(**allowed).is_some_and(|r| r.starts_with('/'))
+    };
     if info.resource.is_none() && info.verb == "get" && OPEN_PATHS.iter().find(open).is_some() {
         return Ok(());
     }
@@ -38,7 +40,11 @@ pub(crate) fn authorize(user: &User, info: &RequestInfo, path: &str) -> Result<(
                 "User {:?} cannot {} resource {resource:?} in API group {:?} {place}",
                 user.name, info.verb, about.group
             );
-            Status::forbidden(&GroupResource::new(about.group.clone(), about.resource.clone()), &about.name, &why)
+            Status::forbidden(
+                &GroupResource::new(about.group.clone(), about.resource.clone()),
+                &about.name,
+                &why,
+            )
         }
     })
 }

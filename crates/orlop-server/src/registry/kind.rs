@@ -139,7 +139,10 @@ impl Kind {
 
 impl fmt::Debug for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kind").field("gvk", &self.gvk).field("resource", &self.resource).finish_non_exhaustive()
+        f.debug_struct("Kind")
+            .field("gvk", &self.gvk)
+            .field("resource", &self.resource)
+            .finish_non_exhaustive()
     }
 }
 

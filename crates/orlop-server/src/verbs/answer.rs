@@ -49,7 +49,7 @@ pub fn encode(encoding: Encoding, value: &Value) -> Bytes {
             indented.push(b'\n');
             indented
         }
-        Encoding::Yaml => orlop_api::yaml::to_string(value).into_bytes(),
+        Encoding::Yaml => serde_saphyr::to_string(value).unwrap_or_default().into_bytes(),
     };
     encoded.into()
 }
@@ -57,7 +57,8 @@ pub fn encode(encoding: Encoding, value: &Value) -> Bytes {
 /// An answer of bytes.
 pub fn bytes(code: u16, media_type: &str, body: impl Into<Body>) -> Response<Body> {
     let mut response = Response::new(body.into());
-    *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() =
+        http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
     if let Ok(media_type) = header::HeaderValue::from_str(media_type) {
         response.headers_mut().insert(header::CONTENT_TYPE, media_type);
     }

@@ -91,7 +91,8 @@ pub(super) async fn create_object(
 /// What only the server knows of a new object.
 fn begin_life(request: &Request, object: &mut Value) {
     let kind = &request.kind;
-    if kind.has_status() && kind.resource != "nodes"
+    if kind.has_status()
+        && kind.resource != "nodes"
         && let Some(map) = object.as_object_mut()
     {
         map.remove("status");
@@ -114,7 +115,8 @@ fn name(object: &mut Value) -> bool {
     }
     let mut random = rand::rng();
     let base: String = base.chars().take(GENERATED_BASE).collect();
-    let letters = (0..5).map(|_| char::from(GENERATED_LETTERS[random.random_range(0..GENERATED_LETTERS.len())]));
+    let letters =
+        (0..5).map(|_| char::from(GENERATED_LETTERS[random.random_range(0..GENERATED_LETTERS.len())]));
     let name: String = base.chars().chain(letters).collect();
     meta.insert("name".into(), name.into());
     true
@@ -138,7 +140,8 @@ async fn store(request: &Request, object: &Value) -> Result<Result<Found, Found>
     let value = stored::encode(object);
     for _ in 0..GUARD_TRIES {
         let guard = prepare::namespace_guard(request).await?;
-        let (txn, key_range) = (transaction(request, &key, &value, object, guard), KeyRange::key(key.clone()));
+        let (txn, key_range) =
+            (transaction(request, &key, &value, object, guard), KeyRange::key(key.clone()));
         let result = request.cluster.store.txn(txn).await.map_err(|error| trouble(&error))?;
         if result.succeeded {
             return Ok(Ok(Found { bytes: value, revision: result.revision }));

@@ -47,7 +47,11 @@ impl DeleteOptions {
             }
             let known = ["Foreground", "Background", "Orphan"];
             if !known.contains(&policy.as_str()) {
-                errors.push(FieldError::not_supported(&path, policy.as_str(), &["Foreground", "Background", "Orphan", "nil"]));
+                errors.push(FieldError::not_supported(
+                    &path,
+                    policy.as_str(),
+                    &["Foreground", "Background", "Orphan", "nil"],
+                ));
             }
         }
         refuse("DeleteOptions", &errors)?;
@@ -146,15 +150,27 @@ pub(super) async fn delete_named(
     Err(Status::server_timeout(&kind.group_resource(), "delete", 1))
 }
 
-fn check_preconditions(request: &Request, options: &DeleteOptions, name: &str, object: &Value) -> Result<(), Status> {
+fn check_preconditions(
+    request: &Request,
+    options: &DeleteOptions,
+    name: &str,
+    object: &Value,
+) -> Result<(), Status> {
     let meta = object_meta::of(object);
-    let wanted = [("UID", &options.uid, "uid"), ("ResourceVersion", &options.resource_version, "resourceVersion")];
+    let wanted =
+        [("UID", &options.uid, "uid"), ("ResourceVersion", &options.resource_version, "resourceVersion")];
     for (what, wanted, field) in wanted {
         let found = object_meta::text(meta, field);
         if let Some(wanted) = wanted
             && wanted != found
         {
-            return Err(Status::conflict_precondition(&request.kind.group_resource(), name, what, wanted, found));
+            return Err(Status::conflict_precondition(
+                &request.kind.group_resource(),
+                name,
+                what,
+                wanted,
+                found,
+            ));
         }
     }
     Ok(())
@@ -204,7 +220,8 @@ fn grace_seconds(request: &Request, options: &DeleteOptions, object: &Value) -> 
 
 fn mark(request: &Request, object: &mut Value, grace: i64) {
     let already = is_terminating(object);
-    let shorter = object_meta::of(object).get("deletionGracePeriodSeconds").and_then(Value::as_i64) != Some(grace);
+    let shorter =
+        object_meta::of(object).get("deletionGracePeriodSeconds").and_then(Value::as_i64) != Some(grace);
     if !already || shorter {
         let ends = Time::from_unix(now().unix_seconds + grace);
         let meta = prepare::meta(object);
@@ -227,14 +244,19 @@ pub(super) fn is_released(object: &Value) -> bool {
 
 /// Takes an object out of the store, if it is still the one read. What is returned carries the revision of
 /// the deletion.
-pub(super) async fn remove(request: &Request, object: &Value, found: &Found) -> Result<Option<Found>, Status> {
+pub(super) async fn remove(
+    request: &Request,
+    object: &Value,
+    found: &Found,
+) -> Result<Option<Found>, Status> {
     let meta = object_meta::of(object);
     let key = request.cluster.key(
         &request.kind,
         object_meta::text(meta, "namespace"),
         object_meta::text(meta, "name"),
     );
-    let result = request.cluster.store.txn(Txn::remove(key, found.revision)).await.map_err(|error| trouble(&error))?;
+    let result =
+        request.cluster.store.txn(Txn::remove(key, found.revision)).await.map_err(|error| trouble(&error))?;
     crate::allocation::release(request, object).await;
     Ok(result.succeeded.then(|| Found { bytes: crate::stored::encode(object), revision: result.revision }))
 }

@@ -31,7 +31,8 @@ pub(super) fn decoded(
         "application/yaml" => decode::yaml(body),
         _ => return Err(Status::unsupported_media_type(MEDIA_TYPES)),
     };
-    let decoded = decoded.map_err(|error| Status::unrecognized_body(&expected.kind, &error.to_string(), body))?;
+    let decoded =
+        decoded.map_err(|error| Status::unrecognized_body(&expected.kind, &error.to_string(), body))?;
     if !decoded.value.is_object() {
         return Err(Status::unrecognized_body(&expected.kind, "json: cannot unmarshal into an object", body));
     }

@@ -129,13 +129,15 @@ fn stream(request: Request, mut listing: Listing, first: ReadResult) -> Response
     );
     let mut piece = BytesMut::from(opening.as_bytes());
     let mut listed = append(&mut piece, &first.kvs, 0);
-    let closing = |listing: &Listing, last: Option<&KeyValue>, more: bool, count: Option<u64>, listed: usize| {
-        let rest = last.filter(|_| more).map(|last| {
-            let remaining = count.filter(|_| listing.counted).map(|count| count.saturating_sub(listed as u64));
-            (listing.token(revision, &last.key), remaining)
-        });
-        format!("],\"metadata\":{}}}", listing.metadata(revision, rest))
-    };
+    let closing =
+        move |listing: &Listing, last: Option<&KeyValue>, more: bool, count: Option<u64>, listed: usize| {
+            let rest = last.filter(|_| more).map(|last| {
+                let remaining =
+                    count.filter(|_| listing.counted).map(|count| count.saturating_sub(listed as u64));
+                (listing.token(revision, &last.key), remaining)
+            });
+            format!("],\"metadata\":{}}}", listing.metadata(revision, rest))
+        };
     if listing.pages.is_done() {
         let end = closing(&listing, first.kvs.last(), first.more, first.count, listed);
         piece.put_slice(end.as_bytes());
@@ -183,7 +185,11 @@ fn append(piece: &mut BytesMut, kvs: &[KeyValue], mut listed: usize) -> usize {
 }
 
 /// Answers with decoded objects.
-async fn gather(request: &Request, mut listing: Listing, first: ReadResult) -> Result<Response<Body>, Status> {
+async fn gather(
+    request: &Request,
+    mut listing: Listing,
+    first: ReadResult,
+) -> Result<Response<Body>, Status> {
     let revision = listing.revision(&first);
     let count = first.count;
     let (mut objects, mut rest, mut last) = (Vec::new(), false, None);
@@ -206,7 +212,8 @@ async fn gather(request: &Request, mut listing: Listing, first: ReadResult) -> R
         page = listing.next(request).await?;
     }
     let rest = last.filter(|_| rest).map(|key| {
-        let remaining = count.filter(|_| listing.counted).map(|count| count.saturating_sub(objects.len() as u64));
+        let remaining =
+            count.filter(|_| listing.counted).map(|count| count.saturating_sub(objects.len() as u64));
         (listing.token(revision, &key), remaining)
     });
     let metadata = listing.metadata(revision, rest);
@@ -217,7 +224,8 @@ async fn gather(request: &Request, mut listing: Listing, first: ReadResult) -> R
             "metadata": metadata, "items": objects,
         }),
         Transform::Metadata(version) => {
-            let items: Vec<Value> = objects.iter().map(|object| answer::metadata_only(object, version)).collect();
+            let items: Vec<Value> =
+                objects.iter().map(|object| answer::metadata_only(object, version)).collect();
             json!({"kind": "PartialObjectMetadataList", "apiVersion": version, "metadata": metadata, "items": items})
         }
         Transform::Table(version) => {

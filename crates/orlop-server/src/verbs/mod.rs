@@ -3,7 +3,7 @@
 //! A write goes `decode` → `prepare` (defaults, metadata, managed fields, hooks, validation) → one
 //! transaction. A read copies stored bytes into the answer.
 
-mod answer;
+pub(crate) mod answer;
 mod create;
 mod delete;
 mod delete_collection;
@@ -30,6 +30,9 @@ use crate::{
     request_info::ResourceInfo,
 };
 
+/// Warnings for the answer to a request.
+pub type Warnings = Arc<Mutex<Vec<String>>>;
+
 /// One request, as verbs see it.
 #[derive(Debug)]
 pub struct Request {
@@ -48,13 +51,14 @@ pub struct Request {
     /// How to answer.
     pub negotiated: Negotiated,
     /// What the user is to be warned about.
-    pub warnings: Mutex<Vec<String>>,
+    pub warnings: Warnings,
 }
 
 impl Request {
     /// Remembers a warning for the answer; each is sent once.
     pub fn warn(&self, warning: impl Into<String>) {
-        let (mut warnings, warning) = (self.warnings.lock().unwrap_or_else(PoisonError::into_inner), warning.into());
+        let (mut warnings, warning) =
+            (self.warnings.lock().unwrap_or_else(PoisonError::into_inner), warning.into());
         if !warnings.contains(&warning) {
             warnings.push(warning);
         }
@@ -68,7 +72,11 @@ impl Request {
 
 /// Chooses how a verb may answer.
 pub fn negotiate_for(verb: &str, headers: &HeaderMap, query: &Query) -> Result<Negotiated, Status> {
-    negotiate(headers, query.get("pretty"), matches!(verb, "get" | "list" | "watch" | "create" | "update" | "patch" | "delete"))
+    negotiate(
+        headers,
+        query.get("pretty"),
+        matches!(verb, "get" | "list" | "watch" | "create" | "update" | "patch" | "delete"),
+    )
 }
 
 /// Does what a request asks.

@@ -105,7 +105,9 @@ impl Patch {
 fn check_identity(request: &Request, object: &Value, old: &Value) -> Result<(), Status> {
     for field in ["kind", "apiVersion"] {
         if object.get(field) != old.get(field) {
-            return Err(Status::bad_request(format!("the {field} of an object may not be changed by a patch")));
+            return Err(Status::bad_request(format!(
+                "the {field} of an object may not be changed by a patch"
+            )));
         }
     }
     let name = object_meta::text(object_meta::of(object), "name");
@@ -122,7 +124,9 @@ fn report_unknown(request: &Request, object: &mut Value, validation: FieldValida
     let unknown = incoming::prune_again(request, object);
     let errors: Vec<String> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
     match validation {
-        FieldValidation::Strict if !errors.is_empty() => Err(Status::bad_request(decode::strict_error(&errors))),
+        FieldValidation::Strict if !errors.is_empty() => {
+            Err(Status::bad_request(decode::strict_error(&errors)))
+        }
         FieldValidation::Warn => {
             errors.into_iter().for_each(|error| request.warn(error));
             Ok(())
@@ -151,7 +155,9 @@ async fn apply(request: &Request, options: &WriteOptions) -> Result<Response<Bod
     let about = &request.about;
     let exists = request.cluster.find(&request.kind, &about.namespace, &about.name).await?.is_some();
     if !exists && about.subresource.is_empty() {
-        let applied = prepare::with_field_manager(request, |fields| fields.apply(None, &config, manager, force, now()))?;
+        let applied = prepare::with_field_manager(request, |fields| {
+            fields.apply(None, &config, manager, force, now())
+        })?;
         match create_object(request, applied.object, options).await {
             // Somebody else was faster: then it is there to be changed.
             Err(status) if status.code == 409 => {}
@@ -162,8 +168,9 @@ async fn apply(request: &Request, options: &WriteOptions) -> Result<Response<Bod
         }
     }
     let written = change(request, options.dry_run, |old| {
-        let applied =
-            prepare::with_field_manager(request, |fields| fields.apply(Some(old), &config, manager, force, now()))?;
+        let applied = prepare::with_field_manager(request, |fields| {
+            fields.apply(Some(old), &config, manager, force, now())
+        })?;
         if !applied.changed {
             return Ok(applied.object);
         }

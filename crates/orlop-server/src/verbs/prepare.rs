@@ -14,11 +14,20 @@ use orlop_store::{Compare, Comparison, KeyRange, Target};
 use serde_json::{Map, Value, json};
 
 use super::Request;
-use crate::{cluster::{is_terminating, now}, registry::Kind};
+use crate::{
+    cluster::{is_terminating, now},
+    registry::Kind,
+};
 
 /// Metadata that belongs to the server: a client's values are not taken.
-const SERVER_OWNED: &[&str] =
-    &["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"];
+const SERVER_OWNED: &[&str] = &[
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "selfLink",
+    "generation",
+];
 
 /// An object's metadata, to change.
 pub(super) fn meta(object: &mut Value) -> &mut Map<String, Value> {
@@ -107,8 +116,10 @@ pub(super) fn with_field_manager<T>(request: &Request, work: impl FnOnce(&FieldM
         "status" => Some("spec"),
         _ => None,
     };
-    let reset_fields: BTreeMap<String, Set> =
-        reset.map(|field| (api_version.clone(), Set::from_paths([Path::of_fields(&[field])]))).into_iter().collect();
+    let reset_fields: BTreeMap<String, Set> = reset
+        .map(|field| (api_version.clone(), Set::from_paths([Path::of_fields(&[field])])))
+        .into_iter()
+        .collect();
     work(&FieldManager { kind: &kind.gvk, versions: &versions, subresource, reset_fields: &reset_fields })
 }
 
@@ -142,10 +153,14 @@ pub(super) async fn namespace_guard(request: &Request) -> Result<Option<Compare>
     const MARK: &[u8] = b"\"deletionTimestamp\"";
     if found.bytes.windows(MARK.len()).any(|window| window == MARK) && is_terminating(&found.object()?) {
         let name = object_name(request);
-        let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let why =
+            format!("unable to create new content in namespace {namespace} because it is being terminated");
         let message = format!("namespace {namespace} is being terminated");
-        return Err(Status::forbidden(&request.kind.group_resource(), &name, &why)
-            .with_cause("NamespaceTerminating", message, "metadata.namespace"));
+        return Err(Status::forbidden(&request.kind.group_resource(), &name, &why).with_cause(
+            "NamespaceTerminating",
+            message,
+            "metadata.namespace",
+        ));
     }
     let key = request.cluster.key(kind, "", namespace);
     Ok(Some(Compare::new(KeyRange::key(key), Comparison::Equal, Target::Revision(found.revision))))

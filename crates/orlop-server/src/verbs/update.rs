@@ -147,8 +147,11 @@ fn isolate(request: &Request, object: &mut Value, old: &Value) {
     match request.about.subresource.as_str() {
         "" if request.kind.has_status() => restore("status"),
         "status" => {
-            let keys: Vec<String> = old.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect();
-            keys.iter().filter(|key| !matches!(key.as_str(), "metadata" | "status")).for_each(|key| restore(key));
+            let keys: Vec<String> =
+                old.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect();
+            keys.iter()
+                .filter(|key| !matches!(key.as_str(), "metadata" | "status"))
+                .for_each(|key| restore(key));
             if request.kind.rules.custom {
                 restore("metadata");
             }
@@ -161,14 +164,16 @@ fn isolate(request: &Request, object: &mut Value, old: &Value) {
 fn changed_in_substance(object: &Value, old: &Value) -> bool {
     let substance = |object: &Value| -> Vec<(String, Value)> {
         let fields = object.as_object().into_iter().flatten();
-        let fields = fields.filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status" | "apiVersion" | "kind"));
+        let fields =
+            fields.filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status" | "apiVersion" | "kind"));
         fields.map(|(key, value)| (key.clone(), value.clone())).collect()
     };
     substance(object) != substance(old)
 }
 
 fn check_uid(request: &Request, object: &Value, old: &Value) -> Result<(), Status> {
-    let (given, stored) = (object_meta::text(object_meta::of(object), "uid"), object_meta::text(object_meta::of(old), "uid"));
+    let (given, stored) =
+        (object_meta::text(object_meta::of(object), "uid"), object_meta::text(object_meta::of(old), "uid"));
     if !given.is_empty() && given != stored {
         let resource = request.kind.group_resource();
         return Err(Status::conflict_precondition(&resource, &request.about.name, "UID", given, stored));
@@ -213,6 +218,7 @@ pub(super) async fn swap(request: &Request, object: &Value, found: &Found) -> Re
     let key = cluster.key(kind, object_meta::text(meta, "namespace"), object_meta::text(meta, "name"));
     let bytes = stored::encode(object);
     let put = Put { terms: cluster.terms(kind, object), ..Put::new(key, bytes.clone()) };
-    let result = cluster.store.txn(Txn::replace(put, found.revision)).await.map_err(|error| trouble(&error))?;
+    let result =
+        cluster.store.txn(Txn::replace(put, found.revision)).await.map_err(|error| trouble(&error))?;
     Ok(result.succeeded.then_some(Found { bytes, revision: result.revision }))
 }

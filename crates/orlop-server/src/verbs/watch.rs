@@ -53,14 +53,16 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
         return Err(Status::not_acceptable(MEDIA_TYPES));
     }
     let about = &request.about;
-    let selection = Selection::of(&request.cluster, &request.kind, &about.namespace, &about.name, &request.query)?;
+    let selection =
+        Selection::of(&request.cluster, &request.kind, &about.namespace, &about.name, &request.query)?;
     let beginning = beginning(&request).await?;
     let lasts = match request.query.number("timeoutSeconds")? {
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds as u64),
         _ => Duration::from_secs(rand::rng().random_range(LASTS_SECONDS..LASTS_SECONDS * 2)),
     };
     let mut initial = None;
-    let mut wanted = Watch::new(selection.range.clone()).filter(selection.filter.clone()).previous_of_the_gone();
+    let mut wanted =
+        Watch::new(selection.range.clone()).filter(selection.filter.clone()).previous_of_the_gone();
     match beginning {
         Beginning::After(revision) => wanted = wanted.after(revision),
         Beginning::Next => {}
@@ -232,7 +234,8 @@ impl Stream {
         }
         let kind = &self.request.kind;
         let selected = |bytes: &[u8]| {
-            stored::decode(bytes, seen.event.kv.revision).is_ok_and(|object| self.selection.matches(kind, &object))
+            stored::decode(bytes, seen.event.kv.revision)
+                .is_ok_and(|object| self.selection.matches(kind, &object))
         };
         let now = seen.matches && selected(&seen.event.kv.value);
         // What cannot be looked at any more is told as leaving: a client that never saw it ignores that.
@@ -256,7 +259,8 @@ impl Stream {
             Transform::Metadata(version) => answer::metadata_only(&object, version),
             Transform::Table(version) => {
                 let headings = !std::mem::replace(&mut self.headings_sent, true);
-                let mut table = answer::table(&self.request, version, std::slice::from_ref(&object), headings);
+                let mut table =
+                    answer::table(&self.request, version, std::slice::from_ref(&object), headings);
                 table["metadata"] = json!({"resourceVersion": found.revision.to_string()});
                 table
             }
@@ -303,7 +307,11 @@ fn natural_type(event: &Event) -> &'static str {
 fn told(kind: &str, event: &Event) -> Found {
     let revision = event.kv.revision;
     let previous = || event.previous.as_ref().and_then(|previous| previous.kv(&event.kv.key));
-    let bytes = if kind == "DELETED" { previous().map(|kv| kv.value).unwrap_or_default() } else { event.kv.value.clone() };
+    let bytes = if kind == "DELETED" {
+        previous().map(|kv| kv.value).unwrap_or_default()
+    } else {
+        event.kv.value.clone()
+    };
     Found { bytes, revision }
 }
 

@@ -102,7 +102,8 @@ impl Shared {
 
     /// The events of a commit whose superseded values this watch brings.
     fn with_previous<'a>(&'a self, commit: &'a Commit) -> impl Iterator<Item = &'a Previous> {
-        let concerned = commit.events.iter().filter(|event| self.range().contains(&event.kv.key) && self.wants(event));
+        let concerned =
+            commit.events.iter().filter(|event| self.range().contains(&event.kv.key) && self.wants(event));
         concerned.filter(|event| self.wants_previous(event)).filter_map(|event| event.previous.as_ref())
     }
 
@@ -268,10 +269,8 @@ impl Watcher {
     /// Sees to it that the superseded values are there. One that compaction has taken means that this watch
     /// is behind compaction, unless its event is the oldest that may still be watched.
     async fn previous_values(&self, commit: &Arc<Commit>) -> Result<()> {
-        load_previous(&*self.engine, std::slice::from_ref(commit)).await?;
-        let missing =
-            commit.events.iter().filter_map(|e| e.previous.as_ref()).any(|p| p.value.get().is_none());
-        if missing {
+        load_previous(&*self.engine, self.shared.with_previous(commit)).await?;
+        if self.shared.with_previous(commit).any(|previous| previous.value.get().is_none()) {
             let compacted = self.engine.bounds().await?.compacted;
             if commit.revision < compacted {
                 return Err(Error::Expired { compacted });

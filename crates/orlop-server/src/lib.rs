@@ -1,0 +1,36 @@
+//! A Kubernetes API server on the store.
+//!
+//! A request's path reads top to bottom: [`serve`] takes it off the wire, [`chain`] passes it through the
+//! filters in order, `routes` finds its kind, [`verbs`] does what it asks, and the kind's hooks and the
+//! store do the rest. A kind is data plus a few hooks ([`registry`]); built-in kinds, custom resources and
+//! kinds of a library's user share every verb.
+//!
+//! Nothing here touches SQL, and nothing here is global: a [`cluster::Cluster`] is a value.
+
+mod admission;
+mod allocation;
+pub mod body;
+pub mod bootstrap;
+pub mod chain;
+pub mod cluster;
+mod discovery;
+mod filters;
+mod health;
+mod kinds;
+mod metrics;
+pub mod negotiation;
+pub mod pki;
+pub mod query;
+pub mod registry;
+pub mod request_info;
+mod resource_version;
+mod routes;
+mod selection;
+pub mod serve;
+pub mod stored;
+mod subresources;
+pub mod table;
+pub mod verbs;
+mod version;
+
+pub use filters::authentication::{Tokens, User};

@@ -1,0 +1,222 @@
+//! Certificates: a CA of the cluster's own, made at first start, and what it signs.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write},
+    net::IpAddr,
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    sync::Arc,
+};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, SanType,
+};
+use rustls::{
+    RootCertStore, ServerConfig,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    server::WebPkiClientVerifier,
+};
+
+use crate::User;
+
+/// What goes wrong with certificates.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file could not be read or written.
+    #[error("{path}: {source}")]
+    File {
+        /// Which file.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A certificate could not be made.
+    #[error("cannot make a certificate: {0}")]
+    Make(#[from] rcgen::Error),
+    /// A certificate or key could not be used.
+    #[error("cannot use a certificate: {0}")]
+    Use(String),
+}
+
+/// A certificate and its key, as PEM.
+#[derive(Clone)]
+pub struct Credential {
+    /// The certificate.
+    pub certificate: String,
+    /// Its key.
+    pub key: String,
+}
+
+impl std::fmt::Debug for Credential {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Keys stay out of logs.
+        f.debug_struct("Credential").finish_non_exhaustive()
+    }
+}
+
+/// The CA of a cluster.
+#[derive(Debug)]
+pub struct Authority {
+    credential: Credential,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    /// A new CA.
+    pub fn make() -> Result<Self, Error> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = name("orlop", None);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages =
+            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+        set_validity(&mut params, 10);
+        let certificate = params.self_signed(&key)?.pem();
+        Self::load(Credential { certificate, key: key.serialize_pem() })
+    }
+
+    /// A CA from its certificate and key.
+    pub fn load(credential: Credential) -> Result<Self, Error> {
+        let key = KeyPair::from_pem(&credential.key)?;
+        let issuer = Issuer::from_ca_cert_pem(&credential.certificate, key)?;
+        Ok(Self { credential, issuer })
+    }
+
+    /// The CA kept in a folder; made there if there is none.
+    pub fn kept(folder: &Path) -> Result<Self, Error> {
+        let (certificate, key) = (folder.join("ca.crt"), folder.join("ca.key"));
+        if certificate.exists() && key.exists() {
+            return Self::load(Credential { certificate: read(&certificate)?, key: read(&key)? });
+        }
+        let made = Self::make()?;
+        fs::create_dir_all(folder).map_err(|source| file(folder, source))?;
+        write_secret(&key, made.credential.key.as_bytes())?;
+        fs::write(&certificate, &made.credential.certificate).map_err(|source| file(&certificate, source))?;
+        Ok(made)
+    }
+
+    /// The CA's certificate, which clients trust.
+    pub fn certificate(&self) -> &str {
+        &self.credential.certificate
+    }
+
+    /// Signs a server's certificate for these names and addresses.
+    pub fn server(&self, names: &[String], addresses: &[IpAddr]) -> Result<Credential, Error> {
+        let mut params = CertificateParams::new(names.to_vec())?;
+        params.subject_alt_names.extend(addresses.iter().map(|address| SanType::IpAddress(*address)));
+        params.distinguished_name = name("orlop-server", None);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.sign(params)
+    }
+
+    /// Signs a client's certificate: a user in a group.
+    pub fn client(&self, user: &str, group: &str) -> Result<Credential, Error> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = name(user, Some(group));
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(params)
+    }
+
+    fn sign(&self, mut params: CertificateParams) -> Result<Credential, Error> {
+        let key = KeyPair::generate()?;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+        set_validity(&mut params, 5);
+        let certificate = params.signed_by(&key, &self.issuer)?.pem();
+        Ok(Credential { certificate, key: key.serialize_pem() })
+    }
+}
+
+fn name(common: &str, organization: Option<&str>) -> DistinguishedName {
+    let mut name = DistinguishedName::new();
+    if let Some(organization) = organization {
+        name.push(DnType::OrganizationName, organization);
+    }
+    name.push(DnType::CommonName, common);
+    name
+}
+
+fn set_validity(params: &mut CertificateParams, years: i64) {
+    let now = time::OffsetDateTime::now_utc();
+    // Clocks differ; a new certificate must be good at once everywhere.
+    params.not_before = now - time::Duration::hours(1);
+    params.not_after = now + time::Duration::days(365 * years);
+}
+
+/// TLS for a server, which asks clients for certificates of a CA but does not insist.
+pub fn server_config(server: &Credential, client_ca: &str) -> Result<Arc<ServerConfig>, Error> {
+    let unusable = |error: &dyn std::fmt::Display| Error::Use(error.to_string());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(client_ca.as_bytes()) {
+        roots.add(certificate.map_err(|error| unusable(&error))?).map_err(|error| unusable(&error))?;
+    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+        .allow_unauthenticated()
+        .build()
+        .map_err(|error| unusable(&error))?;
+    let chain = CertificateDer::pem_slice_iter(server.certificate.as_bytes()).collect::<Result<Vec<_>, _>>();
+    let key = PrivateKeyDer::from_pem_slice(server.key.as_bytes()).map_err(|error| unusable(&error))?;
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable(&error))?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain.map_err(|error| unusable(&error))?, key)
+        .map_err(|error| unusable(&error))?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// Whose a verified certificate is: the user is its common name, the groups are its organizations.
+pub fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let subject = parsed.subject();
+    let user = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
+    let groups = subject.iter_organization().filter_map(|group| group.as_str().ok()).map(str::to_owned);
+    Some(User::authenticated(user, groups))
+}
+
+/// A kubeconfig for one cluster and one user.
+pub fn kubeconfig(server: &str, ca: Option<&str>, user: &Credential) -> String {
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    let ca = ca
+        .map_or_else(String::new, |ca| format!("\n    certificate-authority-data: {}", STANDARD.encode(ca)));
+    format!(
+        "apiVersion: v1
+kind: Config
+clusters:
+- name: orlop
+  cluster:
+    server: {server}{ca}
+contexts:
+- name: orlop
+  context:
+    cluster: orlop
+    user: admin
+current-context: orlop
+users:
+- name: admin
+  user:
+    client-certificate-data: {}
+    client-key-data: {}
+",
+        STANDARD.encode(&user.certificate),
+        STANDARD.encode(&user.key),
+    )
+}
+
+/// Writes a file that only its owner reads.
+pub fn write_secret(path: &Path, content: &[u8]) -> Result<(), Error> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    options.open(path).and_then(|mut file| file.write_all(content)).map_err(|source| file(path, source))
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    fs::read_to_string(path).map_err(|source| file(path, source))
+}
+
+fn file(path: &Path, source: io::Error) -> Error {
+    Error::File { path: path.display().to_string(), source }
+}
