@@ -57,7 +57,8 @@ impl Chain {
         let answered = panic_guard::guard(async {
             let query = Query::parse(parts.uri.query().unwrap_or_default());
             let info = RequestInfo::of(&parts.method, parts.uri.path(), &query);
-            let user = authentication::authenticate(&parts.headers, certificate, &self.tokens)?;
+            let user = authentication::authenticate(&self.cluster, &parts.headers, certificate, &self.tokens)
+                .await?;
             user_name.clone_from(&user.name);
             let work = async {
                 let place = self.flow_control.place().await?;
@@ -69,6 +70,7 @@ impl Chain {
                     info.clone(),
                     query.clone(),
                     body,
+                    user.clone(),
                     warnings.clone(),
                 )
                 .await;

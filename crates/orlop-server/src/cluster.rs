@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::{
+    issuer::Issuer,
     registry::{Kind, Kinds, Registry},
     selection::terms_of,
     stored,
@@ -26,6 +27,7 @@ pub struct Cluster {
     /// What is served.
     pub registry: Registry,
     prefix: String,
+    issuer: Issuer,
     /// Set once, when the server is to stop.
     closing: watch::Sender<bool>,
 }
@@ -54,14 +56,20 @@ impl From<KeyValue> for Found {
 }
 
 impl Cluster {
-    /// A cluster below `/registry/` of a store.
-    pub fn new(store: Store, kinds: Kinds) -> Self {
+    /// A cluster below `/registry/` of a store. `issuer` signs its service accounts' tokens.
+    pub fn new(store: Store, kinds: Kinds, issuer: Issuer) -> Self {
         Self {
             store,
             registry: Registry::new(kinds),
             prefix: "/registry/".to_owned(),
+            issuer,
             closing: watch::Sender::new(false),
         }
+    }
+
+    /// Who signs tokens here.
+    pub(crate) fn issuer(&self) -> &Issuer {
+        &self.issuer
     }
 
     /// Ends open watches and turns readiness off.
@@ -92,6 +100,11 @@ impl Cluster {
     pub fn collection(&self, kind: &Kind, namespace: &str) -> String {
         let slash = if namespace.is_empty() { "" } else { "/" };
         format!("{}{}{namespace}{slash}", self.prefix, kind.key_prefix())
+    }
+
+    /// A key of the cluster's own, beside its objects.
+    pub(crate) fn own_key(&self, rest: &str) -> String {
+        format!("{}{rest}", self.prefix)
     }
 
     /// An object at its newest.

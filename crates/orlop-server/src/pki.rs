@@ -177,6 +177,16 @@ pub fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
     Some(User::authenticated(user, groups))
 }
 
+/// The key that signs service accounts' tokens, kept in a folder; made there if there is none.
+pub fn issuer_kept(folder: &Path) -> Result<crate::issuer::Issuer, Error> {
+    let path = folder.join("sa.key");
+    if !path.exists() {
+        fs::create_dir_all(folder).map_err(|source| file(folder, source))?;
+        write_secret(&path, KeyPair::generate()?.serialize_pem().as_bytes())?;
+    }
+    crate::issuer::Issuer::from_pem(&read(&path)?).map_err(Error::Use)
+}
+
 /// A kubeconfig for one cluster and one user.
 pub fn kubeconfig(server: &str, ca: Option<&str>, user: &Credential) -> String {
     use base64::{Engine, engine::general_purpose::STANDARD};

@@ -8,6 +8,7 @@ use orlop_api::status::Status;
 use serde_json::json;
 
 use crate::{
+    User,
     body::Body,
     cluster::Cluster,
     discovery, health,
@@ -23,6 +24,7 @@ pub(crate) async fn route(
     info: RequestInfo,
     query: Query,
     body: Bytes,
+    user: User,
     warnings: Warnings,
 ) -> Result<Response<Body>, Status> {
     let Some(about) = info.resource else { return page(&cluster, parts, &query).await };
@@ -49,6 +51,7 @@ pub(crate) async fn route(
         headers: parts.headers.clone(),
         body,
         negotiated,
+        user,
         warnings,
     };
     verbs::run(info.verb, request).await

@@ -93,7 +93,8 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let text = pki::kubeconfig(&url, Some(authority.certificate()), &admin);
     pki::write_secret(&kubeconfig, text.as_bytes())?;
 
-    let cluster = Arc::new(Cluster::new(store.clone(), Kinds::builtin()));
+    let cluster =
+        Arc::new(Cluster::new(store.clone(), Kinds::builtin(), pki::issuer_kept(&data_dir.join("pki"))?));
     let chain = Chain::new(cluster, Tokens::default());
     bootstrap(&chain).await.map_err(anyhow::Error::msg)?;
     if arguments.ephemeral {

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, header};
-use orlop_api::status::Status;
+use orlop_api::{object_meta, status::Status};
+use serde_json::Value;
+
+use crate::cluster::{Cluster, now};
 
 /// A user, as authorization and audit know it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,7 +70,8 @@ fn same(left: &[u8], right: &[u8]) -> bool {
 }
 
 /// Finds out who asks. A bad credential is refused; none at all makes an anonymous user.
-pub(crate) fn authenticate(
+pub(crate) async fn authenticate(
+    cluster: &Cluster,
     headers: &HeaderMap,
     certificate: Option<&User>,
     tokens: &Tokens,
@@ -78,6 +82,26 @@ pub(crate) fn authenticate(
     let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(User::anonymous()) };
     let value = value.to_str().map_err(|_| Status::unauthorized())?;
     let token = value.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-    let user = token.and_then(|(_, token)| tokens.user(token.trim()));
-    user.ok_or_else(Status::unauthorized)
+    let Some((_, token)) = token else { return Err(Status::unauthorized()) };
+    match tokens.user(token.trim()) {
+        Some(user) => Ok(user),
+        None => service_account(cluster, token.trim()).await.ok_or_else(Status::unauthorized),
+    }
+}
+
+/// The service account of a token, if it is still the one that the token was signed for.
+pub(crate) async fn service_account(cluster: &Cluster, token: &str) -> Option<User> {
+    let claims = cluster.issuer().check(token, now().unix_seconds)?;
+    let text = |path: &str| claims.pointer(path).and_then(Value::as_str);
+    let namespace = text("/kubernetes.io/namespace")?;
+    let name = text("/kubernetes.io/serviceaccount/name")?;
+    let kinds = cluster.registry.kinds();
+    let account = cluster.find(kinds.get("", "v1", "serviceaccounts")?, namespace, name).await.ok()??;
+    let account = account.object().ok()?;
+    if text("/kubernetes.io/serviceaccount/uid") != Some(object_meta::text(object_meta::of(&account), "uid"))
+    {
+        return None;
+    }
+    let groups = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
+    Some(User::authenticated(format!("system:serviceaccount:{namespace}:{name}"), groups))
 }

@@ -24,7 +24,7 @@ pub(super) fn stored_object(request: &Request, code: u16, found: &Found) -> Resu
 }
 
 /// Answers with an object.
-pub(super) fn object(request: &Request, code: u16, object: Value) -> Result<Response<Body>, Status> {
+pub(crate) fn object(request: &Request, code: u16, object: Value) -> Result<Response<Body>, Status> {
     let Negotiated { encoding, transform } = request.negotiated;
     let value = match transform {
         Transform::Whole => object,

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Request, answer, incoming, prepare};
 use crate::{
+    allocation::{self, Claims},
     body::Body,
     cluster::{Found, is_terminating, new_uid, now, trouble},
     query::WriteOptions,
@@ -34,7 +35,7 @@ pub(super) async fn create(request: &Request) -> Result<Response<Body>, Status> 
 }
 
 /// What a write left in the store, or would have left there.
-pub(super) type Written = Result<Found, Value>;
+pub(crate) type Written = Result<Found, Value>;
 
 /// Creates an object that has been decoded.
 pub(super) async fn create_object(
@@ -59,7 +60,6 @@ pub(super) async fn create_object(
         // Kinds may refuse other things too; a name to speak of comes first.
         prepare::refuse_invalid(&request.kind, &object, &prepare::validate(&request.kind, &object))?;
     }
-    crate::allocation::allocate(request, &mut object, None).await?;
     prepare::refuse_invalid(&request.kind, &object, &prepare::validate(&request.kind, &object))?;
     request.kind.hooks.warnings(&object).into_iter().for_each(|warning| request.warn(warning));
     crate::admission::validate(request, &object, None)?;
@@ -137,11 +137,13 @@ fn exists(request: &Request, name: &str, found: &Value, generated: bool) -> Stat
 async fn store(request: &Request, object: &Value) -> Result<Result<Found, Found>, Status> {
     let name = object_meta::text(object_meta::of(object), "name");
     let key = request.cluster.key(&request.kind, &request.about.namespace, name);
-    let value = stored::encode(object);
+    let key_range = KeyRange::key(key.clone());
     for _ in 0..GUARD_TRIES {
-        let guard = prepare::namespace_guard(request).await?;
-        let (txn, key_range) =
-            (transaction(request, &key, &value, object, guard), KeyRange::key(key.clone()));
+        let mut object = object.clone();
+        let mut claims = allocation::claim(request, &mut object, None).await?;
+        claims.compares.extend(prepare::namespace_guard(request).await?);
+        let value = stored::encode(&object);
+        let txn = transaction(request, &key, &value, &object, claims);
         let result = request.cluster.store.txn(txn).await.map_err(|error| trouble(&error))?;
         if result.succeeded {
             return Ok(Ok(Found { bytes: value, revision: result.revision }));
@@ -149,19 +151,20 @@ async fn store(request: &Request, object: &Value) -> Result<Result<Found, Found>
         if let Some(kv) = result.found().filter(|kv| key_range.contains(&kv.key)) {
             return Ok(Err(Found::from(kv.clone())));
         }
-        // The namespace was changed between the look at it and the write.
+        // Between the look and the write, the namespace changed or a claim was taken.
     }
     Err(Status::server_timeout(&request.kind.group_resource(), "create", 1))
 }
 
-fn transaction(request: &Request, key: &str, value: &Bytes, object: &Value, guard: Option<Compare>) -> Txn {
+fn transaction(request: &Request, key: &str, value: &Bytes, object: &Value, claims: Claims) -> Txn {
     const ABSENT: Revision = 0;
     let range = KeyRange::key(key.to_owned());
     let absent = Compare::new(range.clone(), Comparison::Equal, Target::Revision(ABSENT));
     let terms = request.cluster.terms(&request.kind, object);
+    let put = Op::Put(Put { terms, ..Put::new(key.to_owned(), value.clone()) });
     Txn {
-        compares: std::iter::once(absent).chain(guard).collect(),
-        then: vec![Op::Put(Put { terms, ..Put::new(key.to_owned(), value.clone()) })],
+        compares: std::iter::once(absent).chain(claims.compares).collect(),
+        then: std::iter::once(put).chain(claims.ops).collect(),
         otherwise: vec![Op::Read(Read::new(range))],
     }
 }

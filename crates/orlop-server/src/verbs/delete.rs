@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::{Request, answer, prepare, update};
 use crate::{
+    allocation::{self, Claims},
     body::Body,
     cluster::{Found, is_terminating, now, trouble},
     query::{Query, dry_run_errors, refuse},
@@ -72,19 +73,23 @@ fn from_query(query: &Query) -> Result<DeleteOptions, Status> {
 fn from_body(request: &Request) -> Result<DeleteOptions, Status> {
     let decoded = orlop_api::decode::yaml_or_json(&request.body)
         .map_err(|error| Status::unrecognized_body("DeleteOptions", &error.to_string(), &request.body))?;
-    let value = decoded.value;
+    let mut options = from_value(&decoded.value);
+    options.dry_run |= request.query.get("dryRun").is_some();
+    Ok(options)
+}
+
+fn from_value(value: &Value) -> DeleteOptions {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
     let preconditions = value.get("preconditions");
     let precondition = |name: &str| text(preconditions.and_then(|preconditions| preconditions.get(name)));
-    Ok(DeleteOptions {
-        dry_run: value.get("dryRun").and_then(Value::as_array).is_some_and(|list| !list.is_empty())
-            || request.query.get("dryRun").is_some(),
+    DeleteOptions {
+        dry_run: value.get("dryRun").and_then(Value::as_array).is_some_and(|list| !list.is_empty()),
         grace_seconds: value.get("gracePeriodSeconds").and_then(Value::as_i64),
         propagation: text(value.get("propagationPolicy")),
         orphan_dependents: value.get("orphanDependents").and_then(Value::as_bool),
         uid: precondition("uid"),
         resource_version: precondition("resourceVersion"),
-    })
+    }
 }
 
 pub(super) async fn delete(request: &Request) -> Result<Response<Body>, Status> {
@@ -102,6 +107,13 @@ pub(super) async fn delete(request: &Request) -> Result<Response<Body>, Status> 
             answer::object(request, code, object)
         }
     }
+}
+
+/// Deletes a pod because it is evicted. The options came inside an Eviction.
+pub(crate) async fn evict(request: &Request, options: &Value, dry_run: bool) -> Result<(), Status> {
+    let mut options = from_value(options);
+    options.dry_run |= dry_run;
+    delete_named(request, &options, &request.about.namespace, &request.about.name).await.map(drop)
 }
 
 /// How a delete left the object.
@@ -143,7 +155,7 @@ pub(super) async fn delete_named(
         if options.dry_run || object == old {
             return Ok(Deleted::Marked(object));
         }
-        if let Some(written) = update::swap(request, &object, &found).await? {
+        if let Some(written) = update::swap(request, &object, &found, Claims::default()).await? {
             return Ok(Deleted::Marked(written.object()?));
         }
     }
@@ -255,8 +267,8 @@ pub(super) async fn remove(
         object_meta::text(meta, "namespace"),
         object_meta::text(meta, "name"),
     );
-    let result =
-        request.cluster.store.txn(Txn::remove(key, found.revision)).await.map_err(|error| trouble(&error))?;
-    crate::allocation::release(request, object).await;
+    let mut txn = Txn::remove(key, found.revision);
+    txn.then.extend(allocation::release(request, object));
+    let result = request.cluster.store.txn(txn).await.map_err(|error| trouble(&error))?;
     Ok(result.succeeded.then(|| Found { bytes: crate::stored::encode(object), revision: result.revision }))
 }

@@ -15,12 +15,12 @@ use crate::{
 };
 
 /// Decodes a request's body as an object of its kind. Unknown fields are dropped, and told as asked.
-pub(super) fn object(request: &Request, validation: FieldValidation) -> Result<Value, Status> {
+pub(crate) fn object(request: &Request, validation: FieldValidation) -> Result<Value, Status> {
     decoded(request, &request.body, &request.kind.gvk.clone(), validation)
 }
 
 /// Decodes a body as an object of a given kind.
-pub(super) fn decoded(
+pub(crate) fn decoded(
     request: &Request,
     body: &[u8],
     expected: &GroupVersionKind,

@@ -5,14 +5,15 @@
 
 pub(crate) mod answer;
 mod create;
-mod delete;
+pub(crate) mod delete;
 mod delete_collection;
+mod endpoint;
 mod get;
-mod incoming;
+pub(crate) mod incoming;
 mod list;
 mod patch;
 mod prepare;
-mod update;
+pub(crate) mod update;
 mod watch;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,12 +23,14 @@ use http::{HeaderMap, Response};
 use orlop_api::status::Status;
 
 use crate::{
+    User,
     body::Body,
     cluster::Cluster,
     negotiation::{Negotiated, negotiate},
     query::Query,
     registry::Kind,
     request_info::ResourceInfo,
+    reviews,
 };
 
 /// Warnings for the answer to a request.
@@ -50,6 +53,8 @@ pub struct Request {
     pub body: Bytes,
     /// How to answer.
     pub negotiated: Negotiated,
+    /// Who asks.
+    pub user: User,
     /// What the user is to be warned about.
     pub warnings: Warnings,
 }
@@ -65,7 +70,7 @@ impl Request {
     }
 
     /// Who writes, where a request does not say.
-    fn user_agent(&self) -> &str {
+    pub(crate) fn user_agent(&self) -> &str {
         self.headers.get(http::header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 }
@@ -93,12 +98,13 @@ pub async fn run(verb: &str, request: Request) -> Result<Response<Body>, Status>
         return Err(Status::method_not_allowed(&request.kind.group_resource(), verb));
     }
     match (verb, subresource.as_str()) {
-        ("get", "" | "status") => get::get(&request).await,
         ("list", "") => list::list(request).await,
         ("watch", "") => watch::watch(request).await,
+        ("create", "") if reviews::is_review(&request) => reviews::create(&request).await,
         ("create", "") => create::create(&request).await,
-        ("update", "" | "status" | "finalize") => update::replace(&request).await,
-        ("patch", "" | "status" | "finalize") => patch::patch(&request).await,
+        ("get", name) if endpoint::is_object(name) => get::get(&request).await,
+        ("update", name) if endpoint::is_object(name) => update::replace(&request).await,
+        ("patch", name) if endpoint::is_object(name) => patch::patch(&request).await,
         ("delete", "") => delete::delete(&request).await,
         ("deletecollection", "") => delete_collection::delete_collection(&request).await,
         (verb, name) => crate::subresources::run(verb, name, &request).await,

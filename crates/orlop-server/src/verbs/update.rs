@@ -15,9 +15,10 @@ use serde_json::Value;
 use super::{
     Request, answer,
     create::{Written, create_object},
-    delete, incoming, prepare,
+    delete, endpoint, incoming, prepare,
 };
 use crate::{
+    allocation::{self, Claims},
     body::Body,
     cluster::{Found, trouble},
     query::WriteOptions,
@@ -71,7 +72,7 @@ fn check_name(request: &Request, object: &Value) -> Result<(), Status> {
 }
 
 /// The loop. `make` returns the object to store, complete but for what storing does.
-pub(super) async fn change(
+pub(crate) async fn change(
     request: &Request,
     dry_run: bool,
     make: impl Fn(&Value) -> Result<Value, Status>,
@@ -82,7 +83,7 @@ pub(super) async fn change(
         let old = found.object()?;
         let mut object = make(&old)?;
         let pinned = pinned_version(request, &object, &found)?;
-        crate::allocation::allocate(request, &mut object, Some(&old)).await?;
+        let claims = allocation::claim(request, &mut object, Some(&old)).await?;
         let errors = validate(request, &object, &old);
         prepare::refuse_invalid(kind, &object, &errors)?;
         kind.hooks.warnings(&object).into_iter().for_each(|warning| request.warn(warning));
@@ -101,7 +102,7 @@ pub(super) async fn change(
             if dry_run {
                 return Ok(Err(object));
             }
-            if let Some(written) = swap(request, &object, &found).await? {
+            if let Some(written) = swap(request, &object, &found, claims).await? {
                 return Ok(Ok(written));
             }
         }
@@ -113,7 +114,7 @@ pub(super) async fn change(
 }
 
 /// Everything between what a client wants and what is stored, but for validation.
-pub(super) fn finish(
+pub(crate) fn finish(
     request: &Request,
     old: &Value,
     mut object: Value,
@@ -122,7 +123,7 @@ pub(super) fn finish(
     let kind = &request.kind;
     check_uid(request, &object, old)?;
     prepare::keep_server_owned(&mut object, old);
-    isolate(request, &mut object, old);
+    endpoint::isolate(request, &mut object, old);
     prepare::deduplicate_owners(request, &mut object);
     prepare::default(kind, &mut object);
     if let Some(manager) = manager {
@@ -135,29 +136,6 @@ pub(super) fn finish(
         prepare::meta(&mut object).insert("generation".into(), (generation + 1).into());
     }
     Ok(object)
-}
-
-/// A write to an endpoint leaves what other endpoints own as it was.
-fn isolate(request: &Request, object: &mut Value, old: &Value) {
-    let Some(map) = object.as_object_mut() else { return };
-    let mut restore = |field: &str| match old.get(field) {
-        Some(value) => drop(map.insert(field.to_owned(), value.clone())),
-        None => drop(map.remove(field)),
-    };
-    match request.about.subresource.as_str() {
-        "" if request.kind.has_status() => restore("status"),
-        "status" => {
-            let keys: Vec<String> =
-                old.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect();
-            keys.iter()
-                .filter(|key| !matches!(key.as_str(), "metadata" | "status"))
-                .for_each(|key| restore(key));
-            if request.kind.rules.custom {
-                restore("metadata");
-            }
-        }
-        _ => {}
-    }
 }
 
 /// Whether anything but metadata and status differs.
@@ -212,13 +190,20 @@ fn validate(request: &Request, object: &Value, old: &Value) -> Vec<FieldError> {
 }
 
 /// Writes an object that a delete or a controller of the server has changed, if it is still the one read.
-pub(super) async fn swap(request: &Request, object: &Value, found: &Found) -> Result<Option<Found>, Status> {
+pub(super) async fn swap(
+    request: &Request,
+    object: &Value,
+    found: &Found,
+    claims: Claims,
+) -> Result<Option<Found>, Status> {
     let (kind, cluster) = (&request.kind, &request.cluster);
     let meta = object_meta::of(object);
     let key = cluster.key(kind, object_meta::text(meta, "namespace"), object_meta::text(meta, "name"));
     let bytes = stored::encode(object);
     let put = Put { terms: cluster.terms(kind, object), ..Put::new(key, bytes.clone()) };
-    let result =
-        cluster.store.txn(Txn::replace(put, found.revision)).await.map_err(|error| trouble(&error))?;
+    let mut txn = Txn::replace(put, found.revision);
+    txn.compares.extend(claims.compares);
+    txn.then.extend(claims.ops);
+    let result = cluster.store.txn(txn).await.map_err(|error| trouble(&error))?;
     Ok(result.succeeded.then_some(Found { bytes, revision: result.revision }))
 }
