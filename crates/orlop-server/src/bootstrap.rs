@@ -8,13 +8,79 @@ use crate::{User, chain::Chain};
 /// Namespaces that every cluster has.
 const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
 
-/// Creates what is missing. Goes through the chain, so that these objects are like all others.
-pub async fn bootstrap(chain: &Chain) -> Result<(), String> {
+/// Creates what is missing. Goes through the chain, so that these objects are like all others. `port` is
+/// where the API server listens, `ca` what its clients trust.
+pub async fn bootstrap(chain: &Chain, port: u16, ca: &str) -> Result<(), String> {
     for name in NAMESPACES {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         create(chain, "/api/v1/namespaces", &namespace).await?;
     }
+    for (path, object) in objects(port, ca) {
+        create(chain, path, &object).await?;
+    }
     Ok(())
+}
+
+fn objects(port: u16, ca: &str) -> Vec<(&'static str, Value)> {
+    let labels = json!({"component": "apiserver", "provider": "kubernetes"});
+    let priority_class = |name: &str, value: i64, description: &str| {
+        json!({
+            "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name},
+            "value": value, "description": description,
+        })
+    };
+    vec![
+        (
+            "/apis/networking.k8s.io/v1/servicecidrs",
+            json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"},
+                "spec": {"cidrs": ["10.0.0.0/16"]}}),
+        ),
+        (
+            "/api/v1/namespaces/default/services",
+            json!({"apiVersion": "v1", "kind": "Service",
+                "metadata": {"name": "kubernetes", "namespace": "default", "labels": labels},
+                "spec": {"type": "ClusterIP", "clusterIP": "10.0.0.1", "sessionAffinity": "None",
+                    "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}]}}),
+        ),
+        (
+            "/api/v1/namespaces/default/endpoints",
+            json!({"apiVersion": "v1", "kind": "Endpoints",
+                "metadata": {"name": "kubernetes", "namespace": "default",
+                    "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+                "subsets": [{"addresses": [{"ip": "127.0.0.1"}],
+                    "ports": [{"name": "https", "port": port, "protocol": "TCP"}]}]}),
+        ),
+        (
+            "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
+            json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+                "metadata": {"name": "kubernetes", "namespace": "default",
+                    "labels": {"kubernetes.io/service-name": "kubernetes"}},
+                "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": true}}],
+                "ports": [{"name": "https", "port": port, "protocol": "TCP"}]}),
+        ),
+        (
+            "/api/v1/namespaces/kube-system/configmaps",
+            json!({"apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
+                "data": {"client-ca-file": ca}}),
+        ),
+        (
+            "/apis/scheduling.k8s.io/v1/priorityclasses",
+            priority_class(
+                "system-node-critical",
+                2_000_001_000,
+                "Pods that must not be moved from their node.",
+            ),
+        ),
+        (
+            "/apis/scheduling.k8s.io/v1/priorityclasses",
+            priority_class(
+                "system-cluster-critical",
+                2_000_000_000,
+                "Pods that the cluster cannot do without.",
+            ),
+        ),
+    ]
 }
 
 /// Creates an object unless it is there.
@@ -28,6 +94,8 @@ async fn create(chain: &Chain, path: &str, object: &Value) -> Result<(), String>
     let response = chain.answer(request, Some(&server)).await;
     match response.status().as_u16() {
         200..300 | 409 => Ok(()),
+        // An address that is taken means that the service has been created before.
+        422 if path.ends_with("/services") => Ok(()),
         code => Err(format!("{path} answered {code}")),
     }
 }

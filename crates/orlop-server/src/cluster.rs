@@ -1,11 +1,15 @@
 //! One cluster: a store, a prefix in it, and the kinds it serves. A value, never a global: two clusters in
 //! one process do not meet.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
 
 use bytes::Bytes;
 use orlop_api::{object_meta, status::Status, time::Time};
-use orlop_store::{Error, KeyRange, KeyValue, Read, Revision, Store, Terms};
+use orlop_store::{Error, KeyRange, KeyValue, LeaseId, Read, Revision, Store, Terms};
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -28,6 +32,8 @@ pub struct Cluster {
     pub registry: Registry,
     prefix: String,
     issuer: Issuer,
+    /// The lease that objects with a time to live hang on for now, by that time.
+    leases: Mutex<HashMap<u64, (LeaseId, Instant)>>,
     /// Set once, when the server is to stop.
     closing: watch::Sender<bool>,
 }
@@ -63,6 +69,7 @@ impl Cluster {
             registry: Registry::new(kinds),
             prefix: "/registry/".to_owned(),
             issuer,
+            leases: Mutex::default(),
             closing: watch::Sender::new(false),
         }
     }
@@ -118,6 +125,22 @@ impl Cluster {
     pub async fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Found, Status> {
         let found = self.find(kind, namespace, name).await?;
         found.ok_or_else(|| Status::not_found(&kind.group_resource(), name))
+    }
+
+    /// A lease for objects that live `seconds`. Objects of the same minute share one: they go together, up to
+    /// a minute late.
+    pub(crate) async fn lease(&self, seconds: u64) -> Result<LeaseId, Status> {
+        const SHARED_FOR: Duration = Duration::from_secs(60);
+        let known = self.leases.lock().unwrap_or_else(PoisonError::into_inner).get(&seconds).copied();
+        if let Some((lease, granted)) = known
+            && granted.elapsed() < SHARED_FOR
+        {
+            return Ok(lease);
+        }
+        let ttl = Duration::from_secs(seconds) + SHARED_FOR;
+        let lease = self.store.grant(None, ttl).await.map_err(|error| trouble(&error))?.id;
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner).insert(seconds, (lease, Instant::now()));
+        Ok(lease)
     }
 
     /// What an object is found under.

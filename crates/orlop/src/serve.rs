@@ -96,7 +96,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let cluster =
         Arc::new(Cluster::new(store.clone(), Kinds::builtin(), pki::issuer_kept(&data_dir.join("pki"))?));
     let chain = Chain::new(cluster, Tokens::default());
-    bootstrap(&chain).await.map_err(anyhow::Error::msg)?;
+    bootstrap(&chain, address.port(), authority.certificate()).await.map_err(anyhow::Error::msg)?;
     if arguments.ephemeral {
         println!("{}", serde_json::json!({"server": url, "kubeconfig": kubeconfig}));
     } else {

@@ -28,6 +28,8 @@ const CONDITIONAL_UPDATES: &[&str] = &[
     "volumeattachments",
     "storageversionmigrations",
 ];
+/// How long events are kept.
+const EVENT_SECONDS: u64 = 3600;
 /// Kinds that an update creates where they are missing.
 const CREATED_BY_UPDATE: &[&str] = &[
     "runtimeclasses",
@@ -112,6 +114,7 @@ fn kind(resource: &Resource) -> Option<Kind> {
             ),
             has_generation: !among(WITHOUT_GENERATION),
             custom: false,
+            ttl_seconds: (resource.plural == "events").then_some(EVENT_SECONDS),
             selectable: selectable(resource.group, resource.plural),
         },
         hooks: kinds::hooks(resource.group, resource.plural),

@@ -57,6 +57,8 @@ pub struct Rules {
     pub has_generation: bool,
     /// Fields of a custom resource are reported in another order than those of built-ins.
     pub custom: bool,
+    /// Objects go by themselves after this many seconds.
+    pub ttl_seconds: Option<u64>,
     /// Fields that selectors may name, besides name and namespace.
     pub selectable: &'static [&'static str],
 }
@@ -69,6 +71,7 @@ impl Default for Rules {
             orphans_by_default: false,
             has_generation: true,
             custom: false,
+            ttl_seconds: None,
             selectable: &[],
         }
     }

@@ -21,7 +21,7 @@ pub(super) async fn bind(request: &Request) -> Result<Response<Body>, Status> {
         return Err(Status::bad_request("the binding has no target node"));
     }
     let annotations = object_meta::of(&binding).get("annotations").and_then(Value::as_object).cloned();
-    update::change(request, options.dry_run, |old| {
+    let _bound = update::change(request, options.dry_run, |old| {
         let bound = old.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
         if !bound.is_empty() {
             return Err(Status::conflict(

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::Response;
 use orlop_api::{object_meta, status::Status};
-use orlop_store::{Compare, Comparison, KeyRange, Op, Put, Read, Revision, Target, Txn};
+use orlop_store::{Compare, Comparison, KeyRange, LeaseId, Op, Put, Read, Revision, Target, Txn};
 use rand::Rng;
 use serde_json::{Value, json};
 
@@ -143,7 +143,11 @@ async fn store(request: &Request, object: &Value) -> Result<Result<Found, Found>
         let mut claims = allocation::claim(request, &mut object, None).await?;
         claims.compares.extend(prepare::namespace_guard(request).await?);
         let value = stored::encode(&object);
-        let txn = transaction(request, &key, &value, &object, claims);
+        let lease = match request.kind.rules.ttl_seconds {
+            Some(seconds) => request.cluster.lease(seconds).await?,
+            None => 0,
+        };
+        let txn = transaction(request, &key, &value, &object, claims, lease);
         let result = request.cluster.store.txn(txn).await.map_err(|error| trouble(&error))?;
         if result.succeeded {
             return Ok(Ok(Found { bytes: value, revision: result.revision }));
@@ -156,12 +160,19 @@ async fn store(request: &Request, object: &Value) -> Result<Result<Found, Found>
     Err(Status::server_timeout(&request.kind.group_resource(), "create", 1))
 }
 
-fn transaction(request: &Request, key: &str, value: &Bytes, object: &Value, claims: Claims) -> Txn {
+fn transaction(
+    request: &Request,
+    key: &str,
+    value: &Bytes,
+    object: &Value,
+    claims: Claims,
+    lease: LeaseId,
+) -> Txn {
     const ABSENT: Revision = 0;
     let range = KeyRange::key(key.to_owned());
     let absent = Compare::new(range.clone(), Comparison::Equal, Target::Revision(ABSENT));
     let terms = request.cluster.terms(&request.kind, object);
-    let put = Op::Put(Put { terms, ..Put::new(key.to_owned(), value.clone()) });
+    let put = Op::Put(Put { terms, lease, ..Put::new(key.to_owned(), value.clone()) });
     Txn {
         compares: std::iter::once(absent).chain(claims.compares).collect(),
         then: std::iter::once(put).chain(claims.ops).collect(),

@@ -83,6 +83,7 @@ pub(crate) async fn change(
         let old = found.object()?;
         let mut object = make(&old)?;
         let pinned = pinned_version(request, &object, &found)?;
+        prepare::meta(&mut object).insert("resourceVersion".into(), found.revision.to_string().into());
         let claims = allocation::claim(request, &mut object, Some(&old)).await?;
         let errors = validate(request, &object, &old);
         prepare::refuse_invalid(kind, &object, &errors)?;
@@ -200,7 +201,8 @@ pub(super) async fn swap(
     let meta = object_meta::of(object);
     let key = cluster.key(kind, object_meta::text(meta, "namespace"), object_meta::text(meta, "name"));
     let bytes = stored::encode(object);
-    let put = Put { terms: cluster.terms(kind, object), ..Put::new(key, bytes.clone()) };
+    let terms = cluster.terms(kind, object);
+    let put = Put { terms, keep_lease: true, ..Put::new(key, bytes.clone()) };
     let mut txn = Txn::replace(put, found.revision);
     txn.compares.extend(claims.compares);
     txn.then.extend(claims.ops);
