@@ -13,6 +13,7 @@ pub mod body;
 pub mod bootstrap;
 pub mod chain;
 pub mod cluster;
+mod dependents;
 mod discovery;
 mod filters;
 mod health;

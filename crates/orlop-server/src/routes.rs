@@ -11,7 +11,7 @@ use crate::{
     User,
     body::Body,
     cluster::Cluster,
-    discovery, health,
+    dependents, discovery, health,
     query::Query,
     request_info::RequestInfo,
     verbs::{self, Warnings, answer},
@@ -72,6 +72,7 @@ async fn page(cluster: &Arc<Cluster>, parts: &Parts, query: &Query) -> Result<Re
         ["version"] => Ok(json_page(&crate::version::version())),
         ["healthz" | "livez" | "readyz", ..] => Ok(health::answer(cluster, &segments, query).await),
         ["metrics"] => Ok(crate::metrics::answer(cluster)),
+        ["orlop", "v1", "dependents"] => dependents::answer(cluster, query).await,
         ["api" | "apis", ..] => discovery::answer(cluster, &segments, &parts.headers),
         [] => Ok(json_page(
             &json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/metrics", "/readyz", "/version"]}),

@@ -15,6 +15,9 @@ use serde_json::Value;
 
 use crate::{cluster::Cluster, query::Query, registry::Kind};
 
+/// The index field of owners' uids.
+pub(crate) const OWNER: &str = "o";
+
 /// What a list, watch or deletecollection is restricted to.
 #[derive(Clone, Debug)]
 pub struct Selection {
@@ -137,6 +140,6 @@ pub fn terms_of(kind: &Kind, object: &Value) -> Terms {
     let fields =
         kind.rules.selectable.iter().map(|path| (format!("f:{path}"), kind.hooks.field(object, path)));
     let owners = meta.get("ownerReferences").and_then(Value::as_array).into_iter().flatten();
-    let owners = owners.filter_map(|owner| Some(("o".to_owned(), owner.get("uid")?.as_str()?.to_owned())));
+    let owners = owners.filter_map(|owner| Some((OWNER.to_owned(), owner.get("uid")?.as_str()?.to_owned())));
     Terms::new(labels.chain(fields).chain(owners))
 }

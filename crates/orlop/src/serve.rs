@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Instant};
 
 use anyhow::Context;
 use orlop_server::{
-    Tokens,
+    Tokens, User,
     bootstrap::bootstrap,
     chain::Chain,
     cluster::Cluster,
@@ -46,6 +46,11 @@ pub struct Arguments {
     #[arg(long)]
     ephemeral: bool,
 
+    /// Which controllers run: "*" for all, "name" for one, "-name" for all but one. Leave out those that a
+    /// kube-controller-manager is to do instead.
+    #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true, value_name = "LIST")]
+    controllers: Vec<String>,
+
     /// A certificate to serve with, instead of one of the cluster's own CA.
     #[arg(long, requires = "tls_key_file", value_name = "PATH")]
     tls_cert_file: Option<PathBuf>,
@@ -57,6 +62,7 @@ pub struct Arguments {
 
 pub async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let started = Instant::now();
+    let controllers = orlop_controllers::chosen(&arguments.controllers)?;
     // An ephemeral server's files go with it.
     let temporary = arguments.ephemeral.then(tempfile::tempdir).transpose()?;
     let data_dir = temporary.as_ref().map_or(arguments.data_dir.clone(), |folder| folder.path().to_owned());
@@ -97,6 +103,10 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Arc::new(Cluster::new(store.clone(), Kinds::builtin(), pki::issuer_kept(&data_dir.join("pki"))?));
     let chain = Chain::new(cluster, Tokens::default());
     bootstrap(&chain, address.port(), authority.certificate()).await.map_err(anyhow::Error::msg)?;
+    let certificate = authority.certificate().to_owned();
+    let client = local_client(chain.clone());
+    let controllers =
+        tokio::spawn(async move { orlop_controllers::run(client, &controllers, certificate).await });
     if arguments.ephemeral {
         println!("{}", serde_json::json!({"server": url, "kubeconfig": kubeconfig}));
     } else {
@@ -115,8 +125,19 @@ Try it:
         );
     }
     serve(listener, chain, Some(tls), stop()).await;
+    controllers.abort();
     store.close().await;
     Ok(())
+}
+
+/// A client that reaches the server without a network, as the controllers do.
+fn local_client(chain: Chain) -> kube::Client {
+    let user = Arc::new(User::authenticated("system:kube-controller-manager", ["system:masters".to_owned()]));
+    let service = tower::service_fn(move |request| {
+        let (chain, user) = (chain.clone(), user.clone());
+        async move { Ok::<_, std::convert::Infallible>(chain.answer(request, Some(&user)).await) }
+    });
+    kube::Client::new(service, "default")
 }
 
 /// Names under which clients may reach the server.

@@ -1,0 +1,41 @@
+//! Who names an object as an owner: one look at the index, over all kinds. Orlop's own, for the garbage
+//! collector, which must otherwise ask kind by kind.
+
+use http::Response;
+use orlop_api::{object_meta, status::Status};
+use orlop_store::{Filter, KeyRange, Read, Requirement};
+use serde_json::{Value, json};
+
+use crate::{
+    body::Body,
+    cluster::{Cluster, Found, trouble},
+    negotiation::Encoding,
+    query::Query,
+    selection::OWNER,
+    verbs::answer,
+};
+
+/// Answers `/orlop/v1/dependents?uid=UID`.
+pub(crate) async fn answer(cluster: &Cluster, query: &Query) -> Result<Response<Body>, Status> {
+    let uid = query.text("uid");
+    if uid.is_empty() {
+        return Err(Status::bad_request("the parameter uid is required"));
+    }
+    let filter = Filter(vec![Requirement::equals(OWNER, uid)]);
+    let read = Read { filter, ..Read::new(KeyRange::prefix(cluster.own_key(""))) };
+    let mut pages = cluster.store.pages(read).map_err(|error| trouble(&error))?;
+    let mut items = Vec::new();
+    while let Some(page) = pages.next().await.map_err(|error| trouble(&error))? {
+        for kv in page.kvs {
+            let object = Found::from(kv).object()?;
+            let meta = object_meta::of(&object);
+            let field = |name: &str| meta.get(name).cloned().unwrap_or(Value::Null);
+            items.push(json!({
+                "apiVersion": object.get("apiVersion"), "kind": object.get("kind"),
+                "namespace": field("namespace"), "name": field("name"), "uid": field("uid"),
+            }));
+        }
+    }
+    let body = answer::encode(Encoding::Json, &json!({"items": items}));
+    Ok(answer::bytes(200, Encoding::Json.media_type(), body))
+}
