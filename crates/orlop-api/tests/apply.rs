@@ -73,7 +73,7 @@ fn stored(mut object: Value) -> Value {
 fn owned(object: &Value, manager: &str, operation: Operation) -> Vec<String> {
     let managed = Managed::of(object).unwrap();
     let entry = managed.entries.iter().find(|(found, _)| found.name == manager && found.operation == operation);
-    entry.map_or(Vec::new(), |(_, entry)| entry.set.paths().iter().map(ToString::to_string).collect())
+    entry.map_or(Vec::new(), |(_, entry)| entry.fields.to_set().paths().iter().map(ToString::to_string).collect())
 }
 
 #[test]
@@ -437,20 +437,20 @@ fn scale_maps_its_one_field_to_the_objects() {
     let entry = |manager: &str, operation: &str, version: &str, fields: Value| {
         json!({"manager": manager, "operation": operation, "apiVersion": version, "fieldsType": "FieldsV1", "fieldsV1": fields})
     };
-    let parent = Managed::decode(&[
+    let parent = Managed::decode(vec![
         entry("deployer", "Apply", "apps/v1", json!({"f:spec": {"f:replicas": {}, "f:selector": {}}})),
         entry("other", "Update", "apps/v1", json!({"f:spec": {"f:template": {}}})),
         entry("gone", "Update", "apps/v0", json!({"f:spec": {}})),
     ])
     .unwrap();
     let scale = handler.to_scale(&parent);
-    assert_eq!(scale.encode(), [entry("deployer", "Apply", "autoscaling/v1", json!({"f:spec": {"f:replicas": {}}}))]);
+    assert_eq!(scale.clone().encode(), [entry("deployer", "Apply", "autoscaling/v1", json!({"f:spec": {"f:replicas": {}}}))]);
     // Untouched: everything stays, except the version nobody knows.
     assert_eq!(handler.to_parent(&parent, scale).entries.len(), 2);
     // Taken through the scale by somebody else.
     let mut taken = entry("scaler", "Update", "autoscaling/v1", json!({"f:spec": {"f:replicas": {}}}));
     taken["subresource"] = json!("scale");
-    let after = handler.to_parent(&parent, Managed::decode(&[taken]).unwrap());
+    let after = handler.to_parent(&parent, Managed::decode(vec![taken]).unwrap());
     let wire = after.encode();
     assert_eq!(wire[0]["fieldsV1"], json!({"f:spec": {"f:selector": {}}}));
     let scaler = wire.iter().find(|entry| entry["manager"] == "scaler").unwrap();

@@ -124,7 +124,7 @@ fn bare(object: &Value) -> Value {
 fn set_of(object: &Value, manager: &str) -> Set {
     let managed = Managed::of(object).unwrap();
     let found = managed.entries.into_iter().find(|(found, _)| found.name == manager && found.operation == Operation::Apply);
-    found.map(|(_, entry)| entry.set).unwrap_or_default()
+    found.map(|(_, entry)| entry.fields.to_set()).unwrap_or_default()
 }
 
 /// The second spec without any scalar, item or entry that the first has.

@@ -85,9 +85,20 @@ fn index<'v>(items: &'v [Value], shape: ListShape<'_>, allow_repeats: bool) -> R
     Ok(indexed)
 }
 
+/// Whether a short list has no repeats; longer ones are told by their index.
+fn unique(items: &[Value], shape: ListShape<'_>) -> bool {
+    const SHORT: usize = 64;
+    items.len() <= SHORT && items.iter().enumerate().all(|(index, item)| !items[..index].iter().any(|other| shape.same_identity(item, other)))
+}
+
 /// The configuration's order for what it names; items only the live list has stay beside the
 /// neighbours they had.
 fn merge_lists(live: &[Value], config: &[Value], shape: ListShape<'_>) -> Result<Vec<Value>, TypeErrors> {
+    // The common re-apply names the items that are there, in the order they have.
+    if live.len() == config.len() && live.iter().zip(config).all(|(left, right)| shape.same_identity(left, right)) && unique(config, shape) {
+        let merged = live.iter().zip(config).map(|(left, right)| walk(Some(left), Some(right), shape.item));
+        return merged.filter_map(Result::transpose).collect();
+    }
     let right = index(config, shape, false)?;
     let left = index(live, shape, true)?;
     let mut shared = right.order.iter().filter(|element| left.items.contains_key(*element));

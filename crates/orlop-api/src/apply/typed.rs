@@ -196,18 +196,39 @@ impl ListShape<'_> {
         }
     }
 
+    /// Whether two items are the same item, without making their identities.
+    pub(crate) fn same_identity(&self, left: &Value, right: &Value) -> bool {
+        match self.kind {
+            ListType::Atomic => false,
+            ListType::Set => left == right,
+            ListType::Map(keys) => {
+                let value = |item: &'_ Value, key: &str| item.get(key).cloned();
+                left.is_object()
+                    && right.is_object()
+                    && keys.iter().all(|key| match (left.get(&**key), right.get(&**key)) {
+                        (Some(left), Some(right)) => Item::compare(left, right).is_eq(),
+                        (None, None) => true,
+                        _ => value(left, key).or_else(|| self.default(key).cloned()) == value(right, key).or_else(|| self.default(key).cloned()),
+                    })
+            }
+        }
+    }
+
+    fn default(&self, key: &str) -> Option<&Value> {
+        match self.item {
+            TypeRef::Schema { schema, .. } => schema.field(key).and_then(|field| field.default()),
+            _ => None,
+        }
+    }
+
     fn identify_by_key(&self, item: &Value, keys: &[Box<str>]) -> Result<PathElement, String> {
         let map = match item {
             Value::Object(map) => map,
             Value::Null => return Err("associative list with keys may not have a null element".to_owned()),
             _ => return Err("associative list with keys may not have non-map elements".to_owned()),
         };
-        let default = |key: &str| match self.item {
-            TypeRef::Schema { schema, .. } => schema.field(key).and_then(|field| field.default()),
-            _ => None,
-        };
         let fields = keys.iter().filter_map(|key| {
-            let value = map.get(&**key).or_else(|| default(key))?;
+            let value = map.get(&**key).or_else(|| self.default(key))?;
             Some((key.clone(), Item(value.clone())))
         });
         let fields: Vec<_> = fields.collect();

@@ -7,7 +7,7 @@ use super::merge::merge;
 use super::reconcile::{reconcile, with_named_fields};
 use super::remove::remove_fields;
 use super::typed::TypeRef;
-use crate::managed_fields::{Managed, Manager, Set, VersionedSet};
+use crate::managed_fields::{Fields, Managed, Manager, Set, VersionedSet};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -111,9 +111,7 @@ impl Updater<'_> {
     fn reconcile(&self, managed: &mut Managed) {
         managed.entries.retain(|_, entry| {
             let Some(of) = self.versions.type_of(&entry.api_version) else { return false };
-            if let Some(reconciled) = reconcile(&entry.set, of) {
-                entry.set = reconciled;
-            }
+            reconcile(&mut entry.fields, of);
             true
         });
     }
@@ -134,18 +132,19 @@ impl Updater<'_> {
         config: &Value,
         managed: &mut Managed,
         manager: &Manager,
+        untracked: &Set,
         force: bool,
     ) -> Result<Option<Value>, UpdateError> {
         self.reconcile(managed);
         let of = self.type_of(self.api_version)?;
         let merged = merge(live, config, of).map_err(|error| UpdateError::failed("failed to merge config", error))?;
         let set = field_set(config, of).map_err(|error| UpdateError::failed("failed to get field set", error))?;
-        let set = self.without_reset(set, self.api_version);
+        let set = self.without_reset(set, self.api_version).difference(untracked);
         let time = managed.entries.get(manager).and_then(|entry| entry.time);
-        let entry = VersionedSet { api_version: self.api_version.to_owned(), set, time };
+        let entry = VersionedSet { api_version: self.api_version.to_owned(), fields: Fields::from_set(&set), time };
         let last = managed.entries.insert(manager.clone(), entry);
         let merged = match last {
-            Some(last) if !last.set.is_empty() => self.prune(merged, managed, manager, &last)?,
+            Some(last) if !last.fields.is_empty() => self.prune(merged, managed, manager, &set, &last)?,
             _ => merged,
         };
         self.settle(live, &merged, managed, Some(manager), force)?;
@@ -184,7 +183,7 @@ impl Updater<'_> {
             let mut conflicts = Vec::new();
             for (manager, entry) in managed.entries.iter().filter(|(manager, _)| others(manager)) {
                 let comparison = comparison_for(&entry.api_version);
-                let taken = entry.set.intersection(&comparison.modified.union(&comparison.added));
+                let taken = entry.fields.intersection(&comparison.modified).union(&entry.fields.intersection(&comparison.added));
                 conflicts.extend(taken.paths().into_iter().map(|path| Conflict { manager: manager.clone(), path }));
             }
             if !conflicts.is_empty() {
@@ -194,26 +193,34 @@ impl Updater<'_> {
         for (_, entry) in managed.entries.iter_mut().filter(|(manager, _)| others(manager)) {
             let comparison = comparison_for(&entry.api_version);
             for gone in [&comparison.modified, &comparison.added, &comparison.removed] {
-                if entry.set.intersects(gone) {
-                    entry.set = entry.set.difference(gone);
-                }
+                entry.fields.subtract(gone);
             }
         }
-        managed.entries.retain(|_, entry| !entry.set.is_empty());
+        managed.entries.retain(|_, entry| !entry.fields.is_empty());
         Ok(own)
     }
 
     /// Removes what this manager applied last time and not now, unless somebody else owns it.
-    fn prune(&self, merged: Value, managed: &Managed, manager: &Manager, last: &VersionedSet) -> Result<Value, UpdateError> {
+    fn prune(
+        &self,
+        merged: Value,
+        managed: &Managed,
+        manager: &Manager,
+        set: &Set,
+        last: &VersionedSet,
+    ) -> Result<Value, UpdateError> {
         // The common re-apply drops nothing: everything owned before is owned again.
-        if last.api_version == self.api_version
-            && managed.entries.get(manager).is_some_and(|entry| last.set.difference(&entry.set).is_empty())
-        {
+        let same_version = last.api_version == self.api_version;
+        if same_version && managed.entries.get(manager).is_some_and(|entry| last.fields == entry.fields) {
+            return Ok(merged);
+        }
+        let last_set = last.fields.to_set();
+        if same_version && last_set.difference(set).is_empty() {
             return Ok(merged);
         }
         let Some(in_last) = self.converted(&merged, self.api_version, &last.api_version)? else { return Ok(merged) };
         let of = self.type_of(&last.api_version)?;
-        let last_named = with_named_fields(&last.set, Some(of));
+        let last_named = with_named_fields(&last_set, Some(of));
         let pruned = remove_fields(&in_last, &last_named, of);
         let pruned = self.add_back_owned(&in_last, pruned, &last.api_version, managed)?;
         // Only what the manager itself applied may go.
@@ -235,7 +242,7 @@ impl Updater<'_> {
         let mut owned: BTreeMap<&str, Set> = BTreeMap::new();
         for entry in managed.entries.values() {
             let set = owned.entry(&entry.api_version).or_default();
-            *set = set.union(&entry.set);
+            *set = set.union(&entry.fields.to_set());
         }
         let mut pruned = pruned;
         if let Some(set) = owned.remove(api_version) {

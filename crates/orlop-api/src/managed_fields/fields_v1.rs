@@ -12,7 +12,7 @@ pub fn to_value(set: &Set) -> Value {
     Value::Object(to_map(set, false))
 }
 
-fn to_map(set: &Set, include_self: bool) -> Map<String, Value> {
+pub(super) fn to_map(set: &Set, include_self: bool) -> Map<String, Value> {
     let mut map = Map::new();
     if include_self && !set.is_empty() {
         map.insert(".".to_owned(), Value::Object(Map::new()));

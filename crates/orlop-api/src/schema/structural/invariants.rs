@@ -182,8 +182,7 @@ fn nested(schema: &Value, skip_any_of: bool, path: &FieldPath, errors: &mut Vec<
     }
 }
 
-/// The alternatives of a root schema name only what its structure has. (Only the root's alternatives
-/// are followed here, and theirs; those of inner nodes are reached through `structure` below.)
+/// The alternatives of every node name only what the node's structure has.
 fn completeness(schema: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
     checks_complete(schema, Some(schema), path, path, errors);
     if let Some(items) = schema.get("items").filter(|items| items.is_object()) {
