@@ -61,7 +61,7 @@ fn main() {
         eprintln!("{status}");
         std::process::exit(1)
     });
-    let mut live = applied.object;
+    let mut live = applied.object.into_owned();
     live["metadata"]["uid"] = json!("u");
     live["status"] = json!({"replicas": 3});
     let mut touched = live.clone();
@@ -89,6 +89,22 @@ fn main() {
     measure("apply of one field by another manager", || fields.apply(Some(&live), &small, "scaler", false, Time::from_unix(3)));
     small["spec"]["replicas"] = json!(7);
     measure("apply that conflicts", || fields.apply(Some(&live), &small, "scaler", false, Time::from_unix(3)));
+    println!();
+    let typed = TypeRef::resource(of);
+    measure("  step: validate the configuration", || orlop_api::apply::validate(&config, typed, false));
+    measure("  step: merge", || orlop_api::apply::merge(&live, &config, typed));
+    measure("  step: field set of the configuration", || orlop_api::apply::field_set(&config, typed));
+    let set = orlop_api::apply::field_set(&config, typed).unwrap_or_default();
+    measure("  step: write the field set", || orlop_api::managed_fields::Fields::from_set(&set));
+    measure("  step: compare", || orlop_api::apply::compare(&live, &changed, typed));
+    measure("  step: same set", || {
+        let managed = orlop_api::managed_fields::Managed::of(&live).unwrap_or_default();
+        managed.entries.values().any(|entry| entry.fields.is(&set))
+    });
+    measure("  step: compare alike", || orlop_api::apply::compare(&live, &live, typed));
+    measure("  step: encode the managers", || orlop_api::managed_fields::Managed::of(&live).unwrap_or_default().encode());
+    measure("  step: read the managers", || orlop_api::managed_fields::Managed::of(&live));
+    println!();
     measure("unknown fields of a built-in", || unknown_fields(&live, of, Root::Plain));
     measure("type check of a built-in", || schema::check_types(&live, of));
 }

@@ -49,12 +49,12 @@ fn with_manager<T>(subresource: &str, work: impl FnOnce(FieldManager<'_>) -> T) 
     work(FieldManager { kind: &KIND, versions: &versions, subresource, reset_fields: &NO_RESET })
 }
 
-fn apply(live: Option<&Value>, spec: Value, manager: &str, force: bool, second: i64) -> Result<Applied, Status> {
+fn apply<'v>(live: Option<&'v Value>, spec: Value, manager: &str, force: bool, second: i64) -> Result<Applied<'v>, Status> {
     with_manager("", |fields| fields.apply(live, &object(spec), manager, force, now(second)))
 }
 
 fn applied(live: Option<&Value>, spec: Value, manager: &str) -> Value {
-    apply(live, spec, manager, false, 1).unwrap().object
+    apply(live, spec, manager, false, 1).unwrap().object.into_owned()
 }
 
 /// An update of the spec by a PUT that keeps the rest.
@@ -136,7 +136,7 @@ fn a_conflict_names_the_manager_and_the_fields() {
 #[test]
 fn force_takes_fields_and_leaves_the_rest_with_their_managers() {
     let live = applied(None, json!({"text": "a", "number": 1}), "one");
-    let live = apply(Some(&live), json!({"text": "b"}), "two", true, 2).unwrap().object;
+    let live = apply(Some(&live), json!({"text": "b"}), "two", true, 2).unwrap().object.into_owned();
     assert_eq!(live["spec"], json!({"text": "b", "number": 1}));
     assert_eq!(owned(&live, "one", Operation::Apply), [".spec.number"]);
     assert_eq!(owned(&live, "two", Operation::Apply), [".spec.text"]);
@@ -253,7 +253,7 @@ fn repeats_in_a_live_list_do_not_stop_anybody() {
     let after = applied(Some(&live), json!({"text": "x"}), "one");
     assert_eq!(after["spec"]["set"], json!(["a", "a", "b"]));
     assert_eq!(after["spec"]["items"].as_array().unwrap().len(), 2);
-    let fixed = apply(Some(&after), json!({"items": [{"name": "i", "value": 3}]}), "one", true, 2).unwrap().object;
+    let fixed = apply(Some(&after), json!({"items": [{"name": "i", "value": 3}]}), "one", true, 2).unwrap().object.into_owned();
     assert_eq!(fixed["spec"]["items"], json!([{"name": "i", "value": 3}]));
 }
 
@@ -278,7 +278,7 @@ fn untyped_parts_are_granular_in_maps_and_whole_in_lists() {
 fn a_kind_without_a_schema_is_deduced() {
     let versions = SingleVersion { api_version: "example.com/v1", of: TypeRef::Deduced };
     let fields = FieldManager { kind: &KIND, versions: &versions, subresource: "", reset_fields: &NO_RESET };
-    let live = fields.apply(None, &object(json!({"m": {"a": 1}, "l": [{"x": 1}]})), "one", false, now(1)).unwrap().object;
+    let live = fields.apply(None, &object(json!({"m": {"a": 1}, "l": [{"x": 1}]})), "one", false, now(1)).unwrap().object.into_owned();
     assert_eq!(owned(&live, "one", Operation::Apply), [".spec", ".spec.l", ".spec.m", ".spec.m.a"]);
 }
 
@@ -291,10 +291,10 @@ fn subresources_have_entries_of_their_own_and_reset_fields_are_never_owned() {
     let status = FieldManager { kind: &KIND, versions: &versions, subresource: "status", reset_fields: &reset_spec };
     let mut config = object(json!({"text": "a"}));
     config["status"] = json!({"phase": "Ready"});
-    let mut live = stored(main.apply(None, &config, "one", false, now(1)).unwrap().object);
+    let mut live = stored(main.apply(None, &config, "one", false, now(1)).unwrap().object.into_owned());
     assert_eq!(owned(&live, "one", Operation::Apply), [".spec.text"]);
     live.as_object_mut().unwrap().remove("status");
-    let live = status.apply(Some(&live), &config, "one", false, now(2)).unwrap().object;
+    let live = status.apply(Some(&live), &config, "one", false, now(2)).unwrap().object.into_owned();
     let entries = live["metadata"]["managedFields"].as_array().unwrap();
     assert_eq!(entries.len(), 2);
     assert_eq!(entries[1]["subresource"], "status");
@@ -329,7 +329,7 @@ fn client_side_apply_hands_over_to_kubectl() {
     let live = stored(with_manager("", |fields| fields.update(&empty, live, "kubectl-client-side-apply", now(1))));
     // Another manager conflicts, kubectl does not.
     assert!(apply(Some(&live), json!({"text": "b"}), "other", false, 2).is_err());
-    let after = apply(Some(&live), json!({"text": "b", "number": 2}), "kubectl", false, 2).unwrap().object;
+    let after = apply(Some(&live), json!({"text": "b", "number": 2}), "kubectl", false, 2).unwrap().object.into_owned();
     assert_eq!(after["spec"], json!({"text": "b", "number": 2}));
     let annotation = after["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"].as_str().unwrap();
     assert_eq!(serde_json::from_str::<Value>(annotation).unwrap()["spec"], json!({"text": "b", "number": 2}));
@@ -378,7 +378,7 @@ fn managers_of_other_versions_are_compared_in_theirs() {
     let kind_v2 = GroupVersionKind::new("example.com", "v2", "Thing");
     let v1 = FieldManager { kind: &KIND, versions: &TwoVersions, subresource: "", reset_fields: &NO_RESET };
     let v2 = FieldManager { kind: &kind_v2, versions: &TwoVersions, subresource: "", reset_fields: &NO_RESET };
-    let live = stored(v1.apply(None, &object(json!({"text": "a", "number": 1})), "one", false, now(1)).unwrap().object);
+    let live = stored(v1.apply(None, &object(json!({"text": "a", "number": 1})), "one", false, now(1)).unwrap().object.into_owned());
     let live_v2 = TwoVersions.convert(&live, "example.com/v2").unwrap();
     let mut config = object(json!({"title": "b"}));
     config["apiVersion"] = json!("example.com/v2");
@@ -386,7 +386,7 @@ fn managers_of_other_versions_are_compared_in_theirs() {
     assert_eq!(conflict.message, r#"Apply failed with 1 conflict: conflict with "one": .spec.text"#);
     // The same applier in another version: what it no longer says goes, by its old set.
     config["spec"] = json!({"title": "a"});
-    let moved = v2.apply(Some(&live_v2), &config, "one", false, now(3)).unwrap().object;
+    let moved = v2.apply(Some(&live_v2), &config, "one", false, now(3)).unwrap().object.into_owned();
     assert_eq!(moved["spec"], json!({"title": "a"}));
     assert_eq!(moved["metadata"]["managedFields"][0]["apiVersion"], "example.com/v2");
 }
@@ -415,13 +415,13 @@ fn built_in_kinds_apply_by_their_tables() {
     let versions = SingleVersion { api_version: "v1", of: TypeRef::resource(schema) };
     let fields = FieldManager { kind: &kind, versions: &versions, subresource: "", reset_fields: &NO_RESET };
     let pod = |containers: Value| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": containers}});
-    let live = fields.apply(None, &pod(json!([{"name": "a", "image": "x", "ports": [{"containerPort": 80}]}])), "one", false, now(1)).unwrap().object;
+    let live = fields.apply(None, &pod(json!([{"name": "a", "image": "x", "ports": [{"containerPort": 80}]}])), "one", false, now(1)).unwrap().object.into_owned();
     let set = &live["metadata"]["managedFields"][0]["fieldsV1"];
     assert_eq!(
         *set,
         json!({"f:spec": {"f:containers": {"k:{\"name\":\"a\"}": {".": {}, "f:image": {}, "f:name": {}, "f:ports": {"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {".": {}, "f:containerPort": {}}}}}}})
     );
-    let live = fields.apply(Some(&live), &pod(json!([{"name": "b", "image": "y"}])), "two", false, now(2)).unwrap().object;
+    let live = fields.apply(Some(&live), &pod(json!([{"name": "b", "image": "y"}])), "two", false, now(2)).unwrap().object.into_owned();
     assert_eq!(live["spec"]["containers"].as_array().unwrap().len(), 2);
     let conflict = fields.apply(Some(&live), &pod(json!([{"name": "a", "image": "z"}])), "two", false, now(3)).unwrap_err();
     assert_eq!(conflict.message, r#"Apply failed with 1 conflict: conflict with "one": .spec.containers[name="a"].image"#);

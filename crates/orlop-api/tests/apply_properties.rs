@@ -110,7 +110,7 @@ fn apply(live: Option<&Value>, spec: &Value, manager: &str, force: bool) -> Resu
     let versions = SingleVersion { api_version: "example.com/v1", of: TypeRef::resource(&SCHEMA) };
     let fields = FieldManager { kind: &KIND, versions: &versions, subresource: "", reset_fields: &NO_RESET };
     let applied = fields.apply(live, &config(spec), manager, force, Time::from_unix(1));
-    applied.map(|applied| applied.object).map_err(|status| status.message)
+    applied.map(|applied| applied.object.into_owned()).map_err(|status| status.message)
 }
 
 fn bare(object: &Value) -> Value {

@@ -141,7 +141,7 @@ fn walk_map(
 }
 
 /// The keys of both maps in order, with the value each has.
-pub(crate) fn zip<'a>(
+fn zip<'a>(
     left: Option<&'a Map<String, Value>>,
     right: Option<&'a Map<String, Value>>,
 ) -> impl Iterator<Item = (&'a str, Option<&'a Value>, Option<&'a Value>)> {

@@ -10,6 +10,7 @@ use crate::object_meta;
 use crate::status::Status;
 use crate::time::Time;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -47,9 +48,9 @@ impl std::fmt::Debug for FieldManager<'_> {
 
 /// What an apply made.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Applied {
-    /// The object to store, its managers in it.
-    pub object: Value,
+pub struct Applied<'a> {
+    /// The object to store, its managers in it; borrowed from the live one where even those are as they were.
+    pub object: Cow<'a, Value>,
     /// False where the object but for its managers is as it was.
     pub changed: bool,
 }
@@ -121,21 +122,30 @@ impl FieldManager<'_> {
         Ok(managed)
     }
 
-    /// Applies a configuration. `live` is the stored object, or none to create one.
-    pub fn apply(&self, live: Option<&Value>, config: &Value, manager: &str, force: bool, now: Time) -> Result<Applied, Status> {
+    /// Applies a configuration to the stored object, or to none to create one.
+    pub fn apply<'v>(
+        &self,
+        stored: Option<&'v Value>,
+        config: &Value,
+        manager: &str,
+        force: bool,
+        now: Time,
+    ) -> Result<Applied<'v>, Status> {
         self.check_config(config)?;
         let empty = json!({"apiVersion": self.kind.api_version(), "kind": self.kind.kind});
-        let live = live.unwrap_or(&empty);
+        let live = stored.unwrap_or(&empty);
         let managed = Managed::of(live)
             .map_err(|error| Status::plain(format!("failed to decode managed fields: {error}")))?;
-        let applied = match self.apply_to(live, config, managed.clone(), manager, force, now) {
+        // Only kubectl gets a second try.
+        let spare = if manager == last_applied::KUBECTL_MANAGER { managed.clone() } else { Managed::default() };
+        let applied = match self.apply_to(live, config, managed, manager, force, now) {
             Err(UpdateError::Conflicts(conflicts)) if manager == last_applied::KUBECTL_MANAGER => {
                 let api_version = self.kind.api_version();
                 let of = self.versions.type_of(&api_version);
                 match of.and_then(|of| last_applied::untouched_fields(live, of, &api_version)) {
                     None => Err(UpdateError::Conflicts(conflicts)),
                     Some(untouched) => match last_applied::remaining(conflicts, &untouched) {
-                        remaining if remaining.is_empty() => self.apply_to(live, config, managed, manager, true, now),
+                        remaining if remaining.is_empty() => self.apply_to(live, config, spare, manager, true, now),
                         remaining => Err(UpdateError::Conflicts(remaining)),
                     },
                 }
@@ -147,12 +157,20 @@ impl FieldManager<'_> {
             UpdateError::Failed(why) => Status::plain(why),
         })?;
         let mut changed = object.is_some();
+        let list = managed.encode();
+        if manager != last_applied::KUBECTL_MANAGER
+            && !changed
+            && let Some(stored) = stored
+            && object_meta::of(stored).get("managedFields").and_then(Value::as_array).map_or(&[][..], Vec::as_slice) == list
+        {
+            return Ok(Applied { object: Cow::Borrowed(stored), changed });
+        }
         let mut object = object.unwrap_or_else(|| live.clone());
         if manager == last_applied::KUBECTL_MANAGER {
             changed |= last_applied::refresh(&mut object, config);
         }
-        managed.store(&mut object);
-        Ok(Applied { object, changed })
+        entries::store_list(list, &mut object);
+        Ok(Applied { object: Cow::Owned(object), changed })
     }
 
     fn check_config(&self, config: &Value) -> Result<(), Status> {

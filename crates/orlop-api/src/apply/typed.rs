@@ -7,6 +7,7 @@ use crate::go_text;
 use crate::managed_fields::{Item, PathElement};
 use crate::schema::{Additional, ListType, MapType, Schema, Type, builtin};
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::LazyLock;
 
@@ -214,6 +215,27 @@ impl ListShape<'_> {
         }
     }
 
+    /// The first item that is the same as an earlier one.
+    pub(crate) fn first_repeat(&self, items: &[Value]) -> Option<usize> {
+        /// Beyond this, looking items up beats comparing each with each.
+        const SHORT: usize = 64;
+        if items.len() <= SHORT {
+            let repeats = |index: &usize| items[..*index].iter().any(|other| self.same_identity(&items[*index], other));
+            return (0..items.len()).find(repeats);
+        }
+        let mut seen = BTreeSet::new();
+        items.iter().position(|item| self.identify(item).is_ok_and(|element| !seen.insert(element)))
+    }
+
+    /// Whether an item has an identity at all.
+    fn is_identifiable(&self, item: &Value) -> bool {
+        match self.kind {
+            ListType::Atomic => false,
+            ListType::Set => !item.is_null() && !item.is_object() && !item.is_array(),
+            ListType::Map(keys) => item.as_object().is_some_and(|map| keys.iter().any(|key| map.contains_key(&**key) || self.default(key).is_some())),
+        }
+    }
+
     fn default(&self, key: &str) -> Option<&Value> {
         match self.item {
             TypeRef::Schema { schema, .. } => schema.field(key).and_then(|field| field.default()),
@@ -322,31 +344,34 @@ pub fn validate(value: &Value, of: TypeRef<'_>, allow_duplicates: bool) -> Resul
             let Some(items) = value.as_array() else {
                 return misfit(value, "list");
             };
-            let mut errors = TypeErrors::default();
-            let mut seen = std::collections::BTreeSet::new();
-            for (index, item) in items.iter().enumerate() {
-                let element = if shape.is_atomic() {
-                    PathElement::Index(i64::try_from(index).unwrap_or(i64::MAX))
-                } else {
-                    match shape.identify(item) {
-                        Ok(element) => element,
-                        Err(why) => {
-                            errors.extend(TypeErrors::one(format!("element {index}: {why}")));
-                            return errors.into_result();
-                        }
-                    }
-                };
-                if let Err(error) = validate(item, shape.item, allow_duplicates) {
-                    errors.extend(error.at(&element));
-                }
-                if !shape.is_atomic() && !allow_duplicates && seen.contains(&element) {
-                    errors.extend(TypeErrors::one(format!("duplicate entries for key {element}")));
-                }
-                seen.insert(element);
-            }
-            errors.into_result()
+            validate_items(items, shape, allow_duplicates)
         }
     }
+}
+
+fn validate_items(items: &[Value], shape: ListShape<'_>, allow_duplicates: bool) -> Result<(), TypeErrors> {
+    let mut errors = TypeErrors::default();
+    let name = |index: usize, item: &Value| match shape.identify(item) {
+        Ok(element) => element,
+        Err(_) => PathElement::Index(i64::try_from(index).unwrap_or(i64::MAX)),
+    };
+    for (index, item) in items.iter().enumerate() {
+        if !shape.is_atomic() && !shape.is_identifiable(item) {
+            let why = shape.identify(item).err().unwrap_or_default();
+            errors.extend(TypeErrors::one(format!("element {index}: {why}")));
+            return errors.into_result();
+        }
+        if let Err(error) = validate(item, shape.item, allow_duplicates) {
+            errors.extend(error.at(&name(index, item)));
+        }
+    }
+    if !shape.is_atomic()
+        && !allow_duplicates
+        && let Some(index) = shape.first_repeat(items)
+    {
+        errors.extend(TypeErrors::one(format!("duplicate entries for key {}", name(index, &items[index]))));
+    }
+    errors.into_result()
 }
 
 fn misfit(value: &Value, expected: &str) -> Result<(), TypeErrors> {

@@ -3,7 +3,7 @@
 use super::compare::{Comparison, compare};
 use super::conflicts::Conflict;
 use super::field_set::field_set;
-use super::merge::merge;
+use super::merge::{Merged, merge_changes};
 use super::reconcile::{reconcile, with_named_fields};
 use super::remove::remove_fields;
 use super::typed::TypeRef;
@@ -137,18 +137,33 @@ impl Updater<'_> {
     ) -> Result<Option<Value>, UpdateError> {
         self.reconcile(managed);
         let of = self.type_of(self.api_version)?;
-        let merged = merge(live, config, of).map_err(|error| UpdateError::failed("failed to merge config", error))?;
+        let merged = merge_changes(live, config, of).map_err(|error| UpdateError::failed("failed to merge config", error))?;
+        let merged = match merged {
+            Merged::AsLive => Cow::Borrowed(live),
+            Merged::Changed(merged) => Cow::Owned(merged),
+            Merged::Gone => Cow::Owned(Value::Object(serde_json::Map::new())),
+        };
         let set = field_set(config, of).map_err(|error| UpdateError::failed("failed to get field set", error))?;
-        let set = self.without_reset(set, self.api_version).difference(untracked);
-        let time = managed.entries.get(manager).and_then(|entry| entry.time);
-        let entry = VersionedSet { api_version: self.api_version.to_owned(), fields: Fields::from_set(&set), time };
-        let last = managed.entries.insert(manager.clone(), entry);
+        let mut set = self.without_reset(set, self.api_version);
+        set.subtract(untracked);
+        let last = managed.entries.get(manager);
         let merged = match last {
-            Some(last) if !last.fields.is_empty() => self.prune(merged, managed, manager, &set, &last)?,
-            _ => merged,
+            // The same configuration in the same version: its fields are as they were.
+            Some(last) if last.api_version == self.api_version && last.fields.is(&set) => merged,
+            _ => {
+                let time = last.and_then(|entry| entry.time);
+                let entry = VersionedSet { api_version: self.api_version.to_owned(), fields: Fields::from_set(&set), time };
+                match managed.entries.insert(manager.clone(), entry) {
+                    Some(last) if !last.fields.is_empty() => Cow::Owned(self.prune(merged.into_owned(), managed, &set, &last)?),
+                    _ => merged,
+                }
+            }
         };
         self.settle(live, &merged, managed, Some(manager), force)?;
-        Ok((merged != *live).then_some(merged))
+        Ok(match merged {
+            Cow::Owned(merged) if merged != *live => Some(merged),
+            _ => None,
+        })
     }
 
     /// Takes what changed from everybody else. Without force that is a conflict.
@@ -205,17 +220,12 @@ impl Updater<'_> {
         &self,
         merged: Value,
         managed: &Managed,
-        manager: &Manager,
         set: &Set,
         last: &VersionedSet,
     ) -> Result<Value, UpdateError> {
-        // The common re-apply drops nothing: everything owned before is owned again.
-        let same_version = last.api_version == self.api_version;
-        if same_version && managed.entries.get(manager).is_some_and(|entry| last.fields == entry.fields) {
-            return Ok(merged);
-        }
         let last_set = last.fields.to_set();
-        if same_version && last_set.difference(set).is_empty() {
+        // What only adds drops nothing: everything owned before is owned again.
+        if last.api_version == self.api_version && last_set.difference(set).is_empty() {
             return Ok(merged);
         }
         let Some(in_last) = self.converted(&merged, self.api_version, &last.api_version)? else { return Ok(merged) };

@@ -138,15 +138,20 @@ impl Managed {
 
     /// Writes the managers into an object; none leaves no list.
     pub fn store(self, object: &mut Value) {
-        if self.entries.is_empty() {
-            remove_from(object);
-            return;
-        }
-        let Some(object) = object.as_object_mut() else { return };
-        let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
-        if let Some(metadata) = metadata.as_object_mut() {
-            metadata.insert("managedFields".to_owned(), Value::Array(self.encode()));
-        }
+        store_list(self.encode(), object);
+    }
+}
+
+/// Writes an encoded list of managers into an object; an empty one leaves none.
+pub fn store_list(list: Vec<Value>, object: &mut Value) {
+    if list.is_empty() {
+        remove_from(object);
+        return;
+    }
+    let Some(object) = object.as_object_mut() else { return };
+    let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    if let Some(metadata) = metadata.as_object_mut() {
+        metadata.insert("managedFields".to_owned(), Value::Array(list));
     }
 }
 

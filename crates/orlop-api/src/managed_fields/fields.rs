@@ -64,6 +64,11 @@ impl Fields {
         add(&mut self.wire, other);
     }
 
+    /// Whether these are exactly the paths of a set.
+    pub fn is(&self, set: &Set) -> bool {
+        is_same(&self.wire, set, false)
+    }
+
     /// Whether this path is in the set.
     pub fn has(&self, path: &super::Path) -> bool {
         !self.intersection(&Set::from_paths([path.clone()])).is_empty()
@@ -73,6 +78,16 @@ impl Fields {
 /// A node is in the set if nothing is below it, or if it says so.
 fn is_member(node: &Map<String, Value>) -> bool {
     node.is_empty() || node.contains_key(".")
+}
+
+fn is_same(wire: &Map<String, Value>, set: &Set, member: bool) -> bool {
+    let marked = member && !set.is_empty();
+    wire.len() == set.nodes().len() + usize::from(marked)
+        && marked == wire.contains_key(".")
+        && set.nodes().iter().all(|node| match wire.get(&node.element.to_wire()) {
+            Some(Value::Object(children)) => is_same(children, &node.children, node.member),
+            _ => false,
+        })
 }
 
 fn intersection(wire: &Map<String, Value>, set: &Set) -> Set {
@@ -242,6 +257,8 @@ mod tests {
         #[test]
         fn working_on_the_wire_is_working_on_sets(left in sets(), right in sets()) {
             let fields = Fields::from_set(&left);
+            prop_assert!(fields.is(&left));
+            prop_assert_eq!(fields.is(&right), left == right);
             prop_assert!(is_canonical(fields.as_wire(), true));
             prop_assert_eq!(fields.intersection(&right), left.intersection(&right));
             let mut less = fields.clone();
