@@ -47,20 +47,27 @@ fn measure<T>(name: &str, mut work: impl FnMut() -> T) {
         .collect();
     times.sort();
     let microseconds = |index: usize| times[index].as_secs_f64() * 1e6;
-    println!("{name:<52} median {:>8.1} us   p99 {:>8.1} us", microseconds(times.len() / 2), microseconds(times.len() * 99 / 100));
+    println!(
+        "{name:<52} median {:>8.1} us   p99 {:>8.1} us",
+        microseconds(times.len() / 2),
+        microseconds(times.len() * 99 / 100)
+    );
 }
 
 fn main() {
     let kind = GroupVersionKind::new("apps", "v1", "Deployment");
-    let of = builtin::type_of("apps", "v1", "Deployment").map(builtin::TypeEntry::schema).unwrap_or_else(|| std::process::exit(1));
+    let of = builtin::type_of("apps", "v1", "Deployment")
+        .map(builtin::TypeEntry::schema)
+        .unwrap_or_else(|| std::process::exit(1));
     let versions = SingleVersion { api_version: "apps/v1", of: TypeRef::resource(of) };
     let no_reset: BTreeMap<String, Set> = BTreeMap::new();
     let fields = FieldManager { kind: &kind, versions: &versions, subresource: "", reset_fields: &no_reset };
     let config = deployment();
-    let applied = fields.apply(None, &config, "deployer", false, Time::from_unix(1)).unwrap_or_else(|status| {
-        eprintln!("{status}");
-        std::process::exit(1)
-    });
+    let applied =
+        fields.apply(None, &config, "deployer", false, Time::from_unix(1)).unwrap_or_else(|status| {
+            eprintln!("{status}");
+            std::process::exit(1)
+        });
     let mut live = applied.object.into_owned();
     live["metadata"]["uid"] = json!("u");
     live["status"] = json!({"replicas": 3});
@@ -69,7 +76,12 @@ fn main() {
     let live = fields.update(&live, touched, "controller", Time::from_unix(2));
     let body = live.to_string();
     let managed = live["metadata"]["managedFields"].to_string();
-    println!("object {} bytes, of which managedFields {} bytes in {} entries\n", body.len(), managed.len(), live["metadata"]["managedFields"].as_array().map_or(0, Vec::len));
+    println!(
+        "object {} bytes, of which managedFields {} bytes in {} entries\n",
+        body.len(),
+        managed.len(),
+        live["metadata"]["managedFields"].as_array().map_or(0, Vec::len)
+    );
 
     let mut changed = live.clone();
     changed["spec"]["replicas"] = json!(5);
@@ -79,16 +91,28 @@ fn main() {
     measure("clone the object", || live.clone());
     measure("merge patch, one field", || merge_patch(&live, &patch));
     measure("strategic merge patch, one field", || strategic_merge_patch(&live, &patch, of));
-    measure("update tracking, one field (clone included)", || fields.update(&live, changed.clone(), "kubectl-scale", Time::from_unix(3)));
-    measure("update tracking, nothing changed (clone included)", || fields.update(&live, live.clone(), "controller", Time::from_unix(3)));
+    measure("update tracking, one field (clone included)", || {
+        fields.update(&live, changed.clone(), "kubectl-scale", Time::from_unix(3))
+    });
+    measure("update tracking, nothing changed (clone included)", || {
+        fields.update(&live, live.clone(), "controller", Time::from_unix(3))
+    });
     let mut other = config.clone();
     other["spec"]["replicas"] = json!(5);
-    measure("apply, one field changed", || fields.apply(Some(&live), &other, "deployer", false, Time::from_unix(3)));
-    measure("apply, nothing changed", || fields.apply(Some(&live), &config, "deployer", false, Time::from_unix(3)));
+    measure("apply, one field changed", || {
+        fields.apply(Some(&live), &other, "deployer", false, Time::from_unix(3))
+    });
+    measure("apply, nothing changed", || {
+        fields.apply(Some(&live), &config, "deployer", false, Time::from_unix(3))
+    });
     let mut small = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "big"}, "spec": {"replicas": 3}});
-    measure("apply of one field by another manager", || fields.apply(Some(&live), &small, "scaler", false, Time::from_unix(3)));
+    measure("apply of one field by another manager", || {
+        fields.apply(Some(&live), &small, "scaler", false, Time::from_unix(3))
+    });
     small["spec"]["replicas"] = json!(7);
-    measure("apply that conflicts", || fields.apply(Some(&live), &small, "scaler", false, Time::from_unix(3)));
+    measure("apply that conflicts", || {
+        fields.apply(Some(&live), &small, "scaler", false, Time::from_unix(3))
+    });
     println!();
     let typed = TypeRef::resource(of);
     measure("  step: validate the configuration", || orlop_api::apply::validate(&config, typed, false));
@@ -102,7 +126,9 @@ fn main() {
         managed.entries.values().any(|entry| entry.fields.is(&set))
     });
     measure("  step: compare alike", || orlop_api::apply::compare(&live, &live, typed));
-    measure("  step: encode the managers", || orlop_api::managed_fields::Managed::of(&live).unwrap_or_default().encode());
+    measure("  step: encode the managers", || {
+        orlop_api::managed_fields::Managed::of(&live).unwrap_or_default().encode()
+    });
     measure("  step: read the managers", || orlop_api::managed_fields::Managed::of(&live));
     println!();
     measure("unknown fields of a built-in", || unknown_fields(&live, of, Root::Plain));

@@ -1,6 +1,8 @@
 //! The fields added, changed and removed from one object to another.
 
-use super::typed::{ListShape, MapShape, ScalarKind, Shape, TypeErrors, TypeRef, as_list, as_map, validate_scalar};
+use super::typed::{
+    ListShape, MapShape, ScalarKind, Shape, TypeErrors, TypeRef, as_list, as_map, validate_scalar,
+};
 use crate::managed_fields::{Item, Node, PathElement, Set};
 use serde_json::{Map, Value};
 use std::cmp::Ordering;
@@ -170,8 +172,10 @@ fn walk_list(old: &[Value], new: &[Value], shape: ListShape<'_>) -> Result<Compa
         let mut comparison = Comparison::default();
         for index in changed {
             let (before, after) = (&old[index], &new[index]);
-            let element = shape.identify(after).map_err(|why| TypeErrors::one(format!("element {index}: {why}")))?;
-            let (change, below) = walk(Some(before), Some(after), shape.item).map_err(|error| error.at(&element))?;
+            let element =
+                shape.identify(after).map_err(|why| TypeErrors::one(format!("element {index}: {why}")))?;
+            let (change, below) =
+                walk(Some(before), Some(after), shape.item).map_err(|error| error.at(&element))?;
             comparison.push(|| element.clone(), change, below);
         }
         return Ok(comparison);
@@ -229,7 +233,8 @@ fn changed_in_place(old: &[Value], new: &[Value], shape: ListShape<'_>) -> Optio
         if before == after {
             continue;
         }
-        let repeats = |list: &[Value]| list.iter().filter(|item| shape.same_identity(item, after)).count() > 1;
+        let repeats =
+            |list: &[Value]| list.iter().filter(|item| shape.same_identity(item, after)).count() > 1;
         if !shape.same_identity(before, after) || repeats(old) || repeats(new) {
             return None;
         }
@@ -238,10 +243,14 @@ fn changed_in_place(old: &[Value], new: &[Value], shape: ListShape<'_>) -> Optio
     Some(changed)
 }
 
-fn by_identity<'v>(items: &'v [Value], shape: ListShape<'_>) -> Result<BTreeMap<PathElement, Vec<&'v Value>>, TypeErrors> {
+fn by_identity<'v>(
+    items: &'v [Value],
+    shape: ListShape<'_>,
+) -> Result<BTreeMap<PathElement, Vec<&'v Value>>, TypeErrors> {
     let mut map: BTreeMap<PathElement, Vec<&Value>> = BTreeMap::new();
     for (index, item) in items.iter().enumerate() {
-        let element = shape.identify(item).map_err(|why| TypeErrors::one(format!("element {index}: {why}")))?;
+        let element =
+            shape.identify(item).map_err(|why| TypeErrors::one(format!("element {index}: {why}")))?;
         map.entry(element).or_default().push(item);
     }
     Ok(map)

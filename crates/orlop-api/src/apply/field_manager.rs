@@ -22,7 +22,14 @@ const BEFORE_APPLY_MANAGER: &str = "before-first-apply";
 /// Never tracked: they identify the object, or the server owns them.
 static UNTRACKED: LazyLock<Set> = LazyLock::new(|| {
     let metadata = [
-        "name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields",
+        "name",
+        "namespace",
+        "creationTimestamp",
+        "selfLink",
+        "uid",
+        "clusterName",
+        "generation",
+        "managedFields",
         "resourceVersion",
     ];
     let top = ["apiVersion", "kind", "metadata"].map(|name| Path::of_fields(&[name]));
@@ -42,7 +49,10 @@ pub struct FieldManager<'a> {
 
 impl std::fmt::Debug for FieldManager<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FieldManager").field("kind", self.kind).field("subresource", &self.subresource).finish_non_exhaustive()
+        f.debug_struct("FieldManager")
+            .field("kind", self.kind)
+            .field("subresource", &self.subresource)
+            .finish_non_exhaustive()
     }
 }
 
@@ -92,7 +102,14 @@ impl FieldManager<'_> {
         }
     }
 
-    fn track_update(&self, live: &Value, new: &Value, managed: Managed, manager: &str, now: Time) -> Result<Managed, String> {
+    fn track_update(
+        &self,
+        live: &Value,
+        new: &Value,
+        managed: Managed,
+        manager: &str,
+        now: Time,
+    ) -> Result<Managed, String> {
         // An object without managers stays without until it is first applied.
         if managed.entries.is_empty() && !object_meta::text(object_meta::of(live), "uid").is_empty() {
             return Ok(managed);
@@ -103,9 +120,17 @@ impl FieldManager<'_> {
     }
 
     /// Gives what changed to the writer, and the writer a new time if that was anything.
-    fn take_changes(&self, live: &Value, new: &Value, mut managed: Managed, manager: &str, now: Time) -> Result<Managed, String> {
+    fn take_changes(
+        &self,
+        live: &Value,
+        new: &Value,
+        mut managed: Managed,
+        manager: &str,
+        now: Time,
+    ) -> Result<Managed, String> {
         let api_version = self.kind.api_version();
-        let updater = Updater { versions: self.versions, api_version: &api_version, reset_fields: self.reset_fields };
+        let updater =
+            Updater { versions: self.versions, api_version: &api_version, reset_fields: self.reset_fields };
         let taken = updater.update(live, new, &mut managed).map_err(|error| match error {
             UpdateError::Failed(why) => why,
             UpdateError::Conflicts(_) => "unexpected conflict".to_owned(),
@@ -113,7 +138,8 @@ impl FieldManager<'_> {
         let taken = taken.difference(&UNTRACKED);
         if !taken.is_empty() {
             let manager = self.manager(manager, Operation::Update);
-            let none = VersionedSet { api_version: api_version.clone(), fields: Fields::default(), time: None };
+            let none =
+                VersionedSet { api_version: api_version.clone(), fields: Fields::default(), time: None };
             let entry = managed.entries.entry(manager).or_insert(none);
             entry.fields.add(&taken);
             entry.api_version = api_version;
@@ -137,7 +163,8 @@ impl FieldManager<'_> {
         let managed = Managed::of(live)
             .map_err(|error| Status::plain(format!("failed to decode managed fields: {error}")))?;
         // Only kubectl gets a second try.
-        let spare = if manager == last_applied::KUBECTL_MANAGER { managed.clone() } else { Managed::default() };
+        let spare =
+            if manager == last_applied::KUBECTL_MANAGER { managed.clone() } else { Managed::default() };
         let applied = match self.apply_to(live, config, managed, manager, force, now) {
             Err(UpdateError::Conflicts(conflicts)) if manager == last_applied::KUBECTL_MANAGER => {
                 let api_version = self.kind.api_version();
@@ -145,7 +172,9 @@ impl FieldManager<'_> {
                 match of.and_then(|of| last_applied::untouched_fields(live, of, &api_version)) {
                     None => Err(UpdateError::Conflicts(conflicts)),
                     Some(untouched) => match last_applied::remaining(conflicts, &untouched) {
-                        remaining if remaining.is_empty() => self.apply_to(live, config, spare, manager, true, now),
+                        remaining if remaining.is_empty() => {
+                            self.apply_to(live, config, spare, manager, true, now)
+                        }
                         remaining => Err(UpdateError::Conflicts(remaining)),
                     },
                 }
@@ -161,7 +190,11 @@ impl FieldManager<'_> {
         if manager != last_applied::KUBECTL_MANAGER
             && !changed
             && let Some(stored) = stored
-            && object_meta::of(stored).get("managedFields").and_then(Value::as_array).map_or(&[][..], Vec::as_slice) == list
+            && object_meta::of(stored)
+                .get("managedFields")
+                .and_then(Value::as_array)
+                .map_or(&[][..], Vec::as_slice)
+                == list
         {
             return Ok(Applied { object: Cow::Borrowed(stored), changed });
         }
@@ -188,7 +221,10 @@ impl FieldManager<'_> {
         validate(config, of, false).map_err(|error| {
             let meta = object_meta::of(config);
             let (namespace, name) = (object_meta::text(meta, "namespace"), object_meta::text(meta, "name"));
-            Status::plain(format!("failed to create typed patch object ({namespace}/{name}; {}): {error}", self.kind))
+            Status::plain(format!(
+                "failed to create typed patch object ({namespace}/{name}; {}): {error}",
+                self.kind
+            ))
         })
     }
 
@@ -204,12 +240,13 @@ impl FieldManager<'_> {
         if managed.entries.is_empty() {
             // What was there before the first apply belongs to whoever made it.
             let empty = json!({"apiVersion": self.kind.api_version(), "kind": self.kind.kind});
-            managed = self
-                .take_changes(&empty, live, managed, BEFORE_APPLY_MANAGER, now)
-                .map_err(|why| UpdateError::Failed(format!("failed to create manager for existing fields: {why}")))?;
+            managed = self.take_changes(&empty, live, managed, BEFORE_APPLY_MANAGER, now).map_err(|why| {
+                UpdateError::Failed(format!("failed to create manager for existing fields: {why}"))
+            })?;
         }
         let api_version = self.kind.api_version();
-        let updater = Updater { versions: self.versions, api_version: &api_version, reset_fields: self.reset_fields };
+        let updater =
+            Updater { versions: self.versions, api_version: &api_version, reset_fields: self.reset_fields };
         let manager = self.manager(manager, Operation::Apply);
         let object = updater.apply(live, config, &mut managed, &manager, &UNTRACKED, force)?;
         if let Some(entry) = managed.entries.get_mut(&manager).filter(|_| object.is_some()) {
@@ -227,7 +264,9 @@ fn cap_update_managers(managed: &mut Managed) {
     if count <= UPDATE_MANAGERS_MAX {
         return;
     }
-    let seconds = |manager: &Manager| managed.entries.get(manager).and_then(|entry| entry.time).map_or(0, |time| time.unix_seconds);
+    let seconds = |manager: &Manager| {
+        managed.entries.get(manager).and_then(|entry| entry.time).map_or(0, |time| time.unix_seconds)
+    };
     updaters.sort_by_cached_key(|manager| (seconds(manager), manager.clone()));
     let mut first_of_version: BTreeMap<String, Manager> = BTreeMap::new();
     for manager in updaters {

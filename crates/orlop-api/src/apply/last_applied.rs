@@ -48,7 +48,9 @@ pub(crate) fn refresh(object: &mut Value, config: &Value) -> bool {
     }
     // kubectl writes a line of JSON.
     let text = format!("{}\n", crate::go_text::json(&config));
-    let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) else { return false };
+    let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) else {
+        return false;
+    };
     annotations.insert(LAST_APPLIED_ANNOTATION.to_owned(), text.into());
     drop_if_too_big(annotations);
     annotation(object) != Some(before.as_str())

@@ -36,7 +36,8 @@ pub(crate) fn merge_changes(live: &Value, config: &Value, of: TypeRef<'_>) -> Re
     match shape {
         Shape::Scalar(_) => Ok(Merged::replacing(live, config.clone())),
         Shape::List(shape) => {
-            let (before, items) = (as_list(Some(live)).unwrap_or_default(), as_list(Some(config)).unwrap_or_default());
+            let (before, items) =
+                (as_list(Some(live)).unwrap_or_default(), as_list(Some(config)).unwrap_or_default());
             // Two empty ones are a leaf, which keeps null and [] apart.
             if shape.is_atomic() || (before.is_empty() && items.is_empty()) {
                 return Ok(if live == config { Merged::AsLive } else { Merged::Changed(config.clone()) });
@@ -62,13 +63,19 @@ pub(crate) fn merge_changes(live: &Value, config: &Value, of: TypeRef<'_>) -> Re
     }
 }
 
-fn merge_maps(live: Option<&Map<String, Value>>, config: Option<&Map<String, Value>>, shape: MapShape<'_>) -> Result<Merged, TypeErrors> {
+fn merge_maps(
+    live: Option<&Map<String, Value>>,
+    config: Option<&Map<String, Value>>,
+    shape: MapShape<'_>,
+) -> Result<Merged, TypeErrors> {
     let Some(config) = config else { return Ok(Merged::AsLive) };
     let Some(live) = live else { return Ok(Merged::Changed(Value::Object(config.clone()))) };
     let mut changes = Vec::new();
     for (key, right) in config {
         let merged = match (live.get(key), shape.entry(key).of) {
-            (Some(left), Some(of)) => merge_changes(left, right, of).map_err(|error| error.at(&format_args!(".{key}")))?,
+            (Some(left), Some(of)) => {
+                merge_changes(left, right, of).map_err(|error| error.at(&format_args!(".{key}")))?
+            }
             (Some(left), None) => Merged::replacing(left, right.clone()),
             (None, _) => Merged::Changed(right.clone()),
         };
@@ -83,8 +90,11 @@ fn merge_maps(live: Option<&Map<String, Value>>, config: Option<&Map<String, Val
     }
     // Copies around what changed, not what is replaced.
     let replaced = |key: &String| changes.iter().any(|(changed, _)| *changed == key);
-    let mut out: Map<String, Value> =
-        live.iter().filter(|(key, _)| !replaced(key)).map(|(key, value)| (key.clone(), value.clone())).collect();
+    let mut out: Map<String, Value> = live
+        .iter()
+        .filter(|(key, _)| !replaced(key))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
     out.extend(changes.into_iter().filter_map(|(key, value)| Some((key.clone(), value?))));
     Ok(if out.is_empty() { Merged::Gone } else { Merged::Changed(Value::Object(out)) })
 }
@@ -96,7 +106,11 @@ fn same_places(live: &[Value], config: &[Value], shape: ListShape<'_>) -> bool {
         && shape.first_repeat(config).is_none()
 }
 
-fn merge_in_place(live: &[Value], config: &[Value], shape: ListShape<'_>) -> Result<Option<Vec<Value>>, TypeErrors> {
+fn merge_in_place(
+    live: &[Value],
+    config: &[Value],
+    shape: ListShape<'_>,
+) -> Result<Option<Vec<Value>>, TypeErrors> {
     let mut changes: Vec<Merged> = Vec::with_capacity(live.len());
     for (left, right) in live.iter().zip(config) {
         changes.push(merge_changes(left, right, shape.item)?);
@@ -113,7 +127,11 @@ fn merge_in_place(live: &[Value], config: &[Value], shape: ListShape<'_>) -> Res
 }
 
 /// An item that one list or both have.
-fn merge_item(live: Option<&Value>, config: Option<&Value>, of: TypeRef<'_>) -> Result<Option<Value>, TypeErrors> {
+fn merge_item(
+    live: Option<&Value>,
+    config: Option<&Value>,
+    of: TypeRef<'_>,
+) -> Result<Option<Value>, TypeErrors> {
     let (Some(live), Some(config)) = (live, config) else { return Ok(config.or(live).cloned()) };
     Ok(match merge_changes(live, config, of)? {
         Merged::AsLive => Some(live.clone()),
@@ -135,10 +153,15 @@ impl<'v> Indexed<'v> {
     }
 }
 
-fn index<'v>(items: &'v [Value], shape: ListShape<'_>, allow_repeats: bool) -> Result<Indexed<'v>, TypeErrors> {
+fn index<'v>(
+    items: &'v [Value],
+    shape: ListShape<'_>,
+    allow_repeats: bool,
+) -> Result<Indexed<'v>, TypeErrors> {
     let mut indexed = Indexed { order: Vec::with_capacity(items.len()), items: BTreeMap::new() };
     for (position, item) in items.iter().enumerate() {
-        let element = shape.identify(item).map_err(|why| TypeErrors::one(format!("element {position}: {why}")))?;
+        let element =
+            shape.identify(item).map_err(|why| TypeErrors::one(format!("element {position}: {why}")))?;
         match indexed.items.entry(element.clone()) {
             std::collections::btree_map::Entry::Vacant(vacant) => drop(vacant.insert(Some(item))),
             std::collections::btree_map::Entry::Occupied(_) if !allow_repeats => {
@@ -160,7 +183,10 @@ fn merge_lists(live: &[Value], config: &[Value], shape: ListShape<'_>) -> Result
     let mut next_shared = shared.next();
     let mut taken: BTreeSet<&PathElement> = BTreeSet::new();
     let mut out = Vec::with_capacity(live.len().max(config.len()));
-    let take = |element: &PathElement, out: &mut Vec<Value>, live_item: Option<&Value>, config_item: Option<&Value>| {
+    let take = |element: &PathElement,
+                out: &mut Vec<Value>,
+                live_item: Option<&Value>,
+                config_item: Option<&Value>| {
         let merged = merge_item(live_item, config_item, shape.item).map_err(|error| error.at(element))?;
         out.extend(merged);
         Ok::<(), TypeErrors>(())
@@ -176,7 +202,8 @@ fn merge_lists(live: &[Value], config: &[Value], shape: ListShape<'_>) -> Result
                 continue;
             }
             // A shared item, but another shared one comes first.
-            if right.items.contains_key(live_element) && next_shared.is_some_and(|next| next != live_element) {
+            if right.items.contains_key(live_element) && next_shared.is_some_and(|next| next != live_element)
+            {
                 l += 1;
                 continue;
             }

@@ -85,7 +85,9 @@ impl<'a> TypeRef<'a> {
 
     fn list(self) -> Option<ListShape<'a>> {
         match self {
-            Self::Schema { schema, preserve, .. } if matches!(schema.kind, Type::Array | Type::Any) && !schema.int_or_string => {
+            Self::Schema { schema, preserve, .. }
+                if matches!(schema.kind, Type::Array | Type::Any) && !schema.int_or_string =>
+            {
                 let item = schema.items().map_or(Self::Opaque, |items| Self::nested(items, None, preserve));
                 Some(ListShape { kind: &schema.list_type, item })
             }
@@ -96,7 +98,9 @@ impl<'a> TypeRef<'a> {
 
     fn map(self) -> Option<MapShape<'a>> {
         match self {
-            Self::Schema { schema, map_type, .. } if matches!(schema.kind, Type::Object | Type::Any) && !schema.int_or_string => {
+            Self::Schema { schema, map_type, .. }
+                if matches!(schema.kind, Type::Object | Type::Any) && !schema.int_or_string =>
+            {
                 let atomic = map_type.unwrap_or(schema.map_type) == MapType::Atomic;
                 Some(MapShape { atomic, of: self })
             }
@@ -112,7 +116,9 @@ impl<'a> TypeRef<'a> {
             Type::Object | Type::Array => None,
             Type::Integer | Type::Number => Some(ScalarKind::Numeric),
             Type::Boolean => Some(ScalarKind::Boolean),
-            Type::String if matches!(schema.format.as_deref(), None | Some("byte")) => Some(ScalarKind::String),
+            Type::String if matches!(schema.format.as_deref(), None | Some("byte")) => {
+                Some(ScalarKind::String)
+            }
             Type::String | Type::Any => Some(ScalarKind::Untyped),
         }
     }
@@ -159,14 +165,22 @@ impl<'a> MapShape<'a> {
         if resource {
             match key {
                 "metadata" => {
-                    return Entry { of: Some(TypeRef::nested(builtin::object_meta(), None, false)), declared: true };
+                    return Entry {
+                        of: Some(TypeRef::nested(builtin::object_meta(), None, false)),
+                        declared: true,
+                    };
                 }
-                "apiVersion" | "kind" => return Entry { of: Some(TypeRef::nested(&TEXT, None, false)), declared: true },
+                "apiVersion" | "kind" => {
+                    return Entry { of: Some(TypeRef::nested(&TEXT, None, false)), declared: true };
+                }
                 _ => {}
             }
         }
         if let Some(field) = schema.field(key) {
-            return Entry { of: Some(TypeRef::nested(field.schema(), field.map_type, preserve)), declared: true };
+            return Entry {
+                of: Some(TypeRef::nested(field.schema(), field.map_type, preserve)),
+                declared: true,
+            };
         }
         let of = match &schema.additional {
             Additional::Of(inner) => Some(TypeRef::nested(inner.get(), None, preserve)),
@@ -189,9 +203,13 @@ impl ListShape<'_> {
             ListType::Atomic => Err("invalid indexing of non-associative list".to_owned()),
             ListType::Map(keys) => self.identify_by_key(item, keys),
             ListType::Set => match item {
-                Value::Object(_) => Err("associative list without keys has an element that's a map type".to_owned()),
+                Value::Object(_) => {
+                    Err("associative list without keys has an element that's a map type".to_owned())
+                }
                 Value::Array(_) => Err("not supported: associative list with lists as elements".to_owned()),
-                Value::Null => Err("associative list without keys has an element that's an explicit null".to_owned()),
+                Value::Null => {
+                    Err("associative list without keys has an element that's an explicit null".to_owned())
+                }
                 scalar => Ok(PathElement::Value(Item(scalar.clone()))),
             },
         }
@@ -209,7 +227,10 @@ impl ListShape<'_> {
                     && keys.iter().all(|key| match (left.get(&**key), right.get(&**key)) {
                         (Some(left), Some(right)) => Item::compare(left, right).is_eq(),
                         (None, None) => true,
-                        _ => value(left, key).or_else(|| self.default(key).cloned()) == value(right, key).or_else(|| self.default(key).cloned()),
+                        _ => {
+                            value(left, key).or_else(|| self.default(key).cloned())
+                                == value(right, key).or_else(|| self.default(key).cloned())
+                        }
                     })
             }
         }
@@ -220,7 +241,8 @@ impl ListShape<'_> {
         /// Beyond this, looking items up beats comparing each with each.
         const SHORT: usize = 64;
         if items.len() <= SHORT {
-            let repeats = |index: &usize| items[..*index].iter().any(|other| self.same_identity(&items[*index], other));
+            let repeats =
+                |index: &usize| items[..*index].iter().any(|other| self.same_identity(&items[*index], other));
             return (0..items.len()).find(repeats);
         }
         let mut seen = BTreeSet::new();
@@ -232,7 +254,9 @@ impl ListShape<'_> {
         match self.kind {
             ListType::Atomic => false,
             ListType::Set => !item.is_null() && !item.is_object() && !item.is_array(),
-            ListType::Map(keys) => item.as_object().is_some_and(|map| keys.iter().any(|key| map.contains_key(&**key) || self.default(key).is_some())),
+            ListType::Map(keys) => item.as_object().is_some_and(|map| {
+                keys.iter().any(|key| map.contains_key(&**key) || self.default(key).is_some())
+            }),
         }
     }
 
@@ -418,7 +442,8 @@ fn go_syntax(value: &Value) -> String {
             format!("[]interface {{}}{{{}}}", items.iter().map(go_syntax).collect::<Vec<_>>().join(", "))
         }
         Value::Object(map) => {
-            let entries = map.iter().map(|(key, value)| format!("{}:{}", go_text::quote(key), go_syntax(value)));
+            let entries =
+                map.iter().map(|(key, value)| format!("{}:{}", go_text::quote(key), go_syntax(value)));
             format!("map[string]interface {{}}{{{}}}", entries.collect::<Vec<_>>().join(", "))
         }
         other => go_text::display(other),

@@ -79,7 +79,12 @@ impl Updater<'_> {
     }
 
     /// The object in a version; none where the version is gone.
-    fn converted<'v>(&self, object: &'v Value, from: &str, to: &str) -> Result<Option<Cow<'v, Value>>, UpdateError> {
+    fn converted<'v>(
+        &self,
+        object: &'v Value,
+        from: &str,
+        to: &str,
+    ) -> Result<Option<Cow<'v, Value>>, UpdateError> {
         if from == to {
             return Ok(Some(Cow::Borrowed(object)));
         }
@@ -87,7 +92,9 @@ impl Updater<'_> {
             Ok(_) if self.versions.type_of(to).is_none() => Ok(None),
             Ok(converted) => Ok(Some(Cow::Owned(converted))),
             Err(ConversionError::MissingVersion(_)) => Ok(None),
-            Err(ConversionError::Failed(error)) => Err(UpdateError::failed("failed to convert object", error)),
+            Err(ConversionError::Failed(error)) => {
+                Err(UpdateError::failed("failed to convert object", error))
+            }
         }
     }
 
@@ -100,7 +107,8 @@ impl Updater<'_> {
 
     fn comparison(&self, old: &Value, new: &Value, api_version: &str) -> Result<Comparison, UpdateError> {
         let of = self.type_of(api_version)?;
-        let comparison = compare(old, new, of).map_err(|error| UpdateError::failed("failed to compare objects", error))?;
+        let comparison =
+            compare(old, new, of).map_err(|error| UpdateError::failed("failed to compare objects", error))?;
         Ok(match self.reset_fields.get(api_version) {
             Some(reset) => comparison.without(reset),
             None => comparison,
@@ -118,7 +126,12 @@ impl Updater<'_> {
 
     /// Records a write that is already merged: what it added or changed is its own, by force.
     /// Returns what the writer took and did away with.
-    pub(crate) fn update(&self, live: &Value, new: &Value, managed: &mut Managed) -> Result<Set, UpdateError> {
+    pub(crate) fn update(
+        &self,
+        live: &Value,
+        new: &Value,
+        managed: &mut Managed,
+    ) -> Result<Set, UpdateError> {
         self.reconcile(managed);
         let comparison = self.settle(live, new, managed, None, true)?;
         let taken = comparison.modified.union(&comparison.added);
@@ -137,13 +150,15 @@ impl Updater<'_> {
     ) -> Result<Option<Value>, UpdateError> {
         self.reconcile(managed);
         let of = self.type_of(self.api_version)?;
-        let merged = merge_changes(live, config, of).map_err(|error| UpdateError::failed("failed to merge config", error))?;
+        let merged = merge_changes(live, config, of)
+            .map_err(|error| UpdateError::failed("failed to merge config", error))?;
         let merged = match merged {
             Merged::AsLive => Cow::Borrowed(live),
             Merged::Changed(merged) => Cow::Owned(merged),
             Merged::Gone => Cow::Owned(Value::Object(serde_json::Map::new())),
         };
-        let set = field_set(config, of).map_err(|error| UpdateError::failed("failed to get field set", error))?;
+        let set =
+            field_set(config, of).map_err(|error| UpdateError::failed("failed to get field set", error))?;
         let mut set = self.without_reset(set, self.api_version);
         set.subtract(untracked);
         let last = managed.entries.get(manager);
@@ -152,9 +167,15 @@ impl Updater<'_> {
             Some(last) if last.api_version == self.api_version && last.fields.is(&set) => merged,
             _ => {
                 let time = last.and_then(|entry| entry.time);
-                let entry = VersionedSet { api_version: self.api_version.to_owned(), fields: Fields::from_set(&set), time };
+                let entry = VersionedSet {
+                    api_version: self.api_version.to_owned(),
+                    fields: Fields::from_set(&set),
+                    time,
+                };
                 match managed.entries.insert(manager.clone(), entry) {
-                    Some(last) if !last.fields.is_empty() => Cow::Owned(self.prune(merged.into_owned(), managed, &set, &last)?),
+                    Some(last) if !last.fields.is_empty() => {
+                        Cow::Owned(self.prune(merged.into_owned(), managed, &set, &last)?)
+                    }
                     _ => merged,
                 }
             }
@@ -193,13 +214,19 @@ impl Updater<'_> {
         managed.entries.retain(|manager, entry| {
             !others(manager) || by_version.get(&entry.api_version).is_none_or(Option::is_some)
         });
-        let comparison_for = |api_version: &str| by_version.get(api_version).and_then(Option::as_ref).unwrap_or(&own);
+        let comparison_for =
+            |api_version: &str| by_version.get(api_version).and_then(Option::as_ref).unwrap_or(&own);
         if !force {
             let mut conflicts = Vec::new();
             for (manager, entry) in managed.entries.iter().filter(|(manager, _)| others(manager)) {
                 let comparison = comparison_for(&entry.api_version);
-                let taken = entry.fields.intersection(&comparison.modified).union(&entry.fields.intersection(&comparison.added));
-                conflicts.extend(taken.paths().into_iter().map(|path| Conflict { manager: manager.clone(), path }));
+                let taken = entry
+                    .fields
+                    .intersection(&comparison.modified)
+                    .union(&entry.fields.intersection(&comparison.added));
+                conflicts.extend(
+                    taken.paths().into_iter().map(|path| Conflict { manager: manager.clone(), path }),
+                );
             }
             if !conflicts.is_empty() {
                 return Err(UpdateError::Conflicts(conflicts));
@@ -228,7 +255,9 @@ impl Updater<'_> {
         if last.api_version == self.api_version && last_set.difference(set).is_empty() {
             return Ok(merged);
         }
-        let Some(in_last) = self.converted(&merged, self.api_version, &last.api_version)? else { return Ok(merged) };
+        let Some(in_last) = self.converted(&merged, self.api_version, &last.api_version)? else {
+            return Ok(merged);
+        };
         let of = self.type_of(&last.api_version)?;
         let last_named = with_named_fields(&last_set, Some(of));
         let pruned = remove_fields(&in_last, &last_named, of);
@@ -243,12 +272,19 @@ impl Updater<'_> {
     }
 
     fn named_set(&self, object: &Value, of: TypeRef<'_>) -> Result<Set, UpdateError> {
-        let set = field_set(object, of).map_err(|error| UpdateError::failed("failed to create field set", error))?;
+        let set = field_set(object, of)
+            .map_err(|error| UpdateError::failed("failed to create field set", error))?;
         Ok(with_named_fields(&set, Some(of)))
     }
 
     /// Puts back what any manager owns, version by version, the pruned version first.
-    fn add_back_owned(&self, merged: &Value, pruned: Value, api_version: &str, managed: &Managed) -> Result<Value, UpdateError> {
+    fn add_back_owned(
+        &self,
+        merged: &Value,
+        pruned: Value,
+        api_version: &str,
+        managed: &Managed,
+    ) -> Result<Value, UpdateError> {
         let mut owned: BTreeMap<&str, Set> = BTreeMap::new();
         for entry in managed.entries.values() {
             let set = owned.entry(&entry.api_version).or_default();
@@ -270,7 +306,13 @@ impl Updater<'_> {
         Ok(pruned)
     }
 
-    fn add_back(&self, merged: &Value, pruned: &Value, owned: &Set, of: TypeRef<'_>) -> Result<Value, UpdateError> {
+    fn add_back(
+        &self,
+        merged: &Value,
+        pruned: &Value,
+        owned: &Set,
+        of: TypeRef<'_>,
+    ) -> Result<Value, UpdateError> {
         let keep = self.named_set(pruned, of)?.union(&with_named_fields(owned, Some(of)));
         Ok(remove_fields(merged, &self.named_set(merged, of)?.difference(&keep), of))
     }

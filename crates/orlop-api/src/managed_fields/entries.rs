@@ -92,10 +92,16 @@ impl Managed {
             match text("fieldsType") {
                 "FieldsV1" => {}
                 "" => return Err(format!("missing fieldsType in managed fields entry {index}")),
-                other => return Err(format!("invalid fieldsType {} in managed fields entry {index}", quote(other))),
+                other => {
+                    return Err(format!(
+                        "invalid fieldsType {} in managed fields entry {index}",
+                        quote(other)
+                    ));
+                }
             }
-            let fields = Fields::from_wire(wire)
-                .map_err(|error| format!("error decoding versioned set from managed fields entry {index}: {error}"))?;
+            let fields = Fields::from_wire(wire).map_err(|error| {
+                format!("error decoding versioned set from managed fields entry {index}: {error}")
+            })?;
             let mut manager = Manager::new(text("manager"), operation, api_version, text("subresource"));
             text("manager").clone_into(&mut manager.name);
             let time = Time::parse(text("time"));
@@ -236,7 +242,11 @@ mod tests {
             ("apiVersion", json!(""), "apiVersion must not be empty"),
             ("fieldsType", json!(""), "missing fieldsType in managed fields entry 0"),
             ("fieldsType", json!("V2"), "invalid fieldsType \"V2\" in managed fields entry 0"),
-            ("fieldsV1", json!({"x": {}}), "error decoding versioned set from managed fields entry 0: key must be 2 characters long:"),
+            (
+                "fieldsV1",
+                json!({"x": {}}),
+                "error decoding versioned set from managed fields entry 0: key must be 2 characters long:",
+            ),
         ] {
             let mut broken = entry("a", "Apply", "");
             broken[key] = value;
@@ -246,7 +256,9 @@ mod tests {
 
     #[test]
     fn empty_lists_ask_for_a_reset() {
-        for (list, expected) in [(json!([]), true), (json!([{}]), true), (json!([{"manager": "a"}]), false), (json!(null), false)] {
+        for (list, expected) in
+            [(json!([]), true), (json!([{}]), true), (json!([{"manager": "a"}]), false), (json!(null), false)]
+        {
             assert_eq!(is_reset(&json!({"metadata": {"managedFields": list}})), expected);
         }
         assert!(!is_reset(&json!({"metadata": {}})));

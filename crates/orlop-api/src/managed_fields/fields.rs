@@ -95,7 +95,11 @@ fn intersection(wire: &Map<String, Value>, set: &Set) -> Set {
     for node in set.nodes() {
         if let Some(Value::Object(found)) = wire.get(&node.element.to_wire()) {
             let children = intersection(found, &node.children);
-            result.push(Node { element: node.element.clone(), member: node.member && is_member(found), children });
+            result.push(Node {
+                element: node.element.clone(),
+                member: node.member && is_member(found),
+                children,
+            });
         }
     }
     result
@@ -146,8 +150,13 @@ fn is_canonical(wire: &Map<String, Value>, root: bool) -> bool {
             None => key == "." && !root && children.is_empty() && wire.len() > 1,
             Some("f:") => is_canonical(children, false),
             Some("k:") => is_plain_key(&key[2..]) && is_canonical(children, false),
-            Some("v:") => plain_scalar(&key.as_bytes()[2..]) == Some(key.len() - 2) && is_canonical(children, false),
-            Some("i:") => key[2..].parse::<i64>().is_ok_and(|index| index.to_string() == key[2..]) && is_canonical(children, false),
+            Some("v:") => {
+                plain_scalar(&key.as_bytes()[2..]) == Some(key.len() - 2) && is_canonical(children, false)
+            }
+            Some("i:") => {
+                key[2..].parse::<i64>().is_ok_and(|index| index.to_string() == key[2..])
+                    && is_canonical(children, false)
+            }
             Some(_) => false,
         }
     })
@@ -191,7 +200,8 @@ fn is_plain_key(text: &str) -> bool {
 /// The length of a quoted text at the start, if it has nothing to escape.
 fn plain_text(bytes: &[u8]) -> Option<usize> {
     let (b'"', rest) = bytes.split_first()? else { return None };
-    let length = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | b'<' | b'>' | b'&' | 0..0x20 | 0x7f..))?;
+    let length =
+        rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | b'<' | b'>' | b'&' | 0..0x20 | 0x7f..))?;
     (rest[length] == b'"').then_some(length + 2)
 }
 
@@ -202,7 +212,9 @@ fn plain_scalar(bytes: &[u8]) -> Option<usize> {
         b't' => bytes.starts_with(b"true").then_some(4),
         b'f' => bytes.starts_with(b"false").then_some(5),
         b'n' => bytes.starts_with(b"null").then_some(4),
-        b'0' => (!bytes.get(1).is_some_and(|next| matches!(next, b'0'..=b'9' | b'.' | b'e' | b'E'))).then_some(1),
+        b'0' => {
+            (!bytes.get(1).is_some_and(|next| matches!(next, b'0'..=b'9' | b'.' | b'e' | b'E'))).then_some(1)
+        }
         b'1'..=b'9' => {
             let length = bytes.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(bytes.len());
             let ends = !bytes.get(length).is_some_and(|next| matches!(next, b'.' | b'e' | b'E'));
@@ -220,7 +232,12 @@ impl From<&Fields> for Value {
 
 impl Default for Fields {
     fn default() -> Self {
-        Self { wire: match to_value(&Set::new()) { Value::Object(wire) => wire, _ => Map::new() } }
+        Self {
+            wire: match to_value(&Set::new()) {
+                Value::Object(wire) => wire,
+                _ => Map::new(),
+            },
+        }
     }
 }
 
@@ -244,10 +261,19 @@ mod tests {
         ] {
             assert_eq!(Fields::from_wire(written).unwrap().into_wire(), canonical);
         }
-        for plain in [json!({"k:{\"a\":0,\"b\":\"x y\",\"c\":true}": {".": {}, "f:z": {}}, "v:17": {}, "v:\"q\"": {}, "i:3": {}})] {
-            assert!(is_canonical(plain.as_object().unwrap(), true), "{plain}");
-        }
-        for odd in ["{}", "{\"a\":01}", "{\"a\":1.5}", "{\"b\":1,\"a\":1}", "{\"a\":1}x", "{\"a\":1,}", "{\"a\" :1}", "{\"a\":\"\\n\"}", ""] {
+        let plain = json!({"k:{\"a\":0,\"b\":\"x y\",\"c\":true}": {".": {}, "f:z": {}}, "v:17": {}, "v:\"q\"": {}, "i:3": {}});
+        assert!(is_canonical(plain.as_object().unwrap(), true));
+        for odd in [
+            "{}",
+            "{\"a\":01}",
+            "{\"a\":1.5}",
+            "{\"b\":1,\"a\":1}",
+            "{\"a\":1}x",
+            "{\"a\":1,}",
+            "{\"a\" :1}",
+            "{\"a\":\"\\n\"}",
+            "",
+        ] {
             assert!(!is_plain_key(odd), "{odd}");
         }
         assert!(Fields::from_wire(json!({"k:{": {}})).is_err());

@@ -112,7 +112,10 @@ mod tests {
 
     #[test]
     fn unknown_steps_are_passed_over_and_broken_ones_refused() {
-        assert_eq!(to_value(&from_value(&json!({"f:a": {}, "q:new": {"f:b": {}}})).unwrap()), json!({"f:a": {}}));
+        assert_eq!(
+            to_value(&from_value(&json!({"f:a": {}, "q:new": {"f:b": {}}})).unwrap()),
+            json!({"f:a": {}})
+        );
         for broken in [json!(1), json!({"x": {}}), json!({"f:a": 1}), json!({"k:[]": {}})] {
             assert!(from_value(&broken).is_err(), "{broken}");
         }
