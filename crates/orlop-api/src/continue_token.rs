@@ -86,7 +86,10 @@ mod tests {
             assert_eq!(ContinueToken::decode(&token.encode()), Ok(token));
         }
         let token = ContinueToken { revision: Some(5), start_key: "a\0".to_owned() };
-        assert_eq!(URL_SAFE_NO_PAD.decode(token.encode()).unwrap(), br#"{"v":"meta.k8s.io/v1","rv":5,"start":"a\u0000"}"#);
+        assert_eq!(
+            URL_SAFE_NO_PAD.decode(token.encode()).unwrap(),
+            br#"{"v":"meta.k8s.io/v1","rv":5,"start":"a\u0000"}"#
+        );
     }
 
     #[test]
@@ -96,7 +99,10 @@ mod tests {
             ("%%".to_owned(), "continue key is not valid"),
             (encode("{}"), "continue key is not valid"),
             (encode(r#"{"v":"x","rv":1,"start":"a"}"#), "does not recognize"),
-            (encode(r#"{"v":"meta.k8s.io/v1","rv":0,"start":"a"}"#), "incorrect encoded start resourceVersion"),
+            (
+                encode(r#"{"v":"meta.k8s.io/v1","rv":0,"start":"a"}"#),
+                "incorrect encoded start resourceVersion",
+            ),
             (encode(r#"{"v":"meta.k8s.io/v1","rv":1,"start":""}"#), "start key empty"),
             (encode(r#"{"v":"meta.k8s.io/v1","rv":1,"start":"../a"}"#), "continue key is not valid: ../a"),
         ] {

@@ -172,7 +172,8 @@ fn json_error(body: &[u8], error: &serde_json::Error) -> String {
     if error.is_eof() {
         return "unexpected end of JSON input".to_owned();
     }
-    let offset = body.split_inclusive(|byte| *byte == b'\n').take(error.line().saturating_sub(1)).map(<[u8]>::len);
+    let offset =
+        body.split_inclusive(|byte| *byte == b'\n').take(error.line().saturating_sub(1)).map(<[u8]>::len);
     let offset = offset.sum::<usize>() + error.column().saturating_sub(1);
     let found = body.get(offset).map(|byte| char::from(*byte));
     let text = error.to_string();
@@ -410,7 +411,7 @@ impl<'de> Visitor<'de> for YamlNode<'_> {
         while let Some(key) = access.next_key::<serde_saphyr::Spanned<String>>()? {
             if map.contains_key(&key.value) {
                 let line = key.referenced.line();
-                self.duplicates.push(Duplicate::Yaml { line: u64::from(line), key: key.value.clone() });
+                self.duplicates.push(Duplicate::Yaml { line, key: key.value.clone() });
             }
             let value = access.next_value_seed(YamlNode { duplicates: self.duplicates, depth })?;
             map.insert(key.value, value);
@@ -426,8 +427,12 @@ mod tests {
 
     #[test]
     fn numbers_are_integers_where_go_writes_integers() {
-        let decoded = super::json(br#"[1, 1.0, 1e3, 1.5, 9223372036854775807, 9223372036854775808, -1]"#).unwrap();
-        assert_eq!(decoded.value, json!([1, 1, 1000, 1.5, 9_223_372_036_854_775_807_i64, 9_223_372_036_854_775_808_f64, -1]));
+        let decoded =
+            super::json(br#"[1, 1.0, 1e3, 1.5, 9223372036854775807, 9223372036854775808, -1]"#).unwrap();
+        assert_eq!(
+            decoded.value,
+            json!([1, 1, 1000, 1.5, 9_223_372_036_854_775_807_i64, 9_223_372_036_854_775_808_f64, -1])
+        );
     }
 
     #[test]
@@ -452,13 +457,20 @@ mod tests {
         let decoded = yaml(body).unwrap();
         assert_eq!(decoded.value, json!({"a": 1, "b": {"c": "z"}}));
         let errors = decoded.strict_errors(body, vec!["b.d".into()], StrictOrder::Document);
-        assert_eq!(strict_error(&errors), "strict decoding error: yaml: unmarshal errors:\n  line 4: key \"c\" already set in map, unknown field \"b.d\"");
+        assert_eq!(
+            strict_error(&errors),
+            "strict decoding error: yaml: unmarshal errors:\n  line 4: key \"c\" already set in map, unknown field \"b.d\""
+        );
     }
 
     #[test]
     fn yaml_scalars_become_json() {
-        let decoded = yaml_or_json(b"a: 1\nb: \"1\"\nc: true\nd: null\ne: 1.5\nf: [x, {y: z}]\n1: int key\n").unwrap();
-        assert_eq!(decoded.value, json!({"a": 1, "b": "1", "c": true, "d": null, "e": 1.5, "f": ["x", {"y": "z"}], "1": "int key"}));
+        let decoded =
+            yaml_or_json(b"a: 1\nb: \"1\"\nc: true\nd: null\ne: 1.5\nf: [x, {y: z}]\n1: int key\n").unwrap();
+        assert_eq!(
+            decoded.value,
+            json!({"a": 1, "b": "1", "c": true, "d": null, "e": 1.5, "f": ["x", {"y": "z"}], "1": "int key"})
+        );
         assert_eq!(yaml(b"mode: 0644\non: yes").unwrap().value, json!({"mode": 420, "on": true}));
         assert!(yaml(b"a: [").is_err());
     }

@@ -50,10 +50,26 @@ mod tests {
     fn ages_read_as_kubectl_shows_them() {
         let (minute, hour, day) = (60, 3600, 86_400);
         for (seconds, expected) in [
-            (-5, "<invalid>"), (-1, "0s"), (0, "0s"), (119, "119s"), (120, "2m"), (123, "2m3s"), (599, "9m59s"),
-            (10 * minute, "10m"), (179 * minute, "179m"), (3 * hour, "3h"), (3 * hour + minute, "3h1m"),
-            (8 * hour, "8h"), (47 * hour, "47h"), (2 * day, "2d"), (2 * day + hour, "2d1h"), (8 * day, "8d"),
-            (729 * day, "729d"), (730 * day, "2y"), (740 * day, "2y10d"), (365 * 8 * day, "8y"),
+            (-5, "<invalid>"),
+            (-1, "0s"),
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (123, "2m3s"),
+            (599, "9m59s"),
+            (10 * minute, "10m"),
+            (179 * minute, "179m"),
+            (3 * hour, "3h"),
+            (3 * hour + minute, "3h1m"),
+            (8 * hour, "8h"),
+            (47 * hour, "47h"),
+            (2 * day, "2d"),
+            (2 * day + hour, "2d1h"),
+            (8 * day, "8d"),
+            (729 * day, "729d"),
+            (730 * day, "2y"),
+            (740 * day, "2y10d"),
+            (365 * 8 * day, "8y"),
         ] {
             assert_eq!(human(seconds), expected, "{seconds}");
         }

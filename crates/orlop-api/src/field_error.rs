@@ -120,7 +120,12 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    fn new(kind: FieldErrorKind, field: &FieldPath, value: Option<String>, detail: impl Into<String>) -> Self {
+    fn new(
+        kind: FieldErrorKind,
+        field: &FieldPath,
+        value: Option<String>,
+        detail: impl Into<String>,
+    ) -> Self {
         Self { kind, field: field.clone(), value, detail: detail.into() }
     }
 
@@ -251,7 +256,10 @@ mod tests {
             (FieldError::invalid(&path, json!({"a": [1]}), "why"), r#"Invalid value: {"a":[1]}: why"#),
             (FieldError::invalid(&path, 1.5, ""), "Invalid value: 1.5"),
             (FieldError::invalid(&path, Value::Null, "x"), "Invalid value: null: x"),
-            (FieldError::not_supported(&path, "x", &["a", "b"]), r#"Unsupported value: "x": supported values: "a", "b""#),
+            (
+                FieldError::not_supported(&path, "x", &["a", "b"]),
+                r#"Unsupported value: "x": supported values: "a", "b""#,
+            ),
             (FieldError::duplicate(&path, "x"), r#"Duplicate value: "x""#),
             (FieldError::forbidden(&path, "no"), "Forbidden: no"),
             (FieldError::too_long(&path, 5), "Too long: may not be more than 5 bytes"),

@@ -152,7 +152,10 @@ mod tests {
 
     #[test]
     fn prints_maps_and_floats_as_go_does() {
-        assert_eq!(display(&json!({"b": [1, "x", null], "a": {"c": true}})), "map[a:map[c:true] b:[1 x <nil>]]");
+        assert_eq!(
+            display(&json!({"b": [1, "x", null], "a": {"c": true}})),
+            "map[a:map[c:true] b:[1 x <nil>]]"
+        );
         assert_eq!(float(1.5), "1.5");
         assert_eq!(float(1e21), "1e+21");
         assert_eq!(float(0.00001), "1e-05");

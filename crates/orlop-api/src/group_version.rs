@@ -46,7 +46,11 @@ impl GroupVersion {
 
 impl fmt::Display for GroupVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.group.is_empty() { f.write_str(&self.version) } else { write!(f, "{}/{}", self.group, self.version) }
+        if self.group.is_empty() {
+            f.write_str(&self.version)
+        } else {
+            write!(f, "{}/{}", self.group, self.version)
+        }
     }
 }
 
@@ -174,7 +178,10 @@ mod tests {
             assert_eq!(GroupVersion::parse(text).unwrap().to_string(), text);
         }
         assert_eq!(GroupVersion::parse("").unwrap(), GroupVersion::default());
-        assert_eq!(GroupVersion::parse("a/b/c").unwrap_err().to_string(), "unexpected GroupVersion string: a/b/c");
+        assert_eq!(
+            GroupVersion::parse("a/b/c").unwrap_err().to_string(),
+            "unexpected GroupVersion string: a/b/c"
+        );
     }
 
     #[test]

@@ -11,22 +11,23 @@
 //! - encodings are deterministic: maps are ordered, sets are sorted;
 //! - one [`schema::Schema`] type serves built-in kinds and custom resources.
 
-pub mod go_text;
-pub mod status;
+pub mod duration;
 pub mod field_error;
+pub mod go_text;
 pub mod group_version;
 pub mod names;
+pub mod status;
 pub mod time;
-pub mod duration;
 
-
-
+pub mod apply;
 pub mod continue_token;
 pub mod decode;
 pub mod fields;
+pub mod json_path;
 pub mod labels;
-pub mod object_meta;
-pub mod schema;
 pub mod managed_fields;
-pub mod apply;
+pub mod object_meta;
 pub mod patch;
+pub mod quantity;
+pub mod schema;
+pub mod table;

@@ -155,7 +155,11 @@ pub fn path_segment(value: &str) -> Vec<String> {
 }
 
 pub fn path_segment_prefix(value: &str) -> Vec<String> {
-    ["/", "%"].iter().filter(|part| value.contains(**part)).map(|part| format!("may not contain '{part}'")).collect()
+    ["/", "%"]
+        .iter()
+        .filter(|part| value.contains(**part))
+        .map(|part| format!("may not contain '{part}'"))
+        .collect()
 }
 
 /// A label or annotation key, a finalizer, a condition type: `prefix/name`.
@@ -252,25 +256,36 @@ mod tests {
     fn bad_names_are_told_in_kubernetes_words() {
         assert_eq!(
             dns1123_subdomain("A"),
-            ["a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"]
+            [
+                "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+            ]
         );
         assert_eq!(dns1123_label("a.b"), ["must not contain dots"]);
         assert_eq!(
             dns1123_label("_"),
-            ["a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name', or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"]
+            [
+                "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name', or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+            ]
         );
         assert_eq!(
             dns1035_label("1a"),
-            ["a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name', or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"]
+            [
+                "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name', or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
+            ]
         );
         assert_eq!(path_segment(".."), ["may not be '..'"]);
         assert_eq!(path_segment("a/b%"), ["may not contain '/'", "may not contain '%'"]);
         assert_eq!(
             qualified_name("a b"),
-            ["name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName', or 'my.name', or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"]
+            [
+                "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName', or 'my.name', or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+            ]
         );
         assert_eq!(qualified_name("/a"), ["prefix part must be non-empty"]);
-        assert_eq!(qualified_name("a/b/c")[0], "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName', or 'my.name', or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')");
+        assert_eq!(
+            qualified_name("a/b/c")[0],
+            "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName', or 'my.name', or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        );
         assert_eq!(label_value(&"a".repeat(64)), ["must be no more than 63 bytes"]);
         assert_eq!(dns1123_label(&"a".repeat(64)), ["must be no more than 63 characters"]);
         assert_eq!(config_map_key(".."), ["must not be '..'"]);

@@ -47,14 +47,21 @@ pub fn validate(meta: &Map<String, Value>, rules: MetaRules, path: &FieldPath) -
     let generate_name = text(meta, "generateName");
     if !generate_name.is_empty() {
         let path = path.child("generateName");
-        errors.extend(rules.name.check_prefix(generate_name).into_iter().map(|why| FieldError::invalid(&path, generate_name, why)));
+        errors.extend(
+            rules
+                .name
+                .check_prefix(generate_name)
+                .into_iter()
+                .map(|why| FieldError::invalid(&path, generate_name, why)),
+        );
     }
     let name = text(meta, "name");
     let name_path = path.child("name");
     if name.is_empty() {
         errors.push(FieldError::required(&name_path, "name or generateName is required"));
     } else {
-        errors.extend(rules.name.check(name).into_iter().map(|why| FieldError::invalid(&name_path, name, why)));
+        errors
+            .extend(rules.name.check(name).into_iter().map(|why| FieldError::invalid(&name_path, name, why)));
     }
     let namespace = text(meta, "namespace");
     let namespace_path = path.child("namespace");
@@ -77,14 +84,22 @@ pub fn validate(meta: &Map<String, Value>, rules: MetaRules, path: &FieldPath) -
 }
 
 /// Checks the metadata of an update against what is stored.
-pub fn validate_update(new: &Map<String, Value>, old: &Map<String, Value>, path: &FieldPath) -> Vec<FieldError> {
+pub fn validate_update(
+    new: &Map<String, Value>,
+    old: &Map<String, Value>,
+    path: &FieldPath,
+) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if old.get("deletionTimestamp").is_some_and(|time| !time.is_null()) {
         let (new, old) = (strings(new, "finalizers"), strings(old, "finalizers"));
         errors.extend(validate_no_new_finalizers(&new, &old, &path.child("finalizers")));
     }
     if text(new, "resourceVersion").is_empty() {
-        errors.push(FieldError::invalid(&path.child("resourceVersion"), "", "must be specified for an update"));
+        errors.push(FieldError::invalid(
+            &path.child("resourceVersion"),
+            "",
+            "must be specified for an update",
+        ));
     }
     errors.extend(validate_generation(new, path));
     if integer(new, "generation") < integer(old, "generation") {
@@ -166,7 +181,11 @@ pub fn validate_owner_references(meta: &Map<String, Value>, path: &FieldPath) ->
         // Events are too many and too short-lived to own anything.
         let kind = parsed.unwrap_or_default().with_kind(field("kind"));
         if kind.group.is_empty() && kind.version == "v1" && kind.kind == "Event" {
-            errors.push(FieldError::invalid(&at, reference.clone(), format!("{kind} is disallowed from being an owner")));
+            errors.push(FieldError::invalid(
+                &at,
+                reference.clone(),
+                format!("{kind} is disallowed from being an owner"),
+            ));
         }
         if reference.get("controller") == Some(&Value::Bool(true)) {
             let name = format!("{}/{}", field("kind"), field("name"));
@@ -215,16 +234,24 @@ pub fn validate_no_new_finalizers(new: &[&str], old: &[&str], path: &FieldPath) 
 
 fn validate_managed_fields(meta: &Map<String, Value>, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    for (index, entry) in meta.get("managedFields").and_then(Value::as_array).into_iter().flatten().enumerate() {
+    for (index, entry) in
+        meta.get("managedFields").and_then(Value::as_array).into_iter().flatten().enumerate()
+    {
         let field = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
         let path = path.index(index);
         match field("operation") {
             "Apply" | "Update" => {}
             "" => errors.push(FieldError::required(&path.child("operation"), "must not be empty")),
-            other => errors.push(FieldError::not_supported(&path.child("operation"), other, &["Apply", "Update"])),
+            other => {
+                errors.push(FieldError::not_supported(&path.child("operation"), other, &["Apply", "Update"]));
+            }
         }
         if !matches!(field("fieldsType"), "" | "FieldsV1") {
-            errors.push(FieldError::invalid(&path.child("fieldsType"), field("fieldsType"), "must be `FieldsV1`"));
+            errors.push(FieldError::invalid(
+                &path.child("fieldsType"),
+                field("fieldsType"),
+                "must be `FieldsV1`",
+            ));
         }
         errors.extend(validate_field_manager(field("manager"), &path.child("manager")));
         if field("subresource").len() > SUBRESOURCE_LENGTH_MAX {
@@ -276,7 +303,10 @@ mod tests {
 
     fn update(new: Value, old: Value) -> Vec<String> {
         let path = FieldPath::root("metadata");
-        validate_update(new.as_object().unwrap(), old.as_object().unwrap(), &path).iter().map(ToString::to_string).collect()
+        validate_update(new.as_object().unwrap(), old.as_object().unwrap(), &path)
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
 
     #[test]
@@ -291,26 +321,66 @@ mod tests {
 
     #[test]
     fn create_rules_have_kubernetes_messages() {
-        assert_eq!(create(json!({}), RULES), ["metadata.name: Required value: name or generateName is required", "metadata.namespace: Required value"]);
+        assert_eq!(
+            create(json!({}), RULES),
+            [
+                "metadata.name: Required value: name or generateName is required",
+                "metadata.namespace: Required value"
+            ]
+        );
         let cluster = MetaRules { namespaced: false, name: NameRule::PathSegment };
-        assert_eq!(create(json!({"name": "a/b", "namespace": "x"}), cluster), ["metadata.name: Invalid value: \"a/b\": may not contain '/'", "metadata.namespace: Forbidden: not allowed on this type"]);
+        assert_eq!(
+            create(json!({"name": "a/b", "namespace": "x"}), cluster),
+            [
+                "metadata.name: Invalid value: \"a/b\": may not contain '/'",
+                "metadata.namespace: Forbidden: not allowed on this type"
+            ]
+        );
         let meta = |key: &str, value: Value| json!({"name": "a", "namespace": "b", key: value});
         let owner = json!({"apiVersion": "v1", "kind": "Event", "name": "n", "uid": "u"});
         assert_eq!(
             create(meta("ownerReferences", json!([owner])), RULES),
-            [r#"metadata.ownerReferences[0]: Invalid value: {"apiVersion":"v1","kind":"Event","name":"n","uid":"u"}: /v1, Kind=Event is disallowed from being an owner"#]
+            [
+                r#"metadata.ownerReferences[0]: Invalid value: {"apiVersion":"v1","kind":"Event","name":"n","uid":"u"}: /v1, Kind=Event is disallowed from being an owner"#
+            ]
         );
         assert_eq!(create(meta("ownerReferences", json!([{}])), RULES).len(), 4);
-        assert_eq!(create(meta("ownerReferences", json!([{"apiVersion": "a/b/c", "kind": "k", "name": "n", "uid": "u"}])), RULES), [r#"metadata.ownerReferences[0].apiVersion: Invalid value: "a/b/c": must be <group>/<version> or <version>"#]);
+        assert_eq!(
+            create(
+                meta(
+                    "ownerReferences",
+                    json!([{"apiVersion": "a/b/c", "kind": "k", "name": "n", "uid": "u"}])
+                ),
+                RULES
+            ),
+            [
+                r#"metadata.ownerReferences[0].apiVersion: Invalid value: "a/b/c": must be <group>/<version> or <version>"#
+            ]
+        );
         let controller = |name: &str| json!({"apiVersion": "v1", "kind": "K", "name": name, "uid": "u", "controller": true});
         assert!(create(meta("ownerReferences", json!([controller("a"), controller("b")])), RULES)[0].ends_with(r#"Only one reference can have Controller set to true. Found "true" in references for K/a and K/b"#));
-        assert_eq!(create(meta("finalizers", json!(["orphan", "foregroundDeletion"])), RULES), [r#"metadata.finalizers: Invalid value: ["orphan","foregroundDeletion"]: finalizer orphan and foregroundDeletion cannot be both set"#]);
-        assert_eq!(create(meta("annotations", json!({"a": "x".repeat(ANNOTATIONS_BYTES_MAX)})), RULES), ["metadata.annotations: Too long: may not be more than 262144 bytes"]);
-        assert_eq!(create(meta("generation", json!(-1)), RULES), ["metadata.generation: Invalid value: -1: must be greater than or equal to 0"]);
-        assert_eq!(create(meta("managedFields", json!([{"manager": "a\n", "fieldsType": "X"}])), RULES), [
-            "metadata.managedFields[0].operation: Required value: must not be empty",
-            "metadata.managedFields[0].fieldsType: Invalid value: \"X\": must be `FieldsV1`",
-            "metadata.managedFields[0].manager: Invalid value: \"a\\n\": invalid character U+000A (at position 1)"]);
+        assert_eq!(
+            create(meta("finalizers", json!(["orphan", "foregroundDeletion"])), RULES),
+            [
+                r#"metadata.finalizers: Invalid value: ["orphan","foregroundDeletion"]: finalizer orphan and foregroundDeletion cannot be both set"#
+            ]
+        );
+        assert_eq!(
+            create(meta("annotations", json!({"a": "x".repeat(ANNOTATIONS_BYTES_MAX)})), RULES),
+            ["metadata.annotations: Too long: may not be more than 262144 bytes"]
+        );
+        assert_eq!(
+            create(meta("generation", json!(-1)), RULES),
+            ["metadata.generation: Invalid value: -1: must be greater than or equal to 0"]
+        );
+        assert_eq!(
+            create(meta("managedFields", json!([{"manager": "a\n", "fieldsType": "X"}])), RULES),
+            [
+                "metadata.managedFields[0].operation: Required value: must not be empty",
+                "metadata.managedFields[0].fieldsType: Invalid value: \"X\": must be `FieldsV1`",
+                "metadata.managedFields[0].manager: Invalid value: \"a\\n\": invalid character U+000A (at position 1)"
+            ]
+        );
     }
 
     #[test]

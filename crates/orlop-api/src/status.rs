@@ -127,7 +127,8 @@ impl Status {
     }
 
     pub fn not_found(resource: &GroupResource, name: &str) -> Self {
-        Self::new(404, Reason::NotFound, format!("{resource} {} not found", quote(name))).about(resource, name)
+        Self::new(404, Reason::NotFound, format!("{resource} {} not found", quote(name)))
+            .about(resource, name)
     }
 
     /// A path that names no resource at all.
@@ -162,13 +163,21 @@ impl Status {
 
     /// Somebody wrote the object between the client's read and its write.
     pub fn conflict_modified(resource: &GroupResource, name: &str) -> Self {
-        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        let why =
+            "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(resource, name, why)
     }
 
     /// `what` is `UID` or `ResourceVersion`.
-    pub fn conflict_precondition(resource: &GroupResource, name: &str, what: &str, asked: &str, found: &str) -> Self {
-        let why = format!("Precondition failed: {what} in precondition: {asked}, {what} in object meta: {found}");
+    pub fn conflict_precondition(
+        resource: &GroupResource,
+        name: &str,
+        what: &str,
+        asked: &str,
+        found: &str,
+    ) -> Self {
+        let why =
+            format!("Precondition failed: {what} in precondition: {asked}, {what} in object meta: {found}");
         Self::conflict(resource, name, &why)
     }
 
@@ -212,7 +221,9 @@ impl Status {
     }
 
     pub fn namespace_mismatch() -> Self {
-        Self::bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        Self::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        )
     }
 
     pub fn api_version_mismatch(in_data: &str, expected: &str) -> Self {
@@ -224,7 +235,10 @@ impl Status {
     /// A body of a known kind that could not be read as the kind asked for.
     pub fn cannot_decode(found: &GroupVersionKind, expected_kind: &str, error: &str) -> Self {
         let version = quote(&found.version);
-        Self::bad_request(format!("{} in version {version} cannot be handled as a {expected_kind}: {error}", found.kind))
+        Self::bad_request(format!(
+            "{} in version {version} cannot be handled as a {expected_kind}: {error}",
+            found.kind
+        ))
     }
 
     /// A body that does not even say its kind.
@@ -277,7 +291,8 @@ impl Status {
     }
 
     pub fn method_not_allowed(resource: &GroupResource, action: &str) -> Self {
-        let message = format!("{action} is not supported on resources of kind {}", quote(&resource.to_string()));
+        let message =
+            format!("{action} is not supported on resources of kind {}", quote(&resource.to_string()));
         Self::new(405, Reason::MethodNotAllowed, message).about(resource, "")
     }
 
@@ -319,11 +334,14 @@ impl Status {
         let message = format!(
             "The {operation} operation against {resource} could not be completed at this time, please try again."
         );
-        Self::new(500, Reason::ServerTimeout, message).about(resource, operation).retry_after(retry_after_seconds)
+        Self::new(500, Reason::ServerTimeout, message)
+            .about(resource, operation)
+            .retry_after(retry_after_seconds)
     }
 
     pub fn internal(error: &str) -> Self {
-        Self::new(500, Reason::InternalError, format!("Internal error occurred: {error}")).with_cause("", error, "")
+        Self::new(500, Reason::InternalError, format!("Internal error occurred: {error}"))
+            .with_cause("", error, "")
     }
 
     pub fn service_unavailable(message: impl Into<String>) -> Self {
@@ -338,7 +356,9 @@ impl Status {
     /// The answer to a deletion that removed the object at once.
     pub fn deleted(resource: &GroupResource, name: &str, uid: &str) -> Value {
         let mut details = Map::new();
-        for (key, text) in [("name", name), ("group", &resource.group), ("kind", &resource.resource), ("uid", uid)] {
+        for (key, text) in
+            [("name", name), ("group", &resource.group), ("kind", &resource.resource), ("uid", uid)]
+        {
             insert_text(&mut details, key, text);
         }
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
@@ -368,7 +388,9 @@ impl Status {
 impl Details {
     fn to_value(&self) -> Value {
         let mut object = Map::new();
-        for (key, text) in [("name", &self.name), ("group", &self.group), ("kind", &self.kind), ("uid", &self.uid)] {
+        for (key, text) in
+            [("name", &self.name), ("group", &self.group), ("kind", &self.kind), ("uid", &self.uid)]
+        {
             insert_text(&mut object, key, text);
         }
         if !self.causes.is_empty() {
@@ -440,26 +462,79 @@ mod tests {
             (Status::not_found(&deployments(), "x"), 404, "NotFound", r#"deployments.apps "x" not found"#),
             (Status::resource_unknown(), 404, "NotFound", "the server could not find the requested resource"),
             (Status::already_exists(&pods, "x"), 409, "AlreadyExists", r#"pods "x" already exists"#),
-            (Status::already_exists_terminating(&pods, "x"), 409, "AlreadyExists", r#"object is being deleted: pods "x" already exists"#),
-            (Status::generate_name_conflict(&pods, "x"), 409, "AlreadyExists", r#"pods "x" already exists, the server was not able to generate a unique name for the object"#),
-            (Status::conflict_modified(&pods, "x"), 409, "Conflict", r#"Operation cannot be fulfilled on pods "x": the object has been modified; please apply your changes to the latest version and try again"#),
-            (Status::conflict_precondition(&pods, "x", "UID", "A", "B"), 409, "Conflict", r#"Operation cannot be fulfilled on pods "x": Precondition failed: UID in precondition: A, UID in object meta: B"#),
+            (
+                Status::already_exists_terminating(&pods, "x"),
+                409,
+                "AlreadyExists",
+                r#"object is being deleted: pods "x" already exists"#,
+            ),
+            (
+                Status::generate_name_conflict(&pods, "x"),
+                409,
+                "AlreadyExists",
+                r#"pods "x" already exists, the server was not able to generate a unique name for the object"#,
+            ),
+            (
+                Status::conflict_modified(&pods, "x"),
+                409,
+                "Conflict",
+                r#"Operation cannot be fulfilled on pods "x": the object has been modified; please apply your changes to the latest version and try again"#,
+            ),
+            (
+                Status::conflict_precondition(&pods, "x", "UID", "A", "B"),
+                409,
+                "Conflict",
+                r#"Operation cannot be fulfilled on pods "x": Precondition failed: UID in precondition: A, UID in object meta: B"#,
+            ),
             (Status::unauthorized(), 401, "Unauthorized", "Unauthorized"),
             (Status::forbidden(&pods, "x", "no"), 403, "Forbidden", r#"pods "x" is forbidden: no"#),
             (Status::forbidden(&pods, "", "no"), 403, "Forbidden", "pods is forbidden: no"),
             (Status::forbidden(&none, "", "no"), 403, "Forbidden", "forbidden: no"),
             (Status::too_old_resource_version(3, 9), 410, "Expired", "too old resource version: 3 (9)"),
-            (Status::method_not_allowed(&pods, "create"), 405, "MethodNotAllowed", r#"create is not supported on resources of kind "pods""#),
-            (Status::not_acceptable(&["a", "b"]), 406, "NotAcceptable", "only the following media types are accepted: a, b"),
-            (Status::unsupported_media_type(&["a"]), 415, "UnsupportedMediaType", "the body of the request was in an unknown format - accepted media types include: a"),
-            (Status::request_entity_too_large("limit is 3145728"), 413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728"),
-            (Status::too_large_resource_version(9, 3), 504, "Timeout", "Timeout: Too large resource version: 9, current: 3"),
-            (Status::server_timeout(&pods, "list", 2), 500, "ServerTimeout", "The list operation against pods could not be completed at this time, please try again."),
+            (
+                Status::method_not_allowed(&pods, "create"),
+                405,
+                "MethodNotAllowed",
+                r#"create is not supported on resources of kind "pods""#,
+            ),
+            (
+                Status::not_acceptable(&["a", "b"]),
+                406,
+                "NotAcceptable",
+                "only the following media types are accepted: a, b",
+            ),
+            (
+                Status::unsupported_media_type(&["a"]),
+                415,
+                "UnsupportedMediaType",
+                "the body of the request was in an unknown format - accepted media types include: a",
+            ),
+            (
+                Status::request_entity_too_large("limit is 3145728"),
+                413,
+                "RequestEntityTooLarge",
+                "Request entity too large: limit is 3145728",
+            ),
+            (
+                Status::too_large_resource_version(9, 3),
+                504,
+                "Timeout",
+                "Timeout: Too large resource version: 9, current: 3",
+            ),
+            (
+                Status::server_timeout(&pods, "list", 2),
+                500,
+                "ServerTimeout",
+                "The list operation against pods could not be completed at this time, please try again.",
+            ),
             (Status::internal("oops"), 500, "InternalError", "Internal error occurred: oops"),
             (Status::plain("p"), 500, "", "p"),
         ];
         for (status, code, reason, message) in cases {
-            assert_eq!((status.code, status.reason.as_str(), status.message.as_str()), (code, reason, message));
+            assert_eq!(
+                (status.code, status.reason.as_str(), status.message.as_str()),
+                (code, reason, message)
+            );
             let wire = status.to_value();
             assert_eq!(wire["status"], "Failure");
             assert_eq!(wire["code"], code);
@@ -470,12 +545,21 @@ mod tests {
     fn invalid_lists_every_cause_with_its_field() {
         let kind = GroupKind::new("apps", "Deployment");
         let path = FieldPath::root("spec").child("replicas");
-        let errors = [FieldError::invalid(&path, -1, "must be positive"), FieldError::required(&FieldPath::root("a"), "")];
+        let errors = [
+            FieldError::invalid(&path, -1, "must be positive"),
+            FieldError::required(&FieldPath::root("a"), ""),
+        ];
         let status = Status::invalid(&kind, "x", &errors);
-        assert_eq!(status.message, r#"Deployment.apps "x" is invalid: [spec.replicas: Invalid value: -1: must be positive, a: Required value]"#);
+        assert_eq!(
+            status.message,
+            r#"Deployment.apps "x" is invalid: [spec.replicas: Invalid value: -1: must be positive, a: Required value]"#
+        );
         let wire = status.to_value();
         assert_eq!(wire["details"]["kind"], "Deployment");
-        assert_eq!(wire["details"]["causes"][0], json!({"reason": "FieldValueInvalid", "message": "Invalid value: -1: must be positive", "field": "spec.replicas"}));
+        assert_eq!(
+            wire["details"]["causes"][0],
+            json!({"reason": "FieldValueInvalid", "message": "Invalid value: -1: must be positive", "field": "spec.replicas"})
+        );
     }
 
     #[test]

@@ -21,12 +21,14 @@ impl Time {
         let bytes = text.as_bytes();
         let digits = |start: usize, length: usize| -> Option<i64> {
             let part = bytes.get(start..start + length)?;
-            part.iter().try_fold(0i64, |sum, byte| byte.is_ascii_digit().then(|| sum * 10 + i64::from(byte - b'0')))
+            part.iter()
+                .try_fold(0i64, |sum, byte| byte.is_ascii_digit().then(|| sum * 10 + i64::from(byte - b'0')))
         };
         let is = |index: usize, expected: u8| bytes.get(index) == Some(&expected);
         let (year, month, day) = (digits(0, 4)?, digits(5, 2)?, digits(8, 2)?);
         let (hour, minute, second) = (digits(11, 2)?, digits(14, 2)?, digits(17, 2)?);
-        let separated = is(4, b'-') && is(7, b'-') && (is(10, b'T') || is(10, b't')) && is(13, b':') && is(16, b':');
+        let separated =
+            is(4, b'-') && is(7, b'-') && (is(10, b'T') || is(10, b't')) && is(13, b':') && is(16, b':');
         if !separated || !(1..=12).contains(&month) || day < 1 || day > days_in_month(year, month) {
             return None;
         }
@@ -48,7 +50,9 @@ impl Time {
         }
         let offset_seconds = match rest {
             [b'Z' | b'z'] => 0,
-            [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] if [h1, h2, m1, m2].iter().all(|b| b.is_ascii_digit()) => {
+            [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2]
+                if [h1, h2, m1, m2].iter().all(|b| b.is_ascii_digit()) =>
+            {
                 let two = |tens: u8, ones: u8| i64::from(tens - b'0') * 10 + i64::from(ones - b'0');
                 let (hours, minutes) = (two(*h1, *h2), two(*m1, *m2));
                 if hours > 23 || minutes > 59 {
@@ -133,7 +137,13 @@ mod tests {
 
     #[test]
     fn times_round_trip() {
-        for text in ["1970-01-01T00:00:00Z", "2000-02-29T23:59:59Z", "2026-11-15T04:05:06Z", "1969-12-31T23:59:59Z", "0001-01-01T00:00:00Z"] {
+        for text in [
+            "1970-01-01T00:00:00Z",
+            "2000-02-29T23:59:59Z",
+            "2026-11-15T04:05:06Z",
+            "1969-12-31T23:59:59Z",
+            "0001-01-01T00:00:00Z",
+        ] {
             assert_eq!(Time::parse(text).unwrap().to_string(), text);
         }
         assert_eq!(Time::from_unix(1_000_000_000).to_string(), "2001-09-09T01:46:40Z");
@@ -144,7 +154,16 @@ mod tests {
         let time = Time::parse("2026-01-01T01:30:00.123456789+01:30").unwrap();
         assert_eq!(time.to_string(), "2026-01-01T00:00:00Z");
         assert_eq!(time.to_micro(), "2026-01-01T00:00:00.123456Z");
-        for bad in ["", "2026-01-01", "2026-13-01T00:00:00Z", "2026-02-29T00:00:00Z", "2026-01-01T24:00:00Z", "2026-01-01T00:00:00", "2026-01-01T00:00:00.Z", "2026-01-01 00:00:00Z"] {
+        for bad in [
+            "",
+            "2026-01-01",
+            "2026-13-01T00:00:00Z",
+            "2026-02-29T00:00:00Z",
+            "2026-01-01T24:00:00Z",
+            "2026-01-01T00:00:00",
+            "2026-01-01T00:00:00.Z",
+            "2026-01-01 00:00:00Z",
+        ] {
             assert_eq!(Time::parse(bad), None, "{bad}");
         }
     }

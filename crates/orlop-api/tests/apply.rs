@@ -1,5 +1,7 @@
 //! Server-side apply and update tracking, seen from outside.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
+
 use orlop_api::apply::{Applied, ConversionError, FieldManager, SingleVersion, TypeRef, Versions};
 use orlop_api::group_version::GroupVersionKind;
 use orlop_api::managed_fields::{Managed, Operation, Path, Set};
@@ -34,7 +36,8 @@ static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
     }}))
 });
 
-static KIND: LazyLock<GroupVersionKind> = LazyLock::new(|| GroupVersionKind::new("example.com", "v1", "Thing"));
+static KIND: LazyLock<GroupVersionKind> =
+    LazyLock::new(|| GroupVersionKind::new("example.com", "v1", "Thing"));
 
 fn now(second: i64) -> Time {
     Time::from_unix(1_700_000_000 + second)
@@ -49,12 +52,18 @@ fn with_manager<T>(subresource: &str, work: impl FnOnce(FieldManager<'_>) -> T) 
     work(FieldManager { kind: &KIND, versions: &versions, subresource, reset_fields: &NO_RESET })
 }
 
-fn apply(live: Option<&Value>, spec: Value, manager: &str, force: bool, second: i64) -> Result<Applied, Status> {
+fn apply<'v>(
+    live: Option<&'v Value>,
+    spec: Value,
+    manager: &str,
+    force: bool,
+    second: i64,
+) -> Result<Applied<'v>, Status> {
     with_manager("", |fields| fields.apply(live, &object(spec), manager, force, now(second)))
 }
 
 fn applied(live: Option<&Value>, spec: Value, manager: &str) -> Value {
-    apply(live, spec, manager, false, 1).unwrap().object
+    apply(live, spec, manager, false, 1).unwrap().object.into_owned()
 }
 
 /// An update of the spec by a PUT that keeps the rest.
@@ -72,19 +81,31 @@ fn stored(mut object: Value) -> Value {
 
 fn owned(object: &Value, manager: &str, operation: Operation) -> Vec<String> {
     let managed = Managed::of(object).unwrap();
-    let entry = managed.entries.iter().find(|(found, _)| found.name == manager && found.operation == operation);
-    entry.map_or(Vec::new(), |(_, entry)| entry.set.paths().iter().map(ToString::to_string).collect())
+    let entry =
+        managed.entries.iter().find(|(found, _)| found.name == manager && found.operation == operation);
+    entry.map_or(Vec::new(), |(_, entry)| {
+        entry.fields.to_set().paths().iter().map(ToString::to_string).collect()
+    })
 }
 
 #[test]
 fn an_apply_creates_and_owns_what_it_says() {
-    let created = applied(None, json!({"text": "a", "set": ["x"], "items": [{"name": "i", "value": 1}], "map": {"k": "v"}, "list": ["q"], "atomic": {"z": "z"}}), "one");
+    let created = applied(
+        None,
+        json!({"text": "a", "set": ["x"], "items": [{"name": "i", "value": 1}], "map": {"k": "v"}, "list": ["q"], "atomic": {"z": "z"}}),
+        "one",
+    );
     assert_eq!(
         owned(&created, "one", Operation::Apply),
         [
-            ".spec.atomic", ".spec.list", ".spec.text",
-            ".spec.items[kind=\"K\",name=\"i\"]", ".spec.items[kind=\"K\",name=\"i\"].name", ".spec.items[kind=\"K\",name=\"i\"].value",
-            ".spec.map.k", ".spec.set[=\"x\"]",
+            ".spec.atomic",
+            ".spec.list",
+            ".spec.text",
+            ".spec.items[kind=\"K\",name=\"i\"]",
+            ".spec.items[kind=\"K\",name=\"i\"].name",
+            ".spec.items[kind=\"K\",name=\"i\"].value",
+            ".spec.map.k",
+            ".spec.set[=\"x\"]",
         ]
     );
     let entry = &created["metadata"]["managedFields"][0];
@@ -93,7 +114,10 @@ fn an_apply_creates_and_owns_what_it_says() {
     assert_eq!(entry["apiVersion"], "example.com/v1");
     assert_eq!(entry["time"], "2023-11-14T22:13:21Z");
     assert_eq!(entry["fieldsType"], "FieldsV1");
-    assert_eq!(entry["fieldsV1"]["f:spec"]["f:items"]["k:{\"kind\":\"K\",\"name\":\"i\"}"], json!({".": {}, "f:name": {}, "f:value": {}}));
+    assert_eq!(
+        entry["fieldsV1"]["f:spec"]["f:items"]["k:{\"kind\":\"K\",\"name\":\"i\"}"],
+        json!({".": {}, "f:name": {}, "f:value": {}})
+    );
 }
 
 #[test]
@@ -108,7 +132,11 @@ fn applying_the_same_again_changes_nothing() {
 
 #[test]
 fn fields_no_longer_applied_go_unless_somebody_else_owns_them() {
-    let live = applied(None, json!({"text": "a", "number": 1, "map": {"k": "v", "l": "w"}, "items": [{"name": "i", "value": 1}, {"name": "j"}]}), "one");
+    let live = applied(
+        None,
+        json!({"text": "a", "number": 1, "map": {"k": "v", "l": "w"}, "items": [{"name": "i", "value": 1}, {"name": "j"}]}),
+        "one",
+    );
     let live = applied(Some(&live), json!({"number": 1, "items": [{"name": "j", "other": 2}]}), "two");
     let live = applied(Some(&live), json!({"map": {"l": "w"}}), "one");
     assert_eq!(live["spec"], json!({"number": 1, "map": {"l": "w"}, "items": [{"name": "j", "other": 2}]}));
@@ -123,10 +151,21 @@ fn a_conflict_names_the_manager_and_the_fields() {
     assert_eq!((conflict.code, conflict.reason.as_str()), (409, "Conflict"));
     assert_eq!(conflict.message, r#"Apply failed with 1 conflict: conflict with "one": .spec.text"#);
     let cause = &conflict.to_value()["details"]["causes"][0];
-    assert_eq!(*cause, json!({"reason": "FieldManagerConflict", "message": "conflict with \"one\"", "field": ".spec.text"}));
+    assert_eq!(
+        *cause,
+        json!({"reason": "FieldManagerConflict", "message": "conflict with \"one\"", "field": ".spec.text"})
+    );
 
-    let live = updated(&live, json!({"text": "a", "number": 2, "items": [{"name": "i", "value": 1}]}), "editor", 2);
-    let conflict = apply(Some(&live), json!({"text": "b", "number": 3, "items": [{"name": "i", "value": 2}]}), "two", false, 2).unwrap_err();
+    let live =
+        updated(&live, json!({"text": "a", "number": 2, "items": [{"name": "i", "value": 1}]}), "editor", 2);
+    let conflict = apply(
+        Some(&live),
+        json!({"text": "b", "number": 3, "items": [{"name": "i", "value": 2}]}),
+        "two",
+        false,
+        2,
+    )
+    .unwrap_err();
     assert_eq!(
         conflict.message,
         "Apply failed with 3 conflicts: conflicts with \"editor\" using example.com/v1:\n- .spec.number\n- .spec.items[kind=\"K\",name=\"i\"].value\nconflicts with \"one\":\n- .spec.text"
@@ -136,7 +175,7 @@ fn a_conflict_names_the_manager_and_the_fields() {
 #[test]
 fn force_takes_fields_and_leaves_the_rest_with_their_managers() {
     let live = applied(None, json!({"text": "a", "number": 1}), "one");
-    let live = apply(Some(&live), json!({"text": "b"}), "two", true, 2).unwrap().object;
+    let live = apply(Some(&live), json!({"text": "b"}), "two", true, 2).unwrap().object.into_owned();
     assert_eq!(live["spec"], json!({"text": "b", "number": 1}));
     assert_eq!(owned(&live, "one", Operation::Apply), [".spec.number"]);
     assert_eq!(owned(&live, "two", Operation::Apply), [".spec.text"]);
@@ -162,7 +201,12 @@ fn an_update_takes_what_it_changes_by_force() {
     let live = updated(&live, json!({"text": "b", "map": {"k": "v", "n": "w"}}), "editor", 5);
     assert_eq!(owned(&live, "one", Operation::Apply), [".spec.map.k"]);
     assert_eq!(owned(&live, "editor", Operation::Update), [".spec.text", ".spec.map.n"]);
-    let entry = live["metadata"]["managedFields"].as_array().unwrap().iter().find(|entry| entry["manager"] == "editor").unwrap();
+    let entry = live["metadata"]["managedFields"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|entry| entry["manager"] == "editor")
+        .unwrap();
     assert_eq!(entry["time"], "2023-11-14T22:13:25Z");
     // Changing nothing leaves even the time alone.
     assert_eq!(updated(&live, live["spec"].clone(), "editor", 9), live);
@@ -177,17 +221,29 @@ fn a_create_is_tracked_and_server_fields_never_are() {
     new["metadata"]["uid"] = json!("u");
     let empty = json!({"apiVersion": "example.com/v1", "kind": "Thing"});
     let created = with_manager("", |fields| fields.update(&empty, new, "", now(1)));
-    assert_eq!(owned(&created, "unknown", Operation::Update), [".spec", ".metadata.labels", ".metadata.labels.app", ".spec.text"]);
+    assert_eq!(
+        owned(&created, "unknown", Operation::Update),
+        [".spec", ".metadata.labels", ".metadata.labels.app", ".spec.text"]
+    );
 }
 
 #[test]
 fn an_object_from_before_tracking_is_owned_at_its_first_apply() {
     let live = stored(object(json!({"text": "a", "number": 1})));
-    assert_eq!(updated(&live, json!({"text": "b", "number": 1}), "editor", 1)["metadata"].get("managedFields"), None);
+    assert_eq!(
+        updated(&live, json!({"text": "b", "number": 1}), "editor", 1)["metadata"].get("managedFields"),
+        None
+    );
     let conflict = apply(Some(&live), json!({"text": "b"}), "one", false, 1).unwrap_err();
-    assert_eq!(conflict.message, r#"Apply failed with 1 conflict: conflict with "before-first-apply" using example.com/v1: .spec.text"#);
+    assert_eq!(
+        conflict.message,
+        r#"Apply failed with 1 conflict: conflict with "before-first-apply" using example.com/v1: .spec.text"#
+    );
     let live = applied(Some(&live), json!({"text": "a"}), "one");
-    assert_eq!(owned(&live, "before-first-apply", Operation::Update), [".spec", ".spec.number", ".spec.text"]);
+    assert_eq!(
+        owned(&live, "before-first-apply", Operation::Update),
+        [".spec", ".spec.number", ".spec.text"]
+    );
 }
 
 #[test]
@@ -211,16 +267,49 @@ fn an_empty_list_of_managers_resets_tracking_and_a_broken_one_is_ignored() {
 fn configurations_that_do_not_fit_are_refused() {
     for (config, code, message) in [
         (json!({"apiVersion": "v2", "kind": "Thing"}), 400, "invalid object type: /v2, Kind=Thing"),
-        (json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"managedFields": []}}), 400, "metadata.managedFields must be nil"),
-        (object(json!({"nope": 1})), 500, "failed to create typed patch object (n/x; example.com/v1, Kind=Thing): .spec.nope: field not declared in schema"),
-        (object(json!({"text": 1})), 500, "failed to create typed patch object (n/x; example.com/v1, Kind=Thing): .spec.text: expected string, got &value.valueUnstructured{Value:1}"),
-        (object(json!({"number": "x"})), 500, "failed to create typed patch object (n/x; example.com/v1, Kind=Thing): .spec.number: expected numeric (int or float), got string"),
-        (object(json!({"set": {"a": 1}})), 500, "failed to create typed patch object (n/x; example.com/v1, Kind=Thing): .spec.set: expected list, got &{map[a:1]}"),
-        (object(json!({"set": ["a", "a"]})), 500, "failed to create typed patch object (n/x; example.com/v1, Kind=Thing): .spec.set: duplicate entries for key [=\"a\"]"),
-        (object(json!({"items": [{"name": "a"}, {"name": "a", "kind": "K"}]})), 500, "failed to create typed patch object (n/x; example.com/v1, Kind=Thing): .spec.items: duplicate entries for key [kind=\"K\",name=\"a\"]"),
-        (object(json!({"text": 1, "nope": 2})), 500, "failed to create typed patch object (n/x; example.com/v1, Kind=Thing): errors:\n  .spec.nope: field not declared in schema\n  .spec.text: expected string, got &value.valueUnstructured{Value:1}"),
+        (
+            json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"managedFields": []}}),
+            400,
+            "metadata.managedFields must be nil",
+        ),
+        (
+            object(json!({"nope": 1})),
+            500,
+            "failed to create typed patch object (n/x; example.com/v1, Kind=Thing): .spec.nope: field not declared in schema",
+        ),
+        (
+            object(json!({"text": 1})),
+            500,
+            "failed to create typed patch object (n/x; example.com/v1, Kind=Thing): .spec.text: expected string, got &value.valueUnstructured{Value:1}",
+        ),
+        (
+            object(json!({"number": "x"})),
+            500,
+            "failed to create typed patch object (n/x; example.com/v1, Kind=Thing): .spec.number: expected numeric (int or float), got string",
+        ),
+        (
+            object(json!({"set": {"a": 1}})),
+            500,
+            "failed to create typed patch object (n/x; example.com/v1, Kind=Thing): .spec.set: expected list, got &{map[a:1]}",
+        ),
+        (
+            object(json!({"set": ["a", "a"]})),
+            500,
+            "failed to create typed patch object (n/x; example.com/v1, Kind=Thing): .spec.set: duplicate entries for key [=\"a\"]",
+        ),
+        (
+            object(json!({"items": [{"name": "a"}, {"name": "a", "kind": "K"}]})),
+            500,
+            "failed to create typed patch object (n/x; example.com/v1, Kind=Thing): .spec.items: duplicate entries for key [kind=\"K\",name=\"a\"]",
+        ),
+        (
+            object(json!({"text": 1, "nope": 2})),
+            500,
+            "failed to create typed patch object (n/x; example.com/v1, Kind=Thing): errors:\n  .spec.nope: field not declared in schema\n  .spec.text: expected string, got &value.valueUnstructured{Value:1}",
+        ),
     ] {
-        let status = with_manager("", |fields| fields.apply(None, &config, "one", false, now(1))).unwrap_err();
+        let status =
+            with_manager("", |fields| fields.apply(None, &config, "one", false, now(1))).unwrap_err();
         assert_eq!((status.code, status.message.as_str()), (code, message));
     }
 }
@@ -249,17 +338,23 @@ fn lists_merge_in_the_order_of_the_configuration() {
 
 #[test]
 fn repeats_in_a_live_list_do_not_stop_anybody() {
-    let live = stored(object(json!({"set": ["a", "a", "b"], "items": [{"name": "i", "value": 1}, {"name": "i", "value": 2}]})));
+    let live = stored(object(
+        json!({"set": ["a", "a", "b"], "items": [{"name": "i", "value": 1}, {"name": "i", "value": 2}]}),
+    ));
     let after = applied(Some(&live), json!({"text": "x"}), "one");
     assert_eq!(after["spec"]["set"], json!(["a", "a", "b"]));
     assert_eq!(after["spec"]["items"].as_array().unwrap().len(), 2);
-    let fixed = apply(Some(&after), json!({"items": [{"name": "i", "value": 3}]}), "one", true, 2).unwrap().object;
+    let fixed = apply(Some(&after), json!({"items": [{"name": "i", "value": 3}]}), "one", true, 2)
+        .unwrap()
+        .object
+        .into_owned();
     assert_eq!(fixed["spec"]["items"], json!([{"name": "i", "value": 3}]));
 }
 
 #[test]
 fn untyped_parts_are_granular_in_maps_and_whole_in_lists() {
-    let live = applied(None, json!({"free": {"a": {"b": 1}, "l": [1, 2]}, "any": {"x": 1}, "either": "10%"}), "one");
+    let live =
+        applied(None, json!({"free": {"a": {"b": 1}, "l": [1, 2]}, "any": {"x": 1}, "either": "10%"}), "one");
     assert_eq!(
         owned(&live, "one", Operation::Apply),
         [".spec.either", ".spec.any.x", ".spec.free.a", ".spec.free.l", ".spec.free.a.b"]
@@ -278,36 +373,49 @@ fn untyped_parts_are_granular_in_maps_and_whole_in_lists() {
 fn a_kind_without_a_schema_is_deduced() {
     let versions = SingleVersion { api_version: "example.com/v1", of: TypeRef::Deduced };
     let fields = FieldManager { kind: &KIND, versions: &versions, subresource: "", reset_fields: &NO_RESET };
-    let live = fields.apply(None, &object(json!({"m": {"a": 1}, "l": [{"x": 1}]})), "one", false, now(1)).unwrap().object;
+    let live = fields
+        .apply(None, &object(json!({"m": {"a": 1}, "l": [{"x": 1}]})), "one", false, now(1))
+        .unwrap()
+        .object
+        .into_owned();
     assert_eq!(owned(&live, "one", Operation::Apply), [".spec", ".spec.l", ".spec.m", ".spec.m.a"]);
 }
 
 #[test]
 fn subresources_have_entries_of_their_own_and_reset_fields_are_never_owned() {
     let versions = SingleVersion { api_version: "example.com/v1", of: TypeRef::resource(&SCHEMA) };
-    let reset = |field: &str| BTreeMap::from([("example.com/v1".to_owned(), Set::from_paths([Path::of_fields(&[field])]))]);
+    let reset = |field: &str| {
+        BTreeMap::from([("example.com/v1".to_owned(), Set::from_paths([Path::of_fields(&[field])]))])
+    };
     let (reset_status, reset_spec) = (reset("status"), reset("spec"));
-    let main = FieldManager { kind: &KIND, versions: &versions, subresource: "", reset_fields: &reset_status };
-    let status = FieldManager { kind: &KIND, versions: &versions, subresource: "status", reset_fields: &reset_spec };
+    let main =
+        FieldManager { kind: &KIND, versions: &versions, subresource: "", reset_fields: &reset_status };
+    let status =
+        FieldManager { kind: &KIND, versions: &versions, subresource: "status", reset_fields: &reset_spec };
     let mut config = object(json!({"text": "a"}));
     config["status"] = json!({"phase": "Ready"});
-    let mut live = stored(main.apply(None, &config, "one", false, now(1)).unwrap().object);
+    let mut live = stored(main.apply(None, &config, "one", false, now(1)).unwrap().object.into_owned());
     assert_eq!(owned(&live, "one", Operation::Apply), [".spec.text"]);
     live.as_object_mut().unwrap().remove("status");
-    let live = status.apply(Some(&live), &config, "one", false, now(2)).unwrap().object;
+    let live = status.apply(Some(&live), &config, "one", false, now(2)).unwrap().object.into_owned();
     let entries = live["metadata"]["managedFields"].as_array().unwrap();
     assert_eq!(entries.len(), 2);
     assert_eq!(entries[1]["subresource"], "status");
     assert_eq!(entries[1]["fieldsV1"], json!({"f:status": {"f:phase": {}}}));
     config["status"]["phase"] = json!("Gone");
     let conflict = status.apply(Some(&live), &config, "two", false, now(3)).unwrap_err();
-    assert_eq!(conflict.message, r#"Apply failed with 1 conflict: conflict with "one" with subresource "status": .status.phase"#);
+    assert_eq!(
+        conflict.message,
+        r#"Apply failed with 1 conflict: conflict with "one" with subresource "status": .status.phase"#
+    );
 }
 
 #[test]
 fn more_than_ten_updaters_are_merged_into_one() {
     let empty = json!({"apiVersion": "example.com/v1", "kind": "Thing"});
-    let mut live = stored(with_manager("", |fields| fields.update(&empty, object(json!({"map": {"k": "v"}})), "creator", now(0))));
+    let mut live = stored(with_manager("", |fields| {
+        fields.update(&empty, object(json!({"map": {"k": "v"}})), "creator", now(0))
+    }));
     for index in 0..12 {
         let mut spec = live["spec"].clone();
         spec["map"][format!("k{index}")] = json!("v");
@@ -324,19 +432,29 @@ fn more_than_ten_updaters_are_merged_into_one() {
 fn client_side_apply_hands_over_to_kubectl() {
     let config = object(json!({"text": "a", "number": 1}));
     let mut live = stored(object(json!({"text": "a", "number": 1})));
-    live["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/last-applied-configuration": config.to_string()});
+    live["metadata"]["annotations"] =
+        json!({"kubectl.kubernetes.io/last-applied-configuration": config.to_string()});
     let empty = json!({"apiVersion": "example.com/v1", "kind": "Thing"});
-    let live = stored(with_manager("", |fields| fields.update(&empty, live, "kubectl-client-side-apply", now(1))));
+    let live =
+        stored(with_manager("", |fields| fields.update(&empty, live, "kubectl-client-side-apply", now(1))));
     // Another manager conflicts, kubectl does not.
     assert!(apply(Some(&live), json!({"text": "b"}), "other", false, 2).is_err());
-    let after = apply(Some(&live), json!({"text": "b", "number": 2}), "kubectl", false, 2).unwrap().object;
+    let after = apply(Some(&live), json!({"text": "b", "number": 2}), "kubectl", false, 2)
+        .unwrap()
+        .object
+        .into_owned();
     assert_eq!(after["spec"], json!({"text": "b", "number": 2}));
-    let annotation = after["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"].as_str().unwrap();
+    let annotation = after["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"]
+        .as_str()
+        .unwrap();
     assert_eq!(serde_json::from_str::<Value>(annotation).unwrap()["spec"], json!({"text": "b", "number": 2}));
     // What somebody changed since stays a conflict.
     let edited = updated(&live, json!({"text": "edited", "number": 1}), "editor", 2);
     let conflict = apply(Some(&edited), json!({"text": "b", "number": 2}), "kubectl", false, 3).unwrap_err();
-    assert_eq!(conflict.message, r#"Apply failed with 1 conflict: conflict with "editor" using example.com/v1: .spec.text"#);
+    assert_eq!(
+        conflict.message,
+        r#"Apply failed with 1 conflict: conflict with "editor" using example.com/v1: .spec.text"#
+    );
 }
 
 /// v2 calls `text` by another name.
@@ -377,8 +495,14 @@ impl Versions for TwoVersions {
 fn managers_of_other_versions_are_compared_in_theirs() {
     let kind_v2 = GroupVersionKind::new("example.com", "v2", "Thing");
     let v1 = FieldManager { kind: &KIND, versions: &TwoVersions, subresource: "", reset_fields: &NO_RESET };
-    let v2 = FieldManager { kind: &kind_v2, versions: &TwoVersions, subresource: "", reset_fields: &NO_RESET };
-    let live = stored(v1.apply(None, &object(json!({"text": "a", "number": 1})), "one", false, now(1)).unwrap().object);
+    let v2 =
+        FieldManager { kind: &kind_v2, versions: &TwoVersions, subresource: "", reset_fields: &NO_RESET };
+    let live = stored(
+        v1.apply(None, &object(json!({"text": "a", "number": 1})), "one", false, now(1))
+            .unwrap()
+            .object
+            .into_owned(),
+    );
     let live_v2 = TwoVersions.convert(&live, "example.com/v2").unwrap();
     let mut config = object(json!({"title": "b"}));
     config["apiVersion"] = json!("example.com/v2");
@@ -386,7 +510,7 @@ fn managers_of_other_versions_are_compared_in_theirs() {
     assert_eq!(conflict.message, r#"Apply failed with 1 conflict: conflict with "one": .spec.text"#);
     // The same applier in another version: what it no longer says goes, by its old set.
     config["spec"] = json!({"title": "a"});
-    let moved = v2.apply(Some(&live_v2), &config, "one", false, now(3)).unwrap().object;
+    let moved = v2.apply(Some(&live_v2), &config, "one", false, now(3)).unwrap().object.into_owned();
     assert_eq!(moved["spec"], json!({"title": "a"}));
     assert_eq!(moved["metadata"]["managedFields"][0]["apiVersion"], "example.com/v2");
 }
@@ -415,45 +539,71 @@ fn built_in_kinds_apply_by_their_tables() {
     let versions = SingleVersion { api_version: "v1", of: TypeRef::resource(schema) };
     let fields = FieldManager { kind: &kind, versions: &versions, subresource: "", reset_fields: &NO_RESET };
     let pod = |containers: Value| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": containers}});
-    let live = fields.apply(None, &pod(json!([{"name": "a", "image": "x", "ports": [{"containerPort": 80}]}])), "one", false, now(1)).unwrap().object;
+    let live = fields
+        .apply(
+            None,
+            &pod(json!([{"name": "a", "image": "x", "ports": [{"containerPort": 80}]}])),
+            "one",
+            false,
+            now(1),
+        )
+        .unwrap()
+        .object
+        .into_owned();
     let set = &live["metadata"]["managedFields"][0]["fieldsV1"];
     assert_eq!(
         *set,
         json!({"f:spec": {"f:containers": {"k:{\"name\":\"a\"}": {".": {}, "f:image": {}, "f:name": {}, "f:ports": {"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {".": {}, "f:containerPort": {}}}}}}})
     );
-    let live = fields.apply(Some(&live), &pod(json!([{"name": "b", "image": "y"}])), "two", false, now(2)).unwrap().object;
+    let live = fields
+        .apply(Some(&live), &pod(json!([{"name": "b", "image": "y"}])), "two", false, now(2))
+        .unwrap()
+        .object
+        .into_owned();
     assert_eq!(live["spec"]["containers"].as_array().unwrap().len(), 2);
-    let conflict = fields.apply(Some(&live), &pod(json!([{"name": "a", "image": "z"}])), "two", false, now(3)).unwrap_err();
-    assert_eq!(conflict.message, r#"Apply failed with 1 conflict: conflict with "one": .spec.containers[name="a"].image"#);
+    let conflict = fields
+        .apply(Some(&live), &pod(json!([{"name": "a", "image": "z"}])), "two", false, now(3))
+        .unwrap_err();
+    assert_eq!(
+        conflict.message,
+        r#"Apply failed with 1 conflict: conflict with "one": .spec.containers[name="a"].image"#
+    );
 }
 
 #[test]
 fn scale_maps_its_one_field_to_the_objects() {
     use orlop_api::apply::ScaleHandler;
     let handler = ScaleHandler {
-        replicas_paths: BTreeMap::from([("apps/v1".to_owned(), Some(Path::of_fields(&["spec", "replicas"]))), ("apps/v2".to_owned(), None)]),
+        replicas_paths: BTreeMap::from([
+            ("apps/v1".to_owned(), Some(Path::of_fields(&["spec", "replicas"]))),
+            ("apps/v2".to_owned(), None),
+        ]),
         api_version: "apps/v1".to_owned(),
     };
-    let entry = |manager: &str, operation: &str, version: &str, fields: Value| {
-        json!({"manager": manager, "operation": operation, "apiVersion": version, "fieldsType": "FieldsV1", "fieldsV1": fields})
-    };
-    let parent = Managed::decode(&[
+    let entry = |manager: &str, operation: &str, version: &str, fields: Value| json!({"manager": manager, "operation": operation, "apiVersion": version, "fieldsType": "FieldsV1", "fieldsV1": fields});
+    let parent = Managed::decode(vec![
         entry("deployer", "Apply", "apps/v1", json!({"f:spec": {"f:replicas": {}, "f:selector": {}}})),
         entry("other", "Update", "apps/v1", json!({"f:spec": {"f:template": {}}})),
         entry("gone", "Update", "apps/v0", json!({"f:spec": {}})),
     ])
     .unwrap();
     let scale = handler.to_scale(&parent);
-    assert_eq!(scale.encode(), [entry("deployer", "Apply", "autoscaling/v1", json!({"f:spec": {"f:replicas": {}}}))]);
+    assert_eq!(
+        scale.clone().encode(),
+        [entry("deployer", "Apply", "autoscaling/v1", json!({"f:spec": {"f:replicas": {}}}))]
+    );
     // Untouched: everything stays, except the version nobody knows.
     assert_eq!(handler.to_parent(&parent, scale).entries.len(), 2);
     // Taken through the scale by somebody else.
     let mut taken = entry("scaler", "Update", "autoscaling/v1", json!({"f:spec": {"f:replicas": {}}}));
     taken["subresource"] = json!("scale");
-    let after = handler.to_parent(&parent, Managed::decode(&[taken]).unwrap());
+    let after = handler.to_parent(&parent, Managed::decode(vec![taken]).unwrap());
     let wire = after.encode();
     assert_eq!(wire[0]["fieldsV1"], json!({"f:spec": {"f:selector": {}}}));
     let scaler = wire.iter().find(|entry| entry["manager"] == "scaler").unwrap();
-    assert_eq!((scaler["apiVersion"].as_str(), scaler["subresource"].as_str()), (Some("apps/v1"), Some("scale")));
+    assert_eq!(
+        (scaler["apiVersion"].as_str(), scaler["subresource"].as_str()),
+        (Some("apps/v1"), Some("scale"))
+    );
     assert_eq!(scaler["fieldsV1"], json!({"f:spec": {"f:replicas": {}}}));
 }

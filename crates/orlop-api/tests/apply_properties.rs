@@ -1,5 +1,7 @@
 //! What must hold of apply whatever people apply.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
+
 use orlop_api::apply::{FieldManager, SingleVersion, TypeRef, remove_fields};
 use orlop_api::group_version::GroupVersionKind;
 use orlop_api::managed_fields::{Managed, Operation, Set};
@@ -11,7 +13,8 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 static NO_RESET: BTreeMap<String, Set> = BTreeMap::new();
-static KIND: LazyLock<GroupVersionKind> = LazyLock::new(|| GroupVersionKind::new("example.com", "v1", "Thing"));
+static KIND: LazyLock<GroupVersionKind> =
+    LazyLock::new(|| GroupVersionKind::new("example.com", "v1", "Thing"));
 static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
     let leaf = json!({"type": "integer"});
     from_openapi(&json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
@@ -60,7 +63,8 @@ impl<S: Strategy<Value = BTreeMap<String, Option<Value>>> + 'static> Items for S
                 let list: Vec<Value> = items
                     .into_iter()
                     .map(|(name, fields)| {
-                        let mut item = fields.and_then(|fields| fields.as_object().cloned()).unwrap_or_default();
+                        let mut item =
+                            fields.and_then(|fields| fields.as_object().cloned()).unwrap_or_default();
                         item.insert("name".to_owned(), name.into());
                         Value::Object(item)
                     })
@@ -76,7 +80,8 @@ fn nested() -> impl Strategy<Value = Option<Value>> {
     (proptest::option::of(number()), deep).prop_map(|(x, deep)| {
         let mut map = Map::new();
         map.extend(x.map(|x| ("x".to_owned(), x)));
-        let deep: Map<String, Value> = deep.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+        let deep: Map<String, Value> =
+            deep.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
         if !deep.is_empty() {
             map.insert("deep".to_owned(), Value::Object(deep));
         }
@@ -90,7 +95,9 @@ fn spec() -> impl Strategy<Value = Value> {
     (map_of(&["a", "b", "c"]), map_of(&["k", "l"]), nested(), set, atomic, items()).prop_map(
         |(scalars, map, nested, set, atomic, items)| {
             let mut spec = scalars.and_then(|scalars| scalars.as_object().cloned()).unwrap_or_default();
-            for (key, value) in [("map", map), ("nested", nested), ("set", set), ("atomic", atomic), ("items", items)] {
+            for (key, value) in
+                [("map", map), ("nested", nested), ("set", set), ("atomic", atomic), ("items", items)]
+            {
                 spec.extend(value.map(|value| (key.to_owned(), value)));
             }
             Value::Object(spec)
@@ -110,7 +117,7 @@ fn apply(live: Option<&Value>, spec: &Value, manager: &str, force: bool) -> Resu
     let versions = SingleVersion { api_version: "example.com/v1", of: TypeRef::resource(&SCHEMA) };
     let fields = FieldManager { kind: &KIND, versions: &versions, subresource: "", reset_fields: &NO_RESET };
     let applied = fields.apply(live, &config(spec), manager, force, Time::from_unix(1));
-    applied.map(|applied| applied.object).map_err(|status| status.message)
+    applied.map(|applied| applied.object.into_owned()).map_err(|status| status.message)
 }
 
 fn bare(object: &Value) -> Value {
@@ -123,8 +130,11 @@ fn bare(object: &Value) -> Value {
 
 fn set_of(object: &Value, manager: &str) -> Set {
     let managed = Managed::of(object).unwrap();
-    let found = managed.entries.into_iter().find(|(found, _)| found.name == manager && found.operation == Operation::Apply);
-    found.map(|(_, entry)| entry.set).unwrap_or_default()
+    let found = managed
+        .entries
+        .into_iter()
+        .find(|(found, _)| found.name == manager && found.operation == Operation::Apply);
+    found.map(|(_, entry)| entry.fields.to_set()).unwrap_or_default()
 }
 
 /// The second spec without any scalar, item or entry that the first has.

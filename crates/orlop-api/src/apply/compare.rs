@@ -1,6 +1,8 @@
 //! The fields added, changed and removed from one object to another.
 
-use super::typed::{ListShape, MapShape, ScalarKind, Shape, TypeErrors, TypeRef, as_list, as_map, validate_scalar};
+use super::typed::{
+    ListShape, MapShape, ScalarKind, Shape, TypeErrors, TypeRef, as_list, as_map, validate_scalar,
+};
 use crate::managed_fields::{Item, Node, PathElement, Set};
 use serde_json::{Map, Value};
 use std::cmp::Ordering;
@@ -141,7 +143,7 @@ fn walk_map(
 }
 
 /// The keys of both maps in order, with the value each has.
-pub(crate) fn zip<'a>(
+fn zip<'a>(
     left: Option<&'a Map<String, Value>>,
     right: Option<&'a Map<String, Value>>,
 ) -> impl Iterator<Item = (&'a str, Option<&'a Value>, Option<&'a Value>)> {
@@ -166,6 +168,18 @@ pub(crate) fn zip<'a>(
 }
 
 fn walk_list(old: &[Value], new: &[Value], shape: ListShape<'_>) -> Result<Comparison, TypeErrors> {
+    if let Some(changed) = changed_in_place(old, new, shape) {
+        let mut comparison = Comparison::default();
+        for index in changed {
+            let (before, after) = (&old[index], &new[index]);
+            let element =
+                shape.identify(after).map_err(|why| TypeErrors::one(format!("element {index}: {why}")))?;
+            let (change, below) =
+                walk(Some(before), Some(after), shape.item).map_err(|error| error.at(&element))?;
+            comparison.push(|| element.clone(), change, below);
+        }
+        return Ok(comparison);
+    }
     let old = by_identity(old, shape)?;
     let mut new = by_identity(new, shape)?;
     let mut comparison = Comparison::default();
@@ -207,10 +221,36 @@ fn walk_list(old: &[Value], new: &[Value], shape: ListShape<'_>) -> Result<Compa
     Ok(comparison)
 }
 
-fn by_identity<'v>(items: &'v [Value], shape: ListShape<'_>) -> Result<BTreeMap<PathElement, Vec<&'v Value>>, TypeErrors> {
+/// Where two lists with the same items in the same places differ; none where they are not so, or where
+/// an item that changed is not the only one of its identity. Most writes change an item in place, and
+/// this sees it without naming every item.
+fn changed_in_place(old: &[Value], new: &[Value], shape: ListShape<'_>) -> Option<Vec<usize>> {
+    if old.len() != new.len() {
+        return None;
+    }
+    let mut changed = Vec::new();
+    for (index, (before, after)) in old.iter().zip(new).enumerate() {
+        if before == after {
+            continue;
+        }
+        let repeats =
+            |list: &[Value]| list.iter().filter(|item| shape.same_identity(item, after)).count() > 1;
+        if !shape.same_identity(before, after) || repeats(old) || repeats(new) {
+            return None;
+        }
+        changed.push(index);
+    }
+    Some(changed)
+}
+
+fn by_identity<'v>(
+    items: &'v [Value],
+    shape: ListShape<'_>,
+) -> Result<BTreeMap<PathElement, Vec<&'v Value>>, TypeErrors> {
     let mut map: BTreeMap<PathElement, Vec<&Value>> = BTreeMap::new();
     for (index, item) in items.iter().enumerate() {
-        let element = shape.identify(item).map_err(|why| TypeErrors::one(format!("element {index}: {why}")))?;
+        let element =
+            shape.identify(item).map_err(|why| TypeErrors::one(format!("element {index}: {why}")))?;
         map.entry(element).or_default().push(item);
     }
     Ok(map)

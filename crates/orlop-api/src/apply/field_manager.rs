@@ -5,11 +5,12 @@ use super::last_applied;
 use super::typed::validate;
 use super::updater::{UpdateError, Updater, Versions};
 use crate::group_version::GroupVersionKind;
-use crate::managed_fields::{Managed, Manager, Operation, Path, Set, VersionedSet, entries};
+use crate::managed_fields::{Fields, Managed, Manager, Operation, Path, Set, VersionedSet, entries};
 use crate::object_meta;
 use crate::status::Status;
 use crate::time::Time;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -21,7 +22,14 @@ const BEFORE_APPLY_MANAGER: &str = "before-first-apply";
 /// Never tracked: they identify the object, or the server owns them.
 static UNTRACKED: LazyLock<Set> = LazyLock::new(|| {
     let metadata = [
-        "name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields",
+        "name",
+        "namespace",
+        "creationTimestamp",
+        "selfLink",
+        "uid",
+        "clusterName",
+        "generation",
+        "managedFields",
         "resourceVersion",
     ];
     let top = ["apiVersion", "kind", "metadata"].map(|name| Path::of_fields(&[name]));
@@ -41,15 +49,18 @@ pub struct FieldManager<'a> {
 
 impl std::fmt::Debug for FieldManager<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FieldManager").field("kind", self.kind).field("subresource", &self.subresource).finish_non_exhaustive()
+        f.debug_struct("FieldManager")
+            .field("kind", self.kind)
+            .field("subresource", &self.subresource)
+            .finish_non_exhaustive()
     }
 }
 
 /// What an apply made.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Applied {
-    /// The object to store, its managers in it.
-    pub object: Value,
+pub struct Applied<'a> {
+    /// The object to store, its managers in it; borrowed from the live one where even those are as they were.
+    pub object: Cow<'a, Value>,
     /// False where the object but for its managers is as it was.
     pub changed: bool,
 }
@@ -62,8 +73,7 @@ impl FieldManager<'_> {
     /// Records what a create, an update or a patch changed. On any failure the managers stay as
     /// they were: tracking never fails a write.
     pub fn update(&self, live: &Value, mut new: Value, manager: &str, now: Time) -> Value {
-        let managed = self.managers_of(live, &new);
-        entries::remove_from(&mut new);
+        let managed = self.take_managers(live, &mut new);
         match self.track_update(live, &new, managed, manager, now) {
             Ok(managed) => managed.store(&mut new),
             Err(_) => {
@@ -76,21 +86,30 @@ impl FieldManager<'_> {
     }
 
     /// The managers to begin with: the client's where it may set them and they are sound, else the live ones.
-    fn managers_of(&self, live: &Value, new: &Value) -> Managed {
+    fn take_managers(&self, live: &Value, new: &mut Value) -> Managed {
         let of_live = || Managed::of(live).unwrap_or_default();
+        let is_reset = entries::is_reset(new);
+        let of_new = Managed::take(new);
         if !self.subresource.is_empty() {
             return of_live();
         }
-        if entries::is_reset(new) {
+        if is_reset {
             return Managed::default();
         }
-        match Managed::of(new) {
+        match of_new {
             Ok(managed) if !managed.entries.is_empty() => managed,
             _ => of_live(),
         }
     }
 
-    fn track_update(&self, live: &Value, new: &Value, managed: Managed, manager: &str, now: Time) -> Result<Managed, String> {
+    fn track_update(
+        &self,
+        live: &Value,
+        new: &Value,
+        managed: Managed,
+        manager: &str,
+        now: Time,
+    ) -> Result<Managed, String> {
         // An object without managers stays without until it is first applied.
         if managed.entries.is_empty() && !object_meta::text(object_meta::of(live), "uid").is_empty() {
             return Ok(managed);
@@ -101,46 +120,61 @@ impl FieldManager<'_> {
     }
 
     /// Gives what changed to the writer, and the writer a new time if that was anything.
-    fn take_changes(&self, live: &Value, new: &Value, mut managed: Managed, manager: &str, now: Time) -> Result<Managed, String> {
-        let mut live = std::borrow::Cow::Borrowed(live);
-        if object_meta::of(&live).contains_key("managedFields") {
-            entries::remove_from(live.to_mut());
-        }
+    fn take_changes(
+        &self,
+        live: &Value,
+        new: &Value,
+        mut managed: Managed,
+        manager: &str,
+        now: Time,
+    ) -> Result<Managed, String> {
         let api_version = self.kind.api_version();
-        let updater = Updater { versions: self.versions, api_version: &api_version, reset_fields: self.reset_fields };
-        let taken = updater.update(&live, new, &mut managed).map_err(|error| match error {
+        let updater =
+            Updater { versions: self.versions, api_version: &api_version, reset_fields: self.reset_fields };
+        let taken = updater.update(live, new, &mut managed).map_err(|error| match error {
             UpdateError::Failed(why) => why,
             UpdateError::Conflicts(_) => "unexpected conflict".to_owned(),
         })?;
         let taken = taken.difference(&UNTRACKED);
         if !taken.is_empty() {
             let manager = self.manager(manager, Operation::Update);
-            let set = match managed.entries.get(&manager) {
-                Some(previous) => taken.union(&previous.set),
-                None => taken,
-            };
-            managed.entries.insert(manager, VersionedSet { api_version, set, time: Some(now) });
+            let none =
+                VersionedSet { api_version: api_version.clone(), fields: Fields::default(), time: None };
+            let entry = managed.entries.entry(manager).or_insert(none);
+            entry.fields.add(&taken);
+            entry.api_version = api_version;
+            entry.time = Some(now);
         }
         Ok(managed)
     }
 
-    /// Applies a configuration. `live` is the stored object, or none to create one.
-    pub fn apply(&self, live: Option<&Value>, config: &Value, manager: &str, force: bool, now: Time) -> Result<Applied, Status> {
+    /// Applies a configuration to the stored object, or to none to create one.
+    pub fn apply<'v>(
+        &self,
+        stored: Option<&'v Value>,
+        config: &Value,
+        manager: &str,
+        force: bool,
+        now: Time,
+    ) -> Result<Applied<'v>, Status> {
         self.check_config(config)?;
         let empty = json!({"apiVersion": self.kind.api_version(), "kind": self.kind.kind});
-        let live = live.unwrap_or(&empty);
+        let live = stored.unwrap_or(&empty);
         let managed = Managed::of(live)
             .map_err(|error| Status::plain(format!("failed to decode managed fields: {error}")))?;
-        let applied = match self.apply_to(live, config, managed.clone(), manager, force, now) {
+        // Only kubectl gets a second try.
+        let spare =
+            if manager == last_applied::KUBECTL_MANAGER { managed.clone() } else { Managed::default() };
+        let applied = match self.apply_to(live, config, managed, manager, force, now) {
             Err(UpdateError::Conflicts(conflicts)) if manager == last_applied::KUBECTL_MANAGER => {
                 let api_version = self.kind.api_version();
-                let mut bare = live.clone();
-                entries::remove_from(&mut bare);
                 let of = self.versions.type_of(&api_version);
-                match of.and_then(|of| last_applied::untouched_fields(&bare, of, &api_version)) {
+                match of.and_then(|of| last_applied::untouched_fields(live, of, &api_version)) {
                     None => Err(UpdateError::Conflicts(conflicts)),
                     Some(untouched) => match last_applied::remaining(conflicts, &untouched) {
-                        remaining if remaining.is_empty() => self.apply_to(live, config, managed, manager, true, now),
+                        remaining if remaining.is_empty() => {
+                            self.apply_to(live, config, spare, manager, true, now)
+                        }
                         remaining => Err(UpdateError::Conflicts(remaining)),
                     },
                 }
@@ -151,15 +185,25 @@ impl FieldManager<'_> {
             UpdateError::Conflicts(conflicts) => conflict_status(&conflicts),
             UpdateError::Failed(why) => Status::plain(why),
         })?;
-        let mut bare = live.clone();
-        entries::remove_from(&mut bare);
-        let mut object = object.unwrap_or_else(|| bare.clone());
-        if manager == last_applied::KUBECTL_MANAGER {
-            last_applied::refresh(&mut object, config);
+        let mut changed = object.is_some();
+        let list = managed.encode();
+        if manager != last_applied::KUBECTL_MANAGER
+            && !changed
+            && let Some(stored) = stored
+            && object_meta::of(stored)
+                .get("managedFields")
+                .and_then(Value::as_array)
+                .map_or(&[][..], Vec::as_slice)
+                == list
+        {
+            return Ok(Applied { object: Cow::Borrowed(stored), changed });
         }
-        let changed = object != bare;
-        managed.store(&mut object);
-        Ok(Applied { object, changed })
+        let mut object = object.unwrap_or_else(|| live.clone());
+        if manager == last_applied::KUBECTL_MANAGER {
+            changed |= last_applied::refresh(&mut object, config);
+        }
+        entries::store_list(list, &mut object);
+        Ok(Applied { object: Cow::Owned(object), changed })
     }
 
     fn check_config(&self, config: &Value) -> Result<(), Status> {
@@ -177,7 +221,10 @@ impl FieldManager<'_> {
         validate(config, of, false).map_err(|error| {
             let meta = object_meta::of(config);
             let (namespace, name) = (object_meta::text(meta, "namespace"), object_meta::text(meta, "name"));
-            Status::plain(format!("failed to create typed patch object ({namespace}/{name}; {}): {error}", self.kind))
+            Status::plain(format!(
+                "failed to create typed patch object ({namespace}/{name}; {}): {error}",
+                self.kind
+            ))
         })
     }
 
@@ -190,26 +237,20 @@ impl FieldManager<'_> {
         force: bool,
         now: Time,
     ) -> Result<(Option<Value>, Managed), UpdateError> {
-        let mut bare = live.clone();
-        entries::remove_from(&mut bare);
         if managed.entries.is_empty() {
             // What was there before the first apply belongs to whoever made it.
             let empty = json!({"apiVersion": self.kind.api_version(), "kind": self.kind.kind});
-            managed = self
-                .take_changes(&empty, &bare, managed, BEFORE_APPLY_MANAGER, now)
-                .map_err(|why| UpdateError::Failed(format!("failed to create manager for existing fields: {why}")))?;
+            managed = self.take_changes(&empty, live, managed, BEFORE_APPLY_MANAGER, now).map_err(|why| {
+                UpdateError::Failed(format!("failed to create manager for existing fields: {why}"))
+            })?;
         }
         let api_version = self.kind.api_version();
-        let updater = Updater { versions: self.versions, api_version: &api_version, reset_fields: self.reset_fields };
+        let updater =
+            Updater { versions: self.versions, api_version: &api_version, reset_fields: self.reset_fields };
         let manager = self.manager(manager, Operation::Apply);
-        let object = updater.apply(&bare, config, &mut managed, &manager, force)?;
-        if let Some(entry) = managed.entries.get_mut(&manager) {
-            entry.set = entry.set.difference(&UNTRACKED);
-            if entry.set.is_empty() {
-                managed.entries.remove(&manager);
-            } else if object.is_some() {
-                entry.time = Some(now);
-            }
+        let object = updater.apply(live, config, &mut managed, &manager, &UNTRACKED, force)?;
+        if let Some(entry) = managed.entries.get_mut(&manager).filter(|_| object.is_some()) {
+            entry.time = Some(now);
         }
         Ok((object, managed))
     }
@@ -223,7 +264,9 @@ fn cap_update_managers(managed: &mut Managed) {
     if count <= UPDATE_MANAGERS_MAX {
         return;
     }
-    let seconds = |manager: &Manager| managed.entries.get(manager).and_then(|entry| entry.time).map_or(0, |time| time.unix_seconds);
+    let seconds = |manager: &Manager| {
+        managed.entries.get(manager).and_then(|entry| entry.time).map_or(0, |time| time.unix_seconds)
+    };
     updaters.sort_by_cached_key(|manager| (seconds(manager), manager.clone()));
     let mut first_of_version: BTreeMap<String, Manager> = BTreeMap::new();
     for manager in updaters {
@@ -243,7 +286,7 @@ fn cap_update_managers(managed: &mut Managed) {
         }
         managed.entries.remove(&manager);
         if let Some(old) = managed.entries.get_mut(&bucket) {
-            old.set = entry.set.union(&old.set);
+            old.fields.add(&entry.fields.to_set());
             old.time = entry.time;
         }
         count -= 1;

@@ -37,7 +37,11 @@ fn walk_map(map: &Map<String, Value>, shape: MapShape<'_>) -> Result<Set, TypeEr
             None => (true, Set::new()),
         };
         let empty = item.is_null() || item.as_object().is_some_and(Map::is_empty);
-        set.push(Node { element: PathElement::field(key), member: leaf || empty || !entry.declared, children });
+        set.push(Node {
+            element: PathElement::field(key),
+            member: leaf || empty || !entry.declared,
+            children,
+        });
     }
     Ok(set)
 }
@@ -46,7 +50,8 @@ fn walk_map(map: &Map<String, Value>, shape: MapShape<'_>) -> Result<Set, TypeEr
 fn walk_list(items: &[Value], shape: ListShape<'_>) -> Result<Set, TypeErrors> {
     let mut by_identity: BTreeMap<PathElement, Option<&Value>> = BTreeMap::new();
     for (index, item) in items.iter().enumerate() {
-        let element = shape.identify(item).map_err(|why| TypeErrors::one(format!("element {index}: {why}")))?;
+        let element =
+            shape.identify(item).map_err(|why| TypeErrors::one(format!("element {index}: {why}")))?;
         by_identity.entry(element).and_modify(|repeated| *repeated = None).or_insert(Some(item));
     }
     let mut set = Set::new();

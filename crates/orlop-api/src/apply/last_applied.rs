@@ -39,19 +39,21 @@ pub(crate) fn remaining(conflicts: Vec<Conflict>, untouched: &Set) -> Vec<Confli
 }
 
 /// Writes the configuration just applied into the annotation, where there is one.
-pub(crate) fn refresh(object: &mut Value, config: &Value) {
-    if annotation(object).is_none() {
-        return;
-    }
+/// Whether that changed anything.
+pub(crate) fn refresh(object: &mut Value, config: &Value) -> bool {
+    let Some(before) = annotation(object).map(str::to_owned) else { return false };
     let mut config = config.clone();
     if let Some(annotations) = config.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
         annotations.remove(LAST_APPLIED_ANNOTATION);
     }
     // kubectl writes a line of JSON.
     let text = format!("{}\n", crate::go_text::json(&config));
-    let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) else { return };
+    let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) else {
+        return false;
+    };
     annotations.insert(LAST_APPLIED_ANNOTATION.to_owned(), text.into());
     drop_if_too_big(annotations);
+    annotation(object) != Some(before.as_str())
 }
 
 fn drop_if_too_big(annotations: &mut Map<String, Value>) {

@@ -1,7 +1,6 @@
 //! One object over another: scalars and atomics from the second win, maps and
 //! associative lists combine.
 
-use super::compare::zip;
 use super::typed::{ListShape, MapShape, Shape, TypeErrors, TypeRef, as_list, as_map};
 use crate::managed_fields::PathElement;
 use serde_json::{Map, Value};
@@ -9,31 +8,57 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Merges a configuration over a live object.
 pub fn merge(live: &Value, config: &Value, of: TypeRef<'_>) -> Result<Value, TypeErrors> {
-    walk(Some(live), Some(config), of).map(|merged| merged.unwrap_or(Value::Null))
+    Ok(match merge_changes(live, config, of)? {
+        Merged::AsLive => live.clone(),
+        Merged::Changed(merged) => merged,
+        Merged::Gone => Value::Null,
+    })
 }
 
-fn walk(left: Option<&Value>, right: Option<&Value>, of: TypeRef<'_>) -> Result<Option<Value>, TypeErrors> {
-    // What only one side has is taken as it is: merging with nothing changes nothing.
-    let (Some(_), Some(config)) = (left, right) else { return Ok(right.or(left).cloned()) };
-    let shape = if config.is_null() { of.shape(left) } else { of.shape(right) };
+/// What merging makes of a live value. Most of what is applied is there already, and then
+/// nothing is copied.
+pub(crate) enum Merged {
+    AsLive,
+    Changed(Value),
+    /// Two containers that together hold nothing.
+    Gone,
+}
+
+impl Merged {
+    /// A value that takes the live one's place, if it differs.
+    fn replacing(live: &Value, value: Value) -> Self {
+        if *live == value { Self::AsLive } else { Self::Changed(value) }
+    }
+}
+
+pub(crate) fn merge_changes(live: &Value, config: &Value, of: TypeRef<'_>) -> Result<Merged, TypeErrors> {
+    let shape = if config.is_null() { of.shape(Some(live)) } else { of.shape(Some(config)) };
     match shape {
-        Shape::Scalar(_) => Ok(Some(config.clone())),
+        Shape::Scalar(_) => Ok(Merged::replacing(live, config.clone())),
         Shape::List(shape) => {
-            let (live, items) = (as_list(left).unwrap_or_default(), as_list(right).unwrap_or_default());
+            let (before, items) =
+                (as_list(Some(live)).unwrap_or_default(), as_list(Some(config)).unwrap_or_default());
             // Two empty ones are a leaf, which keeps null and [] apart.
-            if shape.is_atomic() || (live.is_empty() && items.is_empty()) {
-                return Ok(Some(config.clone()));
+            if shape.is_atomic() || (before.is_empty() && items.is_empty()) {
+                return Ok(if live == config { Merged::AsLive } else { Merged::Changed(config.clone()) });
             }
-            let merged = merge_lists(live, items, shape)?;
-            Ok((!merged.is_empty()).then_some(Value::Array(merged)))
+            let merged = if same_places(before, items, shape) {
+                merge_in_place(before, items, shape)?
+            } else {
+                Some(merge_lists(before, items, shape)?)
+            };
+            Ok(match merged {
+                None => Merged::AsLive,
+                Some(list) if list.is_empty() => Merged::Gone,
+                Some(list) => Merged::replacing(live, Value::Array(list)),
+            })
         }
         Shape::Map(shape) => {
-            let (live, map) = (as_map(left), as_map(right));
-            if shape.atomic || (live.is_none_or(Map::is_empty) && map.is_none_or(Map::is_empty)) {
-                return Ok(Some(config.clone()));
+            let (before, map) = (as_map(Some(live)), as_map(Some(config)));
+            if shape.atomic || (before.is_none_or(Map::is_empty) && map.is_none_or(Map::is_empty)) {
+                return Ok(if live == config { Merged::AsLive } else { Merged::Changed(config.clone()) });
             }
-            let merged = merge_maps(live, map, shape)?;
-            Ok((!merged.is_empty()).then_some(Value::Object(merged)))
+            merge_maps(before, map, shape)
         }
     }
 }
@@ -42,18 +67,77 @@ fn merge_maps(
     live: Option<&Map<String, Value>>,
     config: Option<&Map<String, Value>>,
     shape: MapShape<'_>,
-) -> Result<Map<String, Value>, TypeErrors> {
-    let mut out = Map::new();
-    for (key, left, right) in zip(live, config) {
-        let merged = match shape.entry(key).of {
-            Some(of) => walk(left, right, of).map_err(|error| error.at(&format_args!(".{key}")))?,
-            None => right.or(left).cloned(),
+) -> Result<Merged, TypeErrors> {
+    let Some(config) = config else { return Ok(Merged::AsLive) };
+    let Some(live) = live else { return Ok(Merged::Changed(Value::Object(config.clone()))) };
+    let mut changes = Vec::new();
+    for (key, right) in config {
+        let merged = match (live.get(key), shape.entry(key).of) {
+            (Some(left), Some(of)) => {
+                merge_changes(left, right, of).map_err(|error| error.at(&format_args!(".{key}")))?
+            }
+            (Some(left), None) => Merged::replacing(left, right.clone()),
+            (None, _) => Merged::Changed(right.clone()),
         };
-        if let Some(merged) = merged {
-            out.insert(key.to_owned(), merged);
+        match merged {
+            Merged::AsLive => {}
+            Merged::Changed(value) => changes.push((key, Some(value))),
+            Merged::Gone => changes.push((key, None)),
         }
     }
-    Ok(out)
+    if changes.is_empty() {
+        return Ok(Merged::AsLive);
+    }
+    // Copies around what changed, not what is replaced.
+    let replaced = |key: &String| changes.iter().any(|(changed, _)| *changed == key);
+    let mut out: Map<String, Value> = live
+        .iter()
+        .filter(|(key, _)| !replaced(key))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    out.extend(changes.into_iter().filter_map(|(key, value)| Some((key.clone(), value?))));
+    Ok(if out.is_empty() { Merged::Gone } else { Merged::Changed(Value::Object(out)) })
+}
+
+/// Whether a configuration names the items that are there, in the order they have: the common re-apply.
+fn same_places(live: &[Value], config: &[Value], shape: ListShape<'_>) -> bool {
+    live.len() == config.len()
+        && live.iter().zip(config).all(|(left, right)| shape.same_identity(left, right))
+        && shape.first_repeat(config).is_none()
+}
+
+fn merge_in_place(
+    live: &[Value],
+    config: &[Value],
+    shape: ListShape<'_>,
+) -> Result<Option<Vec<Value>>, TypeErrors> {
+    let mut changes: Vec<Merged> = Vec::with_capacity(live.len());
+    for (left, right) in live.iter().zip(config) {
+        changes.push(merge_changes(left, right, shape.item)?);
+    }
+    if changes.iter().all(|change| matches!(change, Merged::AsLive)) {
+        return Ok(None);
+    }
+    let items = live.iter().zip(changes).filter_map(|(left, change)| match change {
+        Merged::AsLive => Some(left.clone()),
+        Merged::Changed(value) => Some(value),
+        Merged::Gone => None,
+    });
+    Ok(Some(items.collect()))
+}
+
+/// An item that one list or both have.
+fn merge_item(
+    live: Option<&Value>,
+    config: Option<&Value>,
+    of: TypeRef<'_>,
+) -> Result<Option<Value>, TypeErrors> {
+    let (Some(live), Some(config)) = (live, config) else { return Ok(config.or(live).cloned()) };
+    Ok(match merge_changes(live, config, of)? {
+        Merged::AsLive => Some(live.clone()),
+        Merged::Changed(value) => Some(value),
+        Merged::Gone => None,
+    })
 }
 
 /// The items of a list by identity, and their identities in order.
@@ -69,10 +153,15 @@ impl<'v> Indexed<'v> {
     }
 }
 
-fn index<'v>(items: &'v [Value], shape: ListShape<'_>, allow_repeats: bool) -> Result<Indexed<'v>, TypeErrors> {
+fn index<'v>(
+    items: &'v [Value],
+    shape: ListShape<'_>,
+    allow_repeats: bool,
+) -> Result<Indexed<'v>, TypeErrors> {
     let mut indexed = Indexed { order: Vec::with_capacity(items.len()), items: BTreeMap::new() };
     for (position, item) in items.iter().enumerate() {
-        let element = shape.identify(item).map_err(|why| TypeErrors::one(format!("element {position}: {why}")))?;
+        let element =
+            shape.identify(item).map_err(|why| TypeErrors::one(format!("element {position}: {why}")))?;
         match indexed.items.entry(element.clone()) {
             std::collections::btree_map::Entry::Vacant(vacant) => drop(vacant.insert(Some(item))),
             std::collections::btree_map::Entry::Occupied(_) if !allow_repeats => {
@@ -94,8 +183,11 @@ fn merge_lists(live: &[Value], config: &[Value], shape: ListShape<'_>) -> Result
     let mut next_shared = shared.next();
     let mut taken: BTreeSet<&PathElement> = BTreeSet::new();
     let mut out = Vec::with_capacity(live.len().max(config.len()));
-    let take = |element: &PathElement, out: &mut Vec<Value>, live_item: Option<&Value>, config_item: Option<&Value>| {
-        let merged = walk(live_item, config_item, shape.item).map_err(|error| error.at(element))?;
+    let take = |element: &PathElement,
+                out: &mut Vec<Value>,
+                live_item: Option<&Value>,
+                config_item: Option<&Value>| {
+        let merged = merge_item(live_item, config_item, shape.item).map_err(|error| error.at(element))?;
         out.extend(merged);
         Ok::<(), TypeErrors>(())
     };
@@ -110,7 +202,8 @@ fn merge_lists(live: &[Value], config: &[Value], shape: ListShape<'_>) -> Result
                 continue;
             }
             // A shared item, but another shared one comes first.
-            if right.items.contains_key(live_element) && next_shared.is_some_and(|next| next != live_element) {
+            if right.items.contains_key(live_element) && next_shared.is_some_and(|next| next != live_element)
+            {
                 l += 1;
                 continue;
             }

@@ -4,51 +4,45 @@
 //! of it. The other direction needs nothing: it is as if it had always been granular.
 
 use super::typed::{Shape, TypeRef};
-use crate::managed_fields::{Node, PathElement, Set};
+use crate::managed_fields::{Fields, Node, PathElement, Set};
+use serde_json::{Map, Value};
 
-/// The set under the present schema; none where nothing changes.
-pub(crate) fn reconcile(set: &Set, of: TypeRef<'_>) -> Option<Set> {
-    let mut changed = false;
-    let reconciled = children(set, of, &mut changed);
-    changed.then_some(reconciled)
+/// Brings fields under the present schema.
+pub(crate) fn reconcile(fields: &mut Fields, of: TypeRef<'_>) {
+    children(fields.wire_mut(), of);
 }
 
-fn children(set: &Set, of: TypeRef<'_>, changed: &mut bool) -> Set {
-    set.map_nodes(|node| {
-        let inner = below(of, &node.element);
-        match inner {
-            Some(inner) => reconciled(node, inner, changed),
-            None => node.clone(),
+fn children(wire: &mut Map<String, Value>, of: TypeRef<'_>) {
+    let shape = shape_of(of);
+    for (key, value) in wire.iter_mut() {
+        let Value::Object(node) = value else { continue };
+        // A leaf needs nothing: it is owned whole already.
+        if node.is_empty() {
+            continue;
         }
-    })
-}
-
-fn reconciled(node: &Node, of: TypeRef<'_>, changed: &mut bool) -> Node {
-    let was_atomic = node.member && node.children.is_empty();
-    let becomes_atomic = match shape_of(of) {
-        Shape::Scalar(_) => return node.clone(),
-        Shape::List(shape) => shape.is_atomic(),
-        Shape::Map(_) if of.is_free_form() => return node.clone(),
-        Shape::Map(shape) => shape.atomic,
-    };
-    if becomes_atomic && !was_atomic {
-        *changed = true;
-        return Node { element: node.element.clone(), member: true, children: Set::new() };
+        let inner = match shape {
+            Shape::Map(shape) => key.strip_prefix("f:").and_then(|name| shape.entry(name).of),
+            Shape::List(shape) if key != "." => Some(shape.item),
+            _ => None,
+        };
+        let Some(inner) = inner else { continue };
+        let becomes_atomic = match shape_of(inner) {
+            Shape::Scalar(_) => continue,
+            Shape::List(shape) => shape.is_atomic(),
+            Shape::Map(_) if inner.is_free_form() => continue,
+            Shape::Map(shape) => shape.atomic,
+        };
+        if becomes_atomic {
+            node.clear();
+        } else {
+            children(node, inner);
+        }
     }
-    Node { element: node.element.clone(), member: node.member, children: children(&node.children, of, changed) }
 }
 
 /// The type without a value: map before scalar before list.
 fn shape_of(of: TypeRef<'_>) -> Shape<'_> {
     of.shape(None)
-}
-
-fn below<'a>(of: TypeRef<'a>, element: &PathElement) -> Option<TypeRef<'a>> {
-    match (shape_of(of), element) {
-        (Shape::Map(shape), PathElement::Field(name)) => shape.entry(name).of,
-        (Shape::List(shape), _) => Some(shape.item),
-        _ => None,
-    }
 }
 
 /// The set with the named fields above its paths added: owning `a.b.c` of a struct owns `a` and `a.b`,

@@ -3,7 +3,7 @@
 //! `scale` shows one field of its object, `spec.replicas` in its own terms; who owns
 //! it is kept with the object, under the object's path.
 
-use crate::managed_fields::{Managed, Path, Set, VersionedSet};
+use crate::managed_fields::{Fields, Managed, Path, Set, VersionedSet};
 use std::collections::BTreeMap;
 
 const SCALE_VERSION: &str = "autoscaling/v1";
@@ -27,9 +27,9 @@ impl ScaleHandler {
         let mut scale = Managed::default();
         for (manager, entry) in &parent.entries {
             let Some(Some(path)) = self.replicas_paths.get(&entry.api_version) else { continue };
-            if entry.set.has(&path.0) {
-                let set = Set::from_paths([scale_path()]);
-                let entry = VersionedSet { api_version: SCALE_VERSION.to_owned(), set, time: entry.time };
+            if entry.fields.has(path) {
+                let fields = Fields::from_set(&Set::from_paths([scale_path()]));
+                let entry = VersionedSet { api_version: SCALE_VERSION.to_owned(), fields, time: entry.time };
                 scale.entries.insert(manager.clone(), entry);
             }
         }
@@ -42,27 +42,27 @@ impl ScaleHandler {
         for (manager, entry) in &parent.entries {
             // A version nobody knows any more.
             let Some(path) = self.replicas_paths.get(&entry.api_version) else { continue };
-            let owned = path.as_ref().filter(|path| entry.set.has(&path.0));
+            let owned = path.as_ref().filter(|path| entry.fields.has(path));
             let mut entry = entry.clone();
             if let Some(path) = owned
                 && scale.entries.remove(manager).is_none()
             {
                 // Somebody took the replicas through the scale.
-                entry.set = entry.set.difference(&Set::from_paths([path.clone()]));
+                entry.fields.subtract(&Set::from_paths([path.clone()]));
             }
-            if !entry.set.is_empty() {
+            if !entry.fields.is_empty() {
                 result.entries.insert(manager.clone(), entry);
             }
         }
         let own = self.replicas_paths.get(&self.api_version).cloned().flatten();
         for (manager, entry) in scale.entries {
-            let Some(path) = own.clone().filter(|_| entry.set.has(&scale_path().0)) else { continue };
-            let set = Set::from_paths([path]);
+            let Some(path) = own.clone().filter(|_| entry.fields.has(&scale_path())) else { continue };
+            let fields = Fields::from_set(&Set::from_paths([path]));
             let mut manager = manager;
             if !manager.api_version.is_empty() {
                 manager.api_version.clone_from(&self.api_version);
             }
-            let entry = VersionedSet { api_version: self.api_version.clone(), set, time: entry.time };
+            let entry = VersionedSet { api_version: self.api_version.clone(), fields, time: entry.time };
             result.entries.insert(manager, entry);
         }
         result

@@ -7,6 +7,7 @@ use crate::go_text;
 use crate::managed_fields::{Item, PathElement};
 use crate::schema::{Additional, ListType, MapType, Schema, Type, builtin};
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::LazyLock;
 
@@ -84,7 +85,9 @@ impl<'a> TypeRef<'a> {
 
     fn list(self) -> Option<ListShape<'a>> {
         match self {
-            Self::Schema { schema, preserve, .. } if matches!(schema.kind, Type::Array | Type::Any) && !schema.int_or_string => {
+            Self::Schema { schema, preserve, .. }
+                if matches!(schema.kind, Type::Array | Type::Any) && !schema.int_or_string =>
+            {
                 let item = schema.items().map_or(Self::Opaque, |items| Self::nested(items, None, preserve));
                 Some(ListShape { kind: &schema.list_type, item })
             }
@@ -95,7 +98,9 @@ impl<'a> TypeRef<'a> {
 
     fn map(self) -> Option<MapShape<'a>> {
         match self {
-            Self::Schema { schema, map_type, .. } if matches!(schema.kind, Type::Object | Type::Any) && !schema.int_or_string => {
+            Self::Schema { schema, map_type, .. }
+                if matches!(schema.kind, Type::Object | Type::Any) && !schema.int_or_string =>
+            {
                 let atomic = map_type.unwrap_or(schema.map_type) == MapType::Atomic;
                 Some(MapShape { atomic, of: self })
             }
@@ -111,7 +116,9 @@ impl<'a> TypeRef<'a> {
             Type::Object | Type::Array => None,
             Type::Integer | Type::Number => Some(ScalarKind::Numeric),
             Type::Boolean => Some(ScalarKind::Boolean),
-            Type::String if matches!(schema.format.as_deref(), None | Some("byte")) => Some(ScalarKind::String),
+            Type::String if matches!(schema.format.as_deref(), None | Some("byte")) => {
+                Some(ScalarKind::String)
+            }
             Type::String | Type::Any => Some(ScalarKind::Untyped),
         }
     }
@@ -158,14 +165,22 @@ impl<'a> MapShape<'a> {
         if resource {
             match key {
                 "metadata" => {
-                    return Entry { of: Some(TypeRef::nested(builtin::object_meta(), None, false)), declared: true };
+                    return Entry {
+                        of: Some(TypeRef::nested(builtin::object_meta(), None, false)),
+                        declared: true,
+                    };
                 }
-                "apiVersion" | "kind" => return Entry { of: Some(TypeRef::nested(&TEXT, None, false)), declared: true },
+                "apiVersion" | "kind" => {
+                    return Entry { of: Some(TypeRef::nested(&TEXT, None, false)), declared: true };
+                }
                 _ => {}
             }
         }
         if let Some(field) = schema.field(key) {
-            return Entry { of: Some(TypeRef::nested(field.schema(), field.map_type, preserve)), declared: true };
+            return Entry {
+                of: Some(TypeRef::nested(field.schema(), field.map_type, preserve)),
+                declared: true,
+            };
         }
         let of = match &schema.additional {
             Additional::Of(inner) => Some(TypeRef::nested(inner.get(), None, preserve)),
@@ -188,11 +203,67 @@ impl ListShape<'_> {
             ListType::Atomic => Err("invalid indexing of non-associative list".to_owned()),
             ListType::Map(keys) => self.identify_by_key(item, keys),
             ListType::Set => match item {
-                Value::Object(_) => Err("associative list without keys has an element that's a map type".to_owned()),
+                Value::Object(_) => {
+                    Err("associative list without keys has an element that's a map type".to_owned())
+                }
                 Value::Array(_) => Err("not supported: associative list with lists as elements".to_owned()),
-                Value::Null => Err("associative list without keys has an element that's an explicit null".to_owned()),
+                Value::Null => {
+                    Err("associative list without keys has an element that's an explicit null".to_owned())
+                }
                 scalar => Ok(PathElement::Value(Item(scalar.clone()))),
             },
+        }
+    }
+
+    /// Whether two items are the same item, without making their identities.
+    pub(crate) fn same_identity(&self, left: &Value, right: &Value) -> bool {
+        match self.kind {
+            ListType::Atomic => false,
+            ListType::Set => left == right,
+            ListType::Map(keys) => {
+                let value = |item: &'_ Value, key: &str| item.get(key).cloned();
+                left.is_object()
+                    && right.is_object()
+                    && keys.iter().all(|key| match (left.get(&**key), right.get(&**key)) {
+                        (Some(left), Some(right)) => Item::compare(left, right).is_eq(),
+                        (None, None) => true,
+                        _ => {
+                            value(left, key).or_else(|| self.default(key).cloned())
+                                == value(right, key).or_else(|| self.default(key).cloned())
+                        }
+                    })
+            }
+        }
+    }
+
+    /// The first item that is the same as an earlier one.
+    pub(crate) fn first_repeat(&self, items: &[Value]) -> Option<usize> {
+        /// Beyond this, looking items up beats comparing each with each.
+        const SHORT: usize = 64;
+        if items.len() <= SHORT {
+            let repeats =
+                |index: &usize| items[..*index].iter().any(|other| self.same_identity(&items[*index], other));
+            return (0..items.len()).find(repeats);
+        }
+        let mut seen = BTreeSet::new();
+        items.iter().position(|item| self.identify(item).is_ok_and(|element| !seen.insert(element)))
+    }
+
+    /// Whether an item has an identity at all.
+    fn is_identifiable(&self, item: &Value) -> bool {
+        match self.kind {
+            ListType::Atomic => false,
+            ListType::Set => !item.is_null() && !item.is_object() && !item.is_array(),
+            ListType::Map(keys) => item.as_object().is_some_and(|map| {
+                keys.iter().any(|key| map.contains_key(&**key) || self.default(key).is_some())
+            }),
+        }
+    }
+
+    fn default(&self, key: &str) -> Option<&Value> {
+        match self.item {
+            TypeRef::Schema { schema, .. } => schema.field(key).and_then(|field| field.default()),
+            _ => None,
         }
     }
 
@@ -202,12 +273,8 @@ impl ListShape<'_> {
             Value::Null => return Err("associative list with keys may not have a null element".to_owned()),
             _ => return Err("associative list with keys may not have non-map elements".to_owned()),
         };
-        let default = |key: &str| match self.item {
-            TypeRef::Schema { schema, .. } => schema.field(key).and_then(|field| field.default()),
-            _ => None,
-        };
         let fields = keys.iter().filter_map(|key| {
-            let value = map.get(&**key).or_else(|| default(key))?;
+            let value = map.get(&**key).or_else(|| self.default(key))?;
             Some((key.clone(), Item(value.clone())))
         });
         let fields: Vec<_> = fields.collect();
@@ -301,31 +368,34 @@ pub fn validate(value: &Value, of: TypeRef<'_>, allow_duplicates: bool) -> Resul
             let Some(items) = value.as_array() else {
                 return misfit(value, "list");
             };
-            let mut errors = TypeErrors::default();
-            let mut seen = std::collections::BTreeSet::new();
-            for (index, item) in items.iter().enumerate() {
-                let element = if shape.is_atomic() {
-                    PathElement::Index(i64::try_from(index).unwrap_or(i64::MAX))
-                } else {
-                    match shape.identify(item) {
-                        Ok(element) => element,
-                        Err(why) => {
-                            errors.extend(TypeErrors::one(format!("element {index}: {why}")));
-                            return errors.into_result();
-                        }
-                    }
-                };
-                if let Err(error) = validate(item, shape.item, allow_duplicates) {
-                    errors.extend(error.at(&element));
-                }
-                if !shape.is_atomic() && !allow_duplicates && seen.contains(&element) {
-                    errors.extend(TypeErrors::one(format!("duplicate entries for key {element}")));
-                }
-                seen.insert(element);
-            }
-            errors.into_result()
+            validate_items(items, shape, allow_duplicates)
         }
     }
+}
+
+fn validate_items(items: &[Value], shape: ListShape<'_>, allow_duplicates: bool) -> Result<(), TypeErrors> {
+    let mut errors = TypeErrors::default();
+    let name = |index: usize, item: &Value| match shape.identify(item) {
+        Ok(element) => element,
+        Err(_) => PathElement::Index(i64::try_from(index).unwrap_or(i64::MAX)),
+    };
+    for (index, item) in items.iter().enumerate() {
+        if !shape.is_atomic() && !shape.is_identifiable(item) {
+            let why = shape.identify(item).err().unwrap_or_default();
+            errors.extend(TypeErrors::one(format!("element {index}: {why}")));
+            return errors.into_result();
+        }
+        if let Err(error) = validate(item, shape.item, allow_duplicates) {
+            errors.extend(error.at(&name(index, item)));
+        }
+    }
+    if !shape.is_atomic()
+        && !allow_duplicates
+        && let Some(index) = shape.first_repeat(items)
+    {
+        errors.extend(TypeErrors::one(format!("duplicate entries for key {}", name(index, &items[index]))));
+    }
+    errors.into_result()
 }
 
 fn misfit(value: &Value, expected: &str) -> Result<(), TypeErrors> {
@@ -372,7 +442,8 @@ fn go_syntax(value: &Value) -> String {
             format!("[]interface {{}}{{{}}}", items.iter().map(go_syntax).collect::<Vec<_>>().join(", "))
         }
         Value::Object(map) => {
-            let entries = map.iter().map(|(key, value)| format!("{}:{}", go_text::quote(key), go_syntax(value)));
+            let entries =
+                map.iter().map(|(key, value)| format!("{}:{}", go_text::quote(key), go_syntax(value)));
             format!("map[string]interface {{}}{{{}}}", entries.collect::<Vec<_>>().join(", "))
         }
         other => go_text::display(other),

@@ -3,11 +3,11 @@
 use super::compare::{Comparison, compare};
 use super::conflicts::Conflict;
 use super::field_set::field_set;
-use super::merge::merge;
+use super::merge::{Merged, merge_changes};
 use super::reconcile::{reconcile, with_named_fields};
 use super::remove::remove_fields;
 use super::typed::TypeRef;
-use crate::managed_fields::{Managed, Manager, Set, VersionedSet};
+use crate::managed_fields::{Fields, Managed, Manager, Set, VersionedSet};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -79,7 +79,12 @@ impl Updater<'_> {
     }
 
     /// The object in a version; none where the version is gone.
-    fn converted<'v>(&self, object: &'v Value, from: &str, to: &str) -> Result<Option<Cow<'v, Value>>, UpdateError> {
+    fn converted<'v>(
+        &self,
+        object: &'v Value,
+        from: &str,
+        to: &str,
+    ) -> Result<Option<Cow<'v, Value>>, UpdateError> {
         if from == to {
             return Ok(Some(Cow::Borrowed(object)));
         }
@@ -87,7 +92,9 @@ impl Updater<'_> {
             Ok(_) if self.versions.type_of(to).is_none() => Ok(None),
             Ok(converted) => Ok(Some(Cow::Owned(converted))),
             Err(ConversionError::MissingVersion(_)) => Ok(None),
-            Err(ConversionError::Failed(error)) => Err(UpdateError::failed("failed to convert object", error)),
+            Err(ConversionError::Failed(error)) => {
+                Err(UpdateError::failed("failed to convert object", error))
+            }
         }
     }
 
@@ -100,7 +107,8 @@ impl Updater<'_> {
 
     fn comparison(&self, old: &Value, new: &Value, api_version: &str) -> Result<Comparison, UpdateError> {
         let of = self.type_of(api_version)?;
-        let comparison = compare(old, new, of).map_err(|error| UpdateError::failed("failed to compare objects", error))?;
+        let comparison =
+            compare(old, new, of).map_err(|error| UpdateError::failed("failed to compare objects", error))?;
         Ok(match self.reset_fields.get(api_version) {
             Some(reset) => comparison.without(reset),
             None => comparison,
@@ -111,16 +119,19 @@ impl Updater<'_> {
     fn reconcile(&self, managed: &mut Managed) {
         managed.entries.retain(|_, entry| {
             let Some(of) = self.versions.type_of(&entry.api_version) else { return false };
-            if let Some(reconciled) = reconcile(&entry.set, of) {
-                entry.set = reconciled;
-            }
+            reconcile(&mut entry.fields, of);
             true
         });
     }
 
     /// Records a write that is already merged: what it added or changed is its own, by force.
     /// Returns what the writer took and did away with.
-    pub(crate) fn update(&self, live: &Value, new: &Value, managed: &mut Managed) -> Result<Set, UpdateError> {
+    pub(crate) fn update(
+        &self,
+        live: &Value,
+        new: &Value,
+        managed: &mut Managed,
+    ) -> Result<Set, UpdateError> {
         self.reconcile(managed);
         let comparison = self.settle(live, new, managed, None, true)?;
         let taken = comparison.modified.union(&comparison.added);
@@ -134,22 +145,46 @@ impl Updater<'_> {
         config: &Value,
         managed: &mut Managed,
         manager: &Manager,
+        untracked: &Set,
         force: bool,
     ) -> Result<Option<Value>, UpdateError> {
         self.reconcile(managed);
         let of = self.type_of(self.api_version)?;
-        let merged = merge(live, config, of).map_err(|error| UpdateError::failed("failed to merge config", error))?;
-        let set = field_set(config, of).map_err(|error| UpdateError::failed("failed to get field set", error))?;
-        let set = self.without_reset(set, self.api_version);
-        let time = managed.entries.get(manager).and_then(|entry| entry.time);
-        let entry = VersionedSet { api_version: self.api_version.to_owned(), set, time };
-        let last = managed.entries.insert(manager.clone(), entry);
+        let merged = merge_changes(live, config, of)
+            .map_err(|error| UpdateError::failed("failed to merge config", error))?;
+        let merged = match merged {
+            Merged::AsLive => Cow::Borrowed(live),
+            Merged::Changed(merged) => Cow::Owned(merged),
+            Merged::Gone => Cow::Owned(Value::Object(serde_json::Map::new())),
+        };
+        let set =
+            field_set(config, of).map_err(|error| UpdateError::failed("failed to get field set", error))?;
+        let mut set = self.without_reset(set, self.api_version);
+        set.subtract(untracked);
+        let last = managed.entries.get(manager);
         let merged = match last {
-            Some(last) if !last.set.is_empty() => self.prune(merged, managed, manager, &last)?,
-            _ => merged,
+            // The same configuration in the same version: its fields are as they were.
+            Some(last) if last.api_version == self.api_version && last.fields.is(&set) => merged,
+            _ => {
+                let time = last.and_then(|entry| entry.time);
+                let entry = VersionedSet {
+                    api_version: self.api_version.to_owned(),
+                    fields: Fields::from_set(&set),
+                    time,
+                };
+                match managed.entries.insert(manager.clone(), entry) {
+                    Some(last) if !last.fields.is_empty() => {
+                        Cow::Owned(self.prune(merged.into_owned(), managed, &set, &last)?)
+                    }
+                    _ => merged,
+                }
+            }
         };
         self.settle(live, &merged, managed, Some(manager), force)?;
-        Ok((merged != *live).then_some(merged))
+        Ok(match merged {
+            Cow::Owned(merged) if merged != *live => Some(merged),
+            _ => None,
+        })
     }
 
     /// Takes what changed from everybody else. Without force that is a conflict.
@@ -179,13 +214,19 @@ impl Updater<'_> {
         managed.entries.retain(|manager, entry| {
             !others(manager) || by_version.get(&entry.api_version).is_none_or(Option::is_some)
         });
-        let comparison_for = |api_version: &str| by_version.get(api_version).and_then(Option::as_ref).unwrap_or(&own);
+        let comparison_for =
+            |api_version: &str| by_version.get(api_version).and_then(Option::as_ref).unwrap_or(&own);
         if !force {
             let mut conflicts = Vec::new();
             for (manager, entry) in managed.entries.iter().filter(|(manager, _)| others(manager)) {
                 let comparison = comparison_for(&entry.api_version);
-                let taken = entry.set.intersection(&comparison.modified.union(&comparison.added));
-                conflicts.extend(taken.paths().into_iter().map(|path| Conflict { manager: manager.clone(), path }));
+                let taken = entry
+                    .fields
+                    .intersection(&comparison.modified)
+                    .union(&entry.fields.intersection(&comparison.added));
+                conflicts.extend(
+                    taken.paths().into_iter().map(|path| Conflict { manager: manager.clone(), path }),
+                );
             }
             if !conflicts.is_empty() {
                 return Err(UpdateError::Conflicts(conflicts));
@@ -194,26 +235,31 @@ impl Updater<'_> {
         for (_, entry) in managed.entries.iter_mut().filter(|(manager, _)| others(manager)) {
             let comparison = comparison_for(&entry.api_version);
             for gone in [&comparison.modified, &comparison.added, &comparison.removed] {
-                if entry.set.intersects(gone) {
-                    entry.set = entry.set.difference(gone);
-                }
+                entry.fields.subtract(gone);
             }
         }
-        managed.entries.retain(|_, entry| !entry.set.is_empty());
+        managed.entries.retain(|_, entry| !entry.fields.is_empty());
         Ok(own)
     }
 
     /// Removes what this manager applied last time and not now, unless somebody else owns it.
-    fn prune(&self, merged: Value, managed: &Managed, manager: &Manager, last: &VersionedSet) -> Result<Value, UpdateError> {
-        // The common re-apply drops nothing: everything owned before is owned again.
-        if last.api_version == self.api_version
-            && managed.entries.get(manager).is_some_and(|entry| last.set.difference(&entry.set).is_empty())
-        {
+    fn prune(
+        &self,
+        merged: Value,
+        managed: &Managed,
+        set: &Set,
+        last: &VersionedSet,
+    ) -> Result<Value, UpdateError> {
+        let last_set = last.fields.to_set();
+        // What only adds drops nothing: everything owned before is owned again.
+        if last.api_version == self.api_version && last_set.difference(set).is_empty() {
             return Ok(merged);
         }
-        let Some(in_last) = self.converted(&merged, self.api_version, &last.api_version)? else { return Ok(merged) };
+        let Some(in_last) = self.converted(&merged, self.api_version, &last.api_version)? else {
+            return Ok(merged);
+        };
         let of = self.type_of(&last.api_version)?;
-        let last_named = with_named_fields(&last.set, Some(of));
+        let last_named = with_named_fields(&last_set, Some(of));
         let pruned = remove_fields(&in_last, &last_named, of);
         let pruned = self.add_back_owned(&in_last, pruned, &last.api_version, managed)?;
         // Only what the manager itself applied may go.
@@ -226,16 +272,23 @@ impl Updater<'_> {
     }
 
     fn named_set(&self, object: &Value, of: TypeRef<'_>) -> Result<Set, UpdateError> {
-        let set = field_set(object, of).map_err(|error| UpdateError::failed("failed to create field set", error))?;
+        let set = field_set(object, of)
+            .map_err(|error| UpdateError::failed("failed to create field set", error))?;
         Ok(with_named_fields(&set, Some(of)))
     }
 
     /// Puts back what any manager owns, version by version, the pruned version first.
-    fn add_back_owned(&self, merged: &Value, pruned: Value, api_version: &str, managed: &Managed) -> Result<Value, UpdateError> {
+    fn add_back_owned(
+        &self,
+        merged: &Value,
+        pruned: Value,
+        api_version: &str,
+        managed: &Managed,
+    ) -> Result<Value, UpdateError> {
         let mut owned: BTreeMap<&str, Set> = BTreeMap::new();
         for entry in managed.entries.values() {
             let set = owned.entry(&entry.api_version).or_default();
-            *set = set.union(&entry.set);
+            *set = set.union(&entry.fields.to_set());
         }
         let mut pruned = pruned;
         if let Some(set) = owned.remove(api_version) {
@@ -253,7 +306,13 @@ impl Updater<'_> {
         Ok(pruned)
     }
 
-    fn add_back(&self, merged: &Value, pruned: &Value, owned: &Set, of: TypeRef<'_>) -> Result<Value, UpdateError> {
+    fn add_back(
+        &self,
+        merged: &Value,
+        pruned: &Value,
+        owned: &Set,
+        of: TypeRef<'_>,
+    ) -> Result<Value, UpdateError> {
         let keep = self.named_set(pruned, of)?.union(&with_named_fields(owned, Some(of)));
         Ok(remove_fields(merged, &self.named_set(merged, of)?.difference(&keep), of))
     }

@@ -14,7 +14,9 @@ use serde_json::{Map, Value};
 pub fn validate(labels: &Map<String, Value>, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (key, value) in labels {
-        errors.extend(names::qualified_name(key).into_iter().map(|why| FieldError::invalid(path, key.as_str(), why)));
+        errors.extend(
+            names::qualified_name(key).into_iter().map(|why| FieldError::invalid(path, key.as_str(), why)),
+        );
         let value = value.as_str().unwrap_or_default();
         errors.extend(names::label_value(value).into_iter().map(|why| FieldError::invalid(path, value, why)));
     }
@@ -58,7 +60,8 @@ fn validate_expression(expression: &Value, path: &FieldPath) -> Vec<FieldError> 
     for (index, value) in values.iter().enumerate() {
         let value = value.as_str().unwrap_or_default();
         let path = path.child("values").index(index);
-        errors.extend(names::label_value(value).into_iter().map(|why| FieldError::invalid(&path, value, why)));
+        errors
+            .extend(names::label_value(value).into_iter().map(|why| FieldError::invalid(&path, value, why)));
     }
     errors
 }
@@ -79,13 +82,29 @@ mod tests {
                 {"key": "k", "operator": "In", "values": ["_"]}
             ]
         });
-        let errors: Vec<_> =
-            validate_label_selector(&selector, &FieldPath::root("spec").child("selector")).iter().map(ToString::to_string).collect();
+        let errors: Vec<_> = validate_label_selector(&selector, &FieldPath::root("spec").child("selector"))
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         assert_eq!(errors.len(), 5);
-        assert!(errors[0].starts_with(r#"spec.selector.matchLabels: Invalid value: "a b": name part must consist"#));
-        assert_eq!(errors[1], "spec.selector.matchExpressions[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'");
-        assert_eq!(errors[2], "spec.selector.matchExpressions[1].values: Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'");
-        assert_eq!(errors[3], r#"spec.selector.matchExpressions[2].operator: Invalid value: "Near": not a valid selector operator"#);
-        assert!(errors[4].starts_with(r#"spec.selector.matchExpressions[3].values[0]: Invalid value: "_": a valid label must be"#));
+        assert!(
+            errors[0]
+                .starts_with(r#"spec.selector.matchLabels: Invalid value: "a b": name part must consist"#)
+        );
+        assert_eq!(
+            errors[1],
+            "spec.selector.matchExpressions[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'"
+        );
+        assert_eq!(
+            errors[2],
+            "spec.selector.matchExpressions[1].values: Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+        );
+        assert_eq!(
+            errors[3],
+            r#"spec.selector.matchExpressions[2].operator: Invalid value: "Near": not a valid selector operator"#
+        );
+        assert!(errors[4].starts_with(
+            r#"spec.selector.matchExpressions[3].values[0]: Invalid value: "_": a valid label must be"#
+        ));
     }
 }

@@ -116,7 +116,8 @@ impl Parser {
         loop {
             match self.peek(true) {
                 (Token::Identifier | Token::Not, _) => {
-                    let requirement = self.requirement().map_err(|why| format!("unable to parse requirement: {why}"))?;
+                    let requirement =
+                        self.requirement().map_err(|why| format!("unable to parse requirement: {why}"))?;
                     requirements.push(requirement);
                     match self.take(true) {
                         (Token::End, _) => return Ok(Selector::new(requirements)),
@@ -127,11 +128,15 @@ impl Parser {
                                 return Err(format!("found '{literal}', expected: identifier after ','"));
                             }
                         }
-                        (_, literal) => return Err(format!("found '{literal}', expected: ',' or 'end of string'")),
+                        (_, literal) => {
+                            return Err(format!("found '{literal}', expected: ',' or 'end of string'"));
+                        }
                     }
                 }
                 (Token::End, _) => return Ok(Selector::new(requirements)),
-                (_, literal) => return Err(format!("found '{literal}', expected: !, identifier, or 'end of string'")),
+                (_, literal) => {
+                    return Err(format!("found '{literal}', expected: !, identifier, or 'end of string'"));
+                }
             }
         }
     }
@@ -290,11 +295,18 @@ mod tests {
             ("x in a", "unable to parse requirement: found 'a' expected: '('"),
             ("x in (a", "unable to parse requirement: found '', expected: ',' or ')'"),
             ("x ! y", "unable to parse requirement: found '!', expected: in, notin, =, ==, !=, gt, lt"),
-            ("x>a", "unable to parse requirement: values[0]: Invalid value: \"a\": for 'Gt', 'Lt' operators, the value must be an integer"),
+            (
+                "x>a",
+                "unable to parse requirement: values[0]: Invalid value: \"a\": for 'Gt', 'Lt' operators, the value must be an integer",
+            ),
         ] {
             assert_eq!(parse(text).unwrap_err(), expected, "{text}");
         }
-        assert!(parse("a@b=c").unwrap_err().starts_with("unable to parse requirement: <nil>: Invalid value: \"a@b\": name part must"));
+        assert!(
+            parse("a@b=c")
+                .unwrap_err()
+                .starts_with("unable to parse requirement: <nil>: Invalid value: \"a@b\": name part must")
+        );
         assert!(parse("a=!").is_err());
     }
 
@@ -302,9 +314,25 @@ mod tests {
     fn matching_follows_each_operator() {
         let labels = json!({"a": "1", "b": "x"});
         for (text, expected) in [
-            ("", true), ("a=1", true), ("a==2", false), ("a!=2", true), ("c!=2", true), ("a in (1,2)", true),
-            ("c in (1)", false), ("a notin (1)", false), ("c notin (1)", true), ("a", true), ("c", false),
-            ("!a", false), ("!c", true), ("a>0", true), ("a<1", false), ("b>0", false), ("c<9", false), ("a=1,b=x", true), ("a=1,b=y", false),
+            ("", true),
+            ("a=1", true),
+            ("a==2", false),
+            ("a!=2", true),
+            ("c!=2", true),
+            ("a in (1,2)", true),
+            ("c in (1)", false),
+            ("a notin (1)", false),
+            ("c notin (1)", true),
+            ("a", true),
+            ("c", false),
+            ("!a", false),
+            ("!c", true),
+            ("a>0", true),
+            ("a<1", false),
+            ("b>0", false),
+            ("c<9", false),
+            ("a=1,b=x", true),
+            ("a=1,b=y", false),
         ] {
             assert_eq!(parse(text).unwrap().matches(labels.as_object()), expected, "{text}");
         }
@@ -316,7 +344,11 @@ mod tests {
         assert_eq!(selector.to_string(), "a=1,b notin (x)");
         assert!(!Selector::from_label_selector(&json!(null)).unwrap().matches(None));
         assert!(Selector::from_label_selector(&json!({})).unwrap().matches(None));
-        assert_eq!(Selector::from_label_selector(&json!({"matchExpressions": [{"key": "b", "operator": "X"}]})).unwrap_err(), "\"X\" is not a valid label selector operator");
+        assert_eq!(
+            Selector::from_label_selector(&json!({"matchExpressions": [{"key": "b", "operator": "X"}]}))
+                .unwrap_err(),
+            "\"X\" is not a valid label selector operator"
+        );
     }
 
     proptest! {

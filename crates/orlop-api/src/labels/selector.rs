@@ -164,7 +164,12 @@ impl Selector {
                 "NotIn" => Operator::NotIn,
                 "Exists" => Operator::Exists,
                 "DoesNotExist" => Operator::DoesNotExist,
-                other => return Err(format!("{} is not a valid label selector operator", crate::go_text::quote(other))),
+                other => {
+                    return Err(format!(
+                        "{} is not a valid label selector operator",
+                        crate::go_text::quote(other)
+                    ));
+                }
             };
             let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
             let values = values.filter_map(Value::as_str).map(str::to_owned).collect();
@@ -184,12 +189,15 @@ impl Selector {
 
     pub fn matches(&self, labels: Option<&Map<String, Value>>) -> bool {
         let label = |key: &str| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str);
-        !self.nothing && self.requirements.iter().all(|requirement| requirement.matches(label(&requirement.key)))
+        !self.nothing
+            && self.requirements.iter().all(|requirement| requirement.matches(label(&requirement.key)))
     }
 
     /// Whether an object's `metadata.labels` match.
     pub fn matches_object(&self, object: &Value) -> bool {
-        self.matches(object.get("metadata").and_then(|metadata| metadata.get("labels")).and_then(Value::as_object))
+        self.matches(
+            object.get("metadata").and_then(|metadata| metadata.get("labels")).and_then(Value::as_object),
+        )
     }
 }
 

@@ -1,7 +1,6 @@
 //! The list of managers in an object, decoded to work on and encoded to store.
 
-use super::fields_v1;
-use super::set::Set;
+use super::fields::Fields;
 use crate::go_text::quote;
 use crate::object_meta;
 use crate::time::Time;
@@ -61,24 +60,25 @@ impl fmt::Display for Manager {
 }
 
 /// The fields of a manager, in the version it wrote them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct VersionedSet {
     pub api_version: String,
-    pub set: Set,
+    pub fields: Fields,
     pub time: Option<Time>,
 }
 
 /// All managers of an object.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Managed {
     pub entries: BTreeMap<Manager, VersionedSet>,
 }
 
 impl Managed {
     /// Reads `metadata.managedFields`; a broken entry breaks the list.
-    pub fn decode(list: &[Value]) -> Result<Self, String> {
+    pub fn decode(list: Vec<Value>) -> Result<Self, String> {
         let mut entries = BTreeMap::new();
-        for (index, entry) in list.iter().enumerate() {
+        for (index, mut entry) in list.into_iter().enumerate() {
+            let wire = entry.get_mut("fieldsV1").map(Value::take).unwrap_or_default();
             let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
             let operation = match text("operation") {
                 "Apply" => Operation::Apply,
@@ -92,14 +92,20 @@ impl Managed {
             match text("fieldsType") {
                 "FieldsV1" => {}
                 "" => return Err(format!("missing fieldsType in managed fields entry {index}")),
-                other => return Err(format!("invalid fieldsType {} in managed fields entry {index}", quote(other))),
+                other => {
+                    return Err(format!(
+                        "invalid fieldsType {} in managed fields entry {index}",
+                        quote(other)
+                    ));
+                }
             }
-            let set = fields_v1::from_value(entry.get("fieldsV1").unwrap_or(&Value::Null))
-                .map_err(|error| format!("error decoding versioned set from managed fields entry {index}: {error}"))?;
+            let fields = Fields::from_wire(wire).map_err(|error| {
+                format!("error decoding versioned set from managed fields entry {index}: {error}")
+            })?;
             let mut manager = Manager::new(text("manager"), operation, api_version, text("subresource"));
             text("manager").clone_into(&mut manager.name);
             let time = Time::parse(text("time"));
-            entries.insert(manager, VersionedSet { api_version: api_version.to_owned(), set, time });
+            entries.insert(manager, VersionedSet { api_version: api_version.to_owned(), fields, time });
         }
         Ok(Self { entries })
     }
@@ -107,14 +113,22 @@ impl Managed {
     /// Reads an object's managers; absent is none.
     pub fn of(object: &Value) -> Result<Self, String> {
         match object_meta::of(object).get("managedFields").and_then(Value::as_array) {
+            Some(list) => Self::decode(list.clone()),
+            None => Ok(Self::default()),
+        }
+    }
+
+    /// Takes the managers out of an object, so that they are not fields themselves.
+    pub fn take(object: &mut Value) -> Result<Self, String> {
+        match take_list(object) {
             Some(list) => Self::decode(list),
             None => Ok(Self::default()),
         }
     }
 
     /// The wire form: appliers first, then by time, name, version, subresource.
-    pub fn encode(&self) -> Vec<Value> {
-        let mut sorted: Vec<_> = self.entries.iter().collect();
+    pub fn encode(self) -> Vec<Value> {
+        let mut sorted: Vec<_> = self.entries.into_iter().collect();
         sorted.sort_by(|(left, left_set), (right, right_set)| {
             let seconds = |set: &VersionedSet| set.time.map_or(0, |time| time.unix_seconds);
             (left.operation, seconds(left_set), &left.name, &left_set.api_version, &left.subresource).cmp(&(
@@ -125,27 +139,38 @@ impl Managed {
                 &right.subresource,
             ))
         });
-        sorted.into_iter().map(|(manager, set)| encode_entry(manager, set)).collect()
+        sorted.into_iter().map(|(manager, set)| encode_entry(&manager, set)).collect()
     }
 
     /// Writes the managers into an object; none leaves no list.
-    pub fn store(&self, object: &mut Value) {
-        if self.entries.is_empty() {
-            remove_from(object);
-            return;
-        }
-        let Some(object) = object.as_object_mut() else { return };
-        let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
-        if let Some(metadata) = metadata.as_object_mut() {
-            metadata.insert("managedFields".to_owned(), Value::Array(self.encode()));
-        }
+    pub fn store(self, object: &mut Value) {
+        store_list(self.encode(), object);
+    }
+}
+
+/// Writes an encoded list of managers into an object; an empty one leaves none.
+pub fn store_list(list: Vec<Value>, object: &mut Value) {
+    if list.is_empty() {
+        remove_from(object);
+        return;
+    }
+    let Some(object) = object.as_object_mut() else { return };
+    let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    if let Some(metadata) = metadata.as_object_mut() {
+        metadata.insert("managedFields".to_owned(), Value::Array(list));
     }
 }
 
 /// Takes the managers out of an object, so that they are not fields themselves.
 pub fn remove_from(object: &mut Value) {
-    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.remove("managedFields");
+    take_list(object);
+}
+
+fn take_list(object: &mut Value) -> Option<Vec<Value>> {
+    let metadata = object.get_mut("metadata").and_then(Value::as_object_mut)?;
+    match metadata.remove("managedFields") {
+        Some(Value::Array(list)) => Some(list),
+        _ => None,
     }
 }
 
@@ -161,7 +186,7 @@ pub fn is_reset(object: &Value) -> bool {
     }
 }
 
-fn encode_entry(manager: &Manager, set: &VersionedSet) -> Value {
+fn encode_entry(manager: &Manager, set: VersionedSet) -> Value {
     let mut entry = Map::new();
     let mut put = |key: &str, text: &str| {
         if !text.is_empty() {
@@ -176,7 +201,7 @@ fn encode_entry(manager: &Manager, set: &VersionedSet) -> Value {
     if let Some(time) = set.time {
         put("time", &time.to_string());
     }
-    entry.insert("fieldsV1".to_owned(), fields_v1::to_value(&set.set));
+    entry.insert("fieldsV1".to_owned(), set.fields.into_wire());
     Value::Object(entry)
 }
 
@@ -198,14 +223,14 @@ mod tests {
         ];
         let mut shuffled = list.to_vec();
         shuffled.reverse();
-        assert_eq!(Managed::decode(&shuffled).unwrap().encode(), list);
+        assert_eq!(Managed::decode(shuffled).unwrap().encode(), list);
     }
 
     #[test]
     fn an_applier_is_one_manager_in_every_version() {
         let mut second = entry("a", "Apply", "2026-01-02T00:00:00Z");
         second["apiVersion"] = json!("v2");
-        let managed = Managed::decode(&[entry("a", "Apply", ""), second.clone()]).unwrap();
+        let managed = Managed::decode(vec![entry("a", "Apply", ""), second.clone()]).unwrap();
         assert_eq!(managed.entries.len(), 1);
         assert_eq!(managed.encode(), [second]);
     }
@@ -217,17 +242,23 @@ mod tests {
             ("apiVersion", json!(""), "apiVersion must not be empty"),
             ("fieldsType", json!(""), "missing fieldsType in managed fields entry 0"),
             ("fieldsType", json!("V2"), "invalid fieldsType \"V2\" in managed fields entry 0"),
-            ("fieldsV1", json!({"x": {}}), "error decoding versioned set from managed fields entry 0: key must be 2 characters long:"),
+            (
+                "fieldsV1",
+                json!({"x": {}}),
+                "error decoding versioned set from managed fields entry 0: key must be 2 characters long:",
+            ),
         ] {
             let mut broken = entry("a", "Apply", "");
             broken[key] = value;
-            assert_eq!(Managed::decode(&[broken]).unwrap_err(), message);
+            assert_eq!(Managed::decode(vec![broken]).unwrap_err(), message);
         }
     }
 
     #[test]
     fn empty_lists_ask_for_a_reset() {
-        for (list, expected) in [(json!([]), true), (json!([{}]), true), (json!([{"manager": "a"}]), false), (json!(null), false)] {
+        for (list, expected) in
+            [(json!([]), true), (json!([{}]), true), (json!([{"manager": "a"}]), false), (json!(null), false)]
+        {
             assert_eq!(is_reset(&json!({"metadata": {"managedFields": list}})), expected);
         }
         assert!(!is_reset(&json!({"metadata": {}})));

@@ -12,7 +12,7 @@ pub fn to_value(set: &Set) -> Value {
     Value::Object(to_map(set, false))
 }
 
-fn to_map(set: &Set, include_self: bool) -> Map<String, Value> {
+pub(super) fn to_map(set: &Set, include_self: bool) -> Map<String, Value> {
     let mut map = Map::new();
     if include_self && !set.is_empty() {
         map.insert(".".to_owned(), Value::Object(Map::new()));
@@ -112,7 +112,10 @@ mod tests {
 
     #[test]
     fn unknown_steps_are_passed_over_and_broken_ones_refused() {
-        assert_eq!(to_value(&from_value(&json!({"f:a": {}, "q:new": {"f:b": {}}})).unwrap()), json!({"f:a": {}}));
+        assert_eq!(
+            to_value(&from_value(&json!({"f:a": {}, "q:new": {"f:b": {}}})).unwrap()),
+            json!({"f:a": {}})
+        );
         for broken in [json!(1), json!({"x": {}}), json!({"f:a": 1}), json!({"k:[]": {}})] {
             assert!(from_value(&broken).is_err(), "{broken}");
         }

@@ -37,7 +37,8 @@ impl Item {
             }
             (Value::Object(left), Value::Object(right)) => {
                 let pairs = left.iter().zip(right);
-                let pairs = pairs.map(|(left, right)| left.0.cmp(right.0).then_with(|| Self::compare(left.1, right.1)));
+                let pairs = pairs
+                    .map(|(left, right)| left.0.cmp(right.0).then_with(|| Self::compare(left.1, right.1)));
                 pairs.reduce(Ordering::then).unwrap_or(Ordering::Equal).then(left.len().cmp(&right.len()))
             }
             _ => Self::rank(left).cmp(&Self::rank(right)),
@@ -106,15 +107,17 @@ impl PathElement {
             return Err("key must be 2 characters long:".to_owned());
         };
         let value = || -> Result<Value, String> {
-            crate::decode::json(rest.as_bytes()).map(|decoded| decoded.value).map_err(|error| error.to_string())
+            crate::decode::json(rest.as_bytes())
+                .map(|decoded| decoded.value)
+                .map_err(|error| error.to_string())
         };
         match kind {
             "f:" => Ok(Some(Self::field(rest))),
             "v:" => Ok(Some(Self::Value(Item(value()?)))),
             "k:" => match value()? {
-                Value::Object(map) => {
-                    Ok(Some(Self::key(map.into_iter().map(|(name, value)| (name.into(), Item(value))).collect())))
-                }
+                Value::Object(map) => Ok(Some(Self::key(
+                    map.into_iter().map(|(name, value)| (name.into(), Item(value))).collect(),
+                ))),
                 _ => Err(format!("a list key must be an object: {text}")),
             },
             "i:" => rest.parse().map(|index| Some(Self::Index(index))).map_err(|error| error.to_string()),
@@ -177,7 +180,8 @@ mod tests {
 
     #[test]
     fn steps_have_a_wire_form_and_a_printed_form() {
-        let key = PathElement::key(vec![("protocol".into(), Item(json!("TCP"))), ("port".into(), Item(json!(80)))]);
+        let key =
+            PathElement::key(vec![("protocol".into(), Item(json!("TCP"))), ("port".into(), Item(json!(80)))]);
         for (element, wire, printed) in [
             (PathElement::field("a.b"), "f:a.b", ".a.b"),
             (key, r#"k:{"port":80,"protocol":"TCP"}"#, r#"[port=80,protocol="TCP"]"#),
@@ -201,7 +205,18 @@ mod tests {
 
     #[test]
     fn numbers_compare_as_numbers_and_kinds_in_order() {
-        let ordered = [json!(1), json!(1.5), json!(2), json!("a"), json!(false), json!(true), json!([1]), json!([1, 2]), json!({"a": 1}), json!(null)];
+        let ordered = [
+            json!(1),
+            json!(1.5),
+            json!(2),
+            json!("a"),
+            json!(false),
+            json!(true),
+            json!([1]),
+            json!([1, 2]),
+            json!({"a": 1}),
+            json!(null),
+        ];
         for pair in ordered.windows(2) {
             assert!(Item(pair[0].clone()) < Item(pair[1].clone()), "{pair:?}");
         }

@@ -67,7 +67,8 @@ impl Set {
                 let found = &mut self.nodes[index];
                 found.member |= node.member;
                 let children = std::mem::take(&mut found.children);
-                found.children = if children.is_empty() { node.children } else { children.union(&node.children) };
+                found.children =
+                    if children.is_empty() { node.children } else { children.union(&node.children) };
             }
         }
     }
@@ -78,7 +79,8 @@ impl Set {
         let index = match self.find(first) {
             Ok(index) => index,
             Err(index) => {
-                self.nodes.insert(index, Node { element: first.clone(), member: false, children: Self::new() });
+                self.nodes
+                    .insert(index, Node { element: first.clone(), member: false, children: Self::new() });
                 index
             }
         };
@@ -97,7 +99,8 @@ impl Set {
     /// Whether exactly this path is in the set.
     pub fn has(&self, path: &[PathElement]) -> bool {
         let Some((first, rest)) = path.split_first() else { return false };
-        self.node(first).is_some_and(|node| if rest.is_empty() { node.member } else { node.children.has(rest) })
+        self.node(first)
+            .is_some_and(|node| if rest.is_empty() { node.member } else { node.children.has(rest) })
     }
 
     pub fn union(&self, other: &Self) -> Self {
@@ -159,6 +162,19 @@ impl Set {
             }
         }
         false
+    }
+
+    /// Takes a few paths out in place, which copies nothing.
+    pub fn subtract(&mut self, other: &Self) {
+        for node in &other.nodes {
+            let Ok(index) = self.find(&node.element) else { continue };
+            let found = &mut self.nodes[index];
+            found.member &= !node.member;
+            found.children.subtract(&node.children);
+            if !found.member && found.children.is_empty() {
+                self.nodes.remove(index);
+            }
+        }
     }
 
     /// Only the paths with nothing of the set below them.
@@ -240,7 +256,11 @@ pub(crate) mod tests {
     pub(crate) fn sets() -> impl Strategy<Value = Set> {
         let path = proptest::collection::vec("[abc]", 1..4);
         proptest::collection::vec(path, 0..8).prop_map(|paths| {
-            Set::from_paths(paths.iter().map(|path| Path::of_fields(&path.iter().map(String::as_str).collect::<Vec<_>>())))
+            Set::from_paths(
+                paths
+                    .iter()
+                    .map(|path| Path::of_fields(&path.iter().map(String::as_str).collect::<Vec<_>>())),
+            )
         })
     }
 
@@ -269,6 +289,9 @@ pub(crate) mod tests {
             prop_assert_eq!(plain(&left.union(&right)), a.union(&b).cloned().collect::<BTreeSet<_>>());
             prop_assert_eq!(plain(&left.intersection(&right)), a.intersection(&b).cloned().collect::<BTreeSet<_>>());
             prop_assert_eq!(plain(&left.difference(&right)), a.difference(&b).cloned().collect::<BTreeSet<_>>());
+            let mut less = left.clone();
+            less.subtract(&right);
+            prop_assert_eq!(less, left.difference(&right));
             prop_assert_eq!(left.intersects(&right), a.intersection(&b).next().is_some());
             for path in &a {
                 prop_assert!(left.has(&path.0));

@@ -85,30 +85,45 @@ impl Operation {
         match kind.as_str() {
             "add" => {
                 let path = path()?;
-                add(document, path, value(), || format!("add operation does not apply: doc is missing path: \"{path}\""))
+                add(document, path, value(), || {
+                    format!("add operation does not apply: doc is missing path: \"{path}\"")
+                })
             }
             "remove" => {
                 let path = path()?;
-                remove(document, path, || format!("remove operation does not apply: doc is missing path: \"{path}\"")).map(drop)
+                remove(document, path, || {
+                    format!("remove operation does not apply: doc is missing path: \"{path}\"")
+                })
+                .map(drop)
             }
             "replace" => replace(document, path()?, value()),
             "move" => {
                 let from = from()?;
-                let taken = remove(document, from, || format!("move operation does not apply: doc is missing from path: {from}"))?;
+                let taken = remove(document, from, || {
+                    format!("move operation does not apply: doc is missing from path: {from}")
+                })?;
                 let path = path()?;
-                add(document, path, taken, || format!("move operation does not apply: doc is missing destination path: {path}"))
+                add(document, path, taken, || {
+                    format!("move operation does not apply: doc is missing destination path: {path}")
+                })
             }
             "copy" => {
                 let from = from()?;
                 let copied = get(document, from)
-                    .ok_or_else(|| format!("copy operation does not apply: doc is missing from path: {from}"))?
+                    .ok_or_else(|| {
+                        format!("copy operation does not apply: doc is missing from path: {from}")
+                    })?
                     .clone();
                 *copied_bytes += copied.to_string().len();
                 if *copied_bytes > COPIED_BYTES_MAX {
-                    return Err(format!("Unable to complete the copy, the accumulated size increase of copy is {copied_bytes}, exceeding the limit {COPIED_BYTES_MAX}"));
+                    return Err(format!(
+                        "Unable to complete the copy, the accumulated size increase of copy is {copied_bytes}, exceeding the limit {COPIED_BYTES_MAX}"
+                    ));
                 }
                 let path = path()?;
-                add(document, path, copied, || format!("copy operation does not apply: doc is missing destination path: {path}"))
+                add(document, path, copied, || {
+                    format!("copy operation does not apply: doc is missing destination path: {path}")
+                })
             }
             "test" => test(document, path()?, &value()),
             other => Err(format!("Unexpected kind: {other}")),
@@ -178,7 +193,9 @@ fn add(document: &mut Value, path: &str, value: Value, missing: impl Fn() -> Str
 fn remove(document: &mut Value, path: &str, missing: impl Fn() -> String) -> Result<Value, String> {
     let (parent, key) = parent(document, path).ok_or_else(&missing)?;
     match parent {
-        Value::Object(map) => map.remove(&key).ok_or_else(|| format!("Unable to remove nonexistent key: {key}: missing value")),
+        Value::Object(map) => {
+            map.remove(&key).ok_or_else(|| format!("Unable to remove nonexistent key: {key}: missing value"))
+        }
         Value::Array(items) => {
             let at = index(&key)?;
             if at >= items.len() {
@@ -204,7 +221,9 @@ fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), String>
         Value::Object(map) => drop(map.insert(key, value)),
         Value::Array(items) => {
             let found = index(&key).ok().and_then(|at| items.get_mut(at));
-            *found.ok_or_else(|| format!("replace operation does not apply: doc is missing key: {path}: missing value"))? = value;
+            *found.ok_or_else(|| {
+                format!("replace operation does not apply: doc is missing key: {path}: missing value")
+            })? = value;
         }
         _ => return Err(missing()),
     }
@@ -220,7 +239,9 @@ fn test(document: &mut Value, path: &str, expected: &Value) -> Result<(), String
             (Value::Object(map), key) => map.get(&key).unwrap_or(&Value::Null) == expected,
             (Value::Array(items), key) => {
                 let at = index(&key)?;
-                let found = items.get(at).ok_or_else(|| format!("error in test for path: '{path}': Unable to access invalid index: {at}"))?;
+                let found = items.get(at).ok_or_else(|| {
+                    format!("error in test for path: '{path}': Unable to access invalid index: {at}")
+                })?;
                 found == expected
             }
             _ => return Err(missing()),
@@ -244,16 +265,36 @@ mod tests {
     fn operations_do_what_the_go_library_does() {
         for (object, operations, expected) in [
             (json!({"a": 1}), json!([{"op": "add", "path": "/b", "value": 2}]), json!({"a": 1, "b": 2})),
-            (json!({"a": [1, 3]}), json!([{"op": "add", "path": "/a/1", "value": 2}]), json!({"a": [1, 2, 3]})),
+            (
+                json!({"a": [1, 3]}),
+                json!([{"op": "add", "path": "/a/1", "value": 2}]),
+                json!({"a": [1, 2, 3]}),
+            ),
             (json!({"a": [1]}), json!([{"op": "add", "path": "/a/-", "value": 2}]), json!({"a": [1, 2]})),
             (json!({"a": [1]}), json!([{"op": "add", "path": "/a/1", "value": 2}]), json!({"a": [1, 2]})),
-            (json!({"a": {"b/c": 1, "d~e": 2}}), json!([{"op": "remove", "path": "/a/b~1c"}, {"op": "remove", "path": "/a/d~0e"}]), json!({"a": {}})),
+            (
+                json!({"a": {"b/c": 1, "d~e": 2}}),
+                json!([{"op": "remove", "path": "/a/b~1c"}, {"op": "remove", "path": "/a/d~0e"}]),
+                json!({"a": {}}),
+            ),
             (json!({"a": 1}), json!([{"op": "replace", "path": "/b", "value": 2}]), json!({"a": 1, "b": 2})),
             (json!({"a": 1}), json!([{"op": "replace", "path": "", "value": {"z": 1}}]), json!({"z": 1})),
             (json!({"a": 1}), json!([{"op": "move", "from": "/a", "path": "/b"}]), json!({"b": 1})),
-            (json!({"a": {"x": 1}}), json!([{"op": "copy", "from": "/a", "path": "/b"}]), json!({"a": {"x": 1}, "b": {"x": 1}})),
-            (json!({"a": 1}), json!([{"op": "test", "path": "/a", "value": 1}, {"op": "test", "path": "/none", "value": null}]), json!({"a": 1})),
-            (json!({"a": null}), json!([{"op": "test", "path": "/a"}, {"op": "add", "path": "/b"}]), json!({"a": null, "b": null})),
+            (
+                json!({"a": {"x": 1}}),
+                json!([{"op": "copy", "from": "/a", "path": "/b"}]),
+                json!({"a": {"x": 1}, "b": {"x": 1}}),
+            ),
+            (
+                json!({"a": 1}),
+                json!([{"op": "test", "path": "/a", "value": 1}, {"op": "test", "path": "/none", "value": null}]),
+                json!({"a": 1}),
+            ),
+            (
+                json!({"a": null}),
+                json!([{"op": "test", "path": "/a"}, {"op": "add", "path": "/b"}]),
+                json!({"a": null, "b": null}),
+            ),
             (json!({"a": 1}), json!([]), json!({"a": 1})),
         ] {
             assert_eq!(patch(object, operations.clone()).unwrap(), expected, "{operations}");
@@ -280,22 +321,44 @@ mod tests {
         ] {
             let error = patch(json!({"a": 1, "l": [1]}), operations.clone()).unwrap_err();
             let status = Status::from(error);
-            assert_eq!((status.code, status.reason.as_str(), status.message.as_str()), (422, "Invalid", "the server rejected our request due to an error in our request"), "{operations}");
+            assert_eq!(
+                (status.code, status.reason.as_str(), status.message.as_str()),
+                (422, "Invalid", "the server rejected our request due to an error in our request"),
+                "{operations}"
+            );
         }
     }
 
     #[test]
     fn limits_hold() {
-        let many: Vec<Value> = (0..=OPERATIONS_MAX).map(|_| json!({"op": "test", "path": "/a", "value": 1})).collect();
+        let many: Vec<Value> =
+            (0..=OPERATIONS_MAX).map(|_| json!({"op": "test", "path": "/a", "value": 1})).collect();
         let status = Status::from(patch(json!({"a": 1}), json!(many)).unwrap_err());
-        assert_eq!((status.code, status.message.as_str()), (413, "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001"));
+        assert_eq!(
+            (status.code, status.message.as_str()),
+            (
+                413,
+                "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001"
+            )
+        );
         // Doubling by copies stops at the size limit, deepening at the depth limit.
         let double = json!([{"op": "copy", "from": "/a", "path": "/a/x"}, {"op": "copy", "from": "/a", "path": "/a/y"}]);
         let doubled: Vec<Value> = (0..40).flat_map(|_| double.as_array().unwrap().clone()).collect();
-        assert!(matches!(patch(json!({"a": {"k": "v"}}), json!(doubled)), Err(PatchError::DoesNotApply(_) | PatchError::Malformed(_))));
-        let deep: Vec<Value> = (0..200).map(|depth| json!({"op": "add", "path": format!("/a{}", "/a".repeat(depth)), "value": {}})).collect();
-        assert_eq!(patch(json!({"a": {}}), json!(deep)).unwrap_err(), PatchError::Malformed("exceeded max depth".to_owned()));
-        assert_eq!(Status::from(patch(json!({}), json!({"op": "add"})).unwrap_err()).message, "json: cannot unmarshal object into Go value of type jsonpatch.Patch");
+        assert!(matches!(
+            patch(json!({"a": {"k": "v"}}), json!(doubled)),
+            Err(PatchError::DoesNotApply(_) | PatchError::Malformed(_))
+        ));
+        let deep: Vec<Value> = (0..200)
+            .map(|depth| json!({"op": "add", "path": format!("/a{}", "/a".repeat(depth)), "value": {}}))
+            .collect();
+        assert_eq!(
+            patch(json!({"a": {}}), json!(deep)).unwrap_err(),
+            PatchError::Malformed("exceeded max depth".to_owned())
+        );
+        assert_eq!(
+            Status::from(patch(json!({}), json!({"op": "add"})).unwrap_err()).message,
+            "json: cannot unmarshal object into Go value of type jsonpatch.Patch"
+        );
     }
 
     proptest! {

@@ -9,26 +9,28 @@ pub fn merge_patch(object: &Value, patch: &Value) -> Result<Value, PatchError> {
     if !patch.is_object() {
         return Err(PatchError::Malformed("Invalid JSON Patch".to_owned()));
     }
-    let merged = merged(Some(object), patch);
+    let mut merged = object.clone();
+    merge_into(&mut merged, patch);
     decode::check_depth(&merged)?;
     Ok(merged)
 }
 
-fn merged(target: Option<&Value>, patch: &Value) -> Value {
-    let Value::Object(patch) = patch else { return patch.clone() };
-    let mut result = match target {
-        Some(Value::Object(map)) => map.clone(),
-        _ => Map::new(),
+fn merge_into(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
     };
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    let Value::Object(map) = target else { return };
     for (key, value) in patch {
         if value.is_null() {
-            result.remove(key);
+            map.remove(key);
         } else {
-            let merged = merged(result.get(key), value);
-            result.insert(key.clone(), merged);
+            merge_into(map.entry(key.as_str()).or_insert(Value::Null), value);
         }
     }
-    Value::Object(result)
 }
 
 #[cfg(test)]

@@ -44,7 +44,10 @@ fn bad_set_order<T>() -> Outcome<T> {
 }
 
 fn no_merge_key<T>(item: &Object, key: &str) -> Outcome<T> {
-    rejected(format!("map: {} does not contain declared merge key: {key}", display(&Value::Object(item.clone()))))
+    rejected(format!(
+        "map: {} does not contain declared merge key: {key}",
+        display(&Value::Object(item.clone()))
+    ))
 }
 
 fn bad_type<T>(expected: &str, found: &Value) -> Outcome<T> {
@@ -79,8 +82,13 @@ fn lookup<'s>(schema: &'s Schema, key: &str) -> Outcome<(&'s Schema, &'s PatchSt
         (Some(name), _) => {
             rejected(format!("unable to find api field in struct {name} for the json field {}", quote(key)))
         }
-        (None, Type::Object) => rejected("merging an object in json but data type is not struct, instead is: map"),
-        (None, kind) => rejected(format!("merging an object in json but data type is not struct, instead is: {}", kind.name())),
+        (None, Type::Object) => {
+            rejected("merging an object in json but data type is not struct, instead is: map")
+        }
+        (None, kind) => rejected(format!(
+            "merging an object in json but data type is not struct, instead is: {}",
+            kind.name()
+        )),
     }
 }
 
@@ -112,7 +120,9 @@ fn merge_map(mut original: Object, mut patch: Object, schema: &Schema) -> Outcom
         let (key, deletes) = match key.strip_prefix(DELETE_FROM_LIST) {
             Some(rest) => match rest.strip_prefix('/') {
                 Some(key) => (key.to_owned(), true),
-                None => return Err(PatchError::Malformed("invalid patch format of primitive list".to_owned())),
+                None => {
+                    return Err(PatchError::Malformed("invalid patch format of primitive list".to_owned()));
+                }
             },
             None => (key, false),
         };
@@ -134,7 +144,11 @@ fn merge_map(mut original: Object, mut patch: Object, schema: &Schema) -> Outcom
             }
             (Value::Array(current), Value::Array(value)) => {
                 let (items, strategy) = lookup_items(schema, &key)?;
-                let merged = if strategy.merge || deletes { merge_list(current, value, items, strategy, deletes)? } else { value };
+                let merged = if strategy.merge || deletes {
+                    merge_list(current, value, items, strategy, deletes)?
+                } else {
+                    value
+                };
                 original.insert(key, Value::Array(merged));
             }
             // Another type altogether: the patch's word stands, unless it only deletes.
@@ -218,7 +232,9 @@ fn merge_ordered_lists(original: &mut Object, patch: &mut Object, schema: &Schem
             (None, None) => continue,
             (Some(current), None) => current,
             (None, Some(wanted)) => wanted.into_iter().filter_map(without_directives).collect(),
-            (Some(current), Some(wanted)) if strategy.merge => merge_list(current, wanted, items, strategy, false)?,
+            (Some(current), Some(wanted)) if strategy.merge => {
+                merge_list(current, wanted, items, strategy, false)?
+            }
             (Some(_), Some(wanted)) => wanted,
         };
         let (ordered, server_only) = partition(merged, &order, merge_key)?;
@@ -295,7 +311,8 @@ fn element_kind<const N: usize>(lists: [&[Value]; N]) -> Outcome<Kind> {
                 return Err(PatchError::DoesNotApply("lists of lists are not supported".to_owned()));
             }
             Some(first) if go_type(first) != go_type(item) => {
-                let printed: Vec<_> = lists.iter().map(|list| display(&Value::Array(list.to_vec()))).collect();
+                let printed: Vec<_> =
+                    lists.iter().map(|list| display(&Value::Array(list.to_vec()))).collect();
                 return rejected(format!("list element types are not identical: [{}]", printed.join(" ")));
             }
             _ => found = Some(item),
@@ -308,7 +325,13 @@ fn element_kind<const N: usize>(lists: [&[Value]; N]) -> Outcome<Kind> {
     }
 }
 
-fn merge_list(original: Vec<Value>, patch: Vec<Value>, items: &Schema, strategy: &PatchStrategy, deletes: bool) -> Outcome<Vec<Value>> {
+fn merge_list(
+    original: Vec<Value>,
+    patch: Vec<Value>,
+    items: &Schema,
+    strategy: &PatchStrategy,
+    deletes: bool,
+) -> Outcome<Vec<Value>> {
     if original.is_empty() && patch.is_empty() {
         return Ok(original);
     }
@@ -349,7 +372,11 @@ fn merge_list(original: Vec<Value>, patch: Vec<Value>, items: &Schema, strategy:
 }
 
 /// Takes `{$patch: …}` items out of the patch and does what they say.
-fn apply_directives(mut original: Vec<Value>, patch: Vec<Value>, merge_key: &str) -> Outcome<(Vec<Value>, Vec<Value>)> {
+fn apply_directives(
+    mut original: Vec<Value>,
+    patch: Vec<Value>,
+    merge_key: &str,
+) -> Outcome<(Vec<Value>, Vec<Value>)> {
     let mut plain = Vec::with_capacity(patch.len());
     let mut replace = false;
     for item in patch {
@@ -387,7 +414,11 @@ fn find(items: &[Value], merge_key: &str, wanted: &Value) -> Outcome<Option<usiz
 fn partition(items: Vec<Value>, order: &[Value], merge_key: &str) -> Outcome<(Vec<Value>, Vec<Value>)> {
     let (mut ordered, mut others) = (Vec::new(), Vec::new());
     for item in items {
-        let named = if merge_key.is_empty() { order.contains(&item) } else { find(order, merge_key, key_of(&item, merge_key)?)?.is_some() };
+        let named = if merge_key.is_empty() {
+            order.contains(&item)
+        } else {
+            find(order, merge_key, key_of(&item, merge_key)?)?.is_some()
+        };
         if named { ordered.push(item) } else { others.push(item) }
     }
     Ok((ordered, others))
@@ -413,7 +444,8 @@ fn interleave(
         let wanted = key(item);
         order.iter().position(|other| key(other) == wanted)
     };
-    let sort = |items: &mut Vec<Value>, order: &[Value]| items.sort_by_cached_key(|item| position(item, order));
+    let sort =
+        |items: &mut Vec<Value>, order: &[Value]| items.sort_by_cached_key(|item| position(item, order));
     sort(&mut ordered, order);
     sort(&mut server_only, server_order);
     let mut result = Vec::with_capacity(ordered.len() + server_only.len());
@@ -423,10 +455,12 @@ fn interleave(
             (None, None) => return Ok(result),
             (Some(_), None) => true,
             (None, Some(_)) => false,
-            (Some(one), Some(another)) => match (position(one, server_order), position(another, server_order)) {
-                (Some(one), Some(another)) => one.cmp(&another) == Ordering::Less,
-                _ => false,
-            },
+            (Some(one), Some(another)) => {
+                match (position(one, server_order), position(another, server_order)) {
+                    (Some(one), Some(another)) => one.cmp(&another) == Ordering::Less,
+                    _ => false,
+                }
+            }
         };
         result.extend(if take_left { left.next() } else { right.next() });
     }

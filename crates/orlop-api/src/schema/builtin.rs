@@ -236,7 +236,11 @@ fn map_type(text: &str) -> Option<MapType> {
 /// `string`, `integer:int32`, `[T]`, `map[T]`, `oneOf(…)`, `any`, or a type's name.
 fn shape(json_type: &'static str) -> Schema {
     if let Some(inner) = json_type.strip_prefix("map[").and_then(|rest| rest.strip_suffix(']')) {
-        return Schema { kind: Type::Object, additional: Additional::Of(reference(inner)), ..Schema::default() };
+        return Schema {
+            kind: Type::Object,
+            additional: Additional::Of(reference(inner)),
+            ..Schema::default()
+        };
     }
     if let Some(inner) = json_type.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         return Schema { kind: Type::Array, items: Some(reference(inner)), ..Schema::default() };
@@ -271,10 +275,18 @@ mod tests {
             let schema = entry.schema();
             for (name, field) in &schema.properties {
                 let inner = field.schema();
-                assert!(inner.kind != Type::Any || inner.preserve_unknown || inner.int_or_string, "{}.{name}", entry.name());
+                assert!(
+                    inner.kind != Type::Any || inner.preserve_unknown || inner.int_or_string,
+                    "{}.{name}",
+                    entry.name()
+                );
                 if let ListType::Map(keys) = &inner.list_type {
                     let items = inner.items().unwrap_or_else(|| panic!("{}.{name}", entry.name()));
-                    assert!(keys.iter().all(|key| items.field(key).is_some()), "{}.{name}: {keys:?}", entry.name());
+                    assert!(
+                        keys.iter().all(|key| items.field(key).is_some()),
+                        "{}.{name}: {keys:?}",
+                        entry.name()
+                    );
                 }
             }
         }
@@ -289,7 +301,10 @@ mod tests {
         assert_eq!(containers.schema().list_type, ListType::Map(["name".into()].into()));
         assert_eq!(containers.patch.merge_key.as_deref(), Some("name"));
         let ports = containers.schema().items().unwrap().field("ports").unwrap();
-        assert_eq!(ports.schema().list_type, ListType::Map(["containerPort".into(), "protocol".into()].into()));
+        assert_eq!(
+            ports.schema().list_type,
+            ListType::Map(["containerPort".into(), "protocol".into()].into())
+        );
         assert_eq!(ports.schema().items().unwrap().field("protocol").unwrap().default(), Some(&json!("TCP")));
         assert!(spec.field("volumes").unwrap().patch.retain_keys);
         assert_eq!(spec.field("nodeSelector").unwrap().map_type, Some(MapType::Atomic));
@@ -304,12 +319,17 @@ mod tests {
         let pods = resources().into_iter().find(|resource| resource.plural == "pods").unwrap();
         assert!(pods.namespaced && pods.short_names == ["po"]);
         let eviction = pods.subresources.iter().find(|sub| sub.name == "eviction").unwrap();
-        assert_eq!((eviction.api_version, eviction.kind, eviction.verbs.as_slice()), ("policy/v1", "Eviction", &["create"][..]));
+        assert_eq!(
+            (eviction.api_version, eviction.kind, eviction.verbs.as_slice()),
+            ("policy/v1", "Eviction", &["create"][..])
+        );
     }
 
     #[test]
     fn a_type_may_refer_to_itself() {
-        let props = type_named("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps").unwrap().schema();
+        let props = type_named("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps")
+            .unwrap()
+            .schema();
         let inner = props.at("properties.x.properties.y.not").unwrap();
         assert_eq!(inner.go_type, Some("JSONSchemaProps"));
     }

@@ -14,7 +14,8 @@ pub fn apply_defaults(value: &mut Value, schema: &Schema) {
         Value::Object(map) => {
             for (name, field) in &schema.properties {
                 let Some(default) = field.default() else { continue };
-                let absent = map.get(&**name).is_none_or(|found| is_disallowed_null(found, Some(field.schema())));
+                let absent =
+                    map.get(&**name).is_none_or(|found| is_disallowed_null(found, Some(field.schema())));
                 if absent {
                     map.insert(name.to_string(), default.clone());
                 }
@@ -87,11 +88,15 @@ mod tests {
             "m": {"type": "object", "additionalProperties": {"type": "string", "default": "z"}},
             "plain": {"type": "string"}
         }}));
-        let mut value = json!({"a": null, "n": null, "l": [{}, {"i": 5}], "m": {"k": null, "j": "v"}, "plain": null});
+        let mut value =
+            json!({"a": null, "n": null, "l": [{}, {"i": 5}], "m": {"k": null, "j": "v"}, "plain": null});
         drop_nulls(&mut value, &schema);
         assert!(value.get("plain").is_none() && value.get("a").is_some());
         apply_defaults(&mut value, &schema);
-        assert_eq!(value, json!({"a": "x", "n": null, "o": {"p": 1}, "l": [{"i": 2}, {"i": 5}], "m": {"k": "z", "j": "v"}}));
+        assert_eq!(
+            value,
+            json!({"a": "x", "n": null, "o": {"p": 1}, "l": [{"i": 2}, {"i": 5}], "m": {"k": "z", "j": "v"}})
+        );
         let once = value.clone();
         apply_defaults(&mut value, &schema);
         assert_eq!(value, once);

@@ -6,9 +6,32 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
 
 const KNOWN: [&str; 26] = [
-    "bsonobjectid", "uri", "email", "hostname", "ipv4", "ipv6", "cidr", "mac", "uuid", "uuid3", "uuid4", "uuid5",
-    "isbn", "isbn10", "isbn13", "creditcard", "ssn", "hexcolor", "rgbcolor", "byte", "password", "date", "duration",
-    "datetime", "k8sshortname", "k8slongname",
+    "bsonobjectid",
+    "uri",
+    "email",
+    "hostname",
+    "ipv4",
+    "ipv6",
+    "cidr",
+    "mac",
+    "uuid",
+    "uuid3",
+    "uuid4",
+    "uuid5",
+    "isbn",
+    "isbn10",
+    "isbn13",
+    "creditcard",
+    "ssn",
+    "hexcolor",
+    "rgbcolor",
+    "byte",
+    "password",
+    "date",
+    "duration",
+    "datetime",
+    "k8sshortname",
+    "k8slongname",
 ];
 
 fn normalized(format: &str) -> String {
@@ -45,7 +68,11 @@ pub fn matches_format(format: &str, text: &str) -> bool {
         "date" => is_date(text),
         "duration" => is_duration(text),
         "datetime" => is_date_time(text),
-        "k8sshortname" => text.len() <= names::LABEL_LENGTH_MAX && !text.contains('.') && names::dns1123_label(text).is_empty(),
+        "k8sshortname" => {
+            text.len() <= names::LABEL_LENGTH_MAX
+                && !text.contains('.')
+                && names::dns1123_label(text).is_empty()
+        }
         "k8slongname" => names::dns1123_subdomain(text).is_empty(),
         _ => true,
     }
@@ -65,9 +92,15 @@ macro_rules! pattern {
 
 pattern!(SSN, r"^\d{3}[- ]?\d{2}[- ]?\d{4}$");
 pattern!(HEX_COLOR, r"^#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})$");
-pattern!(RGB_COLOR, r"^rgb\(\s*(0|[1-9]\d?|1\d\d?|2[0-4]\d|25[0-5])\s*,\s*(0|[1-9]\d?|1\d\d?|2[0-4]\d|25[0-5])\s*,\s*(0|[1-9]\d?|1\d\d?|2[0-4]\d|25[0-5])\s*\)$");
+pattern!(
+    RGB_COLOR,
+    r"^rgb\(\s*(0|[1-9]\d?|1\d\d?|2[0-4]\d|25[0-5])\s*,\s*(0|[1-9]\d?|1\d\d?|2[0-4]\d|25[0-5])\s*,\s*(0|[1-9]\d?|1\d\d?|2[0-4]\d|25[0-5])\s*\)$"
+);
 pattern!(BASE64, r"^(?:[A-Za-z0-9+\/]{4})*(?:[A-Za-z0-9+\/]{2}==|[A-Za-z0-9+\/]{3}=|[A-Za-z0-9+\/]{4})$");
-pattern!(CARD, r"^(?:4[0-9]{12}(?:[0-9]{3})?|5[1-5][0-9]{14}|(222[1-9]|22[3-9][0-9]|2[3-6][0-9]{2}|27[01][0-9]|2720)[0-9]{12}|6(?:011|5[0-9][0-9])[0-9]{12}|3[47][0-9]{13}|3(?:0[0-5]|[68][0-9])[0-9]{11}|(?:2131|1800|35\d{3})\d{11}|6[27][0-9]{14})$");
+pattern!(
+    CARD,
+    r"^(?:4[0-9]{12}(?:[0-9]{3})?|5[1-5][0-9]{14}|(222[1-9]|22[3-9][0-9]|2[3-6][0-9]{2}|27[01][0-9]|2720)[0-9]{12}|6(?:011|5[0-9][0-9])[0-9]{12}|3[47][0-9]{13}|3(?:0[0-5]|[68][0-9])[0-9]{11}|(?:2131|1800|35\d{3})\d{11}|6[27][0-9]{14})$"
+);
 pattern!(TIME, r"^([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))$");
 pattern!(LOOSE_DURATION, r"(\d+)\s*([A-Za-zµ]+)");
 
@@ -86,7 +119,9 @@ fn is_request_uri(text: &str) -> bool {
     }
     let Some(authority) = rest.strip_prefix("//") else { return !rest.is_empty() && valid_escapes(rest) };
     let (host, path) = authority.split_at(authority.find(['/', '?']).unwrap_or(authority.len()));
-    !host.contains([' ', '<', '>', '"', '^', '`', '{', '}', '\\']) && valid_escapes(host) && valid_escapes(path)
+    !host.contains([' ', '<', '>', '"', '^', '`', '{', '}', '\\'])
+        && valid_escapes(host)
+        && valid_escapes(path)
 }
 
 fn valid_escapes(text: &str) -> bool {
@@ -106,7 +141,10 @@ fn is_email(text: &str) -> bool {
     };
     let Some((local, host)) = address.rsplit_once('@') else { return false };
     let atom = |part: &str| {
-        !part.is_empty() && part.chars().all(|c| !c.is_ascii() || c.is_ascii_alphanumeric() || "!#$%&'*+-/=?^_`{|}~".contains(c))
+        !part.is_empty()
+            && part
+                .chars()
+                .all(|c| !c.is_ascii() || c.is_ascii_alphanumeric() || "!#$%&'*+-/=?^_`{|}~".contains(c))
     };
     let quoted = local.len() > 2 && local.starts_with('"') && local.ends_with('"');
     let literal = host.starts_with('[') && host.ends_with(']');
@@ -114,7 +152,8 @@ fn is_email(text: &str) -> bool {
 }
 
 fn is_hostname(text: &str) -> bool {
-    let letter = |c: char| c.is_ascii_alphanumeric() || (!c.is_ascii() && !c.is_whitespace() && !c.is_control());
+    let letter =
+        |c: char| c.is_ascii_alphanumeric() || (!c.is_ascii() && !c.is_whitespace() && !c.is_control());
     if text.is_empty() || text.len() > 255 {
         return false;
     }
@@ -127,7 +166,8 @@ fn is_hostname(text: &str) -> bool {
             && part.chars().all(|c| letter(c) || c == '-')
     };
     let top = parts.last().copied().unwrap_or_default();
-    let top_is_a_name = parts.len() == 1 || (top.chars().count() >= 2 && top.chars().all(char::is_alphabetic));
+    let top_is_a_name =
+        parts.len() == 1 || (top.chars().count() >= 2 && top.chars().all(char::is_alphabetic));
     parts.iter().all(well_formed) && top_is_a_name
 }
 
@@ -137,14 +177,20 @@ fn is_ip_sloppy(text: &str) -> bool {
         return text.parse::<Ipv6Addr>().is_ok();
     }
     let octets: Vec<_> = text.split('.').collect();
-    let octet = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()) && part.parse::<u32>().is_ok_and(|octet| octet < 256);
+    let octet = |part: &&str| {
+        !part.is_empty()
+            && part.bytes().all(|byte| byte.is_ascii_digit())
+            && part.parse::<u32>().is_ok_and(|octet| octet < 256)
+    };
     text.parse::<Ipv4Addr>().is_ok() || (octets.len() == 4 && octets.iter().all(octet))
 }
 
 fn is_cidr(text: &str) -> bool {
     let Some((address, bits)) = text.split_once('/') else { return false };
     let bits_max = if address.contains(':') { 128 } else { 32 };
-    is_ip_sloppy(address) && bits.bytes().all(|byte| byte.is_ascii_digit()) && bits.parse::<u32>().is_ok_and(|bits| bits <= bits_max)
+    is_ip_sloppy(address)
+        && bits.bytes().all(|byte| byte.is_ascii_digit())
+        && bits.parse::<u32>().is_ok_and(|bits| bits <= bits_max)
 }
 
 /// 6, 8 or 20 bytes in pairs (`:` or `-`) or in fours (`.`).
@@ -152,7 +198,9 @@ fn is_mac(text: &str) -> bool {
     let groups = |separator: char, digits: usize, counts: [usize; 3]| {
         let parts: Vec<_> = text.split(separator).collect();
         counts.contains(&parts.len())
-            && parts.iter().all(|part| part.len() == digits && part.bytes().all(|byte| byte.is_ascii_hexdigit()))
+            && parts
+                .iter()
+                .all(|part| part.len() == digits && part.bytes().all(|byte| byte.is_ascii_hexdigit()))
     };
     groups(':', 2, [6, 8, 20]) || groups('-', 2, [6, 8, 20]) || groups('.', 4, [3, 4, 10])
 }
@@ -160,9 +208,10 @@ fn is_mac(text: &str) -> bool {
 /// Dashes are optional, one by one.
 fn is_uuid(text: &str, version: Option<char>) -> bool {
     let mut digits = String::with_capacity(32);
-    for (place, character) in text.chars().enumerate() {
+    for (place, character) in text.char_indices() {
         match character {
-            '-' if matches!(digits.len(), 8 | 12 | 16 | 20) && place > 0 && !text[..place].ends_with('-') => {}
+            '-' if matches!(digits.len(), 8 | 12 | 16 | 20) && place > 0 && !text[..place].ends_with('-') => {
+            }
             c if c.is_ascii_hexdigit() => digits.push(c),
             _ => return false,
         }
@@ -183,14 +232,24 @@ fn is_isbn10(text: &str) -> bool {
         c => c.to_digit(10),
     };
     let digits: Option<Vec<u32>> = text.chars().enumerate().map(value).collect();
-    let weighted = |digits: Vec<u32>| digits.iter().zip(1u32..).map(|(digit, weight)| digit * weight).sum::<u32>() % 11 == 0;
+    let weighted = |digits: Vec<u32>| {
+        digits.iter().zip(1u32..).map(|(digit, weight)| digit * weight).sum::<u32>() % 11 == 0
+    };
     text.len() == 10 && digits.is_some_and(weighted)
 }
 
 fn is_isbn13(text: &str) -> bool {
     let text = bare_digits(text);
     let digits: Option<Vec<u32>> = text.chars().map(|c| c.to_digit(10)).collect();
-    let weighted = |digits: Vec<u32>| digits.iter().enumerate().map(|(index, digit)| digit * if index % 2 == 0 { 1 } else { 3 }).sum::<u32>() % 10 == 0;
+    let weighted = |digits: Vec<u32>| {
+        digits
+            .iter()
+            .enumerate()
+            .map(|(index, digit)| digit * if index % 2 == 0 { 1 } else { 3 })
+            .sum::<u32>()
+            % 10
+            == 0
+    };
     text.len() == 13 && digits.is_some_and(weighted)
 }
 
@@ -200,7 +259,7 @@ fn is_credit_card(text: &str) -> bool {
     let doubled = |digit: u32| if digit > 4 { digit * 2 - 9 } else { digit * 2 };
     let sum = digits.chars().rev().filter_map(|c| c.to_digit(10)).enumerate();
     let sum: u32 = sum.map(|(index, digit)| if index % 2 == 1 { doubled(digit) } else { digit }).sum();
-    matches(&CARD, &digits) && sum % 10 == 0
+    matches(&CARD, &digits) && sum.is_multiple_of(10)
 }
 
 fn is_date(text: &str) -> bool {
@@ -221,8 +280,8 @@ fn is_duration(text: &str) -> bool {
         return true;
     }
     const EXACT: [&str; 22] = [
-        "ns", "nano", "us", "µs", "micro", "ms", "milli", "s", "sec", "m", "min", "h", "hr", "hour", "d", "day", "w",
-        "wk", "week", "days", "hours", "weeks",
+        "ns", "nano", "us", "µs", "micro", "ms", "milli", "s", "sec", "m", "min", "h", "hr", "hour", "d",
+        "day", "w", "wk", "week", "days", "hours", "weeks",
     ];
     const PREFIXES: [&str; 8] = ["nano", "micro", "milli", "sec", "min", "hour", "day", "week"];
     let Some(pattern) = LOOSE_DURATION.as_ref() else { return false };
@@ -245,7 +304,9 @@ fn is_go_duration(text: &str) -> bool {
             return false;
         }
         let Some(unit) = ["ns", "us", "µs", "μs", "ms", "s", "m", "h"].iter().find(|unit| {
-            after.strip_prefix(**unit).is_some_and(|next| next.is_empty() || next.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
+            after.strip_prefix(**unit).is_some_and(|next| {
+                next.is_empty() || next.starts_with(|c: char| c.is_ascii_digit() || c == '.')
+            })
         }) else {
             return false;
         };
@@ -262,14 +323,26 @@ mod tests {
     fn every_format_tells_good_from_bad() {
         let cases: &[(&str, &[&str], &[&str])] = &[
             ("bsonobjectid", &["507f1f77bcf86cd799439011"], &["507f", "507f1f77bcf86cd79943901g"]),
-            ("uri", &["http://a.b/c?d", "/path", "mailto:a@b"], &["a b", "foo", "http://a b", "http://a/%zz"]),
+            (
+                "uri",
+                &["http://a.b/c?d", "/path", "mailto:a@b"],
+                &["a b", "foo", "http://a b", "http://a/%zz"],
+            ),
             ("email", &["a@b.c", "A <a@b>"], &["a", "a@", "@b", "a b@c"]),
             ("hostname", &["a", "example.com", "a-b.example"], &["", "-a", "a.", "a_b", "1.2"]),
             ("ipv4", &["1.2.3.4", "01.2.3.4"], &["1.2.3", "1.2.3.256", "::1"]),
             ("ipv6", &["::1", "2001:db8::1"], &["1.2.3.4", ":::"]),
             ("cidr", &["10.0.0.0/8", "::/0"], &["10.0.0.0", "10.0.0.0/33", "x/8"]),
-            ("mac", &["01:02:03:04:05:06", "01-02-03-04-05-06", "0102.0304.0506"], &["01:02", "0g:02:03:04:05:06"]),
-            ("uuid", &["a8098c1a-f86e-11da-bd1a-00112448be1e", "A8098C1AF86E11DABD1A00112448BE1E"], &["a8098c1a", "a8098c1a-f86e-11da-bd1a-00112448be1", "a-8098c1af86e11dabd1a00112448be1e"]),
+            (
+                "mac",
+                &["01:02:03:04:05:06", "01-02-03-04-05-06", "0102.0304.0506"],
+                &["01:02", "0g:02:03:04:05:06"],
+            ),
+            (
+                "uuid",
+                &["a8098c1a-f86e-11da-bd1a-00112448be1e", "A8098C1AF86E11DABD1A00112448BE1E"],
+                &["a8098c1a", "a8098c1a-f86e-11da-bd1a-00112448be1", "a-8098c1af86e11dabd1a00112448be1e"],
+            ),
             ("uuid3", &["bcd02e22-68f0-3046-a512-327cca9def8f"], &["bcd02e22-68f0-4046-a512-327cca9def8f"]),
             ("uuid4", &["025b0d74-00a2-4048-bf57-227c5111bb34"], &["025b0d74-00a2-4048-0f57-227c5111bb34"]),
             ("uuid5", &["886313e1-3b8a-5372-9b90-0c9aee199e5d"], &["886313e1-3b8a-4372-9b90-0c9aee199e5d"]),
@@ -283,7 +356,11 @@ mod tests {
             ("byte", &["aGk=", "aGkh"], &["aGk", "a"]),
             ("password", &["anything"], &[]),
             ("date", &["2026-02-28"], &["2026-02-30", "26-1-1", "2026-02-28T"]),
-            ("date-time", &["2014-12-15T19:30:20.000Z", "2014-12-15t19:30:20+01:00"], &["2014-12-15", "2014-12-15T25:00:00Z", "2014-13-15T19:30:20Z"]),
+            (
+                "date-time",
+                &["2014-12-15T19:30:20.000Z", "2014-12-15t19:30:20+01:00"],
+                &["2014-12-15", "2014-12-15T25:00:00Z", "2014-13-15T19:30:20Z"],
+            ),
             ("duration", &["1h2m3.5s", "22 ns", "3 days", "0", "-5ms"], &["x", "", "5 parsecs"]),
             ("k8s-short-name", &["abc", "a-1"], &["a.b", "A", "-a"]),
             ("k8s-long-name", &["a.b", "abc"], &["A", "a..b"]),

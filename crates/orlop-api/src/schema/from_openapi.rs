@@ -23,14 +23,19 @@ pub fn from_openapi(source: &Value) -> Schema {
         },
         format: object.get("format").and_then(Value::as_str).filter(|text| !text.is_empty()).map(Into::into),
         nullable: flag("nullable"),
-        properties: entries(object, "properties").map(|(name, value)| (name.as_str().into(), Field::from(from_openapi(value)))).collect(),
+        properties: entries(object, "properties")
+            .map(|(name, value)| (name.as_str().into(), Field::from(from_openapi(value))))
+            .collect(),
         additional: match object.get("additionalProperties") {
             None | Some(Value::Null) => Additional::Unspecified,
             Some(Value::Bool(true)) => Additional::Anything,
             Some(Value::Bool(false)) => Additional::Forbidden,
             Some(schema) => Additional::Of(from_openapi(schema).into()),
         },
-        items: object.get("items").filter(|items| items.is_object()).map(|items| SchemaRef::from(from_openapi(items))),
+        items: object
+            .get("items")
+            .filter(|items| items.is_object())
+            .map(|items| SchemaRef::from(from_openapi(items))),
         required: strings(object, "required"),
         list_type: match text("x-kubernetes-list-type") {
             "set" => ListType::Set,
@@ -50,9 +55,25 @@ pub fn from_openapi(source: &Value) -> Schema {
 }
 
 const CHECK_KEYWORDS: [&str; 19] = [
-    "enum", "maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum", "multipleOf", "maxLength", "minLength",
-    "maxItems", "minItems", "uniqueItems", "maxProperties", "minProperties", "pattern", "allOf", "anyOf", "oneOf",
-    "not", "dependencies",
+    "enum",
+    "maximum",
+    "minimum",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "multipleOf",
+    "maxLength",
+    "minLength",
+    "maxItems",
+    "minItems",
+    "uniqueItems",
+    "maxProperties",
+    "minProperties",
+    "pattern",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "not",
+    "dependencies",
 ];
 
 /// The checks of a node, where it has any: most have none, and a thousand CRDs have many nodes.
@@ -78,7 +99,11 @@ fn checks(object: &Map<String, Value>) -> Option<Box<Checks>> {
         unique_items: flag("uniqueItems"),
         properties_max: count("maxProperties"),
         properties_min: count("minProperties"),
-        pattern: object.get("pattern").and_then(Value::as_str).filter(|text| !text.is_empty()).map(Pattern::new),
+        pattern: object
+            .get("pattern")
+            .and_then(Value::as_str)
+            .filter(|text| !text.is_empty())
+            .map(Pattern::new),
         all_of: schemas("allOf"),
         any_of: schemas("anyOf"),
         one_of: schemas("oneOf"),

@@ -29,7 +29,11 @@ fn walk(value: &Value, schema: &Schema, path: &FieldPath, errors: &mut Vec<Field
                 ListType::Atomic => {}
                 ListType::Set => {
                     let repeated = repeats(items);
-                    errors.extend(repeated.into_iter().map(|index| FieldError::duplicate(&path.index(index), items[index].clone())));
+                    errors.extend(
+                        repeated
+                            .into_iter()
+                            .map(|index| FieldError::duplicate(&path.index(index), items[index].clone())),
+                    );
                 }
                 ListType::Map(keys) => check_map(items, keys, path, errors),
             }
@@ -44,7 +48,12 @@ fn walk(value: &Value, schema: &Schema, path: &FieldPath, errors: &mut Vec<Field
 }
 
 /// Paths are made only where there is something to descend into.
-fn walk_child(value: &Value, schema: &Schema, path: impl FnOnce() -> FieldPath, errors: &mut Vec<FieldError>) {
+fn walk_child(
+    value: &Value,
+    schema: &Schema,
+    path: impl FnOnce() -> FieldPath,
+    errors: &mut Vec<FieldError>,
+) {
     if value.is_object() || value.is_array() {
         walk(value, schema, &path(), errors);
     }
@@ -98,9 +107,15 @@ mod tests {
             validate_list_types(&value, &schema, &FieldPath::nil()).iter().map(ToString::to_string).collect()
         };
         assert_eq!(check(json!({"set": ["a", "b", "a", "a"]})), [r#"set[2]: Duplicate value: "a""#]);
-        assert_eq!(check(json!({"map": [{"a": 1, "b": 2}, {"a": 1}, {"b": 2, "a": 1, "c": 3}]})), [r#"map[2]: Duplicate value: {"a":1,"b":2}"#]);
+        assert_eq!(
+            check(json!({"map": [{"a": 1, "b": 2}, {"a": 1}, {"b": 2, "a": 1, "c": 3}]})),
+            [r#"map[2]: Duplicate value: {"a":1,"b":2}"#]
+        );
         assert_eq!(check(json!({"one": [{}, {"x": 1}]})), ["one[1]: Duplicate value: {}"]);
-        assert_eq!(check(json!({"one": [1]})), ["one[0]: Invalid value: 1: must be an object for an array of list-type map"]);
+        assert_eq!(
+            check(json!({"one": [1]})),
+            ["one[0]: Invalid value: 1: must be an object for an array of list-type map"]
+        );
         assert_eq!(check(json!({"deep": {"k": ["x", "x"]}})), [r#"deep[k][1]: Duplicate value: "x""#]);
     }
 }

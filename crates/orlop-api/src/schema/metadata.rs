@@ -19,14 +19,25 @@ pub enum Malformed {
 
 /// Brings apiVersion, kind and metadata into shape: unknown metadata fields go (and are named),
 /// values of wrong types are refused or dropped.
-pub fn coerce_metadata(object: &mut Value, schema: &Schema, malformed: Malformed) -> Result<Vec<String>, FieldError> {
+pub fn coerce_metadata(
+    object: &mut Value,
+    schema: &Schema,
+    malformed: Malformed,
+) -> Result<Vec<String>, FieldError> {
     let mut unknown = Vec::new();
     coerce(object, schema, true, &FieldPath::nil(), malformed, &mut unknown)?;
     unknown.sort();
     Ok(unknown)
 }
 
-fn coerce(value: &mut Value, schema: &Schema, embedded: bool, path: &FieldPath, malformed: Malformed, unknown: &mut Vec<String>) -> Result<(), FieldError> {
+fn coerce(
+    value: &mut Value,
+    schema: &Schema,
+    embedded: bool,
+    path: &FieldPath,
+    malformed: Malformed,
+    unknown: &mut Vec<String>,
+) -> Result<(), FieldError> {
     match value {
         Value::Object(map) => {
             if embedded {
@@ -47,9 +58,23 @@ fn coerce(value: &mut Value, schema: &Schema, embedded: bool, path: &FieldPath, 
             }
             for (key, item) in map.iter_mut() {
                 if let Some(field) = schema.field(key) {
-                    coerce(item, field.schema(), field.schema().embedded_resource, &path.child(key), malformed, unknown)?;
+                    coerce(
+                        item,
+                        field.schema(),
+                        field.schema().embedded_resource,
+                        &path.child(key),
+                        malformed,
+                        unknown,
+                    )?;
                 } else if let Additional::Of(inner) = &schema.additional {
-                    coerce(item, inner.get(), inner.get().embedded_resource, &path.key(key), malformed, unknown)?;
+                    coerce(
+                        item,
+                        inner.get(),
+                        inner.get().embedded_resource,
+                        &path.key(key),
+                        malformed,
+                        unknown,
+                    )?;
                 }
             }
         }
@@ -64,14 +89,21 @@ fn coerce(value: &mut Value, schema: &Schema, embedded: bool, path: &FieldPath, 
     Ok(())
 }
 
-fn coerce_object_meta(metadata: &mut Value, path: &FieldPath, malformed: Malformed, unknown: &mut Vec<String>) -> Result<(), FieldError> {
+fn coerce_object_meta(
+    metadata: &mut Value,
+    path: &FieldPath,
+    malformed: Malformed,
+    unknown: &mut Vec<String>,
+) -> Result<(), FieldError> {
     let schema = builtin::object_meta();
     if let Err(mismatch) = check_types(metadata, schema) {
         if malformed == Malformed::Refuse {
             return Err(FieldError::invalid(path, metadata.clone(), mismatch.to_string()));
         }
         let Some(map) = metadata.as_object_mut() else { return Ok(()) };
-        map.retain(|key, value| schema.field(key).is_none_or(|field| check_types(value, field.schema()).is_ok()));
+        map.retain(|key, value| {
+            schema.field(key).is_none_or(|field| check_types(value, field.schema()).is_ok())
+        });
     }
     let gone = prune(metadata, schema, Root::Plain);
     unknown.extend(gone.into_iter().map(|field| format!("{path}.{field}")));
@@ -130,11 +162,14 @@ fn validate_embedded(value: &Value, path: &FieldPath, errors: &mut Vec<FieldErro
     let kind_path = path.child("kind");
     match value.get("kind") {
         None => errors.push(FieldError::required(&kind_path, "")),
-        Some(Value::String(text)) if text.is_empty() => errors.push(FieldError::invalid(&kind_path, "", "must not be empty")),
+        Some(Value::String(text)) if text.is_empty() => {
+            errors.push(FieldError::invalid(&kind_path, "", "must not be empty"));
+        }
         Some(Value::String(text)) => {
             let problems = names::dns1035_label(&text.to_lowercase());
             if !problems.is_empty() {
-                let detail = format!("may have mixed case, but should otherwise match: {}", problems.join(","));
+                let detail =
+                    format!("may have mixed case, but should otherwise match: {}", problems.join(","));
                 errors.push(FieldError::invalid(&kind_path, text.as_str(), detail));
             }
         }
@@ -176,10 +211,19 @@ mod tests {
         let object = json!({"metadata": {"name": "a", "labels": {"x": 5}, "annotations": {"y": "z"}}, "spec": {"template": {"kind": 5}}});
         let error = coerce_metadata(&mut object.clone(), &schema(), Malformed::Refuse).unwrap_err();
         assert_eq!(error.field.to_string(), "metadata");
-        assert!(error.detail.starts_with("json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string"), "{}", error.detail);
+        assert!(
+            error.detail.starts_with(
+                "json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string"
+            ),
+            "{}",
+            error.detail
+        );
         let mut stored = object.clone();
         coerce_metadata(&mut stored, &schema(), Malformed::Drop).unwrap();
-        assert_eq!(stored, json!({"metadata": {"name": "a", "annotations": {"y": "z"}}, "spec": {"template": {}}}));
+        assert_eq!(
+            stored,
+            json!({"metadata": {"name": "a", "annotations": {"y": "z"}}, "spec": {"template": {}}})
+        );
         let mut object = object;
         object["metadata"]["labels"] = json!({});
         let error = coerce_metadata(&mut object, &schema(), Malformed::Refuse).unwrap_err();
@@ -189,8 +233,12 @@ mod tests {
     #[test]
     fn embedded_resources_are_checked() {
         let object = json!({"spec": {"template": {"apiVersion": "a/b/c", "kind": "b_d", "metadata": {"labels": {"a b": "x"}}}}});
-        let errors: Vec<_> = validate_embedded_resources(&object, &schema()).iter().map(ToString::to_string).collect();
-        assert_eq!(errors[0], "spec.template.apiVersion: Invalid value: \"a/b/c\": unexpected GroupVersion string: a/b/c");
+        let errors: Vec<_> =
+            validate_embedded_resources(&object, &schema()).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            errors[0],
+            "spec.template.apiVersion: Invalid value: \"a/b/c\": unexpected GroupVersion string: a/b/c"
+        );
         assert!(errors[1].starts_with("spec.template.kind: Invalid value: \"b_d\": may have mixed case, but should otherwise match: a DNS-1035 label"));
         assert!(errors[2].starts_with("spec.template.metadata.labels: Invalid value: \"a b\""));
         let errors = validate_embedded_resources(&json!({"spec": {"template": {}}}), &schema());

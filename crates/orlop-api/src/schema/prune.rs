@@ -44,7 +44,11 @@ impl Walk {
     }
 
     fn within_key<T>(&mut self, key: &str, work: impl FnOnce(&mut Self) -> T) -> T {
-        if self.path.is_empty() { self.within(format_args!("{key}"), work) } else { self.within(format_args!(".{key}"), work) }
+        if self.path.is_empty() {
+            self.within(format_args!("{key}"), work)
+        } else {
+            self.within(format_args!(".{key}"), work)
+        }
     }
 
     fn record(&mut self, key: &str) {
@@ -112,7 +116,9 @@ impl Walk {
             Value::Array(items) => {
                 let Some(inner) = schema.items() else { return };
                 for (index, item) in items.iter_mut().enumerate() {
-                    self.within(format_args!("[{index}]"), |walk| walk.keep(item, inner, inner.embedded_resource));
+                    self.within(format_args!("[{index}]"), |walk| {
+                        walk.keep(item, inner, inner.embedded_resource);
+                    });
                 }
             }
             _ => {}
@@ -129,13 +135,13 @@ mod tests {
     #[test]
     fn unknown_fields_go_and_are_named() {
         let schema = from_openapi(&json!({"type": "object", "properties": {
-            "spec": {"type": "object", "properties": {
-                "known": {"type": "string"},
-                "list": {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "integer"}}}},
-                "map": {"type": "object", "additionalProperties": {"type": "object", "properties": {"b": {"type": "string"}}}},
-                "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"strict": {"type": "object", "properties": {}}}},
-                "embedded": {"type": "object", "x-kubernetes-embedded-resource": true, "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}
-            }}}}));
+        "spec": {"type": "object", "properties": {
+            "known": {"type": "string"},
+            "list": {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "integer"}}}},
+            "map": {"type": "object", "additionalProperties": {"type": "object", "properties": {"b": {"type": "string"}}}},
+            "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"strict": {"type": "object", "properties": {}}}},
+            "embedded": {"type": "object", "x-kubernetes-embedded-resource": true, "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}
+        }}}}));
         let mut value = json!({
             "apiVersion": "v1", "kind": "K", "metadata": {"name": "n", "anything": 1},
             "top": 1,
@@ -148,7 +154,17 @@ mod tests {
             }
         });
         let unknown = prune(&mut value, &schema, Root::Resource);
-        assert_eq!(unknown, ["spec.embedded.gone", "spec.free.strict.gone", "spec.list[0].b", "spec.map.k.c", "spec.unknown", "top"]);
+        assert_eq!(
+            unknown,
+            [
+                "spec.embedded.gone",
+                "spec.free.strict.gone",
+                "spec.list[0].b",
+                "spec.map.k.c",
+                "spec.unknown",
+                "top"
+            ]
+        );
         assert_eq!(value["spec"]["free"], json!({"any": {"thing": 1}, "strict": {}}));
         assert_eq!(value["metadata"], json!({"name": "n", "anything": 1}));
         assert_eq!(prune(&mut value, &schema, Root::Resource), Vec::<String>::new());
@@ -161,7 +177,12 @@ mod tests {
             "spec": {"replica": 1, "template": {"spec": {"containers": [{"name": "c", "imagee": "x", "env": [{"name": "a", "valueFrom": {"nope": {}}}]}]}}}});
         assert_eq!(
             unknown_fields(&value, schema, Root::Plain),
-            ["metadata.extra", "spec.replica", "spec.template.spec.containers[0].env[0].valueFrom.nope", "spec.template.spec.containers[0].imagee"]
+            [
+                "metadata.extra",
+                "spec.replica",
+                "spec.template.spec.containers[0].env[0].valueFrom.nope",
+                "spec.template.spec.containers[0].imagee"
+            ]
         );
     }
 }

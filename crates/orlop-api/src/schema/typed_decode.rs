@@ -30,13 +30,20 @@ pub fn check_types(value: &Value, schema: &Schema) -> Result<(), TypeMismatch> {
     check(value, schema, "", &mut Vec::new())
 }
 
-fn check<'a>(value: &'a Value, schema: &Schema, go_struct: &str, path: &mut Vec<&'a str>) -> Result<(), TypeMismatch> {
+fn check<'a>(
+    value: &'a Value,
+    schema: &Schema,
+    go_struct: &str,
+    path: &mut Vec<&'a str>,
+) -> Result<(), TypeMismatch> {
     let fits = match (schema.kind, value) {
         (_, Value::Null) => return Ok(()),
         (Type::Any, Value::Number(_) | Value::String(_)) if schema.int_or_string => true,
         (Type::Any, _) => !schema.int_or_string,
         (Type::Object, Value::Object(_)) | (Type::Array, Value::Array(_)) => true,
-        (Type::String, Value::String(text)) => schema.format.as_deref() != Some("byte") || super::matches_format("byte", text) || text.is_empty(),
+        (Type::String, Value::String(text)) => {
+            schema.format.as_deref() != Some("byte") || super::matches_format("byte", text) || text.is_empty()
+        }
         (Type::Boolean, Value::Bool(_)) => true,
         (Type::Number, Value::Number(_)) => true,
         (Type::Integer, Value::Number(number)) => match schema.format.as_deref() {
@@ -55,7 +62,12 @@ fn check<'a>(value: &'a Value, schema: &Schema, go_struct: &str, path: &mut Vec<
             Value::Array(_) => "array".to_owned(),
             _ => "object".to_owned(),
         };
-        return Err(TypeMismatch { found, go_struct: go_struct.to_owned(), path: path.join("."), go_type: go_type(schema) });
+        return Err(TypeMismatch {
+            found,
+            go_struct: go_struct.to_owned(),
+            path: path.join("."),
+            go_type: go_type(schema),
+        });
     }
     match value {
         Value::Object(map) => {
@@ -92,8 +104,13 @@ fn go_type(schema: &Schema) -> String {
         (None, Type::Integer) if schema.format.as_deref() == Some("int32") => "int32".to_owned(),
         (None, Type::Integer) => "int64".to_owned(),
         (None, Type::Number) => "float64".to_owned(),
-        (None, Type::Array) => format!("[]{}", schema.items().map_or_else(|| "interface {}".to_owned(), go_type)),
-        (None, Type::Object) => format!("map[string]{}", schema.additional.schema().map_or_else(|| "interface {}".to_owned(), go_type)),
+        (None, Type::Array) => {
+            format!("[]{}", schema.items().map_or_else(|| "interface {}".to_owned(), go_type))
+        }
+        (None, Type::Object) => format!(
+            "map[string]{}",
+            schema.additional.schema().map_or_else(|| "interface {}".to_owned(), go_type)
+        ),
         (None, Type::Any) if schema.int_or_string => "intstr.IntOrString".to_owned(),
         (None, Type::Any) => "interface {}".to_owned(),
     }
@@ -109,12 +126,30 @@ mod tests {
     fn mismatches_are_told_as_go_tells_them() {
         let schema = builtin::type_of("apps", "v1", "Deployment").unwrap().schema();
         for (value, expected) in [
-            (json!({"spec": {"replicas": "3"}}), "json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32"),
-            (json!({"spec": {"replicas": 3_000_000_000_i64}}), "json: cannot unmarshal number 3000000000 into Go struct field DeploymentSpec.spec.replicas of type int32"),
-            (json!({"spec": {"paused": "yes"}}), "json: cannot unmarshal string into Go struct field DeploymentSpec.spec.paused of type bool"),
-            (json!({"metadata": {"labels": {"a": 1}}}), "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string"),
-            (json!({"spec": {"template": {"spec": {"containers": [{"env": [{"value": 5}]}]}}}}), "json: cannot unmarshal number into Go struct field EnvVar.spec.template.spec.containers.env.value of type string"),
-            (json!({"spec": {"template": {"spec": {"containers": {}}}}}), "json: cannot unmarshal object into Go struct field PodSpec.spec.template.spec.containers of type []v1.Container"),
+            (
+                json!({"spec": {"replicas": "3"}}),
+                "json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32",
+            ),
+            (
+                json!({"spec": {"replicas": 3_000_000_000_i64}}),
+                "json: cannot unmarshal number 3000000000 into Go struct field DeploymentSpec.spec.replicas of type int32",
+            ),
+            (
+                json!({"spec": {"paused": "yes"}}),
+                "json: cannot unmarshal string into Go struct field DeploymentSpec.spec.paused of type bool",
+            ),
+            (
+                json!({"metadata": {"labels": {"a": 1}}}),
+                "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string",
+            ),
+            (
+                json!({"spec": {"template": {"spec": {"containers": [{"env": [{"value": 5}]}]}}}}),
+                "json: cannot unmarshal number into Go struct field EnvVar.spec.template.spec.containers.env.value of type string",
+            ),
+            (
+                json!({"spec": {"template": {"spec": {"containers": {}}}}}),
+                "json: cannot unmarshal object into Go struct field PodSpec.spec.template.spec.containers of type []v1.Container",
+            ),
             (json!([]), "json: cannot unmarshal array into Go value of type v1.Deployment"),
         ] {
             assert_eq!(check_types(&value, schema).unwrap_err().to_string(), expected);

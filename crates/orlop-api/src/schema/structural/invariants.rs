@@ -48,7 +48,9 @@ fn structure(schema: &Value, level: Level, path: &FieldPath, errors: &mut Vec<Fi
     let embedded = flag(schema, "x-kubernetes-embedded-resource");
     let preserves = flag(schema, "x-kubernetes-preserve-unknown-fields");
     let int_or_string = flag(schema, "x-kubernetes-int-or-string");
-    for (is_set, key) in [(preserves, "x-kubernetes-preserve-unknown-fields"), (embedded, "x-kubernetes-embedded-resource")] {
+    for (is_set, key) in
+        [(preserves, "x-kubernetes-preserve-unknown-fields"), (embedded, "x-kubernetes-embedded-resource")]
+    {
         if int_or_string && is_set {
             let detail = "must be false if x-kubernetes-int-or-string is true";
             errors.push(FieldError::invalid(&path.child(key), true, detail));
@@ -57,12 +59,16 @@ fn structure(schema: &Value, level: Level, path: &FieldPath, errors: &mut Vec<Fi
     value_checks(schema, is_int_or_string(schema), first_all_of_is_int_or_string(schema), path, errors);
     check_type(kind, level, embedded, preserves || int_or_string, path, errors);
     if embedded && additional.is_some() {
-        errors.push(FieldError::forbidden(&additional_path, "must not be used if x-kubernetes-embedded-resource is set"));
+        errors.push(FieldError::forbidden(
+            &additional_path,
+            "must not be used if x-kubernetes-embedded-resource is set",
+        ));
     }
     let is_resource = level == Level::Root || embedded;
     for name in ["kind", "apiVersion"] {
         let property = schema.get("properties").and_then(|properties| properties.get(name));
-        if let Some(property) = property.filter(|property| is_resource && text(property, "type") != "string") {
+        if let Some(property) = property.filter(|property| is_resource && text(property, "type") != "string")
+        {
             let path = path.child("properties").key(name).child("type");
             errors.push(FieldError::invalid(&path, text(property, "type"), "must be string"));
         }
@@ -76,11 +82,22 @@ fn structure(schema: &Value, level: Level, path: &FieldPath, errors: &mut Vec<Fi
     }
 }
 
-fn check_type(kind: &str, level: Level, embedded: bool, may_be_untyped: bool, path: &FieldPath, errors: &mut Vec<FieldError>) {
+fn check_type(
+    kind: &str,
+    level: Level,
+    embedded: bool,
+    may_be_untyped: bool,
+    path: &FieldPath,
+    errors: &mut Vec<FieldError>,
+) {
     let path = path.child("type");
     if embedded && kind != "object" {
         let detail = "must be object if x-kubernetes-embedded-resource is true";
-        errors.push(if kind.is_empty() { FieldError::required(&path, detail) } else { FieldError::invalid(&path, kind, detail) });
+        errors.push(if kind.is_empty() {
+            FieldError::required(&path, detail)
+        } else {
+            FieldError::invalid(&path, kind, detail)
+        });
     } else if kind.is_empty() && !may_be_untyped {
         let detail = match level {
             Level::Root => "must not be empty at the root",
@@ -95,7 +112,13 @@ fn check_type(kind: &str, level: Level, embedded: bool, may_be_untyped: bool, pa
 }
 
 /// The root's metadata may restrict name and generateName, and say nothing else.
-fn check_metadata(metadata: &Value, is_resource: bool, level: Level, path: &FieldPath, errors: &mut Vec<FieldError>) {
+fn check_metadata(
+    metadata: &Value,
+    is_resource: bool,
+    level: Level,
+    path: &FieldPath,
+    errors: &mut Vec<FieldError>,
+) {
     if is_resource && text(metadata, "type") != "object" {
         errors.push(FieldError::invalid(&path.child("type"), text(metadata, "type"), "must be object"));
     }
@@ -104,7 +127,9 @@ fn check_metadata(metadata: &Value, is_resource: bool, level: Level, path: &Fiel
     }
     let allowed = |key: &String, value: &Value| match key.as_str() {
         "type" | "default" => true,
-        "properties" => entries(metadata, "properties").all(|(name, _)| name == "name" || name == "generateName"),
+        "properties" => {
+            entries(metadata, "properties").all(|(name, _)| name == "name" || name == "generateName")
+        }
         _ => matches!(value, Value::Null | Value::Bool(false)),
     };
     if !metadata.as_object().is_some_and(|map| map.iter().all(|(key, value)| allowed(key, value))) {
@@ -121,7 +146,13 @@ fn first_all_of_is_int_or_string(schema: &Value) -> bool {
     list(schema, "allOf").first().is_some_and(is_int_or_string)
 }
 
-fn value_checks(schema: &Value, skip_any_of: bool, skip_first_all_of: bool, path: &FieldPath, errors: &mut Vec<FieldError>) {
+fn value_checks(
+    schema: &Value,
+    skip_any_of: bool,
+    skip_first_all_of: bool,
+    path: &FieldPath,
+    errors: &mut Vec<FieldError>,
+) {
     if !skip_any_of {
         for (index, branch) in list(schema, "anyOf").iter().enumerate() {
             nested(branch, false, &path.child("anyOf").index(index), errors);
@@ -171,7 +202,8 @@ fn nested(schema: &Value, skip_any_of: bool, path: &FieldPath, errors: &mut Vec<
     }
     let rules = ("x-kubernetes-validations", "must be empty to be structural");
     for (key, detail) in STRUCTURE.into_iter().chain([rules]) {
-        let set = present(schema, key).is_some_and(|value| key == "additionalProperties" || *value != Value::Bool(false));
+        let set = present(schema, key)
+            .is_some_and(|value| key == "additionalProperties" || *value != Value::Bool(false));
         if set {
             errors.push(FieldError::forbidden(&path.child(key), detail));
         }
@@ -182,8 +214,7 @@ fn nested(schema: &Value, skip_any_of: bool, path: &FieldPath, errors: &mut Vec<
     }
 }
 
-/// The alternatives of a root schema name only what its structure has. (Only the root's alternatives
-/// are followed here, and theirs; those of inner nodes are reached through `structure` below.)
+/// The alternatives of every node name only what the node's structure has.
 fn completeness(schema: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
     checks_complete(schema, Some(schema), path, path, errors);
     if let Some(items) = schema.get("items").filter(|items| items.is_object()) {
@@ -197,7 +228,13 @@ fn completeness(schema: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) 
     }
 }
 
-fn checks_complete(checks: &Value, structure: Option<&Value>, at: &FieldPath, from: &FieldPath, errors: &mut Vec<FieldError>) {
+fn checks_complete(
+    checks: &Value,
+    structure: Option<&Value>,
+    at: &FieldPath,
+    from: &FieldPath,
+    errors: &mut Vec<FieldError>,
+) {
     if let Some(not) = checks.get("not").filter(|not| not.is_object()) {
         nested_complete(not, structure, at, &from.child("not"), errors);
     }
@@ -208,7 +245,13 @@ fn checks_complete(checks: &Value, structure: Option<&Value>, at: &FieldPath, fr
     }
 }
 
-fn nested_complete(checks: &Value, structure: Option<&Value>, at: &FieldPath, from: &FieldPath, errors: &mut Vec<FieldError>) {
+fn nested_complete(
+    checks: &Value,
+    structure: Option<&Value>,
+    at: &FieldPath,
+    from: &FieldPath,
+    errors: &mut Vec<FieldError>,
+) {
     let Some(structure) = structure else {
         errors.push(FieldError::required(at, format!("because it is defined in {from}")));
         return;

@@ -5,7 +5,8 @@ use crate::field_error::{FieldError, FieldPath};
 use serde_json::Value;
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
-const REASONS: [&str; 4] = ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
+const REASONS: [&str; 4] =
+    ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
 /// Where in the schema a node is, as far as it matters.
 #[derive(Clone, Copy)]
@@ -35,7 +36,10 @@ fn walk(schema: &Value, path: &FieldPath, place: Place<'_>, errors: &mut Vec<Fie
     if let Some(additional) = present(schema, "additionalProperties") {
         let path = path.child("additionalProperties");
         if properties(schema).is_some() && *additional != Value::Bool(true) {
-            errors.push(FieldError::forbidden(&path, "additionalProperties and properties are mutual exclusive"));
+            errors.push(FieldError::forbidden(
+                &path,
+                "additionalProperties and properties are mutual exclusive",
+            ));
         }
         let no_defaults = if place.inside_metadata {
             Some("inside additionalProperties applying to object metadata")
@@ -87,15 +91,23 @@ fn supported(schema: &Value, path: &FieldPath, place: Place<'_>, errors: &mut Ve
     }
     for key in ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"] {
         let empty = |value: &Value| value.as_object().is_some_and(serde_json::Map::is_empty);
-        if present(schema, key).is_some_and(|value| !empty(value) || matches!(key, "dependencies" | "additionalItems")) {
+        if present(schema, key)
+            .is_some_and(|value| !empty(value) || matches!(key, "dependencies" | "additionalItems"))
+        {
             errors.push(FieldError::forbidden(&path.child(key), format!("{key} is not supported")));
         }
     }
     if kind == "null" {
-        errors.push(FieldError::forbidden(&path.child("type"), "type cannot be set to null, use nullable as an alternative"));
+        errors.push(FieldError::forbidden(
+            &path.child("type"),
+            "type cannot be set to null, use nullable as an alternative",
+        ));
     }
     if schema.get("items").is_some_and(|items| items.as_array().is_some_and(|several| !several.is_empty())) {
-        errors.push(FieldError::forbidden(&path.child("items"), "items must be a schema object and not an array"));
+        errors.push(FieldError::forbidden(
+            &path.child("items"),
+            "items must be a schema object and not an array",
+        ));
     }
     if place.inside_metadata && flag(schema, "x-kubernetes-embedded-resource") {
         let path = path.child("x-kubernetes-embedded-resource");
@@ -121,7 +133,11 @@ fn extensions(schema: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
     if let Some(map_type) = map_type {
         must_be("object", "must be object if x-kubernetes-map-type is specified", errors);
         if !matches!(map_type, "atomic" | "granular") {
-            errors.push(FieldError::not_supported(&path.child("x-kubernetes-map-type"), map_type, &["atomic", "granular"]));
+            errors.push(FieldError::not_supported(
+                &path.child("x-kubernetes-map-type"),
+                map_type,
+                &["atomic", "granular"],
+            ));
         }
     }
     let list_type = schema.get("x-kubernetes-list-type").and_then(Value::as_str);
@@ -129,7 +145,11 @@ fn extensions(schema: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
     if let Some(list_type) = list_type {
         must_be("array", "must be array if x-kubernetes-list-type is specified", errors);
         if !matches!(list_type, "atomic" | "set" | "map") {
-            errors.push(FieldError::not_supported(&path.child("x-kubernetes-list-type"), list_type, &["atomic", "set", "map"]));
+            errors.push(FieldError::not_supported(
+                &path.child("x-kubernetes-list-type"),
+                list_type,
+                &["atomic", "set", "map"],
+            ));
         }
     }
     if let (Some("set"), "array", Some(items)) = (list_type, kind, items) {
@@ -156,14 +176,22 @@ fn set_items(items: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn map_keys(schema: &Value, list_type: Option<&str>, items: Option<&Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
+fn map_keys(
+    schema: &Value,
+    list_type: Option<&str>,
+    items: Option<&Value>,
+    path: &FieldPath,
+    errors: &mut Vec<FieldError>,
+) {
     let keys = list(schema, "x-kubernetes-list-map-keys");
     let keys_path = path.child("x-kubernetes-list-map-keys");
     let type_path = path.child("x-kubernetes-list-type");
     let detail = "must be map if x-kubernetes-list-map-keys is non-empty";
     match list_type {
         None if !keys.is_empty() => errors.push(FieldError::required(&type_path, detail)),
-        Some(other) if other != "map" && !keys.is_empty() => errors.push(FieldError::invalid(&type_path, other, detail)),
+        Some(other) if other != "map" && !keys.is_empty() => {
+            errors.push(FieldError::invalid(&type_path, other, detail));
+        }
         _ => {}
     }
     if list_type != Some("map") {
@@ -175,7 +203,10 @@ fn map_keys(schema: &Value, list_type: Option<&str>, items: Option<&Value>, path
     let items_path = path.child("items");
     let Some(items) = items else {
         match schema.get("items") {
-            None => errors.push(FieldError::required(&items_path, "must have a schema if x-kubernetes-list-type is map")),
+            None => errors.push(FieldError::required(
+                &items_path,
+                "must have a schema if x-kubernetes-list-type is map",
+            )),
             Some(several) => {
                 let detail = "must only have a single schema if x-kubernetes-list-type is map";
                 errors.push(FieldError::invalid(&items_path, several.clone(), detail));
@@ -192,7 +223,11 @@ fn map_keys(schema: &Value, list_type: Option<&str>, items: Option<&Value>, path
     for (index, key) in keys.iter().enumerate() {
         let name = key.as_str().unwrap_or_default();
         match items.get("properties").and_then(|properties| properties.get(name)) {
-            None => errors.push(FieldError::invalid(&keys_path, keys.to_vec(), "entries must all be names of item properties")),
+            None => errors.push(FieldError::invalid(
+                &keys_path,
+                keys.to_vec(),
+                "entries must all be names of item properties",
+            )),
             Some(property) if matches!(text(property, "type"), "array" | "object") => {
                 let path = items_path.child("properties").key(name).child("type");
                 let detail = "must be a scalar type if parent array's x-kubernetes-list-type is map";
@@ -207,7 +242,13 @@ fn map_keys(schema: &Value, list_type: Option<&str>, items: Option<&Value>, path
 }
 
 /// Items must be identifiable: not null, their keys always there.
-fn identities(schema: &Value, list_type: &str, items: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
+fn identities(
+    schema: &Value,
+    list_type: &str,
+    items: &Value,
+    path: &FieldPath,
+    errors: &mut Vec<FieldError>,
+) {
     let path = path.child("items");
     if flag(items, "nullable") {
         let detail = format!("cannot be nullable when x-kubernetes-list-type is {list_type}");
@@ -217,7 +258,9 @@ fn identities(schema: &Value, list_type: &str, items: &Value, path: &FieldPath, 
         return;
     }
     for key in list(schema, "x-kubernetes-list-map-keys").iter().filter_map(Value::as_str) {
-        let Some(property) = items.get("properties").and_then(|properties| properties.get(key)) else { continue };
+        let Some(property) = items.get("properties").and_then(|properties| properties.get(key)) else {
+            continue;
+        };
         let path = path.child("properties").key(key);
         let required = list(items, "required").iter().any(|required| required.as_str() == Some(key));
         if !required && present(property, "default").is_none() {
@@ -240,7 +283,11 @@ fn rules(schema: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
         if expression.is_empty() {
             errors.push(FieldError::required(&path.child("rule"), "rule is not specified"));
         } else if !message.is_empty() && message.trim().is_empty() {
-            errors.push(FieldError::invalid(&path.child("message"), message, "must be non-empty if specified"));
+            errors.push(FieldError::invalid(
+                &path.child("message"),
+                message,
+                "must be non-empty if specified",
+            ));
         } else if broken(message.trim()) {
             errors.push(FieldError::invalid(&path.child("message"), message, "must not contain line breaks"));
         } else if broken(expression) && message.trim().is_empty() {
@@ -292,7 +339,9 @@ fn leads_somewhere(path: &str, schema: &Value) -> bool {
             return false;
         }
         let property = node.get("properties").and_then(|properties| properties.get(name));
-        let Some(next) = property.or_else(|| node.get("additionalProperties").filter(|next| next.is_object())) else {
+        let Some(next) =
+            property.or_else(|| node.get("additionalProperties").filter(|next| next.is_object()))
+        else {
             return false;
         };
         node = next;

@@ -68,7 +68,9 @@ fn root_restrictions(schema: &Value, path: &FieldPath) -> Option<FieldError> {
         let detail = r#"only "object" is allowed as the type at the root of the schema if the status subresource is enabled"#;
         return Some(FieldError::invalid(&path.child("type"), kind, detail));
     }
-    let unset = |value: &Value| matches!(value, Value::Null | Value::Bool(false)) || *value == json!("") || *value == json!([]);
+    let unset = |value: &Value| {
+        matches!(value, Value::Null | Value::Bool(false)) || *value == json!("") || *value == json!([])
+    };
     let allowed = |key: &str| ROOT_KEYWORDS.iter().any(|(keyword, _)| *keyword == key);
     schema.as_object()?.iter().find(|(key, value)| !allowed(key) && !unset(value))?;
     let names: Vec<_> = ROOT_KEYWORDS.iter().map(|(_, name)| *name).collect();
@@ -117,7 +119,10 @@ mod tests {
 
     fn errors(schema: Value) -> Vec<String> {
         let path = FieldPath::root("schema");
-        validate_structural(&schema, &path, StructuralOptions::default()).iter().map(ToString::to_string).collect()
+        validate_structural(&schema, &path, StructuralOptions::default())
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
 
     fn spec_errors(schema: Value) -> Vec<String> {
@@ -144,62 +149,215 @@ mod tests {
     #[test]
     fn every_rule_has_kubernetes_message() {
         let cases: Vec<(Value, &str)> = vec![
-            (json!({}), "schema.properties[a].type: Required value: must not be empty for specified object fields"),
-            (json!({"type": "array", "items": {}}), "schema.properties[a].items.type: Required value: must not be empty for specified array items"),
+            (
+                json!({}),
+                "schema.properties[a].type: Required value: must not be empty for specified object fields",
+            ),
+            (
+                json!({"type": "array", "items": {}}),
+                "schema.properties[a].items.type: Required value: must not be empty for specified array items",
+            ),
             (json!({"type": "array"}), "schema.properties[a].items: Required value: must be specified"),
-            (json!({"type": "integer", "anyOf": [{"type": "integer"}]}), "schema.properties[a].anyOf[0].type: Forbidden: must be empty to be structural"),
-            (json!({"type": "object", "allOf": [{"additionalProperties": {}}]}), "schema.properties[a].allOf[0].additionalProperties: Forbidden: must be undefined to be structural"),
-            (json!({"type": "integer", "oneOf": [{"default": 1}]}), "schema.properties[a].oneOf[0].default: Forbidden: must be undefined to be structural"),
-            (json!({"type": "integer", "not": {"description": "x"}}), "schema.properties[a].not.description: Forbidden: must be empty to be structural"),
-            (json!({"type": "integer", "not": {"title": "x"}}), "schema.properties[a].not.title: Forbidden: must be empty to be structural"),
-            (json!({"type": "integer", "not": {"nullable": true}}), "schema.properties[a].not.nullable: Forbidden: must be false to be structural"),
-            (json!({"type": "integer", "not": {"x-kubernetes-int-or-string": true}}), "schema.properties[a].not.x-kubernetes-int-or-string: Forbidden: must be false to be structural"),
-            (json!({"type": "integer", "not": {"x-kubernetes-preserve-unknown-fields": true}}), "schema.properties[a].not.x-kubernetes-preserve-unknown-fields: Forbidden: must be false to be structural"),
-            (json!({"type": "integer", "not": {"x-kubernetes-validations": [{"rule": "true"}]}}), "schema.properties[a].not.x-kubernetes-validations: Forbidden: must be empty to be structural"),
-            (json!({"type": "object", "not": {"properties": {"metadata": {}}}, "properties": {"metadata": {"type": "object"}}}), "schema.properties[a].not.properties[metadata]: Forbidden: must not be specified in a nested context"),
-            (json!({"type": "object", "anyOf": [{"properties": {"x": {"minimum": 1}}}]}), "schema.properties[a].properties[x]: Required value: because it is defined in schema.properties[a].anyOf[0].properties[x]"),
-            (json!({"type": "object", "anyOf": [{"items": {"minimum": 1}}]}), "schema.properties[a].items: Required value: because it is defined in schema.properties[a].anyOf[0].items"),
-            (json!({"type": "object", "x-kubernetes-embedded-resource": true}), "schema.properties[a].properties: Required value: must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"),
-            (json!({"type": "string", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}), "schema.properties[a].type: Invalid value: \"string\": must be object if x-kubernetes-embedded-resource is true"),
-            (json!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true, "additionalProperties": true}), "schema.properties[a].additionalProperties: Forbidden: must not be used if x-kubernetes-embedded-resource is set"),
-            (json!({"x-kubernetes-int-or-string": true, "x-kubernetes-preserve-unknown-fields": true}), "schema.properties[a].x-kubernetes-preserve-unknown-fields: Invalid value: true: must be false if x-kubernetes-int-or-string is true"),
-            (json!({"type": "string", "x-kubernetes-preserve-unknown-fields": false}), "schema.properties[a].x-kubernetes-preserve-unknown-fields: Invalid value: false: must be true or undefined"),
-            (json!({"type": "array", "items": {"type": "string"}, "uniqueItems": true}), "schema.properties[a].uniqueItems: Forbidden: uniqueItems cannot be set to true since the runtime complexity becomes quadratic"),
-            (json!({"type": "object", "properties": {"x": {"type": "string"}}, "additionalProperties": {"type": "string"}}), "schema.properties[a].additionalProperties: Forbidden: additionalProperties and properties are mutual exclusive"),
-            (json!({"type": "null"}), "schema.properties[a].type: Forbidden: type cannot be set to null, use nullable as an alternative"),
-            (json!({"type": "text"}), "schema.properties[a].type: Unsupported value: \"text\": supported values: \"array\", \"boolean\", \"integer\", \"number\", \"object\", \"string\""),
-            (json!({"type": "string", "$ref": "x"}), "schema.properties[a].$ref: Forbidden: $ref is not supported"),
+            (
+                json!({"type": "integer", "anyOf": [{"type": "integer"}]}),
+                "schema.properties[a].anyOf[0].type: Forbidden: must be empty to be structural",
+            ),
+            (
+                json!({"type": "object", "allOf": [{"additionalProperties": {}}]}),
+                "schema.properties[a].allOf[0].additionalProperties: Forbidden: must be undefined to be structural",
+            ),
+            (
+                json!({"type": "integer", "oneOf": [{"default": 1}]}),
+                "schema.properties[a].oneOf[0].default: Forbidden: must be undefined to be structural",
+            ),
+            (
+                json!({"type": "integer", "not": {"description": "x"}}),
+                "schema.properties[a].not.description: Forbidden: must be empty to be structural",
+            ),
+            (
+                json!({"type": "integer", "not": {"title": "x"}}),
+                "schema.properties[a].not.title: Forbidden: must be empty to be structural",
+            ),
+            (
+                json!({"type": "integer", "not": {"nullable": true}}),
+                "schema.properties[a].not.nullable: Forbidden: must be false to be structural",
+            ),
+            (
+                json!({"type": "integer", "not": {"x-kubernetes-int-or-string": true}}),
+                "schema.properties[a].not.x-kubernetes-int-or-string: Forbidden: must be false to be structural",
+            ),
+            (
+                json!({"type": "integer", "not": {"x-kubernetes-preserve-unknown-fields": true}}),
+                "schema.properties[a].not.x-kubernetes-preserve-unknown-fields: Forbidden: must be false to be structural",
+            ),
+            (
+                json!({"type": "integer", "not": {"x-kubernetes-validations": [{"rule": "true"}]}}),
+                "schema.properties[a].not.x-kubernetes-validations: Forbidden: must be empty to be structural",
+            ),
+            (
+                json!({"type": "object", "not": {"properties": {"metadata": {}}}, "properties": {"metadata": {"type": "object"}}}),
+                "schema.properties[a].not.properties[metadata]: Forbidden: must not be specified in a nested context",
+            ),
+            (
+                json!({"type": "object", "anyOf": [{"properties": {"x": {"minimum": 1}}}]}),
+                "schema.properties[a].properties[x]: Required value: because it is defined in schema.properties[a].anyOf[0].properties[x]",
+            ),
+            (
+                json!({"type": "object", "anyOf": [{"items": {"minimum": 1}}]}),
+                "schema.properties[a].items: Required value: because it is defined in schema.properties[a].anyOf[0].items",
+            ),
+            (
+                json!({"type": "object", "x-kubernetes-embedded-resource": true}),
+                "schema.properties[a].properties: Required value: must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields",
+            ),
+            (
+                json!({"type": "string", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}),
+                "schema.properties[a].type: Invalid value: \"string\": must be object if x-kubernetes-embedded-resource is true",
+            ),
+            (
+                json!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true, "additionalProperties": true}),
+                "schema.properties[a].additionalProperties: Forbidden: must not be used if x-kubernetes-embedded-resource is set",
+            ),
+            (
+                json!({"x-kubernetes-int-or-string": true, "x-kubernetes-preserve-unknown-fields": true}),
+                "schema.properties[a].x-kubernetes-preserve-unknown-fields: Invalid value: true: must be false if x-kubernetes-int-or-string is true",
+            ),
+            (
+                json!({"type": "string", "x-kubernetes-preserve-unknown-fields": false}),
+                "schema.properties[a].x-kubernetes-preserve-unknown-fields: Invalid value: false: must be true or undefined",
+            ),
+            (
+                json!({"type": "array", "items": {"type": "string"}, "uniqueItems": true}),
+                "schema.properties[a].uniqueItems: Forbidden: uniqueItems cannot be set to true since the runtime complexity becomes quadratic",
+            ),
+            (
+                json!({"type": "object", "properties": {"x": {"type": "string"}}, "additionalProperties": {"type": "string"}}),
+                "schema.properties[a].additionalProperties: Forbidden: additionalProperties and properties are mutual exclusive",
+            ),
+            (
+                json!({"type": "null"}),
+                "schema.properties[a].type: Forbidden: type cannot be set to null, use nullable as an alternative",
+            ),
+            (
+                json!({"type": "text"}),
+                "schema.properties[a].type: Unsupported value: \"text\": supported values: \"array\", \"boolean\", \"integer\", \"number\", \"object\", \"string\"",
+            ),
+            (
+                json!({"type": "string", "$ref": "x"}),
+                "schema.properties[a].$ref: Forbidden: $ref is not supported",
+            ),
             (json!({"type": "string", "id": "x"}), "schema.properties[a].id: Forbidden: id is not supported"),
-            (json!({"type": "object", "patternProperties": {"x": {}}}), "schema.properties[a].patternProperties: Forbidden: patternProperties is not supported"),
-            (json!({"type": "object", "definitions": {"x": {}}}), "schema.properties[a].definitions: Forbidden: definitions is not supported"),
-            (json!({"type": "object", "dependencies": {"x": ["y"]}}), "schema.properties[a].dependencies: Forbidden: dependencies is not supported"),
-            (json!({"type": "array", "items": {"type": "string"}, "additionalItems": true}), "schema.properties[a].additionalItems: Forbidden: additionalItems is not supported"),
-            (json!({"type": "array", "items": [{"type": "string"}]}), "schema.properties[a].items: Forbidden: items must be a schema object and not an array"),
-            (json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "bag"}), "schema.properties[a].x-kubernetes-list-type: Unsupported value: \"bag\": supported values: \"atomic\", \"set\", \"map\""),
-            (json!({"type": "string", "x-kubernetes-list-type": "set"}), "schema.properties[a].type: Invalid value: \"string\": must be array if x-kubernetes-list-type is specified"),
-            (json!({"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "map"}), "schema.properties[a].x-kubernetes-list-map-keys: Required value: must not be empty if x-kubernetes-list-type is map"),
-            (json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-map-keys": ["x"]}), "schema.properties[a].x-kubernetes-list-type: Required value: must be map if x-kubernetes-list-map-keys is non-empty"),
-            (json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["x"]}), "schema.properties[a].items.type: Invalid value: \"string\": must be object if parent array's x-kubernetes-list-type is map"),
-            (json!({"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["x"]}), "schema.properties[a].x-kubernetes-list-map-keys: Invalid value: [\"x\"]: entries must all be names of item properties"),
-            (json!({"type": "array", "items": {"type": "object", "properties": {"x": {"type": "string"}}}, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["x"]}), "schema.properties[a].items.properties[x].default: Required value: this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property"),
-            (json!({"type": "array", "items": {"type": "object", "required": ["x"], "properties": {"x": {"type": "string", "nullable": true}}}, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["x"]}), "schema.properties[a].items.properties[x].nullable: Forbidden: this property is in x-kubernetes-list-map-keys, so it cannot be nullable"),
-            (json!({"type": "array", "items": {"type": "object", "required": ["x"], "properties": {"x": {"type": "object"}}}, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["x"]}), "schema.properties[a].items.properties[x].type: Invalid value: \"object\": must be a scalar type if parent array's x-kubernetes-list-type is map"),
-            (json!({"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "set"}), "schema.properties[a].items.x-kubernetes-map-type: Invalid value: null: must be atomic as item of a list with x-kubernetes-list-type=set"),
-            (json!({"type": "array", "items": {"type": "string", "nullable": true}, "x-kubernetes-list-type": "set"}), "schema.properties[a].items.nullable: Forbidden: cannot be nullable when x-kubernetes-list-type is set"),
-            (json!({"type": "object", "x-kubernetes-map-type": "loose"}), "schema.properties[a].x-kubernetes-map-type: Unsupported value: \"loose\": supported values: \"atomic\", \"granular\""),
-            (json!({"type": "string", "x-kubernetes-map-type": "atomic"}), "schema.properties[a].type: Invalid value: \"string\": must be object if x-kubernetes-map-type is specified"),
-            (json!({"type": "string", "default": 5}), "schema.properties[a].default: Invalid value: \"integer\":  in body must be of type string: \"integer\""),
-            (json!({"type": "object", "default": {"x": 1}, "properties": {"y": {"type": "string"}}}), "schema.properties[a].default: Invalid value: {\"x\":1}: must not have unknown fields"),
-            (json!({"type": "object", "default": {"y": 1}, "properties": {"y": {"type": "string"}}}), "schema.properties[a].default.y: Invalid value: \"integer\": y in body must be of type string: \"integer\""),
-            (json!({"type": "string", "x-kubernetes-validations": [{"rule": " "}]}), "schema.properties[a].x-kubernetes-validations[0].rule: Required value: rule is not specified"),
-            (json!({"type": "string", "x-kubernetes-validations": [{"rule": "a\nb"}]}), "schema.properties[a].x-kubernetes-validations[0].message: Required value: message must be specified if rule contains line breaks"),
-            (json!({"type": "string", "x-kubernetes-validations": [{"rule": "true", "message": "a\nb"}]}), "schema.properties[a].x-kubernetes-validations[0].message: Invalid value: \"a\\nb\": must not contain line breaks"),
-            (json!({"type": "string", "x-kubernetes-validations": [{"rule": "true", "reason": "No"}]}), "schema.properties[a].x-kubernetes-validations[0].reason: Unsupported value: \"No\": supported values: \"FieldValueDuplicate\", \"FieldValueForbidden\", \"FieldValueInvalid\", \"FieldValueRequired\""),
-            (json!({"type": "object", "properties": {"x": {"type": "string"}}, "x-kubernetes-validations": [{"rule": "true", "fieldPath": ".y"}]}), "schema.properties[a].x-kubernetes-validations[0].fieldPath: Invalid value: \".y\": must be a valid path"),
+            (
+                json!({"type": "object", "patternProperties": {"x": {}}}),
+                "schema.properties[a].patternProperties: Forbidden: patternProperties is not supported",
+            ),
+            (
+                json!({"type": "object", "definitions": {"x": {}}}),
+                "schema.properties[a].definitions: Forbidden: definitions is not supported",
+            ),
+            (
+                json!({"type": "object", "dependencies": {"x": ["y"]}}),
+                "schema.properties[a].dependencies: Forbidden: dependencies is not supported",
+            ),
+            (
+                json!({"type": "array", "items": {"type": "string"}, "additionalItems": true}),
+                "schema.properties[a].additionalItems: Forbidden: additionalItems is not supported",
+            ),
+            (
+                json!({"type": "array", "items": [{"type": "string"}]}),
+                "schema.properties[a].items: Forbidden: items must be a schema object and not an array",
+            ),
+            (
+                json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "bag"}),
+                "schema.properties[a].x-kubernetes-list-type: Unsupported value: \"bag\": supported values: \"atomic\", \"set\", \"map\"",
+            ),
+            (
+                json!({"type": "string", "x-kubernetes-list-type": "set"}),
+                "schema.properties[a].type: Invalid value: \"string\": must be array if x-kubernetes-list-type is specified",
+            ),
+            (
+                json!({"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "map"}),
+                "schema.properties[a].x-kubernetes-list-map-keys: Required value: must not be empty if x-kubernetes-list-type is map",
+            ),
+            (
+                json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-map-keys": ["x"]}),
+                "schema.properties[a].x-kubernetes-list-type: Required value: must be map if x-kubernetes-list-map-keys is non-empty",
+            ),
+            (
+                json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["x"]}),
+                "schema.properties[a].items.type: Invalid value: \"string\": must be object if parent array's x-kubernetes-list-type is map",
+            ),
+            (
+                json!({"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["x"]}),
+                "schema.properties[a].x-kubernetes-list-map-keys: Invalid value: [\"x\"]: entries must all be names of item properties",
+            ),
+            (
+                json!({"type": "array", "items": {"type": "object", "properties": {"x": {"type": "string"}}}, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["x"]}),
+                "schema.properties[a].items.properties[x].default: Required value: this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property",
+            ),
+            (
+                json!({"type": "array", "items": {"type": "object", "required": ["x"], "properties": {"x": {"type": "string", "nullable": true}}}, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["x"]}),
+                "schema.properties[a].items.properties[x].nullable: Forbidden: this property is in x-kubernetes-list-map-keys, so it cannot be nullable",
+            ),
+            (
+                json!({"type": "array", "items": {"type": "object", "required": ["x"], "properties": {"x": {"type": "object"}}}, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["x"]}),
+                "schema.properties[a].items.properties[x].type: Invalid value: \"object\": must be a scalar type if parent array's x-kubernetes-list-type is map",
+            ),
+            (
+                json!({"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "set"}),
+                "schema.properties[a].items.x-kubernetes-map-type: Invalid value: null: must be atomic as item of a list with x-kubernetes-list-type=set",
+            ),
+            (
+                json!({"type": "array", "items": {"type": "string", "nullable": true}, "x-kubernetes-list-type": "set"}),
+                "schema.properties[a].items.nullable: Forbidden: cannot be nullable when x-kubernetes-list-type is set",
+            ),
+            (
+                json!({"type": "object", "x-kubernetes-map-type": "loose"}),
+                "schema.properties[a].x-kubernetes-map-type: Unsupported value: \"loose\": supported values: \"atomic\", \"granular\"",
+            ),
+            (
+                json!({"type": "string", "x-kubernetes-map-type": "atomic"}),
+                "schema.properties[a].type: Invalid value: \"string\": must be object if x-kubernetes-map-type is specified",
+            ),
+            (
+                json!({"type": "string", "default": 5}),
+                "schema.properties[a].default: Invalid value: \"integer\":  in body must be of type string: \"integer\"",
+            ),
+            (
+                json!({"type": "object", "default": {"x": 1}, "properties": {"y": {"type": "string"}}}),
+                "schema.properties[a].default: Invalid value: {\"x\":1}: must not have unknown fields",
+            ),
+            (
+                json!({"type": "object", "default": {"y": 1}, "properties": {"y": {"type": "string"}}}),
+                "schema.properties[a].default.y: Invalid value: \"integer\": y in body must be of type string: \"integer\"",
+            ),
+            (
+                json!({"type": "string", "x-kubernetes-validations": [{"rule": " "}]}),
+                "schema.properties[a].x-kubernetes-validations[0].rule: Required value: rule is not specified",
+            ),
+            (
+                json!({"type": "string", "x-kubernetes-validations": [{"rule": "a\nb"}]}),
+                "schema.properties[a].x-kubernetes-validations[0].message: Required value: message must be specified if rule contains line breaks",
+            ),
+            (
+                json!({"type": "string", "x-kubernetes-validations": [{"rule": "true", "message": "a\nb"}]}),
+                "schema.properties[a].x-kubernetes-validations[0].message: Invalid value: \"a\\nb\": must not contain line breaks",
+            ),
+            (
+                json!({"type": "string", "x-kubernetes-validations": [{"rule": "true", "reason": "No"}]}),
+                "schema.properties[a].x-kubernetes-validations[0].reason: Unsupported value: \"No\": supported values: \"FieldValueDuplicate\", \"FieldValueForbidden\", \"FieldValueInvalid\", \"FieldValueRequired\"",
+            ),
+            (
+                json!({"type": "object", "properties": {"x": {"type": "string"}}, "x-kubernetes-validations": [{"rule": "true", "fieldPath": ".y"}]}),
+                "schema.properties[a].x-kubernetes-validations[0].fieldPath: Invalid value: \".y\": must be a valid path",
+            ),
         ];
         for (schema, expected) in cases {
             let found = spec_errors(schema.clone());
-            assert!(found.iter().any(|error| error == expected), "{schema}\n  wanted {expected}\n  found {found:#?}");
+            assert!(
+                found.iter().any(|error| error == expected),
+                "{schema}\n  wanted {expected}\n  found {found:#?}"
+            );
         }
         assert!(spec_errors(json!({"type": "string", "pattern": "("})).iter().any(|error| error.starts_with("schema.properties[a].pattern: Invalid value: \"(\": must be a valid regular expression, but isn't:")));
     }
@@ -207,15 +365,46 @@ mod tests {
     #[test]
     fn the_root_has_rules_of_its_own() {
         assert_eq!(errors(json!({})), ["schema.type: Required value: must not be empty at the root"]);
-        assert_eq!(errors(json!({"type": "string"})), ["schema.type: Invalid value: \"string\": must be object at the root"]);
-        assert_eq!(errors(json!({"type": "object", "nullable": true})), ["schema.nullable: Forbidden: nullable cannot be true at the root"]);
-        assert!(errors(json!({"type": "object", "additionalProperties": {"type": "string"}})).contains(&"schema.additionalProperties: Forbidden: must not be used at the root".to_owned()));
+        assert_eq!(
+            errors(json!({"type": "string"})),
+            ["schema.type: Invalid value: \"string\": must be object at the root"]
+        );
+        assert_eq!(
+            errors(json!({"type": "object", "nullable": true})),
+            ["schema.nullable: Forbidden: nullable cannot be true at the root"]
+        );
+        assert!(
+            errors(json!({"type": "object", "additionalProperties": {"type": "string"}}))
+                .contains(&"schema.additionalProperties: Forbidden: must not be used at the root".to_owned())
+        );
         let metadata = |schema: Value| errors(json!({"type": "object", "properties": {"metadata": schema}}));
-        assert_eq!(metadata(json!({"type": "object", "properties": {"labels": {"type": "object"}}})), ["schema.properties[metadata]: Forbidden: must not specify anything other than name and generateName, but metadata is implicitly specified"]);
-        assert_eq!(metadata(json!({"type": "string"})), ["schema.properties[metadata].type: Invalid value: \"string\": must be object"]);
-        assert!(metadata(json!({"type": "object", "default": {}})).contains(&"schema.properties[metadata].default: Forbidden: must not be set in top-level metadata".to_owned()));
-        assert_eq!(errors(json!({"type": "object", "properties": {"kind": {"type": "integer"}}})), ["schema.properties[kind].type: Invalid value: \"integer\": must be string"]);
-        let with_status = |schema: Value| validate_structural(&schema, &FieldPath::root("schema"), StructuralOptions { status_subresource: true });
+        assert_eq!(
+            metadata(json!({"type": "object", "properties": {"labels": {"type": "object"}}})),
+            [
+                "schema.properties[metadata]: Forbidden: must not specify anything other than name and generateName, but metadata is implicitly specified"
+            ]
+        );
+        assert_eq!(
+            metadata(json!({"type": "string"})),
+            ["schema.properties[metadata].type: Invalid value: \"string\": must be object"]
+        );
+        assert!(
+            metadata(json!({"type": "object", "default": {}})).contains(
+                &"schema.properties[metadata].default: Forbidden: must not be set in top-level metadata"
+                    .to_owned()
+            )
+        );
+        assert_eq!(
+            errors(json!({"type": "object", "properties": {"kind": {"type": "integer"}}})),
+            ["schema.properties[kind].type: Invalid value: \"integer\": must be string"]
+        );
+        let with_status = |schema: Value| {
+            validate_structural(
+                &schema,
+                &FieldPath::root("schema"),
+                StructuralOptions { status_subresource: true },
+            )
+        };
         assert!(with_status(json!({"type": "object", "properties": {}, "description": "d"})).is_empty());
         let found = with_status(json!({"type": "object", "oneOf": [{"required": ["x"]}]}));
         assert!(found[0].detail.starts_with("only [Description Type Format"), "{found:?}");

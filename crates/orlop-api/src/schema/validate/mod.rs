@@ -7,9 +7,13 @@
 //! On updates, what did not change does not fail ("ratcheting"): a node equal to the
 //! old one it corresponds to keeps its errors to itself.
 
+mod rules;
+
+pub use rules::{RuledNode, blocks_rules, rules_not_checked, visit_rules};
+
 use super::formats::{is_known_format, matches_format};
-use super::{Additional, Checks, ListType, MapType, Rule, Schema, Type};
-use crate::field_error::{FieldError, FieldErrorKind, FieldPath};
+use super::{Additional, Checks, ListType, MapType, Schema, Type};
+use crate::field_error::{FieldError, FieldPath};
 use crate::go_text::{self, quote};
 use serde_json::{Map, Number, Value};
 
@@ -21,71 +25,6 @@ pub fn validate(value: &Value, schema: &Schema) -> Vec<FieldError> {
 /// Checks a value that replaces an old one.
 pub fn validate_update(value: &Value, old: &Value, schema: &Schema) -> Vec<FieldError> {
     ratcheted(value, Some(old), schema, "").errors
-}
-
-/// Whether these errors keep rules from running, because a rule could fail on what is broken.
-pub fn blocks_rules(errors: &[FieldError]) -> bool {
-    let blocking = |error: &FieldError| {
-        matches!(
-            error.kind,
-            FieldErrorKind::NotSupported
-                | FieldErrorKind::Required
-                | FieldErrorKind::TooLong
-                | FieldErrorKind::TooMany
-                | FieldErrorKind::TypeInvalid
-        )
-    };
-    errors.iter().any(blocking)
-}
-
-/// What is said beside errors that kept the rules from running.
-pub fn rules_not_checked() -> FieldError {
-    FieldError::invalid(
-        &FieldPath::nil(),
-        Value::Null,
-        "some validation rules were not checked because the object was invalid; \
-         correct the existing errors to complete validation",
-    )
-}
-
-/// A node of an object whose schema has rules.
-#[derive(Debug)]
-pub struct RuledNode<'a> {
-    pub path: FieldPath,
-    pub value: &'a Value,
-    /// The value it replaces, where one corresponds.
-    pub old: Option<&'a Value>,
-    pub schema: &'a Schema,
-    pub rules: &'a [Rule],
-}
-
-/// The one place where `x-kubernetes-validations` run: calls `run` for every node with rules, parents first.
-pub fn visit_rules<'a>(value: &'a Value, old: Option<&'a Value>, schema: &'a Schema, run: &mut dyn FnMut(RuledNode<'a>)) {
-    fn walk<'a>(path: FieldPath, value: &'a Value, old: Option<&'a Value>, schema: &'a Schema, run: &mut dyn FnMut(RuledNode<'a>)) {
-        if !schema.rules.is_empty() {
-            run(RuledNode { path: path.clone(), value, old, schema, rules: &schema.rules });
-        }
-        match value {
-            Value::Object(map) => {
-                for (key, item) in map {
-                    let old = corresponding_entry(old, key, schema);
-                    if let Some(field) = schema.field(key) {
-                        walk(path.child(key), item, old, field.schema(), run);
-                    } else if let Additional::Of(inner) = &schema.additional {
-                        walk(path.key(key), item, old, inner.get(), run);
-                    }
-                }
-            }
-            Value::Array(items) => {
-                let Some(inner) = schema.items() else { return };
-                for (index, item) in items.iter().enumerate() {
-                    walk(path.index(index), item, corresponding_item(old, item, schema), inner, run);
-                }
-            }
-            _ => {}
-        }
-    }
-    walk(FieldPath::nil(), value, old, schema, run);
 }
 
 /// The old value of a map's entry; an atomic map has no parts to compare.
@@ -210,9 +149,12 @@ fn effective_format(schema: &Schema) -> Option<&str> {
 
 fn check_type(value: &Value, schema: &Schema, format: Option<&str>, name: &str) -> Outcome {
     let expected = if schema.int_or_string { "integer,string" } else { schema.kind.name() };
-    let accepts = |kind: Type| schema.kind == kind || (schema.int_or_string && matches!(kind, Type::Integer | Type::String));
+    let accepts = |kind: Type| {
+        schema.kind == kind || (schema.int_or_string && matches!(kind, Type::Integer | Type::String))
+    };
     let held = Outcome { errors: Vec::new(), matches: 1 };
-    let failed = |expected: &str, found: &str| Outcome { errors: vec![wrong_type(name, expected, found)], matches: 0 };
+    let failed =
+        |expected: &str, found: &str| Outcome { errors: vec![wrong_type(name, expected, found)], matches: 0 };
     let (found, found_format) = match value {
         Value::Null if expected.is_empty() || schema.nullable => return held,
         Value::Null => return failed(expected, "null"),
@@ -276,9 +218,12 @@ fn check_alternatives(value: &Value, old: Option<&Value>, checks: &Checks, name:
         if valid == 1 {
             first.into_iter().for_each(|branch| outcome.merge(branch));
         } else {
-            let found = if valid == 0 { "none valid".to_owned() } else { format!("{valid} valid alternatives") };
+            let found =
+                if valid == 0 { "none valid".to_owned() } else { format!("{valid} valid alternatives") };
             let quoted = quote(name);
-            outcome.fail(unplaced(format!("{quoted} must validate one and only one schema (oneOf). Found {found}")));
+            outcome.fail(unplaced(format!(
+                "{quoted} must validate one and only one schema (oneOf). Found {found}"
+            )));
             best.into_iter().for_each(|branch| outcome.merge(branch));
         }
     }
@@ -340,7 +285,13 @@ fn check_format(text: &str, format: &str, name: &str) -> Outcome {
     outcome
 }
 
-fn check_number(number: &Number, schema: &Schema, checks: &Checks, format: Option<&str>, name: &str) -> Outcome {
+fn check_number(
+    number: &Number,
+    schema: &Schema,
+    checks: &Checks,
+    format: Option<&str>,
+    name: &str,
+) -> Outcome {
     let mut outcome = Outcome { errors: Vec::new(), matches: 1 };
     let float = number.as_f64().unwrap_or_default();
     let integer = number.as_i64();
@@ -351,12 +302,17 @@ fn check_number(number: &Number, schema: &Schema, checks: &Checks, format: Optio
         _ => true,
     };
     if !in_range {
-        let format = format.map_or_else(|| "(default format)".to_owned(), |format| format!("with format {format}"));
-        outcome.fail(unplaced(format!("Checked value must be of type {} {format} in {name}", schema.kind.name())));
+        let format =
+            format.map_or_else(|| "(default format)".to_owned(), |format| format!("with format {format}"));
+        outcome.fail(unplaced(format!(
+            "Checked value must be of type {} {format} in {name}",
+            schema.kind.name()
+        )));
     }
     let value = Value::Number(number.clone());
     // Integers are compared as integers, against the bound cut to one, as Go does.
-    let bound = |bound: f64| if integer.is_some() { (bound as i64).to_string() } else { go_text::float(bound) };
+    let bound =
+        |bound: f64| if integer.is_some() { (bound as i64).to_string() } else { go_text::float(bound) };
     let compare = |bound: f64| match integer {
         Some(integer) => integer.cmp(&(bound as i64)),
         None => float.total_cmp(&bound),
@@ -371,7 +327,8 @@ fn check_number(number: &Number, schema: &Schema, checks: &Checks, format: Optio
             None => (factor > 0.0, whole(if factor < 1.0 { 1.0 / factor * float } else { float / factor })),
         };
         if !positive {
-            let message = format!("factor MultipleOf declared for {name} must be positive: {}", bound(factor));
+            let message =
+                format!("factor MultipleOf declared for {name} must be positive: {}", bound(factor));
             outcome.fail(FieldError::invalid(&field_path(name), value.clone(), message));
         } else if !multiple {
             outcome.fail(invalid(name, value.clone(), &format!("should be a multiple of {}", bound(factor))));
@@ -381,7 +338,11 @@ fn check_number(number: &Number, schema: &Schema, checks: &Checks, format: Optio
         let order = compare(minimum);
         if order.is_lt() || (checks.exclusive_minimum && order.is_eq()) {
             let or_equal = if checks.exclusive_minimum { "" } else { " or equal to" };
-            let or_equal = if or_equal.is_empty() { "greater than".to_owned() } else { format!("greater than{or_equal}") };
+            let or_equal = if or_equal.is_empty() {
+                "greater than".to_owned()
+            } else {
+                format!("greater than{or_equal}")
+            };
             outcome.fail(invalid(name, value.clone(), &format!("should be {or_equal} {}", bound(minimum))));
         }
     }
@@ -433,7 +394,13 @@ fn check_enumeration(value: &Value, checks: &Checks, name: &str) -> Outcome {
     outcome
 }
 
-fn check_object(map: &Map<String, Value>, old: Option<&Value>, schema: &Schema, checks: &Checks, name: &str) -> Outcome {
+fn check_object(
+    map: &Map<String, Value>,
+    old: Option<&Value>,
+    schema: &Schema,
+    checks: &Checks,
+    name: &str,
+) -> Outcome {
     let mut outcome = Outcome::default();
     let size = count(map.len());
     if let Some(fewest) = checks.properties_min.filter(|fewest| size < *fewest) {
@@ -469,101 +436,4 @@ fn check_object(map: &Map<String, Value>, old: Option<&Value>, schema: &Schema, 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::from_openapi;
-    use super::*;
-    use serde_json::json;
-
-    fn errors(schema: Value, value: Value) -> Vec<String> {
-        let schema = from_openapi(&json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"a": schema}}}}));
-        validate(&json!({"spec": {"a": value}}), &schema).iter().map(ToString::to_string).collect()
-    }
-
-    #[test]
-    fn every_keyword_has_kubernetes_message() {
-        let cases: Vec<(Value, Value, Vec<&str>)> = vec![
-            (json!({"type": "integer"}), json!("x"), vec![r#"spec.a: Invalid value: "string": spec.a in body must be of type integer: "string""#]),
-            (json!({"type": "integer"}), json!(1.5), vec![r#"spec.a: Invalid value: "number": spec.a in body must be of type integer: "number""#, r#"<nil>: Invalid value: "": Checked value must be of type integer (default format) in spec.a"#]),
-            (json!({"type": "string"}), json!(null), vec![r#"spec.a: Invalid value: "null": spec.a in body must be of type string: "null""#]),
-            (json!({"type": "string", "nullable": true}), json!(null), vec![]),
-            (json!({"type": "number"}), json!(3), vec![]),
-            (json!({"x-kubernetes-int-or-string": true}), json!("5%"), vec![]),
-            (json!({"x-kubernetes-int-or-string": true}), json!(true), vec![r#"spec.a: Invalid value: "boolean": spec.a in body must be of type integer,string: "boolean""#]),
-            (json!({"type": "string", "format": "date-time"}), json!(5), vec![r#"spec.a: Invalid value: "int64": spec.a in body must be of type date-time: "int64""#]),
-            (json!({"type": "string", "format": "date-time"}), json!("x"), vec![r#"spec.a: Invalid value: "x": spec.a in body must be of type date-time: "x""#]),
-            (json!({"type": "string", "format": "unheard-of"}), json!("x"), vec![]),
-            (json!({"type": "integer", "format": "int32"}), json!(3_000_000_000_i64), vec![r#"<nil>: Invalid value: "": Checked value must be of type integer with format int32 in spec.a"#]),
-            (json!({"type": "string", "maxLength": 2}), json!("abc"), vec!["spec.a: Too long: may not be more than 2 bytes"]),
-            (json!({"type": "string", "minLength": 2}), json!("é"), vec![r#"spec.a: Invalid value: "é": spec.a in body should be at least 2 chars long"#]),
-            (json!({"type": "string", "pattern": "^x$"}), json!("y"), vec![r#"spec.a: Invalid value: "y": spec.a in body should match '^x$'"#]),
-            (json!({"type": "string", "enum": ["a", "b"]}), json!("c"), vec![r#"spec.a: Unsupported value: "c": supported values: "a", "b""#]),
-            (json!({"type": "integer", "enum": [1]}), json!(2), vec![r#"spec.a: Unsupported value: 2: supported values: "1""#]),
-            (json!({"type": "integer", "minimum": 1}), json!(0), vec!["spec.a: Invalid value: 0: spec.a in body should be greater than or equal to 1"]),
-            (json!({"type": "integer", "minimum": 1, "exclusiveMinimum": true}), json!(1), vec!["spec.a: Invalid value: 1: spec.a in body should be greater than 1"]),
-            (json!({"type": "number", "maximum": 1.5}), json!(1.75), vec!["spec.a: Invalid value: 1.75: spec.a in body should be less than or equal to 1.5"]),
-            (json!({"type": "integer", "maximum": 2, "exclusiveMaximum": true}), json!(2), vec!["spec.a: Invalid value: 2: spec.a in body should be less than 2"]),
-            (json!({"type": "integer", "multipleOf": 3}), json!(4), vec!["spec.a: Invalid value: 4: spec.a in body should be a multiple of 3"]),
-            (json!({"type": "number", "multipleOf": 0.1}), json!(0.3), vec![]),
-            (json!({"type": "array", "items": {"type": "string"}, "maxItems": 1}), json!(["x", "y"]), vec!["spec.a: Too many: 2: must have at most 1 item"]),
-            (json!({"type": "array", "items": {"type": "string"}, "minItems": 1}), json!([]), vec!["spec.a: Invalid value: 0: spec.a in body should have at least 1 items"]),
-            (json!({"type": "array", "items": {"type": "integer"}}), json!([1, "x"]), vec![r#"spec.a[1]: Invalid value: "string": spec.a[1] in body must be of type integer: "string""#]),
-            (json!({"type": "array", "items": {"type": "string"}, "uniqueItems": true}), json!(["x", "x"]), vec![r#"spec.a: Invalid value: "": spec.a in body shouldn't contain duplicates"#]),
-            (json!({"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 1}), json!({"x": "1", "y": "2"}), vec!["spec.a: Too many: 2: must have at most 1 item"]),
-            (json!({"type": "object", "minProperties": 1}), json!({}), vec!["spec.a: Invalid value: 0: spec.a in body should have at least 1 properties"]),
-            (json!({"type": "object", "required": ["b"], "properties": {"b": {"type": "string"}}}), json!({}), vec!["spec.a.b: Required value"]),
-            (json!({"type": "object", "additionalProperties": {"type": "string"}}), json!({"k": 1}), vec![r#"spec.a.k: Invalid value: "integer": spec.a.k in body must be of type string: "integer""#]),
-            (json!({"type": "integer", "not": {"minimum": 5}}), json!(6), vec![r#"<nil>: Invalid value: "": "spec.a" must not validate the schema (not)"#]),
-            (json!({"type": "integer", "anyOf": [{"minimum": 5}, {"maximum": 1}]}), json!(3), vec![r#"<nil>: Invalid value: "": "spec.a" must validate at least one schema (anyOf)"#, "spec.a: Invalid value: 3: spec.a in body should be greater than or equal to 5"]),
-            (json!({"type": "integer", "oneOf": [{"minimum": 5}, {"maximum": 1}]}), json!(3), vec![r#"<nil>: Invalid value: "": "spec.a" must validate one and only one schema (oneOf). Found none valid"#, "spec.a: Invalid value: 3: spec.a in body should be greater than or equal to 5"]),
-            (json!({"type": "integer", "oneOf": [{"minimum": 1}, {"minimum": 2}]}), json!(3), vec![r#"<nil>: Invalid value: "": "spec.a" must validate one and only one schema (oneOf). Found 2 valid alternatives"#]),
-            (json!({"type": "integer", "allOf": [{"minimum": 5}, {"maximum": 9}]}), json!(3), vec!["spec.a: Invalid value: 3: spec.a in body should be greater than or equal to 5", r#"<nil>: Invalid value: "": "spec.a" must validate all the schemas (allOf)"#]),
-        ];
-        for (schema, value, expected) in cases {
-            assert_eq!(errors(schema.clone(), value.clone()), expected, "{schema} {value}");
-        }
-    }
-
-    #[test]
-    fn the_closest_alternative_is_reported() {
-        let schema = json!({"type": "object", "properties": {"t": {"type": "string"}, "x": {"type": "integer"}}, "oneOf": [
-            {"properties": {"t": {"enum": ["a"]}}, "required": ["t"]},
-            {"properties": {"t": {"enum": ["b"]}, "x": {"minimum": 1}}, "required": ["t", "x"]}
-        ]});
-        let found = errors(schema, json!({"t": "b", "x": 0}));
-        assert_eq!(found[1], "spec.a.x: Invalid value: 0: spec.a.x in body should be greater than or equal to 1");
-    }
-
-    #[test]
-    fn unchanged_values_do_not_fail_an_update() {
-        let schema = from_openapi(&json!({"type": "object", "properties": {"spec": {"type": "object", "required": ["r"], "properties": {
-            "r": {"type": "string"},
-            "a": {"type": "string", "maxLength": 1}, "b": {"type": "string", "maxLength": 1},
-            "list": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": {"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "integer", "minimum": 1}}}},
-            "atomic": {"type": "array", "items": {"type": "integer", "minimum": 1}}
-        }}}}));
-        let check = |old: Value, new: Value| -> Vec<String> {
-            validate_update(&json!({"spec": new}), &json!({"spec": old}), &schema).iter().map(ToString::to_string).collect()
-        };
-        assert_eq!(check(json!({"a": "long", "b": "x", "r": "r"}), json!({"a": "long", "b": "longer", "r": "r"})), ["spec.b: Too long: may not be more than 1 bytes".replace("bytes", "byte")]);
-        assert_eq!(check(json!({"r": "r", "list": [{"k": "a", "v": 0}]}), json!({"r": "r", "list": [{"k": "b", "v": 0}, {"k": "a", "v": 0}]})), ["spec.list[0].v: Invalid value: 0: spec.list[0].v in body should be greater than or equal to 1"]);
-        assert_eq!(check(json!({"r": "r", "atomic": [0]}), json!({"r": "r", "atomic": [0]})), Vec::<String>::new());
-        assert_eq!(check(json!({"r": "r", "atomic": [0]}), json!({"r": "r", "atomic": [0, 1]})).len(), 1);
-        assert_eq!(check(json!({"a": "x"}), json!({"a": "y"})), ["spec.r: Required value"]);
-    }
-
-    #[test]
-    fn rules_are_visited_with_what_they_replace() {
-        let schema = from_openapi(&json!({"type": "object", "x-kubernetes-validations": [{"rule": "true"}], "properties": {
-            "list": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": {"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "integer", "x-kubernetes-validations": [{"rule": "self > 0", "reason": "FieldValueForbidden"}]}}}}}}));
-        let new = json!({"list": [{"k": "b", "v": 2}, {"k": "a", "v": 1}]});
-        let old = json!({"list": [{"k": "a", "v": 7}]});
-        let mut seen = Vec::new();
-        visit_rules(&new, Some(&old), &schema, &mut |node| seen.push((node.path.to_string(), node.value.clone(), node.old.cloned(), node.rules[0].rule.clone())));
-        assert_eq!(seen[0].0, "<nil>");
-        assert_eq!(seen[1], ("list[0].v".to_owned(), json!(2), None, "self > 0".to_owned()));
-        assert_eq!(seen[2], ("list[1].v".to_owned(), json!(1), Some(json!(7)), "self > 0".to_owned()));
-        let blocked = validate(&json!({"list": "x"}), &schema);
-        assert!(blocks_rules(&blocked));
-        assert!(rules_not_checked().to_string().starts_with("<nil>: Invalid value: null: some validation rules were not checked"));
-    }
-}
+mod tests;

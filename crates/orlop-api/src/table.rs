@@ -1,0 +1,158 @@
+//! Tables: how `kubectl get` is served.
+
+use crate::duration;
+use crate::object_meta;
+use crate::time::Time;
+use serde_json::{Map, Value, json};
+
+/// A column of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Column {
+    pub name: String,
+    /// `string`, `integer`, `number`, `boolean` or `date`.
+    pub kind: String,
+    pub format: String,
+    pub description: String,
+    /// Zero is shown always, more only when asked for wide output.
+    pub priority: i32,
+}
+
+impl Column {
+    pub fn new(name: &str, kind: &str, description: &str) -> Self {
+        let format = if name == "Name" { "name" } else { "" };
+        Self {
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            format: format.to_owned(),
+            description: description.to_owned(),
+            priority: 0,
+        }
+    }
+
+    fn to_value(&self) -> Value {
+        json!({"name": self.name, "type": self.kind, "format": self.format, "description": self.description, "priority": self.priority})
+    }
+}
+
+/// What a row carries of the object it shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IncludeObject {
+    None,
+    #[default]
+    Metadata,
+    Object,
+}
+
+impl IncludeObject {
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "None" => Some(Self::None),
+            "" | "Metadata" => Some(Self::Metadata),
+            "Object" => Some(Self::Object),
+            _ => None,
+        }
+    }
+}
+
+/// A row: its cells and what it carries.
+pub fn row(cells: Vec<Value>, object: &Value, include: IncludeObject) -> Value {
+    let mut row = Map::new();
+    row.insert("cells".to_owned(), Value::Array(cells));
+    match include {
+        IncludeObject::None => {}
+        IncludeObject::Metadata => drop(row.insert("object".to_owned(), partial_object_metadata(object))),
+        IncludeObject::Object => drop(row.insert("object".to_owned(), object.clone())),
+    }
+    Value::Object(row)
+}
+
+/// A table. Watches send the columns with their first event only: pass none later.
+pub fn table(columns: Option<&[Column]>, rows: Vec<Value>, list_metadata: Value) -> Value {
+    let columns: Vec<Value> = columns.unwrap_or_default().iter().map(Column::to_value).collect();
+    json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": list_metadata, "columnDefinitions": columns, "rows": rows})
+}
+
+/// The columns of a kind that says nothing about its own.
+pub fn default_columns() -> Vec<Column> {
+    vec![
+        Column::new("Name", "string", "Name must be unique within a namespace."),
+        Column::new(
+            "Created At",
+            "date",
+            "CreationTimestamp is a timestamp representing the server time when this object was created.",
+        ),
+    ]
+}
+
+pub fn default_cells(object: &Value) -> Vec<Value> {
+    let meta = object_meta::of(object);
+    let created = object_meta::text(meta, "creationTimestamp");
+    let created = if created.is_empty() { "<unknown>" } else { created };
+    vec![object_meta::text(meta, "name").into(), created.into()]
+}
+
+/// How long ago an object was created, for the `Age` column.
+pub fn age(object: &Value, now: Time) -> Value {
+    let created = Time::parse(object_meta::text(object_meta::of(object), "creationTimestamp"));
+    duration::age(created, now).into()
+}
+
+/// A value as a custom resource's column of some type shows it; null where it does not fit.
+pub fn cell(value: &Value, kind: &str, now: Time) -> Value {
+    match (kind, value) {
+        ("integer", Value::Number(number)) => match number.as_i64() {
+            Some(integer) => integer.into(),
+            None => (number.as_f64().unwrap_or_default() as i64).into(),
+        },
+        ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) | ("string", Value::String(_)) => {
+            value.clone()
+        }
+        ("date", Value::String(text)) => match Time::parse(text) {
+            Some(time) => duration::human(now.seconds_since(time)).into(),
+            None => "<invalid>".into(),
+        },
+        _ => Value::Null,
+    }
+}
+
+/// An object reduced to what it is called and who owns it.
+pub fn partial_object_metadata(object: &Value) -> Value {
+    let metadata = Value::Object(object_meta::of(object).clone());
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_carry_what_was_asked_for() {
+        let object = json!({"kind": "K", "metadata": {"name": "n", "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": {}});
+        let now = Time::parse("2026-01-01T00:02:03Z").unwrap();
+        assert_eq!(age(&object, now), "2m3s");
+        assert_eq!(default_cells(&object), [json!("n"), json!("2026-01-01T00:00:00Z")]);
+        assert_eq!(row(vec![], &object, IncludeObject::None), json!({"cells": []}));
+        assert_eq!(row(vec![], &object, IncludeObject::Metadata)["object"]["kind"], "PartialObjectMetadata");
+        assert_eq!(row(vec![], &object, IncludeObject::Object)["object"], object);
+        assert_eq!(IncludeObject::parse("Nonsense"), None);
+        let table = table(Some(&default_columns()), vec![], json!({"resourceVersion": "5"}));
+        assert_eq!(table["columnDefinitions"][0]["format"], "name");
+        assert_eq!(table["metadata"]["resourceVersion"], "5");
+    }
+
+    #[test]
+    fn cells_fit_their_type_or_are_empty() {
+        let now = Time::parse("2026-01-01T00:00:10Z").unwrap();
+        for (value, kind, expected) in [
+            (json!(3), "integer", json!(3)),
+            (json!(3.7), "integer", json!(3)),
+            (json!("x"), "integer", json!(null)),
+            (json!(true), "boolean", json!(true)),
+            (json!("2026-01-01T00:00:00Z"), "date", json!("10s")),
+            (json!("soon"), "date", json!("<invalid>")),
+            (json!("s"), "string", json!("s")),
+        ] {
+            assert_eq!(cell(&value, kind, now), expected);
+        }
+    }
+}
