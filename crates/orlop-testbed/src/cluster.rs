@@ -105,7 +105,8 @@ impl Cluster {
 
     fn initialise(&self, options: &Options) -> Result<(), String> {
         let data = self.folder.join("data");
-        let initdb = ["--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync", "--username", ADMIN, "-D"];
+        let initdb =
+            ["--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync", "--username", ADMIN, "-D"];
         run(self.command("initdb").args(initdb).arg(&data))?;
         let socket = self.folder.display();
         let mut settings = format!(

@@ -57,7 +57,11 @@ fn from_database(error: &DbError) -> Fault {
         // A standby, or a transaction that the server gave up on: another connection may do better.
         "25006" | "25P03" | "25P02" | "0A000" => Fault::Lost(text),
         class if class.starts_with("40") || class.starts_with("53") || class.starts_with("58") => {
-            if fatal { Fault::Lost(text) } else { Fault::Again(text) }
+            if fatal {
+                Fault::Lost(text)
+            } else {
+                Fault::Again(text)
+            }
         }
         _ if *code == SqlState::LOCK_NOT_AVAILABLE || *code == SqlState::QUERY_CANCELED => Fault::Again(text),
         _ if fatal => Fault::Lost(text),

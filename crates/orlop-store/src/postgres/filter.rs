@@ -16,9 +16,7 @@ use super::{
     rows::{self, Arena, column},
 };
 use crate::{
-    Filter, KeyRange, Limits, Read, ReadResult, Requirement, Select,
-    engine::Bounds,
-    error::Error,
+    Filter, KeyRange, Limits, Read, ReadResult, Requirement, Select, engine::Bounds, error::Error,
     event::Current,
 };
 
@@ -155,13 +153,13 @@ async fn count(session: &Session, source: &Source<'_>, range: &KeyRange) -> Resu
         // The index is not sorted by key within a field, so its size alone is looked at.
         Source::Field(field) => {
             let sql = "select count(*) from (select 1 from terms where field = $1 limit $2) counted";
-            session.query(sql, &[field, &SELECTIVE_MAX]).await?
+            session.query(sql, &[&field.as_bytes(), &SELECTIVE_MAX]).await?
         }
         Source::Value(..) | Source::Values(..) => {
-            let (field, values): (&str, Vec<&str>) = match source {
-                Source::Values(field, values) => (field, values.iter().map(String::as_str).collect()),
-                Source::Value(field, value) => (field, vec![value]),
-                _ => return Ok(i64::MAX),
+            let (field, values) = match source {
+                Source::Values(field, values) => (field.as_bytes(), all_bytes(values)),
+                Source::Value(field, value) => (field.as_bytes(), vec![value.as_bytes()]),
+                Source::Range | Source::Field(_) => return Ok(i64::MAX),
             };
             let sql = format!(
                 "select count(*) from (select 1 from terms
@@ -206,25 +204,28 @@ async fn page(
         }
         Source::Value(field, value) => {
             let keys = format!("select key from terms where field = $4 and value = $5 and {in_range}");
-            session.query(&by_keys(&keys), &[&start, &end, &size, field, value]).await
+            session.query(&by_keys(&keys), &[&start, &end, &size, &field.as_bytes(), &value.as_bytes()]).await
         }
         Source::Values(field, values) => {
             let keys =
                 format!("select distinct key from terms where field = $4 and value = any($5) and {in_range}");
-            session.query(&by_keys(&keys), &[&start, &end, &size, field, values]).await
+            session
+                .query(&by_keys(&keys), &[&start, &end, &size, &field.as_bytes(), &all_bytes(values)])
+                .await
         }
         Source::Field(field) => {
             let keys = format!("select distinct key from terms where field = $4 and {in_range}");
-            session.query(&by_keys(&keys), &[&start, &end, &size, field]).await
+            session.query(&by_keys(&keys), &[&start, &end, &size, &field.as_bytes()]).await
         }
     }
 }
 
+fn all_bytes(values: &[String]) -> Vec<&[u8]> {
+    values.iter().map(String::as_bytes).collect()
+}
+
 /// Adds the values, in bounded pieces.
-async fn with_values(
-    session: &Session,
-    found: Vec<(Bytes, Current)>,
-) -> Result<Vec<crate::KeyValue>, Fault> {
+async fn with_values(session: &Session, found: Vec<(Bytes, Current)>) -> Result<Vec<crate::KeyValue>, Fault> {
     let mut kvs = Vec::with_capacity(found.len());
     for piece in found.chunks(VALUES_PAGE) {
         let ids: Vec<i64> = piece.iter().map(|(_, row)| row.id).collect();

@@ -62,7 +62,8 @@ pub(super) async fn read(
     let statement = session.prepare(&sql).await?;
     let end = read.range.end().map(|end| &end[..]);
     let fetch = if read.select == Select::Nothing { 0 } else { (limit as i64).saturating_add(1) };
-    let parameters: super::connect::Parameters<'_> = &[&&read.range.start()[..], &end, &read.revision, &fetch];
+    let parameters: super::connect::Parameters<'_> =
+        &[&&read.range.start()[..], &end, &read.revision, &fetch];
     let answer = async {
         let rows = session.client().query_raw(&statement, parameters.iter().copied()).await?;
         collect(rows, read, limit).await
@@ -89,8 +90,8 @@ fn statement(read: &Read, count: bool) -> String {
     let count =
         if count { format!("(select count(*) from ({versions}) counted)") } else { "null::int8".into() };
     let (values, join) = match read.select {
-        Select::Values => ("v.terms, v.value, v.checksum", "left join log v on v.id = l.id"),
-        Select::Keys | Select::Nothing => ("null, null, null", ""),
+        Select::Values => ("v.value, v.checksum", "left join log v on v.id = l.id"),
+        Select::Keys | Select::Nothing => ("null, null", ""),
     };
     format!(
         "select s.revision, s.compacted, {count}, l.key,
@@ -126,7 +127,7 @@ async fn collect(
                 if check(bounds, read.revision).is_err() {
                     continue;
                 }
-                rows::checked(&row, 9, &key, &mut arena)?.map_err(Fault::Answer)?.0
+                rows::checked(&row, 9, &key, &mut arena)?.map_err(Fault::Answer)?
             }
             Select::Keys | Select::Nothing => bytes::Bytes::new(),
         };
@@ -158,8 +159,7 @@ pub(super) fn check(bounds: Bounds, revision: Option<Revision>) -> Result<()> {
 /// The newest and the oldest readable revision.
 pub(super) async fn bounds(session: &Session) -> Result<Bounds, Fault> {
     let rows = session.query("select revision, compacted from state", &[]).await?;
-    let row = rows.first().ok_or_else(|| {
-        Fault::Final(Error::Unavailable("the table `state` is empty".into()))
-    })?;
+    let row =
+        rows.first().ok_or_else(|| Fault::Final(Error::Unavailable("the table `state` is empty".into())))?;
     Ok(Bounds { current: column(row, 0)?, compacted: column(row, 1)? })
 }

@@ -7,7 +7,7 @@ use super::fault::Fault;
 use crate::{
     Terms,
     error::Error,
-    event::{Current, VersionId},
+    event::{Current, VersionId, checksum},
 };
 
 /// Bytes are copied out of rows into shared pieces of this size, so that a list of ten thousand keys
@@ -35,15 +35,6 @@ impl Arena {
         self.piece.extend_from_slice(bytes);
         self.piece.split().freeze()
     }
-}
-
-/// Guards what is stored: a row whose bytes have changed on the disk is noticed when it is read.
-pub(super) fn checksum(key: &[u8], value: &[u8], terms: &Terms) -> i32 {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(key);
-    hasher.update(value);
-    hasher.update(terms.encoded());
-    hasher.finalize().cast_signed()
 }
 
 /// A column, as an error if the database has another idea of the schema.
@@ -78,29 +69,25 @@ pub(super) fn keyed(row: &Row, arena: &mut Arena) -> Result<(Bytes, Result<Curre
     })
 }
 
-/// Reads `terms, value, checksum` from column `first` on: of a version's row in the log, which may be
-/// missing where it must not.
+/// Reads `value, checksum` from column `first` on: of a version's row in the log, which may be missing
+/// where it must not.
 pub(super) fn checked(
     row: &Row,
     first: usize,
     key: &[u8],
     arena: &mut Arena,
-) -> Result<Result<(Bytes, Terms), Error>, Fault> {
-    let (value, sum): (Option<&[u8]>, Option<i32>) = (column(row, first + 1)?, column(row, first + 2)?);
-    let terms = terms(key, column(row, first)?, arena);
-    Ok(match (terms, value) {
-        (Ok(terms), Some(value)) if sum == Some(checksum(key, value, &terms)) => {
-            Ok((arena.keep(value), terms))
-        }
+) -> Result<Result<Bytes, Error>, Fault> {
+    let (value, sum): (Option<&[u8]>, Option<i64>) = (column(row, first)?, column(row, first + 1)?);
+    Ok(match value {
+        Some(value) if sum == Some(checksum(key, value)) => Ok(arena.keep(value)),
         _ => Err(Error::Corrupt { key: Bytes::copy_from_slice(key) }),
     })
 }
 
 /// The values of versions by id.
-pub(super) const VALUES: &str = "select id, key, terms, value, checksum from log where id = any($1)";
+pub(super) const VALUES: &str = "select id, key, value, checksum from log where id = any($1)";
 
 /// Reads a row of [`VALUES`].
 pub(super) fn value(row: &Row, arena: &mut Arena) -> Result<(VersionId, Result<Bytes, Error>), Fault> {
-    let checked = checked(row, 2, column(row, 1)?, arena)?;
-    Ok((column(row, 0)?, checked.map(|(value, _)| value)))
+    Ok((column(row, 0)?, checked(row, 2, column(row, 1)?, arena)?))
 }

@@ -28,14 +28,14 @@ create table log (
     revision bigint not null,
     key bytea not null,
     create_revision bigint not null,
+    -- 0 is a deletion.
     version bigint not null,
     lease bigint not null,
-    deleted boolean not null,
     -- The version this one supersedes.
     previous bigint,
     terms bytea not null,
     value bytea not null,
-    checksum integer not null
+    checksum bigint not null
 ) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.1);
 create index log_revision on log (revision, id);
 
@@ -62,8 +62,9 @@ create table history (
 ) with (autovacuum_vacuum_scale_factor = 0.05);
 
 create table terms (
-    field text collate "C" not null,
-    value text collate "C" not null,
+    -- UTF-8, but as bytes: PostgreSQL's text has no place for a zero byte.
+    field bytea not null,
+    value bytea not null,
     key bytea not null,
     primary key (field, value, key)
 );
@@ -114,9 +115,7 @@ async fn migrate_once(schema: &str, session: &Session) -> Result<(), Fault> {
         return Ok(());
     }
     session.simple("begin").await?;
-    session
-        .execute("select pg_advisory_xact_lock($1, $2)", &[&MIGRATION_LOCK, &lock_number(schema)])
-        .await?;
+    session.execute("select pg_advisory_xact_lock($1, $2)", &[&MIGRATION_LOCK, &lock_number(schema)]).await?;
     let found = found(schema, session).await?;
     let done = match found {
         Some(found) if found > known || found < 0 => {

@@ -10,15 +10,15 @@ use super::{
     rows::{self, Arena, column},
 };
 use crate::{
-    KeyValue, Revision, Terms,
+    Revision, Terms,
     error::Error,
     event::{Commit, Event, Previous, VersionId},
 };
 
 /// The state's row joined to the events, so that both are of one snapshot. A revision is taken whole.
 const TAIL: &str = "
-    select s.compacted, e.key, e.id, e.revision, e.create_revision, e.version, e.lease, e.deleted,
-           e.terms, e.value, e.checksum,
+    select s.compacted, e.key, e.id, e.revision, e.create_revision, e.version, e.lease, e.terms,
+           e.value, e.checksum,
            p.id, p.revision, p.create_revision, p.version, p.lease, p.terms
     from state s left join lateral (
         select * from log where revision > $1 and revision <= (
@@ -55,21 +55,18 @@ pub(super) async fn tail(
 }
 
 fn event(row: &tokio_postgres::Row, key: Bytes, arena: &mut Arena) -> Result<Event, Fault> {
-    let (value, terms) = rows::checked(row, 8, &key, arena)?.map_err(Fault::Answer)?;
-    let current = rows::narrow(row, 2, Terms::none())?;
-    let deleted = column(row, 7)?;
-    let previous = match column::<Option<VersionId>>(row, 11)? {
-        Some(_) => {
-            let terms = rows::terms(&key, column(row, 16)?, arena).map_err(Fault::Answer)?;
-            Some(Previous::new(rows::narrow(row, 11, terms)?))
-        }
+    let terms_at = |at, arena: &mut Arena| -> Result<Terms, Fault> {
+        rows::terms(&key, column(row, at)?, arena).map_err(Fault::Answer)
+    };
+    let current = rows::narrow(row, 2, terms_at(7, arena)?)?;
+    let previous = match column::<Option<VersionId>>(row, 10)? {
+        Some(_) => Some(Previous::new(rows::narrow(row, 10, terms_at(15, arena)?)?)),
         None => None,
     };
-    let kv = match deleted {
-        true => KeyValue { key, revision: current.revision, ..KeyValue::default() },
-        false => current.kv(key, value),
-    };
-    Ok(Event { id: current.id, kv, deleted, terms, previous })
+    let value = rows::checked(row, 8, &key, arena)?.map_err(Fault::Answer)?;
+    let deleted = current.version == 0;
+    let kv = current.kv(key, value);
+    Ok(Event { id: current.id, kv, deleted, terms: current.terms, previous })
 }
 
 /// The values of versions, in the order asked for.

@@ -71,9 +71,7 @@ fn authority(target: &Target, provider: &Arc<CryptoProvider>) -> Result<Arc<WebP
 }
 
 fn certificates(path: &PathBuf) -> Result<Vec<CertificateDer<'static>>> {
-    CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect)
-        .map_err(|error| unreadable(path, &error))
+    CertificateDer::pem_file_iter(path).and_then(Iterator::collect).map_err(|error| unreadable(path, &error))
 }
 
 fn unreadable(path: &std::path::Path, error: &rustls::pki_types::pem::Error) -> Error {

@@ -122,9 +122,8 @@ impl Target {
             return Ok(config);
         }
         if let Some(path) = &self.password_file {
-            let text = std::fs::read_to_string(path).map_err(|error| {
-                Error::Unavailable(format!("password file {}: {error}", path.display()))
-            })?;
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| Error::Unavailable(format!("password file {}: {error}", path.display())))?;
             config.password(text.trim_end_matches(['\r', '\n']));
         } else if let Some(password) = std::env::var_os("PGPASSWORD") {
             config.password(password.into_encoded_bytes());
@@ -136,9 +135,11 @@ impl Target {
 
     /// Looks the password up in libpq's file of `host:port:database:user:password` lines.
     fn from_passfile(&self) -> Option<String> {
-        let path = self.passfile.clone().or_else(|| Some(std::env::var_os("PGPASSFILE")?.into())).or_else(
-            || Some(PathBuf::from(std::env::var_os("HOME")?).join(".pgpass")),
-        )?;
+        let path = self
+            .passfile
+            .clone()
+            .or_else(|| Some(std::env::var_os("PGPASSFILE")?.into()))
+            .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".pgpass")))?;
         let host = match self.config.get_hosts().first()? {
             Host::Tcp(name) => name.clone(),
             Host::Unix(path) => path.to_string_lossy().into_owned(),
@@ -241,9 +242,10 @@ mod tests {
 
     #[test]
     fn own_parameters_are_taken_out_and_the_rest_is_passed_on() {
-        let target =
-            Target::parse("postgres://me@db:6000/x?sslmode=verify-full&sslrootcert=%2Fca.crt&connect_timeout=3")
-                .unwrap();
+        let target = Target::parse(
+            "postgres://me@db:6000/x?sslmode=verify-full&sslrootcert=%2Fca.crt&connect_timeout=3",
+        )
+        .unwrap();
         assert_eq!(target.verify, Verify::AuthorityAndName);
         assert_eq!(target.root_certificate.as_deref(), Some("/ca.crt"));
         assert_eq!(target.config.get_ssl_mode(), SslMode::Require);
