@@ -128,8 +128,8 @@ async fn migrate_once(schema: &str, session: &Session) -> Result<(), Fault> {
         session
             .simple(&format!(
                 "create schema if not exists \"{schema}\";
-                 create table schema_version (version bigint not null);
-                 insert into schema_version values (0)"
+                 create table \"{schema}\".schema_version (version bigint not null);
+                 insert into \"{schema}\".schema_version values (0)"
             ))
             .await?;
     }
@@ -141,11 +141,13 @@ async fn migrate_once(schema: &str, session: &Session) -> Result<(), Fault> {
 
 /// The schema version of the database; `None` if it has none of our tables.
 async fn found(schema: &str, session: &Session) -> Result<Option<i64>, Fault> {
-    let table = format!("\"{schema}\".schema_version");
-    let rows = session.query("select to_regclass($1::text) is not null", &[&table]).await?;
+    // A look at the catalogue's rows. `to_regclass` would answer from a cache that may not have heard yet of
+    // what another process did while this one waited for its lock.
+    let known = "select exists (select from pg_tables where schemaname = $1 and tablename = 'schema_version')";
+    let rows = session.query(known, &[&schema]).await?;
     if !rows.first().is_some_and(|row| row.get(0)) {
         return Ok(None);
     }
-    let rows = session.query("select version from schema_version", &[]).await?;
+    let rows = session.query(&format!("select version from \"{schema}\".schema_version"), &[]).await?;
     Ok(Some(rows.first().map_or(0, |row| row.get(0))))
 }
