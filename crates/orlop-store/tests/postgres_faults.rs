@@ -2,6 +2,8 @@
 //! nothing refused is there, nothing happens twice.
 
 mod postgres_support;
+#[path = "postgres_support/proxy.rs"]
+mod proxy;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -22,7 +24,12 @@ enum Fate {
 }
 
 /// Creates keys from several tasks until told to stop; what became of each.
-async fn create_keys(store: &Store, prefix: &str, tasks: usize, stop: &Arc<AtomicBool>) -> HashMap<String, Fate> {
+async fn create_keys(
+    store: &Store,
+    prefix: &str,
+    tasks: usize,
+    stop: &Arc<AtomicBool>,
+) -> HashMap<String, Fate> {
     let mut writers = tokio::task::JoinSet::new();
     for task in 0..tasks {
         let (store, stop, prefix) = (store.clone(), stop.clone(), prefix.to_owned());
@@ -100,7 +107,6 @@ fn cut_connections(cluster: &Cluster, database: &str, condition: &str, seconds: 
                 total := total + cut;
                 perform pg_sleep(0.004);
             end loop;
-            raise warning 'cut %', total;
             execute format('create table public.cut as select %s as total', total);
         end $$; select total from public.cut; drop table public.cut"
     );
@@ -128,6 +134,32 @@ async fn a_commit_that_was_cut_off_is_resolved_and_never_guessed() {
     let acknowledged = check(&store, &fates).await;
     println!("{acknowledged} of {} creates acknowledged, {cut} commits cut, {others} others", fates.len());
     assert!(acknowledged > 50);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_answer_to_a_commit_is_found_out() {
+    let (cluster, name) = database();
+    let proxy = proxy::Proxy::start(cluster.port()).await;
+    let direct = format!("127.0.0.1:{}", cluster.port());
+    let through = cluster.tcp_url(&name).replace(&direct, &proxy.address()) + "?sslmode=disable";
+    let store = open(&through).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let cutter = tokio::spawn({
+        let (stop, proxy) = (stop.clone(), proxy.clone());
+        async move {
+            within("sixteen cut commits", async {
+                while proxy.cut_before() < 8 || proxy.cut_after() < 8 {
+                    proxy.cut_soon();
+                    tokio::task::yield_now().await;
+                }
+            })
+            .await;
+            stop.store(true, Ordering::Relaxed);
+        }
+    });
+    let fates = create_keys(&store, "k", 8, &stop).await;
+    cutter.await.unwrap();
+    check(&store, &fates).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -200,10 +232,8 @@ async fn two_processes_share_one_sequence_and_see_each_other() {
 #[tokio::test(flavor = "multi_thread")]
 async fn notifications_come_without_waiting_for_the_poll() {
     let (cluster, name) = database();
-    let patient = orlop_store::Config {
-        poll: std::time::Duration::from_secs(3600),
-        ..config(&cluster.url(&name))
-    };
+    let patient =
+        orlop_store::Config { poll: std::time::Duration::from_secs(3600), ..config(&cluster.url(&name)) };
     let first = Store::open(patient.clone()).await.unwrap();
     let second = Store::open(patient).await.unwrap();
     let mut watcher = second.watch(Watch::new(KeyRange::all())).await.unwrap();

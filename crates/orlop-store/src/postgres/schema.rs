@@ -143,7 +143,8 @@ async fn migrate_once(schema: &str, session: &Session) -> Result<(), Fault> {
 async fn found(schema: &str, session: &Session) -> Result<Option<i64>, Fault> {
     // A look at the catalogue's rows. `to_regclass` would answer from a cache that may not have heard yet of
     // what another process did while this one waited for its lock.
-    let known = "select exists (select from pg_tables where schemaname = $1 and tablename = 'schema_version')";
+    let known =
+        "select exists (select from pg_tables where schemaname = $1 and tablename = 'schema_version')";
     let rows = session.query(known, &[&schema]).await?;
     if !rows.first().is_some_and(|row| row.get(0)) {
         return Ok(None);
