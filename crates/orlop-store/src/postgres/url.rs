@@ -127,14 +127,14 @@ impl Target {
             config.password(text.trim_end_matches(['\r', '\n']));
         } else if let Some(password) = std::env::var_os("PGPASSWORD") {
             config.password(password.into_encoded_bytes());
-        } else if let Some(password) = self.from_passfile() {
+        } else if let Some(password) = self.passfile_entry() {
             config.password(password);
         }
         Ok(config)
     }
 
     /// Looks the password up in libpq's file of `host:port:database:user:password` lines.
-    fn from_passfile(&self) -> Option<String> {
+    fn passfile_entry(&self) -> Option<String> {
         let path = self
             .passfile
             .clone()

@@ -85,6 +85,9 @@ impl Named {
     }
 }
 
+/// Live versions by key, sorted.
+type Rows = Vec<(Bytes, Current)>;
+
 /// What has been fetched so far.
 #[derive(Debug)]
 pub(super) struct Fetched {
@@ -92,11 +95,11 @@ pub(super) struct Fetched {
     named: Named,
     keys: HashMap<Bytes, Result<Current, Error>>,
     values: HashMap<VersionId, Result<Bytes, Error>>,
-    ranges: Vec<(KeyRange, usize, Vec<(Bytes, Current)>)>,
+    ranges: Vec<(KeyRange, usize, Rows)>,
     counts: HashMap<KeyRange, u64>,
     past: Vec<(Read, Result<ReadResult, Error>)>,
     leases: HashMap<LeaseId, Option<LeaseRow>>,
-    lease_keys: HashMap<LeaseId, Vec<(Bytes, Current)>>,
+    lease_keys: HashMap<LeaseId, Rows>,
 }
 
 impl Fetched {
@@ -226,7 +229,7 @@ pub(super) fn lease(row: &tokio_postgres::Row) -> Result<LeaseRow, Fault> {
 }
 
 /// Rows of a range. One that is damaged fails whatever needs the whole range.
-fn currents(rows: &[tokio_postgres::Row]) -> Result<Vec<(Bytes, Current)>, Fault> {
+fn currents(rows: &[tokio_postgres::Row]) -> Result<Rows, Fault> {
     let mut arena = Arena::default();
     let mut found = Vec::with_capacity(rows.len());
     for row in rows {
