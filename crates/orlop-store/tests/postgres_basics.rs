@@ -1,5 +1,7 @@
 //! The PostgreSQL engine through the store: every statement it has, at least once.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
 mod postgres_support;
 
 use orlop_store::{

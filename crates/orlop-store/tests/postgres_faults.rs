@@ -1,6 +1,8 @@
 //! The PostgreSQL engine while connections are cut and the server is killed: nothing acknowledged is lost,
 //! nothing refused is there, nothing happens twice.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
 mod postgres_support;
 #[path = "postgres_support/proxy.rs"]
 mod proxy;

@@ -5,7 +5,11 @@ use std::{collections::HashMap, sync::Mutex, time::Duration};
 use tokio_postgres::{Client, Connection, Row, Socket, Statement, types::ToSql};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{fault::Fault, tls, url::Target};
+use super::{
+    fault::{Fault, not_connected},
+    tls,
+    url::Target,
+};
 use crate::{Durability, error::Result};
 
 /// How long one round trip may take before the connection counts as lost. The server's own limits are
@@ -47,7 +51,7 @@ impl Connector {
     /// Connects, without anybody driving the connection.
     pub(super) async fn dial(&self) -> Result<(Client, Wire), Fault> {
         let config = self.target.with_password().map_err(Fault::Final)?;
-        Ok(config.connect(self.tls.clone()).await?)
+        config.connect(self.tls.clone()).await.map_err(not_connected)
     }
 
     /// Connects and sets the session up.

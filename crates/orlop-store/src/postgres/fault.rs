@@ -43,6 +43,25 @@ impl From<tokio_postgres::Error> for Fault {
     }
 }
 
+/// What a failure to connect means. A certificate that is not trusted, a server without TLS or a password that
+/// nobody has given do not get better by trying again; a network does.
+pub(super) fn not_connected(error: tokio_postgres::Error) -> Fault {
+    let mut cause = error.source();
+    let (mut network, mut distrust) = (cause.is_none(), false);
+    while let Some(inner) = cause {
+        if let Some(io) = inner.downcast_ref::<std::io::Error>() {
+            network = true;
+            let tls = io.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+            distrust |= matches!(tls, Some(rustls::Error::InvalidCertificate(_)));
+        }
+        cause = inner.source();
+    }
+    if error.as_db_error().is_none() && (distrust || !network) {
+        return Fault::Final(Error::Unavailable(described(&error)));
+    }
+    error.into()
+}
+
 /// Keeps a message, without the details: those quote rows.
 fn from_database(error: &DbError) -> Fault {
     let code = error.code();
