@@ -19,7 +19,7 @@ use tokio::sync::Mutex;
 use tokio_postgres::Statement;
 
 use super::{
-    connect::{Backoff, Connector, Session, within},
+    connect::{Backoff, Connector, Session},
     fault::Fault,
     read::NARROW,
     rows::column,
@@ -254,7 +254,8 @@ impl Writer {
             try_join3(keys, values, leases).await
         };
         let lock = client.query_one(&writing.lock, &[]);
-        let (_, state, (key_rows, value_rows, lease_rows)) = within(try_join3(begin, lock, fetched)).await?;
+        let (_, state, (key_rows, value_rows, lease_rows)) =
+            writing.session.run(try_join3(begin, lock, fetched)).await?;
         drop((keys, values, leases));
         let mut view = Fetched::new(column(&state, 2)?, named);
         view.take_keys(&key_rows)?;

@@ -1,6 +1,13 @@
 //! Connections: how they are made, what they are set to, and what they keep.
 
-use std::{collections::HashMap, sync::Mutex, time::Duration};
+use std::{
+    collections::HashMap,
+    future::poll_fn,
+    pin::pin,
+    sync::{Mutex, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use tokio_postgres::{Client, Connection, Row, Socket, Statement, types::ToSql};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -57,13 +64,7 @@ impl Connector {
     /// Connects and sets the session up.
     pub(super) async fn connect(&self) -> Result<Session, Fault> {
         let (client, wire) = self.dial().await?;
-        tokio::spawn(async move {
-            // Whoever waits for an answer on this connection is told the same.
-            if let Err(error) = wire.await {
-                tracing::debug!(%error, "PostgreSQL connection ended");
-            }
-        });
-        let session = Session { client, statements: Mutex::default() };
+        let session = Session { client, wire: Mutex::new(Some(wire)), statements: Mutex::default() };
         session.simple(&self.settings).await?;
         Ok(session)
     }
@@ -100,10 +101,20 @@ fn settings(schema: &str, durability: Durability) -> String {
 }
 
 /// A connection with the statements it has prepared.
-#[derive(Debug)]
+///
+/// Nobody drives the connection but whoever waits for an answer on it: a task of its own would cost a hop
+/// between threads each way, which is more than a small statement takes.
 pub(super) struct Session {
     client: Client,
+    /// `None` once it has ended.
+    wire: Mutex<Option<Wire>>,
     statements: Mutex<HashMap<String, Statement>>,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("closed", &self.is_closed()).finish_non_exhaustive()
+    }
 }
 
 impl Session {
@@ -115,43 +126,74 @@ impl Session {
         self.client.is_closed()
     }
 
+    /// Waits for what the server is asked for, but not for ever.
+    pub(super) async fn run<T, E: Into<Fault>>(
+        &self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, Fault> {
+        match tokio::time::timeout(ROUND_TRIP_MAX, self.driven(work)).await {
+            Ok(answer) => answer.map_err(Into::into),
+            Err(_) => Err(Fault::Lost("PostgreSQL does not answer".into())),
+        }
+    }
+
+    /// Waits for what the server is asked for, and drives the connection meanwhile.
+    pub(super) async fn driven<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        poll_fn(|context| {
+            if let Poll::Ready(answer) = work.as_mut().poll(context) {
+                return Poll::Ready(answer);
+            }
+            self.drive(context);
+            work.as_mut().poll(context)
+        })
+        .await
+    }
+
+    /// Sends what is to be sent and takes what has come.
+    fn drive(&self, context: &mut Context<'_>) {
+        let mut wire = self.wire.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(driven) = &mut *wire {
+            match driven.poll_message(context) {
+                // A notice; what is notified comes elsewhere.
+                Poll::Ready(Some(Ok(_))) => {}
+                Poll::Ready(Some(Err(error))) => {
+                    tracing::debug!(%error, "PostgreSQL connection ended");
+                    *wire = None;
+                }
+                Poll::Ready(None) => *wire = None,
+                Poll::Pending => return,
+            }
+        }
+    }
+
     /// The prepared form of a statement. Prepare everything a pipeline needs before its first message.
     pub(super) async fn prepare(&self, sql: &str) -> Result<Statement, Fault> {
         let known = |statements: &Mutex<HashMap<String, Statement>>| {
-            statements.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(sql).cloned()
+            statements.lock().unwrap_or_else(PoisonError::into_inner).get(sql).cloned()
         };
         if let Some(statement) = known(&self.statements) {
             return Ok(statement);
         }
-        let statement = within(self.client.prepare(sql)).await?;
-        let mut statements = self.statements.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let statement = self.run(self.client.prepare(sql)).await?;
+        let mut statements = self.statements.lock().unwrap_or_else(PoisonError::into_inner);
         statements.insert(sql.to_owned(), statement.clone());
         Ok(statement)
     }
 
     /// Statements without parameters, whose rows do not matter.
     pub(super) async fn simple(&self, sql: &str) -> Result<(), Fault> {
-        within(self.client.batch_execute(sql)).await
+        self.run(self.client.batch_execute(sql)).await
     }
 
     pub(super) async fn query(&self, sql: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, Fault> {
         let statement = self.prepare(sql).await?;
-        within(self.client.query(&statement, parameters)).await
+        self.run(self.client.query(&statement, parameters)).await
     }
 
     pub(super) async fn execute(&self, sql: &str, parameters: Parameters<'_>) -> Result<u64, Fault> {
         let statement = self.prepare(sql).await?;
-        within(self.client.execute(&statement, parameters)).await
-    }
-}
-
-/// Waits for the server, but not for ever.
-pub(super) async fn within<T, E: Into<Fault>>(
-    answer: impl Future<Output = Result<T, E>>,
-) -> Result<T, Fault> {
-    match tokio::time::timeout(ROUND_TRIP_MAX, answer).await {
-        Ok(answer) => answer.map_err(Into::into),
-        Err(_) => Err(Fault::Lost("PostgreSQL does not answer".into())),
+        self.run(self.client.execute(&statement, parameters)).await
     }
 }
 

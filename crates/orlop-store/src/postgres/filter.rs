@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::future::{try_join, try_join_all};
 
 use super::{
-    connect::{Session, within},
+    connect::Session,
     fault::Fault,
     read::{NARROW, check, limit, versions, within_range},
     rows::{self, Arena, column},
@@ -53,7 +53,7 @@ pub(super) async fn read(
         // The empty statement does nothing, where a transaction has begun already.
         session.client().batch_execute(if in_transaction { "" } else { BEGIN }).await
     };
-    let (_, row) = within(try_join(begin, session.client().query_one(&bounds, &[]))).await?;
+    let (_, row) = session.run(try_join(begin, session.client().query_one(&bounds, &[]))).await?;
     let bounds = Bounds { current: column(&row, 0)?, compacted: column(&row, 1)? };
     let answer = snapshot(session, limits, read, bounds).await;
     if !in_transaction && matches!(answer, Ok(_) | Err(Fault::Answer(_))) {
@@ -190,15 +190,13 @@ async fn page(
     match source {
         Source::Range => {
             let past = read.revision.is_some();
-            let versions = versions(range, past, &format!("{NARROW}, terms"));
-            let sql = if past {
-                format!(
-                    "select {narrow}, v.terms from
-                     (select * from ({versions}) l order by key limit $4) l left join log v on v.id = l.id
-                     order by l.key"
-                )
-            } else {
-                format!("{versions} order by key limit $4")
+            let sql = match past {
+                // The terms of past versions are in the log alone.
+                true => format!(
+                    "select {narrow}, v.terms from ({}) l left join log v on v.id = l.id order by l.key",
+                    versions(range, past, NARROW, Some("$4"))
+                ),
+                false => versions(range, past, &format!("{NARROW}, terms"), Some("$4")),
             };
             session.query(&sql, &[&start, &end, &read.revision, &size]).await
         }

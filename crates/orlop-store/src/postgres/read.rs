@@ -8,7 +8,7 @@ use std::pin::pin;
 use futures_util::TryStreamExt;
 
 use super::{
-    connect::{Session, within},
+    connect::Session,
     fault::Fault,
     filter,
     rows::{self, Arena, column},
@@ -32,16 +32,20 @@ pub(super) fn within_range(range: &KeyRange) -> &'static str {
 }
 
 /// Narrow rows of a range: those of now, or those of the revision that is parameter 3. Each key once.
-pub(super) fn versions(range: &KeyRange, past: bool, columns: &str) -> String {
+///
+/// With a `limit`, a parameter, they are the first ones, sorted by key. Each half is sorted and limited by
+/// itself, by walking its index; over the union PostgreSQL would sort the whole range for every page.
+pub(super) fn versions(range: &KeyRange, past: bool, columns: &str, limit: Option<&str>) -> String {
     let range = within_range(range);
+    let first = limit.map_or(String::new(), |limit| format!("order by key limit {limit}"));
     if !past {
-        return format!("select {columns} from live where {range} and $3::int8 is null");
+        return format!("select {columns} from live where {range} and $3::int8 is null {first}");
     }
-    let columns = columns.replace(", terms", "");
     format!(
-        "select {columns} from live where {range} and revision <= $3
+        "(select {columns} from live where {range} and revision <= $3 {first})
          union all
-         select {columns} from history where {range} and revision <= $3 and superseded_at > $3"
+         (select {columns} from history where {range} and revision <= $3 and superseded_at > $3 {first})
+         {first}"
     )
 }
 
@@ -68,7 +72,7 @@ pub(super) async fn read(
         let rows = session.client().query_raw(&statement, parameters.iter().copied()).await?;
         collect(rows, read, limit).await
     };
-    let (mut result, bounds) = within(answer).await?;
+    let (mut result, bounds) = session.run(answer).await?;
     check(bounds, read.revision).map_err(Fault::Answer)?;
     if read.count && counted_by_rows && !result.more {
         result.count = Some(result.kvs.len() as u64);
@@ -86,9 +90,12 @@ pub(super) fn limit(limits: &Limits, read: &Read) -> usize {
 
 /// The one statement: the state's row, joined to the versions there are.
 fn statement(read: &Read, count: bool) -> String {
-    let versions = versions(&read.range, read.revision.is_some(), NARROW);
-    let count =
-        if count { format!("(select count(*) from ({versions}) counted)") } else { "null::int8".into() };
+    let past = read.revision.is_some();
+    let count = match count {
+        true => format!("(select count(*) from ({}) counted)", versions(&read.range, past, "1", None)),
+        false => "null::int8".to_owned(),
+    };
+    let versions = versions(&read.range, past, NARROW, Some("$4"));
     let (values, join) = match read.select {
         Select::Values => ("v.value, v.checksum", "left join log v on v.id = l.id"),
         Select::Keys | Select::Nothing => ("null, null", ""),
@@ -96,7 +103,7 @@ fn statement(read: &Read, count: bool) -> String {
     format!(
         "select s.revision, s.compacted, {count}, l.key,
                 l.id, l.revision, l.create_revision, l.version, l.lease, {values}
-         from state s left join lateral (select * from ({versions}) v order by key limit $4) l on true {join}"
+         from state s left join lateral ({versions}) l on true {join}"
     )
 }
 

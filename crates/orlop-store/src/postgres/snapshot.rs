@@ -12,7 +12,7 @@ use std::{
 use futures_util::TryStreamExt;
 use rusqlite::{Connection, ToSql, params_from_iter, types::ToSqlOutput};
 use tokio::sync::mpsc;
-use tokio_postgres::{Row, types::Type};
+use tokio_postgres::{Row, Statement, types::Type};
 
 use super::{connect::Session, fault::Fault};
 use crate::{
@@ -89,23 +89,34 @@ async fn read(session: &Session, pieces: &mpsc::Sender<Piece>) -> Result<(), Fau
         .await?;
     for (table, (select, _)) in TABLES.iter().enumerate() {
         let statement = session.prepare(select).await?;
-        let nothing: [i64; 0] = [];
-        let mut rows = pin!(session.client().query_raw(&statement, nothing).await?);
-        let mut piece = Vec::new();
-        loop {
-            let row = rows.try_next().await?;
-            let ended = row.is_none();
-            piece.extend(row);
-            if piece.len() == PIECE_ROWS || ended {
-                let sent = pieces.send((table, std::mem::take(&mut piece))).await;
-                sent.map_err(|_| Fault::Final(Error::Unavailable("the copy was cut short".into())))?;
-            }
-            if ended {
-                break;
-            }
-        }
+        // However long a large table takes.
+        session.driven(copy(session, &statement, table, pieces)).await?;
     }
     session.simple("commit").await
+}
+
+/// Sends every row of one table.
+async fn copy(
+    session: &Session,
+    statement: &Statement,
+    table: usize,
+    pieces: &mpsc::Sender<Piece>,
+) -> Result<(), Fault> {
+    let nothing: [i64; 0] = [];
+    let mut rows = pin!(session.client().query_raw(statement, nothing).await?);
+    let mut piece = Vec::new();
+    loop {
+        let row = rows.try_next().await?;
+        let ended = row.is_none();
+        piece.extend(row);
+        if piece.len() == PIECE_ROWS || ended {
+            let sent = pieces.send((table, std::mem::take(&mut piece))).await;
+            sent.map_err(|_| Fault::Final(Error::Unavailable("the copy was cut short".into())))?;
+        }
+        if ended {
+            return Ok(());
+        }
+    }
 }
 
 /// Writes the rows that come, and gives the file its name if they come to a good end.

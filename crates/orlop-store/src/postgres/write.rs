@@ -7,7 +7,7 @@ use futures_util::future::maybe_done;
 use tokio_postgres::{Statement, types::ToSql};
 
 use super::{
-    connect::{Parameters, Session, within},
+    connect::{Parameters, Session},
     fault::Fault,
 };
 use crate::{
@@ -274,16 +274,15 @@ impl<'e> Changes<'e> {
             let first = answers.iter_mut().find_map(|answer| fault(answer.as_mut().take_output()));
             return Err(Unsure { committing: false, fault: first.unwrap_or(Fault::Lost(String::new())) });
         }
-        let committed = within(client.batch_execute("commit"));
-        let (_, committed) = futures_util::future::join(
-            async {
+        let all = async {
+            let written = async {
                 for answer in &mut answers {
                     answer.as_mut().await;
                 }
-            },
-            committed,
-        )
-        .await;
+            };
+            futures_util::future::join(written, client.batch_execute("commit")).await.1
+        };
+        let committed = session.run(all).await;
         // The first error is the cause; those after it only say that the transaction is over.
         let written = answers.iter_mut().find_map(|answer| fault(answer.as_mut().take_output()));
         match (written, committed) {
