@@ -10,7 +10,10 @@
 //! until the old transaction is over one way or the other, so what is read after that is final.
 
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicI32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -53,6 +56,8 @@ pub(super) struct Writer {
     metrics: Metrics,
     /// This process, among those that write to the database.
     process: String,
+    /// The server's process behind the session, 0 if there is none.
+    backend: Arc<AtomicI32>,
     line: Mutex<Line>,
 }
 
@@ -88,7 +93,12 @@ impl Writer {
     pub(super) fn new(connector: Arc<Connector>, limits: Limits, metrics: Metrics) -> Self {
         // Two ids are 126 unpredictable bits.
         let process = format!("{:016x}{:016x}", random_lease_id(), random_lease_id());
-        Self { connector, limits, metrics, process, line: Mutex::default() }
+        Self { connector, limits, metrics, process, backend: Arc::default(), line: Mutex::default() }
+    }
+
+    /// The server's process that writes for this store.
+    pub(super) fn backend(&self) -> Arc<AtomicI32> {
+        self.backend.clone()
     }
 
     pub(super) async fn commit(&self, batch: &[Command], full: bool) -> Result<Committed> {
@@ -142,6 +152,8 @@ impl Writer {
     async fn connect(&self) -> Result<Writing, Fault> {
         let session = self.connector.connect().await?;
         session.simple(FORGET_PROCESSES).await?;
+        let backend = session.query("select pg_backend_pid()", &[]).await?;
+        self.backend.store(backend.first().map_or(Ok(0), |row| column(row, 0))?, Ordering::Release);
         Ok(Writing {
             lock: session.prepare(LOCK).await?,
             keys: session.prepare(&format!("select {NARROW}, terms from live where key = any($1)")).await?,

@@ -5,7 +5,10 @@
 
 use std::{
     future::poll_fn,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicI32, Ordering},
+    },
     time::Duration,
 };
 
@@ -39,6 +42,8 @@ pub(super) struct Listener {
 #[derive(Debug, Default)]
 struct Shared {
     changed: Notify,
+    /// The server's process that writes for this store: what it notifies of is known here already.
+    own_writer: Arc<AtomicI32>,
     session: Mutex<Option<Held>>,
 }
 
@@ -50,8 +55,8 @@ struct Held {
 }
 
 impl Listener {
-    pub(super) fn start(connector: Arc<Connector>) -> Self {
-        let shared = Arc::<Shared>::default();
+    pub(super) fn start(connector: Arc<Connector>, own_writer: Arc<AtomicI32>) -> Self {
+        let shared = Arc::new(Shared { own_writer, ..Shared::default() });
         let lock_number = lock_number(connector.schema());
         let task = tokio::spawn(listen(connector, shared.clone()));
         Self { shared, lock_number, task }
@@ -151,7 +156,11 @@ async fn drive(connector: &Connector, shared: &Shared, client: Client, mut wire:
     let messages = async {
         loop {
             match poll_fn(|context| wire.poll_message(context)).await {
-                Some(Ok(AsyncMessage::Notification(_))) => shared.changed.notify_one(),
+                Some(Ok(AsyncMessage::Notification(told))) => {
+                    if told.process_id() != shared.own_writer.load(Ordering::Acquire) {
+                        shared.changed.notify_one();
+                    }
+                }
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error.into()),
                 None => return Ok(()),

@@ -72,11 +72,12 @@ impl Postgres {
     pub(crate) async fn open(url: &str, config: &Config, metrics: Metrics) -> Result<Self> {
         let connector = Arc::new(Connector::new(url, config.durability)?);
         schema::migrate(&connector, START_MAX).await?;
+        let writer = Writer::new(connector.clone(), config.limits.clone(), metrics.clone());
         Ok(Self {
-            writer: Writer::new(connector.clone(), config.limits.clone(), metrics.clone()),
             readers: Pool::new(connector.clone(), config.readers),
             chores: Pool::new(connector.clone(), CHORES),
-            listener: Listener::start(connector),
+            listener: Listener::start(connector, writer.backend()),
+            writer,
             limits: config.limits.clone(),
             poll: config.poll,
             metrics,
