@@ -1,6 +1,6 @@
 //! The log, from a revision on.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
@@ -66,7 +66,7 @@ fn event(row: &tokio_postgres::Row, key: Bytes, arena: &mut Arena) -> Result<Eve
     let value = rows::checked(row, 8, &key, arena)?.map_err(Fault::Answer)?;
     let deleted = current.version == 0;
     let kv = current.kv(key, value);
-    Ok(Event { id: current.id, kv, deleted, terms: current.terms, previous })
+    Ok(Event { id: current.id, kv, deleted, terms: current.terms, previous, sent_as: OnceLock::new() })
 }
 
 /// The values of versions, in the order asked for.
