@@ -1,1 +1,40 @@
-fn main() {}
+//! Every chore of this repository, in Rust: `cargo xtask help`.
+
+mod bench;
+mod steps;
+mod test;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask test
+    Everything that must hold before a change goes in: formatting, lints, and all tests. Finds PostgreSQL
+    or installs it (Debian, as root).
+
+cargo xtask bench store|api|etcd [--json FILE]
+    Measures, beside a peer in the same run; with --json also as rows in a file.
+
+cargo xtask help
+    This text.
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match &words[..] {
+        ["test"] => test::run(),
+        ["bench", rest @ ..] => bench::run(rest),
+        ["help" | "--help" | "-h"] | [] => {
+            print!("{HELP}");
+            Ok(())
+        }
+        _ => Err(format!("there is no such chore: {}\n\n{HELP}", words.join(" "))),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}

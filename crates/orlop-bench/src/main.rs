@@ -1,10 +1,12 @@
 //! Benchmarks. Each prints a table and, with `--json FILE`, an array of rows
 //! `{name, unit, value, peer, peer_value, ratio}`; `ratio` above 1 is in our favour. They never fail on time.
 
+mod kine_postgres;
 mod kine_sqlite;
 mod load;
 mod report;
 mod store;
+mod store_postgres;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -33,6 +35,9 @@ enum Bench {
         /// Keys in the large database.
         #[arg(long, default_value_t = 1_000_000)]
         keys: usize,
+        /// Only on this database.
+        #[arg(long, value_parser = ["sqlite", "postgres"])]
+        only: Option<String>,
     },
 }
 
@@ -46,9 +51,15 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         match arguments.bench {
-            Bench::Store { keys } => {
+            Bench::Store { keys, only } => {
                 let size = store::Size { time: Duration::from_secs_f64(arguments.seconds), many: keys };
-                store::run(&mut report, &folder, size).await
+                if only.as_deref() != Some("postgres") {
+                    store::run(&mut report, &folder, size).await?;
+                }
+                if only.as_deref() != Some("sqlite") {
+                    store_postgres::run(&mut report, size).await?;
+                }
+                anyhow::Ok(())
             }
         }
     })?;

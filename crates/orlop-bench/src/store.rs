@@ -32,11 +32,11 @@ pub struct Size {
     pub many: usize,
 }
 
-fn value() -> Bytes {
+pub(crate) fn value() -> Bytes {
     Bytes::from(vec![b'x'; VALUE_BYTES])
 }
 
-fn key(n: usize) -> String {
+pub(crate) fn key(n: usize) -> String {
     format!("/registry/configmaps/default/object-{n:08}")
 }
 
@@ -284,7 +284,7 @@ async fn many_keys(report: &mut Report, ours: PathBuf, size: Size) -> anyhow::Re
     Ok(())
 }
 
-async fn fill(store: &Store, keys: usize, terms: impl Fn(usize) -> Terms) -> anyhow::Result<()> {
+pub(crate) async fn fill(store: &Store, keys: usize, terms: impl Fn(usize) -> Terms) -> anyhow::Result<()> {
     let mut tasks = tokio::task::JoinSet::new();
     for n in 0..keys {
         while tasks.len() >= 256 {

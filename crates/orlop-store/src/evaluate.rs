@@ -531,7 +531,7 @@ fn set_revision(result: &mut TxnResult, revision: Revision) {
 }
 
 /// A positive id that nobody can guess; a clash is answered as `LeaseExists`.
-fn random_lease_id() -> LeaseId {
+pub(crate) fn random_lease_id() -> LeaseId {
     use std::hash::{BuildHasher, Hasher};
     let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
     ((random >> 1) as i64).max(1)

@@ -33,6 +33,7 @@ mod event;
 mod housekeeping;
 mod indexing;
 mod metrics;
+mod postgres;
 mod range;
 mod request;
 mod sqlite;

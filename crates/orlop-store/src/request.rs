@@ -132,6 +132,17 @@ impl Txn {
     }
 }
 
+impl Txn {
+    /// Whether it may write a key: what a full database refuses, so that deletes still work.
+    pub(crate) fn puts(&self) -> bool {
+        self.then.iter().chain(&self.otherwise).any(|op| match op {
+            Op::Put(_) => true,
+            Op::Txn(inner) => inner.puts(),
+            Op::Delete(_) | Op::Read(_) => false,
+        })
+    }
+}
+
 /// One step of a transaction. Steps see the effect of the steps before them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {

@@ -13,6 +13,7 @@ use crate::{
     housekeeping::Housekeeper,
     indexing::IndexFloor,
     metrics::Metrics,
+    postgres::Postgres,
     sqlite::Sqlite,
     terms::check_terms,
     watch::Hub,
@@ -50,7 +51,7 @@ impl Store {
         let metrics = Metrics::default();
         let engine: Arc<dyn Engine> = match &config.endpoint {
             Endpoint::Memory | Endpoint::Sqlite(_) => Arc::new(Sqlite::open(&config, metrics.clone())?),
-            Endpoint::Postgres(_) => return Err(Error::Invalid("PostgreSQL is not wired up yet".into())),
+            Endpoint::Postgres(url) => Arc::new(Postgres::open(url, &config, metrics.clone()).await?),
         };
         Self::start(engine, config, metrics).await
     }

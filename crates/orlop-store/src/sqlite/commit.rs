@@ -11,7 +11,7 @@ use super::{
     rows::{self, CURRENT},
 };
 use crate::{
-    KeyRange, LeaseId, Limits, Op, Read, ReadResult, Txn,
+    KeyRange, LeaseId, Limits, Read, ReadResult,
     engine::{Command, Committed},
     error::{Error, Result},
     evaluate::{Evaluation, LeaseRow, Unseen, View},
@@ -57,7 +57,7 @@ fn evaluate_and_write(
     let mut evaluation = Evaluation::new(limits, bounds.current, last_id);
     let mut outcomes = Vec::with_capacity(batch.len());
     for command in batch {
-        if full && matches!(command, Command::Txn(txn) if puts(txn)) {
+        if full && matches!(command, Command::Txn(txn) if txn.puts()) {
             outcomes
                 .push(Err(Error::Full(format!("the database is over its {} bytes", limits.database_bytes))));
             continue;
@@ -75,14 +75,6 @@ fn evaluate_and_write(
     let wrote = write(connection, &evaluation).map_err(sql_error)?;
     let commits = evaluation.commits.into_iter().map(Arc::new).collect();
     Ok((Committed { outcomes, commits }, wrote))
-}
-
-fn puts(txn: &Txn) -> bool {
-    txn.then.iter().chain(&txn.otherwise).any(|op| match op {
-        Op::Put(_) => true,
-        Op::Txn(inner) => puts(inner),
-        Op::Delete(_) | Op::Read(_) => false,
-    })
 }
 
 /// Bytes that hold data: free pages are as good as a free disk.

@@ -5,7 +5,7 @@ use rusqlite::ErrorCode;
 use crate::error::Error;
 
 /// Translates an error of SQLite. Row-level damage is told apart by whoever knows the key.
-pub(super) fn sql_error(error: rusqlite::Error) -> Error {
+pub(crate) fn sql_error(error: rusqlite::Error) -> Error {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => Error::Full("the disk of the database is full".into()),
         Some(ErrorCode::ReadOnly) => {

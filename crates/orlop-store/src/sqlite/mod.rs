@@ -14,7 +14,8 @@ use std::{path::Path, sync::Arc, time::Duration};
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension};
 
-use self::{errors::sql_error, pool::Connections};
+pub(crate) use self::errors::sql_error;
+use self::pool::Connections;
 use crate::{
     Config, Endpoint, Lease, LeaseId, Limits, Read, ReadResult, Revision, Size,
     engine::{Bounds, Command, Committed, Engine},
@@ -85,6 +86,18 @@ impl Sqlite {
         self.metrics.sql(name, started, &result);
         result
     }
+}
+
+/// A new file with empty tables, for an engine that writes a copy of itself. Until it is closed it is not
+/// safe from a crash.
+pub(crate) fn new_file(path: &Path) -> Result<Connection> {
+    let connection = Connection::open(path).map_err(sql_error)?;
+    let settings = "PRAGMA auto_vacuum = 2; PRAGMA synchronous = off";
+    connection.execute_batch(settings).map_err(sql_error)?;
+    // The answer of this one is a row.
+    connection.pragma_update_and_check(None, "journal_mode", "off", |_| Ok(())).map_err(sql_error)?;
+    schema::migrate(&connection)?;
+    Ok(connection)
 }
 
 #[async_trait::async_trait]

@@ -1,7 +1,7 @@
 //! Connections: one that writes, a few that read.
 
 use std::{
-    path::PathBuf,
+    path::Path,
     sync::{
         Condvar, Mutex, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
@@ -135,7 +135,7 @@ impl Connections {
     }
 }
 
-fn file_name(path: &PathBuf) -> Result<String> {
+fn file_name(path: &Path) -> Result<String> {
     let name = path.to_str().ok_or_else(|| Error::Invalid("the path of the database is not UTF-8".into()))?;
     Ok(name.to_owned())
 }

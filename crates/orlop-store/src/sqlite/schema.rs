@@ -101,7 +101,7 @@ pub(super) fn prepare_reader(connection: &Connection) -> Result<()> {
     connection.pragma_update(None, "cache_size", -8192).map_err(sql_error)
 }
 
-fn migrate(connection: &Connection) -> Result<()> {
+pub(super) fn migrate(connection: &Connection) -> Result<()> {
     // The lock comes first: two programs that open a new file must not both create its tables.
     connection.execute_batch("BEGIN IMMEDIATE").map_err(sql_error)?;
     let migrated = (|| {

@@ -1,0 +1,51 @@
+//! Forgetting history, a few rows at a time, beside the writers.
+//!
+//! The log is walked by id from where the last step stopped: a version below the compacted revision names
+//! the one it superseded, which nobody can read any more, and a deletion itself goes too. None of these rows
+//! is ever locked by a batch. The state's row is touched last and its commit does not wait for the disk: a
+//! step that is lost is simply done again.
+
+use super::{connect::Session, fault::Fault, rows::column};
+use crate::Revision;
+
+/// Raises the compacted revision.
+pub(super) async fn mark(session: &Session, revision: Revision) -> Result<(), Fault> {
+    let sql = "update state set compacted = $1 where compacted < $1";
+    session.execute(sql, &[&revision]).await.map(drop)
+}
+
+/// Forgets what up to `limit` versions superseded; whether there is more to do.
+pub(super) async fn step(session: &Session, limit: usize) -> Result<bool, Fault> {
+    const WALK: &str = "
+        select l.id, l.revision, l.key, l.previous, l.version from state s
+        join lateral (select * from log where id > s.compacted_done order by id limit $1) l on true
+        where l.revision < s.compacted";
+    session.simple("begin; set local synchronous_commit = off").await?;
+    let rows = session.query(WALK, &[&(limit as i64)]).await?;
+    let (mut versions, mut keys, mut superseded_at): (Vec<i64>, Vec<&[u8]>, Vec<i64>) = Default::default();
+    let mut last = 0;
+    for row in &rows {
+        let id = column(row, 0)?;
+        if let Some(previous) = column::<Option<i64>>(row, 3)? {
+            versions.push(previous);
+            keys.push(column(row, 2)?);
+            superseded_at.push(column(row, 1)?);
+        }
+        if column::<i64>(row, 4)? == 0 {
+            versions.push(id);
+        }
+        last = last.max(id);
+    }
+    if rows.is_empty() {
+        session.simple("rollback").await?;
+        return Ok(false);
+    }
+    let history = "delete from history h using unnest($1::bytea[], $2::int8[]) gone(key, superseded_at)
+                   where h.key = gone.key and h.superseded_at = gone.superseded_at";
+    session.execute(history, &[&keys, &superseded_at]).await?;
+    session.execute("delete from log where id = any($1)", &[&versions]).await?;
+    // Another process may have been here too, and further.
+    session.execute("update state set compacted_done = $1 where compacted_done < $1", &[&last]).await?;
+    session.simple("commit").await?;
+    Ok(rows.len() >= limit)
+}

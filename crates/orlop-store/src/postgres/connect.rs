@@ -1,0 +1,213 @@
+//! Connections: how they are made, what they are set to, and what they keep.
+
+use std::{
+    collections::HashMap,
+    future::poll_fn,
+    pin::pin,
+    sync::{Mutex, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio_postgres::{Client, Connection, Row, Socket, Statement, types::ToSql};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::{
+    fault::{Fault, not_connected},
+    tls,
+    url::Target,
+};
+use crate::{Durability, error::Result};
+
+/// How long one round trip may take before the connection counts as lost. The server's own limits are
+/// shorter, so this is only met when the server or the network is gone without a word.
+const ROUND_TRIP_MAX: Duration = Duration::from_secs(330);
+
+/// The parameters of a statement.
+pub(super) type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// A connection that nobody drives yet.
+pub(super) type Wire =
+    Connection<Socket, <MakeRustlsConnect as tokio_postgres::tls::MakeTlsConnect<Socket>>::Stream>;
+
+/// Makes connections to one database.
+pub(super) struct Connector {
+    target: Target,
+    tls: MakeRustlsConnect,
+    settings: String,
+}
+
+impl std::fmt::Debug for Connector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.target.fmt(f)
+    }
+}
+
+impl Connector {
+    pub(super) fn new(url: &str, durability: Durability) -> Result<Self> {
+        let target = Target::parse(url)?;
+        let tls = tls::connector(&target)?;
+        let settings = settings(&target.schema, durability);
+        Ok(Self { target, tls, settings })
+    }
+
+    pub(super) fn schema(&self) -> &str {
+        &self.target.schema
+    }
+
+    /// Connects, without anybody driving the connection.
+    pub(super) async fn dial(&self) -> Result<(Client, Wire), Fault> {
+        let config = self.target.with_password().map_err(Fault::Final)?;
+        config.connect(self.tls.clone()).await.map_err(not_connected)
+    }
+
+    /// Connects and sets the session up.
+    pub(super) async fn connect(&self) -> Result<Session, Fault> {
+        let (client, wire) = self.dial().await?;
+        let session = Session { client, wire: Mutex::new(Some(wire)), statements: Mutex::default() };
+        session.simple(&self.settings).await?;
+        Ok(session)
+    }
+
+    /// What every session is set to.
+    pub(super) fn settings(&self) -> &str {
+        &self.settings
+    }
+}
+
+/// Every plan of ours walks an index in key or id order. On a new table without statistics the planner would
+/// guess otherwise and keep that guess, so the choice is taken away from it. A limit on idle transactions
+/// frees the revision row from a process that hangs while it holds it.
+fn settings(schema: &str, durability: Durability) -> String {
+    let commit = match durability {
+        // Never weaken what the server is set to (`remote_apply`, say).
+        Durability::Full => {
+            "select set_config('synchronous_commit', 'on', false) \
+             where current_setting('synchronous_commit') = 'off'"
+        }
+        Durability::Relaxed => "set synchronous_commit = off",
+    };
+    format!(
+        "set search_path to \"{schema}\"; {commit};
+         select set_config(name, wanted, false) from pg_settings join (values
+             ('statement_timeout', '300s'), ('lock_timeout', '10s'),
+             ('idle_in_transaction_session_timeout', '10s'), ('client_min_messages', 'warning'),
+             ('default_toast_compression', 'lz4'), ('plan_cache_mode', 'force_generic_plan'), ('jit', 'off'),
+             ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'), ('enable_sort', 'off'),
+             ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off'), ('enable_memoize', 'off'),
+             ('enable_material', 'off'), ('max_parallel_workers_per_gather', '0')
+         ) as ours(name, wanted) using (name) where enumvals is null or wanted = any(enumvals)"
+    )
+}
+
+/// A connection with the statements it has prepared.
+///
+/// Nobody drives the connection but whoever waits for an answer on it: a task of its own would cost a hop
+/// between threads each way, which is more than a small statement takes.
+pub(super) struct Session {
+    client: Client,
+    /// `None` once it has ended.
+    wire: Mutex<Option<Wire>>,
+    statements: Mutex<HashMap<String, Statement>>,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("closed", &self.is_closed()).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// Waits for what the server is asked for, but not for ever.
+    pub(super) async fn run<T, E: Into<Fault>>(
+        &self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, Fault> {
+        match tokio::time::timeout(ROUND_TRIP_MAX, self.driven(work)).await {
+            Ok(answer) => answer.map_err(Into::into),
+            Err(_) => Err(Fault::Lost("PostgreSQL does not answer".into())),
+        }
+    }
+
+    /// Waits for what the server is asked for, and drives the connection meanwhile.
+    pub(super) async fn driven<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        poll_fn(|context| {
+            if let Poll::Ready(answer) = work.as_mut().poll(context) {
+                return Poll::Ready(answer);
+            }
+            self.drive(context);
+            work.as_mut().poll(context)
+        })
+        .await
+    }
+
+    /// Sends what is to be sent and takes what has come.
+    fn drive(&self, context: &mut Context<'_>) {
+        let mut wire = self.wire.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(driven) = &mut *wire {
+            match driven.poll_message(context) {
+                // A notice; what is notified comes elsewhere.
+                Poll::Ready(Some(Ok(_))) => {}
+                Poll::Ready(Some(Err(error))) => {
+                    tracing::debug!(%error, "PostgreSQL connection ended");
+                    *wire = None;
+                }
+                Poll::Ready(None) => *wire = None,
+                Poll::Pending => return,
+            }
+        }
+    }
+
+    /// The prepared form of a statement. Prepare everything a pipeline needs before its first message.
+    pub(super) async fn prepare(&self, sql: &str) -> Result<Statement, Fault> {
+        let known = |statements: &Mutex<HashMap<String, Statement>>| {
+            statements.lock().unwrap_or_else(PoisonError::into_inner).get(sql).cloned()
+        };
+        if let Some(statement) = known(&self.statements) {
+            return Ok(statement);
+        }
+        let statement = self.run(self.client.prepare(sql)).await?;
+        let mut statements = self.statements.lock().unwrap_or_else(PoisonError::into_inner);
+        statements.insert(sql.to_owned(), statement.clone());
+        Ok(statement)
+    }
+
+    /// Statements without parameters, whose rows do not matter.
+    pub(super) async fn simple(&self, sql: &str) -> Result<(), Fault> {
+        self.run(self.client.batch_execute(sql)).await
+    }
+
+    pub(super) async fn query(&self, sql: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, Fault> {
+        let statement = self.prepare(sql).await?;
+        self.run(self.client.query(&statement, parameters)).await
+    }
+
+    pub(super) async fn execute(&self, sql: &str, parameters: Parameters<'_>) -> Result<u64, Fault> {
+        let statement = self.prepare(sql).await?;
+        self.run(self.client.execute(&statement, parameters)).await
+    }
+}
+
+/// Waits longer each time, up to a second.
+#[derive(Debug)]
+pub(super) struct Backoff(Duration);
+
+impl Backoff {
+    pub(super) fn new() -> Self {
+        Self(Duration::from_millis(5))
+    }
+
+    pub(super) async fn wait(&mut self) {
+        tokio::time::sleep(self.0).await;
+        self.0 = (self.0 * 2).min(Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,243 @@
+//! Reads that are filtered by terms.
+//!
+//! Of the conditions that the index can answer, the one that leaves the fewest keys is walked in the
+//! index, and the others are checked on the narrow rows it leads to. If none leaves few, the range is
+//! walked. Values are fetched last, of what matched only. All of it sees one snapshot.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use futures_util::future::{try_join, try_join_all};
+
+use super::{
+    connect::Session,
+    fault::Fault,
+    read::{NARROW, check, limit, versions, within_range},
+    rows::{self, Arena, column},
+};
+use crate::{
+    Filter, KeyRange, Limits, Read, ReadResult, Requirement, Select, engine::Bounds, error::Error,
+    event::Current,
+};
+
+/// Counting stops here: past it, a condition is not selective.
+const SELECTIVE_MAX: i64 = 2000;
+/// Narrow rows that are brought at a time.
+const PAGE: usize = 5000;
+/// Values that are brought at a time.
+const VALUES_PAGE: usize = 2000;
+
+const BEGIN: &str = "begin isolation level repeatable read read only";
+const BOUNDS: &str = "select revision, compacted from state";
+
+/// Where matching keys are looked for.
+enum Source<'a> {
+    /// All keys of the range, and filter.
+    Range,
+    /// The keys with one value of a field, in key order.
+    Value(&'a str, &'a str),
+    /// The keys with one of several values of a field.
+    Values(&'a str, &'a [String]),
+    /// The keys with any value of a field.
+    Field(&'a str),
+}
+
+pub(super) async fn read(
+    session: &Session,
+    limits: &Limits,
+    read: &Read,
+    in_transaction: bool,
+) -> Result<ReadResult, Fault> {
+    let bounds = session.prepare(BOUNDS).await?;
+    let begin = async {
+        // The empty statement does nothing, where a transaction has begun already.
+        session.client().batch_execute(if in_transaction { "" } else { BEGIN }).await
+    };
+    let (_, row) = session.run(try_join(begin, session.client().query_one(&bounds, &[]))).await?;
+    let bounds = Bounds { current: column(&row, 0)?, compacted: column(&row, 1)? };
+    let answer = snapshot(session, limits, read, bounds).await;
+    if !in_transaction && matches!(answer, Ok(_) | Err(Fault::Answer(_))) {
+        session.simple("commit").await?;
+    }
+    answer
+}
+
+async fn snapshot(
+    session: &Session,
+    limits: &Limits,
+    read: &Read,
+    bounds: Bounds,
+) -> Result<ReadResult, Fault> {
+    check(bounds, read.revision).map_err(Fault::Answer)?;
+    let source = source(session, read).await?;
+    let limit = limit(limits, read);
+    let mut result = ReadResult { revision: bounds.current, ..ReadResult::default() };
+    let mut found: Vec<(Bytes, Current)> = Vec::new();
+    let mut matching = 0_usize;
+    let mut rest = read.range.clone();
+    let mut arena = Arena::default();
+    // With one condition, and that one walked in the index, every row matches.
+    let exact = read.filter.0.len() == 1 && !matches!(source, Source::Range);
+    loop {
+        let wanted = limit.saturating_add(1).saturating_sub(matching);
+        let size = if exact && !read.count { wanted.min(PAGE) } else { PAGE };
+        let rows = page(session, read, &source, &rest, size).await?;
+        let last = rows.last().map(|row| column::<&[u8]>(row, 0)).transpose()?;
+        for row in &rows {
+            let (key, current) = rows::keyed(row, &mut arena)?;
+            let current = current.map_err(Fault::Answer)?;
+            if read.filter.matches(&current.terms) {
+                matching += 1;
+                if matching <= limit {
+                    found.push((key, current));
+                }
+            }
+        }
+        match last {
+            Some(last) if rows.len() == size && (read.count || matching <= limit) => rest = rest.after(last),
+            _ => break,
+        }
+    }
+    result.more = matching > limit && read.select != Select::Nothing;
+    result.count = read.count.then_some(matching as u64);
+    result.kvs = match read.select {
+        Select::Nothing => Vec::new(),
+        Select::Keys => found.into_iter().map(|(key, row)| row.kv(key, Bytes::new())).collect(),
+        Select::Values => with_values(session, found).await?,
+    };
+    Ok(result)
+}
+
+/// Picks the condition to walk. Past versions are not in the index.
+async fn source<'a>(session: &Session, read: &'a Read) -> Result<Source<'a>, Fault> {
+    if read.revision.is_some() || read.range.single().is_some() {
+        return Ok(Source::Range);
+    }
+    let candidates = candidates(&read.filter);
+    if let [Source::Value(field, value)] = candidates[..] {
+        return Ok(Source::Value(field, value));
+    }
+    let counts = try_join_all(candidates.iter().map(|source| count(session, source, &read.range))).await?;
+    let best = candidates.into_iter().zip(counts).min_by_key(|(source, count)| {
+        // The index gives one value's keys in order, so that even many can be walked page by page.
+        (*count, !matches!(source, Source::Value(..)))
+    });
+    Ok(match best {
+        Some((source, count)) if count < SELECTIVE_MAX || matches!(source, Source::Value(..)) => source,
+        _ => Source::Range,
+    })
+}
+
+/// The conditions that the index can answer.
+fn candidates(filter: &Filter) -> Vec<Source<'_>> {
+    let mut candidates = Vec::new();
+    for requirement in &filter.0 {
+        candidates.push(match requirement {
+            Requirement::In(field, values) => match &values[..] {
+                [value] => Source::Value(field, value),
+                values => Source::Values(field, values),
+            },
+            Requirement::Exists(field) => Source::Field(field),
+            Requirement::NotIn(..) | Requirement::Absent(_) => continue,
+        });
+    }
+    candidates
+}
+
+/// How many keys a condition leaves, as far as that matters.
+async fn count(session: &Session, source: &Source<'_>, range: &KeyRange) -> Result<i64, Fault> {
+    let in_range = within_range(range);
+    let (start, end) = (&range.start()[..], range.end().map(|end| &end[..]));
+    let rows = match source {
+        Source::Range => return Ok(i64::MAX),
+        // The index is not sorted by key within a field, so its size alone is looked at.
+        Source::Field(field) => {
+            let sql = "select count(*) from (select 1 from terms where field = $1 limit $2) counted";
+            session.query(sql, &[&field.as_bytes(), &SELECTIVE_MAX]).await?
+        }
+        Source::Value(..) | Source::Values(..) => {
+            let (field, values) = match source {
+                Source::Values(field, values) => (field.as_bytes(), all_bytes(values)),
+                Source::Value(field, value) => (field.as_bytes(), vec![value.as_bytes()]),
+                Source::Range | Source::Field(_) => return Ok(i64::MAX),
+            };
+            let sql = format!(
+                "select count(*) from (select 1 from terms
+                 where field = $3 and value = any($4) and {in_range} limit $5) counted"
+            );
+            session.query(&sql, &[&start, &end, &field, &values, &SELECTIVE_MAX]).await?
+        }
+    };
+    rows.first().map_or(Ok(i64::MAX), |row| column(row, 0))
+}
+
+/// The next narrow rows, sorted by key.
+async fn page(
+    session: &Session,
+    read: &Read,
+    source: &Source<'_>,
+    range: &KeyRange,
+    size: usize,
+) -> Result<Vec<tokio_postgres::Row>, Fault> {
+    let (start, end, size) = (&range.start()[..], range.end().map(|end| &end[..]), size as i64);
+    let in_range = within_range(range);
+    let narrow = format!("l.{}", NARROW.replace(", ", ", l."));
+    let by_keys = |keys: &str| {
+        format!(
+            "select {narrow}, l.terms from ({keys}) t join live l on l.key = t.key order by t.key limit $3"
+        )
+    };
+    match source {
+        Source::Range => {
+            let past = read.revision.is_some();
+            let sql = match past {
+                // The terms of past versions are in the log alone.
+                true => format!(
+                    "select {narrow}, v.terms from ({}) l left join log v on v.id = l.id order by l.key",
+                    versions(range, past, NARROW, Some("$4"))
+                ),
+                false => versions(range, past, &format!("{NARROW}, terms"), Some("$4")),
+            };
+            session.query(&sql, &[&start, &end, &read.revision, &size]).await
+        }
+        Source::Value(field, value) => {
+            let keys = format!("select key from terms where field = $4 and value = $5 and {in_range}");
+            session.query(&by_keys(&keys), &[&start, &end, &size, &field.as_bytes(), &value.as_bytes()]).await
+        }
+        Source::Values(field, values) => {
+            let keys =
+                format!("select distinct key from terms where field = $4 and value = any($5) and {in_range}");
+            session
+                .query(&by_keys(&keys), &[&start, &end, &size, &field.as_bytes(), &all_bytes(values)])
+                .await
+        }
+        Source::Field(field) => {
+            let keys = format!("select distinct key from terms where field = $4 and {in_range}");
+            session.query(&by_keys(&keys), &[&start, &end, &size, &field.as_bytes()]).await
+        }
+    }
+}
+
+fn all_bytes(values: &[String]) -> Vec<&[u8]> {
+    values.iter().map(String::as_bytes).collect()
+}
+
+/// Adds the values, in bounded pieces.
+async fn with_values(session: &Session, found: Vec<(Bytes, Current)>) -> Result<Vec<crate::KeyValue>, Fault> {
+    let mut kvs = Vec::with_capacity(found.len());
+    for piece in found.chunks(VALUES_PAGE) {
+        let ids: Vec<i64> = piece.iter().map(|(_, row)| row.id).collect();
+        let mut arena = Arena::default();
+        let mut values = HashMap::with_capacity(ids.len());
+        for row in &session.query(rows::VALUES, &[&ids]).await? {
+            let (id, value) = rows::value(row, &mut arena)?;
+            values.insert(id, value.map_err(Fault::Answer)?);
+        }
+        for (key, row) in piece {
+            let missing = || Fault::Answer(Error::Corrupt { key: key.clone() });
+            let value = values.remove(&row.id).ok_or_else(missing)?;
+            kvs.push(row.kv(key.clone(), value));
+        }
+    }
+    Ok(kvs)
+}

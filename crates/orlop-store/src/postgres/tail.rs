@@ -1,0 +1,82 @@
+//! The log, from a revision on.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+
+use super::{
+    connect::Session,
+    fault::Fault,
+    rows::{self, Arena, column},
+};
+use crate::{
+    Revision, Terms,
+    error::Error,
+    event::{Commit, Event, Previous, VersionId},
+};
+
+/// The state's row joined to the events, so that both are of one snapshot. A revision is taken whole.
+const TAIL: &str = "
+    select s.compacted, e.key, e.id, e.revision, e.create_revision, e.version, e.lease, e.terms,
+           e.value, e.checksum,
+           p.id, p.revision, p.create_revision, p.version, p.lease, p.terms
+    from state s left join lateral (
+        select * from log where revision > $1 and revision <= (
+            select max(revision) from (select revision from log where revision > $1 order by revision limit $2) m
+        ) order by revision, id
+    ) e on true left join log p on p.id = e.previous";
+
+/// Whole commits after a revision.
+pub(super) async fn tail(
+    session: &Session,
+    after: Revision,
+    limit: usize,
+) -> Result<Vec<Arc<Commit>>, Fault> {
+    let rows = session.query(TAIL, &[&after, &(limit.max(1) as i64)]).await?;
+    let mut commits: Vec<Commit> = Vec::new();
+    let mut arena = Arena::default();
+    for row in &rows {
+        let compacted: Revision = column(row, 0)?;
+        if after < compacted - 1 {
+            return Err(Fault::Answer(Error::Expired { compacted }));
+        }
+        let Some(key) = column::<Option<&[u8]>>(row, 1)? else { continue };
+        let event = event(row, arena.keep(key), &mut arena)?;
+        match commits.last_mut() {
+            Some(commit) if commit.revision == event.kv.revision => commit.events.push(event),
+            _ => commits.push(Commit { revision: event.kv.revision, events: vec![event] }),
+        }
+    }
+    // The plan walks an index in this order; only SQL does not promise it.
+    if !commits.is_sorted_by(|a, b| a.revision < b.revision) {
+        return Err(Fault::Final(Error::Unavailable("the log came out of order".into())));
+    }
+    Ok(commits.into_iter().map(Arc::new).collect())
+}
+
+fn event(row: &tokio_postgres::Row, key: Bytes, arena: &mut Arena) -> Result<Event, Fault> {
+    let terms_at = |at, arena: &mut Arena| -> Result<Terms, Fault> {
+        rows::terms(&key, column(row, at)?, arena).map_err(Fault::Answer)
+    };
+    let current = rows::narrow(row, 2, terms_at(7, arena)?)?;
+    let previous = match column::<Option<VersionId>>(row, 10)? {
+        Some(_) => Some(Previous::new(rows::narrow(row, 10, terms_at(15, arena)?)?)),
+        None => None,
+    };
+    let value = rows::checked(row, 8, &key, arena)?.map_err(Fault::Answer)?;
+    let deleted = current.version == 0;
+    let kv = current.kv(key, value);
+    Ok(Event { id: current.id, kv, deleted, terms: current.terms, previous, sent_as: OnceLock::new() })
+}
+
+/// The values of versions, in the order asked for.
+pub(super) async fn values(session: &Session, ids: &[VersionId]) -> Result<Vec<Option<Bytes>>, Fault> {
+    let rows = session.query(rows::VALUES, &[&ids]).await?;
+    let mut arena = Arena::default();
+    let mut found = std::collections::HashMap::with_capacity(rows.len());
+    for row in &rows {
+        let (id, value) = rows::value(row, &mut arena)?;
+        found.insert(id, value.map_err(Fault::Answer)?);
+    }
+    Ok(ids.iter().map(|id| found.get(id).cloned()).collect())
+}

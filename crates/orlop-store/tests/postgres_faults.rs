@@ -1,0 +1,274 @@
+//! The PostgreSQL engine while connections are cut and the server is killed: nothing acknowledged is lost,
+//! nothing refused is there, nothing happens twice.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
+mod postgres_support;
+#[path = "postgres_support/proxy.rs"]
+mod proxy;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use orlop_store::{Error, KeyRange, Put, Read, Revision, Store, Txn, Watch};
+use orlop_testbed::Cluster;
+use postgres_support::{config, database, get, open, put, within};
+
+/// What became of one create.
+enum Fate {
+    Acknowledged(Revision),
+    Refused,
+}
+
+/// Creates keys from several tasks until told to stop; what became of each.
+async fn create_keys(
+    store: &Store,
+    prefix: &str,
+    tasks: usize,
+    stop: &Arc<AtomicBool>,
+) -> HashMap<String, Fate> {
+    let mut writers = tokio::task::JoinSet::new();
+    for task in 0..tasks {
+        let (store, stop, prefix) = (store.clone(), stop.clone(), prefix.to_owned());
+        writers.spawn(async move {
+            let mut fates = Vec::new();
+            while !stop.load(Ordering::Relaxed) {
+                let key = format!("/{prefix}/{task}/{}", fates.len());
+                let create = Txn::create(Put::new(key.clone(), key.clone()));
+                fates.push(match store.txn(create).await {
+                    Ok(result) => {
+                        assert!(result.succeeded, "{key} was there before it was created");
+                        (key, Fate::Acknowledged(result.revision))
+                    }
+                    Err(Error::Unavailable(_)) => (key, Fate::Refused),
+                    Err(error) => panic!("{key}: {error}"),
+                });
+            }
+            fates
+        });
+    }
+    let mut all = HashMap::new();
+    while let Some(fates) = within("the writers", writers.join_next()).await {
+        all.extend(fates.unwrap());
+    }
+    all
+}
+
+/// Compares what the callers were told with what the database holds and what a watch shows.
+async fn check(store: &Store, fates: &HashMap<String, Fate>) -> usize {
+    let everything = store.read(Read::new(KeyRange::all())).await.unwrap();
+    let stored: BTreeMap<String, Revision> = everything
+        .kvs
+        .iter()
+        .map(|kv| {
+            assert_eq!((&kv.key, kv.version), (&kv.value, 1));
+            (String::from_utf8(kv.key.to_vec()).unwrap(), kv.revision)
+        })
+        .collect();
+    let mut acknowledged = 0;
+    for (key, fate) in fates {
+        match fate {
+            Fate::Acknowledged(revision) => {
+                assert_eq!(stored.get(key), Some(revision), "{key} was acknowledged");
+                acknowledged += 1;
+            }
+            Fate::Refused => assert_eq!(stored.get(key), None, "{key} was refused"),
+        }
+    }
+    assert_eq!(stored.len(), acknowledged, "everything there was acknowledged");
+    // The log has every revision once, in order.
+    let mut watcher = store.watch(Watch::new(KeyRange::all()).after(1)).await.unwrap();
+    let mut last = 1;
+    while last < everything.revision {
+        let batch = within("the next event", watcher.next()).await.unwrap();
+        for found in batch.events() {
+            let kv = &found.event.kv;
+            assert_eq!(kv.revision, last + 1, "revisions have no gaps");
+            assert_eq!(stored.get(std::str::from_utf8(&kv.key).unwrap()), Some(&kv.revision));
+            last = kv.revision;
+        }
+    }
+    assert_eq!(last as usize, acknowledged + 1);
+    acknowledged
+}
+
+/// Cuts connections from inside the server, many times a second, until `seconds` are over.
+fn cut_connections(cluster: &Cluster, database: &str, condition: &str, seconds: f64) -> usize {
+    let rounds = (seconds / 0.004) as usize;
+    let statement = format!(
+        "do $$ declare cut int; total int := 0; begin
+            for i in 1..{rounds} loop
+                perform pg_stat_clear_snapshot();
+                select count(pg_terminate_backend(pid)) into cut from pg_stat_activity
+                where datname = '{database}' and usename = 'orlop' and {condition};
+                total := total + cut;
+                perform pg_sleep(0.004);
+            end loop;
+            execute format('create table public.cut as select %s as total', total);
+        end $$; select total from public.cut; drop table public.cut"
+    );
+    cluster.sql(database, &statement).unwrap().trim().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_was_cut_off_is_resolved_and_never_guessed() {
+    let (cluster, name) = database();
+    let store = open(&cluster.url(&name)).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let cutter = tokio::task::spawn_blocking({
+        let (name, stop) = (name.clone(), stop.clone());
+        move || {
+            // While the commit waits for the disk, and at any other moment.
+            let cut = cut_connections(cluster, &name, "query = 'commit'", 2.0);
+            let others = cut_connections(cluster, &name, "random() < 0.2", 2.0);
+            stop.store(true, Ordering::Relaxed);
+            (cut, others)
+        }
+    });
+    let fates = create_keys(&store, "k", 8, &stop).await;
+    let (cut, others) = cutter.await.unwrap();
+    assert!(cut > 0 && others > 0, "{cut} commits and {others} other moments were cut");
+    let acknowledged = check(&store, &fates).await;
+    println!("{acknowledged} of {} creates acknowledged, {cut} commits cut, {others} others", fates.len());
+    assert!(acknowledged > 50);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_answer_to_a_commit_is_found_out() {
+    let (cluster, name) = database();
+    let proxy = proxy::Proxy::start(cluster.port()).await;
+    let direct = format!("127.0.0.1:{}", cluster.port());
+    let through = cluster.tcp_url(&name).replace(&direct, &proxy.address()) + "?sslmode=disable";
+    let store = open(&through).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let cutter = tokio::spawn({
+        let (stop, proxy) = (stop.clone(), proxy.clone());
+        async move {
+            within("sixteen cut commits", async {
+                while proxy.cut_before() < 8 || proxy.cut_after() < 8 {
+                    proxy.cut_soon();
+                    tokio::task::yield_now().await;
+                }
+            })
+            .await;
+            stop.store(true, Ordering::Relaxed);
+        }
+    });
+    let fates = create_keys(&store, "k", 8, &stop).await;
+    cutter.await.unwrap();
+    check(&store, &fates).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_server_loses_nothing_and_reuses_no_revision() {
+    let cluster = Arc::new(Cluster::start().unwrap());
+    let name = cluster.create_database().unwrap();
+    let stores = [open(&cluster.url(&name)).await, open(&cluster.url(&name)).await];
+    let stop = Arc::new(AtomicBool::new(false));
+    let killer = tokio::task::spawn_blocking({
+        let (cluster, stop, stores, handle) =
+            (cluster.clone(), stop.clone(), stores.clone(), tokio::runtime::Handle::current());
+        move || {
+            for round in 0..4 {
+                // Wait for traffic, so that each crash meets some.
+                let before = handle.block_on(stores[0].revision()).unwrap();
+                while handle.block_on(stores[0].revision()).unwrap() < before + 50 {}
+                if round % 2 == 0 {
+                    cluster.kill().unwrap();
+                    cluster.start_again().unwrap();
+                } else {
+                    cluster.restart().unwrap();
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+        }
+    });
+    let (mut fates, others) =
+        tokio::join!(create_keys(&stores[0], "a", 4, &stop), create_keys(&stores[1], "b", 4, &stop));
+    killer.await.unwrap();
+    fates.extend(others);
+    for store in &stores {
+        check(store, &fates).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_processes_share_one_sequence_and_see_each_other() {
+    let (cluster, name) = database();
+    let url = cluster.url(&name);
+    // Opened at once: both create the tables, one of them in fact.
+    let (first, second) = tokio::join!(open(&url), open(&url));
+    let mut watchers = Vec::new();
+    for store in [&first, &second] {
+        watchers.push(store.watch(Watch::new(KeyRange::all()).after(1)).await.unwrap());
+    }
+    let write = async |store: &Store, who: &str| {
+        for n in 0..100 {
+            put(store, &format!("/{who}/{n}"), who).await;
+        }
+    };
+    tokio::join!(write(&first, "first"), write(&second, "second"));
+    let mut seen = Vec::new();
+    for watcher in &mut watchers {
+        let events = postgres_support::events(watcher, 200).await;
+        assert_eq!(events.iter().map(|event| event.0).collect::<Vec<_>>(), (2..=201).collect::<Vec<_>>());
+        seen.push(events);
+    }
+    assert_eq!(seen[0], seen[1]);
+    // Compare-and-set between the two: of each pair of racing creates one wins.
+    for n in 0..20 {
+        let create = |who: &'static str| Txn::create(Put::new(format!("/race/{n}"), who));
+        let (a, b) = tokio::join!(first.txn(create("a")), second.txn(create("b")));
+        let (a, b) = (a.unwrap(), b.unwrap());
+        assert!(a.succeeded != b.succeeded);
+        let winner = if a.succeeded { "a" } else { "b" };
+        assert_eq!(get(&first, &format!("/race/{n}")).await.as_deref(), Some(winner));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn notifications_come_without_waiting_for_the_poll() {
+    let (cluster, name) = database();
+    let patient =
+        orlop_store::Config { poll: std::time::Duration::from_secs(3600), ..config(&cluster.url(&name)) };
+    let first = Store::open(patient.clone()).await.unwrap();
+    let second = Store::open(patient).await.unwrap();
+    let mut watcher = second.watch(Watch::new(KeyRange::all())).await.unwrap();
+    for round in 0..3 {
+        put(&first, "/k", &round.to_string()).await;
+        assert_eq!(postgres_support::events(&mut watcher, 1).await[0].2, round.to_string());
+        // The listening session is cut too; the next one looks for what it missed.
+        cluster.terminate_connections(&name).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_process_leads_and_another_takes_over() {
+    let (cluster, name) = database();
+    let url = cluster.url(&name);
+    let (first, second) = (open(&url).await, open(&url).await);
+    let leaders = || {
+        let held = "select count(*) from pg_locks l join pg_database d on d.oid = l.database
+                    where locktype = 'advisory' and granted and datname = ";
+        cluster.sql("postgres", &format!("{held}'{name}'")).unwrap().trim().to_owned()
+    };
+    let one_leads = async || {
+        within("a leader", async {
+            while leaders() != "1" {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    };
+    one_leads().await;
+    first.close().await;
+    one_leads().await;
+    // Whoever is left expires leases.
+    second.grant(Some(5), std::time::Duration::from_secs(1)).await.unwrap();
+    within("the lease to expire", async { while second.lease(5).await.is_ok() {} }).await;
+}

@@ -1,0 +1,62 @@
+//! Finding PostgreSQL's programs, or installing them.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::shell::{is_root, run};
+
+/// The programs a cluster needs. `initdb` and `postgres` are often not in PATH, so the folder is looked for.
+const NEEDED: [&str; 4] = ["initdb", "pg_ctl", "postgres", "psql"];
+
+/// The folder that holds PostgreSQL's programs, the newest version first.
+pub fn find() -> Option<PathBuf> {
+    let mut versions: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path().join("bin"))))
+        .collect();
+    versions.sort();
+    let in_path: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH")?).collect();
+    let found = versions.into_iter().rev().map(|(_, folder)| folder).chain(in_path);
+    let complete = |folder: &PathBuf| NEEDED.iter().all(|program| folder.join(program).exists());
+    found.into_iter().find(complete)
+}
+
+/// As [`find`]; if nothing is found and this process may, Debian's package is installed.
+pub fn find_or_install() -> Result<PathBuf, String> {
+    if let Some(folder) = find() {
+        return Ok(folder);
+    }
+    let advice = "PostgreSQL is not installed: install the package `postgresql` (Debian, Ubuntu), \
+                  `postgresql-server` (Fedora) or `postgresql` (Homebrew), or put initdb, pg_ctl, postgres \
+                  and psql into PATH";
+    if !Path::new("/usr/bin/apt-get").exists() || !is_root()? {
+        return Err(advice.to_owned());
+    }
+    install().map_err(|error| format!("{advice}\n(apt-get was tried: {error})"))?;
+    find().ok_or_else(|| advice.to_owned())
+}
+
+fn install() -> Result<(), String> {
+    // Debian's package makes and starts a cluster of its own, which nobody here asked for.
+    let settings = Path::new("/etc/postgresql-common");
+    let file = settings.join("createcluster.conf");
+    if !file.exists() {
+        fs::create_dir_all(settings)
+            .and_then(|()| fs::write(&file, "create_main_cluster = false\n"))
+            .map_err(|error| format!("{} could not be written: {error}", file.display()))?;
+    }
+    let apt = || {
+        let mut command = Command::new("apt-get");
+        command.env("DEBIAN_FRONTEND", "noninteractive");
+        command
+    };
+    run(apt().args(["update", "--quiet"]))?;
+    let quiet = ["install", "--yes", "--quiet", "--no-install-recommends"];
+    run(apt().args(quiet).args(["-o", "Dpkg::Options::=--force-confold", "postgresql", "openssl"]))?;
+    Ok(())
+}

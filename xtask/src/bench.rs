@@ -1,0 +1,14 @@
+//! `cargo xtask bench`: measurements, optimised as a release is.
+
+use crate::steps::cargo;
+
+const SUBJECTS: [&str; 3] = ["store", "api", "etcd"];
+
+pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
+    match arguments {
+        [subject, ..] if SUBJECTS.contains(subject) => {
+            cargo(&[&["run", "--release", "--quiet", "--package", "orlop-bench", "--"], arguments].concat())
+        }
+        _ => Err(format!("say what to measure: cargo xtask bench {} [--json FILE]", SUBJECTS.join("|"))),
+    }
+}

@@ -1,0 +1,23 @@
+//! `cargo xtask test`: everything that must hold before a change goes in.
+
+use crate::steps::{Steps, cargo};
+
+pub(crate) fn run() -> Result<(), String> {
+    let mut steps = Steps::default();
+    steps.step("formatting", || {
+        cargo(&["fmt", "--all", "--check"]).map_err(|error| format!("{error}\nrun `cargo fmt` to mend it"))
+    })?;
+    steps.step("lints", || {
+        cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"])
+    })?;
+    steps.step("PostgreSQL", || {
+        let folder = orlop_testbed::find_or_install()?;
+        println!("    in {}", folder.display());
+        Ok(())
+    })?;
+    steps.step("build", || cargo(&["build", "--workspace", "--all-targets", "--quiet"]))?;
+    steps.step("tests", || cargo(&["test", "--workspace", "--quiet", "--lib", "--bins", "--tests"]))?;
+    steps.step("examples in the documentation", || cargo(&["test", "--workspace", "--quiet", "--doc"]))?;
+    steps.summary("ok");
+    Ok(())
+}
