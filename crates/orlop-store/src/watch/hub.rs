@@ -122,6 +122,10 @@ impl Hub {
     pub(crate) fn restart(&self, tip: Revision) {
         {
             let mut ring = lock(&self.ring);
+            if tip <= ring.tip {
+                // The writer published it meanwhile.
+                return;
+            }
             ring.commits.clear();
             ring.bytes = 0;
             ring.tip = tip;
@@ -185,7 +189,7 @@ impl Hub {
                 }
                 None => {
                     let watchers = lock(&self.watchers);
-                    watchers.all().for_each(|watcher| watcher.overtake());
+                    watchers.all().for_each(|watcher| watcher.overtake(dispatched));
                     self.dispatched.store(tip, Ordering::Release);
                 }
             }

@@ -83,8 +83,20 @@ struct Queue {
     bytes: usize,
     /// The newest commit offered, so that one with several events is queued once.
     newest: Revision,
-    /// Something did not fit: the watcher has to catch up by reading.
-    overtaken: bool,
+    /// Something did not fit: the watcher has to catch up by reading, from this revision on.
+    overtaken: Option<Revision>,
+}
+
+impl Queue {
+    /// Everything up to here that was offered has been taken; `None` if all of it has.
+    fn taken_up_to(&self) -> Option<Revision> {
+        self.overtaken.or_else(|| self.commits.front().map(|first| first.revision - 1))
+    }
+
+    fn overtake(&mut self, after: Revision) {
+        let after = self.taken_up_to().unwrap_or(after);
+        *self = Self { overtaken: Some(after), ..Self::default() };
+    }
 }
 
 impl Shared {
@@ -131,7 +143,7 @@ impl Shared {
     /// Queues a commit, or notes that the watcher has been overtaken. Never waits.
     pub(super) fn offer(&self, commit: &Arc<Commit>) {
         let mut queue = self.queue();
-        if queue.overtaken
+        if queue.overtaken.is_some()
             || queue.newest >= commit.revision
             || self.watch.after.is_some_and(|a| commit.revision <= a)
         {
@@ -141,7 +153,7 @@ impl Shared {
         queue.bytes += commit_bytes(commit);
         if queue.commits.len() >= self.queue_limit || (queue.bytes > QUEUE_BYTES && !queue.commits.is_empty())
         {
-            *queue = Queue { overtaken: true, ..Queue::default() };
+            queue.overtake(commit.revision - 1);
         } else {
             queue.commits.push_back(commit.clone());
         }
@@ -149,8 +161,9 @@ impl Shared {
         self.woken.notify_one();
     }
 
-    pub(super) fn overtake(&self) {
-        *self.queue() = Queue { overtaken: true, ..Queue::default() };
+    /// Commits after `offered` are not going to be offered.
+    pub(super) fn overtake(&self, offered: Revision) {
+        self.queue().overtake(offered);
         self.woken.notify_one();
     }
 
@@ -167,6 +180,8 @@ pub struct Watcher {
     engine: Arc<dyn Engine>,
     /// Everything up to here has been delivered, or does not concern this watch.
     position: Revision,
+    /// Where it began: the position may be in the future until it has moved on from here.
+    start: Revision,
     /// History up to here has to be read; what comes after it is offered to the queue.
     catch_up_to: Revision,
     /// Read or taken from the queue, not delivered yet.
@@ -184,8 +199,15 @@ impl Watcher {
         let shared = Arc::new(Shared { watch, queue_limit, queue: Mutex::default(), woken: Notify::new() });
         let joined = hub.join(&shared, true);
         // From here on `Drop` leaves the hub again, whatever happens.
-        let mut watcher =
-            Self { shared, hub, engine, position: joined, catch_up_to: joined, pending: VecDeque::new() };
+        let mut watcher = Self {
+            shared,
+            hub,
+            engine,
+            position: joined,
+            start: joined,
+            catch_up_to: joined,
+            pending: VecDeque::new(),
+        };
         match after {
             Some(after) => {
                 let bounds = watcher.engine.bounds().await?;
@@ -197,6 +219,7 @@ impl Watcher {
             // "Now" is what the database holds, which this process may not have been told of yet.
             None => watcher.position = watcher.engine.bounds().await?.current.max(joined),
         }
+        watcher.start = watcher.position;
         Ok(watcher)
     }
 
@@ -226,16 +249,17 @@ impl Watcher {
     }
 
     /// Every event of this watch up to the returned revision has been delivered, and none after it has
-    /// been skipped: what a bookmark may say.
+    /// been skipped: what a bookmark may say. It never goes back.
     pub fn progress(&self) -> Revision {
+        if !self.pending.is_empty() || self.position < self.catch_up_to {
+            return self.position;
+        }
         let dispatched = self.hub.dispatched();
-        let queue = self.shared.queue();
-        let caught_up = self.pending.is_empty() && self.position >= self.catch_up_to;
-        if caught_up && queue.commits.is_empty() && !queue.overtaken {
+        match self.shared.queue().taken_up_to() {
+            Some(taken) => self.position.max(taken),
             // A watch of the future must not announce what has not happened.
-            self.position.min(self.hub.tip()).max(dispatched)
-        } else {
-            self.position
+            None if self.position == self.start => self.position.min(self.hub.tip()).max(dispatched),
+            None => self.position.max(dispatched),
         }
     }
 
@@ -243,9 +267,11 @@ impl Watcher {
     fn take_queued(&mut self) -> bool {
         let overtaken = {
             let mut queue = self.shared.queue();
+            // What was not queued did not concern this watch: history that it has outlived is not missed.
+            self.position = self.position.max(queue.taken_up_to().unwrap_or(self.position));
             queue.bytes = 0;
             std::mem::swap(&mut self.pending, &mut queue.commits);
-            queue.overtaken
+            queue.overtaken.is_some()
         };
         if overtaken {
             self.catch_up_to = self.hub.join(&self.shared, false);
