@@ -121,7 +121,7 @@ impl Store {
         self.check_range(&read.range)?;
         self.inner.index_floor.check(read.revision, &read.filter)?;
         let limit = if read.limit == 0 { self.inner.limits.read_keys } else { read.limit };
-        Ok(Pages { store: self.clone(), read: Some(Read { limit, ..read }) })
+        Ok(Pages { store: self.clone(), read: Some(Read { limit, ..read }), revision: None })
     }
 
     /// Waits until this process has seen a revision, as after being told of it by another. Reads and
@@ -296,6 +296,8 @@ pub struct Pages {
     store: Store,
     /// What is left to read.
     read: Option<Read>,
+    /// The revision that the first page was answered at.
+    revision: Option<Revision>,
 }
 
 impl Pages {
@@ -324,6 +326,7 @@ impl Pages {
         let mut page = inner.engine.read(&asked).await?;
         page.count = page.count.or(known);
         inner.counts.learn(&read, &page);
+        page.revision = *self.revision.get_or_insert(page.revision);
         if let Some(last) = page.kvs.last()
             && page.more
             && page.kvs.len() < limit

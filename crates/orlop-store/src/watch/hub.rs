@@ -218,7 +218,11 @@ impl Hub {
     fn offer(&self, commits: &[Arc<Commit>]) {
         let watchers = lock(&self.watchers);
         for commit in commits {
-            watchers.each(commit, |watcher, _| watcher.offer(commit));
+            watchers.each(commit, |watcher, _| {
+                if watcher.offer(commit) {
+                    self.metrics.watcher_woken();
+                }
+            });
             self.dispatched.store(commit.revision, Ordering::Release);
         }
     }

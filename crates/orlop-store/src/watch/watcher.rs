@@ -140,14 +140,14 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a commit, or notes that the watcher has been overtaken. Never waits.
-    pub(super) fn offer(&self, commit: &Arc<Commit>) {
+    /// Queues a commit, or notes that the watcher has been overtaken; whether that woke it. Never waits.
+    pub(super) fn offer(&self, commit: &Arc<Commit>) -> bool {
         let mut queue = self.queue();
         if queue.overtaken.is_some()
             || queue.newest >= commit.revision
             || self.watch.after.is_some_and(|a| commit.revision <= a)
         {
-            return;
+            return false;
         }
         queue.newest = commit.revision;
         queue.bytes += commit_bytes(commit);
@@ -159,6 +159,7 @@ impl Shared {
         }
         drop(queue);
         self.woken.notify_one();
+        true
     }
 
     /// Commits after `offered` are not going to be offered.
