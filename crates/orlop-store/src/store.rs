@@ -99,6 +99,10 @@ impl Store {
         &self.inner.index_floor
     }
 
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.inner.counts
+    }
+
     pub(crate) async fn submit(&self, command: Command) -> Result<Outcome> {
         self.inner.writer.submit(command).await
     }
@@ -188,7 +192,10 @@ impl Store {
                     check_terms(&put.terms, limits.terms_bytes)?;
                 }
                 Op::Delete(delete) => self.check_range(&delete.range)?,
-                Op::Read(read) => self.check_range(&read.range)?,
+                Op::Read(read) => {
+                    self.check_range(&read.range)?;
+                    self.inner.index_floor.check(read.revision, &read.filter)?;
+                }
                 Op::Txn(inner) => self.check_txn(inner, depth + 1, operations)?,
             }
         }

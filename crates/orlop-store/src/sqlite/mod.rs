@@ -7,6 +7,7 @@ mod pool;
 mod read;
 mod rows;
 mod schema;
+mod snapshot;
 mod tail;
 
 use std::{path::Path, sync::Arc, time::Duration};
@@ -240,15 +241,6 @@ impl Engine for Sqlite {
 
     async fn snapshot(&self, path: &Path) -> Result<()> {
         let path = path.to_owned();
-        self.read_with("snapshot", false, move |connection| {
-            let name =
-                path.to_str().ok_or_else(|| Error::Invalid("the snapshot's path is not UTF-8".into()))?;
-            if path.exists() {
-                return Err(Error::Invalid(format!("{name} exists already")));
-            }
-            connection.execute("VACUUM INTO ?", [name]).map_err(sql_error)?;
-            Ok(())
-        })
-        .await
+        self.read_with("snapshot", false, move |connection| snapshot::write(connection, &path)).await
     }
 }

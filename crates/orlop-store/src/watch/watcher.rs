@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use bytes::Bytes;
 use tokio::sync::Notify;
 
 use super::hub::{Hub, commit_bytes};
@@ -121,7 +122,8 @@ impl Shared {
 
     /// Whether the event's version, or the one it supersedes, passes the filter.
     pub(super) fn wants(&self, event: &Event) -> bool {
-        self.watch.filter.is_empty() || self.matches(event) || self.matched_before(event)
+        // What a damaged version would have matched is unknown: whoever watches its key has to be told.
+        self.watch.filter.is_empty() || event.damaged || self.matches(event) || self.matched_before(event)
     }
 
     fn matches(&self, event: &Event) -> bool {
@@ -134,6 +136,12 @@ impl Shared {
 
     fn concerns(&self, commit: &Commit) -> bool {
         commit.events.iter().any(|event| self.range().contains(&event.kv.key) && self.wants(event))
+    }
+
+    /// A key in the range whose version was damaged in the database.
+    fn damaged_key(&self, commit: &Commit) -> Option<Bytes> {
+        let damaged = |event: &&Event| event.damaged && self.range().contains(&event.kv.key);
+        commit.events.iter().find(damaged).map(|event| event.kv.key.clone())
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -226,7 +234,8 @@ impl Watcher {
 
     /// The next commit that concerns this watch, whole. May be dropped and called again without loss.
     ///
-    /// After [`Error::Expired`] the watch is over: history that it has not delivered is gone.
+    /// After [`Error::Expired`] the watch is over: history that it has not delivered is gone. After
+    /// [`Error::Corrupt`] it is over too: what it would deliver next cannot be read.
     pub async fn next(&mut self) -> Result<WatchBatch> {
         loop {
             while let Some(commit) = self.pending.front() {
@@ -234,6 +243,9 @@ impl Watcher {
                     self.position = self.position.max(commit.revision);
                     self.pending.pop_front();
                     continue;
+                }
+                if let Some(key) = self.shared.damaged_key(commit) {
+                    return Err(Error::Corrupt { key });
                 }
                 let commit = commit.clone();
                 self.previous_values(&commit).await?;
