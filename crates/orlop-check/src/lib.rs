@@ -28,7 +28,7 @@ pub use history::{Clock, Entry, History, Operation, Outcome, Request, WatchRecor
 pub use model::{Change, Model, Version};
 pub use plan::{Hint, Plan, keys};
 pub use random::{Random, seed};
-pub use workload::Workload;
+pub use workload::{Known, Workload, ask};
 
 /// Finds an explanation for a whole history, or says what cannot be explained.
 pub fn check(history: &History) -> Result<Model, String> {

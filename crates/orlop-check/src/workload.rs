@@ -131,7 +131,7 @@ async fn write(
 }
 
 /// Sends one request.
-pub(crate) async fn ask(client: &dyn Client, request: &Request) -> Outcome {
+pub async fn ask(client: &dyn Client, request: &Request) -> Outcome {
     let answer: Answer<Outcome> = match request.clone() {
         Request::Txn(txn) => client.txn(txn).await.map(Outcome::Txn),
         Request::Read(read) => client.read(read).await.map(Outcome::Read),
@@ -142,17 +142,19 @@ pub(crate) async fn ask(client: &dyn Client, request: &Request) -> Outcome {
 
 /// What one client has learnt from its answers.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub struct Known {
     newest: Revision,
     keys: HashMap<Bytes, Revision>,
 }
 
 impl Known {
-    pub(crate) fn hint(&self, key: &Bytes) -> Hint {
+    /// What it remembers for a request about a key.
+    pub fn hint(&self, key: &Bytes) -> Hint {
         Hint { newest: self.newest, key: self.keys.get(key).copied().unwrap_or(0) }
     }
 
-    pub(crate) fn learn(&mut self, request: &Request, outcome: &Outcome) {
+    /// Takes note of an answer.
+    pub fn learn(&mut self, request: &Request, outcome: &Outcome) {
         match (request, outcome) {
             (Request::Txn(txn), Outcome::Txn(result)) => {
                 self.newest = self.newest.max(result.revision);
