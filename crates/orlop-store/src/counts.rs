@@ -33,6 +33,11 @@ impl Counts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).counts.get(&walk).copied()
     }
 
+    /// Forgets every walk, when terms change under revisions that stay.
+    pub(crate) fn forget(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Known::default();
+    }
+
     /// Remembers what is left after a page.
     pub(crate) fn learn(&self, read: &Read, page: &ReadResult) {
         let (Some(count), Some(last), true) = (page.count, page.kvs.last(), page.more) else { return };

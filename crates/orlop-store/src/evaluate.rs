@@ -12,7 +12,6 @@ use std::{
     cmp::Ordering,
     collections::{BTreeMap, BTreeSet},
     ops::Bound,
-    sync::OnceLock,
 };
 
 use bytes::Bytes;
@@ -205,8 +204,13 @@ impl<'a> Evaluation<'a> {
         let nothing = Scratch::default();
         let found = match compare.range.single() {
             Some(key) => self.look(view, &nothing, key)?.map(|row| (key.clone(), row)).into_iter().collect(),
-            None => self.look_range(view, &nothing, &compare.range, self.limits.txn_changes)?,
+            // One more than may be looked at, so that too many are noticed: the rest might not hold.
+            None => self.look_range(view, &nothing, &compare.range, self.limits.txn_changes + 1)?,
         };
+        if found.len() > self.limits.txn_changes {
+            let (size, limit) = (found.len() as u64, self.limits.txn_changes as u64);
+            return Err(Error::TooLarge { what: "the set of keys a compare looks at", size, limit }.into());
+        }
         let holds = |ordering: Ordering| match compare.comparison {
             Comparison::Equal => ordering.is_eq(),
             Comparison::NotEqual => ordering.is_ne(),
@@ -357,14 +361,7 @@ impl<'a> Evaluation<'a> {
         let kv = row.kv(key.clone(), value.clone());
         let now = (!deleted).then_some((row, value));
         scratch.keys.insert(key.clone(), Changed { now, existed });
-        scratch.events.push(Event {
-            id,
-            kv,
-            deleted,
-            terms,
-            previous: current.map(Previous::new),
-            sent_as: OnceLock::new(),
-        });
+        scratch.events.push(Event::new(id, kv, deleted, terms, current.map(Previous::new)));
         Ok(())
     }
 
@@ -375,6 +372,8 @@ impl<'a> Evaluation<'a> {
         }
         self.revision += 1;
         self.last_id += scratch.events.len() as i64;
+        // A new version brings terms of its own; those meant for the one it supersedes must not replace them.
+        self.reindexed.retain(|(key, ..)| !scratch.keys.contains_key(key));
         self.overlay.extend(scratch.keys);
         self.commits.push(Commit { revision: self.revision, events: scratch.events });
     }
@@ -535,4 +534,64 @@ pub(crate) fn random_lease_id() -> LeaseId {
     use std::hash::{BuildHasher, Hasher};
     let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
     ((random >> 1) as i64).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A database with nothing in it but live keys.
+    struct Live(BTreeMap<Bytes, Current>);
+
+    impl View for Live {
+        fn now_ms(&self) -> i64 {
+            0
+        }
+
+        fn current(&mut self, key: &Bytes) -> Seen<Option<Current>> {
+            Ok(self.0.get(key).cloned())
+        }
+
+        fn value(&mut self, key: &Bytes, _: VersionId) -> Seen<Bytes> {
+            Err(Error::NotFound { key: key.clone() }.into())
+        }
+
+        fn range(&mut self, range: &KeyRange, limit: usize) -> Seen<Vec<(Bytes, Current)>> {
+            let found = self.0.iter().filter(|(key, _)| range.contains(key)).take(limit);
+            Ok(found.map(|(key, row)| (key.clone(), row.clone())).collect())
+        }
+
+        fn count(&mut self, range: &KeyRange) -> Seen<u64> {
+            Ok(self.range(range, usize::MAX)?.len() as u64)
+        }
+
+        fn past(&mut self, _: &Read) -> Seen<ReadResult> {
+            Ok(ReadResult::default())
+        }
+
+        fn lease(&mut self, _: LeaseId) -> Seen<Option<LeaseRow>> {
+            Ok(None)
+        }
+
+        fn lease_keys(&mut self, _: LeaseId) -> Seen<Vec<(Bytes, Current)>> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn a_key_written_after_it_was_reindexed_in_one_batch_keeps_its_own_terms() {
+        let row =
+            Current { id: 5, revision: 7, create_revision: 7, version: 1, lease: 0, terms: Terms::none() };
+        let mut view = Live([("moved", &row), ("stayed", &row)].map(|(k, r)| (k.into(), r.clone())).into());
+        let limits = Limits::default();
+        let mut evaluation = Evaluation::new(&limits, 7, 5);
+        let declared = Terms::new([("f", "declared")]);
+        let keys = ["moved", "stayed"].map(|key| (Bytes::from(key), 7, declared.clone())).to_vec();
+        evaluation.run(&mut view, &Command::Reindex(keys)).unwrap();
+        let put = Put { terms: Terms::new([("f", "own")]), ..Put::new("moved", "") };
+        evaluation.run(&mut view, &Command::Txn(Txn::of([Op::Put(put)]))).unwrap();
+        let reindexed: Vec<_> = evaluation.reindexed.iter().map(|(key, ..)| &key[..]).collect();
+        assert_eq!(reindexed, [b"stayed"]);
+        assert_eq!(evaluation.commits[0].events[0].terms, Terms::new([("f", "own")]));
+    }
 }

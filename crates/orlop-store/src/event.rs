@@ -32,9 +32,27 @@ pub struct Event {
     pub previous: Option<Previous>,
     /// A place for the form in which a front sends the event, so that it is made once for all watchers.
     pub sent_as: OnceLock<Bytes>,
+    /// The stored bytes are not what was written: of the version only the key and the revision are known.
+    pub(crate) damaged: bool,
 }
 
 impl Event {
+    pub(crate) fn new(
+        id: VersionId,
+        kv: KeyValue,
+        deleted: bool,
+        terms: Terms,
+        previous: Option<Previous>,
+    ) -> Self {
+        Self { id, kv, deleted, terms, previous, sent_as: OnceLock::new(), damaged: false }
+    }
+
+    /// What is left of a version whose stored bytes are not what was written.
+    pub(crate) fn damaged(id: VersionId, key: Bytes, revision: Revision) -> Self {
+        let kv = KeyValue { key, revision, ..KeyValue::default() };
+        Self { damaged: true, ..Self::new(id, kv, false, Terms::none(), None) }
+    }
+
     /// Whether the key did not exist before.
     pub fn created(&self) -> bool {
         !self.deleted && self.kv.version == 1

@@ -91,12 +91,20 @@ impl Housekeeper {
             return Ok(EXPIRE_LOOK);
         }
         let leases = self.engine.leases(EXPIRE_LEASES).await?;
+        let mut failed = false;
         for lease in &leases {
             if lease.remaining_ms > 0 {
                 return Ok(Duration::from_millis(lease.remaining_ms as u64));
             }
             // The writer looks at the deadline again: a lease renewed meanwhile stays.
-            self.writer.submit(Command::Expire(lease.id)).await?;
+            if let Err(error) = self.writer.submit(Command::Expire(lease.id)).await {
+                // One that cannot be revoked now must not keep the others alive.
+                tracing::warn!(%error, lease = lease.id, "overdue lease not revoked");
+                failed = true;
+            }
+        }
+        if failed {
+            return Ok(EXPIRE_LOOK);
         }
         Ok(if leases.len() < EXPIRE_LEASES { EXPIRE_LOOK } else { Duration::ZERO })
     }

@@ -46,7 +46,9 @@ impl Store {
         declaration: &str,
         terms_of: impl Fn(&KeyValue) -> Terms,
     ) -> Result<()> {
-        let name = format!("index/{}", range.start().escape_ascii());
+        // Both ends name it: a key and the prefix that begins like it are different ranges.
+        let end = range.end().map(|end| end.escape_ascii().to_string()).unwrap_or_default();
+        let name = format!("index/{}..{end}", range.start().escape_ascii());
         if self.engine().note(&name).await?.as_deref() == Some(declaration) {
             return Ok(());
         }
@@ -60,6 +62,7 @@ impl Store {
                 _ => break,
             }
         }
+        self.counts().forget();
         let floor = self.revision().await?;
         self.engine().set_note(FLOOR, &floor.to_string()).await?;
         self.index_floor().0.fetch_max(floor, Ordering::AcqRel);

@@ -50,6 +50,7 @@ pub struct Metrics {
     queue_wait: Histogram,
     watch_lag: Gauge,
     watchers: Gauge,
+    watch_wakes: Counter,
     database_bytes: Gauge,
     database_used_bytes: Gauge,
     revision: Gauge,
@@ -70,6 +71,7 @@ impl Default for Metrics {
             queue_wait: Histogram::new(exponential_buckets(0.0001, 2.0, 16)),
             watch_lag: Gauge::default(),
             watchers: Gauge::default(),
+            watch_wakes: Counter::default(),
             database_bytes: Gauge::default(),
             database_used_bytes: Gauge::default(),
             revision: Gauge::default(),
@@ -96,6 +98,11 @@ impl Metrics {
             self.watch_lag.clone(),
         );
         registry.register("orlop_store_watchers", "Open watches", self.watchers.clone());
+        registry.register(
+            "orlop_store_watch_wakes",
+            "Commits handed to a watcher, or watchers told to catch up",
+            self.watch_wakes.clone(),
+        );
         registry.register("orlop_store_database_bytes", "Size of the database", self.database_bytes.clone());
         registry.register(
             "orlop_store_database_used_bytes",
@@ -137,6 +144,10 @@ impl Metrics {
 
     pub(crate) fn watchers(&self, open: usize) {
         self.watchers.set(open as i64);
+    }
+
+    pub(crate) fn watcher_woken(&self) {
+        self.watch_wakes.inc();
     }
 
     pub(crate) fn revision(&self, revision: i64) {

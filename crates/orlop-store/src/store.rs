@@ -99,6 +99,10 @@ impl Store {
         &self.inner.index_floor
     }
 
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.inner.counts
+    }
+
     pub(crate) async fn submit(&self, command: Command) -> Result<Outcome> {
         self.inner.writer.submit(command).await
     }
@@ -121,7 +125,7 @@ impl Store {
         self.check_range(&read.range)?;
         self.inner.index_floor.check(read.revision, &read.filter)?;
         let limit = if read.limit == 0 { self.inner.limits.read_keys } else { read.limit };
-        Ok(Pages { store: self.clone(), read: Some(Read { limit, ..read }) })
+        Ok(Pages { store: self.clone(), read: Some(Read { limit, ..read }), revision: None })
     }
 
     /// Waits until this process has seen a revision, as after being told of it by another. Reads and
@@ -188,7 +192,10 @@ impl Store {
                     check_terms(&put.terms, limits.terms_bytes)?;
                 }
                 Op::Delete(delete) => self.check_range(&delete.range)?,
-                Op::Read(read) => self.check_range(&read.range)?,
+                Op::Read(read) => {
+                    self.check_range(&read.range)?;
+                    self.inner.index_floor.check(read.revision, &read.filter)?;
+                }
                 Op::Txn(inner) => self.check_txn(inner, depth + 1, operations)?,
             }
         }
@@ -296,6 +303,8 @@ pub struct Pages {
     store: Store,
     /// What is left to read.
     read: Option<Read>,
+    /// The revision that the first page was answered at.
+    revision: Option<Revision>,
 }
 
 impl Pages {
@@ -324,6 +333,7 @@ impl Pages {
         let mut page = inner.engine.read(&asked).await?;
         page.count = page.count.or(known);
         inner.counts.learn(&read, &page);
+        page.revision = *self.revision.get_or_insert(page.revision);
         if let Some(last) = page.kvs.last()
             && page.more
             && page.kvs.len() < limit

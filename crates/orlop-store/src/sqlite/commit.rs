@@ -212,7 +212,7 @@ impl Tables<'_> {
         let mut found = Vec::new();
         while let Some(row) = rows.next().map_err(sql_error)? {
             let key: Vec<u8> = row.get(0).map_err(sql_error)?;
-            let current = rows::current(row, &key, 1)?;
+            let current = rows::current_to_replace(row, &key, 1)?;
             found.push((key.into(), current));
         }
         Ok(found)
@@ -230,7 +230,7 @@ impl View for Tables<'_> {
         let mut statement = self.connection.prepare_cached(SQL).map_err(sql_error)?;
         let mut rows = statement.query([&key[..]]).map_err(sql_error)?;
         let row = rows.next().map_err(sql_error)?;
-        Ok(row.map(|row| rows::current(row, key, 0)).transpose()?)
+        Ok(row.map(|row| rows::current_to_replace(row, key, 0)).transpose()?)
     }
 
     fn value(&mut self, key: &Bytes, id: VersionId) -> Result<Bytes, Unseen> {

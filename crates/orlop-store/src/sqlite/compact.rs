@@ -75,3 +75,9 @@ pub(super) fn shrink(connection: &Connection, pages: usize) -> Result<bool> {
         .map_err(sql_error)?;
     Ok(free - pages as i64 > SPARE_PAGES)
 }
+
+/// Brings the write-ahead log home: only then does the file get shorter. Waits for nobody, and on a
+/// connection that reads, so that nobody waits for it.
+pub(super) fn checkpoint(connection: &Connection) -> Result<()> {
+    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).map_err(sql_error)
+}

@@ -7,6 +7,7 @@ mod pool;
 mod read;
 mod rows;
 mod schema;
+mod snapshot;
 mod tail;
 
 use std::{path::Path, sync::Arc, time::Duration};
@@ -35,7 +36,8 @@ pub(crate) struct Sqlite {
     /// A key greater than every key there can be.
     last: Bytes,
     memory: bool,
-    seen_version: std::sync::Mutex<Option<i64>>,
+    /// The end of the log at the last look for other processes' writes.
+    seen_last: std::sync::Mutex<Option<VersionId>>,
     metrics: Metrics,
 }
 
@@ -46,7 +48,7 @@ impl Sqlite {
             limits: config.limits.clone(),
             last: vec![0xff; config.limits.key_bytes + 2].into(),
             memory: config.endpoint == Endpoint::Memory,
-            seen_version: std::sync::Mutex::default(),
+            seen_last: std::sync::Mutex::default(),
             metrics,
         })
     }
@@ -140,7 +142,11 @@ impl Engine for Sqlite {
     }
 
     async fn shrink_step(&self, pages: usize) -> Result<bool> {
-        self.write_with("shrink", move |connection| compact::shrink(connection, pages)).await
+        let more = self.write_with("shrink", move |connection| compact::shrink(connection, pages)).await?;
+        if !more && !self.memory {
+            self.read_with("checkpoint", false, compact::checkpoint).await?;
+        }
+        Ok(more)
     }
 
     async fn changed(&self) {
@@ -149,15 +155,15 @@ impl Engine for Sqlite {
         }
         loop {
             tokio::time::sleep(LOOK).await;
-            // Changes only when another connection commits; ours do too, which costs one look at the log.
-            let version = self
-                .read_with("data_version", true, |connection| {
-                    connection.pragma_query_value(None, "data_version", |row| row.get(0)).map_err(sql_error)
-                })
-                .await;
-            let Ok(version) = version else { return };
-            let mut seen = self.seen_version.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            if seen.replace(version) != Some(version) {
+            // The end of the log says it from any connection; `data_version` means something only to the
+            // connection that it was asked on before. Our own commits show too, which costs one look.
+            let Ok(last) =
+                self.read_with("last_id", true, |connection| Ok(rows::bounds(connection)?.1)).await
+            else {
+                return;
+            };
+            let mut seen = self.seen_last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if seen.replace(last) != Some(last) {
                 return;
             }
         }
@@ -235,15 +241,6 @@ impl Engine for Sqlite {
 
     async fn snapshot(&self, path: &Path) -> Result<()> {
         let path = path.to_owned();
-        self.read_with("snapshot", false, move |connection| {
-            let name =
-                path.to_str().ok_or_else(|| Error::Invalid("the snapshot's path is not UTF-8".into()))?;
-            if path.exists() {
-                return Err(Error::Invalid(format!("{name} exists already")));
-            }
-            connection.execute("VACUUM INTO ?", [name]).map_err(sql_error)?;
-            Ok(())
-        })
-        .await
+        self.read_with("snapshot", false, move |connection| snapshot::write(connection, &path)).await
     }
 }

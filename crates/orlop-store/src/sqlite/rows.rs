@@ -31,6 +31,14 @@ pub(super) const CURRENT: &str = "id, revision, create_revision, version, lease,
 
 /// Reads [`CURRENT`], beginning at a column.
 pub(super) fn current(row: &Row<'_>, key: &[u8], at: usize) -> Result<Current> {
+    let damaged = || Error::Corrupt { key: Bytes::copy_from_slice(key) };
+    let terms = terms(row, at + 5).ok_or_else(damaged)?;
+    Ok(Current { terms, ..current_to_replace(row, key, at)? })
+}
+
+/// As [`current`], for a transaction. Damaged terms count as none, so that the key can be written over or
+/// deleted; what the index still says of it is checked against the row by whoever finds it there.
+pub(super) fn current_to_replace(row: &Row<'_>, key: &[u8], at: usize) -> Result<Current> {
     let read = || -> rusqlite::Result<_> {
         Ok(Current {
             id: row.get(at)?,
@@ -38,17 +46,15 @@ pub(super) fn current(row: &Row<'_>, key: &[u8], at: usize) -> Result<Current> {
             create_revision: row.get(at + 2)?,
             version: row.get(at + 3)?,
             lease: row.get(at + 4)?,
-            terms: Terms::none(),
+            terms: terms(row, at + 5).unwrap_or_default(),
         })
     };
-    let damaged = || Error::Corrupt { key: Bytes::copy_from_slice(key) };
-    let row_without_terms = read().map_err(|_| damaged())?;
-    let encoded = row.get_ref(at + 5).ok().and_then(|value| value.as_blob().ok()).ok_or_else(damaged)?;
-    if encoded.is_empty() {
-        return Ok(row_without_terms);
-    }
-    let terms = Terms::decode(Bytes::copy_from_slice(encoded)).ok_or_else(damaged)?;
-    Ok(Current { terms, ..row_without_terms })
+    read().map_err(|_| Error::Corrupt { key: Bytes::copy_from_slice(key) })
+}
+
+fn terms(row: &Row<'_>, at: usize) -> Option<Terms> {
+    let encoded = row.get_ref(at).ok()?.as_blob().ok()?;
+    if encoded.is_empty() { Some(Terms::none()) } else { Terms::decode(Bytes::copy_from_slice(encoded)) }
 }
 
 /// Looks up the value of a version and checks that it is whole.

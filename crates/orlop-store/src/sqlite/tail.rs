@@ -1,9 +1,9 @@
 //! The log, read in order.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use rusqlite::{Connection, OptionalExtension, Row};
+use rusqlite::{Connection, Row};
 
 use super::{errors::sql_error, read::in_snapshot, rows};
 use crate::{
@@ -11,6 +11,9 @@ use crate::{
     error::{Error, Result},
     event::{Commit, Current, Event, Previous, VersionId, checksum},
 };
+
+/// Bytes of values after which a stretch of the log is long enough, however few its events.
+const TAIL_BYTES: usize = 4 << 20;
 
 /// Whole commits after a revision: about `limit` events.
 pub(super) fn tail(connection: &Connection, after: Revision, limit: usize) -> Result<Vec<Arc<Commit>>> {
@@ -26,27 +29,31 @@ pub(super) fn tail(connection: &Connection, after: Revision, limit: usize) -> Re
         }
         let mut statement = connection.prepare_cached(SQL).map_err(sql_error)?;
         let mut rows = statement.query([after]).map_err(sql_error)?;
-        let (mut commits, mut events) = (Vec::<Commit>::new(), 0);
+        let (mut commits, mut events, mut bytes) = (Vec::<Commit>::new(), 0, 0);
         while let Some(row) = rows.next().map_err(sql_error)? {
             let event = event(row)?;
+            let size = event.kv.value.len();
             match commits.last_mut() {
                 Some(commit) if commit.revision == event.kv.revision => commit.events.push(event),
-                _ if events >= limit => break,
+                _ if events >= limit || bytes >= TAIL_BYTES => break,
                 _ => commits.push(Commit { revision: event.kv.revision, events: vec![event] }),
             }
-            events += 1;
+            (events, bytes) = (events + 1, bytes + size);
         }
         Ok(commits.into_iter().map(Arc::new).collect())
     })
 }
 
+/// Reads an event. One whose bytes are damaged is passed on as such: it fails those who watch its key, and
+/// nobody else.
 fn event(row: &Row<'_>) -> Result<Event> {
     let key: Vec<u8> = row.get(2).map_err(sql_error)?;
-    let damaged = |_| Error::Corrupt { key: Bytes::copy_from_slice(&key) };
+    let (id, revision): (VersionId, Revision) =
+        (row.get(0).map_err(sql_error)?, row.get(1).map_err(sql_error)?);
     let read = || -> rusqlite::Result<_> {
         let current = Current {
-            id: row.get(0)?,
-            revision: row.get(1)?,
+            id,
+            revision,
             create_revision: row.get(3)?,
             version: row.get(4)?,
             lease: row.get(5)?,
@@ -63,15 +70,18 @@ fn event(row: &Row<'_>) -> Result<Event> {
                 terms: terms(row, 14)?,
             })),
         };
-        Ok((current, previous, Bytes::from(row.get::<_, Vec<u8>>(7)?), row.get::<_, i64>(8)?))
+        let value = row.get::<_, Vec<u8>>(7)?;
+        if checksum(&key, &value) != row.get::<_, i64>(8)? {
+            return Err(rusqlite::Error::InvalidQuery);
+        }
+        Ok((current, previous, Bytes::from(value)))
     };
-    let (current, previous, value, expected) = read().map_err(damaged)?;
-    if checksum(&key, &value) != expected {
-        return Err(damaged(rusqlite::Error::InvalidQuery));
-    }
+    let Ok((current, previous, value)) = read() else {
+        return Ok(Event::damaged(id, key.into(), revision));
+    };
     let deleted = current.version == 0;
     let kv = current.kv(key.into(), value);
-    Ok(Event { id: current.id, kv, deleted, terms: current.terms, previous, sent_as: OnceLock::new() })
+    Ok(Event::new(id, kv, deleted, current.terms, previous))
 }
 
 fn terms(row: &Row<'_>, at: usize) -> rusqlite::Result<Terms> {
@@ -80,11 +90,17 @@ fn terms(row: &Row<'_>, at: usize) -> rusqlite::Result<Terms> {
 
 /// The values of versions, `None` where there is no such version any more.
 pub(super) fn values(connection: &Connection, ids: &[VersionId]) -> Result<Vec<Option<Bytes>>> {
-    let mut statement = connection.prepare_cached("SELECT value FROM log WHERE id = ?").map_err(sql_error)?;
+    const SQL: &str = "SELECT key, value, checksum FROM log WHERE id = ?";
+    let mut statement = connection.prepare_cached(SQL).map_err(sql_error)?;
     let value = |id: &VersionId| {
-        let value: Option<Vec<u8>> =
-            statement.query_row([id], |row| row.get(0)).optional().map_err(sql_error)?;
-        Ok(value.map(Bytes::from))
+        let mut rows = statement.query([id]).map_err(sql_error)?;
+        let Some(row) = rows.next().map_err(sql_error)? else { return Ok(None) };
+        let key: Vec<u8> = row.get(0).map_err(sql_error)?;
+        let value: Option<Vec<u8>> = row.get(1).ok();
+        match value.filter(|value| row.get(2) == Ok(checksum(&key, value))) {
+            Some(value) => Ok(Some(Bytes::from(value))),
+            None => Err(Error::Corrupt { key: key.into() }),
+        }
     };
     ids.iter().map(value).collect()
 }

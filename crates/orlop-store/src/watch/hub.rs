@@ -122,6 +122,10 @@ impl Hub {
     pub(crate) fn restart(&self, tip: Revision) {
         {
             let mut ring = lock(&self.ring);
+            if tip <= ring.tip {
+                // The writer published it meanwhile.
+                return;
+            }
             ring.commits.clear();
             ring.bytes = 0;
             ring.tip = tip;
@@ -185,7 +189,7 @@ impl Hub {
                 }
                 None => {
                     let watchers = lock(&self.watchers);
-                    watchers.all().for_each(|watcher| watcher.overtake());
+                    watchers.all().for_each(|watcher| watcher.overtake(dispatched));
                     self.dispatched.store(tip, Ordering::Release);
                 }
             }
@@ -214,7 +218,11 @@ impl Hub {
     fn offer(&self, commits: &[Arc<Commit>]) {
         let watchers = lock(&self.watchers);
         for commit in commits {
-            watchers.each(commit, |watcher, _| watcher.offer(commit));
+            watchers.each(commit, |watcher, _| {
+                if watcher.offer(commit) {
+                    self.metrics.watcher_woken();
+                }
+            });
             self.dispatched.store(commit.revision, Ordering::Release);
         }
     }

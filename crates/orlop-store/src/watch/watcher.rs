@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use bytes::Bytes;
 use tokio::sync::Notify;
 
 use super::hub::{Hub, commit_bytes};
@@ -83,8 +84,20 @@ struct Queue {
     bytes: usize,
     /// The newest commit offered, so that one with several events is queued once.
     newest: Revision,
-    /// Something did not fit: the watcher has to catch up by reading.
-    overtaken: bool,
+    /// Something did not fit: the watcher has to catch up by reading, from this revision on.
+    overtaken: Option<Revision>,
+}
+
+impl Queue {
+    /// Everything up to here that was offered has been taken; `None` if all of it has.
+    fn taken_up_to(&self) -> Option<Revision> {
+        self.overtaken.or_else(|| self.commits.front().map(|first| first.revision - 1))
+    }
+
+    fn overtake(&mut self, after: Revision) {
+        let after = self.taken_up_to().unwrap_or(after);
+        *self = Self { overtaken: Some(after), ..Self::default() };
+    }
 }
 
 impl Shared {
@@ -109,7 +122,8 @@ impl Shared {
 
     /// Whether the event's version, or the one it supersedes, passes the filter.
     pub(super) fn wants(&self, event: &Event) -> bool {
-        self.watch.filter.is_empty() || self.matches(event) || self.matched_before(event)
+        // What a damaged version would have matched is unknown: whoever watches its key has to be told.
+        self.watch.filter.is_empty() || event.damaged || self.matches(event) || self.matched_before(event)
     }
 
     fn matches(&self, event: &Event) -> bool {
@@ -124,33 +138,41 @@ impl Shared {
         commit.events.iter().any(|event| self.range().contains(&event.kv.key) && self.wants(event))
     }
 
+    /// A key in the range whose version was damaged in the database.
+    fn damaged_key(&self, commit: &Commit) -> Option<Bytes> {
+        let damaged = |event: &&Event| event.damaged && self.range().contains(&event.kv.key);
+        commit.events.iter().find(damaged).map(|event| event.kv.key.clone())
+    }
+
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a commit, or notes that the watcher has been overtaken. Never waits.
-    pub(super) fn offer(&self, commit: &Arc<Commit>) {
+    /// Queues a commit, or notes that the watcher has been overtaken; whether that woke it. Never waits.
+    pub(super) fn offer(&self, commit: &Arc<Commit>) -> bool {
         let mut queue = self.queue();
-        if queue.overtaken
+        if queue.overtaken.is_some()
             || queue.newest >= commit.revision
             || self.watch.after.is_some_and(|a| commit.revision <= a)
         {
-            return;
+            return false;
         }
         queue.newest = commit.revision;
         queue.bytes += commit_bytes(commit);
         if queue.commits.len() >= self.queue_limit || (queue.bytes > QUEUE_BYTES && !queue.commits.is_empty())
         {
-            *queue = Queue { overtaken: true, ..Queue::default() };
+            queue.overtake(commit.revision - 1);
         } else {
             queue.commits.push_back(commit.clone());
         }
         drop(queue);
         self.woken.notify_one();
+        true
     }
 
-    pub(super) fn overtake(&self) {
-        *self.queue() = Queue { overtaken: true, ..Queue::default() };
+    /// Commits after `offered` are not going to be offered.
+    pub(super) fn overtake(&self, offered: Revision) {
+        self.queue().overtake(offered);
         self.woken.notify_one();
     }
 
@@ -167,6 +189,8 @@ pub struct Watcher {
     engine: Arc<dyn Engine>,
     /// Everything up to here has been delivered, or does not concern this watch.
     position: Revision,
+    /// Where it began: the position may be in the future until it has moved on from here.
+    start: Revision,
     /// History up to here has to be read; what comes after it is offered to the queue.
     catch_up_to: Revision,
     /// Read or taken from the queue, not delivered yet.
@@ -184,8 +208,15 @@ impl Watcher {
         let shared = Arc::new(Shared { watch, queue_limit, queue: Mutex::default(), woken: Notify::new() });
         let joined = hub.join(&shared, true);
         // From here on `Drop` leaves the hub again, whatever happens.
-        let mut watcher =
-            Self { shared, hub, engine, position: joined, catch_up_to: joined, pending: VecDeque::new() };
+        let mut watcher = Self {
+            shared,
+            hub,
+            engine,
+            position: joined,
+            start: joined,
+            catch_up_to: joined,
+            pending: VecDeque::new(),
+        };
         match after {
             Some(after) => {
                 let bounds = watcher.engine.bounds().await?;
@@ -197,12 +228,14 @@ impl Watcher {
             // "Now" is what the database holds, which this process may not have been told of yet.
             None => watcher.position = watcher.engine.bounds().await?.current.max(joined),
         }
+        watcher.start = watcher.position;
         Ok(watcher)
     }
 
     /// The next commit that concerns this watch, whole. May be dropped and called again without loss.
     ///
-    /// After [`Error::Expired`] the watch is over: history that it has not delivered is gone.
+    /// After [`Error::Expired`] the watch is over: history that it has not delivered is gone. After
+    /// [`Error::Corrupt`] it is over too: what it would deliver next cannot be read.
     pub async fn next(&mut self) -> Result<WatchBatch> {
         loop {
             while let Some(commit) = self.pending.front() {
@@ -210,6 +243,9 @@ impl Watcher {
                     self.position = self.position.max(commit.revision);
                     self.pending.pop_front();
                     continue;
+                }
+                if let Some(key) = self.shared.damaged_key(commit) {
+                    return Err(Error::Corrupt { key });
                 }
                 let commit = commit.clone();
                 self.previous_values(&commit).await?;
@@ -226,16 +262,17 @@ impl Watcher {
     }
 
     /// Every event of this watch up to the returned revision has been delivered, and none after it has
-    /// been skipped: what a bookmark may say.
+    /// been skipped: what a bookmark may say. It never goes back.
     pub fn progress(&self) -> Revision {
+        if !self.pending.is_empty() || self.position < self.catch_up_to {
+            return self.position;
+        }
         let dispatched = self.hub.dispatched();
-        let queue = self.shared.queue();
-        let caught_up = self.pending.is_empty() && self.position >= self.catch_up_to;
-        if caught_up && queue.commits.is_empty() && !queue.overtaken {
+        match self.shared.queue().taken_up_to() {
+            Some(taken) => self.position.max(taken),
             // A watch of the future must not announce what has not happened.
-            self.position.min(self.hub.tip()).max(dispatched)
-        } else {
-            self.position
+            None if self.position == self.start => self.position.min(self.hub.tip()).max(dispatched),
+            None => self.position.max(dispatched),
         }
     }
 
@@ -243,9 +280,11 @@ impl Watcher {
     fn take_queued(&mut self) -> bool {
         let overtaken = {
             let mut queue = self.shared.queue();
+            // What was not queued did not concern this watch: history that it has outlived is not missed.
+            self.position = self.position.max(queue.taken_up_to().unwrap_or(self.position));
             queue.bytes = 0;
             std::mem::swap(&mut self.pending, &mut queue.commits);
-            queue.overtaken
+            queue.overtaken.is_some()
         };
         if overtaken {
             self.catch_up_to = self.hub.join(&self.shared, false);

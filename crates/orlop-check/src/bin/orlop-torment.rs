@@ -1,0 +1,75 @@
+//! A process to be killed: it writes to a store as fast as it can, and says on its standard output what it
+//! asks before it asks it, and what it was answered as soon as it knows.
+//!
+//! `orlop-torment ENDPOINT SEED ROUND CLIENTS`. A line is `I client number newest key` when a request is
+//! made up (see [`orlop_check::Plan`]; the last two are its hint) and `R client number outcome` when it is
+//! answered. Since lines are written whole and in order, their order is the order of what they say.
+
+use std::{io::Write, process::ExitCode, sync::Arc};
+
+use orlop_check::{Client, Hint, Known, Outcome, Plan, Random, Request, ask, encode_outcome};
+use orlop_store::{Config, Endpoint, Error, Store};
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("orlop-torment: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), Error> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [endpoint, seed, round, clients] = &arguments[..] else {
+        return Err(Error::Invalid("usage: orlop-torment ENDPOINT SEED ROUND CLIENTS".into()));
+    };
+    let number = |text: &String| text.parse::<u64>().map_err(|error| Error::Invalid(error.to_string()));
+    let (seed, round, clients) = (number(seed)?, number(round)?, number(clients)?);
+    let config = Config { retention: None, ..Config::new(Endpoint::parse(endpoint)?) };
+    let store: Arc<dyn Client> = Arc::new(Store::open(config).await?);
+    let tasks = (0..clients).map(|client| {
+        let store = store.clone();
+        tokio::spawn(async move { torment(&*store, seed, round * 100 + client, client == 0).await })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        let _ = task.await;
+    }
+    Ok(())
+}
+
+/// Asks one request after another until the process is killed. The first client compacts now and then.
+async fn torment(store: &dyn Client, seed: u64, client: u64, compacts: bool) {
+    let mut known = Known::default();
+    let mut random = Random::new(&[seed, client, 4_000]);
+    for number in 0.. {
+        let plan = Plan::new(seed, client, number);
+        let hint = known.hint(plan.key());
+        let request = if compacts && random.percent(3) {
+            let revision = (hint.newest - random.between(0, 50)).max(1);
+            say(&format!("C {client} {number} {revision}"));
+            Request::Compact(revision)
+        } else {
+            let Hint { newest, key } = hint;
+            say(&format!("I {client} {number} {newest} {key}"));
+            plan.request(hint)
+        };
+        let outcome = ask(store, &request).await;
+        known.learn(&request, &outcome);
+        say(&format!("R {client} {number} {}", encode_outcome(&outcome)));
+        if outcome == Outcome::Unknown {
+            // The database is not to be reached: do not hurry.
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
+        // Whoever listened is gone.
+        std::process::exit(1);
+    }
+}

@@ -1,0 +1,295 @@
+//! Linearizability of reads and writes, with the revisions as the witness.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use orlop_store::{Error, OpResult, Revision, TxnResult};
+
+use crate::{
+    History, Model, Operation, Outcome, Request,
+    timeline::{Compactions, Timeline},
+};
+
+/// How many guesses about unknown outcomes are tried before giving up.
+const GUESSES: usize = 200_000;
+
+/// Replays a history on the model; the model at its end, or the first thing that does not fit.
+pub(crate) fn check(history: &History) -> Result<Model, String> {
+    let sorted = Sorted::new(history)?;
+    let reached = Timeline::new(shown(history), Vec::new());
+    let (model, placed) = sorted.replay(&reached)?;
+    real_time(history, &sorted, &placed, &reached)?;
+    compaction(history)?;
+    Ok(model)
+}
+
+/// Operations by what they say about a revision.
+#[derive(Default)]
+struct Sorted<'a> {
+    /// The write that made each revision.
+    writes: BTreeMap<Revision, &'a Operation>,
+    /// What each revision's state must explain.
+    looks: BTreeMap<Revision, Vec<&'a Operation>>,
+    /// May have happened.
+    unknown: Vec<&'a Operation>,
+    /// What watches of everything saw of each revision.
+    seen: BTreeMap<Revision, BTreeSet<(bytes::Bytes, Option<bytes::Bytes>)>>,
+    last: Revision,
+}
+
+impl<'a> Sorted<'a> {
+    fn new(history: &'a History) -> Result<Self, String> {
+        let mut sorted = Self { last: history.last.max(1), ..Self::default() };
+        for operation in &history.operations {
+            match (&operation.request, &operation.outcome) {
+                (Request::Txn(_), Outcome::Txn(result)) if wrote(result) => {
+                    if let Some(other) = sorted.writes.insert(result.revision, operation) {
+                        return Err(format!("two writes have one revision: {other:#?} and {operation:#?}"));
+                    }
+                    sorted.last = sorted.last.max(result.revision);
+                }
+                (Request::Txn(_), Outcome::Txn(result)) => sorted.look(result.revision, operation),
+                (Request::Txn(_), Outcome::Unknown) => sorted.unknown.push(operation),
+                (Request::Read(read), Outcome::Read(result)) => {
+                    sorted.look(read.revision.unwrap_or(result.revision), operation);
+                    sorted.last = sorted.last.max(result.revision);
+                }
+                (Request::Txn(_) | Request::Read(_), Outcome::Refused(error)) => refused(operation, error)?,
+                (Request::Read(_), Outcome::Unknown) | (Request::Compact(_), _) => {}
+                _ => return Err(format!("an answer to another question: {operation:#?}")),
+            }
+        }
+        for watch in &history.watches {
+            let everything = watch.spec.range == orlop_store::KeyRange::all() && watch.spec.filter.is_empty();
+            for batch in watch.entries.iter().filter(|_| everything).filter_map(|(_, entry)| entry.batch()) {
+                let changes = batch.events.iter();
+                let changes =
+                    changes.map(|e| (e.kv.key.clone(), (!e.deleted).then(|| e.kv.value.clone()))).collect();
+                sorted.seen.insert(batch.revision, changes);
+            }
+        }
+        Ok(sorted)
+    }
+
+    fn look(&mut self, revision: Revision, operation: &'a Operation) {
+        self.looks.entry(revision).or_default().push(operation);
+        self.last = self.last.max(revision);
+    }
+
+    /// Replays revision by revision; the model, and which unknown operation made which revision.
+    fn replay(&self, reached: &Timeline) -> Result<(Model, BTreeMap<Revision, usize>), String> {
+        let mut model = Model::default();
+        let mut guesses = Vec::new();
+        let mut problems = 0;
+        let mut first_problem = String::new();
+        self.explain(&model)?;
+        while model.revision() < self.last {
+            let Err(problem) = self.step(&mut model, &mut guesses, reached) else { continue };
+            if problems == 0 {
+                first_problem = problem;
+            }
+            problems += 1;
+            if problems > GUESSES || !back(&mut model, &mut guesses) {
+                return Err(format!("no explanation after {problems} attempts; {first_problem}"));
+            }
+        }
+        let placed = guesses.into_iter().map(|guess| (guess.revision, guess.index)).collect();
+        Ok((model, placed))
+    }
+
+    /// One revision further. Where none of the known writes made it, one of unknown outcome did.
+    fn step(&self, model: &mut Model, guesses: &mut Vec<Guess>, reached: &Timeline) -> Result<(), String> {
+        let next = model.revision() + 1;
+        if let Some(operation) = self.writes.get(&next) {
+            let (Request::Txn(txn), Outcome::Txn(result)) = (&operation.request, &operation.outcome) else {
+                return Err(format!("not a write: {operation:#?}"));
+            };
+            match model.run(txn) {
+                Ok(expected) if expected == *result => {}
+                other => return Err(format!("the model answers {other:#?} to {operation:#?}")),
+            }
+        } else {
+            if guesses.last().is_none_or(|guess| guess.revision != next) {
+                let used: HashSet<usize> = guesses.iter().map(|guess| guess.index).collect();
+                let mut others = self.candidates(model, &used, reached);
+                let Some(index) = others.pop() else {
+                    let seen = self.seen.get(&next);
+                    return Err(format!(
+                        "nothing asked for made revision {next}; watches saw {seen:?} there"
+                    ));
+                };
+                guesses.push(Guess { revision: next, index, others });
+            }
+            let guessed = guesses.last().map(|guess| &self.unknown[guess.index].request);
+            if let Some(Request::Txn(txn)) = guessed {
+                model.run(txn).map_err(|error| format!("a guess failed: {error}"))?;
+            }
+        }
+        self.explain(model)
+    }
+
+    /// Operations of unknown outcome that can have made the next revision.
+    fn candidates(&self, model: &Model, used: &HashSet<usize>, reached: &Timeline) -> Vec<usize> {
+        let next = model.revision() + 1;
+        let possible = self.unknown.iter().enumerate().filter(|(index, operation)| {
+            let Request::Txn(txn) = &operation.request else { return false };
+            if used.contains(index) || reached.reached(operation.invoked) >= next {
+                return false;
+            }
+            let changes = model.would_change(txn);
+            let seen = self.seen.get(&next);
+            let same =
+                || changes.iter().map(|c| (c.key.clone(), c.after.as_ref().map(|v| v.kv.value.clone())));
+            !changes.is_empty() && seen.is_none_or(|seen| *seen == same().collect())
+        });
+        possible.map(|(index, _)| index).collect()
+    }
+
+    /// Whether the newest state explains everything that was read from it.
+    fn explain(&self, model: &Model) -> Result<(), String> {
+        let revision = model.revision();
+        for operation in self.looks.get(&revision).into_iter().flatten() {
+            let explained = match (&operation.request, &operation.outcome) {
+                (Request::Txn(txn), Outcome::Txn(result)) => {
+                    model.run_at(txn, revision).as_ref() == Ok(result)
+                }
+                (Request::Read(read), Outcome::Read(result)) => {
+                    result.revision >= revision && model.read(read, result.revision).as_ref() == Ok(result)
+                }
+                _ => false,
+            };
+            if !explained {
+                let answer = match &operation.request {
+                    Request::Read(read) => format!("{:#?}", model.read(read, revision)),
+                    Request::Txn(txn) => format!("{:#?}", model.run_at(txn, revision)),
+                    Request::Compact(_) => String::new(),
+                };
+                return Err(format!("at revision {revision} the model answers {answer} to {operation:#?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A guess at which operation made a revision, and what else could have.
+struct Guess {
+    revision: Revision,
+    index: usize,
+    others: Vec<usize>,
+}
+
+/// Returns to the last guess that could have been another, and makes it that; whether there was one.
+fn back(model: &mut Model, guesses: &mut Vec<Guess>) -> bool {
+    while let Some(mut guess) = guesses.pop() {
+        if let Some(index) = guess.others.pop() {
+            model.rewind(guess.revision - 1);
+            guesses.push(Guess { index, ..guess });
+            return true;
+        }
+    }
+    false
+}
+
+/// Whether a transaction changed anything.
+fn wrote(result: &TxnResult) -> bool {
+    result.results.iter().any(|result| match result {
+        OpResult::Put(_) => true,
+        OpResult::Delete { deleted, .. } => *deleted > 0,
+        OpResult::Read(_) => false,
+        OpResult::Txn(inner) => wrote(inner),
+    })
+}
+
+/// Whether there was reason to turn a request down.
+fn refused(operation: &Operation, error: &Error) -> Result<(), String> {
+    let justified = match (&operation.request, error) {
+        (Request::Read(read), Error::FutureRevision { requested, current }) => {
+            read.revision == Some(*requested) && requested > current
+        }
+        (Request::Read(read), Error::Expired { compacted }) => read.revision.is_some_and(|r| r < *compacted),
+        (Request::Txn(txn), Error::DuplicateKey { .. }) => Model::default().run(txn).as_ref() == Err(error),
+        _ => false,
+    };
+    if justified { Ok(()) } else { Err(format!("refused without reason: {operation:#?}")) }
+}
+
+/// The revision an answer shows the store to have reached.
+fn position(operation: &Operation) -> Option<Revision> {
+    match &operation.outcome {
+        Outcome::Txn(result) => Some(result.revision),
+        Outcome::Read(result) => Some(result.revision),
+        Outcome::Refused(Error::FutureRevision { current, .. }) => Some(*current),
+        Outcome::Refused(_) | Outcome::Compacted | Outcome::Unknown => None,
+    }
+}
+
+/// What the answers show the store to have reached, and when.
+pub(crate) fn shown(history: &History) -> Vec<(u64, Revision)> {
+    let operations = history.operations.iter();
+    operations.filter_map(|operation| Some((operation.returned, position(operation)?))).collect()
+}
+
+/// The order of revisions must not contradict the order in which things really happened.
+fn real_time(
+    history: &History,
+    sorted: &Sorted<'_>,
+    placed: &BTreeMap<Revision, usize>,
+    reached: &Timeline,
+) -> Result<(), String> {
+    let guessed = placed.iter().map(|(revision, index)| (*revision, sorted.unknown[*index]));
+    for (revision, operation) in sorted.writes.iter().map(|(revision, op)| (*revision, *op)).chain(guessed) {
+        let before = reached.reached(operation.invoked);
+        if revision <= before {
+            return Err(format!(
+                "a write went back in time: {before} had been reached before {operation:#?}"
+            ));
+        }
+    }
+    for operation in &history.operations {
+        let before = reached.reached(operation.invoked);
+        if position(operation).is_some_and(|position| position < before) {
+            return Err(format!("a stale answer: {before} had been reached before {operation:#?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Every compaction that was asked for.
+pub(crate) fn compactions(history: &History) -> Compactions {
+    let asked = history.operations.iter().filter_map(|operation| {
+        let Request::Compact(revision) = operation.request else { return None };
+        let done = (operation.outcome == Outcome::Compacted).then_some(operation.returned);
+        (!matches!(operation.outcome, Outcome::Refused(_))).then_some((operation.invoked, done, revision))
+    });
+    Compactions::new(&asked.collect::<Vec<_>>())
+}
+
+/// What is compacted must not be read, and what is not must.
+fn compaction(history: &History) -> Result<(), String> {
+    let compactions = compactions(history);
+    for operation in &history.operations {
+        let asked = match &operation.request {
+            Request::Read(read) => read.revision,
+            Request::Compact(revision) => Some(*revision),
+            Request::Txn(_) => None,
+        };
+        let Some(asked) = asked else { continue };
+        let fine = match (&operation.request, &operation.outcome) {
+            (Request::Read(_), Outcome::Read(_)) => asked >= compactions.done(operation.invoked),
+            (_, Outcome::Refused(Error::Expired { compacted })) => {
+                asked <= *compacted && *compacted <= compactions.possible(operation.returned)
+            }
+            (Request::Compact(_), Outcome::Compacted) => {
+                asked > compactions.done(operation.invoked) || asked == 1
+            }
+            (Request::Compact(_), Outcome::Refused(Error::FutureRevision { requested, current })) => {
+                requested == &asked && asked > *current
+            }
+            (Request::Compact(_), Outcome::Refused(_)) => false,
+            _ => true,
+        };
+        if !fine {
+            return Err(format!("compaction and {operation:#?} contradict each other"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,236 @@
+//! Processes killed at random moments: nothing acknowledged is lost, no revision is reused or missing, and
+//! who watches goes on where they were.
+//!
+//! `ORLOP_KILL_CYCLES` says how often (10 unless told), `ORLOP_SEED` replays what the clients ask.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::{
+    collections::HashMap,
+    io::{BufRead, BufReader},
+    process::{Child, ChildStdout, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use orlop_check::{
+    Client, Clock, Entry, Failure, Hint, History, Operation, Outcome, Plan, Random, Request, WatchRecord,
+    WatchSpec, check, decode_outcome, seed,
+};
+use orlop_store::{Config, Endpoint, Error, Filter, KeyRange, Read, Revision, Store};
+use tokio::time::timeout;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const CLIENTS: u64 = 6;
+
+fn cycles() -> u64 {
+    std::env::var("ORLOP_KILL_CYCLES").ok().and_then(|text| text.parse().ok()).unwrap_or(10)
+}
+
+fn config(endpoint: &str) -> Config {
+    let endpoint = Endpoint::parse(endpoint).unwrap();
+    Config { retention: None, ring_bytes: 40_000, watcher_queue: 8, ..Config::new(endpoint) }
+}
+
+/// A process that writes, and the lines it says.
+struct Torment {
+    process: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Torment {
+    fn start(endpoint: &str, seed: u64, round: u64) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_orlop-torment"))
+            .args([endpoint, &seed.to_string(), &round.to_string(), &CLIENTS.to_string()])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap());
+        Self { process, lines }
+    }
+
+    /// Kills it `moment` after its first words, and notes everything it said.
+    fn kill_after(mut self, moment: Duration, notes: &mut Notes) {
+        let mut line = String::new();
+        let mut deadline = None;
+        loop {
+            line.clear();
+            if self.lines.read_line(&mut line).unwrap() == 0 {
+                break;
+            }
+            // A line without an end was cut off: it was never said.
+            if let Some(whole) = line.strip_suffix('\n') {
+                notes.note(whole);
+            }
+            let deadline = *deadline.get_or_insert_with(|| Instant::now() + moment);
+            if Instant::now() >= deadline {
+                // What is left in the pipe is read until it ends.
+                let _ = self.process.kill();
+            }
+        }
+        let _ = self.process.kill();
+        self.process.wait().unwrap();
+        assert!(deadline.is_some(), "the process said nothing");
+    }
+}
+
+/// What has been asked and answered, from all processes and from the test itself.
+struct Notes {
+    seed: u64,
+    clock: Clock,
+    history: History,
+    /// Asked and not answered.
+    open: HashMap<(u64, u64), (u64, Request)>,
+}
+
+impl Notes {
+    fn new(seed: u64) -> Self {
+        Self { seed, clock: Clock::default(), history: History::default(), open: HashMap::new() }
+    }
+
+    fn note(&mut self, line: &str) {
+        let moment = self.clock.tick();
+        let mut words = line.splitn(4, ' ');
+        let kind = words.next().unwrap();
+        let mut number = || words.next().unwrap().parse::<u64>().unwrap();
+        let id = (number(), number());
+        let rest = words.next().unwrap();
+        match kind {
+            "I" => {
+                let (newest, key) = rest.split_once(' ').unwrap();
+                let hint = Hint { newest: newest.parse().unwrap(), key: key.parse().unwrap() };
+                self.open.insert(id, (moment, Plan::new(self.seed, id.0, id.1).request(hint)));
+            }
+            "C" => {
+                self.open.insert(id, (moment, Request::Compact(rest.parse().unwrap())));
+            }
+            "R" => {
+                let (invoked, request) = self.open.remove(&id).unwrap();
+                let outcome = decode_outcome(rest).unwrap_or_else(|| panic!("{line}"));
+                self.add(id.0, invoked, moment, request, outcome);
+            }
+            _ => panic!("{line}"),
+        }
+    }
+
+    fn add(&mut self, client: u64, invoked: u64, returned: u64, request: Request, outcome: Outcome) {
+        self.history.operations.push(Operation { client, invoked, returned, request, outcome });
+    }
+
+    /// Whatever was asked and not answered by a process that is gone is unknown for ever.
+    fn close(&mut self) {
+        for (id, (invoked, request)) in std::mem::take(&mut self.open) {
+            self.add(id.0, invoked, u64::MAX, request, Outcome::Unknown);
+        }
+    }
+
+    /// Reads everything; the revision it was read at.
+    async fn look(&mut self, store: &Store) -> Revision {
+        let read = Read { count: true, ..Read::new(KeyRange::all()) };
+        let invoked = self.clock.tick();
+        let result = store.read(read.clone()).await.unwrap();
+        let (revision, returned) = (result.revision, self.clock.tick());
+        self.add(9_999_999, invoked, returned, Request::Read(read), Outcome::Read(result));
+        revision
+    }
+
+    /// Watches everything from `after` up to a revision, or to where history has been compacted.
+    async fn watch(&mut self, store: &Store, after: Revision, up_to: Revision) -> Revision {
+        let range = KeyRange::all();
+        let spec = WatchSpec { range, filter: Filter::everything(), after: Some(after), previous: true };
+        let invoked = self.clock.tick();
+        let opened = Client::watch(store, spec.clone()).await;
+        let opened_at = self.clock.tick();
+        let mut record =
+            WatchRecord { spec, invoked, opened: opened_at, entries: Vec::new(), drained: false };
+        let mut position = after;
+        let mut ended = None;
+        match opened {
+            Err(failure) => ended = Some(failure),
+            Ok(mut stream) => {
+                while position < up_to {
+                    match timeout(PATIENCE, stream.next()).await.expect("an event is missing") {
+                        Ok(batch) => {
+                            position = batch.revision;
+                            record.entries.push((self.clock.tick(), Entry::Batch(batch)));
+                        }
+                        Err(failure) => {
+                            ended = Some(failure);
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        if let Some(failure) = ended {
+            let Failure::Refused(Error::Expired { compacted }) = failure else { panic!("{failure:?}") };
+            position = position.max(compacted - 1);
+            let moment = if record.entries.is_empty() { opened_at } else { self.clock.tick() };
+            record.entries.push((moment, Entry::Ended(failure)));
+        }
+        self.history.watches.push(record);
+        position
+    }
+
+    fn explain(mut self, last: Revision) {
+        self.history.last = last;
+        let (operations, unknown) = (&self.history.operations, Outcome::Unknown);
+        let lost = operations.iter().filter(|operation| operation.outcome == unknown).count();
+        println!("{} operations, {lost} of unknown outcome, {last} revisions", operations.len());
+        let model = check(&self.history)
+            .unwrap_or_else(|problem| panic!("{problem}\nreplay with ORLOP_SEED={}", self.seed));
+        assert_eq!(model.revision(), last);
+        assert!(last > 20, "too little happened");
+    }
+}
+
+/// Kills a writer again and again; after each time the file is opened and everything looked at.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_process_loses_nothing_that_was_acknowledged() {
+    let folder = tempfile::tempdir().unwrap();
+    let endpoint = folder.path().join("store.db").to_str().unwrap().to_owned();
+    let seed = seed();
+    let mut random = Random::new(&[seed, 5_000]);
+    let mut notes = Notes::new(seed);
+    let (mut position, mut last) = (1, 1);
+    for round in 0..cycles() {
+        let torment = Torment::start(&endpoint, seed, round);
+        torment.kill_after(Duration::from_micros(random.below(150_000)), &mut notes);
+        notes.close();
+        let store = Store::open(config(&endpoint)).await.unwrap();
+        let revision = notes.look(&store).await;
+        assert!(revision >= last, "the revision went back from {last} to {revision}");
+        last = revision;
+        while position < last {
+            position = notes.watch(&store, position, last).await;
+        }
+        store.close().await;
+    }
+    notes.explain(last);
+}
+
+/// As above, while another process has the file open and watches it all the time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_process_does_not_disturb_another_one_on_the_same_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let endpoint = folder.path().join("store.db").to_str().unwrap().to_owned();
+    let seed = seed();
+    let mut random = Random::new(&[seed, 6_000]);
+    let mut notes = Notes::new(seed);
+    let store = Store::open(config(&endpoint)).await.unwrap();
+    let (mut position, mut last) = (1, 1);
+    for round in 0..cycles() {
+        let torment = Torment::start(&endpoint, seed, round);
+        let moment = Duration::from_micros(random.below(100_000));
+        notes = tokio::task::spawn_blocking(move || {
+            torment.kill_after(moment, &mut notes);
+            notes
+        })
+        .await
+        .unwrap();
+        notes.close();
+        last = notes.look(&store).await;
+        while position < last {
+            position = notes.watch(&store, position, last).await;
+        }
+    }
+    notes.explain(last);
+}

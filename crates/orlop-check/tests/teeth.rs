@@ -1,0 +1,390 @@
+//! A checker that accepts everything proves nothing: each of these takes a history that is right, breaks
+//! one promise in it, and expects to be told.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+
+use orlop_check::{
+    Batch, Client, Entry, Failure, History, Operation, Outcome, Request, WatchRecord, WatchSpec, Workload,
+    check,
+};
+use orlop_store::{
+    Config, Endpoint, Error, Filter, KeyRange, Op, OpResult, Put, Read, ReadResult, Revision, Store, Txn,
+    TxnResult,
+};
+
+/// A history of a real store, without compaction, in which the first watch has seen everything.
+fn sound() -> History {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let config = Config { retention: None, ..Config::new(Endpoint::Memory) };
+        let store: Arc<dyn Client> = Arc::new(Store::open(config).await.unwrap());
+        let workload =
+            Workload { operations: 80, compact_every: None, abandoned_percent: 0, ..Workload::new(42) };
+        let mut history = workload.run(&[store]).await;
+        // The one that watches everything from the start goes first.
+        let everything = |watch: &WatchRecord| watch.spec.after == Some(1) && watch.spec.filter.is_empty();
+        let batches = |watch: &WatchRecord| watch.entries.iter().filter(|(_, e)| e.batch().is_some()).count();
+        history.watches.sort_by_key(|watch| {
+            std::cmp::Reverse((everything(watch) && watch.spec.range == KeyRange::all(), batches(watch)))
+        });
+        check(&history).unwrap();
+        history
+    })
+}
+
+/// Breaks a sound history and expects a complaint that contains some words.
+fn refused(history: &History, break_it: impl FnOnce(&mut History), complaint: &str) {
+    let mut broken = history.clone();
+    break_it(&mut broken);
+    let problem = check(&broken).expect_err(&format!("not noticed: {complaint}"));
+    assert!(
+        problem.contains(complaint),
+        "expected {complaint:?}, was told {}",
+        &problem[..problem.len().min(600)]
+    );
+}
+
+fn writes(history: &mut History) -> Vec<&mut Operation> {
+    let mut writes: Vec<_> = history
+        .operations
+        .iter_mut()
+        .filter(|operation| {
+            matches!(&operation.outcome, Outcome::Txn(result)
+                if result.results.iter().any(|result| matches!(result, OpResult::Put(_))))
+        })
+        .collect();
+    writes.sort_by_key(|operation| revision(operation));
+    writes
+}
+
+fn revision(operation: &Operation) -> Revision {
+    match &operation.outcome {
+        Outcome::Txn(result) => result.revision,
+        _ => 0,
+    }
+}
+
+fn batches(watch: &mut WatchRecord) -> Vec<usize> {
+    let entries = watch.entries.iter().enumerate();
+    entries.filter(|(_, (_, entry))| entry.batch().is_some()).map(|(at, _)| at).collect()
+}
+
+fn batch(watch: &mut WatchRecord, number: usize) -> &mut Batch {
+    let at = batches(watch)[number];
+    match &mut watch.entries[at].1 {
+        Entry::Batch(batch) => batch,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn broken_writes_and_reads_are_noticed() {
+    let history = sound();
+    refused(
+        &history,
+        |h| {
+            let lost = revision(writes(h)[50]);
+            h.operations.retain(|o| revision(o) != lost);
+        },
+        "nothing asked for made",
+    );
+    refused(
+        &history,
+        |h| {
+            let copy = writes(h)[50].clone();
+            h.operations.push(copy);
+        },
+        "two writes have one revision",
+    );
+    refused(
+        &history,
+        |h| {
+            // It claims to have been asked after the last one was answered.
+            let end = h.operations.iter().map(|operation| operation.returned).max().unwrap();
+            let write = &mut writes(h)[20];
+            (write.invoked, write.returned) = (end + 1, end + 2);
+        },
+        "went back in time",
+    );
+    refused(
+        &history,
+        |h| {
+            let end = h.operations.iter().map(|operation| operation.returned).max().unwrap();
+            let read = h
+                .operations
+                .iter_mut()
+                .find(|o| matches!(&o.outcome, Outcome::Read(r) if r.revision < 30))
+                .unwrap();
+            (read.invoked, read.returned) = (end + 1, end + 2);
+        },
+        "a stale answer",
+    );
+    refused(
+        &history,
+        |h| {
+            for operation in &mut h.operations {
+                if let Outcome::Read(ReadResult { kvs, .. }) = &mut operation.outcome
+                    && !kvs.is_empty()
+                {
+                    kvs.pop();
+                    return;
+                }
+            }
+        },
+        "the model answers",
+    );
+    refused(
+        &history,
+        |h| {
+            for operation in &mut h.operations {
+                if let Outcome::Read(ReadResult { count: Some(count), .. }) = &mut operation.outcome {
+                    *count += 1;
+                    return;
+                }
+            }
+        },
+        "the model answers",
+    );
+    refused(
+        &history,
+        |h| {
+            for operation in &mut h.operations {
+                if let (Request::Txn(_), Outcome::Txn(TxnResult { succeeded, .. })) =
+                    (&operation.request, &mut operation.outcome)
+                {
+                    *succeeded = !*succeeded;
+                    return;
+                }
+            }
+        },
+        "the model answers",
+    );
+    refused(&history, |h| h.last += 1, "nothing asked for made");
+    refused(
+        &history,
+        |h| {
+            let operation = writes(h).swap_remove(10);
+            operation.outcome = Outcome::Refused(Error::Full("disk".into()));
+        },
+        "refused without reason",
+    );
+}
+
+#[test]
+fn broken_watches_are_noticed() {
+    let history = sound();
+    refused(
+        &history,
+        |h| {
+            let at = batches(&mut h.watches[0])[10];
+            h.watches[0].entries.remove(at);
+        },
+        "were skipped",
+    );
+    refused(
+        &history,
+        |h| {
+            let at = batches(&mut h.watches[0])[10];
+            let twice = h.watches[0].entries[at].clone();
+            h.watches[0].entries.insert(at + 1, twice);
+        },
+        "came after",
+    );
+    refused(
+        &history,
+        |h| {
+            let all = batches(&mut h.watches[0]);
+            h.watches[0].entries.swap(all[10], all[11]);
+        },
+        "were skipped",
+    );
+    refused(
+        &history,
+        |h| {
+            batch(&mut h.watches[0], 5).events.pop();
+        },
+        "but came as",
+    );
+    refused(&history, |h| batch(&mut h.watches[0], 5).events[0].kv.version += 1, "but came as");
+    refused(
+        &history,
+        |h| {
+            let event = &mut batch(&mut h.watches[0], 5).events[0];
+            event.created = !event.created;
+        },
+        "but came as",
+    );
+    refused(
+        &history,
+        |h| {
+            let event = &mut batch(&mut h.watches[0], 5).events[0];
+            event.passes = event.passes.map(|(now, before)| (now, !before));
+        },
+        "but came as",
+    );
+    refused(
+        &history,
+        |h| {
+            for number in 0.. {
+                let event = &mut batch(&mut h.watches[0], number).events[0];
+                if event.previous.take().is_some() {
+                    return;
+                }
+            }
+        },
+        "but came as",
+    );
+    refused(
+        &history,
+        |h| {
+            // Progress is told before the event that it covers.
+            let at = batches(&mut h.watches[0])[10];
+            let (moment, entry) = h.watches[0].entries[at].clone();
+            let covered = entry.batch().unwrap().revision;
+            h.watches[0].entries.insert(at, (moment, Entry::Progress(covered)));
+        },
+        "before the events of",
+    );
+    refused(
+        &history,
+        |h| {
+            let at = batches(&mut h.watches[0])[10];
+            let moment = h.watches[0].entries[at].0;
+            h.watches[0].entries.insert(at + 1, (moment, Entry::Progress(2)));
+        },
+        "progress went back",
+    );
+    refused(
+        &history,
+        |h| {
+            let last = h.last + 5;
+            h.watches[0].entries.push((u64::MAX, Entry::Progress(last)));
+        },
+        "before it can have happened",
+    );
+    refused(
+        &history,
+        |h| {
+            let at = *batches(&mut h.watches[0]).last().unwrap();
+            h.watches[0].entries.truncate(at);
+        },
+        "never came",
+    );
+    refused(
+        &history,
+        |h| {
+            let at = batches(&mut h.watches[0])[10];
+            h.watches[0].entries.truncate(at);
+            h.watches[0]
+                .entries
+                .push((u64::MAX, Entry::Ended(Failure::Refused(Error::Expired { compacted: 90 }))));
+        },
+        "was never asked for",
+    );
+}
+
+/// One operation of a history written by hand.
+fn operation(invoked: u64, request: Request, outcome: Outcome) -> Operation {
+    Operation { client: 0, invoked, returned: invoked + 1, request, outcome }
+}
+
+fn put(invoked: u64, value: &str, revision: Option<Revision>) -> Operation {
+    let txn = Txn::of([Op::Put(Put::new("a", value.to_owned()))]);
+    let outcome = revision.map_or(Outcome::Unknown, |revision| {
+        Outcome::Txn(TxnResult { revision, succeeded: true, results: vec![OpResult::Put(None)] })
+    });
+    operation(invoked, Request::Txn(txn), outcome)
+}
+
+fn by_hand(operations: Vec<Operation>, last: Revision) -> History {
+    History { operations, watches: Vec::new(), last }
+}
+
+#[test]
+fn an_unknown_outcome_explains_one_revision_or_none() {
+    // Neither, one, and both of two writes that nobody heard of again have happened.
+    let both = || vec![put(0, "lost 1", None), put(2, "lost 2", None)];
+    for (known, last) in [(2, 2), (3, 3), (4, 4)] {
+        let operations = both().into_iter().chain([put(4, "known", Some(known))]).collect();
+        check(&by_hand(operations, last)).unwrap();
+    }
+    let operations = both().into_iter().chain([put(4, "known", Some(5))]).collect();
+    assert!(check(&by_hand(operations, 5)).unwrap_err().contains("nothing asked for made"), "three of two");
+    // One that was asked for later cannot have happened earlier.
+    let operations = vec![put(0, "known", Some(3)), put(10, "lost", None)];
+    assert!(check(&by_hand(operations, 3)).is_err());
+}
+
+#[test]
+fn the_right_one_of_several_unknown_outcomes_is_found() {
+    // Of three unknown writes one happened; a later read says which, so the others must be given up.
+    for (number, value) in ["lost 1", "lost 2", "lost 3"].into_iter().enumerate() {
+        let mut operations: Vec<_> =
+            (1..=3).map(|n| put(0, &format!("lost {n}"), None)).chain([put(0, "known", Some(3))]).collect();
+        let mut model = orlop_check::Model::default();
+        let Request::Txn(txn) = &operations[number].request else { panic!() };
+        model.run(txn).unwrap();
+        let read = Read { revision: Some(2), ..Read::new(KeyRange::all()) };
+        let seen = model.read(&read, 3);
+        // The model is at 2 and the answer was given at 3.
+        let seen = seen.unwrap();
+        assert_eq!(seen.kvs[0].value, value);
+        operations.push(operation(10, Request::Read(read.clone()), Outcome::Read(seen.clone())));
+        check(&by_hand(operations.clone(), 3)).unwrap();
+        let mut wrong = seen;
+        wrong.kvs[0].value = "never written".into();
+        operations.push(operation(12, Request::Read(read), Outcome::Read(wrong)));
+        assert!(check(&by_hand(operations, 3)).is_err());
+    }
+}
+
+#[test]
+fn compaction_must_be_honoured() {
+    let read = |revision| Request::Read(Read { revision: Some(revision), ..Read::count(KeyRange::all()) });
+    let counted = |count| Outcome::Read(ReadResult { revision: 3, count: Some(count), ..Default::default() });
+    let start = || vec![put(0, "1", Some(2)), put(2, "2", Some(3))];
+    let compacted = operation(4, Request::Compact(3), Outcome::Compacted);
+    let expired = || Outcome::Refused(Error::Expired { compacted: 3 });
+    let history = |more: Vec<Operation>| by_hand(start().into_iter().chain(more).collect(), 3);
+    check(&history(vec![compacted.clone(), operation(6, read(2), expired())])).unwrap();
+    check(&history(vec![compacted.clone(), operation(6, read(3), counted(1))])).unwrap();
+    assert!(
+        check(&history(vec![compacted, operation(6, read(2), counted(1))])).is_err(),
+        "read what is gone"
+    );
+    assert!(check(&history(vec![operation(6, read(2), expired())])).is_err(), "expired without a compaction");
+}
+
+#[test]
+fn a_watch_from_now_on_may_begin_anywhere_between_asking_and_answer() {
+    let spec =
+        WatchSpec { range: KeyRange::all(), filter: Filter::everything(), after: None, previous: false };
+    // Asked for after revision 2 was answered, open before revision 4 was asked for.
+    let operations = vec![put(0, "1", Some(2)), put(4, "2", Some(3)), put(10, "3", Some(4))];
+    let watch = |first: Revision| {
+        let mut model = orlop_check::Model::default();
+        let mut entries = Vec::new();
+        for operation in &operations {
+            let Request::Txn(txn) = &operation.request else { panic!() };
+            let revision = model.run(txn).unwrap().revision;
+            let change = &model.commit(revision)[0];
+            let event = orlop_check::Observed {
+                kv: change.after.clone().unwrap().kv,
+                deleted: false,
+                created: change.before.is_none(),
+                passes: None,
+                previous: None,
+            };
+            if revision >= first {
+                entries.push((20, Entry::Batch(Batch { revision, events: vec![event] })));
+            }
+        }
+        let watch = WatchRecord { spec: spec.clone(), invoked: 3, opened: 8, entries, drained: true };
+        check(&History { operations: operations.clone(), watches: vec![watch], last: 4 })
+    };
+    watch(3).unwrap();
+    watch(4).unwrap();
+    assert!(watch(2).is_err(), "what was over before it was asked for does not belong to it");
+    assert!(watch(5).is_err(), "what was asked for after it was open does");
+}

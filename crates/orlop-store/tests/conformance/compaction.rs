@@ -1,0 +1,205 @@
+//! Compaction: history before a revision is forgotten; the revision itself stays.
+
+use std::time::Duration;
+
+use orlop_store::{Error, KeyRange, Put, Read, Store, Txn, Watch};
+
+use crate::{database::Database, speech::*};
+
+/// Compacts and has the rows removed too.
+async fn compact(store: &Store, revision: i64) {
+    store.compact(revision).await.unwrap();
+    store.compaction_done().await.unwrap();
+}
+
+fn all_after(revision: i64) -> Watch {
+    Watch::new(KeyRange::all()).previous().after(revision)
+}
+
+async fn reads_below_the_mark_expire_and_others_work(db: &Database) {
+    let (store, peer) = db.pair().await;
+    for number in 0..10 {
+        put(&store, "a", format!("{number}")).await;
+        put(&store, format!("b{number}"), "v").await;
+    }
+    let before = list_at(&peer, KeyRange::all(), 10).await.unwrap();
+    compact(&store, 10).await;
+    assert_eq!(peer.compacted().await.unwrap(), 10);
+    for revision in 1..10 {
+        let expired = list_at(&peer, KeyRange::all(), revision).await;
+        assert_eq!(expired, Err(Error::Expired { compacted: 10 }), "at {revision}");
+    }
+    assert_eq!(list_at(&peer, KeyRange::all(), 10).await.unwrap(), before);
+    for revision in 11..=21 {
+        assert!(list_at(&peer, KeyRange::all(), revision).await.is_ok(), "at {revision}");
+    }
+    assert_eq!(peer.revision().await.unwrap(), 21, "compaction makes no revision");
+    let inside = Read { revision: Some(5), ..Read::new(KeyRange::all()) };
+    let inside = store.txn(Txn::of([orlop_store::Op::Read(inside)])).await;
+    assert_eq!(inside, Err(Error::Expired { compacted: 10 }));
+}
+
+async fn watches_below_the_mark_expire_and_others_tell_everything(db: &Database) {
+    let (store, peer) = db.pair().await;
+    let mut expected = Vec::new();
+    for number in 0..20 {
+        let revision = put(&store, "a", format!("{number}")).await;
+        expected.push((revision, format!("{revision}: ~a={number}({})", number - 1)));
+    }
+    compact(&store, 10).await;
+    for after in 0..=8 {
+        assert!(is_expired(&peer.watch(all_after(after)).await), "after {after}");
+    }
+    for after in 9..=21 {
+        let mut watcher = peer.watch(all_after(after)).await.unwrap();
+        let told = told_up_to(&mut watcher, 21).await.unwrap();
+        let rest: Vec<_> =
+            expected.iter().filter(|(r, _)| *r > after).map(|(_, told)| told.clone()).collect();
+        assert_eq!(told, rest, "after {after}");
+    }
+}
+
+async fn compacting_on_a_deletion_keeps_its_event(db: &Database) {
+    let (store, peer) = db.pair().await;
+    put(&store, "a", "1").await;
+    put(&store, "b", "1").await;
+    delete(&store, "a").await;
+    put(&store, "c", "1").await;
+    compact(&store, 4).await;
+    let mut watcher = peer.watch(all_after(3)).await.unwrap();
+    assert_eq!(told_up_to(&mut watcher, 5).await.unwrap(), ["4: -a(1)", "5: +c=1"]);
+    assert_eq!(list_at(&peer, KeyRange::all(), 4).await.unwrap(), ["b=1"]);
+}
+
+async fn revisions_go_on_after_the_last_deletion_is_compacted(db: &Database) {
+    let (store, peer) = db.pair().await;
+    put(&store, "a", "1").await;
+    delete(&store, "a").await;
+    compact(&store, 3).await;
+    assert_eq!(peer.revision().await.unwrap(), 3);
+    assert_eq!(put(&store, "a", "2").await, 4);
+    compact(&store, 4).await;
+    assert_eq!(peer.revision().await.unwrap(), 4);
+    let kv = get(&peer, "a").await.unwrap();
+    assert_eq!((kv.create_revision, kv.revision, kv.version), (4, 4, 1));
+}
+
+async fn what_lives_survives_any_compaction(db: &Database) {
+    let (store, peer) = db.pair().await;
+    put(&store, "old", "1").await;
+    for number in 0..2000 {
+        if number % 100 == 0 {
+            write(&store, (0..50).map(|n| put_op(format!("k{n}"), format!("{number}")))).await;
+        }
+    }
+    write(&store, [delete_op(KeyRange::prefix("k4"))]).await;
+    let before = list(&peer, KeyRange::all()).await;
+    let newest = peer.revision().await.unwrap();
+    compact(&store, newest).await;
+    assert_eq!(list(&peer, KeyRange::all()).await, before);
+    let old = get(&peer, "old").await.unwrap();
+    assert_eq!((old.revision, old.version), (2, 1));
+    let guarded = store.txn(Txn::replace(Put::new("old", "2"), 2)).await.unwrap();
+    assert!(guarded.succeeded, "compares see what compaction has left");
+}
+
+async fn compacting_the_past_or_the_future_is_refused(db: &Database) {
+    let (store, peer) = db.pair().await;
+    for number in 0..5 {
+        put(&store, "a", format!("{number}")).await;
+    }
+    compact(&store, 4).await;
+    for again in [4, 3, 1] {
+        assert_eq!(peer.compact(again).await, Err(Error::Expired { compacted: 4 }), "at {again}");
+    }
+    let future = Err(Error::FutureRevision { requested: 7, current: 6 });
+    assert_eq!(peer.compact(7).await, future);
+    assert_eq!(peer.compacted().await.unwrap(), 4);
+    compact(&peer, 6).await;
+    assert_eq!(store.compacted().await.unwrap(), 6);
+}
+
+async fn watchers_that_keep_up_notice_nothing(db: &Database) {
+    let (store, peer) = db.pair().await;
+    let mut watcher = peer.watch(all_after(1)).await.unwrap();
+    let mut told = Vec::new();
+    for number in 0..100 {
+        let revision = put(&store, "a", format!("{number}")).await;
+        told.extend(told_up_to(&mut watcher, revision).await.unwrap());
+        if number % 5 == 4 {
+            compact(&store, revision).await;
+        }
+    }
+    let expected = (1..100).map(|number| format!("{}: ~a={number}({})", number + 2, number - 1));
+    assert_eq!(told[1..], expected.collect::<Vec<_>>());
+}
+
+async fn history_older_than_the_retention_is_compacted(db: &Database) {
+    let retention = Some(Duration::from_millis(300));
+    let (store, peer) = db.pair_with(|config| config.retention = retention).await;
+    for number in 0..5 {
+        put(&store, "a", format!("{number}")).await;
+    }
+    assert_eq!(list_at(&peer, KeyRange::all(), 3).await.unwrap(), ["a=1"], "what is young is kept");
+    eventually("the past is compacted", async || peer.compacted().await.unwrap() == 6).await;
+    assert!(is_expired(&list_at(&peer, KeyRange::all(), 3).await));
+    assert_eq!(list(&peer, KeyRange::all()).await, ["a=4"]);
+}
+
+async fn compaction_beside_writers_and_readers_disturbs_neither(db: &Database) {
+    let (store, peer) = db.pair().await;
+    let writer = tokio::spawn({
+        let store = store.clone();
+        async move {
+            for number in 0..600 {
+                put(&store, format!("k{}", number % 10), format!("{number}")).await;
+            }
+        }
+    });
+    let mut compacted = 0;
+    while !writer.is_finished() {
+        let read = peer.read(Read::new(KeyRange::all())).await.unwrap();
+        let newest = read.kvs.iter().map(|kv| kv.revision).max().unwrap_or(1);
+        assert_eq!(newest, read.revision, "a list has everything up to its revision");
+        if read.revision > compacted + 20 {
+            compacted = read.revision;
+            compact(&store, compacted).await;
+        }
+    }
+    writer.await.unwrap();
+    assert!(compacted > 1);
+    let expected: Vec<_> = (590..600).map(|number| format!("k{}={number}", number % 10)).collect();
+    assert_eq!(list(&peer, KeyRange::all()).await, expected);
+}
+
+async fn space_is_given_back(db: &Database) {
+    let (store, _) = db.pair().await;
+    for number in 0..40_u8 {
+        put(&store, "a", vec![number; 400_000]).await;
+    }
+    let before = store.size().await.unwrap();
+    assert!(before.used > 14_000_000, "{before:?}");
+    compact(&store, 41).await;
+    let after = store.size().await.unwrap();
+    assert!(after.used < 2_000_000, "{after:?}");
+    assert!(after.total < before.total / 4, "{before:?} became {after:?}");
+    if let Ok(file) = std::fs::metadata(db.file()) {
+        let len = || std::fs::metadata(db.file()).unwrap().len();
+        eventually("the file shrinks", async || len() < before.total / 4).await;
+        assert!(file.len() > 0);
+    }
+    assert_eq!(get(&store, "a").await.unwrap().value.len(), 400_000);
+}
+
+on_every_engine! {
+    reads_below_the_mark_expire_and_others_work,
+    watches_below_the_mark_expire_and_others_tell_everything,
+    compacting_on_a_deletion_keeps_its_event,
+    revisions_go_on_after_the_last_deletion_is_compacted,
+    what_lives_survives_any_compaction,
+    compacting_the_past_or_the_future_is_refused,
+    watchers_that_keep_up_notice_nothing,
+    history_older_than_the_retention_is_compacted,
+    compaction_beside_writers_and_readers_disturbs_neither,
+    space_is_given_back,
+}

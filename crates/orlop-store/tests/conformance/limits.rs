@@ -1,0 +1,151 @@
+//! Every input has a limit, and a request over one of them changes nothing.
+
+use std::time::Duration;
+
+use orlop_store::{
+    Compare, Comparison, Error, KeyRange, Limits, Op, Put, Read, Store, Target, Terms, Txn, TxnResult,
+};
+
+use crate::{database::Database, speech::*};
+
+async fn limited(db: &Database, limits: Limits) -> Store {
+    db.open_with(|config| config.limits = limits).await
+}
+
+#[track_caller]
+fn is_too_large(result: Result<TxnResult, Error>, expected_limit: u64) {
+    match result {
+        Err(Error::TooLarge { size, limit, .. }) => assert_eq!((limit, size > limit), (expected_limit, true)),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn keys_and_values_are_bounded(db: &Database) {
+    let store = limited(db, Limits { key_bytes: 10, value_bytes: 20, ..Limits::default() }).await;
+    let put = |key: usize, value: usize| Txn::of([put_op(vec![0xff; key], vec![b'v'; value])]);
+    assert_eq!(store.txn(put(10, 20)).await.unwrap().revision, 2);
+    is_too_large(store.txn(put(11, 1)).await, 10);
+    is_too_large(store.txn(put(1, 21)).await, 20);
+    let nested = Txn { otherwise: vec![Op::Txn(put(11, 1))], ..Txn::default() };
+    is_too_large(store.txn(nested).await, 10);
+    let empty = store.txn(Txn::of([put_op("", "v")])).await;
+    assert!(matches!(empty, Err(Error::Invalid(_))), "{empty:?}");
+    assert_eq!(list(&store, KeyRange::all()).await.len(), 1, "the longest key is found");
+    assert_eq!(list(&store, KeyRange::key(vec![0xff; 10])).await.len(), 1);
+    let long = store.read(Read::new(KeyRange::key(vec![b'k'; 12]))).await;
+    assert!(matches!(long, Err(Error::TooLarge { .. })), "{long:?}");
+    assert_eq!(store.revision().await.unwrap(), 2);
+}
+
+async fn terms_are_bounded(db: &Database) {
+    let store = limited(db, Limits { terms_bytes: 100, ..Limits::default() }).await;
+    let put = |size: usize| {
+        Txn::of([Op::Put(Put { terms: Terms::new([("f", "x".repeat(size))]), ..Put::new("a", "v") })])
+    };
+    assert!(store.txn(put(80)).await.is_ok());
+    is_too_large(store.txn(put(120)).await, 100);
+}
+
+async fn transactions_are_bounded_in_operations_depth_bytes_and_changes(db: &Database) {
+    let limits =
+        Limits { txn_operations: 10, txn_depth: 3, txn_bytes: 1000, txn_changes: 5, ..Limits::default() };
+    let store = limited(db, limits).await;
+    let reads = |n: usize| Txn::of((0..n).map(|_| Op::Read(Read::new(KeyRange::key("a")))));
+    assert!(store.txn(reads(10)).await.is_ok());
+    is_too_large(store.txn(reads(11)).await, 10);
+    let compare = Compare::new(KeyRange::key("a"), Comparison::Equal, Target::Version(0));
+    is_too_large(
+        store.txn(Txn { compares: vec![compare; 6], otherwise: reads(5).then, ..Txn::default() }).await,
+        10,
+    );
+    is_too_large(store.txn(Txn::of([Op::Txn(reads(5)), Op::Txn(reads(4))])).await, 10);
+    let nested = |depth: usize| (1..depth).fold(Txn::default(), |inner, _| Txn::of([Op::Txn(inner)]));
+    assert!(store.txn(nested(3)).await.is_ok());
+    is_too_large(store.txn(nested(4)).await, 3);
+    let bytes = |n: usize| Txn::of([put_op("a", vec![0; n / 2]), put_op("b", vec![0; n / 2])]);
+    assert!(store.txn(bytes(900)).await.is_ok());
+    is_too_large(store.txn(bytes(1100)).await, 1000);
+    for number in 0..4 {
+        put(&store, format!("more{number}"), "").await;
+    }
+    is_too_large(store.txn(Txn::of([delete_op(KeyRange::all())])).await, 5);
+    assert_eq!(list(&store, KeyRange::all()).await.len(), 6, "nothing was cut short");
+    assert!(store.txn(Txn::of([delete_op(KeyRange::prefix("more"))])).await.is_ok());
+}
+
+async fn a_compare_over_more_keys_than_may_be_looked_at_is_refused(db: &Database) {
+    let store = limited(db, Limits { txn_changes: 3, ..Limits::default() }).await;
+    for key in ["a", "b", "c", "d"] {
+        put(&store, key, if key == "d" { "other" } else { "same" }).await;
+    }
+    let compare = |range| Txn {
+        compares: vec![Compare::new(range, Comparison::Equal, Target::Value("same".into()))],
+        ..Txn::default()
+    };
+    assert!(store.txn(compare(KeyRange::between("a", "d"))).await.unwrap().succeeded);
+    is_too_large(store.txn(compare(KeyRange::all())).await, 3);
+}
+
+async fn a_read_without_a_limit_has_one_all_the_same(db: &Database) {
+    let store = limited(db, Limits { read_keys: 3, ..Limits::default() }).await;
+    for key in ["a", "b", "c", "d"] {
+        put(&store, key, "").await;
+    }
+    let read = store.read(Read { count: true, ..Read::new(KeyRange::all()) }).await.unwrap();
+    assert_eq!((read.kvs.len(), read.more, read.count), (3, true, Some(4)));
+    let exact = store.read(Read::new(KeyRange::between("a", "d"))).await.unwrap();
+    assert_eq!((exact.kvs.len(), exact.more), (3, false));
+}
+
+async fn the_queue_of_writes_is_bounded_and_serves_everyone_in_the_end(db: &Database) {
+    let store = limited(db, Limits { queue: 4, ..Limits::default() }).await;
+    let writers = (0..100).map(|writer| {
+        let store = store.clone();
+        tokio::spawn(async move { put(&store, format!("{writer}"), "").await })
+    });
+    for writer in writers.collect::<Vec<_>>() {
+        tokio::time::timeout(Duration::from_secs(20), writer).await.unwrap().unwrap();
+    }
+    assert_eq!(store.revision().await.unwrap(), 101);
+}
+
+async fn a_full_database_refuses_puts_and_takes_deletions_until_there_is_room(db: &Database) {
+    let bytes = store_size(db).await + 3_000_000;
+    let store = limited(db, Limits { database_bytes: bytes, ..Limits::default() }).await;
+    let large = || Txn::of([put_op("large", vec![b'x'; 400_000])]);
+    let mut written = 0;
+    let full = loop {
+        match store.txn(large()).await {
+            Ok(_) => written += 1,
+            Err(error) => break error,
+        }
+        assert!(written < 100, "never full");
+    };
+    assert!(matches!(full, Error::Full(_)), "{full:?}");
+    assert!(written >= 5, "{written}");
+    assert!(get(&store, "large").await.is_some(), "reads work");
+    let revision = store.revision().await.unwrap();
+    let guarded = store.txn(Txn::create(Put::new("small", ""))).await;
+    assert!(matches!(guarded, Err(Error::Full(_))), "{guarded:?}");
+    assert_eq!(delete(&store, "large").await, revision + 1, "deletions work");
+    store.compact(revision + 1).await.unwrap();
+    store.compaction_done().await.unwrap();
+    eventually("there is room again", async || store.txn(large()).await.is_ok()).await;
+}
+
+async fn store_size(db: &Database) -> u64 {
+    let store = db.open().await;
+    let size = store.size().await.unwrap().used;
+    store.close().await;
+    size
+}
+
+on_every_engine! {
+    keys_and_values_are_bounded,
+    terms_are_bounded,
+    transactions_are_bounded_in_operations_depth_bytes_and_changes,
+    a_compare_over_more_keys_than_may_be_looked_at_is_refused,
+    a_read_without_a_limit_has_one_all_the_same,
+    the_queue_of_writes_is_bounded_and_serves_everyone_in_the_end,
+    a_full_database_refuses_puts_and_takes_deletions_until_there_is_room,
+}

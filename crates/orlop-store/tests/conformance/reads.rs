@@ -1,0 +1,224 @@
+//! Reads: one snapshot, sorted by key, at any revision that is kept.
+
+use bytes::Bytes;
+use orlop_store::{Error, KeyRange, Read, Select, Store};
+
+use crate::{database::Database, speech::*};
+
+/// Writes each key with its own name as value.
+async fn fill(store: &Store, keys: &[&str]) {
+    for key in keys {
+        put(store, (*key).to_owned(), (*key).to_owned()).await;
+    }
+}
+
+async fn ranges_are_in_key_order_whatever_the_order_of_writes(db: &Database) {
+    let (store, peer) = db.pair().await;
+    fill(&store, &["c", "a", "e", "b", "d"]).await;
+    assert_eq!(list(&peer, KeyRange::all()).await, ["a=a", "b=b", "c=c", "d=d", "e=e"]);
+    assert_eq!(list(&peer, KeyRange::between("b", "d")).await, ["b=b", "c=c"]);
+    assert_eq!(list(&peer, KeyRange::starting_at("d")).await, ["d=d", "e=e"]);
+    assert_eq!(list(&peer, KeyRange::key("c")).await, ["c=c"]);
+}
+
+async fn a_prefix_does_not_match_its_neighbours(db: &Database) {
+    let (store, peer) = db.pair().await;
+    fill(&store, &["/foo", "/foo/", "/foo/a", "/foo/b", "/foobar", "/foobar/c", "/foo0"]).await;
+    assert_eq!(
+        list(&peer, KeyRange::prefix("/foo/")).await,
+        ["/foo/=/foo/", "/foo/a=/foo/a", "/foo/b=/foo/b"]
+    );
+    assert_eq!(list(&peer, KeyRange::key("/foo")).await, ["/foo=/foo"]);
+    assert_eq!(list(&peer, KeyRange::prefix("/foo")).await.len(), 7);
+    assert_eq!(list(&peer, KeyRange::prefix("/none/")).await, [""; 0]);
+}
+
+async fn empty_ranges_are_empty_and_still_say_the_revision(db: &Database) {
+    let (store, peer) = db.pair().await;
+    fill(&store, &["a", "b"]).await;
+    for range in [KeyRange::between("b", "a"), KeyRange::between("a", "a"), KeyRange::prefix("zz")] {
+        let read = peer.read(Read { count: true, ..Read::new(range.clone()) }).await.unwrap();
+        assert_eq!(
+            (read.revision, read.kvs.len(), read.count, read.more),
+            (3, 0, Some(0), false),
+            "{range:?}"
+        );
+    }
+}
+
+async fn keys_are_bytes_in_byte_order(db: &Database) {
+    let (store, peer) = db.pair().await;
+    let keys: [&[u8]; 9] =
+        [b"\0", b"\0\0", b"\0\xff", b"a", b"a\0", b"a\0b", b"a\xff", b"\xfe\xff", b"\xff\xff\xff"];
+    for key in keys.iter().rev() {
+        put(&store, Bytes::from_static(key), Bytes::from_static(key)).await;
+    }
+    let all = peer.read(Read { count: true, ..Read::new(KeyRange::all()) }).await.unwrap();
+    assert_eq!(all.kvs.iter().map(|kv| &kv.key[..]).collect::<Vec<_>>(), keys);
+    assert_eq!(all.count, Some(9));
+    for key in keys {
+        let kv = get(&peer, Bytes::from_static(key)).await.unwrap();
+        assert_eq!(kv.value, kv.key);
+    }
+    assert_eq!(list(&peer, KeyRange::prefix("a")).await.len(), 4);
+    assert_eq!(list(&peer, KeyRange::prefix(vec![b'a', 0])).await.len(), 2);
+    assert_eq!(list(&peer, KeyRange::prefix(vec![0xff])).await.len(), 1);
+    assert_eq!(list(&peer, KeyRange::prefix(vec![0xff, 0xff, 0xff, 0xff])).await.len(), 0);
+    assert_eq!(list(&peer, KeyRange::starting_at(vec![0xfe])).await.len(), 2);
+    assert_eq!(list(&peer, KeyRange::between(vec![0], vec![0, 1])).await.len(), 2);
+}
+
+async fn values_are_bytes_of_any_length(db: &Database) {
+    let (store, peer) = db.pair().await;
+    let large: Bytes = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect::<Vec<_>>().into();
+    put(&store, "empty", "").await;
+    put(&store, "zeros", vec![0; 5]).await;
+    put(&store, "large", large.clone()).await;
+    assert_eq!(get(&peer, "empty").await.unwrap().value, "");
+    assert_eq!(get(&peer, "zeros").await.unwrap().value, vec![0; 5]);
+    assert_eq!(get(&peer, "large").await.unwrap().value, large);
+}
+
+async fn a_limit_cuts_and_says_so_and_the_count_is_exact(db: &Database) {
+    let (store, peer) = db.pair().await;
+    fill(&store, &["k/1", "k/2", "k/3", "k/4", "l"]).await;
+    for (limit, kept, more) in [(0, 4, false), (1, 1, true), (3, 3, true), (4, 4, false), (100, 4, false)] {
+        let read = Read { limit, count: true, ..Read::new(KeyRange::prefix("k/")) };
+        let page = peer.read(read).await.unwrap();
+        assert_eq!((page.kvs.len(), page.more, page.count), (kept, more, Some(4)), "limit {limit}");
+    }
+    let page = peer.read(Read { limit: 2, ..Read::new(KeyRange::prefix("k/")) }).await.unwrap();
+    assert_eq!((page.count, page.more), (None, true), "only who asks is counted for");
+}
+
+async fn keys_only_brings_everything_but_values(db: &Database) {
+    let (store, peer) = db.pair().await;
+    fill(&store, &["a", "b"]).await;
+    put(&store, "a", "again").await;
+    for revision in [None, Some(3), Some(4)] {
+        let read = Read { select: Select::Keys, revision, ..Read::new(KeyRange::all()) };
+        let keys = peer.read(read).await.unwrap();
+        assert!(keys.kvs.iter().all(|kv| kv.value.is_empty()));
+        let expected =
+            if revision == Some(3) { vec![(2, 2, 1), (3, 3, 1)] } else { vec![(2, 4, 2), (3, 3, 1)] };
+        let found: Vec<_> = keys.kvs.iter().map(|kv| (kv.create_revision, kv.revision, kv.version)).collect();
+        assert_eq!(found, expected, "at {revision:?}");
+    }
+}
+
+async fn count_only_brings_nothing_but_the_count(db: &Database) {
+    let (store, peer) = db.pair().await;
+    fill(&store, &["a", "b", "c"]).await;
+    delete(&store, "b").await;
+    for (revision, count) in [(None, 2), (Some(2), 1), (Some(4), 3), (Some(5), 2)] {
+        let read = Read { revision, ..Read::count(KeyRange::all()) };
+        let counted = peer.read(read).await.unwrap();
+        assert_eq!((counted.count, counted.kvs.len()), (Some(count), 0), "at {revision:?}");
+    }
+}
+
+async fn every_past_revision_reads_as_it_was(db: &Database) {
+    let (store, peer) = db.pair().await;
+    let mut expected = vec![vec![]];
+    let mut state = std::collections::BTreeMap::new();
+    for step in 0..40_usize {
+        let key = format!("k{}", step * 7 % 5);
+        if step % 4 == 3 && state.remove(&key).is_some() {
+            delete(&store, key).await;
+        } else {
+            put(&store, key.clone(), format!("{step}")).await;
+            state.insert(key, step);
+        }
+        expected.push(state.iter().map(|(key, step)| format!("{key}={step}")).collect::<Vec<_>>());
+    }
+    for (at, expected) in expected.iter().enumerate() {
+        let revision = Some(at as i64 + 1);
+        let read = peer.read(Read { revision, count: true, ..Read::new(KeyRange::all()) }).await.unwrap();
+        assert_eq!((&pairs(&read), read.count), (expected, Some(expected.len() as u64)), "at {revision:?}");
+        assert_eq!(read.revision, 41, "the answer says how new the store is, not what was asked");
+        let limited = Read { revision, limit: 1, ..Read::new(KeyRange::all()) };
+        let limited = peer.read(limited).await.unwrap();
+        assert_eq!(pairs(&limited), expected[..expected.len().min(1)]);
+        assert_eq!(limited.more, expected.len() > 1);
+    }
+}
+
+async fn the_future_cannot_be_read(db: &Database) {
+    let (store, peer) = db.pair().await;
+    put(&store, "a", "1").await;
+    assert_eq!(list_at(&peer, KeyRange::all(), 2).await.unwrap(), ["a=1"]);
+    let future = list_at(&peer, KeyRange::all(), 3).await;
+    assert_eq!(future, Err(Error::FutureRevision { requested: 3, current: 2 }));
+}
+
+async fn pages_continue_at_the_revision_of_the_first(db: &Database) {
+    let (store, peer) = db.pair().await;
+    fill(&store, &["k/1", "k/2", "k/3", "k/4", "k/5"]).await;
+    let read = Read { limit: 2, count: true, ..Read::new(KeyRange::prefix("k/")) };
+    let mut page = peer.read(read.clone()).await.unwrap();
+    let revision = page.revision;
+    let mut seen = pairs(&page);
+    let mut counts = vec![page.count];
+    // What happens meanwhile must not be seen: a creation, a deletion and an update ahead of the reader.
+    put(&store, "k/35", "new").await;
+    delete(&store, "k/4").await;
+    put(&store, "k/5", "changed").await;
+    while page.more {
+        let range = read.range.after(&page.kvs.last().unwrap().key);
+        page = peer.read(Read { range, revision: Some(revision), ..read.clone() }).await.unwrap();
+        seen.extend(pairs(&page));
+        counts.push(page.count);
+    }
+    assert_eq!(seen, ["k/1=k/1", "k/2=k/2", "k/3=k/3", "k/4=k/4", "k/5=k/5"]);
+    assert_eq!(counts, [Some(5), Some(3), Some(1)], "what is left, with every page");
+}
+
+async fn a_long_read_is_one_snapshot_in_several_pages(db: &Database) {
+    let (store, peer) = db.pair().await;
+    for chunk in (0..10_000).collect::<Vec<_>>().chunks(1000) {
+        write(&store, chunk.iter().map(|n| put_op(format!("k/{n:05}"), "v"))).await;
+    }
+    let read = Read { count: true, ..Read::new(KeyRange::prefix("k/")) };
+    let mut pages = peer.pages(read.clone()).unwrap();
+    let first = pages.next().await.unwrap().unwrap();
+    let revision = first.revision;
+    assert_eq!((revision, first.count), (11, Some(10_000)));
+    assert!(first.kvs.len() < 10_000, "a page is bounded");
+    write(&store, [delete_op(KeyRange::prefix("k/"))]).await;
+    let mut keys: Vec<_> = first.kvs.into_iter().map(|kv| kv.key).collect();
+    while let Some(page) = pages.next().await.unwrap() {
+        assert_eq!(page.revision, revision, "every page is of the first one's revision");
+        assert!(!page.more);
+        keys.extend(page.kvs.into_iter().map(|kv| kv.key));
+    }
+    assert_eq!(keys.len(), 10_000);
+    assert!(keys.is_sorted());
+    let limited = Read { limit: 9_000, revision: Some(revision), ..read };
+    let limited = peer.read(limited).await.unwrap();
+    assert_eq!((limited.kvs.len(), limited.more, limited.count), (9_000, true, Some(10_000)));
+}
+
+async fn what_is_acknowledged_is_read_by_everyone_at_once(db: &Database) {
+    let (store, peer) = db.pair().await;
+    for number in 0..50 {
+        let revision = put(&store, "a", format!("{number}")).await;
+        let kv = get(&peer, "a").await.unwrap();
+        assert_eq!((pair(&kv), kv.revision), (format!("a={number}"), revision));
+    }
+}
+
+on_every_engine! {
+    ranges_are_in_key_order_whatever_the_order_of_writes,
+    a_prefix_does_not_match_its_neighbours,
+    empty_ranges_are_empty_and_still_say_the_revision,
+    keys_are_bytes_in_byte_order,
+    values_are_bytes_of_any_length,
+    a_limit_cuts_and_says_so_and_the_count_is_exact,
+    keys_only_brings_everything_but_values,
+    count_only_brings_nothing_but_the_count,
+    every_past_revision_reads_as_it_was,
+    the_future_cannot_be_read,
+    pages_continue_at_the_revision_of_the_first,
+    a_long_read_is_one_snapshot_in_several_pages,
+    what_is_acknowledged_is_read_by_everyone_at_once,
+}

@@ -1,0 +1,130 @@
+//! What is still there when a store is opened again.
+
+use std::time::Duration;
+
+use orlop_store::{
+    Durability, Error, Filter, KeyRange, KeyValue, Op, Put, Read, Requirement, Store, Terms, Watch,
+};
+
+use crate::{database::Database, speech::*};
+
+async fn everything_survives(db: &Database) {
+    let store = db.open().await;
+    put(&store, "a", "1").await;
+    put(&store, "a", "2").await;
+    put(&store, "b", "3").await;
+    delete(&store, "b").await;
+    write(&store, [Op::Put(Put { terms: Terms::new([("x", "y")]), ..Put::new("c", "4") })]).await;
+    store.compact(3).await.unwrap();
+    store.close().await;
+    let store = db.open().await;
+    assert_eq!((store.revision().await.unwrap(), store.compacted().await.unwrap()), (6, 3));
+    assert_eq!(list(&store, KeyRange::all()).await, ["a=2", "c=4"]);
+    assert_eq!(list_at(&store, KeyRange::all(), 4).await.unwrap(), ["a=2", "b=3"]);
+    assert!(is_expired(&list_at(&store, KeyRange::all(), 2).await));
+    let filter = Filter(vec![Requirement::equals("x", "y")]);
+    let found = store.read(Read { filter, ..Read::new(KeyRange::all()) }).await.unwrap();
+    assert_eq!(pairs(&found), ["c=4"]);
+    let mut watcher = store.watch(Watch::new(KeyRange::all()).previous().after(3)).await.unwrap();
+    assert_eq!(told_up_to(&mut watcher, 6).await.unwrap(), ["4: +b=3", "5: -b(3)", "6: +c=4"]);
+    assert_eq!(put(&store, "d", "5").await, 7, "revisions go on");
+}
+
+async fn a_new_store_dropped_at_once_is_a_new_store_again(db: &Database) {
+    for _ in 0..3 {
+        let store = db.open().await;
+        assert_eq!(store.revision().await.unwrap(), 1);
+        store.close().await;
+    }
+}
+
+async fn leases_and_what_is_left_of_them_survive(db: &Database) {
+    let store = db.open().await;
+    store.grant(Some(1), Duration::from_secs(600)).await.unwrap();
+    store.grant(Some(2), Duration::from_secs(1)).await.unwrap();
+    for lease in [1, 2] {
+        write(&store, [Op::Put(Put { lease, ..Put::new(format!("{lease}"), "v") })]).await;
+    }
+    let left = store.lease(1).await.unwrap().remaining_ms;
+    store.close().await;
+    let store = db.open().await;
+    let lease = store.lease(1).await.unwrap();
+    assert_eq!(lease.ttl_seconds, 600);
+    assert!(lease.remaining_ms <= left && lease.remaining_ms > 500_000, "{lease:?}");
+    assert_eq!(store.lease_keys(1).await.unwrap(), ["1"]);
+    let mut watcher = store.watch(Watch::new(KeyRange::all()).after(3)).await.unwrap();
+    assert_eq!(told(&next(&mut watcher).await.unwrap()), "4: -2", "the one that ran out is revoked");
+    assert_eq!(store.lease(2).await, Err(Error::LeaseNotFound { lease: 2 }));
+}
+
+async fn a_compaction_cut_short_is_finished(db: &Database) {
+    let store = db.open().await;
+    for round in 0..20 {
+        write(&store, (0..100).map(|n| put_op(format!("{n}"), vec![round; 1000]))).await;
+    }
+    let full = store.size().await.unwrap().used;
+    // Marked, and closed before everything behind the mark is forgotten.
+    store.compact(21).await.unwrap();
+    store.close().await;
+    let store = db.open().await;
+    assert_eq!(store.compacted().await.unwrap(), 21);
+    assert!(is_expired(&list_at(&store, KeyRange::all(), 20).await));
+    eventually("the rest is forgotten", async || store.size().await.unwrap().used < full / 4).await;
+    assert_eq!(list(&store, KeyRange::all()).await.len(), 100);
+}
+
+async fn declarations_survive(db: &Database) {
+    let terms = |kv: &KeyValue| Terms::new([("v", String::from_utf8_lossy(&kv.value).into_owned())]);
+    let store = db.open().await;
+    put(&store, "a", "0").await;
+    put(&store, "a", "1").await;
+    store.declare_index(KeyRange::all(), "v", terms).await.unwrap();
+    store.close().await;
+    let store = db.open().await;
+    let unexpected = |kv: &KeyValue| panic!("{kv:?} was indexed already");
+    store.declare_index(KeyRange::all(), "v", unexpected).await.unwrap();
+    let filter = Filter(vec![Requirement::equals("v", "1")]);
+    let read = Read { filter, ..Read::new(KeyRange::all()) };
+    assert_eq!(pairs(&store.read(read.clone()).await.unwrap()), ["a=1"]);
+    let past = store.read(Read { revision: Some(2), ..read }).await;
+    assert_eq!(past, Err(Error::NotIndexed("v".into())), "what cannot be filtered is remembered too");
+}
+
+async fn relaxed_durability_behaves_the_same(db: &Database) {
+    let relaxed = || db.open_with(|config| config.durability = Durability::Relaxed);
+    let store = relaxed().await;
+    for number in 0..50 {
+        put(&store, "a", format!("{number}")).await;
+    }
+    store.close().await;
+    let store = relaxed().await;
+    assert_eq!(
+        (list(&store, KeyRange::all()).await, store.revision().await.unwrap()),
+        (vec!["a=49".into()], 51)
+    );
+}
+
+async fn a_closed_store_answers_those_who_waited(db: &Database) {
+    let store = db.open().await;
+    let writers = (0..50).map(|n| {
+        let store = store.clone();
+        tokio::spawn(async move { put(&store, format!("{n}"), "").await })
+    });
+    let writers: Vec<_> = writers.collect();
+    tokio::time::timeout(PATIENCE, store.close()).await.unwrap();
+    for writer in writers {
+        assert!(writer.await.unwrap() > 1);
+    }
+    let store: Store = db.open().await;
+    assert_eq!(list(&store, KeyRange::all()).await.len(), 50);
+}
+
+on_durable_engines! {
+    everything_survives,
+    a_new_store_dropped_at_once_is_a_new_store_again,
+    leases_and_what_is_left_of_them_survive,
+    a_compaction_cut_short_is_finished,
+    declarations_survive,
+    relaxed_durability_behaves_the_same,
+    a_closed_store_answers_those_who_waited,
+}
