@@ -302,7 +302,7 @@ macro_rules! visit_scalars {
 }
 
 /// A float as JSON has it: whole ones that fit are integers.
-fn number(float: f64) -> Option<Value> {
+pub(crate) fn number(float: f64) -> Option<Value> {
     // 2^63 is exact in f64; anything below it in magnitude converts exactly when whole.
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
     if float.fract() == 0.0 && (-LIMIT..LIMIT).contains(&float) {

@@ -30,3 +30,4 @@ pub mod schema;
 pub mod managed_fields;
 pub mod apply;
 pub mod patch;
+pub mod protobuf;
