@@ -109,6 +109,13 @@ pub fn check_depth(value: &Value) -> Result<(), DecodeError> {
     if within(value, DEPTH_MAX) { Ok(()) } else { Err(DecodeError::TooDeep) }
 }
 
+/// An object that came in a form in which no key comes twice.
+impl From<Value> for Decoded {
+    fn from(value: Value) -> Self {
+        Self { value, duplicates: Vec::new() }
+    }
+}
+
 impl Decoded {
     /// What `fieldValidation` has to say: duplicates found here and `unknown` fields
     /// found by the schema, as `duplicate field "a.b"` and `unknown field "a.c"`.
