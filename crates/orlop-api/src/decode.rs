@@ -109,6 +109,13 @@ pub fn check_depth(value: &Value) -> Result<(), DecodeError> {
     if within(value, DEPTH_MAX) { Ok(()) } else { Err(DecodeError::TooDeep) }
 }
 
+/// An object that came in a form in which no key comes twice.
+impl From<Value> for Decoded {
+    fn from(value: Value) -> Self {
+        Self { value, duplicates: Vec::new() }
+    }
+}
+
 impl Decoded {
     /// What `fieldValidation` has to say: duplicates found here and `unknown` fields
     /// found by the schema, as `duplicate field "a.b"` and `unknown field "a.c"`.
@@ -303,7 +310,7 @@ macro_rules! visit_scalars {
 }
 
 /// A float as JSON has it: whole ones that fit are integers.
-fn number(float: f64) -> Option<Value> {
+pub(crate) fn number(float: f64) -> Option<Value> {
     // 2^63 is exact in f64; anything below it in magnitude converts exactly when whole.
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
     if float.fract() == 0.0 && (-LIMIT..LIMIT).contains(&float) {

@@ -18,6 +18,7 @@ use crate::{
         flow_control::FlowControl,
         panic_guard,
     },
+    negotiation::Offers,
     query::Query,
     request_info::RequestInfo,
     routes,
@@ -92,7 +93,7 @@ impl Chain {
 
 /// A failure as its Status, in the form that the client reads.
 fn failure(headers: &http::HeaderMap, status: &Status) -> Response<Body> {
-    let encoding = crate::negotiation::negotiate(headers, None, false)
+    let encoding = crate::negotiation::negotiate(headers, None, Offers { protobuf: true, ..Offers::default() })
         .map(|negotiated| negotiated.encoding)
         .unwrap_or_default();
     let mut response =

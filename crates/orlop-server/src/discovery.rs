@@ -83,7 +83,7 @@ pub(crate) fn answer(
 }
 
 fn page(headers: &HeaderMap, document: &Value) -> Result<Response<Body>, Status> {
-    let negotiated = crate::negotiation::negotiate(headers, None, false)?;
+    let negotiated = crate::negotiation::negotiate(headers, None, crate::negotiation::Offers::default())?;
     Ok(answer::bytes(200, negotiated.encoding.media_type(), answer::encode(negotiated.encoding, document)))
 }
 

@@ -1,10 +1,31 @@
 //! Which form an answer takes: what the client accepts, of what there is.
 
 use http::{HeaderMap, header};
-use orlop_api::status::Status;
+use orlop_api::{protobuf, status::Status};
+
+use crate::registry::{Kind, KindSchema};
 
 /// Every media type that can be answered, as refusals list them.
-pub const MEDIA_TYPES: &[&str] = &["application/json", "application/yaml"];
+pub const MEDIA_TYPES: &[&str] = &["application/json", "application/yaml", protobuf::MEDIA_TYPE];
+
+/// What there is to choose from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offers {
+    /// Tables and metadata alone.
+    pub transforms: bool,
+    /// Protobuf of whole objects. Metadata alone can be had in protobuf of every kind.
+    pub protobuf: bool,
+}
+
+/// The media types of a kind: what has no field numbers has no protobuf.
+pub fn media_types(kind: &Kind) -> &'static [&'static str] {
+    if has_protobuf(kind) { MEDIA_TYPES } else { &MEDIA_TYPES[..2] }
+}
+
+/// Whether objects of a kind can travel in protobuf.
+pub fn has_protobuf(kind: &Kind) -> bool {
+    matches!(kind.schema, KindSchema::Builtin(_))
+}
 
 /// The encoding of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,6 +37,8 @@ pub enum Encoding {
     PrettyJson,
     /// YAML.
     Yaml,
+    /// Protobuf, in Kubernetes' envelope.
+    Protobuf,
 }
 
 impl Encoding {
@@ -24,6 +47,7 @@ impl Encoding {
         match self {
             Self::Json | Self::PrettyJson => "application/json",
             Self::Yaml => "application/yaml",
+            Self::Protobuf => protobuf::MEDIA_TYPE,
         }
     }
 }
@@ -81,8 +105,8 @@ fn clauses(accept: &str) -> Vec<Clause<'_>> {
     clauses
 }
 
-/// Chooses how to answer. `transforms` says whether tables and metadata can be had.
-pub fn negotiate(headers: &HeaderMap, pretty: Option<&str>, transforms: bool) -> Result<Negotiated, Status> {
+/// Chooses how to answer.
+pub fn negotiate(headers: &HeaderMap, pretty: Option<&str>, offers: Offers) -> Result<Negotiated, Status> {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let indented = match pretty {
         Some(value) => !matches!(value, "false" | "0"),
@@ -96,9 +120,18 @@ pub fn negotiate(headers: &HeaderMap, pretty: Option<&str>, transforms: bool) ->
         let encoding = match clause.media_type {
             "application/json" | "*/*" | "application/*" => json,
             "application/yaml" => Encoding::Yaml,
+            protobuf::MEDIA_TYPE => Encoding::Protobuf,
             _ => continue,
         };
-        if let Some(transform) = transform(&clause, transforms) {
+        if let Some(transform) = transform(&clause, offers.transforms) {
+            let offered = match transform {
+                Transform::Whole => offers.protobuf,
+                Transform::Table(_) => false,
+                Transform::Metadata(_) => true,
+            };
+            if encoding == Encoding::Protobuf && !offered {
+                continue;
+            }
             let asks_for_indentation =
                 clause.parameters.iter().any(|(name, value)| *name == "pretty" && *value != "0");
             let encoding = if asks_for_indentation && encoding == Encoding::Json {
@@ -109,7 +142,7 @@ pub fn negotiate(headers: &HeaderMap, pretty: Option<&str>, transforms: bool) ->
             return Ok(Negotiated { encoding, transform });
         }
     }
-    Err(Status::not_acceptable(MEDIA_TYPES))
+    Err(Status::not_acceptable(if offers.protobuf { MEDIA_TYPES } else { &MEDIA_TYPES[..2] }))
 }
 
 /// The transform of a clause; `None` if it cannot be had.
@@ -151,7 +184,7 @@ mod tests {
     fn negotiated(accept: &str) -> Result<Negotiated, u16> {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, accept.parse().unwrap());
-        negotiate(&headers, None, true).map_err(|status| status.code)
+        negotiate(&headers, None, Offers { transforms: true, protobuf: true }).map_err(|status| status.code)
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub(crate) async fn route(
     if !kind.namespaced && !about.namespace.is_empty() {
         return Err(Status::resource_unknown());
     }
-    let negotiated = verbs::negotiate_for(info.verb, &parts.headers, &query)?;
+    let negotiated = verbs::negotiate_for(info.verb, &kind, &parts.headers, &query)?;
     let request = verbs::Request {
         cluster,
         kind,

@@ -7,6 +7,7 @@
 //! The defaults of the table are those Go's encoder always writes (a struct that
 //! is not a pointer is `{}`, a required string `""`) and the few declared ones.
 
+use crate::protobuf::Message;
 use super::{Additional, Field, ListType, MapType, PatchStrategy, Schema, SchemaRef, Type};
 use std::collections::HashMap;
 use std::sync::{LazyLock, OnceLock};
@@ -20,6 +21,7 @@ pub struct TypeEntry {
     name: &'static str,
     rows: &'static str,
     schema: OnceLock<Schema>,
+    message: OnceLock<Message>,
 }
 
 impl TypeEntry {
@@ -30,26 +32,30 @@ impl TypeEntry {
     pub fn schema(&self) -> &Schema {
         self.schema.get_or_init(|| read_type(self.name, self.rows))
     }
+
+    /// How the type is written in protobuf.
+    pub(crate) fn message(&self) -> &Message {
+        self.message.get_or_init(|| Message::of(self.name, self.rows))
+    }
 }
 
 static INDEX: LazyLock<HashMap<&'static str, TypeEntry>> = LazyLock::new(|| {
-    let mut index = HashMap::with_capacity(800);
-    let mut rest = TYPES.split_once('\n').map_or("", |(_, rest)| rest);
-    while let Some((name, _)) = rest.split_once('\t') {
-        // The rows of a type stand together.
-        let mut length = 0;
-        for line in rest.split_inclusive('\n') {
-            match line.strip_prefix(name) {
-                Some(after) if after.starts_with('\t') => length += line.len(),
-                _ => break,
-            }
-        }
-        let (rows, after) = rest.split_at(length);
-        index.insert(name, TypeEntry { name, rows, schema: OnceLock::new() });
-        rest = after;
-    }
-    index
+    let entry = |(name, rows)| (name, TypeEntry { name, rows, schema: OnceLock::new(), message: OnceLock::new() });
+    blocks(TYPES).map(entry).collect()
 });
+
+/// The types of a table and their rows, which stand together.
+pub(crate) fn blocks(table: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let mut rest = table.split_once('\n').map_or("", |(_, rest)| rest);
+    std::iter::from_fn(move || {
+        let (name, _) = rest.split_once('\t')?;
+        let belongs = |line: &&str| line.strip_prefix(name).is_some_and(|after| after.starts_with('\t'));
+        let length = rest.split_inclusive('\n').take_while(belongs).map(str::len).sum();
+        let (rows, after) = rest.split_at(length);
+        rest = after;
+        Some((name, rows))
+    })
+}
 
 /// A type by its full name, `io.k8s.api.core.v1.Pod`.
 pub fn type_named(name: &str) -> Option<&'static TypeEntry> {

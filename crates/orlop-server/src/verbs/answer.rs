@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{Response, header};
-use orlop_api::{object_meta, status::Status};
+use orlop_api::{object_meta, protobuf, status::Status};
 use serde_json::{Value, json};
 
 use super::Request;
@@ -50,6 +50,8 @@ pub fn encode(encoding: Encoding, value: &Value) -> Bytes {
             indented
         }
         Encoding::Yaml => serde_saphyr::to_string(value).unwrap_or_default().into_bytes(),
+        // Offered only where there is a type.
+        Encoding::Protobuf => protobuf::encode(value).unwrap_or_default(),
     };
     encoded.into()
 }

@@ -2,8 +2,10 @@
 
 use http::Response;
 use orlop_api::{
+    decode,
     field_error::{FieldError, FieldPath},
     object_meta::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN},
+    protobuf,
     status::Status,
     time::Time,
 };
@@ -15,6 +17,7 @@ use crate::{
     allocation::{self, Claims},
     body::Body,
     cluster::{Found, is_terminating, now, trouble},
+    negotiation::content_type,
     query::{Query, dry_run_errors, refuse},
 };
 
@@ -71,9 +74,14 @@ fn from_query(query: &Query) -> Result<DeleteOptions, Status> {
 }
 
 fn from_body(request: &Request) -> Result<DeleteOptions, Status> {
-    let decoded = orlop_api::decode::yaml_or_json(&request.body)
-        .map_err(|error| Status::unrecognized_body("DeleteOptions", &error.to_string(), &request.body))?;
-    let mut options = from_value(&decoded.value);
+    let unrecognized =
+        |error: &dyn ToString| Status::unrecognized_body("DeleteOptions", &error.to_string(), &request.body);
+    let value = if content_type(&request.headers) == protobuf::MEDIA_TYPE {
+        protobuf::decode(&request.body).map_err(|error| unrecognized(&error))?
+    } else {
+        decode::yaml_or_json(&request.body).map_err(|error| unrecognized(&error))?.value
+    };
+    let mut options = from_value(&value);
     options.dry_run |= request.query.get("dryRun").is_some();
     Ok(options)
 }

@@ -3,14 +3,15 @@
 use orlop_api::{
     decode::{self, Decoded, StrictOrder},
     group_version::GroupVersionKind,
+    protobuf::{self, DecodeError, Envelope},
     schema::{Root, prune},
     status::Status,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Request;
 use crate::{
-    negotiation::{MEDIA_TYPES, content_type},
+    negotiation::{MEDIA_TYPES, content_type, has_protobuf, media_types},
     query::FieldValidation,
 };
 
@@ -29,7 +30,8 @@ pub(crate) fn decoded(
     let decoded = match content_type(&request.headers) {
         "" | "application/json" => decode::json(body),
         "application/yaml" => decode::yaml(body),
-        _ => return Err(Status::unsupported_media_type(MEDIA_TYPES)),
+        protobuf::MEDIA_TYPE if has_protobuf(&request.kind) => Ok(from_protobuf(body, expected)?.into()),
+        _ => return Err(Status::unsupported_media_type(media_types(&request.kind))),
     };
     let decoded =
         decoded.map_err(|error| Status::unrecognized_body(&expected.kind, &error.to_string(), body))?;
@@ -38,6 +40,17 @@ pub(crate) fn decoded(
     }
     check_kind(&decoded.value, expected)?;
     clean(request, decoded, body, expected, validation)
+}
+
+/// Reads a body in protobuf. The kind is checked before the rest is read: field numbers of one kind mean
+/// other things in another.
+fn from_protobuf(body: &[u8], expected: &GroupVersionKind) -> Result<Value, Status> {
+    let unrecognized = |error: DecodeError| Status::unrecognized_body(&expected.kind, &error.to_string(), body);
+    let envelope = Envelope::open(body).map_err(unrecognized)?;
+    check_kind(&json!({"apiVersion": envelope.api_version, "kind": envelope.kind}), expected)?;
+    let entry = protobuf::type_for(&expected.api_version(), &expected.kind)
+        .ok_or_else(|| Status::unsupported_media_type(&MEDIA_TYPES[..2]))?;
+    protobuf::decode_as(body, entry).map_err(unrecognized)
 }
 
 /// An object may leave its kind out; if it names one, it must be the one that is asked for.

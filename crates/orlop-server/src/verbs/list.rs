@@ -11,11 +11,10 @@ use orlop_store::{Error, KeyValue, Pages, Read, ReadResult, Revision};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::{Request, answer};
+use super::{Request, answer, gathered::Gathered};
 use crate::{
     body::Body,
     cluster::{Found, trouble},
-    negotiation::Transform,
     resource_version::Moment,
     selection::Selection,
     stored,
@@ -192,7 +191,7 @@ async fn gather(
 ) -> Result<Response<Body>, Status> {
     let revision = listing.revision(&first);
     let count = first.count;
-    let (mut objects, mut rest, mut last) = (Vec::new(), false, None);
+    let (mut gathered, mut rest, mut last) = (Gathered::of(request), false, None);
     let mut page = Some(first);
     'pages: while let Some(current) = page {
         rest = current.more;
@@ -202,39 +201,21 @@ async fn gather(
             if !listing.selection.matches(&request.kind, &object) {
                 continue;
             }
-            if listing.limit > 0 && objects.len() == listing.limit {
+            if listing.limit > 0 && gathered.len() == listing.limit {
                 rest = true;
                 break 'pages;
             }
-            objects.push(object);
+            gathered.push(object);
             last = Some(key);
         }
         page = listing.next(request).await?;
     }
     let rest = last.filter(|_| rest).map(|key| {
         let remaining =
-            count.filter(|_| listing.counted).map(|count| count.saturating_sub(objects.len() as u64));
+            count.filter(|_| listing.counted).map(|count| count.saturating_sub(gathered.len() as u64));
         (listing.token(revision, &key), remaining)
     });
-    let metadata = listing.metadata(revision, rest);
-    let encoding = request.negotiated.encoding;
-    let value = match request.negotiated.transform {
-        Transform::Whole => json!({
-            "kind": request.kind.list_kind, "apiVersion": request.kind.gvk.api_version(),
-            "metadata": metadata, "items": objects,
-        }),
-        Transform::Metadata(version) => {
-            let items: Vec<Value> =
-                objects.iter().map(|object| answer::metadata_only(object, version)).collect();
-            json!({"kind": "PartialObjectMetadataList", "apiVersion": version, "metadata": metadata, "items": items})
-        }
-        Transform::Table(version) => {
-            let mut table = answer::table(request, version, &objects, true);
-            table["metadata"] = metadata;
-            table
-        }
-    };
-    Ok(answer::bytes(200, encoding.media_type(), answer::encode(encoding, &value)))
+    Ok(gathered.answer(request, listing.metadata(revision, rest)))
 }
 
 /// Every object that a request selects, decoded: what deletecollection goes through.

@@ -8,6 +8,7 @@ mod create;
 pub(crate) mod delete;
 mod delete_collection;
 mod endpoint;
+mod gathered;
 mod get;
 pub(crate) mod incoming;
 mod list;
@@ -26,7 +27,7 @@ use crate::{
     User,
     body::Body,
     cluster::Cluster,
-    negotiation::{Negotiated, negotiate},
+    negotiation::{Negotiated, Offers, has_protobuf, negotiate},
     query::Query,
     registry::Kind,
     request_info::ResourceInfo,
@@ -76,12 +77,14 @@ impl Request {
 }
 
 /// Chooses how a verb may answer.
-pub fn negotiate_for(verb: &str, headers: &HeaderMap, query: &Query) -> Result<Negotiated, Status> {
-    negotiate(
-        headers,
-        query.get("pretty"),
-        matches!(verb, "get" | "list" | "watch" | "create" | "update" | "patch" | "delete"),
-    )
+pub fn negotiate_for(
+    verb: &str,
+    kind: &Kind,
+    headers: &HeaderMap,
+    query: &Query,
+) -> Result<Negotiated, Status> {
+    let transforms = matches!(verb, "get" | "list" | "watch" | "create" | "update" | "patch" | "delete");
+    negotiate(headers, query.get("pretty"), Offers { transforms, protobuf: has_protobuf(kind) })
 }
 
 /// Does what a request asks.

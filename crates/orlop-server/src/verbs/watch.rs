@@ -10,6 +10,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http::Response;
 use orlop_api::{
     field_error::{FieldError, FieldPath},
+    protobuf,
     status::Status,
 };
 use orlop_store::{Error, Event, Read, Revision, Seen, Watch, Watcher};
@@ -24,7 +25,7 @@ use super::{Request, answer};
 use crate::{
     body::Body,
     cluster::{Found, trouble},
-    negotiation::{Encoding, MEDIA_TYPES, Transform},
+    negotiation::{Encoding, Transform},
     query::refuse,
     resource_version,
     selection::Selection,
@@ -38,6 +39,9 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// How long a watch lasts that does not say: at least this long, at most twice as long.
 const LASTS_SECONDS: u64 = 1800;
 
+/// The media type of events in protobuf.
+const PROTOBUF_STREAM: &str = "application/vnd.kubernetes.protobuf;stream=watch";
+
 /// Where a watch begins.
 enum Beginning {
     /// With what is there now, and then a mark if one is asked for.
@@ -50,7 +54,7 @@ enum Beginning {
 
 pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
     if request.negotiated.encoding == Encoding::Yaml {
-        return Err(Status::not_acceptable(MEDIA_TYPES));
+        return Err(Status::not_acceptable(&[Encoding::Json.media_type(), PROTOBUF_STREAM]));
     }
     let about = &request.about;
     let selection =
@@ -74,6 +78,10 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
             initial = Some((first, pages, mark));
         }
     }
+    let media_type = match request.negotiated.encoding {
+        Encoding::Protobuf => PROTOBUF_STREAM,
+        _ => "application/json",
+    };
     let watcher = request.cluster.store.watch(wanted).await.map_err(|error| expired(&error))?;
     let (sender, receiver) = mpsc::channel(LINES);
     let closing = request.cluster.closing();
@@ -93,7 +101,7 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
             () = closing => {}
         }
     });
-    Ok(answer::bytes(200, "application/json", Body::Stream(receiver)))
+    Ok(answer::bytes(200, media_type, Body::Stream(receiver)))
 }
 
 async fn beginning(request: &Request) -> Result<Beginning, Status> {
@@ -204,7 +212,7 @@ impl Stream {
     }
 
     async fn fail(&self, status: &Status) -> Result<(), Ended> {
-        self.send(line_of("ERROR", status.to_value().to_string().as_bytes())).await?;
+        self.send(self.framed("ERROR", &status.to_value())).await?;
         Err(Ended)
     }
 
@@ -265,7 +273,16 @@ impl Stream {
                 table
             }
         };
-        Some(line_of(kind, object.to_string().as_bytes()))
+        Some(self.framed(kind, &object))
+    }
+
+    /// An event of an object, in the encoding that was asked for.
+    fn framed(&self, kind: &str, object: &Value) -> Bytes {
+        match self.request.negotiated.encoding {
+            Encoding::Protobuf => protobuf::encode(object)
+                .map_or_else(Bytes::new, |envelope| protobuf::watch_frame(kind, &envelope).into()),
+            _ => line_of(kind, object.to_string().as_bytes()),
+        }
     }
 
     /// How far the watch is, and nothing else.
@@ -289,8 +306,7 @@ impl Stream {
                 json!({"kind": kind.gvk.kind, "apiVersion": kind.gvk.api_version(), "metadata": metadata})
             }
         };
-        let text = Value::to_string(&object);
-        line_of("BOOKMARK", text.as_bytes())
+        self.framed("BOOKMARK", &object)
     }
 }
 

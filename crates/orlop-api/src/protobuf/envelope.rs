@@ -1,0 +1,131 @@
+//! The envelope around an object, and what objects travel in: lists and watch events.
+//!
+//! An object on the wire is `k8s\0`, then a message that names the kind and holds the object's own
+//! message as bytes.
+
+use super::{
+    DecodeError, decode, encode,
+    message::Message,
+    type_for,
+    wire::{Reader, WireType, put_bytes, put_message},
+};
+use serde_json::Value;
+
+/// What every object begins with.
+pub const MAGIC: &[u8; 4] = b"k8s\0";
+
+/// The envelope of an object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Envelope<'a> {
+    pub api_version: &'a str,
+    pub kind: &'a str,
+    /// The object's message.
+    pub raw: &'a [u8],
+}
+
+pub(super) fn is_envelope(bytes: &[u8]) -> bool {
+    bytes.starts_with(MAGIC)
+}
+
+impl<'a> Envelope<'a> {
+    /// Opens an envelope.
+    pub fn open(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        if bytes.is_empty() {
+            return Err(DecodeError::Empty);
+        }
+        let mut reader = Reader(bytes.strip_prefix(MAGIC).ok_or(DecodeError::NotAnObject)?);
+        let mut envelope = Self::default();
+        while !reader.is_empty() {
+            match reader.tag()? {
+                (1, WireType::Length) => envelope.read_type(reader.bytes()?)?,
+                (2, WireType::Length) => envelope.raw = reader.bytes()?,
+                (_, wire_type) => reader.skip(wire_type)?,
+            }
+        }
+        Ok(envelope)
+    }
+
+    fn read_type(&mut self, bytes: &'a [u8]) -> Result<(), DecodeError> {
+        let mut reader = Reader(bytes);
+        while !reader.is_empty() {
+            match reader.tag()? {
+                (1, WireType::Length) => self.api_version = decode::utf8(reader.bytes()?)?,
+                (2, WireType::Length) => self.kind = decode::utf8(reader.bytes()?)?,
+                (_, wire_type) => reader.skip(wire_type)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The object in an envelope, of the type that the envelope names.
+pub(super) fn object(bytes: &[u8], depth: usize) -> Result<Value, DecodeError> {
+    let envelope = Envelope::open(bytes)?;
+    let Some(entry) = type_for(envelope.api_version, envelope.kind) else {
+        return Err(DecodeError::UnknownKind {
+            api_version: envelope.api_version.into(),
+            kind: envelope.kind.into(),
+        });
+    };
+    let mut object = decode::message(entry.message(), envelope.raw, depth)?;
+    for (field, text) in [("apiVersion", envelope.api_version), ("kind", envelope.kind)] {
+        if !text.is_empty() {
+            object[field] = text.into();
+        }
+    }
+    Ok(object)
+}
+
+/// Puts a message into an envelope.
+pub(super) fn enclose(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(raw.len() + api_version.len() + kind.len() + 32);
+    bytes.extend_from_slice(MAGIC);
+    put_message(&mut bytes, 1, |to| {
+        put_bytes(to, 1, api_version.as_bytes());
+        put_bytes(to, 2, kind.as_bytes());
+    });
+    put_bytes(&mut bytes, 2, raw);
+    // Encoding and type of the content, which Go always writes.
+    put_bytes(&mut bytes, 3, b"");
+    put_bytes(&mut bytes, 4, b"");
+    bytes
+}
+
+/// A list being written, an object at a time: every list has its metadata at 1 and its items at 2.
+#[derive(Debug)]
+pub struct ListWriter {
+    item: &'static Message,
+    items: Vec<u8>,
+}
+
+impl ListWriter {
+    /// A list of objects of a kind; `None` if the kind has no protobuf.
+    pub fn new(api_version: &str, kind: &str) -> Option<Self> {
+        Some(Self { item: type_for(api_version, kind)?.message(), items: Vec::new() })
+    }
+
+    /// Adds an object.
+    pub fn push(&mut self, object: &Value) {
+        let item = self.item;
+        put_message(&mut self.items, 2, |to| encode::message(to, item, object));
+    }
+
+    /// The list in its envelope.
+    pub fn finish(mut self, api_version: &str, kind: &str, metadata: &Value) -> Vec<u8> {
+        if let Some(entry) = type_for("v1", "ListMeta") {
+            put_message(&mut self.items, 1, |to| encode::message(to, entry.message(), metadata));
+        }
+        enclose(api_version, kind, &self.items)
+    }
+}
+
+/// A frame of a watch: its length in four bytes, then the event with the object's envelope in it.
+pub fn watch_frame(event_type: &str, envelope: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0; 4];
+    frame.reserve(envelope.len() + 32);
+    put_bytes(&mut frame, 1, event_type.as_bytes());
+    put_message(&mut frame, 2, |to| put_bytes(to, 1, envelope));
+    let length = u32::try_from(frame.len() - 4).unwrap_or(u32::MAX);
+    frame[..4].copy_from_slice(&length.to_be_bytes());
+    frame
+}

@@ -1,0 +1,188 @@
+//! How a type is written: the field numbers of our tables, ready to use.
+//!
+//! `data/types.tsv` has the numbers of ordinary fields. `data/protobuf.tsv` has what that leaves open: a
+//! field of an inlined struct stands at a path of numbers (`2.6`: field 6 of the message at field 2), and
+//! a field that Go holds by pointer tells absence from zero (`presence`).
+
+use crate::schema::builtin::{TypeEntry, blocks, type_named};
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+static NUMBERS: &str = include_str!("../../data/protobuf.tsv");
+
+static INDEX: LazyLock<HashMap<&'static str, &'static str>> = LazyLock::new(|| blocks(NUMBERS).collect());
+
+/// A type's fields.
+#[derive(Debug)]
+pub(crate) struct Message {
+    /// Sorted by name.
+    fields: Box<[Field]>,
+    /// The message itself and the parts inlined into it, the message first.
+    parts: Box<[Box<[(u32, Slot)]>]>,
+}
+
+/// What a number stands for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Slot {
+    Field(usize),
+    /// An inlined struct, whose fields stand among those of the message.
+    Part(usize),
+}
+
+#[derive(Debug)]
+pub(super) struct Field {
+    pub(super) name: &'static str,
+    /// The numbers that lead to it; more than one where it is inlined.
+    pub(super) path: Box<[u32]>,
+    pub(super) shape: Shape,
+    pub(super) codec: Codec,
+    /// Whether a zero on the wire says something.
+    pub(super) presence: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    One,
+    List,
+    Map,
+}
+
+/// How one value is written.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Codec {
+    Text,
+    Bytes,
+    Integer32,
+    Integer64,
+    Boolean,
+    Double,
+    Message(&'static TypeEntry),
+    Special(Special),
+}
+
+/// Messages that are not objects in JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Special {
+    Time,
+    MicroTime,
+    Quantity,
+    IntOrString,
+    /// JSON, in bytes: `FieldsV1`, `RawExtension`, `JSON`.
+    Raw,
+    /// A list of texts that Go gives a name.
+    Texts,
+    SchemaOrArray,
+    SchemaOrBool,
+    SchemaOrTexts,
+}
+
+impl Message {
+    pub(crate) fn of(name: &'static str, rows: &'static str) -> Self {
+        let extra: HashMap<_, _> = INDEX.get(name).copied().unwrap_or_default().lines().map(extra).collect();
+        let mut fields: Vec<Field> = rows.lines().filter_map(|line| field(line, &extra)).collect();
+        fields.sort_by_key(|field| field.name);
+        let mut parts = vec![Vec::new()];
+        for (index, field) in fields.iter().enumerate() {
+            let Some((last, outer)) = field.path.split_last() else { continue };
+            let part = outer.iter().fold(0, |part, number| inlined(&mut parts, part, *number));
+            parts[part].push((*last, Slot::Field(index)));
+        }
+        for part in &mut parts {
+            part.sort_by_key(|(number, _)| *number);
+        }
+        Self { fields: fields.into(), parts: parts.into_iter().map(Into::into).collect() }
+    }
+
+    pub(super) fn named(&self, name: &str) -> Option<&Field> {
+        let index = self.fields.binary_search_by_key(&name, |field| field.name).ok()?;
+        self.fields.get(index)
+    }
+
+    pub(super) fn numbered(&self, part: usize, number: u32) -> Option<Slot> {
+        let slots = self.parts.get(part)?;
+        let index = slots.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+        slots.get(index).map(|(_, slot)| *slot)
+    }
+
+    pub(super) fn field(&self, index: usize) -> Option<&Field> {
+        self.fields.get(index)
+    }
+}
+
+/// The part at a number of another part, made where it is first needed.
+fn inlined(parts: &mut Vec<Vec<(u32, Slot)>>, part: usize, number: u32) -> usize {
+    let found = parts[part].iter().find_map(|(at, slot)| match slot {
+        Slot::Part(inner) if *at == number => Some(*inner),
+        _ => None,
+    });
+    found.unwrap_or_else(|| {
+        let new = parts.len();
+        parts.push(Vec::new());
+        parts[part].push((number, Slot::Part(new)));
+        new
+    })
+}
+
+/// Field, path and presence of a row of `protobuf.tsv`.
+fn extra(line: &'static str) -> (&'static str, (&'static str, bool)) {
+    let mut columns = line.split('\t').skip(1);
+    let mut next = || columns.next().unwrap_or_default();
+    let (field, path) = (next(), next());
+    (field, (path, next() == "yes"))
+}
+
+fn field(line: &'static str, extra: &HashMap<&str, (&'static str, bool)>) -> Option<Field> {
+    let mut columns = line.split('\t').skip(1);
+    let mut next = || columns.next().unwrap_or_default();
+    let (name, number, json_type) = (next(), next(), next());
+    let default = columns.nth(6).unwrap_or_default();
+    let (path, pointer) = extra.get(name).copied().unwrap_or_default();
+    let path = if path.is_empty() { number } else { path };
+    let path: Box<[u32]> = path.split('.').filter_map(|number| number.parse().ok()).collect();
+    if path.is_empty() {
+        // `apiVersion` and `kind` travel in the envelope.
+        return None;
+    }
+    let (shape, inner) = match json_type {
+        list if list.starts_with('[') => (Shape::List, list.strip_prefix('[')?.strip_suffix(']')?),
+        map if map.starts_with("map[") => (Shape::Map, map.strip_prefix("map[")?.strip_suffix(']')?),
+        one => (Shape::One, one),
+    };
+    let (shape, inner) = match (name, inner) {
+        ("verbs", "string") if line.contains(".APIResource\t") => (Shape::One, "[string]"),
+        other => (shape, other.1),
+    };
+    // What Go's JSON always writes, zero or not, is kept as it comes.
+    let always = matches!(default, "\"\"" | "0" | "false");
+    Some(Field { name, path, shape, codec: codec(inner)?, presence: pointer || always })
+}
+
+fn codec(json_type: &str) -> Option<Codec> {
+    Some(match json_type {
+        "string" => Codec::Text,
+        "string:byte" => Codec::Bytes,
+        "integer:int32" => Codec::Integer32,
+        "integer:int64" => Codec::Integer64,
+        "boolean" => Codec::Boolean,
+        "number:double" => Codec::Double,
+        "[string]" => Codec::Special(Special::Texts),
+        name => {
+            let entry = type_named(name)?;
+            special(name).map_or(Codec::Message(entry), Codec::Special)
+        }
+    })
+}
+
+fn special(name: &str) -> Option<Special> {
+    Some(match name.rsplit('.').next()? {
+        "Time" => Special::Time,
+        "MicroTime" => Special::MicroTime,
+        "Quantity" => Special::Quantity,
+        "IntOrString" => Special::IntOrString,
+        "FieldsV1" | "RawExtension" | "JSON" => Special::Raw,
+        "JSONSchemaPropsOrArray" => Special::SchemaOrArray,
+        "JSONSchemaPropsOrBool" => Special::SchemaOrBool,
+        "JSONSchemaPropsOrStringArray" => Special::SchemaOrTexts,
+        _ => return None,
+    })
+}

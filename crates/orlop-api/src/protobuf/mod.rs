@@ -1,0 +1,93 @@
+//! Protobuf, `application/vnd.kubernetes.protobuf`, from the tables of built-in types.
+//!
+//! There is no generated code: a type's field numbers are read from our tables when the type is first met,
+//! and one reader and one writer serve all of them. An object that comes in is the [`Value`] that the JSON
+//! codec would have given for it, so nothing behind the codec knows how it came.
+//!
+//! - `wire` has tags, varints and lengths; `message` a type's fields; `special` the messages that are not
+//!   objects in JSON; [`Envelope`] what is around an object.
+//! - Custom resources have no field numbers and so no protobuf, except for their metadata alone.
+//!
+//! Unknown fields are passed over. Every length is checked against what is there, and nesting against
+//! [`crate::decode::DEPTH_MAX`].
+
+mod decode;
+mod encode;
+mod envelope;
+mod message;
+mod special;
+mod wire;
+
+pub use envelope::{Envelope, ListWriter, MAGIC, watch_frame};
+pub(crate) use message::Message;
+
+use crate::schema::builtin::{TypeEntry, type_named, type_of};
+use serde_json::Value;
+
+/// Its media type.
+pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
+
+/// Why bytes are not an object.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    #[error("empty data")]
+    Empty,
+    #[error("provided data does not appear to be a protobuf message, expected prefix {MAGIC:?}")]
+    NotAnObject,
+    #[error("unexpected EOF")]
+    Truncated,
+    #[error("proto: integer overflow")]
+    Overflow,
+    #[error("proto: illegal tag")]
+    IllegalTag,
+    #[error("proto: illegal wireType {0}")]
+    IllegalWireType(u64),
+    #[error("proto: wrong wireType for field {field}")]
+    WrongWireType { field: String },
+    #[error("proto: field {0} is not valid UTF-8")]
+    InvalidText(String),
+    #[error("proto: a time is out of range")]
+    IllegalTime,
+    #[error("exceeded max depth")]
+    TooDeep,
+    #[error("raw JSON: {0}")]
+    Raw(String),
+    #[error("no kind \"{kind}\" is registered for version \"{api_version}\"")]
+    UnknownKind { api_version: String, kind: String },
+}
+
+/// The type of a kind. The kinds of `meta` (Status, DeleteOptions…) are in every group.
+pub fn type_for(api_version: &str, kind: &str) -> Option<&'static TypeEntry> {
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+    type_of(group, version, kind)
+        .or_else(|| type_named(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")))
+}
+
+/// Reads an object out of its envelope, of the type that the envelope names.
+pub fn decode(bytes: &[u8]) -> Result<Value, DecodeError> {
+    let object = envelope::object(bytes, 0)?;
+    crate::decode::check_depth(&object).map_err(|_| DecodeError::TooDeep)?;
+    Ok(object)
+}
+
+/// Reads an object whose type is known; the envelope may leave its kind out.
+pub fn decode_as(bytes: &[u8], entry: &TypeEntry) -> Result<Value, DecodeError> {
+    let Envelope { api_version, kind, raw } = Envelope::open(bytes)?;
+    let mut object = decode::message(entry.message(), raw, 0)?;
+    for (field, text) in [("apiVersion", api_version), ("kind", kind)] {
+        if !text.is_empty() {
+            object[field] = text.into();
+        }
+    }
+    crate::decode::check_depth(&object).map_err(|_| DecodeError::TooDeep)?;
+    Ok(object)
+}
+
+/// An object in its envelope, of the type it names; `None` if that has no protobuf.
+pub fn encode(object: &Value) -> Option<Vec<u8>> {
+    let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let mut raw = Vec::with_capacity(512);
+    encode::message(&mut raw, type_for(api_version, kind)?.message(), object);
+    Some(envelope::enclose(api_version, kind, &raw))
+}
