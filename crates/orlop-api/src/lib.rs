@@ -28,10 +28,7 @@ pub mod labels;
 pub mod managed_fields;
 pub mod object_meta;
 pub mod patch;
-<<<<<<< HEAD
+pub mod protobuf;
 pub mod quantity;
 pub mod schema;
 pub mod table;
-=======
-pub mod protobuf;
->>>>>>> wire

@@ -93,9 +93,10 @@ impl Chain {
 
 /// A failure as its Status, in the form that the client reads.
 fn failure(headers: &http::HeaderMap, status: &Status) -> Response<Body> {
-    let encoding = crate::negotiation::negotiate(headers, None, Offers { protobuf: true, ..Offers::default() })
-        .map(|negotiated| negotiated.encoding)
-        .unwrap_or_default();
+    let encoding =
+        crate::negotiation::negotiate(headers, None, Offers { protobuf: true, ..Offers::default() })
+            .map(|negotiated| negotiated.encoding)
+            .unwrap_or_default();
     let mut response =
         answer::bytes(status.code, encoding.media_type(), answer::encode(encoding, &status.to_value()));
     let headers = response.headers_mut();

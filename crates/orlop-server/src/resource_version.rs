@@ -10,7 +10,7 @@ use orlop_store::Revision;
 use crate::query::{Query, refuse};
 
 /// A resource version; `None` where none is asked for ("" or "0").
-pub fn parse(text: &str) -> Result<Option<Revision>, Status> {
+pub(crate) fn parse(text: &str) -> Result<Option<Revision>, Status> {
     if text.is_empty() {
         return Ok(None);
     }
@@ -25,7 +25,7 @@ pub fn parse(text: &str) -> Result<Option<Revision>, Status> {
 
 /// Which moment a list shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Moment {
+pub(crate) enum Moment {
     /// The newest.
     Newest,
     /// Any that is not older than this.
@@ -38,7 +38,7 @@ pub enum Moment {
 
 impl Moment {
     /// Reads which moment a list asks for, by the table in Kubernetes' documentation.
-    pub fn of(query: &Query) -> Result<Self, Status> {
+    pub(crate) fn of(query: &Query) -> Result<Self, Status> {
         let (version, matching, token) =
             (query.text("resourceVersion"), query.text("resourceVersionMatch"), query.text("continue"));
         check(query, version, matching, token)?;

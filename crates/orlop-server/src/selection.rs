@@ -20,22 +20,22 @@ pub(crate) const OWNER: &str = "o";
 
 /// What a list, watch or deletecollection is restricted to.
 #[derive(Clone, Debug)]
-pub struct Selection {
+pub(crate) struct Selection {
     /// Which keys.
-    pub range: KeyRange,
+    pub(crate) range: KeyRange,
     /// What every key begins with; continue tokens are relative to it.
-    pub prefix: String,
+    pub(crate) prefix: String,
     /// What the index answers.
-    pub filter: Filter,
+    pub(crate) filter: Filter,
     /// What has to be checked on each object.
     rest: Option<(labels::Selector, fields::Selector)>,
     /// Whether there is any selector at all.
-    pub selective: bool,
+    pub(crate) selective: bool,
 }
 
 impl Selection {
     /// Reads a request's selectors.
-    pub fn of(
+    pub(crate) fn of(
         cluster: &Cluster,
         kind: &Kind,
         namespace: &str,
@@ -70,12 +70,12 @@ impl Selection {
     }
 
     /// Whether the index answers all of it.
-    pub fn is_indexed(&self) -> bool {
+    pub(crate) fn is_indexed(&self) -> bool {
         self.rest.is_none()
     }
 
     /// Whether an object that the index let through is selected.
-    pub fn matches(&self, kind: &Kind, object: &Value) -> bool {
+    pub(crate) fn matches(&self, kind: &Kind, object: &Value) -> bool {
         self.rest.as_ref().is_none_or(|(labels, fields)| {
             labels.matches_object(object) && fields.matches(|path| field(kind, object, path))
         })
@@ -133,7 +133,7 @@ fn field(kind: &Kind, object: &Value, path: &str) -> String {
 }
 
 /// What an object is found under.
-pub fn terms_of(kind: &Kind, object: &Value) -> Terms {
+pub(crate) fn terms_of(kind: &Kind, object: &Value) -> Terms {
     let meta = object_meta::of(object);
     let labels = meta.get("labels").and_then(Value::as_object).into_iter().flatten();
     let labels = labels.filter_map(|(key, value)| Some((format!("l:{key}"), value.as_str()?.to_owned())));

@@ -45,7 +45,8 @@ pub(crate) fn decoded(
 /// Reads a body in protobuf. The kind is checked before the rest is read: field numbers of one kind mean
 /// other things in another.
 fn from_protobuf(body: &[u8], expected: &GroupVersionKind) -> Result<Value, Status> {
-    let unrecognized = |error: DecodeError| Status::unrecognized_body(&expected.kind, &error.to_string(), body);
+    let unrecognized =
+        |error: DecodeError| Status::unrecognized_body(&expected.kind, &error.to_string(), body);
     let envelope = Envelope::open(body).map_err(unrecognized)?;
     check_kind(&json!({"apiVersion": envelope.api_version, "kind": envelope.kind}), expected)?;
     let entry = protobuf::type_for(&expected.api_version(), &expected.kind)

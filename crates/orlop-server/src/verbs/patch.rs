@@ -158,7 +158,7 @@ async fn apply(request: &Request, options: &WriteOptions) -> Result<Response<Bod
         let applied = prepare::with_field_manager(request, |fields| {
             fields.apply(None, &config, manager, force, now())
         })?;
-        match create_object(request, applied.object, options).await {
+        match create_object(request, applied.object.into_owned(), options).await {
             // Somebody else was faster: then it is there to be changed.
             Err(status) if status.code == 409 => {}
             created => {
@@ -172,9 +172,9 @@ async fn apply(request: &Request, options: &WriteOptions) -> Result<Response<Bod
             fields.apply(Some(old), &config, manager, force, now())
         })?;
         if !applied.changed {
-            return Ok(applied.object);
+            return Ok(applied.object.into_owned());
         }
-        let mut object = finish(request, old, applied.object, None)?;
+        let mut object = finish(request, old, applied.object.into_owned(), None)?;
         restore_version(&mut object, old);
         Ok(object)
     })

@@ -1,6 +1,6 @@
 //! The log, from a revision on.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -54,19 +54,30 @@ pub(super) async fn tail(
     Ok(commits.into_iter().map(Arc::new).collect())
 }
 
+/// Reads an event. One whose bytes are damaged is passed on as such: it fails those who watch its key, and
+/// nobody else.
 fn event(row: &tokio_postgres::Row, key: Bytes, arena: &mut Arena) -> Result<Event, Fault> {
+    match whole_event(row, &key, arena) {
+        Err(Fault::Answer(Error::Corrupt { .. })) => {
+            Ok(Event::damaged(column(row, 2)?, key, column(row, 3)?))
+        }
+        event => event,
+    }
+}
+
+fn whole_event(row: &tokio_postgres::Row, key: &Bytes, arena: &mut Arena) -> Result<Event, Fault> {
     let terms_at = |at, arena: &mut Arena| -> Result<Terms, Fault> {
-        rows::terms(&key, column(row, at)?, arena).map_err(Fault::Answer)
+        rows::terms(key, column(row, at)?, arena).map_err(Fault::Answer)
     };
     let current = rows::narrow(row, 2, terms_at(7, arena)?)?;
     let previous = match column::<Option<VersionId>>(row, 10)? {
         Some(_) => Some(Previous::new(rows::narrow(row, 10, terms_at(15, arena)?)?)),
         None => None,
     };
-    let value = rows::checked(row, 8, &key, arena)?.map_err(Fault::Answer)?;
+    let value = rows::checked(row, 8, key, arena)?.map_err(Fault::Answer)?;
     let deleted = current.version == 0;
-    let kv = current.kv(key, value);
-    Ok(Event { id: current.id, kv, deleted, terms: current.terms, previous, sent_as: OnceLock::new() })
+    let kv = current.kv(key.clone(), value);
+    Ok(Event::new(current.id, kv, deleted, current.terms, previous))
 }
 
 /// The values of versions, in the order asked for.
