@@ -151,8 +151,12 @@ impl Desk {
     /// Commits what is queued until the queue is closed.
     fn work(&self, runtime: &tokio::runtime::Handle, mut jobs: mpsc::Receiver<Job>) {
         let mut waiting = Vec::new();
+        let (mut callers, mut took) = (1, Duration::ZERO);
         while runtime.block_on(jobs.recv_many(&mut waiting, BATCH_COMMANDS)) > 0 {
             while !waiting.is_empty() {
+                if !self.engine.commits_at_once() {
+                    gather(&mut waiting, &mut jobs, callers, took);
+                }
                 let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
                 // While this thread waited for its turn, more may have come.
                 while waiting.len() < BATCH_COMMANDS
@@ -162,9 +166,10 @@ impl Desk {
                 }
                 let batch: Vec<_> = waiting.drain(..fitting(&waiting)).collect();
                 let size = batch.len();
+                let started = Instant::now();
                 runtime.block_on(self.commit(batch));
                 drop(turn);
-                self.waiting.fetch_sub(size, Ordering::AcqRel);
+                (callers, took) = (self.waiting.fetch_sub(size, Ordering::AcqRel), started.elapsed());
             }
         }
     }
@@ -196,6 +201,20 @@ impl Desk {
                     let _ = reply.send(Err(error.clone()));
                 }
             }
+        }
+    }
+}
+
+/// Callers who have just been answered are about to ask again, while those who came in meanwhile wait already.
+/// Without a moment's patience the two groups take turns for ever, and each commit carries half of what it
+/// could. So it waits for as many as there were, but only for a small part of what a commit takes.
+fn gather(waiting: &mut Vec<Job>, jobs: &mut mpsc::Receiver<Job>, callers: usize, took: Duration) {
+    const LOOK: Duration = Duration::from_micros(20);
+    let deadline = Instant::now() + (took / 8).min(Duration::from_millis(1));
+    while waiting.len() < callers.min(BATCH_COMMANDS) && Instant::now() < deadline {
+        match jobs.try_recv() {
+            Ok(job) => waiting.push(job),
+            Err(_) => std::thread::sleep(LOOK),
         }
     }
 }
