@@ -212,6 +212,12 @@ async fn a_damaged_row_fails_its_key_alone() {
     let read = Read::new(KeyRange::key("/damaged"));
     assert_eq!(store.read(read).await, Err(Error::Corrupt { key: "/damaged".into() }));
     assert_eq!(get(&store, "/whole").await.as_deref(), Some("fine"));
+    // Another process reads the log: whoever watches the key is told, and nobody else.
+    let other = open(&cluster.url(&name)).await;
+    let mut watcher = other.watch(Watch::new(KeyRange::key("/whole")).after(1)).await.unwrap();
+    assert_eq!(events(&mut watcher, 1).await[0].2, "fine");
+    let mut watcher = other.watch(Watch::new(KeyRange::key("/damaged")).after(1)).await.unwrap();
+    assert!(matches!(within("the damage", watcher.next()).await, Err(Error::Corrupt { .. })));
     let removed =
         store.txn(Txn::of([Op::Delete(Delete { range: KeyRange::key("/damaged"), previous: false })]));
     assert_eq!(removed.await.unwrap().results.len(), 1);

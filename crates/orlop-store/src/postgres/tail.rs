@@ -54,8 +54,7 @@ pub(super) async fn tail(
     Ok(commits.into_iter().map(Arc::new).collect())
 }
 
-/// Reads an event. One whose bytes are damaged is passed on as such: it fails those who watch its key, and
-/// nobody else.
+/// Reads one event. Damage concerns its key alone: the events around it are as good as ever.
 fn event(row: &tokio_postgres::Row, key: Bytes, arena: &mut Arena) -> Result<Event, Fault> {
     match whole_event(row, &key, arena) {
         Err(Fault::Answer(Error::Corrupt { .. })) => {
