@@ -1,4 +1,4 @@
-//! Throw-away PostgreSQL clusters for tests and benchmarks.
+//! What tests and benchmarks stand on: throw-away PostgreSQL clusters, and programs from Debian.
 //!
 //! ```no_run
 //! let cluster = orlop_testbed::Cluster::start()?;
@@ -16,6 +16,7 @@
 
 mod certificates;
 mod cluster;
+pub mod debian;
 mod install;
 mod shell;
 

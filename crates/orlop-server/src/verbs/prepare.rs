@@ -94,6 +94,13 @@ pub(super) fn deduplicate_owners(request: &Request, object: &mut Value) {
 
 /// Fills in what the kind leaves to the server.
 pub(super) fn default(kind: &Kind, object: &mut Value) {
+    // Empty lists and maps of metadata are as good as absent, and are never shown. Only an empty list of
+    // managers says something: that there are to be none.
+    meta(object).retain(|field, value| match value {
+        Value::Array(items) => !items.is_empty() || field == "managedFields",
+        Value::Object(map) => !map.is_empty(),
+        value => !value.is_null(),
+    });
     let schema = kind.schema.get();
     schema::drop_nulls(object, schema);
     schema::apply_defaults(object, schema);

@@ -1,0 +1,94 @@
+//! A server for tests, and kubectl to talk to it.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+/// `orlop serve --ephemeral`, stopped when dropped.
+pub struct Server {
+    process: Child,
+    kubeconfig: PathBuf,
+    kubectl: PathBuf,
+}
+
+impl Server {
+    pub fn start() -> Self {
+        let kubectl = orlop_testbed::debian::kubectl().expect("kubectl");
+        let mut process = Command::new(env!("CARGO_BIN_EXE_orlop"))
+            .args(["serve", "--ephemeral"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("orlop starts");
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().expect("its output")).read_line(&mut line).expect("a line");
+        let ready: Value = serde_json::from_str(&line).expect("one line of JSON");
+        let kubeconfig = PathBuf::from(ready["kubeconfig"].as_str().expect("a kubeconfig"));
+        Self { process, kubeconfig, kubectl }
+    }
+
+    /// Runs kubectl; its output and its errors.
+    pub fn run(&self, arguments: &[&str], input: &str) -> (bool, String) {
+        let mut process = Command::new(&self.kubectl)
+            .arg("--kubeconfig")
+            .arg(&self.kubeconfig)
+            // Each server is new: what another said must not be remembered.
+            .args(["--cache-dir", &format!("{}.cache", self.kubeconfig.display())])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("kubectl starts");
+        process.stdin.take().expect("its input").write_all(input.as_bytes()).expect("the input");
+        let output = process.wait_with_output().expect("kubectl ends");
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&text).trim().to_owned())
+    }
+
+    /// Runs kubectl, which must succeed; its output.
+    #[track_caller]
+    pub fn kubectl(&self, arguments: &[&str]) -> String {
+        self.with_input(arguments, "")
+    }
+
+    #[track_caller]
+    pub fn with_input(&self, arguments: &[&str], input: &str) -> String {
+        let (success, output) = self.run(arguments, input);
+        assert!(success, "kubectl {arguments:?}: {output}");
+        output
+    }
+
+    /// Runs kubectl, which must fail; what it says.
+    #[track_caller]
+    pub fn refused(&self, arguments: &[&str], input: &str) -> String {
+        let (success, output) = self.run(arguments, input);
+        assert!(!success, "kubectl {arguments:?} was not refused: {output}");
+        output
+    }
+
+    /// Waits until kubectl says what is wanted.
+    #[track_caller]
+    pub fn eventually(&self, arguments: &[&str], wanted: impl Fn(&str) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let (_, output) = self.run(arguments, "");
+            if wanted(&output) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "kubectl {arguments:?} still says: {output}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
