@@ -121,33 +121,34 @@ pub struct ListOptions {
 
 impl ListOptions {
     pub fn validate(&self) -> Vec<FieldError> {
-        if self.send_initial_events.is_some() || self.watch {
+        if self.watch {
             return self.validate_watch();
         }
         let mut errors = Vec::new();
         let path = FieldPath::root("resourceVersionMatch");
         let wanted = self.resource_version_match.as_str();
-        if wanted.is_empty() {
-            return errors;
+        if !wanted.is_empty() {
+            if self.resource_version.is_empty() {
+                let detail = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+                errors.push(FieldError::forbidden(&path, detail));
+            }
+            if !self.continue_token.is_empty() {
+                errors.push(FieldError::forbidden(
+                    &path,
+                    "resourceVersionMatch is forbidden when continue is provided",
+                ));
+            }
+            if !matches!(wanted, "Exact" | "NotOlderThan") {
+                errors.push(FieldError::not_supported(&path, wanted, &["Exact", "NotOlderThan", ""]));
+            }
+            if wanted == "Exact" && self.resource_version == "0" {
+                let detail = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+                errors.push(FieldError::forbidden(&path, detail));
+            }
         }
-        if self.resource_version.is_empty() {
-            errors.push(FieldError::forbidden(
-                &path,
-                "resourceVersionMatch is forbidden unless resourceVersion is provided",
-            ));
-        }
-        if !self.continue_token.is_empty() {
-            errors.push(FieldError::forbidden(
-                &path,
-                "resourceVersionMatch is forbidden when continue is provided",
-            ));
-        }
-        if !matches!(wanted, "Exact" | "NotOlderThan") {
-            errors.push(FieldError::not_supported(&path, wanted, &["Exact", "NotOlderThan", ""]));
-        }
-        if wanted == "Exact" && self.resource_version == "0" {
-            let detail = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
-            errors.push(FieldError::forbidden(&path, detail));
+        if self.send_initial_events.is_some() {
+            let path = FieldPath::root("sendInitialEvents");
+            errors.push(FieldError::forbidden(&path, "sendInitialEvents is forbidden for list"));
         }
         errors
     }
@@ -155,24 +156,19 @@ impl ListOptions {
     fn validate_watch(&self) -> Vec<FieldError> {
         let mut errors = Vec::new();
         let path = FieldPath::root("resourceVersionMatch");
-        let initial = FieldPath::root("sendInitialEvents");
         let wanted = self.resource_version_match.as_str();
-        if !self.watch {
-            errors.push(FieldError::forbidden(&initial, "sendInitialEvents is forbidden for list"));
+        if self.send_initial_events.is_some() && wanted != "NotOlderThan" {
+            let detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+            errors.push(FieldError::forbidden(&path, detail));
+        }
+        if wanted.is_empty() {
             return errors;
         }
         if self.send_initial_events.is_none() {
-            if !wanted.is_empty() {
-                let detail =
-                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-                errors.push(FieldError::forbidden(&path, detail));
-            }
-            return errors;
-        }
-        if wanted.is_empty() {
-            let detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+            let detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
             errors.push(FieldError::forbidden(&path, detail));
-        } else if wanted != "NotOlderThan" {
+        }
+        if wanted != "NotOlderThan" {
             errors.push(FieldError::not_supported(&path, wanted, &["NotOlderThan"]));
         }
         if !self.continue_token.is_empty() {
