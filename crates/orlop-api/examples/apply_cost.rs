@@ -56,9 +56,20 @@ fn measure<T>(name: &str, mut work: impl FnMut() -> T) {
 
 fn main() {
     let kind = GroupVersionKind::new("apps", "v1", "Deployment");
+    let start = Instant::now();
+    let types = builtin::type_count();
+    let indexed = start.elapsed();
     let of = builtin::type_of("apps", "v1", "Deployment")
         .map(builtin::TypeEntry::schema)
         .unwrap_or_else(|| std::process::exit(1));
+    let resolved = start.elapsed();
+    println!(
+        "{types} built-in types indexed in {} us, Deployment resolved after {} us; a schema node is {} bytes, a field {}",
+        indexed.as_micros(),
+        resolved.as_micros(),
+        std::mem::size_of::<schema::Schema>(),
+        std::mem::size_of::<schema::Field>()
+    );
     let versions = SingleVersion { api_version: "apps/v1", of: TypeRef::resource(of) };
     let no_reset: BTreeMap<String, Set> = BTreeMap::new();
     let fields = FieldManager { kind: &kind, versions: &versions, subresource: "", reset_fields: &no_reset };

@@ -62,7 +62,8 @@ impl ContinueToken {
             return Err(InvalidToken::EmptyKey);
         }
         // A key that climbs out of the list's prefix would read other people's objects.
-        if wire.start.split('/').any(|part| part == "..") {
+        let relative = wire.start.strip_prefix('/').unwrap_or(&wire.start);
+        if relative.split('/').any(|part| matches!(part, "" | "." | "..")) {
             return Err(InvalidToken::OutsideList(wire.start));
         }
         Ok(Self { revision: u64::try_from(wire.rv).ok(), start_key: wire.start })

@@ -27,6 +27,7 @@ pub mod json_path;
 pub mod labels;
 pub mod managed_fields;
 pub mod object_meta;
+pub mod options;
 pub mod patch;
 pub mod protobuf;
 pub mod quantity;

@@ -237,6 +237,23 @@ pub fn config_map_key(value: &str) -> Vec<String> {
     messages
 }
 
+/// A name from a `generateName`: cut to leave room, then five characters chosen by `random`.
+pub fn generate(base: &str, mut random: impl FnMut() -> u32) -> String {
+    /// Without vowels and lookalikes, so that no word comes out.
+    const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    const SUFFIX_LENGTH: usize = 5;
+    let mut end = base.len().min(LABEL_LENGTH_MAX - SUFFIX_LENGTH);
+    while !base.is_char_boundary(end) {
+        end -= 1;
+    }
+    let mut name = base[..end].to_owned();
+    for _ in 0..SUFFIX_LENGTH {
+        let index = usize::try_from(random()).unwrap_or_default() % ALPHABET.len();
+        name.push(char::from(ALPHABET[index]));
+    }
+    name
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -289,6 +306,18 @@ mod tests {
         assert_eq!(label_value(&"a".repeat(64)), ["must be no more than 63 bytes"]);
         assert_eq!(dns1123_label(&"a".repeat(64)), ["must be no more than 63 characters"]);
         assert_eq!(config_map_key(".."), ["must not be '..'"]);
+    }
+
+    #[test]
+    fn generated_names_are_cut_and_extended() {
+        let mut next = 0;
+        let mut random = || {
+            next += 1;
+            next
+        };
+        assert_eq!(generate("pod-", &mut random), "pod-cdfgh");
+        assert_eq!(generate(&"a".repeat(100), &mut random).len(), 63);
+        assert_eq!(generate(&"é".repeat(40), &mut random).len(), 63);
     }
 
     #[test]

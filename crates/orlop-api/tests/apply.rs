@@ -337,6 +337,44 @@ fn lists_merge_in_the_order_of_the_configuration() {
 }
 
 #[test]
+fn an_item_goes_with_what_nobody_owns_and_stays_for_what_somebody_does() {
+    // Two appliers share an item; the first leaves it, the second's part of it stays.
+    let live = applied(None, json!({"items": [{"name": "i"}, {"name": "j", "value": 1}]}), "one");
+    let live = applied(Some(&live), json!({"items": [{"name": "j", "other": 2}]}), "two");
+    let left = applied(Some(&live), json!({"items": [{"name": "i"}]}), "one");
+    assert_eq!(left["spec"]["items"], json!([{"name": "i"}, {"name": "j", "other": 2}]));
+    assert_eq!(owned(&left, "two", Operation::Apply).len(), 3);
+    // A controller's addition to a shared item stays with the item.
+    let mut spec = live["spec"].clone();
+    spec["set"] = json!(["e"]);
+    let controlled = updated(&stored(live), spec, "controller", 3);
+    let left = applied(Some(&controlled), json!({"items": [{"name": "i"}]}), "one");
+    assert_eq!(left["spec"]["set"], json!(["e"]));
+    // Its addition to an item that only the leaving applier owned goes with the item.
+    let live = applied(None, json!({"items": [{"name": "i"}, {"name": "j"}]}), "one");
+    let controlled =
+        updated(&stored(live), json!({"items": [{"name": "i"}, {"name": "j", "value": 7}]}), "controller", 3);
+    let left = applied(Some(&controlled), json!({"items": [{"name": "i"}]}), "one");
+    assert_eq!(left["spec"]["items"], json!([{"name": "i"}]));
+    assert_eq!(owned(&left, "controller", Operation::Update), Vec::<String>::new());
+}
+
+#[test]
+fn emptying_a_struct_keeps_what_others_own_and_what_was_applied_empty() {
+    let a = |fields: Value| json!({"nested": {"a": fields}});
+    let live = applied(None, a(json!({"b": "1"})), "one");
+    assert_eq!(applied(Some(&live), json!({}), "one").get("spec"), Some(&json!({})));
+    assert_eq!(applied(Some(&live), a(json!({})), "one")["spec"], a(json!({})));
+    assert_eq!(applied(Some(&live), a(json!(null)), "one")["spec"], a(json!(null)));
+    let shared = updated(&stored(live), a(json!({"b": "1", "c": "2"})), "controller", 2);
+    for emptied in [json!({}), a(json!({})), a(json!(null))] {
+        assert_eq!(applied(Some(&shared), emptied, "one")["spec"], a(json!({"c": "2"})));
+    }
+    let taken = updated(&shared, a(json!({"b": "9", "c": "2"})), "controller", 3);
+    assert_eq!(applied(Some(&taken), a(json!(null)), "one")["spec"], a(json!({"b": "9", "c": "2"})));
+}
+
+#[test]
 fn repeats_in_a_live_list_do_not_stop_anybody() {
     let live = stored(object(
         json!({"set": ["a", "a", "b"], "items": [{"name": "i", "value": 1}, {"name": "i", "value": 2}]}),

@@ -3,10 +3,10 @@
 use super::compare::{Comparison, compare};
 use super::conflicts::Conflict;
 use super::field_set::field_set;
-use super::merge::{Merged, merge_changes};
+use super::merge::{Merged, merge, merge_changes};
 use super::reconcile::{reconcile, with_named_fields};
 use super::remove::remove_fields;
-use super::typed::TypeRef;
+use super::typed::{TypeErrors, TypeRef};
 use crate::managed_fields::{Fields, Managed, Manager, Set, VersionedSet};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -150,8 +150,8 @@ impl Updater<'_> {
     ) -> Result<Option<Value>, UpdateError> {
         self.reconcile(managed);
         let of = self.type_of(self.api_version)?;
-        let merged = merge_changes(live, config, of)
-            .map_err(|error| UpdateError::failed("failed to merge config", error))?;
+        let failed_merge = |error: TypeErrors| UpdateError::failed("failed to merge config", error);
+        let merged = merge_changes(live, config, of).map_err(failed_merge)?;
         let merged = match merged {
             Merged::AsLive => Cow::Borrowed(live),
             Merged::Changed(merged) => Cow::Owned(merged),
@@ -174,7 +174,9 @@ impl Updater<'_> {
                 };
                 match managed.entries.insert(manager.clone(), entry) {
                     Some(last) if !last.fields.is_empty() => {
-                        Cow::Owned(self.prune(merged.into_owned(), managed, &set, &last)?)
+                        let pruned = self.prune(merged.into_owned(), managed, &set, &last)?;
+                        // A container that pruning emptied is gone; if the configuration has it empty, it stays.
+                        Cow::Owned(merge(&pruned, config, of).map_err(failed_merge)?)
                     }
                     _ => merged,
                 }

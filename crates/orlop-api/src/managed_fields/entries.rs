@@ -186,6 +186,26 @@ pub fn is_reset(object: &Value) -> bool {
     }
 }
 
+/// Whether two objects are equal but for the times of their managers.
+pub fn times_set_aside(left: &Value, right: &Value) -> bool {
+    let (Some(left), Some(right)) = (left.as_object(), right.as_object()) else { return false };
+    let equal_but = |left: &Map<String, Value>, right: &Map<String, Value>, key: &str| {
+        left.len() == right.len()
+            && left.iter().all(|(name, value)| name == key || right.get(name) == Some(value))
+    };
+    let part = |object: &Map<String, Value>| object.get("metadata").and_then(Value::as_object).cloned();
+    let (Some(mut left_meta), Some(mut right_meta)) = (part(left), part(right)) else { return false };
+    let entries = |meta: &mut Map<String, Value>| match meta.remove("managedFields") {
+        Some(Value::Array(mut list)) => {
+            list.iter_mut().filter_map(Value::as_object_mut).for_each(|entry| drop(entry.remove("time")));
+            list
+        }
+        _ => Vec::new(),
+    };
+    let lists_equal = entries(&mut left_meta) == entries(&mut right_meta);
+    lists_equal && left_meta == right_meta && equal_but(left, right, "metadata")
+}
+
 fn encode_entry(manager: &Manager, set: VersionedSet) -> Value {
     let mut entry = Map::new();
     let mut put = |key: &str, text: &str| {

@@ -5,12 +5,12 @@
 //! in there; nothing else is parsed, copied or printed again. That works because the form
 //! is canonical: one text for one step. What comes in another form is brought into it once.
 
-use super::fields_v1::{from_value, to_map, to_value};
+use super::fields_v1::{from_value, to_map};
 use super::set::{Node, Set};
 use serde_json::{Map, Value};
 
 /// A set of paths in its wire form.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fields {
     wire: Map<String, Value>,
 }
@@ -227,17 +227,6 @@ fn plain_scalar(bytes: &[u8]) -> Option<usize> {
 impl From<&Fields> for Value {
     fn from(fields: &Fields) -> Self {
         Self::Object(fields.wire.clone())
-    }
-}
-
-impl Default for Fields {
-    fn default() -> Self {
-        Self {
-            wire: match to_value(&Set::new()) {
-                Value::Object(wire) => wire,
-                _ => Map::new(),
-            },
-        }
     }
 }
 

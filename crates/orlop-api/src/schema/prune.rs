@@ -12,113 +12,140 @@ pub enum Root {
 
 /// Removes unknown fields; returns their paths, sorted: `spec.x`, `spec.list[0].y`.
 pub fn prune(value: &mut Value, schema: &Schema, root: Root) -> Vec<String> {
-    let mut walk = Walk { unknown: Vec::new(), path: String::new() };
-    walk.prune(value, Some(schema), schema.embedded_resource || root == Root::Resource);
-    walk.unknown.sort();
-    walk.unknown
+    let unknown = unknown_fields(value, schema, root);
+    // Most objects have none, and then nothing is touched.
+    if !unknown.is_empty() {
+        remove(value, Place::root(schema, root));
+    }
+    unknown
 }
 
-/// The paths that [`prune`] would remove. Built-in kinds report these under `fieldValidation`.
+/// The paths that [`prune`] would remove, sorted. Built-in kinds report these under `fieldValidation`.
 pub fn unknown_fields(value: &Value, schema: &Schema, root: Root) -> Vec<String> {
-    // Pruning is cheap beside decoding, and there is one walk to get right instead of two.
-    prune(&mut value.clone(), schema, root)
+    let mut unknown = Unknown { paths: Vec::new(), path: String::new() };
+    unknown.walk(value, Place::root(schema, root));
+    unknown.paths.sort();
+    unknown.paths
 }
 
 fn is_meta(key: &str) -> bool {
     matches!(key, "apiVersion" | "kind" | "metadata")
 }
 
-struct Walk {
-    unknown: Vec<String>,
+/// What is known of the place where a value stands.
+#[derive(Clone, Copy)]
+struct Place<'s> {
+    schema: Option<&'s Schema>,
+    /// apiVersion, kind and metadata are known here.
+    embedded: bool,
+    /// Unknown fields are kept here.
+    preserves: bool,
+}
+
+/// What becomes of a field.
+enum Fate<'s> {
+    Unknown,
+    /// Kept as it is, whatever is inside.
+    Kept,
+    Within(Place<'s>),
+}
+
+impl<'s> Place<'s> {
+    fn root(schema: &'s Schema, root: Root) -> Self {
+        let place = Self::of(Some(schema));
+        Self { embedded: place.embedded || root == Root::Resource, ..place }
+    }
+
+    fn of(schema: Option<&'s Schema>) -> Self {
+        let flag = |flag: fn(&Schema) -> bool| schema.is_some_and(flag);
+        Self {
+            schema,
+            embedded: flag(|schema| schema.embedded_resource),
+            preserves: flag(|schema| schema.preserve_unknown),
+        }
+    }
+
+    fn field(self, key: &str) -> Fate<'s> {
+        let Some(schema) = self.schema else { return Fate::Unknown };
+        if self.embedded && is_meta(key) {
+            return Fate::Kept;
+        }
+        match (schema.field(key), &schema.additional) {
+            (Some(field), _) => Fate::Within(Self::of(Some(field.schema()))),
+            (None, Additional::Of(inner)) => Fate::Within(Self::of(Some(inner.get()))),
+            (None, _) if self.preserves => Fate::Kept,
+            // Specified, but without a schema for what is inside.
+            (None, Additional::Anything | Additional::Forbidden) => Fate::Within(Self::of(None)),
+            (None, Additional::Unspecified) => Fate::Unknown,
+        }
+    }
+
+    /// Where the items of a list here stand; none where they are kept whatever they are.
+    fn items(self) -> Option<Self> {
+        let items = self.schema.and_then(Schema::items);
+        if self.preserves {
+            // Below a list that keeps unknown fields, they are kept too.
+            return items.map(|items| Self { preserves: true, ..Self::of(Some(items)) });
+        }
+        Some(Self::of(items))
+    }
+}
+
+fn remove(value: &mut Value, place: Place<'_>) {
+    match value {
+        Value::Object(map) => map.retain(|key, item| match place.field(key) {
+            Fate::Unknown => false,
+            Fate::Kept => true,
+            Fate::Within(place) => {
+                remove(item, place);
+                true
+            }
+        }),
+        Value::Array(items) => {
+            if let Some(place) = place.items() {
+                items.iter_mut().for_each(|item| remove(item, place));
+            }
+        }
+        _ => {}
+    }
+}
+
+struct Unknown {
+    paths: Vec<String>,
     path: String,
 }
 
-impl Walk {
-    fn within<T>(&mut self, step: std::fmt::Arguments<'_>, work: impl FnOnce(&mut Self) -> T) -> T {
-        use std::fmt::Write;
+impl Unknown {
+    fn walk(&mut self, value: &Value, place: Place<'_>) {
         let length = self.path.len();
-        let _ = self.path.write_fmt(step);
-        let result = work(self);
-        self.path.truncate(length);
-        result
-    }
-
-    fn within_key<T>(&mut self, key: &str, work: impl FnOnce(&mut Self) -> T) -> T {
-        if self.path.is_empty() {
-            self.within(format_args!("{key}"), work)
-        } else {
-            self.within(format_args!(".{key}"), work)
-        }
-    }
-
-    fn record(&mut self, key: &str) {
-        let path = self.within_key(key, |walk| walk.path.clone());
-        self.unknown.push(path);
-    }
-
-    fn prune(&mut self, value: &mut Value, schema: Option<&Schema>, embedded: bool) {
-        if let Some(schema) = schema.filter(|schema| schema.preserve_unknown) {
-            return self.keep(value, schema, embedded);
-        }
         match value {
             Value::Object(map) => {
-                let Some(schema) = schema else {
-                    for key in std::mem::take(map).keys() {
-                        self.record(key);
+                for (key, item) in map {
+                    let fate = place.field(key);
+                    if matches!(fate, Fate::Kept)
+                        || (matches!(fate, Fate::Unknown) && length == 0 && is_meta(key))
+                    {
+                        continue;
                     }
-                    return;
-                };
-                map.retain(|key, item| {
-                    if embedded && is_meta(key) {
-                        return true;
+                    if length > 0 {
+                        self.path.push('.');
                     }
-                    let (inner, known) = match (schema.field(key), &schema.additional) {
-                        (Some(field), _) => (Some(field.schema()), true),
-                        (None, Additional::Of(schema)) => (Some(schema.get()), true),
-                        // Specified, but without a schema for what is inside.
-                        (None, Additional::Anything | Additional::Forbidden) => (None, true),
-                        (None, Additional::Unspecified) => (None, false),
-                    };
-                    if known {
-                        let embedded = inner.is_some_and(|schema| schema.embedded_resource);
-                        self.within_key(key, |walk| walk.prune(item, inner, embedded));
-                    } else if !is_meta(key) || !self.path.is_empty() {
-                        self.record(key);
+                    self.path.push_str(key);
+                    match fate {
+                        Fate::Within(place) => self.walk(item, place),
+                        _ => self.paths.push(self.path.clone()),
                     }
-                    known
-                });
-            }
-            Value::Array(items) => {
-                let inner = schema.and_then(Schema::items);
-                let embedded = inner.is_some_and(|schema| schema.embedded_resource);
-                for (index, item) in items.iter_mut().enumerate() {
-                    self.within(format_args!("[{index}]"), |walk| walk.prune(item, inner, embedded));
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Under preserve-unknown nothing goes, except inside what is specified.
-    fn keep(&mut self, value: &mut Value, schema: &Schema, embedded: bool) {
-        match value {
-            Value::Object(map) => {
-                for (key, item) in map.iter_mut().filter(|(key, _)| !(embedded && is_meta(key))) {
-                    let inner = match (schema.field(key), &schema.additional) {
-                        (Some(field), _) => Some(field.schema()),
-                        (None, Additional::Of(schema)) => Some(schema.get()),
-                        _ => continue,
-                    };
-                    let embedded = inner.is_some_and(|schema| schema.embedded_resource);
-                    self.within_key(key, |walk| walk.prune(item, inner, embedded));
+                    self.path.truncate(length);
                 }
             }
             Value::Array(items) => {
-                let Some(inner) = schema.items() else { return };
-                for (index, item) in items.iter_mut().enumerate() {
-                    self.within(format_args!("[{index}]"), |walk| {
-                        walk.keep(item, inner, inner.embedded_resource);
-                    });
+                let Some(place) = place.items() else { return };
+                for (index, item) in
+                    items.iter().enumerate().filter(|(_, item)| item.is_object() || item.is_array())
+                {
+                    self.path.push_str(&format!("[{index}]"));
+                    self.walk(item, place);
+                    self.path.truncate(length);
                 }
             }
             _ => {}

@@ -1,5 +1,12 @@
 //! `metadata`: what every object must get right, on create and on update.
 
+mod system_fields;
+
+pub use system_fields::{
+    Propagation, bump_generation, carry_over, clear_for_create, deletion_finalizers, desired_state_changed,
+    is_no_op,
+};
+
 use crate::field_error::{FieldError, FieldPath};
 use crate::group_version::GroupVersion;
 use crate::labels;
