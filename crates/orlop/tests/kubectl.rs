@@ -78,7 +78,7 @@ fn appliers_own_what_they_apply() {
     server.with_input(&apply("one"), &map("1"));
     let conflict = server.refused(&apply("two"), &map("2"));
     assert!(
-        conflict.contains("Apply failed with 1 conflict: conflict with \"one\" using v1: .data.replicas"),
+        conflict.contains("Apply failed with 1 conflict: conflict with \"one\": .data.replicas"),
         "{conflict}"
     );
     let mut forced = apply("two").to_vec();

@@ -27,7 +27,8 @@ const GUARD_TRIES: usize = 8;
 pub(super) async fn create(request: &Request) -> Result<Response<Body>, Status> {
     let options = WriteOptions::of(&request.query, "CreateOptions")?;
     let object = incoming::object(request, options.field_validation)?;
-    let (code, found) = create_object(request, object, &options).await?;
+    let manager = options.manager(request.user_agent());
+    let (code, found) = create_object(request, object, &options, Some(&manager)).await?;
     match found {
         Ok(found) => answer::stored_object(request, code, &found),
         Err(object) => answer::object(request, code, object),
@@ -37,11 +38,12 @@ pub(super) async fn create(request: &Request) -> Result<Response<Body>, Status> 
 /// What a write left in the store, or would have left there.
 pub(crate) type Written = Result<Found, Value>;
 
-/// Creates an object that has been decoded.
+/// Creates an object that has been decoded. Without a `manager`, who owns what is already written down.
 pub(super) async fn create_object(
     request: &Request,
     mut object: Value,
     options: &WriteOptions,
+    manager: Option<&str>,
 ) -> Result<(u16, Written), Status> {
     if !object_meta::text(object_meta::of(&object), "resourceVersion").is_empty() {
         return Err(Status::plain("resourceVersion should not be set on objects to be created"));
@@ -50,9 +52,10 @@ pub(super) async fn create_object(
     prepare::set_namespace(request, &mut object)?;
     prepare::deduplicate_owners(request, &mut object);
     prepare::default(&request.kind, &mut object);
-    let manager = options.manager(request.user_agent());
-    let nothing = json!({"apiVersion": request.kind.gvk.api_version(), "kind": request.kind.gvk.kind});
-    let mut object = prepare::track(request, &nothing, object, &manager);
+    if let Some(manager) = manager {
+        let nothing = json!({"apiVersion": request.kind.gvk.api_version(), "kind": request.kind.gvk.kind});
+        object = prepare::track(request, &nothing, object, manager);
+    }
     crate::admission::mutate(request, &mut object, None)?;
     begin_life(request, &mut object);
     let generated = name(&mut object);

@@ -158,7 +158,7 @@ async fn apply(request: &Request, options: &WriteOptions) -> Result<Response<Bod
         let applied = prepare::with_field_manager(request, |fields| {
             fields.apply(None, &config, manager, force, now())
         })?;
-        match create_object(request, applied.object.into_owned(), options).await {
+        match create_object(request, applied.object.into_owned(), options, None).await {
             // Somebody else was faster: then it is there to be changed.
             Err(status) if status.code == 409 => {}
             created => {

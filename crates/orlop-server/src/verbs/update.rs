@@ -40,7 +40,7 @@ pub(super) async fn replace(request: &Request) -> Result<Response<Body>, Status>
         if request.cluster.find(&request.kind, &about.namespace, &about.name).await?.is_none() {
             let mut wanted = wanted;
             prepare::meta(&mut wanted).insert("name".into(), about.name.clone().into());
-            let (code, written) = create_object(request, wanted, &options).await?;
+            let (code, written) = create_object(request, wanted, &options, Some(&manager)).await?;
             return respond(request, code, &written);
         }
     }
