@@ -1,10 +1,17 @@
 //! Random histories of several clients on one store, explained or refused.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use orlop_check::{Client, Workload, check, seed};
 use orlop_store::{Config, Endpoint, Store};
+use orlop_testbed::Cluster;
 
 /// History goes only when the workload compacts it; rings and queues are so small that watchers overflow.
 fn config(endpoint: Endpoint) -> Config {
@@ -21,7 +28,11 @@ async fn clients(configs: &[Config]) -> Vec<Arc<dyn Client>> {
 
 /// Runs a workload and explains its history.
 async fn explained(configs: &[Config], workload: Workload) {
-    let history = workload.run(&clients(configs).await).await;
+    explained_with(&clients(configs).await, workload).await;
+}
+
+async fn explained_with(clients: &[Arc<dyn Client>], workload: Workload) {
+    let history = workload.run(clients).await;
     let (operations, watches) = (history.operations.len(), history.watches.len());
     let model = check(&history).unwrap_or_else(|problem| {
         panic!("{problem}\nreplay with ORLOP_SEED={}", workload.seed);
@@ -59,4 +70,67 @@ async fn three_stores_on_one_file_are_one_linearizable_store() {
 async fn a_store_whose_watchers_have_all_the_room_they_need_is_the_same() {
     let config = Config { retention: None, ..Config::new(Endpoint::Memory) };
     explained(&[config], Workload { compact_every: None, ..Workload::new(seed()) }).await;
+}
+
+/// An empty database on PostgreSQL.
+fn postgres(cluster: &Cluster) -> (String, Config) {
+    let name = cluster.create_database().unwrap();
+    let config = config(Endpoint::parse(&cluster.url(&name)).unwrap());
+    (name, config)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_on_postgresql_is_linearizable_and_its_watches_keep_their_promises() {
+    let (_, config) = postgres(Cluster::shared().unwrap());
+    explained(&[config], Workload { operations: 120, ..Workload::new(seed()) }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_stores_on_one_postgresql_database_are_one_linearizable_store() {
+    let (_, one) = postgres(Cluster::shared().unwrap());
+    explained(&[one.clone(), one.clone(), one], Workload { operations: 80, ..Workload::new(seed()) }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_whose_connections_are_cut_is_linearizable_all_the_same() {
+    let cluster = Cluster::shared().unwrap();
+    let (name, one) = postgres(cluster);
+    faulty(&[one.clone(), one], Duration::from_millis(50), 60, move |_| {
+        cluster.terminate_connections(&name).unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_whose_server_is_killed_is_linearizable_all_the_same() {
+    let cluster = Arc::new(Cluster::start().unwrap());
+    let (_, one) = postgres(&cluster);
+    let fault = cluster.clone();
+    faulty(&[one.clone(), one], Duration::from_millis(150), 4, move |round| match round % 3 {
+        0 => fault.restart().unwrap(),
+        _ => fault.kill().and_then(|()| fault.start_again()).unwrap(),
+    })
+    .await;
+}
+
+/// Runs a workload while a fault happens again and again, `most` times if it takes that long.
+async fn faulty(configs: &[Config], pause: Duration, most: u32, fault: impl Fn(u32) + Send + 'static) {
+    let clients = clients(configs).await;
+    let over = Arc::new(AtomicBool::new(false));
+    let faults = tokio::task::spawn_blocking({
+        let over = over.clone();
+        move || {
+            let mut round = 0;
+            while round < most && !(over.load(Ordering::Relaxed) && round > 0) {
+                std::thread::sleep(pause);
+                fault(round);
+                round += 1;
+            }
+            round
+        }
+    });
+    let workload = Workload { operations: 150, writers: 4, watchers: 4, ..Workload::new(seed()) };
+    explained_with(&clients, workload).await;
+    over.store(true, Ordering::Relaxed);
+    println!("{} faults", faults.await.unwrap());
 }

@@ -69,6 +69,14 @@ pub(super) fn keyed(row: &Row, arena: &mut Arena) -> Result<(Bytes, Result<Curre
     })
 }
 
+/// As [`keyed`], for a transaction. Damaged terms count as none, so that the key can be written over or
+/// deleted; what the index still says of it is checked against the row by whoever finds it there.
+pub(super) fn keyed_to_replace(row: &Row, arena: &mut Arena) -> Result<(Bytes, Current), Fault> {
+    let key = arena.keep(column(row, 0)?);
+    let terms = terms(&key, column(row, 6)?, arena).unwrap_or_default();
+    Ok((key, narrow(row, 1, terms)?))
+}
+
 /// Reads `value, checksum` from column `first` on: of a version's row in the log, which may be missing
 /// where it must not.
 pub(super) fn checked(

@@ -93,7 +93,7 @@ type Rows = Vec<(Bytes, Current)>;
 pub(super) struct Fetched {
     now_ms: i64,
     named: Named,
-    keys: HashMap<Bytes, Result<Current, Error>>,
+    keys: HashMap<Bytes, Current>,
     values: HashMap<VersionId, Result<Bytes, Error>>,
     ranges: Vec<(KeyRange, usize, Rows)>,
     counts: HashMap<KeyRange, u64>,
@@ -121,7 +121,7 @@ impl Fetched {
     pub(super) fn take_keys(&mut self, rows: &[tokio_postgres::Row]) -> Result<(), Fault> {
         let mut arena = Arena::default();
         for row in rows {
-            let (key, current) = rows::keyed(row, &mut arena)?;
+            let (key, current) = rows::keyed_to_replace(row, &mut arena)?;
             self.keys.insert(key, current);
         }
         Ok(())
@@ -207,7 +207,7 @@ impl Fetched {
 
     /// The value asked for, those that other commands may be answered with, and what follows in a range.
     fn values_with(&self, key: &Bytes, id: VersionId) -> Vec<VersionId> {
-        let answers = self.named.answers.iter().filter_map(|key| self.keys.get(key)?.as_ref().ok());
+        let answers = self.named.answers.iter().filter_map(|key| self.keys.get(key));
         let mut ids: BTreeSet<VersionId> = answers.map(|row| row.id).collect();
         for (range, _, rows) in &self.ranges {
             if range.contains(key) {
@@ -228,15 +228,10 @@ pub(super) fn lease(row: &tokio_postgres::Row) -> Result<LeaseRow, Fault> {
     Ok(LeaseRow { id: column(row, 0)?, ttl_seconds: column(row, 1)?, deadline_ms: column(row, 2)? })
 }
 
-/// Rows of a range. One that is damaged fails whatever needs the whole range.
+/// Rows of a range.
 fn currents(rows: &[tokio_postgres::Row]) -> Result<Rows, Fault> {
     let mut arena = Arena::default();
-    let mut found = Vec::with_capacity(rows.len());
-    for row in rows {
-        let (key, current) = rows::keyed(row, &mut arena)?;
-        found.push((key, current.map_err(Fault::Answer)?));
-    }
-    Ok(found)
+    rows.iter().map(|row| rows::keyed_to_replace(row, &mut arena)).collect()
 }
 
 impl View for Fetched {
@@ -246,8 +241,7 @@ impl View for Fetched {
 
     fn current(&mut self, key: &Bytes) -> Result<Option<Current>, Unseen> {
         match self.keys.get(key) {
-            Some(Ok(row)) => Ok(Some(row.clone())),
-            Some(Err(error)) => Err(error.clone().into()),
+            Some(row) => Ok(Some(row.clone())),
             None if self.named.keys.contains(key) => Ok(None),
             None => Err(Unseen::Need(Need::Key(key.clone()))),
         }

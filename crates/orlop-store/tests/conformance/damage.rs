@@ -7,11 +7,14 @@ use rusqlite::Connection;
 
 use crate::{database::Database, speech::*};
 
-/// Does something to the file behind the store's back.
-fn damage(db: &Database, sql: &str) {
-    let connection = Connection::open(db.file()).unwrap();
-    connection.busy_timeout(PATIENCE).unwrap();
-    assert!(connection.execute(sql, []).unwrap() > 0, "{sql}");
+/// Damages the newest version of a key: `change` is what is set in its row of a table.
+fn damage(db: &Database, table: &str, key: &str, change: &str) {
+    let hex: String = key.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let newest = format!("id = (SELECT id FROM live WHERE key = {})", db.bytes(&hex));
+    db.sql(&match change {
+        "" => format!("DELETE FROM {table} WHERE {newest}"),
+        change => format!("UPDATE {table} SET {change} WHERE {newest}"),
+    });
 }
 
 fn corrupt<T>(key: &'static str) -> Result<T, Error> {
@@ -29,21 +32,15 @@ async fn three(db: &Database) -> Store {
 }
 
 async fn a_damaged_value_fails_its_key_alone(db: &Database) {
-    let damages = [
-        "UPDATE log SET value = x'00' || substr(value, 2)",
-        "UPDATE log SET value = substr(value, 1, 2)",
-        "UPDATE log SET checksum = checksum + 1",
-        "UPDATE log SET value = 7",
-        "DELETE FROM log",
-    ];
-    for (number, sql) in damages.into_iter().enumerate() {
-        let store = if number == 0 { three(db).await } else { db.open().await };
+    let wrong = format!("value = {}", db.bytes("00ff"));
+    for change in [&wrong, "value = substr(value, 1, 2)", "checksum = checksum + 1", ""] {
+        let store = three(db).await;
         put(&store, "last", "so that the newest revision is not the one that is hit").await;
-        damage(db, &format!("{sql} WHERE id = (SELECT id FROM live WHERE key = CAST('k/b' AS BLOB))"));
+        damage(db, "log", "k/b", change);
         let one = |key: &'static str| store.read(Read::new(KeyRange::key(key)));
-        assert_eq!(one("k/b").await, corrupt("k/b"), "{sql}");
+        assert_eq!(one("k/b").await, corrupt("k/b"), "{change}");
         for fine in ["k/a", "k/c"] {
-            assert_eq!(pairs(&one(fine).await.unwrap()), [format!("{fine}=value")], "{sql}");
+            assert_eq!(pairs(&one(fine).await.unwrap()), [format!("{fine}=value")], "{change}");
         }
         let all = Read { count: true, ..Read::new(KeyRange::prefix("k/")) };
         assert_eq!(store.read(all.clone()).await, corrupt("k/b"), "a list says which key it is");
@@ -61,7 +58,7 @@ async fn a_damaged_value_fails_its_key_alone(db: &Database) {
 
 async fn a_damaged_value_can_be_written_over(db: &Database) {
     let store = three(db).await;
-    damage(db, "UPDATE log SET value = x'ff' WHERE key = CAST('k/b' AS BLOB)");
+    damage(db, "log", "k/b", &format!("value = {}", db.bytes("ff")));
     put(&store, "k/b", "healed").await;
     assert_eq!(list(&store, KeyRange::prefix("k/b")).await, ["k/b=healed"]);
     let past = list_at(&store, KeyRange::all(), 4).await;
@@ -71,7 +68,7 @@ async fn a_damaged_value_can_be_written_over(db: &Database) {
 
 async fn damaged_terms_fail_filters_and_nothing_else(db: &Database) {
     let store = three(db).await;
-    damage(db, "UPDATE live SET terms = x'0000ff' WHERE key = CAST('k/b' AS BLOB)");
+    damage(db, "live", "k/b", &format!("terms = {}", db.bytes("0000ff")));
     let filtered =
         |range| Read { filter: Filter(vec![Requirement::equals("app", "web")]), ..Read::new(range) };
     assert_eq!(store.read(filtered(KeyRange::prefix("k/"))).await, corrupt("k/b"));
@@ -88,7 +85,7 @@ async fn damaged_terms_fail_filters_and_nothing_else(db: &Database) {
 async fn a_watch_of_other_keys_passes_over_the_damage(db: &Database) {
     let store = three(db).await;
     put(&store, "k/d", "value").await;
-    damage(db, "UPDATE log SET value = x'ff' WHERE key = CAST('k/b' AS BLOB)");
+    damage(db, "log", "k/b", &format!("value = {}", db.bytes("ff")));
     // Opened anew, so that nothing is remembered.
     store.close().await;
     let store = db.open().await;
@@ -110,7 +107,7 @@ async fn another_process_follows_past_the_damage(db: &Database) {
     let mut watcher = peer.watch(Watch::new(KeyRange::prefix("x/"))).await.unwrap();
     // The follower of `peer` may or may not have read the row when it is damaged; it must go on.
     put(&store, "k/b", "again").await;
-    damage(db, "UPDATE log SET value = x'ff' WHERE key = CAST('k/b' AS BLOB)");
+    damage(db, "log", "k/b", &format!("value = {}", db.bytes("ff")));
     let revision = put(&store, "x/1", "value").await;
     assert_eq!(told_up_to(&mut watcher, revision).await.unwrap(), [format!("{revision}: +x/1=value")]);
 }
@@ -122,8 +119,8 @@ async fn a_lease_with_a_damaged_key_still_runs_out(db: &Database) {
         let terms = Terms::new([("app", "web")]);
         write(&store, [Op::Put(Put { lease: 1, terms, ..Put::new(key, "value") })]).await;
     }
-    damage(db, "UPDATE live SET terms = x'01' WHERE key = CAST('a' AS BLOB)");
-    damage(db, "UPDATE log SET value = x'01' WHERE key = CAST('b' AS BLOB)");
+    damage(db, "live", "a", &format!("terms = {}", db.bytes("01")));
+    damage(db, "log", "b", &format!("value = {}", db.bytes("01")));
     store.revoke(1).await.unwrap();
     assert_eq!(list(&store, KeyRange::all()).await, [""; 0]);
 }
@@ -169,13 +166,16 @@ async fn databases_in_memory_are_separate(db: &Database) {
     }
 }
 
-on_sqlite_files! {
+on_durable_engines! {
     a_damaged_value_fails_its_key_alone,
     a_damaged_value_can_be_written_over,
     damaged_terms_fail_filters_and_nothing_else,
     a_watch_of_other_keys_passes_over_the_damage,
     another_process_follows_past_the_damage,
     a_lease_with_a_damaged_key_still_runs_out,
+}
+
+on_sqlite_files! {
     a_newer_schema_is_refused_and_left_alone,
     what_is_not_a_database_is_refused_and_left_alone,
     databases_in_memory_are_separate,

@@ -3,6 +3,10 @@
 use std::path::PathBuf;
 
 use orlop_store::{Config, Endpoint, Store};
+use orlop_testbed::Cluster;
+use rusqlite::Connection;
+
+use crate::speech::PATIENCE;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -10,6 +14,14 @@ pub(crate) enum Kind {
     SqliteMemory,
     /// Two stores on one file.
     SqliteShared,
+    Postgres,
+    /// Two stores on one database.
+    PostgresShared,
+}
+
+/// The PostgreSQL server that all tests of this program share.
+fn cluster() -> &'static Cluster {
+    Cluster::shared().unwrap()
 }
 
 /// An empty database of one kind, gone with its value.
@@ -17,11 +29,15 @@ pub(crate) enum Kind {
 pub(crate) struct Database {
     kind: Kind,
     folder: tempfile::TempDir,
+    /// Its name, if it is on PostgreSQL.
+    name: Option<String>,
 }
 
 impl Database {
     pub(crate) fn new(kind: Kind) -> Self {
-        Self { kind, folder: tempfile::tempdir().unwrap() }
+        let postgres = matches!(kind, Kind::Postgres | Kind::PostgresShared);
+        let name = postgres.then(|| cluster().create_database().unwrap());
+        Self { kind, folder: tempfile::tempdir().unwrap(), name }
     }
 
     /// The file, of an engine that has one.
@@ -36,11 +52,34 @@ impl Database {
 
     /// As the defaults, but history stays until it is compacted.
     pub(crate) fn config(&self) -> Config {
-        let endpoint = match self.kind {
-            Kind::SqliteMemory => Endpoint::Memory,
-            Kind::SqliteFile | Kind::SqliteShared => Endpoint::Sqlite(self.file()),
+        let endpoint = match (self.kind, &self.name) {
+            (Kind::SqliteMemory, _) => Endpoint::Memory,
+            (_, Some(name)) => Endpoint::parse(&cluster().url(name)).unwrap(),
+            _ => Endpoint::Sqlite(self.file()),
         };
         Config { retention: None, ..Config::new(endpoint) }
+    }
+
+    /// Runs a statement behind the store's back; what it answered, as text.
+    pub(crate) fn sql(&self, statement: &str) -> String {
+        if let Some(name) = &self.name {
+            return cluster()
+                .sql(name, &format!("set search_path = orlop; {statement}"))
+                .unwrap()
+                .trim()
+                .into();
+        }
+        let connection = Connection::open(self.file()).unwrap();
+        connection.busy_timeout(PATIENCE).unwrap();
+        let mut prepared = connection.prepare(statement).unwrap();
+        let mut rows = prepared.query([]).unwrap();
+        let number = rows.next().unwrap().map(|row| row.get::<_, i64>(0).unwrap().to_string());
+        number.unwrap_or_default()
+    }
+
+    /// Bytes, given in hexadecimal, as the engine's SQL writes them.
+    pub(crate) fn bytes(&self, hex: &str) -> String {
+        if self.name.is_some() { format!(r"'\x{hex}'") } else { format!("x'{hex}'") }
     }
 
     pub(crate) async fn open(&self) -> Store {
@@ -61,8 +100,8 @@ impl Database {
     pub(crate) async fn pair_with(&self, change: impl Fn(&mut Config)) -> (Store, Store) {
         let store = self.open_with(&change).await;
         let peer = match self.kind {
-            Kind::SqliteShared => self.open_with(&change).await,
-            Kind::SqliteFile | Kind::SqliteMemory => store.clone(),
+            Kind::SqliteShared | Kind::PostgresShared => self.open_with(&change).await,
+            Kind::SqliteFile | Kind::SqliteMemory | Kind::Postgres => store.clone(),
         };
         (store, peer)
     }
@@ -89,19 +128,30 @@ macro_rules! on_every_engine {
         on_engine!(sqlite_file, SqliteFile, $($behaviour)*);
         on_engine!(sqlite_memory, SqliteMemory, $($behaviour)*);
         on_engine!(sqlite_shared, SqliteShared, $($behaviour)*);
+        on_engine!(postgres, Postgres, $($behaviour)*);
+        on_engine!(postgres_shared, PostgresShared, $($behaviour)*);
     };
 }
 
 /// Behaviours of engines whose data outlives the process.
 macro_rules! on_durable_engines {
     ($($behaviour:ident,)*) => {
-        on_engine!(sqlite_file, SqliteFile, $($behaviour)*);
+        on_engine!(on_sqlite_file, SqliteFile, $($behaviour)*);
+        on_engine!(on_postgres, Postgres, $($behaviour)*);
+    };
+}
+
+/// Behaviours of SQLite, wherever its data is.
+macro_rules! on_sqlite {
+    ($($behaviour:ident,)*) => {
+        on_engine!(in_sqlite_file, SqliteFile, $($behaviour)*);
+        on_engine!(in_sqlite_memory, SqliteMemory, $($behaviour)*);
     };
 }
 
 /// Behaviours of SQLite files alone.
 macro_rules! on_sqlite_files {
     ($($behaviour:ident,)*) => {
-        on_engine!(sqlite_file, SqliteFile, $($behaviour)*);
+        on_engine!(of_sqlite_file, SqliteFile, $($behaviour)*);
     };
 }
