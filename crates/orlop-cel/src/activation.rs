@@ -9,8 +9,18 @@ use crate::schema::Schema;
 use crate::types::Type;
 use crate::value::Value;
 
-/// Computes a variable when an expression first names it.
-pub type Lazy<'a> = &'a dyn Fn() -> Result<Value<'a>, EvalError>;
+/// A variable that is computed when an expression reaches it. Closures that return an owned value are such variables;
+/// a value that borrows needs a type of its own to borrow from.
+pub trait Lazy {
+    /// The variable's value. Called each time the expression reaches the name, so a costly one remembers its answer.
+    fn compute(&self) -> Result<Value<'_>, EvalError>;
+}
+
+impl<F: Fn() -> Result<Value<'static>, EvalError>> Lazy for F {
+    fn compute(&self) -> Result<Value<'_>, EvalError> {
+        self()
+    }
+}
 
 /// The variables of one evaluation. Names that are not bound are an error only if the expression reaches them.
 #[derive(Clone, Debug, Default)]
@@ -23,7 +33,7 @@ enum Binding<'a> {
     Json(&'a Json),
     OptionalJson(Option<&'a Json>),
     Value(Value<'a>),
-    Lazy(Lazy<'a>),
+    Lazy(&'a dyn Lazy),
 }
 
 impl fmt::Debug for Binding<'_> {
@@ -61,11 +71,10 @@ impl<'a> Activation<'a> {
         self.with(name, Binding::Value(value))
     }
 
-    /// Binds a variable to what `compute` returns; it is called each time the expression reaches the name, so a
-    /// costly one remembers its answer.
+    /// Binds a variable to a value that is computed when it is needed.
     #[must_use]
-    pub fn lazy(self, name: &'a str, compute: Lazy<'a>) -> Self {
-        self.with(name, Binding::Lazy(compute))
+    pub fn lazy(self, name: &'a str, variable: &'a dyn Lazy) -> Self {
+        self.with(name, Binding::Lazy(variable))
     }
 
     fn with(mut self, name: &'a str, binding: Binding<'a>) -> Self {
@@ -90,7 +99,7 @@ impl<'a> Activation<'a> {
             Binding::OptionalJson(None) => Ok(Value::none()),
             Binding::OptionalJson(Some(json)) => Value::from_json(json, schema).map(Value::some),
             Binding::Value(value) => Ok(value.clone()),
-            Binding::Lazy(compute) => compute(),
+            Binding::Lazy(variable) => variable.compute(),
         }
     }
 }

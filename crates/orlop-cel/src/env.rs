@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::check::check;
 use crate::cost::CostRange;
 use crate::error::CompileErrors;
-use crate::functions::{Custom, Functions, Overload, Run};
+use crate::functions::{Functions, Outcome, Overload, Run};
 use crate::library::{Library, kubernetes_libraries};
 use crate::macros::Macros;
 use crate::parser::parse;
@@ -17,6 +17,7 @@ use crate::program::Program;
 use crate::schema::Schema;
 use crate::source::Source;
 use crate::types::{MessageType, Type};
+use crate::value::Value;
 
 /// Variables, functions and types that expressions may use.
 #[derive(Clone, Debug)]
@@ -167,11 +168,11 @@ impl EnvBuilder {
         member: bool,
         params: Vec<Type>,
         result: Type,
-        run: Custom,
+        run: impl for<'a> Fn(&[Value<'a>]) -> Outcome<'a> + Send + Sync + 'static,
     ) -> Self {
         let kinds: Vec<String> = params.iter().map(Type::to_string).collect();
         let id = format!("{name}_{}", kinds.join("_"));
-        let overload = Overload { id, member, params, result, run: Run::Custom(run) };
+        let overload = Overload { id, member, params, result, run: Run::Custom(Arc::new(run)) };
         Arc::make_mut(&mut self.scope.functions).add(name, overload);
         self
     }

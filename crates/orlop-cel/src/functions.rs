@@ -28,7 +28,7 @@ pub(crate) struct CallContext<'p> {
 pub(crate) type Builtin = for<'a> fn(CallContext<'_>, &[Value<'a>]) -> Outcome<'a>;
 
 /// An implementation given by the user of this crate.
-pub type Custom = Arc<dyn for<'a> Fn(&[Value<'a>]) -> Outcome<'a> + Send + Sync>;
+pub(crate) type Custom = Arc<dyn for<'a> Fn(&[Value<'a>]) -> Outcome<'a> + Send + Sync>;
 
 #[derive(Clone)]
 pub(crate) enum Run {

@@ -77,7 +77,7 @@ pub use cost::{Budget, CostRange};
 pub use env::{Env, EnvBuilder};
 pub use error::{CompileErrors, EvalError, Issue};
 pub use escape::{escape, unescape};
-pub use functions::{Custom, Outcome};
+pub use functions::Outcome;
 pub use library::Library;
 pub use library::authorizer::{
     AUTHORIZER, Authorizer, Decision, Question, RESOURCE_CHECK, ResourceQuestion, ServiceAccount,

@@ -37,6 +37,10 @@ struct Entries {
 }
 
 /// Where in the document a value was read.
+///
+/// Kubernetes follows paths whose first part it never looks at. So a type's name, and a variable that runs over
+/// something computed, count as large as the whole document's root, which for objects is nothing. Rules are accepted
+/// or refused by these numbers, so they are kept.
 #[derive(Clone, Debug)]
 enum Place {
     Nowhere,
@@ -120,9 +124,15 @@ impl Estimator<'_> {
                 let place = schema.map_or(Place::Nowhere, Place::Schema);
                 Known { place, ..Known::of(ONE) }.sized(ty)
             }
-            Meaning::TypeName(_) => Known { size: Some(SizeRange::ZERO), ..Known::of(ONE) },
+            Meaning::TypeName(_) => Known { place: self.root(), ..Known::of(ONE) }.sized(ty),
             _ => Known::of(ONE),
         }
+    }
+
+    /// The place of the document itself.
+    fn root(&self) -> Place {
+        let schema = self.scope.variables.iter().find_map(|variable| variable.schema.clone());
+        schema.map_or(Place::Nowhere, Place::Schema)
     }
 
     fn select(&mut self, expr: &Expr, select: &Select) -> Known {
@@ -266,18 +276,18 @@ impl Estimator<'_> {
         let is_list = !matches!(self.checked.type_of(&fold.range), Type::Map(..));
         let element = match &range.place {
             Place::Schema(schema) => schema.elements().cloned().map_or(Place::Nowhere, Place::Schema),
+            Place::Key => Place::Nowhere,
+            Place::Nowhere => self.root(),
+        };
+        let key_place = match (&range.place, is_list) {
+            (Place::Nowhere, _) => self.root(),
+            (Place::Schema(_), false) => Place::Key,
             _ => Place::Nowhere,
         };
         let value =
             Known { size: range.entries.map(|entries| entries.value), place: element, ..Known::of(ONE) };
-        let key = Known {
-            size: range.entries.map(|entries| entries.key),
-            place: match (&range.place, is_list) {
-                (Place::Schema(_), false) => Place::Key,
-                _ => Place::Nowhere,
-            },
-            ..Known::of(ONE)
-        };
+        let key =
+            Known { size: range.entries.map(|entries| entries.key), place: key_place, ..Known::of(ONE) };
         if fold.var2.is_some() {
             self.locals[*first] = Some(key);
             self.locals[*second] = Some(value);
@@ -298,7 +308,7 @@ impl Estimator<'_> {
     fn opt_map(&mut self, expr: &Expr, opt_map: &OptMap) -> Known {
         let target = self.node(&opt_map.target);
         let target_cost = target.cost;
-        self.enter_local(expr, Known { place: Place::Nowhere, ..target });
+        self.enter_local(expr, Known::of(ONE));
         let body = self.node(&opt_map.body);
         let wrap = if opt_map.flat { CostRange::ZERO } else { ONE };
         let present = target_cost.plus(ONE).plus(CostRange::fixed(NEW_LIST)).plus(body.cost).plus(wrap);

@@ -49,6 +49,10 @@ impl<'a> Evaluator<'_, '_, 'a> {
     pub(super) fn index(&mut self, node: &'a IndexNode) -> Outcome<'a> {
         let operand = self.eval(&node.operand)?;
         let index = self.eval(&node.index)?;
+        // A variable as an index is part of the way that the step itself is charged for.
+        if node.index.is_attribute() {
+            self.budget.refund(1);
+        }
         let (operand, optional) = match operand {
             Value::Optional(None) => return Ok(Value::none()),
             Value::Optional(Some(value)) => (Value::clone(&value), true),
