@@ -44,13 +44,13 @@ pub enum ExprKind {
     /// `operand.field`, `operand.?field`, `has(operand.field)`.
     Select(Box<Select>),
     /// `f(x)`, `x.f(y)` and every operator.
-    Call(Call),
+    Call(Box<Call>),
     /// `[a, ?b]`.
     List(Vec<Element>),
     /// `{k: v, ?l: w}`.
     Map(Vec<Entry>),
     /// `Type{field: v, ?other: w}`.
-    Message(Message),
+    Message(Box<Message>),
     /// `range.all(x, …)` and its kin.
     Fold(Box<Fold>),
     /// `cel.bind(x, value, body)`.

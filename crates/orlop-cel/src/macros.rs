@@ -27,7 +27,7 @@ const ACCUMULATORS: [&str; 2] = ["__result__", "@result"];
 impl Parser<'_> {
     pub(crate) fn global_call(&mut self, at: u32, function: String, mut args: Vec<Expr>) -> Expr {
         if function != "has" || args.len() != 1 {
-            return self.node(at, ExprKind::Call(Call { target: None, function, args }));
+            return self.node(at, ExprKind::Call(Box::new(Call { target: None, function, args })));
         }
         match args.pop() {
             Some(Expr { kind: ExprKind::Select(select), .. }) if select.mode == SelectMode::Value => {
@@ -70,7 +70,8 @@ impl Parser<'_> {
             ("least" | "greatest", _) if macros.math && is_ident(&target, "math") => {
                 self.extremum(at, &target, &function, args)
             }
-            _ => self.node(at, ExprKind::Call(Call { target: Some(Box::new(target)), function, args })),
+            _ => self
+                .node(at, ExprKind::Call(Box::new(Call { target: Some(Box::new(target)), function, args }))),
         }
     }
 

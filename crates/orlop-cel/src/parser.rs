@@ -143,7 +143,7 @@ impl<'s> Parser<'s> {
     }
 
     pub(crate) fn call(&mut self, at: u32, function: &str, args: Vec<Expr>) -> Expr {
-        self.node(at, ExprKind::Call(Call { target: None, function: function.to_owned(), args }))
+        self.node(at, ExprKind::Call(Box::new(Call { target: None, function: function.to_owned(), args })))
     }
 
     fn deepen(&mut self) -> Parsed<()> {
@@ -157,64 +157,72 @@ impl<'s> Parser<'s> {
 }
 
 // ---- operators ----
+//
+// These functions call each other once per level of nesting, so their frames decide how much stack a level takes:
+// whatever is rare or only reports is kept in functions beside the recursion.
 
 impl Parser<'_> {
     fn expression(&mut self) -> Parsed<Expr> {
         self.deepen()?;
         let depth = self.depth;
-        let condition = self.logical(operator::OR)?;
-        let result = match self.accept("?") {
-            None => condition,
-            Some(mark) => {
-                let id_at = mark.at;
-                let yes = self.logical(operator::OR)?;
-                self.expect(":")?;
-                let no = self.expression()?;
-                self.call(id_at, operator::CONDITIONAL, vec![condition, yes, no])
-            }
-        };
+        let mut result = self.binary(0)?;
+        if self.at_symbol("?") {
+            result = self.ternary(result)?;
+        }
         self.depth = depth - 1;
         Ok(result)
     }
 
-    /// `a || b || c` and `a && b && c` become one call with all their terms.
-    fn logical(&mut self, function: &str) -> Parsed<Expr> {
-        let (symbol, is_or) = if function == operator::OR { ("||", true) } else { ("&&", false) };
-        let mut terms = Vec::new();
-        let mut at = None;
-        loop {
-            terms.push(if is_or { self.logical(operator::AND)? } else { self.binary(0)? });
-            match self.accept(symbol) {
-                Some(token) => at = at.or(Some(token.at)),
-                None => break,
-            }
-        }
-        match (at, terms.len()) {
-            (None, _) | (_, 1) => terms.pop().ok_or(Stop),
-            (Some(at), _) => Ok(self.call(at, function, terms)),
-        }
+    fn ternary(&mut self, condition: Expr) -> Parsed<Expr> {
+        let at = self.advance().at;
+        let yes = self.binary(0)?;
+        self.expect(":")?;
+        let no = self.expression()?;
+        Ok(self.call(at, operator::CONDITIONAL, vec![condition, yes, no]))
     }
 
+    /// Operators that bind at least as tightly as `level`, grouped to the left.
     fn binary(&mut self, level: u8) -> Parsed<Expr> {
         let depth = self.depth;
         let mut left = self.unary()?;
+        // The logical operator whose terms `left` is collecting.
+        let mut collecting = "";
         while let Some((function, binds)) = binary_operator(self.peek()).filter(|(_, binds)| *binds >= level)
         {
-            self.deepen()?;
             let at = self.advance().at;
+            let logical = matches!(function, operator::AND | operator::OR);
+            if !logical {
+                self.deepen()?;
+            }
             let right = self.binary(binds + 1)?;
-            left = self.call(at, function, vec![left, right]);
+            left = self.combined(at, function, left, right, collecting == function);
+            collecting = if logical { function } else { "" };
         }
         self.depth = depth;
         Ok(left)
     }
 
+    /// `a || b || c` and `a && b && c` become one call with all their terms.
+    fn combined(&mut self, at: u32, function: &str, mut left: Expr, right: Expr, collecting: bool) -> Expr {
+        match &mut left.kind {
+            ExprKind::Call(call) if collecting => {
+                call.args.push(right);
+                left
+            }
+            _ => self.call(at, function, vec![left, right]),
+        }
+    }
+
     fn unary(&mut self) -> Parsed<Expr> {
         let first = self.peek();
-        let symbol = match first.text {
-            "!" | "-" if first.kind == Kind::Symbol => first.text,
-            _ => return self.member(),
-        };
+        match first.text {
+            "!" | "-" if first.kind == Kind::Symbol => self.signed(first),
+            _ => self.member(),
+        }
+    }
+
+    fn signed(&mut self, first: Token<'_>) -> Parsed<Expr> {
+        let symbol = if first.text == "!" { "!" } else { "-" };
         let signed_number = |parser: &Self| {
             symbol == "-"
                 && parser.at_symbol("-")
@@ -234,23 +242,26 @@ impl Parser<'_> {
     }
 }
 
+/// The function of an operator, and how tightly it binds.
 fn binary_operator(token: Token<'_>) -> Option<(&'static str, u8)> {
     if token.kind != Kind::Symbol {
         return None;
     }
     Some(match token.text {
-        "<" => (operator::LESS, 0),
-        "<=" => (operator::LESS_EQUALS, 0),
-        ">" => (operator::GREATER, 0),
-        ">=" => (operator::GREATER_EQUALS, 0),
-        "==" => (operator::EQUALS, 0),
-        "!=" => (operator::NOT_EQUALS, 0),
-        "in" => (operator::IN, 0),
-        "+" => (operator::ADD, 1),
-        "-" => (operator::SUBTRACT, 1),
-        "*" => (operator::MULTIPLY, 2),
-        "/" => (operator::DIVIDE, 2),
-        "%" => (operator::MODULO, 2),
+        "||" => (operator::OR, 0),
+        "&&" => (operator::AND, 1),
+        "<" => (operator::LESS, 2),
+        "<=" => (operator::LESS_EQUALS, 2),
+        ">" => (operator::GREATER, 2),
+        ">=" => (operator::GREATER_EQUALS, 2),
+        "==" => (operator::EQUALS, 2),
+        "!=" => (operator::NOT_EQUALS, 2),
+        "in" => (operator::IN, 2),
+        "+" => (operator::ADD, 3),
+        "-" => (operator::SUBTRACT, 3),
+        "*" => (operator::MULTIPLY, 4),
+        "/" => (operator::DIVIDE, 4),
+        "%" => (operator::MODULO, 4),
         _ => return None,
     })
 }
@@ -262,47 +273,30 @@ impl Parser<'_> {
         let depth = self.depth;
         let mut operand = self.primary()?;
         loop {
-            if let Some(dot) = self.accept(".") {
-                self.deepen()?;
-                operand = self.selection(operand, dot.at)?;
-            } else if let Some(open) = self.accept("[") {
-                self.deepen()?;
-                operand = self.index(operand, open.at)?;
-            } else if self.at_symbol("{") && qualified_name(&operand).is_some() {
-                operand = self.message(operand)?;
-            } else {
-                self.depth = depth;
-                return Ok(operand);
-            }
+            let next = self.peek();
+            operand = match next.text {
+                "." if next.kind == Kind::Symbol => self.selection(operand)?,
+                "[" if next.kind == Kind::Symbol => self.index(operand)?,
+                "{" if next.kind == Kind::Symbol && qualified_name(&operand).is_some() => {
+                    self.message(operand)?
+                }
+                _ => break,
+            };
         }
+        self.depth = depth;
+        Ok(operand)
     }
 
-    fn selection(&mut self, operand: Expr, dot_at: u32) -> Parsed<Expr> {
+    fn selection(&mut self, operand: Expr) -> Parsed<Expr> {
+        self.deepen()?;
+        let dot_at = self.advance().at;
         let optional = self.accept("?").is_some();
-        let name = self.peek();
-        let field = match name.kind {
-            Kind::Ident => name.text.to_owned(),
-            Kind::QuotedIdent => {
-                self.errors.report(name.at, "unsupported syntax: '`'");
-                name.text.trim_matches('`').to_owned()
-            }
-            Kind::True | Kind::False | Kind::Null => {
-                let message = format!("Syntax error: mismatched input '{}' expecting IDENTIFIER", name.text);
-                self.errors.report(name.at, message);
-                return Err(Stop);
-            }
-            _ => {
-                let text = if name.kind == Kind::End { "" } else { name.text };
-                self.errors
-                    .report(name.at, format!("Syntax error: no viable alternative at input '.{text}'"));
-                return Err(Stop);
-            }
-        };
-        self.advance();
-        if !optional && name.kind == Kind::Ident && self.at_symbol("(") {
-            let open = self.advance();
+        let is_quoted = self.peek().kind == Kind::QuotedIdent;
+        let field = self.field_name()?;
+        if !optional && !is_quoted && self.at_symbol("(") {
+            let open_at = self.advance().at;
             let args = self.arguments()?;
-            return Ok(self.member_call(open.at, operand, field, args));
+            return Ok(self.member_call(open_at, operand, field, args));
         }
         if optional && !self.macros.optionals {
             return Ok(self.mistake(dot_at, "unsupported syntax '.?'"));
@@ -311,7 +305,31 @@ impl Parser<'_> {
         Ok(self.node(dot_at, ExprKind::Select(Box::new(Select { operand, field, mode }))))
     }
 
-    fn index(&mut self, operand: Expr, open_at: u32) -> Parsed<Expr> {
+    fn field_name(&mut self) -> Parsed<String> {
+        let name = self.advance();
+        match name.kind {
+            Kind::Ident => Ok(name.text.to_owned()),
+            Kind::QuotedIdent => {
+                self.errors.report(name.at, "unsupported syntax: '`'");
+                Ok(name.text.trim_matches('`').to_owned())
+            }
+            Kind::True | Kind::False | Kind::Null => {
+                let message = format!("Syntax error: mismatched input '{}' expecting IDENTIFIER", name.text);
+                self.errors.report(name.at, message);
+                Err(Stop)
+            }
+            _ => {
+                let text = if name.kind == Kind::End { "" } else { name.text };
+                self.errors
+                    .report(name.at, format!("Syntax error: no viable alternative at input '.{text}'"));
+                Err(Stop)
+            }
+        }
+    }
+
+    fn index(&mut self, operand: Expr) -> Parsed<Expr> {
+        self.deepen()?;
+        let open_at = self.advance().at;
         let optional = self.accept("?").is_some();
         let index = self.expression()?;
         self.expect("]")?;
@@ -338,6 +356,42 @@ impl Parser<'_> {
 
     fn primary(&mut self) -> Parsed<Expr> {
         let token = self.peek();
+        match (token.kind, token.text) {
+            (Kind::Ident, _) => self.identifier(""),
+            (Kind::Symbol, "(") => self.parenthesised(),
+            (Kind::Symbol, "[") => self.list(),
+            (Kind::Symbol, "{") => self.map(),
+            (Kind::Symbol, "." | "-") => self.prefixed(),
+            _ => self.constant(),
+        }
+    }
+
+    fn parenthesised(&mut self) -> Parsed<Expr> {
+        self.advance();
+        let inner = self.expression()?;
+        self.expect(")")?;
+        Ok(inner)
+    }
+
+    /// A name with a leading dot, or a negative number.
+    fn prefixed(&mut self) -> Parsed<Expr> {
+        let sign = self.peek();
+        let next = self.peek_at(1);
+        let value = match (sign.text, next.kind) {
+            (".", Kind::Ident) => {
+                self.advance();
+                return self.identifier(".");
+            }
+            ("-", Kind::Int) => literal::int(next.text, true),
+            ("-", Kind::Double) => literal::double(next.text, true),
+            _ => return Err(self.not_an_expression()),
+        };
+        self.next += 2;
+        Ok(self.literal(sign.at, value))
+    }
+
+    fn constant(&mut self) -> Parsed<Expr> {
+        let token = self.peek();
         let value = match token.kind {
             Kind::Int => literal::int(token.text, false),
             Kind::Uint => literal::uint(token.text),
@@ -347,9 +401,7 @@ impl Parser<'_> {
             Kind::True => Ok(Literal::Bool(true)),
             Kind::False => Ok(Literal::Bool(false)),
             Kind::Null => Ok(Literal::Null),
-            Kind::Ident => return self.identifier(String::new()),
-            Kind::Symbol => return self.bracketed(),
-            Kind::QuotedIdent | Kind::End => return Err(self.not_an_expression()),
+            _ => return Err(self.not_an_expression()),
         };
         self.advance();
         Ok(self.literal(token.at, value))
@@ -362,34 +414,6 @@ impl Parser<'_> {
         }
     }
 
-    fn bracketed(&mut self) -> Parsed<Expr> {
-        let token = self.peek();
-        match token.text {
-            "(" => {
-                self.advance();
-                let inner = self.expression()?;
-                self.expect(")")?;
-                Ok(inner)
-            }
-            "[" => self.list(),
-            "{" => self.map(),
-            "." if self.peek_at(1).kind == Kind::Ident => {
-                self.advance();
-                self.identifier(".".to_owned())
-            }
-            "-" if matches!(self.peek_at(1).kind, Kind::Int | Kind::Double) => {
-                self.advance();
-                let number = self.advance();
-                let value = match number.kind {
-                    Kind::Int => literal::int(number.text, true),
-                    _ => literal::double(number.text, true),
-                };
-                Ok(self.literal(token.at, value))
-            }
-            _ => Err(self.not_an_expression()),
-        }
-    }
-
     fn not_an_expression(&mut self) -> Stop {
         self.unexpected(EXPRESSION_START, |token| match token.kind {
             Kind::Symbol => matches!(token.text, "[" | "{" | "(" | "." | "-" | "!"),
@@ -398,19 +422,22 @@ impl Parser<'_> {
         })
     }
 
-    fn identifier(&mut self, mut name: String) -> Parsed<Expr> {
+    fn identifier(&mut self, prefix: &str) -> Parsed<Expr> {
         let token = self.advance();
-        let reserved = RESERVED.contains(&token.text);
-        name.push_str(token.text);
-        let open = self.accept("(");
-        let args = if open.is_some() { Some(self.arguments()?) } else { None };
-        if reserved {
-            return Ok(self.mistake(token.at, format!("reserved identifier: {}", token.text)));
+        let called = self.accept("(").map(|open| open.at);
+        let args = if called.is_some() { self.arguments()? } else { Vec::new() };
+        Ok(self.named(prefix, token, called, args))
+    }
+
+    fn named(&mut self, prefix: &str, token: Token<'_>, called: Option<u32>, args: Vec<Expr>) -> Expr {
+        if RESERVED.contains(&token.text) {
+            return self.mistake(token.at, format!("reserved identifier: {}", token.text));
         }
-        Ok(match (open, args) {
-            (Some(open), Some(args)) => self.global_call(open.at, name, args),
-            _ => self.node(token.at, ExprKind::Ident(name)),
-        })
+        let name = format!("{prefix}{}", token.text);
+        match called {
+            Some(open_at) => self.global_call(open_at, name, args),
+            None => self.node(token.at, ExprKind::Ident(name)),
+        }
     }
 }
 
@@ -435,16 +462,21 @@ impl Parser<'_> {
         let open = self.advance();
         let mut entries = Vec::new();
         while self.accept("}").is_none() {
-            let optional = self.optional_mark();
-            let key = self.expression()?;
-            self.expect(":")?;
-            entries.push(Entry { optional, key, value: self.expression()? });
+            self.entry(&mut entries)?;
             if self.accept(",").is_none() {
                 self.expect("}")?;
                 break;
             }
         }
         Ok(self.node(open.at, ExprKind::Map(entries)))
+    }
+
+    fn entry(&mut self, entries: &mut Vec<Entry>) -> Parsed<()> {
+        let optional = self.optional_mark();
+        let key = self.expression()?;
+        self.expect(":")?;
+        entries.push(Entry { optional, key, value: self.expression()? });
+        Ok(())
     }
 
     fn message(&mut self, name: Expr) -> Parsed<Expr> {
@@ -467,7 +499,7 @@ impl Parser<'_> {
                 break;
             }
         }
-        Ok(self.node(open.at, ExprKind::Message(Message { type_name, fields })))
+        Ok(self.node(open.at, ExprKind::Message(Box::new(Message { type_name, fields }))))
     }
 
     fn optional_mark(&mut self) -> bool {

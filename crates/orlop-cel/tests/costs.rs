@@ -37,7 +37,7 @@ fn document() -> Document {
         "objects": [{"k": "a1", "v": "b1"}, {"k": "a2", "v": "b2"}, {"k": "a3", "v": "b3", "v2": "z"}],
         "obj": {"field": "a"}, "strings": {"k": "v"}, "any": "25%",
     });
-    Document { schema: Schema::from_openapi("Root", &schema, false).unwrap(), json }
+    Document { schema: Schema::from_openapi("Root", &schema, false).expect("a visible schema"), json }
 }
 
 fn env(document: &Document) -> Env {

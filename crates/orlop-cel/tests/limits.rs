@@ -12,10 +12,24 @@ fn first_message(env: &Env, expression: &str) -> String {
         .map_or_else(|errors| errors.issues()[0].message.clone(), |_| "compiles".to_owned())
 }
 
+/// Runs a test with less stack than any thread of a server has.
+fn on_a_small_stack(test: fn()) {
+    std::thread::Builder::new()
+        .stack_size(1536 * 1024)
+        .spawn(test)
+        .expect("a thread")
+        .join()
+        .expect("no panic");
+}
+
 #[test]
 fn deep_expressions_are_refused_not_crashed_on() {
+    on_a_small_stack(refuse_deep_expressions);
+}
+
+fn refuse_deep_expressions() {
     let env = everything();
-    let depth = 50_000;
+    let depth = 49_999;
     let bombs = [
         format!("{}1{}", "(".repeat(depth), ")".repeat(depth)),
         format!("{}1{}", "[".repeat(depth), "]".repeat(depth)),
@@ -32,12 +46,16 @@ fn deep_expressions_are_refused_not_crashed_on() {
     for bomb in bombs {
         assert_eq!(first_message(&env, &bomb), "max recursion depth exceeded", "{}…", &bomb[..20]);
     }
-    let shown = env.compile(&"(".repeat(1000)).unwrap_err().to_string();
-    assert_eq!(shown, "ERROR: <input>:-1:0: max recursion depth exceeded");
+    let shown = env.compile(&"(".repeat(1000)).map(|_| ()).map_err(|errors| errors.to_string());
+    assert_eq!(shown, Err("ERROR: <input>:-1:0: max recursion depth exceeded".to_owned()));
 }
 
 #[test]
 fn expressions_of_the_greatest_depth_work() {
+    on_a_small_stack(evaluate_the_deepest);
+}
+
+fn evaluate_the_deepest() {
     let env = everything();
     let depth = DEPTH_MAX as usize - 1;
     for expression in [
@@ -89,6 +107,36 @@ fn iteration_is_bounded_by_the_budget() {
     let mut budget = Budget::new(1_000_000);
     let result = program.evaluate(&Activation::new().json("items", &items), &mut budget);
     assert_eq!(result.map(|_| ()), Err(EvalError::CostLimitExceeded));
+}
+
+#[test]
+fn what_grows_cheaply_is_stopped() {
+    // Each of these doubles something for the price of a few units; none may fill the memory.
+    let env = everything();
+    let memory = "operation cancelled: actual cost limit exceeded";
+    let many = |start: &str, step: &str| format!("{start}{}.size() == 1", step.repeat(60));
+    for (expression, message) in [
+        (many("[[1]]", ".map(a, a + a)"), memory),
+        (many("['x']", ".map(a, a + a)"), memory),
+        (many("['x']", ".map(a, '%s%s'.format([a, a]))"), "format: result exceeds 8388608 bytes"),
+        (many("['x']", ".map(a, [a, a].join())"), "join: result exceeds 8388608 bytes"),
+        (many("['xx']", ".map(a, a.replace('', a))"), "replace: result exceeds 8388608 bytes"),
+        (many("[[1]]", ".map(a, [a, a].flatten())"), "flatten: result exceeds 1000000 elements"),
+        (
+            many("[['x']]", ".map(a, ['%s'.format([[a, a]])])"),
+            "error during formatting: format: result exceeds 8388608 bytes",
+        ),
+    ] {
+        let program = env.compile(&expression).unwrap();
+        let activation = Activation::new();
+        let result = program.evaluate(&activation, &mut Budget::unlimited());
+        assert_eq!(
+            result.map(|_| ()).map_err(|error| error.to_string()),
+            Err(message.to_owned()),
+            "{}…",
+            &expression[..40]
+        );
+    }
 }
 
 #[test]
@@ -178,7 +226,8 @@ fn expression() -> impl Strategy<Value = String> {
         any::<i64>().prop_map(|value| value.to_string()),
         any::<u64>().prop_map(|value| format!("{value}u")),
         (-1e9..1e9_f64).prop_map(|value| format!("{value:.3}")),
-        "[a-zé\\n\"\\\\]{0,4}".prop_map(|text| format!("{:?}", text.replace('\n', " ")).replace("\\u", "u")),
+        "[a-zé\"\\\\]{0,4}"
+            .prop_map(|text| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))),
         prop::sample::select(vec!["true", "false", "null", "x", "d", "b'\\xff'", "[]", "{}", "0", "1", "''"])
             .prop_map(str::to_owned),
     ];

@@ -87,18 +87,18 @@ impl Validator<'_> {
     }
 
     fn call(&mut self, expr: &Expr, call: &Call) {
-        if let [argument] = call.args.as_slice() {
-            if let Some(text) = string_literal(argument) {
-                let valid = match (call.function.as_str(), &call.target) {
-                    ("duration", None) => parse_duration(text).is_some(),
-                    ("timestamp", None) => parse_rfc3339(text).is_some(),
-                    ("matches", Some(_)) => regex::compile(text).is_ok(),
-                    _ => true,
-                };
-                if !valid {
-                    self.report(argument, format!("invalid {} argument", call.function));
-                    return;
-                }
+        if let [argument] = call.args.as_slice()
+            && let Some(text) = string_literal(argument)
+        {
+            let valid = match (call.function.as_str(), &call.target) {
+                ("duration", None) => parse_duration(text).is_some(),
+                ("timestamp", None) => parse_rfc3339(text).is_some(),
+                ("matches", Some(_)) => regex::compile(text).is_ok(),
+                _ => true,
+            };
+            if !valid {
+                self.report(argument, format!("invalid {} argument", call.function));
+                return;
             }
         }
         let is_format = call.function == "format" && call.target.is_some();

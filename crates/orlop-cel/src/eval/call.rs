@@ -28,6 +28,9 @@ impl<'a> Evaluator<'_, '_, 'a> {
             Run::Operator => Err(no_such_overload(&node.function, &args)),
         };
         self.charge(candidate.rule.charge(&args, result.as_ref().ok()))?;
+        if let Ok(value) = &result {
+            self.budget.allocate(value.owned_bytes())?;
+        }
         result
     }
 }

@@ -48,6 +48,7 @@ impl<'e, 'h, 'a> Evaluator<'e, 'h, 'a> {
     }
 
     pub(crate) fn run(mut self) -> Outcome<'a> {
+        self.budget.start();
         self.eval(&self.compiled.root)
     }
 

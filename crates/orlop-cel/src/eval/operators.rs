@@ -57,6 +57,9 @@ impl<'a> Evaluator<'_, '_, 'a> {
             }
         };
         self.charge_binary(node.operator, &left, &right)?;
+        if node.operator == BinaryOperator::Add {
+            self.budget.allocate(left.bytes_if_copied().saturating_add(right.bytes_if_copied()))?;
+        }
         apply(node.operator, left, right)
     }
 

@@ -43,7 +43,7 @@ pub(crate) fn base64_decode(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> = text.bytes().filter(|b| !matches!(b, b'\n' | b'\r')).collect();
     let end = digits.iter().rposition(|b| *b != b'=').map_or(0, |last| last + 1);
     let padding = digits.len() - end;
-    if end % 4 == 1 || padding > 2 || (padding > 0 && digits.len() % 4 != 0) {
+    if end % 4 == 1 || padding > 2 || (padding > 0 && !digits.len().is_multiple_of(4)) {
         return None;
     }
     let mut bytes = Vec::with_capacity(end / 4 * 3 + 2);

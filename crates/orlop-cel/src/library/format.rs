@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 
 use crate::error::EvalError;
 use crate::functions::{CallContext, Outcome};
+use crate::library::limit_bytes;
 use crate::number::scientific;
 use crate::types::Type;
 use crate::value::{Key, List, Map, Value};
@@ -58,6 +59,7 @@ fn format<'a>(args: &[Value<'a>], style: Style) -> Outcome<'a> {
                     .unwrap_or_else(|| Err(EvalError::Failed(format!("index {index} out of range"))))?;
                 let shown = show(clause, &value, style)
                     .map_err(|error| EvalError::Failed(format!("error during formatting: {error}")))?;
+                limit_bytes("format", out.len() + shown.len())?;
                 out.push_str(&shown);
                 index += 1;
             }
@@ -322,18 +324,29 @@ fn show_element(value: &Value<'_>) -> Result<String, EvalError> {
 }
 
 fn show_list(list: &List<'_>) -> Result<String, EvalError> {
-    let items: Vec<String> = list.iter().map(|item| show_element(&item?)).collect::<Result<_, _>>()?;
-    Ok(format!("[{}]", items.join(", ")))
+    let mut out = String::from("[");
+    for (index, item) in list.iter().enumerate() {
+        let shown = show_element(&item?)?;
+        limit_bytes("format", out.len() + shown.len())?;
+        out.push_str(if index > 0 { ", " } else { "" });
+        out.push_str(&shown);
+    }
+    out.push(']');
+    Ok(out)
 }
 
 fn show_map(map: &Map<'_>) -> Result<String, EvalError> {
     let mut entries = Vec::new();
+    let mut bytes = 0;
     for (key, value) in map.entries()? {
         let key = match key {
             Key::String(text) => format!("{:?}", &*text),
             other => other.to_string(),
         };
-        entries.push(format!("{key}:{}", show_element(&value)?));
+        let entry = format!("{key}:{}", show_element(&value)?);
+        bytes += entry.len();
+        limit_bytes("format", bytes)?;
+        entries.push(entry);
     }
     entries.sort();
     Ok(format!("{{{}}}", entries.join(", ")))

@@ -63,10 +63,11 @@ fn family<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
 
 /// Parses an address; zones and IPv4 in IPv6 are not allowed.
 pub(crate) fn parse(text: &str) -> Result<IpAddr, EvalError> {
-    if let Some((address, zone)) = text.split_once('%') {
-        if !zone.is_empty() && address.parse::<std::net::Ipv6Addr>().is_ok() {
-            return Err(EvalError::Failed(format!("IP address {text:?} with zone value is not allowed")));
-        }
+    if let Some((address, zone)) = text.split_once('%')
+        && !zone.is_empty()
+        && address.parse::<std::net::Ipv6Addr>().is_ok()
+    {
+        return Err(EvalError::Failed(format!("IP address {text:?} with zone value is not allowed")));
     }
     let address: IpAddr = text.parse().map_err(|_| {
         let reason = format!("ParseAddr({text:?}): unable to parse IP");

@@ -70,10 +70,10 @@ fn one_list<'s, 'a>(args: &'s [Value<'a>]) -> Result<&'s List<'a>, EvalError> {
 fn is_sorted<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     let values = one_list(args)?.to_values()?;
     for pair in values.windows(2) {
-        if let [one, other] = pair {
-            if compare(one, other)?.is_gt() {
-                return Ok(Value::Bool(false));
-            }
+        if let [one, other] = pair
+            && compare(one, other)?.is_gt()
+        {
+            return Ok(Value::Bool(false));
         }
     }
     Ok(Value::Bool(true))

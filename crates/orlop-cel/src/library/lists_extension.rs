@@ -2,14 +2,10 @@
 
 use crate::error::EvalError;
 use crate::functions::{CallContext, Functions, Outcome};
+use crate::library::limit_elements;
 use crate::library::lists::{COMPARABLE, sort_by_keys};
 use crate::types::Type;
 use crate::value::{List, Value};
-
-/// The longest list that `lists.range` makes. The reference has no limit here but its cost, which comes too late.
-const RANGE_MAX: i64 = 1_000_000;
-/// The most elements that `flatten` returns.
-const FLATTENED_MAX: usize = 1_000_000;
 
 pub(crate) fn declare(f: &mut Functions) {
     let list = || Type::list(Type::param("T"));
@@ -62,9 +58,7 @@ fn flatten_into<'a>(list: &List<'a>, depth: i64, flat: &mut Vec<Value<'a>>) -> R
             Value::List(nested) if depth > 0 => flatten_into(&nested, depth - 1, flat)?,
             other => flat.push(other),
         }
-        if flat.len() > FLATTENED_MAX {
-            return Err(EvalError::Failed(format!("flatten: more than {FLATTENED_MAX} elements")));
-        }
+        limit_elements("flatten", flat.len())?;
     }
     Ok(())
 }
@@ -93,10 +87,10 @@ fn range<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
         [Value::Int(size)] if *size < 0 => {
             Err(EvalError::Failed(format!("lists.range: size must be non-negative, got {size}")))
         }
-        [Value::Int(size)] if *size > RANGE_MAX => {
-            Err(EvalError::Failed(format!("lists.range: size {size} exceeds maximum allowed ({RANGE_MAX})")))
+        [Value::Int(size)] => {
+            limit_elements("lists.range", usize::try_from(*size).unwrap_or(usize::MAX))?;
+            Ok(Value::list((0..*size).map(Value::Int).collect()))
         }
-        [Value::Int(size)] => Ok(Value::list((0..*size).map(Value::Int).collect())),
         _ => Err(EvalError::no_such_overload()),
     }
 }

@@ -25,8 +25,30 @@ pub(crate) mod strings;
 pub(crate) mod timestamps;
 pub(crate) mod url;
 
+use crate::error::EvalError;
 use crate::functions::Functions;
 use crate::macros::Macros;
+
+/// The longest string that a function returns, in bytes. Requests are shorter.
+const RESULT_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// The longest list that a function returns. The reference has no such limit but its cost, which comes too late.
+const RESULT_ELEMENTS_MAX: usize = 1_000_000;
+
+/// Refuses a string before it is made.
+pub(crate) fn limit_bytes(function: &str, bytes: usize) -> Result<(), EvalError> {
+    if bytes > RESULT_BYTES_MAX {
+        return Err(EvalError::Failed(format!("{function}: result exceeds {RESULT_BYTES_MAX} bytes")));
+    }
+    Ok(())
+}
+
+/// Refuses a list before it is made.
+pub(crate) fn limit_elements(function: &str, elements: usize) -> Result<(), EvalError> {
+    if elements > RESULT_ELEMENTS_MAX {
+        return Err(EvalError::Failed(format!("{function}: result exceeds {RESULT_ELEMENTS_MAX} elements")));
+    }
+    Ok(())
+}
 
 /// A library of functions and macros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,11 +11,14 @@ use regex::Regex;
 
 use crate::error::EvalError;
 use crate::functions::{CallContext, Functions, Outcome};
+use crate::library::limit_elements;
 use crate::types::Type;
 use crate::value::Value;
 
 /// A compiled pattern larger than this is refused.
 const COMPILED_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// The same for patterns that come with the data, which are compiled each time they are met.
+const DYNAMIC_BYTES_MAX: usize = 512 * 1024;
 
 pub(crate) fn declare(f: &mut Functions) {
     let text = || Type::String;
@@ -27,7 +30,11 @@ pub(crate) fn declare(f: &mut Functions) {
 
 /// Compiles a pattern in RE2's dialect.
 pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
-    regex::RegexBuilder::new(&translate(pattern)).size_limit(COMPILED_BYTES_MAX).build().map_err(|error| {
+    compile_within(pattern, COMPILED_BYTES_MAX)
+}
+
+fn compile_within(pattern: &str, bytes_max: usize) -> Result<Regex, String> {
+    regex::RegexBuilder::new(&translate(pattern)).size_limit(bytes_max).build().map_err(|error| {
         // The crate draws the pattern with a caret over several lines; the last one says what is wrong.
         let text = error.to_string();
         let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
@@ -38,7 +45,7 @@ pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
 fn compiled<'p>(context: CallContext<'p>, pattern: &str) -> Result<Cow<'p, Regex>, EvalError> {
     match context.regex {
         Some(regex) => Ok(Cow::Borrowed(regex)),
-        None => compile(pattern).map(Cow::Owned).map_err(EvalError::Failed),
+        None => compile_within(pattern, DYNAMIC_BYTES_MAX).map(Cow::Owned).map_err(EvalError::Failed),
     }
 }
 
@@ -71,8 +78,12 @@ fn find_all<'a>(context: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
         _ => return Err(EvalError::no_such_overload()),
     };
     let regex = illegal(compiled(context, pattern))?;
-    let found = regex.find_iter(text).take(limit).map(|found| Value::string(found.as_str()));
-    Ok(Value::list(found.collect()))
+    let mut found = Vec::new();
+    for part in regex.find_iter(text).take(limit) {
+        limit_elements("findAll", found.len() + 1)?;
+        found.push(Value::string(part.as_str()));
+    }
+    Ok(Value::list(found))
 }
 
 fn illegal<T>(result: Result<T, EvalError>) -> Result<T, EvalError> {

@@ -2,7 +2,7 @@
 
 use crate::error::EvalError;
 use crate::functions::{CallContext, Functions, Outcome};
-use crate::library::format;
+use crate::library::{format, limit_bytes, limit_elements};
 use crate::types::Type;
 use crate::value::{Text, Value};
 
@@ -109,19 +109,17 @@ fn last_index_of<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
 }
 
 fn replace<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
-    match args {
-        [Value::String(text), Value::String(old), Value::String(new)] => {
-            Ok(Value::string(text.replace(&**old, new)))
-        }
+    let (text, old, new, count) = match args {
+        [Value::String(text), Value::String(old), Value::String(new)] => (text, old, new, usize::MAX),
         [Value::String(text), Value::String(old), Value::String(new), Value::Int(count)] => {
-            Ok(match usize::try_from(*count) {
-                Ok(count) => Value::string(text.replacen(&**old, new, count)),
-                // A negative count means all.
-                Err(_) => Value::string(text.replace(&**old, new)),
-            })
+            // A negative count means all.
+            (text, old, new, usize::try_from(*count).unwrap_or(usize::MAX))
         }
-        _ => Err(EvalError::no_such_overload()),
-    }
+        _ => return Err(EvalError::no_such_overload()),
+    };
+    let replaced = text.matches(&**old).take(count).count();
+    limit_bytes("replace", text.len().saturating_add(replaced.saturating_mul(new.len())))?;
+    Ok(Value::string(text.replacen(&**old, new, count)))
 }
 
 fn split<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
@@ -133,6 +131,8 @@ fn split<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
         _ => return Err(EvalError::no_such_overload()),
     };
     let limit = count.unwrap_or(usize::MAX);
+    let most = if separator.is_empty() { text.len() } else { text.matches(&**separator).count() };
+    limit_elements("split", most.min(limit))?;
     let parts: Vec<&str> = if limit == 0 {
         Vec::new()
     } else if separator.is_empty() {
@@ -189,6 +189,7 @@ fn join<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
         if index > 0 {
             joined.push_str(separator);
         }
+        limit_bytes("join", joined.len() + text.len())?;
         joined.push_str(&text);
     }
     Ok(Value::string(joined))

@@ -4,6 +4,8 @@
 //! the document compare as their schema says: sets without order, lists with keys by key. The left side decides,
 //! as in Kubernetes.
 
+use std::cmp::Ordering;
+
 use serde_json::Value as Json;
 
 use super::list::same_keys;
@@ -36,7 +38,7 @@ pub(crate) fn equals(one: &Value<'_>, other: &Value<'_>) -> Result<bool, EvalErr
         (
             Value::Int(_) | Value::Uint(_) | Value::Double(_),
             Value::Int(_) | Value::Uint(_) | Value::Double(_),
-        ) => compare::numbers(one, other).is_some_and(|ordering| ordering.is_eq()),
+        ) => compare::numbers(one, other).is_some_and(Ordering::is_eq),
         _ => false,
     })
 }
@@ -86,10 +88,10 @@ fn maps(one: &Map<'_>, other: &Map<'_>) -> Result<bool, EvalError> {
     if one.len() != other.len() {
         return Ok(false);
     }
-    if let (Map::Json(one_raw, _), Map::Json(other_raw, _)) = (one, other) {
-        if !undeclared_fields_are_equal(one, one_raw, other_raw) {
-            return Ok(false);
-        }
+    if let (Map::Json(one_raw, _), Map::Json(other_raw, _)) = (one, other)
+        && !undeclared_fields_are_equal(one, one_raw, other_raw)
+    {
+        return Ok(false);
     }
     for (key, value) in one.entries()? {
         let Some(other) = other.get(&key).transpose()? else { return Ok(false) };

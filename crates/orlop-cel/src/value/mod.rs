@@ -202,6 +202,26 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// Memory that the value itself holds, not counting what it shares or borrows.
+    pub(crate) fn owned_bytes(&self) -> u64 {
+        match self {
+            Self::String(Text::Shared(text)) => text.len() as u64,
+            Self::List(List::Values(_)) | Self::Bytes(_) => self.bytes_if_copied(),
+            Self::Map(Map::Values(entries)) => (entries.len() * 2 * size_of::<Self>()) as u64,
+            _ => 0,
+        }
+    }
+
+    /// Memory that a copy of a string, of bytes or of a list would hold.
+    pub(crate) fn bytes_if_copied(&self) -> u64 {
+        match self {
+            Self::String(text) => text.len() as u64,
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::List(list) => (list.len() * size_of::<Self>()) as u64,
+            _ => 0,
+        }
+    }
+
     /// The size that cost is reckoned with: characters, bytes, elements or entries; 1 for everything else.
     pub(crate) fn cost_size(&self) -> u64 {
         match self {
