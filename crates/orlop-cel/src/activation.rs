@@ -82,6 +82,14 @@ impl<'a> Activation<'a> {
         self
     }
 
+    /// The JSON a variable is bound to, if that is what it is bound to.
+    pub(crate) fn bound_json(&self, name: &str) -> Option<&'a Json> {
+        match self.bindings.iter().rev().find(|(bound, _)| *bound == name) {
+            Some((_, Binding::Json(json))) => Some(json),
+            _ => None,
+        }
+    }
+
     pub(crate) fn resolve(
         &self,
         name: &str,

@@ -215,15 +215,13 @@ impl Printer {
         }
     }
 
-    /// A sign before a number would be read as part of it.
+    /// A sign before a number would be read as part of it, even where the number only begins the operand.
     fn operand_of_unary(&mut self, operand: &Expr) {
-        let number = matches!(operand.kind, ExprKind::Literal(Literal::Int(_) | Literal::Double(_)));
-        if number {
-            self.text("(");
-            self.expr(operand);
+        let start = self.out.len();
+        self.at(Level::Member, operand);
+        if self.out[start..].starts_with(|c: char| c.is_ascii_digit()) {
+            self.out.insert(start, '(');
             self.text(")");
-        } else {
-            self.at(Level::Member, operand);
         }
     }
 

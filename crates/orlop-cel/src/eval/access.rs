@@ -8,15 +8,23 @@ use crate::ast::SelectMode;
 use crate::error::EvalError;
 use crate::functions::Outcome;
 use crate::number::{double_to_int, double_to_uint};
-use crate::plan::{FieldNode, IndexNode, OptMapNode, OptionalOrNode};
+use crate::plan::{FieldNode, IndexNode, Node, OptMapNode, OptionalOrNode};
+use crate::types::Type;
 use crate::value::{Key, List, Map, Text, Value};
 use serde_json::Value as Json;
+
+type RawMap = serde_json::Map<String, Json>;
 
 /// What is found under a name or index, if anything.
 type Found<'a> = Option<Result<Value<'a>, EvalError>>;
 
 impl<'a> Evaluator<'_, '_, 'a> {
     pub(super) fn field(&mut self, node: &'a FieldNode) -> Outcome<'a> {
+        if let (SelectMode::Value, Some((_, schema))) = (node.mode, &node.declared)
+            && let Some(found) = self.declared_field(node)
+        {
+            return Value::from_json(found?, Some(schema));
+        }
         let operand = self.eval(&node.operand)?;
         let (operand, was_optional) = match operand {
             Value::Optional(None) if node.mode == SelectMode::Presence => return Ok(Value::Bool(false)),
@@ -33,6 +41,48 @@ impl<'a> Evaluator<'_, '_, 'a> {
             }
             _ => self.optionally(found),
         }
+    }
+
+    /// The JSON of a field whose whole way from a variable of the document is declared, which is the usual case:
+    /// nothing on the way is made into a value. `None` where it is not so; nothing has been charged then.
+    fn declared_field(&mut self, node: &'a FieldNode) -> Option<Result<&'a Json, EvalError>> {
+        let (json_name, _) = node.declared.as_ref()?;
+        let object = match self.declared_object(&node.operand)? {
+            Ok(object) => object,
+            Err(error) => return Some(Err(error)),
+        };
+        if let Err(error) = self.charge(1) {
+            return Some(Err(error));
+        }
+        Some(match object.get(json_name) {
+            None | Some(Json::Null) => Err(EvalError::no_such_key(&node.name)),
+            Some(json) => Ok(json),
+        })
+    }
+
+    /// The JSON object behind a variable or a declared field.
+    fn declared_object(&mut self, node: &'a Node) -> Option<Result<&'a RawMap, EvalError>> {
+        let object = match node {
+            Node::Variable(index) => {
+                let variable = self.compiled.env.scope.variables.get(*index)?;
+                let json = self.activation.bound_json(&variable.name)?;
+                json.as_object().filter(|_| matches!(variable.declared, Type::Object(_)))?
+            }
+            Node::Local(slot) => match &self.slots[*slot] {
+                Slot::Ready(Value::Map(Map::Json(object, Some(_)))) => object,
+                _ => return None,
+            },
+            Node::Field(field) if field.mode == SelectMode::Value => {
+                let (_, schema) = field.declared.as_ref()?;
+                return Some(self.declared_field(field)?.and_then(|json| match json {
+                    Json::Object(object) => Ok(object),
+                    // Not an object: reading it as one says so.
+                    other => Value::from_json(other, Some(schema)).and(Err(EvalError::no_such_overload())),
+                }));
+            }
+            _ => return None,
+        };
+        Some(self.charge(1).map(|()| object))
     }
 
     /// What is absent costs nothing to find out.

@@ -55,8 +55,8 @@ impl<'a> Evaluator<'_, '_, 'a> {
         }
     }
 
-    /// Binds the variables for one iteration; returns the first variable's value.
-    fn enter(&mut self, node: &FoldNode, range: &Range<'a>, at: usize) -> Outcome<'a> {
+    /// Binds the variables for one iteration.
+    fn enter(&mut self, node: &FoldNode, range: &Range<'a>, at: usize) -> Result<(), EvalError> {
         self.budget.iterate()?;
         let (first, second) = match range {
             Range::List(list) if node.slot2.is_some() => (Value::Int(at as i64), Some(list.at(at)?)),
@@ -70,11 +70,19 @@ impl<'a> Evaluator<'_, '_, 'a> {
                 (key.to_value(), value)
             }
         };
-        self.slots[node.slot] = Slot::Ready(first.clone());
+        self.slots[node.slot] = Slot::Ready(first);
         if let (Some(slot2), Some(second)) = (node.slot2, second) {
             self.slots[slot2] = Slot::Ready(second);
         }
-        Ok(first)
+        Ok(())
+    }
+
+    /// The first variable's value, which nobody else needs any more in this iteration.
+    fn leave(&mut self, node: &FoldNode) -> Outcome<'a> {
+        match std::mem::replace(&mut self.slots[node.slot], Slot::Empty) {
+            Slot::Ready(value) => Ok(value),
+            _ => Err(EvalError::no_such_overload()),
+        }
     }
 
     /// `all` (decided by a false) and `exists` (decided by a true).
@@ -85,7 +93,7 @@ impl<'a> Evaluator<'_, '_, 'a> {
         for at in 0..range.len() {
             self.charge(condition + 1)?;
             let verdict = match self.enter(node, range, at) {
-                Ok(_) => self.eval(&node.body),
+                Ok(()) => self.eval(&node.body),
                 Err(error) => Err(error),
             };
             match verdict {
@@ -131,12 +139,12 @@ impl<'a> Evaluator<'_, '_, 'a> {
     fn transform_list(&mut self, node: &'a FoldNode, range: &Range<'a>) -> Outcome<'a> {
         let mut values = Vec::new();
         for at in 0..range.len() {
-            let first = self.enter(node, range, at)?;
+            self.enter(node, range, at)?;
             if node.kind == FoldKind::Filter {
                 if self.holds(&node.body)? {
                     // The accumulator, a list of the element, the element, and their sum.
                     self.charge(3 + NEW_LIST)?;
-                    values.push(first);
+                    values.push(self.leave(node)?);
                 }
             } else if self.passes(node)? {
                 self.charge(2 + NEW_LIST)?;
@@ -150,14 +158,14 @@ impl<'a> Evaluator<'_, '_, 'a> {
     fn transform_map(&mut self, node: &'a FoldNode, range: &Range<'a>) -> Outcome<'a> {
         let mut map = BTreeMap::new();
         for at in 0..range.len() {
-            let first = self.enter(node, range, at)?;
+            self.enter(node, range, at)?;
             if !self.passes(node)? {
                 continue;
             }
             let body = self.eval(&node.body)?;
             if node.kind == FoldKind::TransformMap {
                 self.charge(3)?;
-                insert(&mut map, map_key(&first)?, body)?;
+                insert(&mut map, map_key(&self.leave(node)?)?, body)?;
             } else {
                 self.charge(2)?;
                 let Value::Map(entries) = body else { return Err(EvalError::no_such_overload()) };

@@ -26,7 +26,7 @@ pub(crate) const DECISION: Type = Type::Opaque("kubernetes.authorization.Decisio
 #[derive(Clone, Debug)]
 pub enum Opaque {
     /// `quantity('1Gi')`
-    Quantity(Quantity),
+    Quantity(Arc<Quantity>),
     /// `url('https://example.com')`
     Url(Arc<Url>),
     /// `ip('10.0.0.1')`

@@ -4,6 +4,7 @@
 //! cut there, as in Kubernetes. Whether it is an *integer* depends on how it was written: `1k` is one, `1000m` is not.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use crate::error::EvalError;
 use crate::functions::{CallContext, Functions, Outcome};
@@ -57,7 +58,7 @@ pub(crate) fn declare(f: &mut Functions) {
 }
 
 fn value<'a>(quantity: Quantity) -> Value<'a> {
-    Value::Opaque(Opaque::Quantity(quantity))
+    Value::Opaque(Opaque::Quantity(Arc::new(quantity)))
 }
 
 fn parse_value<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
@@ -69,7 +70,7 @@ fn parse_value<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
 
 fn one(args: &[Value<'_>]) -> Result<Quantity, EvalError> {
     match args {
-        [Value::Opaque(Opaque::Quantity(quantity))] => Ok(*quantity),
+        [Value::Opaque(Opaque::Quantity(quantity))] => Ok(**quantity),
         _ => Err(EvalError::no_such_overload()),
     }
 }
@@ -89,9 +90,9 @@ fn order(args: &[Value<'_>]) -> Result<Ordering, EvalError> {
 
 fn combine<'a>(args: &[Value<'a>], operation: fn(i128, i128) -> Option<i128>) -> Outcome<'a> {
     let (one, other) = match args {
-        [Value::Opaque(Opaque::Quantity(one)), Value::Opaque(Opaque::Quantity(other))] => (*one, *other),
+        [Value::Opaque(Opaque::Quantity(one)), Value::Opaque(Opaque::Quantity(other))] => (**one, **other),
         [Value::Opaque(Opaque::Quantity(one)), Value::Int(other)] => {
-            (*one, Quantity { nanos: i128::from(*other) * NANOS_PER_UNIT, whole: true })
+            (**one, Quantity { nanos: i128::from(*other) * NANOS_PER_UNIT, whole: true })
         }
         _ => return Err(EvalError::no_such_overload()),
     };

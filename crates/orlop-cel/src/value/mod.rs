@@ -255,6 +255,9 @@ impl fmt::Display for Value<'_> {
     }
 }
 
+// Values are moved about all the time.
+const _: () = assert!(size_of::<Value<'_>>() <= 40);
+
 impl PartialEq for Value<'_> {
     /// CEL's equality; values that cannot be compared are not equal.
     fn eq(&self, other: &Self) -> bool {
