@@ -4,36 +4,19 @@
 //! `__underscores__`; a name that is a reserved word becomes `__word__`. Names with any other character have no
 //! identifier and are not visible to expressions.
 
-const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
+use crate::parser::RESERVED;
+
+/// Whether a word cannot stand as an identifier.
+fn is_reserved(word: &str) -> bool {
+    RESERVED.contains(&word) || ["true", "false", "null", "in"].contains(&word)
+}
 
 /// The identifier for a field name, if it has one.
 pub fn escape(name: &str) -> Option<String> {
     if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
     }
-    if RESERVED.contains(&name) {
+    if is_reserved(name) {
         return Some(format!("__{name}__"));
     }
     let mut out = String::with_capacity(name.len());
@@ -74,7 +57,7 @@ pub fn unescape(identifier: &str) -> Option<String> {
             "dot" => out.push('.'),
             "dash" => out.push('-'),
             "slash" => out.push('/'),
-            word if RESERVED.contains(&word) && identifier.len() == word.len() + 4 => out.push_str(word),
+            word if is_reserved(word) && identifier.len() == word.len() + 4 => out.push_str(word),
             _ => return None,
         }
         rest = &rest[start + 2 + word.len() + 2..];

@@ -19,7 +19,8 @@ use crate::source::{EXPRESSION_CHARS_MAX, Source};
 /// The deepest tree accepted.
 pub const DEPTH_MAX: u32 = 250;
 
-const RESERVED: [&str; 17] = [
+/// Words that cannot name a variable or function.
+pub(crate) const RESERVED: [&str; 17] = [
     "as",
     "break",
     "const",

@@ -53,13 +53,7 @@ fn check_costs(actual: impl Fn(&str) -> Result<u64, String>, rows: &[(&str, u64)
             format!("{expression}\n    expected {expected}, found {found:?}")
         })
         .collect();
-    assert!(
-        failures.is_empty(),
-        "{} of {} rows failed:\n{}",
-        failures.len(),
-        rows.len(),
-        failures.join("\n")
-    );
+    table::assert_none(&failures, rows.len());
 }
 
 #[test]

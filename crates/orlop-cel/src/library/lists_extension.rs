@@ -5,7 +5,7 @@ use crate::functions::{CallContext, Functions, Outcome};
 use crate::library::limit_elements;
 use crate::library::lists::{COMPARABLE, sort_by_keys};
 use crate::types::Type;
-use crate::value::{List, Value};
+use crate::value::{Fingerprints, List, Value, fingerprint};
 
 pub(crate) fn declare(f: &mut Functions) {
     let list = || Type::list(Type::param("T"));
@@ -72,14 +72,15 @@ fn reverse<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
 
 fn distinct<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     let [Value::List(list)] = args else { return Err(EvalError::no_such_overload()) };
-    let mut seen: Vec<Value<'a>> = Vec::new();
+    let mut seen = Fingerprints::new();
+    let mut kept = Vec::new();
     for item in list.iter() {
         let item = item?;
-        if !seen.contains(&item) {
-            seen.push(item);
+        if seen.insert(fingerprint(&item)?) {
+            kept.push(item);
         }
     }
-    Ok(Value::list(seen))
+    Ok(Value::list(kept))
 }
 
 fn range<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {

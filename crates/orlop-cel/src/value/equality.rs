@@ -5,10 +5,11 @@
 //! as in Kubernetes.
 
 use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value as Json;
 
-use super::list::same_keys;
+use super::fingerprint::{fingerprints, key_fingerprint};
 use super::{List, Map, Value, compare};
 use crate::error::EvalError;
 use crate::schema::ListType;
@@ -62,32 +63,26 @@ fn lists(one: &List<'_>, other: &List<'_>) -> Result<bool, EvalError> {
             }
             Ok(true)
         }
-        ListType::Set => each_has_its_like(one, other, &equals),
-        ListType::Map(keys) => each_has_its_like(one, other, &|one: &Value<'_>, other: &Value<'_>| {
-            Ok(same_keys(one, other, keys)? && equals(one, other)?)
-        }),
-    }
-}
-
-type Likeness<'l> = &'l dyn Fn(&Value<'_>, &Value<'_>) -> Result<bool, EvalError>;
-
-/// Whether every element of either list has its like in the other.
-fn each_has_its_like(one: &List<'_>, other: &List<'_>, alike: Likeness<'_>) -> Result<bool, EvalError> {
-    let (one, other) = (one.to_values()?, other.to_values()?);
-    let mut used = vec![false; one.len()];
-    for wanted in &other {
-        let mut found = false;
-        for (index, value) in one.iter().enumerate() {
-            if alike(value, wanted)? {
-                used[index] = true;
-                found = true;
+        ListType::Set => Ok(fingerprints(one)? == fingerprints(other)?),
+        ListType::Map(keys) => {
+            let mut by_key = HashMap::new();
+            for item in one.iter() {
+                let item = item?;
+                by_key.insert(key_fingerprint(&item, keys)?, item);
             }
-        }
-        if !found {
-            return Ok(false);
+            let mut met = HashSet::new();
+            for item in other.iter() {
+                let item = item?;
+                let key = key_fingerprint(&item, keys)?;
+                let Some(mine) = by_key.get(&key) else { return Ok(false) };
+                if !equals(mine, &item)? {
+                    return Ok(false);
+                }
+                met.insert(key);
+            }
+            Ok(met.len() == by_key.len())
         }
     }
-    Ok(used.into_iter().all(|used| used))
 }
 
 fn maps(one: &Map<'_>, other: &Map<'_>) -> Result<bool, EvalError> {

@@ -1,9 +1,11 @@
 //! Lists: a slice of the document, or values the expression made.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::Value as Json;
 
+use super::fingerprint::{Fingerprints, fingerprint, key_fingerprint};
 use super::{Value, equals};
 use crate::error::EvalError;
 use crate::schema::{ListType, Schema, Shape};
@@ -86,54 +88,39 @@ impl<'a> List<'a> {
             Self::Values(values) => Arc::try_unwrap(values).unwrap_or_else(|shared| Vec::clone(&shared)),
             json => json.to_values()?,
         };
-        let present = values.len();
-        for item in other.iter() {
-            let item = item?;
-            match list_type {
-                ListType::Atomic => values.push(item),
-                ListType::Set => {
-                    let mut known = false;
-                    for value in &values[..present] {
-                        known = known || equals(value, &item)?;
-                    }
-                    if !known {
+        match list_type {
+            ListType::Atomic => {
+                for item in other.iter() {
+                    values.push(item?);
+                }
+            }
+            ListType::Set => {
+                let known = values.iter().map(fingerprint).collect::<Result<Fingerprints, _>>()?;
+                for item in other.iter() {
+                    let item = item?;
+                    if !known.contains(&fingerprint(&item)?) {
                         values.push(item);
                     }
                 }
-                ListType::Map(keys) => {
-                    let mut same = None;
-                    for (index, value) in values[..present].iter().enumerate() {
-                        if same_keys(value, &item, keys)? {
-                            same = Some(index);
-                        }
-                    }
-                    match same {
-                        Some(index) => values[index] = item,
-                        None => values.push(item),
-                    }
-                }
             }
+            ListType::Map(keys) => merge(&mut values, other, keys)?,
         }
         Ok(Self::from(values))
     }
 }
 
-/// Whether two elements of a list with keys are the same element.
-pub(super) fn same_keys(one: &Value<'_>, other: &Value<'_>, keys: &[String]) -> Result<bool, EvalError> {
-    let (Value::Map(one), Value::Map(other)) = (one, other) else {
-        return Err(EvalError::failed(
-            "unexpected data format for element of array with x-kubernetes-list-type=map",
-        ));
-    };
-    for key in keys {
-        let same = match (one.get_json_name(key), other.get_json_name(key)) {
-            (Some(one), Some(other)) => equals(&one?, &other?)?,
-            (None, None) => true,
-            _ => false,
-        };
-        if !same {
-            return Ok(false);
+/// Overwrites elements of `values` with those of `other` that have the same keys, and appends the rest.
+fn merge<'a>(values: &mut Vec<Value<'a>>, other: &List<'a>, keys: &[String]) -> Result<(), EvalError> {
+    let mut known = HashMap::new();
+    for (index, value) in values.iter().enumerate() {
+        known.insert(key_fingerprint(value, keys)?, index);
+    }
+    for item in other.iter() {
+        let item = item?;
+        match known.get(&key_fingerprint(&item, keys)?) {
+            Some(index) => values[*index] = item,
+            None => values.push(item),
         }
     }
-    Ok(true)
+    Ok(())
 }

@@ -7,6 +7,7 @@
 
 mod compare;
 mod equality;
+mod fingerprint;
 mod json;
 mod list;
 mod map;
@@ -19,6 +20,7 @@ use serde_json::Value as Json;
 
 pub(crate) use compare::compare;
 pub(crate) use equality::equals;
+pub(crate) use fingerprint::{Fingerprints, fingerprint, fingerprints};
 pub use list::List;
 pub use map::{Key, Map};
 pub use text::Text;

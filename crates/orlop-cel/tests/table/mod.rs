@@ -24,6 +24,11 @@ pub(crate) fn outcome(env: &Env, expression: &str) -> String {
     }
 }
 
+/// Shows what failed, if anything did.
+pub(crate) fn assert_none(failures: &[String], rows: usize) {
+    assert!(failures.is_empty(), "{} of {rows} rows failed:\n{}", failures.len(), failures.join("\n"));
+}
+
 /// Every expression must be true.
 pub(crate) fn all_true(env: &Env, rows: &[&str]) {
     let failures: Vec<String> = rows
@@ -32,13 +37,7 @@ pub(crate) fn all_true(env: &Env, rows: &[&str]) {
         .filter(|(_, outcome)| outcome != "true")
         .map(|(row, outcome)| format!("{row}\n    gave {outcome}"))
         .collect();
-    assert!(
-        failures.is_empty(),
-        "{} of {} rows failed:\n{}",
-        failures.len(),
-        rows.len(),
-        failures.join("\n")
-    );
+    assert_none(&failures, rows.len());
 }
 
 /// Every expression must fail with this text.
@@ -49,13 +48,7 @@ pub(crate) fn all_fail(env: &Env, rows: &[(&str, &str)]) {
         .filter(|(_, expected, outcome)| outcome != expected)
         .map(|(row, expected, outcome)| format!("{row}\n    expected {expected}\n    gave     {outcome}"))
         .collect();
-    assert!(
-        failures.is_empty(),
-        "{} of {} rows failed:\n{}",
-        failures.len(),
-        rows.len(),
-        failures.join("\n")
-    );
+    assert_none(&failures, rows.len());
 }
 
 /// Every expression must be refused at this line and column with this message.
@@ -75,11 +68,5 @@ pub(crate) fn all_refused(env: &Env, rows: &[(&str, u32, u32, &str)]) {
             }
         }
     }
-    assert!(
-        failures.is_empty(),
-        "{} of {} rows failed:\n{}",
-        failures.len(),
-        rows.len(),
-        failures.join("\n")
-    );
+    assert_none(&failures, rows.len());
 }
