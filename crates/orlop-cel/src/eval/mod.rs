@@ -1,0 +1,140 @@
+//! The evaluator: walks the plan over the data.
+//!
+//! Evaluation is a recursion over the plan, as deep as the expression is, which the parser has bounded. Values borrow
+//! from the document and the program; nothing is converted before it is reached. Each step is charged to the budget
+//! before it is done where its cost is known, after it where the result decides. Errors are results: `&&`, `||`,
+//! `all` and `exists` may absorb those of [`EvalError::Failed`], nothing absorbs an exhausted budget.
+
+mod access;
+mod call;
+mod collect;
+mod fold;
+mod operators;
+
+pub(crate) use operators::add;
+
+use crate::activation::Activation;
+use crate::cost::Budget;
+use crate::error::EvalError;
+use crate::functions::Outcome;
+use crate::plan::{ConditionalNode, Node};
+use crate::program::Compiled;
+use crate::value::Value;
+
+pub(crate) struct Evaluator<'e, 'h, 'a> {
+    compiled: &'a Compiled,
+    activation: &'e Activation<'a>,
+    budget: &'e mut Budget<'h>,
+    slots: Vec<Slot<'a>>,
+}
+
+/// A local variable.
+#[derive(Clone)]
+enum Slot<'a> {
+    Empty,
+    /// Bound but not yet needed.
+    Pending(&'a Node),
+    Ready(Value<'a>),
+    Failed(EvalError),
+}
+
+impl<'e, 'h, 'a> Evaluator<'e, 'h, 'a> {
+    pub(crate) fn new(
+        compiled: &'a Compiled,
+        activation: &'e Activation<'a>,
+        budget: &'e mut Budget<'h>,
+    ) -> Self {
+        Self { compiled, activation, budget, slots: vec![Slot::Empty; compiled.slots] }
+    }
+
+    pub(crate) fn run(mut self) -> Outcome<'a> {
+        self.budget.start();
+        self.eval(&self.compiled.root)
+    }
+
+    fn charge(&mut self, cost: u64) -> Result<(), EvalError> {
+        self.budget.charge(cost)
+    }
+
+    fn eval(&mut self, node: &'a Node) -> Outcome<'a> {
+        match node {
+            Node::Constant(Value::String(text)) => Ok(Value::borrowed(text)),
+            Node::Constant(value) => Ok(value.clone()),
+            Node::Variable(index) => self.variable(*index),
+            Node::Local(slot) => self.local(*slot),
+            Node::Field(field) => self.field(field),
+            Node::Not(operand) => self.not(operand),
+            Node::Negate(operand) => self.negate(operand),
+            Node::And(terms) => self.logical(terms, false),
+            Node::Or(terms) => self.logical(terms, true),
+            Node::Conditional(conditional) => self.conditional(conditional),
+            Node::Binary(binary) => self.binary(binary),
+            Node::InConstants(operand, list) => self.in_constants(operand, list),
+            Node::Index(index) => self.index(index),
+            Node::OptionalOr(or) => self.optional_or(or),
+            Node::Call(call) => self.call(call),
+            Node::List(elements) => self.list(elements),
+            Node::Map(entries) => self.map(entries),
+            Node::Message(message) => self.message(message),
+            Node::Fold(fold) => self.fold(fold),
+            Node::Bind(bind) => {
+                self.slots[bind.slot] = Slot::Pending(&bind.value);
+                self.eval(&bind.body)
+            }
+            Node::OptMap(opt_map) => self.opt_map(opt_map),
+        }
+    }
+
+    fn variable(&mut self, index: usize) -> Outcome<'a> {
+        self.charge(1)?;
+        let Some(variable) = self.compiled.env.scope.variables.get(index) else {
+            return Err(EvalError::failed("no such attribute"));
+        };
+        self.activation.resolve(&variable.name, &variable.declared, variable.schema.as_ref())
+    }
+
+    fn local(&mut self, slot: usize) -> Outcome<'a> {
+        self.charge(1)?;
+        let pending = match &self.slots[slot] {
+            Slot::Ready(value) => return Ok(value.clone()),
+            Slot::Failed(error) => return Err(error.clone()),
+            Slot::Empty => return Err(EvalError::failed("no such attribute")),
+            Slot::Pending(node) => *node,
+        };
+        let result = self.eval(pending);
+        self.slots[slot] = match &result {
+            Ok(value) => Slot::Ready(value.clone()),
+            Err(error) => Slot::Failed(error.clone()),
+        };
+        result
+    }
+
+    /// One term decides alone: false for `&&`, true for `||`, even if others fail. Else the first failure counts.
+    fn logical(&mut self, terms: &'a [Node], deciding: bool) -> Outcome<'a> {
+        let mut failure = None;
+        for term in terms {
+            match self.eval(term) {
+                Ok(Value::Bool(value)) if value == deciding => return Ok(Value::Bool(deciding)),
+                Ok(Value::Bool(_)) => {}
+                Ok(_) => failure = failure.or_else(|| Some(EvalError::no_such_overload())),
+                Err(error) if error.is_absorbable() => failure = failure.or(Some(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        failure.map_or(Ok(Value::Bool(!deciding)), Err)
+    }
+
+    fn conditional(&mut self, node: &'a ConditionalNode) -> Outcome<'a> {
+        let branch = match self.eval(&node.condition)? {
+            Value::Bool(true) => &node.yes,
+            Value::Bool(false) => &node.no,
+            _ => return Err(EvalError::no_such_overload()),
+        };
+        let value = self.eval(branch)?;
+        // Choosing between variables is free, as in the reference: only the way below them counts.
+        if branch.is_attribute() {
+            self.budget.refund(1);
+        }
+        Ok(value)
+    }
+}

@@ -1,0 +1,93 @@
+//! The Common Expression Language (CEL) as Kubernetes speaks it.
+//!
+//! ```
+//! use orlop_cel::{Activation, Budget, Env, Schema};
+//! use serde_json::json;
+//!
+//! let schema = json!({"type": "object", "properties": {
+//!     "replicas": {"type": "integer"}, "min": {"type": "integer"}}});
+//! let schema = Schema::from_openapi("Widget", &schema, false).ok_or("nothing to see")?;
+//! let env = Env::kubernetes(34).schema("self", &schema).build();
+//!
+//! let rule = env.compile("self.replicas >= self.min")?;
+//! assert_eq!(rule.estimate().max, 5);
+//!
+//! let widget = json!({"replicas": 3, "min": 5});
+//! let mut budget = Budget::new(1_000_000);
+//! let verdict = rule.evaluate(&Activation::new().json("self", &widget), &mut budget)?;
+//! assert_eq!(verdict.as_bool(), Some(false));
+//! assert_eq!(budget.used(), 5);
+//!
+//! let mistake = env.compile("self.replicas + 'x'").unwrap_err();
+//! assert_eq!(mistake.to_string(), "\
+//! ERROR: <input>:1:15: found no matching overload for '_+_' applied to '(int, string)'
+//!  | self.replicas + 'x'
+//!  | ..............^");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # The way of an expression
+//!
+//! text → `lexer` → `parser` and `macros` → [`ast`] → `check` → `plan` → [`Program`] → `eval` → [`Value`]
+//!
+//! An [`Env`] says what names mean. Compiling finds every mistake that can be found without data, and what the
+//! expression can cost at most. A [`Program`] is immutable and shared; evaluating it borrows the document as it is,
+//! JSON, and reads only what the expression reaches.
+//!
+//! # Invariants
+//!
+//! - No I/O, no clock, no global state.
+//! - Nothing an expression or a document holds can make this crate panic or exhaust the stack: depth is bounded when
+//!   parsing ([`DEPTH_MAX`]), and so is everything that walks the tree afterwards. How deep a *document* is nested
+//!   is bounded by whoever parsed it.
+//! - Time and memory are bounded by the [`Budget`] and by the size of the document.
+//! - Regular expressions run in linear time.
+//!
+//! # What it does not do
+//!
+//! Protocol buffer messages, enums and `Any`; partial evaluation with unknowns; named time zones. Where it differs
+//! from the reference implementation otherwise is told in `docs/decisions/0010-our-own-cel.md`.
+
+mod activation;
+pub mod ast;
+mod check;
+mod cost;
+mod env;
+mod error;
+mod escape;
+mod eval;
+mod functions;
+mod lexer;
+mod library;
+mod literal;
+mod macros;
+mod number;
+mod parser;
+mod plan;
+mod print;
+mod program;
+mod schema;
+mod source;
+mod time;
+mod types;
+mod value;
+
+pub use activation::{Activation, Lazy};
+pub use cost::{Budget, CostRange};
+pub use env::{Env, EnvBuilder};
+pub use error::{CompileErrors, EvalError, Issue};
+pub use escape::{escape, unescape};
+pub use functions::Outcome;
+pub use library::Library;
+pub use library::authorizer::{
+    AUTHORIZER, Authorizer, Decision, Question, RESOURCE_CHECK, ResourceQuestion, ServiceAccount,
+    authorizer_value, request_resource_value,
+};
+pub use library::opaque::Opaque;
+pub use parser::DEPTH_MAX;
+pub use program::Program;
+pub use schema::{ListType, REQUEST_BYTES_MAX, Schema, SchemaSpec};
+pub use source::Location;
+pub use time::{Duration, Timestamp};
+pub use types::{MessageType, Param, Type};
+pub use value::{Key, List, Map, MessageValue, Text, Value};

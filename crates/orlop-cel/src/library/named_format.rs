@@ -1,0 +1,280 @@
+//! Named formats: what Kubernetes accepts as names, label values, dates and so on.
+//!
+//! `format.dns1123Label().validate(s)` is `optional.none()` where `s` is valid, else the list of complaints, in the
+//! words Kubernetes uses elsewhere.
+
+use crate::error::EvalError;
+use crate::functions::{CallContext, Functions, Outcome};
+use crate::library::encoders::base64_decode;
+use crate::library::opaque::{FORMAT, Opaque};
+use crate::library::url;
+use crate::time::{parse_date, parse_rfc3339};
+use crate::types::Type;
+use crate::value::Value;
+
+/// A format by name.
+#[derive(Debug)]
+pub struct NamedFormat {
+    pub(crate) name: &'static str,
+    /// Length of the regular expression behind it, which decides the cost.
+    pub(crate) pattern_length: u64,
+    validate: fn(&str) -> Vec<String>,
+}
+
+static FORMATS: [NamedFormat; 13] = [
+    NamedFormat { name: "dns1123Label", pattern_length: 30, validate: dns1123_label },
+    NamedFormat { name: "dns1123Subdomain", pattern_length: 60, validate: dns1123_subdomain },
+    NamedFormat { name: "dns1035Label", pattern_length: 30, validate: dns1035_label },
+    NamedFormat { name: "qualifiedName", pattern_length: 60, validate: qualified_name },
+    NamedFormat {
+        name: "dns1123LabelPrefix",
+        pattern_length: 30,
+        validate: |text| dns1123_label(&without_trailing_dash(text)),
+    },
+    NamedFormat {
+        name: "dns1123SubdomainPrefix",
+        pattern_length: 60,
+        validate: |text| dns1123_subdomain(&without_trailing_dash(text)),
+    },
+    NamedFormat {
+        name: "dns1035LabelPrefix",
+        pattern_length: 30,
+        validate: |text| dns1035_label(&without_trailing_dash(text)),
+    },
+    NamedFormat { name: "labelValue", pattern_length: 40, validate: label_value },
+    NamedFormat {
+        name: "uri",
+        pattern_length: 1103,
+        validate: |text| url::parse(text).err().into_iter().collect(),
+    },
+    NamedFormat {
+        name: "uuid",
+        pattern_length: 71,
+        validate: |text| unless(is_uuid(text), "does not match the UUID format"),
+    },
+    NamedFormat {
+        name: "byte",
+        pattern_length: 84,
+        validate: |text| unless(!text.is_empty() && base64_decode(text).is_some(), "invalid base64"),
+    },
+    NamedFormat {
+        name: "date",
+        pattern_length: 74,
+        validate: |text| unless(parse_date(text).is_some(), "invalid date"),
+    },
+    NamedFormat {
+        name: "datetime",
+        pattern_length: 74,
+        validate: |text| unless(parse_rfc3339(text).is_some(), "invalid datetime"),
+    },
+];
+
+pub(crate) fn declare(f: &mut Functions) {
+    let complaints = Type::optional(Type::list(Type::String));
+    f.member("validate", "format-validate", [FORMAT, Type::String], complaints, validate);
+    f.global("format.named", "format-named", [Type::String], Type::optional(FORMAT), |_, args| match args {
+        [Value::String(name)] => Ok(find(name).map_or(Value::none(), Value::some)),
+        _ => Err(EvalError::no_such_overload()),
+    });
+    let named: [(&str, crate::functions::Builtin); 13] = [
+        ("dns1123Label", |_, _| known("dns1123Label")),
+        ("dns1123Subdomain", |_, _| known("dns1123Subdomain")),
+        ("dns1035Label", |_, _| known("dns1035Label")),
+        ("qualifiedName", |_, _| known("qualifiedName")),
+        ("dns1123LabelPrefix", |_, _| known("dns1123LabelPrefix")),
+        ("dns1123SubdomainPrefix", |_, _| known("dns1123SubdomainPrefix")),
+        ("dns1035LabelPrefix", |_, _| known("dns1035LabelPrefix")),
+        ("labelValue", |_, _| known("labelValue")),
+        ("uri", |_, _| known("uri")),
+        ("uuid", |_, _| known("uuid")),
+        ("byte", |_, _| known("byte")),
+        ("date", |_, _| known("date")),
+        ("datetime", |_, _| known("datetime")),
+    ];
+    for (name, run) in named {
+        let name = format!("format.{name}");
+        f.global(&name, &name, [], FORMAT, run);
+    }
+}
+
+fn find<'a>(name: &str) -> Option<Value<'a>> {
+    FORMATS.iter().find(|format| format.name == name).map(|format| Value::Opaque(Opaque::Format(format)))
+}
+
+fn known<'a>(name: &str) -> Outcome<'a> {
+    find(name).ok_or_else(EvalError::no_such_overload)
+}
+
+fn validate<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+    let [Value::Opaque(Opaque::Format(format)), Value::String(text)] = args else {
+        return Err(EvalError::no_such_overload());
+    };
+    let complaints = (format.validate)(text);
+    if complaints.is_empty() {
+        return Ok(Value::none());
+    }
+    Ok(Value::some(Value::list(complaints.into_iter().map(Value::string).collect())))
+}
+
+fn unless(fine: bool, complaint: &str) -> Vec<String> {
+    if fine { Vec::new() } else { vec![complaint.to_owned()] }
+}
+
+// ---- names ----
+
+const LABEL_PATTERN: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
+const DNS1035_PATTERN: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
+const QUALIFIED_PATTERN: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
+
+/// Whether all bytes are `inner`, the first and last also `edge`.
+fn made_of(text: &str, edge: fn(u8) -> bool, inner: fn(u8) -> bool) -> bool {
+    let bytes = text.as_bytes();
+    match (bytes.first(), bytes.last()) {
+        (Some(first), Some(last)) => edge(*first) && edge(*last) && bytes.iter().all(|b| inner(*b)),
+        _ => false,
+    }
+}
+
+fn is_lower_alphanumeric(b: u8) -> bool {
+    b.is_ascii_lowercase() || b.is_ascii_digit()
+}
+
+/// Whether a text is a DNS label, whatever its length.
+fn looks_like_label(text: &str) -> bool {
+    made_of(text, is_lower_alphanumeric, |b| is_lower_alphanumeric(b) || b == b'-')
+}
+
+fn looks_like_subdomain(text: &str) -> bool {
+    text.split('.').all(looks_like_label)
+}
+
+pub(crate) fn is_label(text: &str) -> bool {
+    text.len() <= 63 && looks_like_label(text)
+}
+
+pub(crate) fn is_subdomain(text: &str) -> bool {
+    text.len() <= 253 && looks_like_subdomain(text)
+}
+
+fn too_long(text: &str, most: usize) -> Option<String> {
+    (text.len() > most).then(|| format!("must be no more than {most} characters"))
+}
+
+fn pattern_complaint(rule: &str, pattern: &str, examples: &[&str]) -> String {
+    let examples: Vec<String> = examples.iter().map(|example| format!("'{example}', ")).collect();
+    format!("{rule} (e.g. {}regex used for validation is '{pattern}')", examples.join(" or "))
+}
+
+fn dns1123_label(text: &str) -> Vec<String> {
+    let mut complaints: Vec<String> = too_long(text, 63).into_iter().collect();
+    if !looks_like_label(text) {
+        complaints.push(if looks_like_subdomain(text) {
+            "must not contain dots".to_owned()
+        } else {
+            pattern_complaint(
+                "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must \
+                 start and end with an alphanumeric character",
+                LABEL_PATTERN,
+                &["my-name", "123-abc"],
+            )
+        });
+    }
+    complaints
+}
+
+fn dns1123_subdomain(text: &str) -> Vec<String> {
+    let mut complaints: Vec<String> = too_long(text, 253).into_iter().collect();
+    if !looks_like_subdomain(text) {
+        complaints.push(pattern_complaint(
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must \
+             start and end with an alphanumeric character",
+            &format!("{LABEL_PATTERN}(\\.{LABEL_PATTERN})*"),
+            &["example.com"],
+        ));
+    }
+    complaints
+}
+
+fn dns1035_label(text: &str) -> Vec<String> {
+    let mut complaints: Vec<String> = too_long(text, 63).into_iter().collect();
+    if !looks_like_label(text) || !text.starts_with(|c: char| c.is_ascii_lowercase()) {
+        complaints.push(pattern_complaint(
+            "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
+             character, and end with an alphanumeric character",
+            DNS1035_PATTERN,
+            &["my-name", "abc-123"],
+        ));
+    }
+    complaints
+}
+
+fn looks_qualified(text: &str) -> bool {
+    made_of(text, |b| b.is_ascii_alphanumeric(), |b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+}
+
+fn qualified_name(text: &str) -> Vec<String> {
+    let rule = "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with \
+                an alphanumeric character";
+    let described = || pattern_complaint(rule, QUALIFIED_PATTERN, &["MyName", "my.name", "123-abc"]);
+    let mut complaints = Vec::new();
+    let name = match text.split('/').collect::<Vec<_>>().as_slice() {
+        [name] => *name,
+        [prefix, name] => {
+            if prefix.is_empty() {
+                complaints.push("prefix part must be non-empty".to_owned());
+            } else {
+                complaints.extend(dns1123_subdomain(prefix).iter().map(|text| format!("prefix part {text}")));
+            }
+            *name
+        }
+        _ => {
+            let prefixed = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
+            return vec![format!("{} {prefixed}", described())];
+        }
+    };
+    if name.is_empty() {
+        complaints.push("name part must be non-empty".to_owned());
+    } else if let Some(complaint) = too_long(name, 63) {
+        complaints.push(format!("name part {complaint}"));
+    }
+    if !looks_qualified(name) {
+        complaints.push(format!("name part {}", described()));
+    }
+    complaints
+}
+
+fn label_value(text: &str) -> Vec<String> {
+    let mut complaints: Vec<String> = too_long(text, 63).into_iter().collect();
+    if !text.is_empty() && !looks_qualified(text) {
+        complaints.push(pattern_complaint(
+            "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must \
+             start and end with an alphanumeric character",
+            &format!("({QUALIFIED_PATTERN})?"),
+            &["MyValue", "my_value", "12345"],
+        ));
+    }
+    complaints
+}
+
+/// A prefix may end in a dash, because something will follow.
+fn without_trailing_dash(text: &str) -> String {
+    match text.strip_suffix('-') {
+        Some(rest) if !rest.is_empty() => format!("{rest}a"),
+        _ => text.to_owned(),
+    }
+}
+
+/// Thirty-two hexadecimal digits, with or without dashes in the usual places.
+fn is_uuid(text: &str) -> bool {
+    let mut rest = text;
+    for (index, length) in [8, 4, 4, 4, 12].into_iter().enumerate() {
+        if index > 0 {
+            rest = rest.strip_prefix('-').unwrap_or(rest);
+        }
+        match rest.split_at_checked(length) {
+            Some((digits, after)) if digits.bytes().all(|b| b.is_ascii_hexdigit()) => rest = after,
+            _ => return false,
+        }
+    }
+    rest.is_empty()
+}

@@ -1,0 +1,212 @@
+//! Kubernetes quantities: `100m`, `1.5Gi`, `12e6`.
+//!
+//! A quantity is a decimal with nine places; finer parts are rounded away from zero, and what is larger than 2⁶³-1 is
+//! cut there, as in Kubernetes. Whether it is an *integer* depends on how it was written: `1k` is one, `1000m` is not.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use crate::error::EvalError;
+use crate::functions::{CallContext, Functions, Outcome};
+use crate::library::opaque::{Opaque, QUANTITY};
+use crate::types::Type;
+use crate::value::Value;
+
+const NANOS_PER_UNIT: i128 = 1_000_000_000;
+const NANOS_MAX: i128 = i64::MAX as i128 * NANOS_PER_UNIT;
+
+/// A parsed quantity.
+#[derive(Clone, Copy, Debug)]
+pub struct Quantity {
+    nanos: i128,
+    /// Written without a part below one, in a form that Kubernetes keeps as an integer.
+    whole: bool,
+}
+
+pub(crate) fn declare(f: &mut Functions) {
+    let q = || QUANTITY;
+    f.global("quantity", "string_to_quantity", [Type::String], q(), parse_value);
+    f.global("isQuantity", "is_quantity_string", [Type::String], Type::Bool, |_, args| match args {
+        [Value::String(text)] => Ok(Value::Bool(parse(text).is_ok())),
+        _ => Err(EvalError::no_such_overload()),
+    });
+    f.global("sign", "quantity_sign", [q()], Type::Int, sign);
+    f.member("sign", "quantity_sign_inst", [q()], Type::Int, sign);
+    f.member("isGreaterThan", "quantity_is_greater_than", [q(), q()], Type::Bool, |_, args| {
+        order(args).map(|order| Value::Bool(order.is_gt()))
+    });
+    f.member("isLessThan", "quantity_is_less_than", [q(), q()], Type::Bool, |_, args| {
+        order(args).map(|order| Value::Bool(order.is_lt()))
+    });
+    f.member("compareTo", "quantity_compare_to", [q(), q()], Type::Int, |_, args| {
+        order(args).map(|order| Value::Int(order as i64))
+    });
+    f.member("asApproximateFloat", "quantity_get_float", [q()], Type::Double, |_, args| {
+        one(args).map(|quantity| Value::Double(quantity.to_double()))
+    });
+    f.member("asInteger", "quantity_get_int", [q()], Type::Int, |_, args| {
+        let integer = one(args)?.to_int();
+        integer.map(Value::Int).ok_or_else(|| EvalError::failed("cannot convert value to integer"))
+    });
+    f.member("isInteger", "quantity_is_integer", [q()], Type::Bool, |_, args| {
+        one(args).map(|quantity| Value::Bool(quantity.to_int().is_some()))
+    });
+    f.member("add", "quantity_add", [q(), q()], q(), |_, args| combine(args, i128::checked_add));
+    f.member("add", "quantity_add_int", [q(), Type::Int], q(), |_, args| combine(args, i128::checked_add));
+    f.member("sub", "quantity_sub", [q(), q()], q(), |_, args| combine(args, i128::checked_sub));
+    f.member("sub", "quantity_sub_int", [q(), Type::Int], q(), |_, args| combine(args, i128::checked_sub));
+}
+
+fn value<'a>(quantity: Quantity) -> Value<'a> {
+    Value::Opaque(Opaque::Quantity(Arc::new(quantity)))
+}
+
+fn parse_value<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+    match args {
+        [Value::String(text)] => parse(text).map(value).map_err(EvalError::failed),
+        _ => Err(EvalError::no_such_overload()),
+    }
+}
+
+fn one(args: &[Value<'_>]) -> Result<Quantity, EvalError> {
+    match args {
+        [Value::Opaque(Opaque::Quantity(quantity))] => Ok(**quantity),
+        _ => Err(EvalError::no_such_overload()),
+    }
+}
+
+fn sign<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+    one(args).map(|quantity| Value::Int(quantity.nanos.signum() as i64))
+}
+
+fn order(args: &[Value<'_>]) -> Result<Ordering, EvalError> {
+    match args {
+        [Value::Opaque(Opaque::Quantity(one)), Value::Opaque(Opaque::Quantity(other))] => {
+            Ok(one.compare(other))
+        }
+        _ => Err(EvalError::no_such_overload()),
+    }
+}
+
+fn combine<'a>(args: &[Value<'a>], operation: fn(i128, i128) -> Option<i128>) -> Outcome<'a> {
+    let (one, other) = match args {
+        [Value::Opaque(Opaque::Quantity(one)), Value::Opaque(Opaque::Quantity(other))] => (**one, **other),
+        [Value::Opaque(Opaque::Quantity(one)), Value::Int(other)] => {
+            (**one, Quantity { nanos: i128::from(*other) * NANOS_PER_UNIT, whole: true })
+        }
+        _ => return Err(EvalError::no_such_overload()),
+    };
+    let nanos = operation(one.nanos, other.nanos).ok_or_else(|| EvalError::failed("quantity overflow"))?;
+    Ok(value(Quantity { nanos, whole: one.whole && other.whole }))
+}
+
+impl Quantity {
+    pub(crate) fn compare(&self, other: &Self) -> Ordering {
+        self.nanos.cmp(&other.nanos)
+    }
+
+    fn to_int(self) -> Option<i64> {
+        let whole = self.whole && self.nanos % NANOS_PER_UNIT == 0;
+        if whole { i64::try_from(self.nanos / NANOS_PER_UNIT).ok() } else { None }
+    }
+
+    /// The nearest double, by way of the decimal digits.
+    fn to_double(self) -> f64 {
+        let sign = if self.nanos < 0 { "-" } else { "" };
+        let nanos = self.nanos.unsigned_abs();
+        let (units, places) = (nanos / NANOS_PER_UNIT as u128, nanos % NANOS_PER_UNIT as u128);
+        format!("{sign}{units}.{places:09}").parse().unwrap_or(f64::NAN)
+    }
+}
+
+const FORMAT_WRONG: &str =
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+const SUFFIX_WRONG: &str = "unable to parse quantity's suffix";
+
+/// Parses a quantity.
+pub(crate) fn parse(text: &str) -> Result<Quantity, &'static str> {
+    let (negative, unsigned) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let number = unsigned.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
+    let (number, suffix) = unsigned.split_at(number);
+    let (units, places) = number.split_once('.').unwrap_or((number, ""));
+    if (units.is_empty() && places.is_empty()) || places.contains('.') {
+        return Err(FORMAT_WRONG);
+    }
+    if !suffix.bytes().all(|b| b"eEinumkKMGTP+-0123456789".contains(&b)) {
+        return Err(FORMAT_WRONG);
+    }
+    let scale = Scale::of(suffix).ok_or(SUFFIX_WRONG)?;
+    let units = units.trim_start_matches('0');
+    let nanos = nanos(units, places, scale);
+    let whole = match scale {
+        Scale::Ten(exponent) => exponent >= places.len() as i32 && units.len() + places.len() <= 18,
+        Scale::Two(_) => places.is_empty(),
+    };
+    Ok(Quantity { nanos: if negative { -nanos } else { nanos }, whole })
+}
+
+/// What a suffix multiplies by.
+#[derive(Clone, Copy)]
+enum Scale {
+    /// A power of ten.
+    Ten(i32),
+    /// A power of 1024.
+    Two(u32),
+}
+
+impl Scale {
+    fn of(suffix: &str) -> Option<Self> {
+        Some(match suffix {
+            "" => Self::Ten(0),
+            "n" => Self::Ten(-9),
+            "u" => Self::Ten(-6),
+            "m" => Self::Ten(-3),
+            "k" => Self::Ten(3),
+            "M" => Self::Ten(6),
+            "G" => Self::Ten(9),
+            "T" => Self::Ten(12),
+            "P" => Self::Ten(15),
+            "E" => Self::Ten(18),
+            "Ki" => Self::Two(1),
+            "Mi" => Self::Two(2),
+            "Gi" => Self::Two(3),
+            "Ti" => Self::Two(4),
+            "Pi" => Self::Two(5),
+            "Ei" => Self::Two(6),
+            exponent => Self::Ten(exponent.strip_prefix(['e', 'E'])?.parse().ok()?),
+        })
+    }
+}
+
+/// `units.places` times the scale in billionths, rounded up and cut at the maximum.
+fn nanos(units: &str, places: &str, scale: Scale) -> i128 {
+    // Thirty digits are beyond every limit; places beyond them can only round.
+    let places = &places[..places.len().min(30)];
+    let digits: String = [units, places].concat();
+    let digits = digits.trim_start_matches('0');
+    if digits.is_empty() {
+        return 0;
+    }
+    if digits.len() > 36 {
+        return NANOS_MAX;
+    }
+    let mantissa: i128 = digits.parse().unwrap_or(i128::MAX);
+    let (mantissa, exponent) = match scale {
+        Scale::Ten(exponent) => (Some(mantissa), exponent.saturating_add(9)),
+        Scale::Two(power) => (mantissa.checked_mul(1024_i128.pow(power)), 9),
+    };
+    let exponent = exponent.saturating_sub(places.len() as i32);
+    let Some(mantissa) = mantissa else { return NANOS_MAX };
+    let power = |exponent: u32| 10_i128.checked_pow(exponent);
+    let nanos = match u32::try_from(exponent) {
+        Ok(exponent) => power(exponent).and_then(|power| mantissa.checked_mul(power)).unwrap_or(NANOS_MAX),
+        Err(_) => match power(exponent.unsigned_abs()) {
+            Some(power) => mantissa / power + i128::from(mantissa % power != 0),
+            None => 1,
+        },
+    };
+    nanos.min(NANOS_MAX)
+}
