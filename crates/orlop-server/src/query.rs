@@ -1,8 +1,10 @@
 //! Query parameters, and the options that verbs read from them.
 
 use orlop_api::{
-    field_error::{FieldError, FieldPath},
+    field_error::FieldError,
     group_version::GroupKind,
+    object_meta::FIELD_MANAGER_LENGTH_MAX,
+    options::{self, FieldValidation},
     status::Status,
 };
 
@@ -31,9 +33,14 @@ impl Query {
         self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// Whether a parameter is there and is not `false` or `0`, as Go reads switches in queries.
+    /// A switch, if it is there: off if it says `false` or `0`, as Go reads switches in queries.
+    pub fn switch(&self, name: &str) -> Option<bool> {
+        self.get(name).map(|value| !matches!(value, "false" | "0"))
+    }
+
+    /// Whether a switch is there and on.
     pub fn flag(&self, name: &str) -> bool {
-        self.get(name).is_some_and(|value| !matches!(value, "false" | "0"))
+        self.switch(name).unwrap_or(false)
     }
 
     /// Whether a collection is to be watched.
@@ -65,40 +72,28 @@ pub struct WriteOptions {
     pub force: Option<bool>,
 }
 
-/// What to do about unknown and duplicate fields.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FieldValidation {
-    /// Drop them silently.
-    Ignore,
-    /// Drop them and say so.
-    #[default]
-    Warn,
-    /// Refuse the request.
-    Strict,
-}
-
 impl WriteOptions {
-    /// Reads and checks the options of a write. `options` is the name Kubernetes gives them.
-    pub fn of(query: &Query, options: &str) -> Result<Self, Status> {
-        let mut errors = dry_run_errors(query);
-        let field_validation = match query.text("fieldValidation") {
-            "" | "Warn" => FieldValidation::Warn,
-            "Ignore" => FieldValidation::Ignore,
-            "Strict" => FieldValidation::Strict,
-            other => {
-                let path = FieldPath::root("fieldValidation");
-                errors.push(FieldError::not_supported(&path, other, &["Ignore", "Strict", "Warn"]));
-                FieldValidation::Warn
-            }
-        };
-        let field_manager = query.text("fieldManager").to_owned();
-        errors.extend(orlop_api::object_meta::validate_field_manager(
-            &field_manager,
-            &FieldPath::root("fieldManager"),
-        ));
-        let force = query.get("force").map(|value| !matches!(value, "false" | "0"));
-        refuse(options, &errors)?;
-        Ok(Self { dry_run: query.get("dryRun").is_some(), field_manager, field_validation, force })
+    /// Reads and checks the options of a create or update. `name` is what Kubernetes calls them.
+    pub fn of(query: &Query, name: &str) -> Result<Self, Status> {
+        let given = Self::given(query);
+        refuse(name, &given.validate())?;
+        Ok(given.into())
+    }
+
+    /// Reads and checks the options of a patch.
+    pub fn of_patch(query: &Query, is_apply: bool) -> Result<Self, Status> {
+        let given = Self::given(query);
+        refuse("PatchOptions", &given.validate_patch(is_apply))?;
+        Ok(given.into())
+    }
+
+    fn given(query: &Query) -> options::WriteOptions {
+        options::WriteOptions {
+            dry_run: query.all("dryRun").map(str::to_owned).collect(),
+            field_manager: query.text("fieldManager").to_owned(),
+            field_validation: query.text("fieldValidation").to_owned(),
+            force: query.switch("force"),
+        }
     }
 
     /// The name under which written fields are owned.
@@ -108,16 +103,32 @@ impl WriteOptions {
         } else {
             &self.field_manager
         };
-        let name: String = name.chars().take(128).collect();
+        let name: String = name.chars().take(FIELD_MANAGER_LENGTH_MAX).collect();
         if name.is_empty() { "unknown".to_owned() } else { name }
     }
 }
 
-/// `dryRun` may only say All.
-pub fn dry_run_errors(query: &Query) -> Vec<FieldError> {
-    let path = FieldPath::root("dryRun");
-    let bad = query.all("dryRun").filter(|value| *value != "All");
-    bad.map(|value| FieldError::not_supported(&path, value, &["All"])).collect()
+impl From<options::WriteOptions> for WriteOptions {
+    fn from(given: options::WriteOptions) -> Self {
+        Self {
+            dry_run: !given.dry_run.is_empty(),
+            field_validation: FieldValidation::parse(&given.field_validation).unwrap_or_default(),
+            field_manager: given.field_manager,
+            force: given.force,
+        }
+    }
+}
+
+/// Checks what a list or watch asks for.
+pub(crate) fn check_list(query: &Query, watch: bool) -> Result<(), Status> {
+    let given = options::ListOptions {
+        watch,
+        resource_version: query.text("resourceVersion").to_owned(),
+        resource_version_match: query.text("resourceVersionMatch").to_owned(),
+        continue_token: query.text("continue").to_owned(),
+        send_initial_events: query.switch("sendInitialEvents"),
+    };
+    refuse("ListOptions", &given.validate())
 }
 
 /// Answers 422 about options, if there is anything wrong with them.

@@ -1,13 +1,9 @@
 //! Resource versions as requests carry them, and what they ask of a list.
 
-use orlop_api::{
-    continue_token::ContinueToken,
-    field_error::{FieldError, FieldPath},
-    status::Status,
-};
+use orlop_api::{continue_token::ContinueToken, status::Status};
 use orlop_store::Revision;
 
-use crate::query::{Query, refuse};
+use crate::query::{Query, check_list};
 
 /// A resource version; `None` where none is asked for ("" or "0").
 pub(crate) fn parse(text: &str) -> Result<Option<Revision>, Status> {
@@ -41,7 +37,7 @@ impl Moment {
     pub(crate) fn of(query: &Query) -> Result<Self, Status> {
         let (version, matching, token) =
             (query.text("resourceVersion"), query.text("resourceVersionMatch"), query.text("continue"));
-        check(query, version, matching, token)?;
+        check_list(query, false)?;
         if !token.is_empty() {
             if !matches!(version, "" | "0") {
                 return Err(Status::bad_request(
@@ -60,31 +56,4 @@ impl Moment {
             (Some(revision), _) => Self::NotOlderThan(revision),
         })
     }
-}
-
-fn check(query: &Query, version: &str, matching: &str, token: &str) -> Result<(), Status> {
-    let path = FieldPath::root("resourceVersionMatch");
-    let mut errors = Vec::new();
-    if query.get("sendInitialEvents").is_some() {
-        errors.push(FieldError::forbidden(
-            &FieldPath::root("sendInitialEvents"),
-            "sendInitialEvents is forbidden for list",
-        ));
-    }
-    if !matching.is_empty() {
-        let mut forbid = |why: &str| errors.push(FieldError::forbidden(&path, why));
-        if version.is_empty() {
-            forbid("resourceVersionMatch is forbidden unless resourceVersion is provided");
-        }
-        if !token.is_empty() {
-            forbid("resourceVersionMatch is forbidden when continue is provided");
-        }
-        if matching == "Exact" && version == "0" {
-            forbid("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
-        }
-        if !matches!(matching, "Exact" | "NotOlderThan") {
-            errors.push(FieldError::not_supported(&path, matching, &["Exact", "NotOlderThan", ""]));
-        }
-    }
-    refuse("ListOptions", &errors)
 }

@@ -38,7 +38,8 @@ pub(super) async fn update(request: &Request) -> Result<Response<Body>, Status> 
 }
 
 pub(super) async fn patch(request: &Request) -> Result<Response<Body>, Status> {
-    let options = WriteOptions::of(&request.query, "PatchOptions")?;
+    let is_apply = content_type(&request.headers) == "application/apply-patch+yaml";
+    let options = WriteOptions::of_patch(&request.query, is_apply)?;
     let decoded = || {
         let decoded = orlop_api::decode::yaml_or_json(&request.body);
         decoded.map(|decoded| decoded.value).map_err(|error| Status::bad_request(error.to_string()))

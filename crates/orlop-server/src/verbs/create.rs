@@ -48,7 +48,8 @@ pub(super) async fn create_object(
     if !object_meta::text(object_meta::of(&object), "resourceVersion").is_empty() {
         return Err(Status::plain("resourceVersion should not be set on objects to be created"));
     }
-    prepare::clear_server_owned(&mut object);
+    object_meta::clear_for_create(&mut object);
+    prepare::meta(&mut object).remove("generation");
     prepare::set_namespace(request, &mut object)?;
     prepare::deduplicate_owners(request, &mut object);
     prepare::default(&request.kind, &mut object);

@@ -3,9 +3,8 @@
 use http::Response;
 use orlop_api::{
     decode,
-    field_error::{FieldError, FieldPath},
-    object_meta::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN},
-    protobuf,
+    object_meta::{self, Propagation},
+    options, protobuf,
     status::Status,
     time::Time,
 };
@@ -18,7 +17,7 @@ use crate::{
     body::Body,
     cluster::{Found, is_terminating, now, trouble},
     negotiation::content_type,
-    query::{Query, dry_run_errors, refuse},
+    query::{Query, refuse},
 };
 
 /// How often a delete without preconditions is tried again.
@@ -39,26 +38,15 @@ impl DeleteOptions {
     /// From the body where there is one, else from the query.
     pub(super) fn of(request: &Request) -> Result<Self, Status> {
         let options = if request.body.is_empty() { from_query(&request.query)? } else { from_body(request)? };
-        let mut errors = dry_run_errors(&request.query);
-        let path = FieldPath::root("propagationPolicy");
-        if let Some(policy) = &options.propagation {
-            if options.orphan_dependents.is_some() {
-                errors.push(FieldError::invalid(
-                    &path,
-                    policy.as_str(),
-                    "orphanDependents and deletionPropagation cannot be both set",
-                ));
-            }
-            let known = ["Foreground", "Background", "Orphan"];
-            if !known.contains(&policy.as_str()) {
-                errors.push(FieldError::not_supported(
-                    &path,
-                    policy.as_str(),
-                    &["Foreground", "Background", "Orphan", "nil"],
-                ));
-            }
-        }
-        refuse("DeleteOptions", &errors)?;
+        let given = options::DeleteOptions {
+            dry_run: request.query.all("dryRun").map(str::to_owned).collect(),
+            orphan_dependents: options.orphan_dependents,
+            propagation_policy: options.propagation.clone(),
+            grace_period_seconds: options.grace_seconds,
+            has_preconditions: options.uid.is_some() || options.resource_version.is_some(),
+            ignore_store_read_error: false,
+        };
+        refuse("DeleteOptions", &given.validate())?;
         Ok(options)
     }
 }
@@ -198,25 +186,18 @@ fn check_preconditions(
 
 /// What is to become of dependents is kept as a finalizer, for the garbage collector to see.
 fn set_finalizers(request: &Request, options: &DeleteOptions, object: &mut Value) {
+    let asked = match (options.propagation.as_deref(), options.orphan_dependents) {
+        (Some(policy), _) => Propagation::parse(policy),
+        (None, Some(true)) => Some(Propagation::Orphan),
+        (None, Some(false)) => Some(Propagation::Background),
+        (None, None) => None,
+    };
+    let default =
+        if request.kind.rules.orphans_by_default { Propagation::Orphan } else { Propagation::Background };
     let meta = prepare::meta(object);
     let list = meta.get("finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
-    let mut finalizers: Vec<String> = list.iter().filter_map(Value::as_str).map(str::to_owned).collect();
-    let has = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
-    let policy = match (options.propagation.as_deref(), options.orphan_dependents) {
-        (Some(policy), _) => policy,
-        (None, Some(true)) => "Orphan",
-        (None, Some(false)) => "Background",
-        (None, None) if has(FINALIZER_ORPHAN) => "Orphan",
-        (None, None) if has(FINALIZER_FOREGROUND) => "Foreground",
-        (None, None) if request.kind.rules.orphans_by_default => "Orphan",
-        (None, None) => "Background",
-    };
-    finalizers.retain(|finalizer| finalizer != FINALIZER_ORPHAN && finalizer != FINALIZER_FOREGROUND);
-    match policy {
-        "Orphan" => finalizers.push(FINALIZER_ORPHAN.to_owned()),
-        "Foreground" => finalizers.push(FINALIZER_FOREGROUND.to_owned()),
-        _ => {}
-    }
+    let present: Vec<&str> = list.iter().filter_map(Value::as_str).collect();
+    let finalizers = object_meta::deletion_finalizers(&present, asked, default);
     if finalizers.is_empty() {
         meta.remove("finalizers");
     } else {

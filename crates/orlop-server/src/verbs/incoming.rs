@@ -3,17 +3,15 @@
 use orlop_api::{
     decode::{self, Decoded, StrictOrder},
     group_version::GroupVersionKind,
+    options::FieldValidation,
     protobuf::{self, DecodeError, Envelope},
-    schema::{Root, prune},
+    schema::{Root, check_types, prune},
     status::Status,
 };
 use serde_json::{Value, json};
 
 use super::Request;
-use crate::{
-    negotiation::{MEDIA_TYPES, content_type, has_protobuf, media_types},
-    query::FieldValidation,
-};
+use crate::negotiation::{MEDIA_TYPES, content_type, has_protobuf, media_types};
 
 /// Decodes a request's body as an object of its kind. Unknown fields are dropped, and told as asked.
 pub(crate) fn object(request: &Request, validation: FieldValidation) -> Result<Value, Status> {
@@ -81,6 +79,10 @@ fn clean(
 ) -> Result<Value, Status> {
     let mut value = decoded.value.clone();
     let unknown = if *expected == request.kind.gvk {
+        if !request.kind.rules.custom {
+            check_types(&value, request.kind.schema.get())
+                .map_err(|error| Status::cannot_decode(expected, &expected.kind, &error.to_string()))?;
+        }
         prune(&mut value, request.kind.schema.get(), Root::Resource)
     } else {
         Vec::new()

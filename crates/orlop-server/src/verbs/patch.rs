@@ -2,9 +2,8 @@
 
 use http::Response;
 use orlop_api::{
-    decode,
-    field_error::{FieldError, FieldPath},
-    object_meta,
+    decode, object_meta,
+    options::FieldValidation,
     patch::{JsonPatch, merge_patch, strategic_merge_patch},
     status::Status,
 };
@@ -16,12 +15,7 @@ use super::{
     incoming, prepare,
     update::{change, finish, respond},
 };
-use crate::{
-    body::Body,
-    cluster::now,
-    negotiation::content_type,
-    query::{FieldValidation, WriteOptions, refuse},
-};
+use crate::{body::Body, cluster::now, negotiation::content_type, query::WriteOptions};
 
 const JSON: &str = "application/json-patch+json";
 const MERGE: &str = "application/merge-patch+json";
@@ -29,9 +23,8 @@ const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
 pub(super) async fn patch(request: &Request) -> Result<Response<Body>, Status> {
-    let options = WriteOptions::of(&request.query, "PatchOptions")?;
     let media_type = content_type(&request.headers);
-    check_options(&options, media_type)?;
+    let options = WriteOptions::of_patch(&request.query, media_type == APPLY)?;
     if media_type == APPLY {
         return apply(request, &options).await;
     }
@@ -54,19 +47,6 @@ pub(super) async fn patch(request: &Request) -> Result<Response<Body>, Status> {
     })
     .await?;
     respond(request, 200, &written)
-}
-
-fn check_options(options: &WriteOptions, media_type: &str) -> Result<(), Status> {
-    let mut errors = Vec::new();
-    if media_type == APPLY && options.field_manager.is_empty() {
-        let path = FieldPath::root("fieldManager");
-        errors.push(FieldError::required(&path, "is required for apply patch"));
-    }
-    if media_type != APPLY && options.force.is_some() {
-        let path = FieldPath::root("force");
-        errors.push(FieldError::forbidden(&path, "may not be specified for non-apply patch"));
-    }
-    refuse("PatchOptions", &errors)
 }
 
 enum Patch {

@@ -19,16 +19,6 @@ use crate::{
     registry::Kind,
 };
 
-/// Metadata that belongs to the server: a client's values are not taken.
-const SERVER_OWNED: &[&str] = &[
-    "uid",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "selfLink",
-    "generation",
-];
-
 /// An object's metadata, to change.
 pub(super) fn meta(object: &mut Value) -> &mut Map<String, Value> {
     if !object.is_object() {
@@ -43,27 +33,6 @@ pub(super) fn meta(object: &mut Value) -> &mut Map<String, Value> {
         // The line above made it an object.
         _ => unreachable!("metadata is an object"),
     }
-}
-
-/// Takes out of a new object what only the server sets.
-pub(super) fn clear_server_owned(object: &mut Value) {
-    let meta = meta(object);
-    SERVER_OWNED.iter().for_each(|field| drop(meta.remove(*field)));
-}
-
-/// Carries over from the stored object what a client may leave out.
-pub(super) fn keep_server_owned(object: &mut Value, old: &Value) {
-    let old = object_meta::of(old).clone();
-    let meta = meta(object);
-    for field in SERVER_OWNED.iter().filter(|field| **field != "selfLink") {
-        let absent = meta.get(*field).is_none_or(Value::is_null) || *field == "generation";
-        match old.get(*field) {
-            Some(value) if absent => drop(meta.insert((*field).to_owned(), value.clone())),
-            None if *field == "generation" => drop(meta.remove(*field)),
-            _ => {}
-        }
-    }
-    meta.remove("selfLink");
 }
 
 /// Puts an object into the namespace of its path.

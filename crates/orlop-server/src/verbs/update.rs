@@ -97,7 +97,7 @@ pub(crate) async fn change(
                 return Ok(Ok(removed));
             }
         } else {
-            if stored::encode(&object) == found.bytes {
+            if object_meta::is_no_op(&object, &old) {
                 return Ok(Ok(found));
             }
             if dry_run {
@@ -123,7 +123,7 @@ pub(crate) fn finish(
 ) -> Result<Value, Status> {
     let kind = &request.kind;
     check_uid(request, &object, old)?;
-    prepare::keep_server_owned(&mut object, old);
+    object_meta::carry_over(&mut object, old);
     endpoint::isolate(request, &mut object, old);
     prepare::deduplicate_owners(request, &mut object);
     prepare::default(kind, &mut object);
@@ -132,22 +132,10 @@ pub(crate) fn finish(
     }
     crate::admission::mutate(request, &mut object, Some(old))?;
     kind.hooks.prepare_update(&mut object, old);
-    if kind.rules.has_generation && changed_in_substance(&object, old) {
-        let generation = object_meta::of(old).get("generation").and_then(Value::as_i64).unwrap_or(0);
-        prepare::meta(&mut object).insert("generation".into(), (generation + 1).into());
+    if kind.rules.has_generation {
+        object_meta::bump_generation(&mut object, old, kind.has_status());
     }
     Ok(object)
-}
-
-/// Whether anything but metadata and status differs.
-fn changed_in_substance(object: &Value, old: &Value) -> bool {
-    let substance = |object: &Value| -> Vec<(String, Value)> {
-        let fields = object.as_object().into_iter().flatten();
-        let fields =
-            fields.filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status" | "apiVersion" | "kind"));
-        fields.map(|(key, value)| (key.clone(), value.clone())).collect()
-    };
-    substance(object) != substance(old)
 }
 
 fn check_uid(request: &Request, object: &Value, old: &Value) -> Result<(), Status> {

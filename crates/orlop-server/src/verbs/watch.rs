@@ -8,11 +8,7 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::Response;
-use orlop_api::{
-    field_error::{FieldError, FieldPath},
-    protobuf,
-    status::Status,
-};
+use orlop_api::{protobuf, status::Status};
 use orlop_store::{Error, Event, Read, Revision, Seen, Watch, Watcher};
 use rand::Rng;
 use serde_json::{Value, json};
@@ -26,7 +22,7 @@ use crate::{
     body::Body,
     cluster::{Found, trouble},
     negotiation::{Encoding, Transform},
-    query::refuse,
+    query::check_list,
     resource_version,
     selection::Selection,
     stored,
@@ -106,24 +102,9 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
 
 async fn beginning(request: &Request) -> Result<Beginning, Status> {
     let query = &request.query;
-    let (version, matching) = (query.text("resourceVersion"), query.text("resourceVersionMatch"));
-    let initial_events = query.get("sendInitialEvents").map(|text| !matches!(text, "false" | "0"));
-    let path = FieldPath::root("resourceVersionMatch");
-    let mut errors = Vec::new();
-    match initial_events {
-        Some(_) if matching != "NotOlderThan" => errors.push(FieldError::forbidden(
-            &path,
-            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        )),
-        None if !matching.is_empty() => errors.push(FieldError::forbidden(
-            &path,
-            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-        )),
-        _ => {}
-    }
-    refuse("ListOptions", &errors)?;
-    let version = resource_version::parse(version)?;
-    Ok(match (initial_events, version) {
+    check_list(query, true)?;
+    let version = resource_version::parse(query.text("resourceVersion"))?;
+    Ok(match (query.switch("sendInitialEvents"), version) {
         (Some(true), version) => {
             if let Some(version) = version {
                 request.cluster.not_older_than(version).await?;
