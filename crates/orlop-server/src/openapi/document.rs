@@ -9,7 +9,7 @@ use orlop_api::{group_version::GroupVersion, schema::builtin::type_named};
 use serde_json::{Value, json};
 
 use super::{
-    Form, paths,
+    Form, descriptions, paths,
     schemas::{Definition, META},
     v2, v3,
 };
@@ -36,9 +36,15 @@ pub(super) fn write(form: Form, kinds: &[Arc<Kind>]) -> std::io::Result<Bytes> {
     for path in kinds.iter().flat_map(|kind| paths::of(kind)) {
         all.insert(path.path.clone(), path);
     }
-    entries(&mut to, all.iter().map(|(name, path)| (name, if form == Form::V2 { v2::path(path) } else { v3::path(path) })))?;
+    entries(
+        &mut to,
+        all.iter().map(|(name, path)| (name, if form == Form::V2 { v2::path(path) } else { v3::path(path) })),
+    )?;
     let definitions = definitions(kinds);
-    let schemas = definitions.iter().map(|(name, definition)| (name, definition.schema(form, &versions)));
+    let text = descriptions::Text::open();
+    let words = text.index();
+    let schemas =
+        definitions.iter().map(|(name, definition)| (name, definition.schema(form, &versions, &words)));
     let security = json!({"BearerToken": {"in": "header", "name": "authorization", "type": "apiKey",
         "description": "Bearer Token authentication"}});
     match form {
@@ -56,7 +62,10 @@ pub(super) fn write(form: Form, kinds: &[Arc<Kind>]) -> std::io::Result<Bytes> {
     Ok(to.finish()?.into())
 }
 
-fn entries<'a>(to: &mut impl Write, entries: impl Iterator<Item = (&'a String, Value)>) -> std::io::Result<()> {
+fn entries<'a>(
+    to: &mut impl Write,
+    entries: impl Iterator<Item = (&'a String, Value)>,
+) -> std::io::Result<()> {
     to.write_all(b"{")?;
     for (index, (name, value)) in entries.enumerate() {
         write!(to, "{}{}:{value}", if index == 0 { "" } else { "," }, Value::from(name.as_str()))?;
@@ -67,10 +76,14 @@ fn entries<'a>(to: &mut impl Write, entries: impl Iterator<Item = (&'a String, V
 /// Every schema that these kinds' operations lead to.
 fn definitions(kinds: &[Arc<Kind>]) -> BTreeMap<String, Definition<'_>> {
     let mut found = BTreeMap::new();
-    let common = COMMON.iter().filter_map(|name| type_named(&format!("{META}.{name}"))).map(Definition::Builtin);
+    let common =
+        COMMON.iter().filter_map(|name| type_named(&format!("{META}.{name}"))).map(Definition::Builtin);
     let mut open: Vec<Definition<'_>> = common.collect();
     for kind in kinds {
-        open.extend([Definition::of(kind), Definition::list_of(kind)]);
+        open.push(Definition::of(kind));
+        if kind.allows("list") {
+            open.push(Definition::list_of(kind));
+        }
         for subresource in &kind.subresources {
             let gvk = &subresource.gvk;
             let entry = orlop_api::schema::builtin::type_of(&gvk.group, &gvk.version, &gvk.kind);

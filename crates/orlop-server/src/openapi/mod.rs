@@ -6,6 +6,7 @@
 //! is made from, so the index costs no documents.
 
 mod custom;
+mod descriptions;
 mod document;
 mod kept;
 mod parameters;
@@ -151,7 +152,12 @@ async fn send(
 }
 
 /// A document, compressed: one that is kept, or a new one.
-async fn document(cluster: &Arc<Cluster>, form: Form, path: &str, kinds: Vec<Arc<Kind>>) -> Result<Bytes, Status> {
+async fn document(
+    cluster: &Arc<Cluster>,
+    form: Form,
+    path: &str,
+    kinds: Vec<Arc<Kind>>,
+) -> Result<Bytes, Status> {
     if let Some(document) = cluster.openapi.document(form, path) {
         return Ok(document);
     }
@@ -166,7 +172,8 @@ async fn document(cluster: &Arc<Cluster>, form: Form, path: &str, kinds: Vec<Arc
 
 /// Compressed for clients that say so, as nearly all do.
 fn whole(document: Bytes, headers: &HeaderMap) -> Result<Response<Body>, Status> {
-    let accepted = headers.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let accepted =
+        headers.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if accepted.split(',').any(|coding| coding.trim().starts_with("gzip")) {
         let mut response = answer::bytes(200, "application/json", document);
         response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));

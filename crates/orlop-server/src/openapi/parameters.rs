@@ -26,6 +26,7 @@ const fn number(name: &'static str) -> Parameter {
 
 pub(super) const NAME: Parameter = Parameter { name: "name", kind: "string", in_path: true };
 pub(super) const NAMESPACE: Parameter = Parameter { name: "namespace", kind: "string", in_path: true };
+pub(super) const PATH: Parameter = Parameter { name: "path", kind: "string", in_path: true };
 pub(super) const PRETTY: Parameter = text("pretty");
 
 pub(super) const LIST: &[Parameter] = &[
@@ -75,7 +76,14 @@ pub(super) const CONNECT: &[(&str, &[Parameter])] = &[
     ("attach", STREAMS),
     (
         "exec",
-        &[text("command"), text("container"), switch("stderr"), switch("stdin"), switch("stdout"), switch("tty")],
+        &[
+            text("command"),
+            text("container"),
+            switch("stderr"),
+            switch("stdin"),
+            switch("stdout"),
+            switch("tty"),
+        ],
     ),
     ("portforward", &[number("ports")]),
     ("proxy", &[text("path")]),
@@ -91,8 +99,11 @@ impl Parameter {
 /// Splits the parameters of operations into those that all share, which stand with the path, and the rest.
 pub(super) fn shared(lists: &[Vec<Parameter>]) -> (Vec<Parameter>, Vec<Vec<Parameter>>) {
     let Some((first, others)) = lists.split_first() else { return (Vec::new(), Vec::new()) };
-    let mut shared: Vec<Parameter> =
-        first.iter().filter(|parameter| others.iter().all(|list| list.contains(parameter))).copied().collect();
+    let mut shared: Vec<Parameter> = first
+        .iter()
+        .filter(|parameter| others.iter().all(|list| list.contains(parameter)))
+        .copied()
+        .collect();
     shared.sort();
     let rest = |list: &Vec<Parameter>| {
         let mut rest: Vec<_> = list.iter().filter(|parameter| !shared.contains(parameter)).copied().collect();

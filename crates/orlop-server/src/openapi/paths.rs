@@ -46,6 +46,7 @@ pub(super) enum Content {
     Stream(String),
     /// Whatever a node says.
     Text,
+    Log,
 }
 
 /// Every path of a kind.
@@ -74,14 +75,40 @@ impl Paths<'_> {
         }
         for subresource in &kind.subresources {
             let path = format!("{base}{place}/{resource}/{{name}}/{}", subresource.name);
+            if subresource.name == "proxy" {
+                let mut operations = self.subresource(subresource);
+                for operation in &mut operations {
+                    operation.id.push_str("WithPath");
+                    operation.parameters.push(parameters::PATH);
+                }
+                paths.push(Path { path: format!("{path}/{{path}}"), operations });
+            }
             paths.push(Path { path, operations: self.subresource(subresource) });
         }
         if kind.allows("watch") {
             let scope = if kind.namespaced { "Namespaced" } else { "" };
             let watched = [
-                (format!("{place}/{resource}"), self.id("watch", scope, "List"), "watchlist", kind.namespaced, false),
-                (format!("{place}/{resource}/{{name}}"), self.id("watch", scope, ""), "watch", kind.namespaced, true),
-                (format!("/{resource}"), self.id("watch", "", "ListForAllNamespaces"), "watchlist", false, false),
+                (
+                    format!("{place}/{resource}"),
+                    self.id("watch", scope, "List"),
+                    "watchlist",
+                    kind.namespaced,
+                    false,
+                ),
+                (
+                    format!("{place}/{resource}/{{name}}"),
+                    self.id("watch", scope, ""),
+                    "watch",
+                    kind.namespaced,
+                    true,
+                ),
+                (
+                    format!("/{resource}"),
+                    self.id("watch", "", "ListForAllNamespaces"),
+                    "watchlist",
+                    false,
+                    false,
+                ),
             ];
             let count = if kind.namespaced { 3 } else { 2 };
             for (path, id, action, namespaced, named) in watched.into_iter().take(count) {
@@ -98,7 +125,14 @@ impl Paths<'_> {
         format!("{verb}{}{scope}{}{rest}", super::camel(&self.gv, true), self.kind.gvk.kind)
     }
 
-    fn operation(&self, method: &'static str, id: String, action: &'static str, named: bool, own: &[Parameter]) -> Operation {
+    fn operation(
+        &self,
+        method: &'static str,
+        id: String,
+        action: &'static str,
+        named: bool,
+        own: &[Parameter],
+    ) -> Operation {
         let mut parameters = own.to_vec();
         parameters.push(parameters::PRETTY);
         parameters.extend(named.then_some(parameters::NAME));
@@ -141,7 +175,8 @@ impl Paths<'_> {
             operations.push(self.create(self.id("create", scope, ""), false, &object));
         }
         if kind.allows("deletecollection") {
-            let own: Vec<Parameter> = LIST.iter().chain(DELETE).filter(|p| p.not_of_deletecollection()).copied().collect();
+            let own: Vec<Parameter> =
+                LIST.iter().chain(DELETE).filter(|p| p.not_of_deletecollection()).copied().collect();
             let id = self.id("delete", &format!("Collection{scope}"), "");
             let mut operation = self.operation("delete", id, "deletecollection", false, &own);
             operation.body = Body::DeleteOptions;
@@ -165,13 +200,33 @@ impl Paths<'_> {
         let mut operations = self.read_and_write(&verbs, &object, "");
         if self.kind.allows("delete") {
             let scope = if self.kind.namespaced { "Namespaced" } else { "" };
-            let mut operation = self.operation("delete", self.id("delete", scope, ""), "delete", true, DELETE);
-            let content = if self.kind.rules.custom || self.kind.resource != "pods" { format!("{META}.Status") } else { object };
+            let mut operation =
+                self.operation("delete", self.id("delete", scope, ""), "delete", true, DELETE);
+            let content = if self.tells_deleted() { object } else { format!("{META}.Status") };
             operation.body = Body::DeleteOptions;
             operation.answers = [200, 202].map(|code| (code, Content::Object(content.clone()))).to_vec();
             operations.push(operation);
         }
         operations
+    }
+
+    /// Whether a delete is answered with what was deleted.
+    fn tells_deleted(&self) -> bool {
+        const CORE: &[&str] = &[
+            "persistentvolumeclaims",
+            "persistentvolumes",
+            "pods",
+            "podtemplates",
+            "resourcequotas",
+            "serviceaccounts",
+            "services",
+        ];
+        match self.gv.group.as_str() {
+            "" => CORE.contains(&self.kind.resource.as_str()),
+            "resource.k8s.io" => self.kind.resource != "devicetaintrules",
+            "storage.k8s.io" => self.kind.resource != "csistoragecapacities",
+            _ => false,
+        }
     }
 
     /// Get, update and patch, of an object or of a part of it.
@@ -208,7 +263,7 @@ impl Paths<'_> {
         }
         if subresource.name == "log" {
             let mut operation = self.operation("get", self.id("read", scope, &part), "get", true, LOG);
-            operation.answers = vec![(200, Content::Text)];
+            operation.answers = vec![(200, Content::Log)];
             return vec![operation];
         }
         let object = self.object_of(subresource);

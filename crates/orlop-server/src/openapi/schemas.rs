@@ -11,7 +11,7 @@ use orlop_api::{
 use serde_json::{Map, Value, json};
 use std::{collections::HashMap, sync::LazyLock};
 
-use super::{Form, custom};
+use super::{Form, custom, descriptions::Descriptions};
 use crate::registry::{Kind, KindSchema};
 
 pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
@@ -56,18 +56,20 @@ impl<'a> Definition<'a> {
     pub(super) fn references(self) -> Vec<Definition<'a>> {
         let meta = |name: &str| type_named(&format!("{META}.{name}")).map(Definition::Builtin);
         match self {
-            Self::Builtin(entry) => {
-                entry.rows().filter_map(|row| type_named(inner(row.json_type))).map(Definition::Builtin).collect()
-            }
+            Self::Builtin(entry) => entry
+                .rows()
+                .filter_map(|row| type_named(inner(row.json_type)))
+                .map(Definition::Builtin)
+                .collect(),
             Self::Custom(_) => meta("ObjectMeta").into_iter().collect(),
             Self::CustomList(kind) => meta("ListMeta").into_iter().chain([Definition::of(kind)]).collect(),
         }
     }
 
     /// The schema. `versions` are those of the document, whose delete options and events these are too.
-    pub(super) fn schema(self, form: Form, versions: &[GroupVersion]) -> Value {
+    pub(super) fn schema(self, form: Form, versions: &[GroupVersion], words: &Descriptions<'_>) -> Value {
         match self {
-            Self::Builtin(entry) => builtin(entry, form, versions),
+            Self::Builtin(entry) => builtin(entry, form, versions, words),
             Self::Custom(kind) => custom::schema(kind, form),
             Self::CustomList(kind) => custom::list(kind, form),
         }
@@ -82,18 +84,21 @@ fn inner(json_type: &str) -> &str {
     }
 }
 
-fn builtin(entry: &TypeEntry, form: Form, versions: &[GroupVersion]) -> Value {
+fn builtin(entry: &TypeEntry, form: Form, versions: &[GroupVersion], words: &Descriptions<'_>) -> Value {
     let (mut schema, mut properties, mut required) = (Map::new(), Map::new(), Vec::new());
     for row in entry.rows() {
         if row.field.is_empty() {
             schema = shape(row.json_type, form);
             extensions(&mut schema, &row);
+            describe(&mut schema, words.of(entry.name(), ""));
             continue;
         }
         if row.required {
             required.push(row.field);
         }
-        properties.insert(row.field.to_owned(), property(&row, form));
+        let mut property = property(&row, form);
+        describe(&mut property, words.of(entry.name(), row.field));
+        properties.insert(row.field.to_owned(), property.into());
     }
     if !required.is_empty() {
         schema.insert("required".into(), json!(required));
@@ -108,7 +113,13 @@ fn builtin(entry: &TypeEntry, form: Form, versions: &[GroupVersion]) -> Value {
     Value::Object(schema)
 }
 
-fn property(row: &Row, form: Form) -> Value {
+fn describe(schema: &mut Map<String, Value>, text: Option<String>) {
+    if let Some(text) = text {
+        schema.insert("description".into(), text.into());
+    }
+}
+
+fn property(row: &Row, form: Form) -> Map<String, Value> {
     let mut schema = match type_named(row.json_type) {
         Some(entry) if form == Form::V3 => {
             Map::from_iter([("allOf".to_owned(), json!([reference(entry.name(), form)]))])
@@ -121,7 +132,7 @@ fn property(row: &Row, form: Form) -> Value {
         schema.insert("default".into(), default);
     }
     extensions(&mut schema, row);
-    Value::Object(schema)
+    schema
 }
 
 /// What apply and strategic merge read.
@@ -194,7 +205,8 @@ static KINDS: LazyLock<HashMap<&'static str, GroupVersionKind>> = LazyLock::new(
         add(resource.group, resource.version, resource.kind);
         add(resource.group, resource.version, &format!("{}List", resource.kind));
         for subresource in &resource.subresources {
-            let (group, version) = subresource.api_version.split_once('/').unwrap_or((resource.group, resource.version));
+            let (group, version) =
+                subresource.api_version.split_once('/').unwrap_or((resource.group, resource.version));
             add(group, version, subresource.kind);
         }
     }
@@ -211,7 +223,9 @@ fn kinds_of(name: &str, versions: &[GroupVersion]) -> Vec<GroupVersionKind> {
         // These are part of every version.
         Some(kind @ ("DeleteOptions" | "WatchEvent")) => {
             let mut kinds = vec![core(kind)];
-            kinds.extend(versions.iter().map(|version| version.with_kind(kind)).filter(|gvk| !gvk.group.is_empty()));
+            kinds.extend(
+                versions.iter().map(|version| version.with_kind(kind)).filter(|gvk| !gvk.group.is_empty()),
+            );
             kinds
         }
         _ => Vec::new(),

@@ -10,7 +10,8 @@ use super::{
 };
 
 const PRODUCED: &[&str] = &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
-const STREAMED: &[&str] = &["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
+const STREAMED: &[&str] =
+    &["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
 const PATCHES: &[&str] =
     &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
 
@@ -46,7 +47,8 @@ fn operation(operation: &Operation, parameters: &[Parameter]) -> Value {
         "operationId": operation.id, "tags": [operation.tag], "schemes": ["https"], "produces": produces,
         "consumes": consumes(&operation.body),
     });
-    let parameters: Vec<Value> = body(&operation.body).into_iter().chain(parameters.iter().map(parameter)).collect();
+    let parameters: Vec<Value> =
+        body(&operation.body).into_iter().chain(parameters.iter().map(parameter)).collect();
     if !parameters.is_empty() {
         made["parameters"] = parameters.into();
     }
@@ -54,7 +56,7 @@ fn operation(operation: &Operation, parameters: &[Parameter]) -> Value {
     for (code, content) in &operation.answers {
         let schema = match content {
             Content::Object(name) | Content::Stream(name) => reference(name, Form::V2),
-            Content::Text => json!({"type": "string"}),
+            Content::Text | Content::Log => json!({"type": "string"}),
         };
         responses.insert(code.to_string(), json!({"description": super::reason(*code), "schema": schema}));
     }
@@ -69,9 +71,11 @@ fn operation(operation: &Operation, parameters: &[Parameter]) -> Value {
 
 fn consumes(body: &Body) -> Vec<&'static str> {
     match body {
-        Body::Patch { strategic } => {
-            PATCHES.iter().copied().chain(strategic.then_some("application/strategic-merge-patch+json")).collect()
-        }
+        Body::Patch { strategic } => PATCHES
+            .iter()
+            .copied()
+            .chain(strategic.then_some("application/strategic-merge-patch+json"))
+            .collect(),
         _ => vec!["*/*"],
     }
 }

@@ -10,7 +10,8 @@ use super::{
 };
 
 const MEDIA_TYPES: &[&str] = &["application/json", "application/vnd.kubernetes.protobuf", "application/yaml"];
-const STREAM_TYPES: &[&str] = &["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
+const STREAM_TYPES: &[&str] =
+    &["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
 const PATCH_TYPES: &[&str] =
     &["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"];
 
@@ -79,6 +80,7 @@ fn content(content: &Content) -> Value {
     let (schema, streams) = match content {
         Content::Object(name) => (reference(name, Form::V3), false),
         Content::Stream(name) => (reference(name, Form::V3), true),
+        Content::Log => return json!({"text/plain": {"schema": {"type": "string"}}}),
         Content::Text => return json!({"*/*": {"schema": {"type": "string"}}}),
     };
     let types = MEDIA_TYPES.iter().chain(streams.then_some(STREAM_TYPES).into_iter().flatten());
