@@ -1,10 +1,11 @@
 //! What can be asked of each kind: paths, operations and their parameters, in neither version's form.
 
 use orlop_api::group_version::{GroupVersion, GroupVersionKind};
+use serde_json::{Map, Value, json};
 
 use super::{
     parameters::{self, CONNECT, DELETE, LIST, LOG, PATCH, Parameter, WRITE},
-    schemas::{Definition, META},
+    schemas::{Definition, META, kind_extension},
 };
 use crate::registry::{Kind, Subresource};
 
@@ -27,6 +28,43 @@ pub(super) struct Operation {
     pub(super) body: Body,
     /// Codes and what they come with.
     pub(super) answers: Vec<(u16, Content)>,
+}
+
+impl Path {
+    /// The path with its operations: parameters that all of them share stand with the path.
+    pub(super) fn item(
+        &self,
+        parameter: fn(&Parameter) -> Value,
+        operation: fn(&Operation, &[Parameter]) -> Value,
+    ) -> Value {
+        let lists: Vec<_> = self.operations.iter().map(|operation| operation.parameters.clone()).collect();
+        let (shared, own) = parameters::shared(&lists);
+        let mut item = Map::new();
+        for (made, own) in self.operations.iter().zip(own) {
+            item.insert(made.method.to_owned(), operation(made, &own));
+        }
+        if !shared.is_empty() {
+            item.insert("parameters".into(), shared.iter().map(parameter).collect());
+        }
+        Value::Object(item)
+    }
+}
+
+impl Operation {
+    /// Adds what the operation answers, and what it does to which kind.
+    pub(super) fn answer(&self, made: &mut Value, content: fn(&Content) -> (&'static str, Value)) {
+        let mut responses = Map::new();
+        for (code, answered) in &self.answers {
+            let (name, content) = content(answered);
+            responses.insert(code.to_string(), json!({"description": super::reason(*code), name: content}));
+        }
+        responses.insert("401".into(), json!({"description": super::reason(401)}));
+        made["responses"] = responses.into();
+        if !self.action.is_empty() {
+            made["x-kubernetes-action"] = self.action.into();
+            made["x-kubernetes-group-version-kind"] = kind_extension(&self.gvk);
+        }
+    }
 }
 
 /// What a request carries.

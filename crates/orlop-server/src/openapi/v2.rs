@@ -1,12 +1,12 @@
 //! OpenAPI version 2: one document for everything.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
     Form,
-    parameters::{Parameter, shared},
+    parameters::Parameter,
     paths::{Body, Content, Operation, Path},
-    schemas::{META, kind_extension, reference},
+    schemas::{META, reference},
 };
 
 const PRODUCED: &[&str] = &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
@@ -17,16 +17,7 @@ const PATCHES: &[&str] =
 
 /// A path and its operations.
 pub(super) fn path(path: &Path) -> Value {
-    let lists: Vec<_> = path.operations.iter().map(|operation| operation.parameters.clone()).collect();
-    let (shared, own) = shared(&lists);
-    let mut item = Map::new();
-    for (made, own) in path.operations.iter().zip(own) {
-        item.insert(made.method.to_owned(), operation(made, &own));
-    }
-    if !shared.is_empty() {
-        item.insert("parameters".into(), shared.iter().map(parameter).collect());
-    }
-    Value::Object(item)
+    path.item(parameter, operation)
 }
 
 fn parameter(parameter: &Parameter) -> Value {
@@ -52,21 +43,16 @@ fn operation(operation: &Operation, parameters: &[Parameter]) -> Value {
     if !parameters.is_empty() {
         made["parameters"] = parameters.into();
     }
-    let mut responses = Map::new();
-    for (code, content) in &operation.answers {
-        let schema = match content {
-            Content::Object(name) | Content::Stream(name) => reference(name, Form::V2),
-            Content::Text | Content::Log => json!({"type": "string"}),
-        };
-        responses.insert(code.to_string(), json!({"description": super::reason(*code), "schema": schema}));
-    }
-    responses.insert("401".into(), json!({"description": super::reason(401)}));
-    made["responses"] = responses.into();
-    if !operation.action.is_empty() {
-        made["x-kubernetes-action"] = operation.action.into();
-        made["x-kubernetes-group-version-kind"] = kind_extension(&operation.gvk);
-    }
+    operation.answer(&mut made, response);
     made
+}
+
+fn response(content: &Content) -> (&'static str, Value) {
+    let schema = match content {
+        Content::Object(name) | Content::Stream(name) => reference(name, Form::V2),
+        Content::Text | Content::Log => json!({"type": "string"}),
+    };
+    ("schema", schema)
 }
 
 fn consumes(body: &Body) -> Vec<&'static str> {

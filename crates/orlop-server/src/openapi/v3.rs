@@ -4,9 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Form,
-    parameters::{Parameter, shared},
+    parameters::Parameter,
     paths::{Body, Content, Operation, Path},
-    schemas::{META, kind_extension, reference},
+    schemas::{META, reference},
 };
 
 const MEDIA_TYPES: &[&str] = &["application/json", "application/vnd.kubernetes.protobuf", "application/yaml"];
@@ -17,16 +17,7 @@ const PATCH_TYPES: &[&str] =
 
 /// A path and its operations.
 pub(super) fn path(path: &Path) -> Value {
-    let lists: Vec<_> = path.operations.iter().map(|operation| operation.parameters.clone()).collect();
-    let (shared, own) = shared(&lists);
-    let mut item = Map::new();
-    for (made, own) in path.operations.iter().zip(own) {
-        item.insert(made.method.to_owned(), operation(made, &own));
-    }
-    if !shared.is_empty() {
-        item.insert("parameters".into(), shared.iter().map(parameter).collect());
-    }
-    Value::Object(item)
+    path.item(parameter, operation)
 }
 
 fn parameter(parameter: &Parameter) -> Value {
@@ -46,17 +37,7 @@ fn operation(operation: &Operation, parameters: &[Parameter]) -> Value {
     if let Some(body) = body(&operation.body) {
         made["requestBody"] = body;
     }
-    let mut responses = Map::new();
-    for (code, content) in &operation.answers {
-        let response = json!({"description": super::reason(*code), "content": self::content(content)});
-        responses.insert(code.to_string(), response);
-    }
-    responses.insert("401".into(), json!({"description": super::reason(401)}));
-    made["responses"] = responses.into();
-    if !operation.action.is_empty() {
-        made["x-kubernetes-action"] = operation.action.into();
-        made["x-kubernetes-group-version-kind"] = kind_extension(&operation.gvk);
-    }
+    operation.answer(&mut made, response);
     made
 }
 
@@ -74,6 +55,10 @@ fn body(body: &Body) -> Option<Value> {
             json!({"content": content, "required": true})
         }
     })
+}
+
+fn response(content: &Content) -> (&'static str, Value) {
+    ("content", self::content(content))
 }
 
 fn content(content: &Content) -> Value {
