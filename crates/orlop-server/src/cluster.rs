@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use crate::{
     issuer::Issuer,
+    openapi,
     registry::{Kind, Kinds, Registry},
     selection::terms_of,
     stored,
@@ -30,6 +31,8 @@ pub struct Cluster {
     pub store: Store,
     /// What is served.
     pub registry: Registry,
+    /// What OpenAPI documents have been made.
+    pub(crate) openapi: openapi::Kept,
     prefix: String,
     issuer: Issuer,
     /// The lease that objects with a time to live hang on for now, by that time.
@@ -67,6 +70,7 @@ impl Cluster {
         Self {
             store,
             registry: Registry::new(kinds),
+            openapi: openapi::Kept::default(),
             prefix: "/registry/".to_owned(),
             issuer,
             leases: Mutex::default(),

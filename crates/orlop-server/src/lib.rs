@@ -21,6 +21,7 @@ pub mod issuer;
 mod kinds;
 mod metrics;
 pub mod negotiation;
+mod openapi;
 pub mod pki;
 pub mod query;
 pub mod registry;

@@ -11,7 +11,7 @@ use crate::{
     User,
     body::Body,
     cluster::Cluster,
-    dependents, discovery, health,
+    dependents, discovery, health, openapi,
     query::Query,
     request_info::RequestInfo,
     verbs::{self, Warnings, answer},
@@ -73,9 +73,10 @@ async fn page(cluster: &Arc<Cluster>, parts: &Parts, query: &Query) -> Result<Re
         ["healthz" | "livez" | "readyz", ..] => Ok(health::answer(cluster, &segments, query).await),
         ["metrics"] => Ok(crate::metrics::answer(cluster)),
         ["orlop", "v1", "dependents"] => dependents::answer(cluster, query).await,
+        ["openapi", rest @ ..] => openapi::answer(cluster, rest, &parts.headers, query).await,
         ["api" | "apis", ..] => discovery::answer(cluster, &segments, &parts.headers),
         [] => Ok(json_page(
-            &json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/metrics", "/readyz", "/version"]}),
+            &json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]}),
         )),
         _ => Ok(not_found()),
     }

@@ -4,7 +4,7 @@
 //! field of an inlined struct stands at a path of numbers (`2.6`: field 6 of the message at field 2), and
 //! a field that Go holds by pointer tells absence from zero (`presence`).
 
-use crate::schema::builtin::{TypeEntry, blocks, type_named};
+use crate::schema::builtin::{Row, TypeEntry, blocks, row, type_named};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
@@ -79,7 +79,7 @@ pub(super) enum Special {
 impl Message {
     pub(crate) fn of(name: &'static str, rows: &'static str) -> Self {
         let extra: HashMap<_, _> = INDEX.get(name).copied().unwrap_or_default().lines().map(extra).collect();
-        let mut fields: Vec<Field> = rows.lines().filter_map(|line| field(line, &extra)).collect();
+        let mut fields: Vec<Field> = rows.lines().map(row).filter_map(|row| field(row, &extra)).collect();
         fields.sort_by_key(|field| field.name);
         let mut parts = vec![Vec::new()];
         for (index, field) in fields.iter().enumerate() {
@@ -131,11 +131,8 @@ fn extra(line: &'static str) -> (&'static str, (&'static str, bool)) {
     (field, (path, next() == "yes"))
 }
 
-fn field(line: &'static str, extra: &HashMap<&str, (&'static str, bool)>) -> Option<Field> {
-    let mut columns = line.split('\t').skip(1);
-    let mut next = || columns.next().unwrap_or_default();
-    let (name, number, json_type) = (next(), next(), next());
-    let default = columns.nth(6).unwrap_or_default();
+fn field(row: Row, extra: &HashMap<&str, (&'static str, bool)>) -> Option<Field> {
+    let Row { field: name, proto: number, json_type, default, .. } = row;
     let (path, pointer) = extra.get(name).copied().unwrap_or_default();
     let path = if path.is_empty() { number } else { path };
     let path: Box<[u32]> = path.split('.').filter_map(|number| number.parse().ok()).collect();
@@ -149,7 +146,8 @@ fn field(line: &'static str, extra: &HashMap<&str, (&'static str, bool)>) -> Opt
         one => (Shape::One, one),
     };
     let (shape, inner) = match (name, inner) {
-        ("verbs", "string") if line.contains(".APIResource\t") => (Shape::One, "[string]"),
+        // The one list of texts that has a message of its own.
+        ("verbs", "string") if number == "4" => (Shape::One, "[string]"),
         other => (shape, other.1),
     };
     // What Go's JSON always writes, zero or not, is kept as it comes.

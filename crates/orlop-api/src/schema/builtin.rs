@@ -33,6 +33,11 @@ impl TypeEntry {
         self.schema.get_or_init(|| read_type(self.name, self.rows))
     }
 
+    /// What the table says of the type and its fields.
+    pub fn rows(&self) -> impl Iterator<Item = Row> {
+        self.rows.lines().map(row)
+    }
+
     /// How the type is written in protobuf.
     pub(crate) fn message(&self) -> &Message {
         self.message.get_or_init(|| Message::of(self.name, self.rows))
@@ -60,6 +65,11 @@ pub(crate) fn blocks(table: &'static str) -> impl Iterator<Item = (&'static str,
 /// A type by its full name, `io.k8s.api.core.v1.Pod`.
 pub fn type_named(name: &str) -> Option<&'static TypeEntry> {
     INDEX.get(name)
+}
+
+/// The table of types, for whoever needs to know whether it has changed.
+pub fn table() -> &'static str {
+    TYPES
 }
 
 /// How many types the tables hold.
@@ -144,24 +154,32 @@ pub fn resources() -> Vec<Resource> {
 
 // === Reading rows ===
 
-struct Row {
-    field: &'static str,
-    json_type: &'static str,
-    required: bool,
-    list_type: &'static str,
-    list_map_keys: &'static str,
-    patch_merge_key: &'static str,
-    patch_strategy: &'static str,
-    map_type: &'static str,
-    default: &'static str,
+/// A row of the table: a field, or with an empty field the type itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    pub field: &'static str,
+    /// The field's number in protobuf.
+    pub proto: &'static str,
+    /// `string`, `integer:int32`, `[T]`, `map[T]`, `oneOf(…)`, `any`, or a type's name.
+    pub json_type: &'static str,
+    pub required: bool,
+    pub list_type: &'static str,
+    pub list_map_keys: &'static str,
+    pub patch_merge_key: &'static str,
+    pub patch_strategy: &'static str,
+    pub map_type: &'static str,
+    /// JSON, or empty.
+    pub default: &'static str,
+    /// `unions=…`, or empty.
+    pub other: &'static str,
 }
 
-fn row(line: &'static str) -> Row {
-    let mut columns = line.split('\t');
+pub(crate) fn row(line: &'static str) -> Row {
+    let mut columns = line.split('\t').skip(1);
     let mut next = || columns.next().unwrap_or_default();
-    let (_type, field, _proto) = (next(), next(), next());
     Row {
-        field,
+        field: next(),
+        proto: next(),
         json_type: next(),
         required: next() == "yes",
         list_type: next(),
@@ -170,6 +188,7 @@ fn row(line: &'static str) -> Row {
         patch_strategy: next(),
         map_type: next(),
         default: next(),
+        other: next(),
     }
 }
 

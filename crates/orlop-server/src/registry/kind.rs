@@ -180,6 +180,11 @@ pub trait Hooks: Send + Sync {
         None
     }
 
+    /// The OpenAPI schema as its author wrote it, with descriptions and all, where that is kept.
+    fn published_schema(&self) -> Option<&Value> {
+        None
+    }
+
     /// The value of a selectable field; empty where it is absent.
     fn field(&self, object: &Value, path: &str) -> String {
         orlop_api::fields::field_text(object, path)

@@ -1,0 +1,101 @@
+//! A whole document, written a path and a schema at a time and compressed as it is written: a document of
+//! half a megabyte never stands in memory.
+
+use std::{collections::BTreeMap, io::Write, sync::Arc};
+
+use bytes::Bytes;
+use flate2::{Compression, write::GzEncoder};
+use orlop_api::{group_version::GroupVersion, schema::builtin::type_named};
+use serde_json::{Value, json};
+
+use super::{
+    Form, descriptions, paths,
+    schemas::{Definition, META},
+    v2, v3,
+};
+use crate::registry::Kind;
+
+/// Types that operations refer to, whatever the kind.
+const COMMON: &[&str] = &["APIResourceList", "DeleteOptions", "Patch", "Status", "WatchEvent"];
+
+/// The document of these kinds, compressed.
+pub(super) fn write(form: Form, kinds: &[Arc<Kind>]) -> std::io::Result<Bytes> {
+    let mut versions: Vec<GroupVersion> = kinds.iter().map(|kind| kind.gvk.group_version()).collect();
+    versions.dedup();
+    let mut to = GzEncoder::new(Vec::new(), Compression::fast());
+    let info = json!({"title": "Kubernetes", "version": crate::version::version()["gitVersion"]});
+    match form {
+        Form::V2 => write!(to, "{{\"swagger\":\"2.0\",\"info\":{info},\"paths\":")?,
+        Form::V3 => write!(to, "{{\"openapi\":\"3.0.0\",\"info\":{info},\"paths\":")?,
+    }
+    let mut all = BTreeMap::new();
+    for version in &versions {
+        let root = paths::root(version);
+        all.insert(root.path.clone(), root);
+    }
+    for path in kinds.iter().flat_map(|kind| paths::of(kind)) {
+        all.insert(path.path.clone(), path);
+    }
+    entries(
+        &mut to,
+        all.iter().map(|(name, path)| (name, if form == Form::V2 { v2::path(path) } else { v3::path(path) })),
+    )?;
+    let definitions = definitions(kinds);
+    let text = descriptions::Text::open();
+    let words = text.index();
+    let schemas =
+        definitions.iter().map(|(name, definition)| (name, definition.schema(form, &versions, &words)));
+    let security = json!({"BearerToken": {"in": "header", "name": "authorization", "type": "apiKey",
+        "description": "Bearer Token authentication"}});
+    match form {
+        Form::V2 => {
+            write!(to, ",\"definitions\":")?;
+            entries(&mut to, schemas)?;
+            write!(to, ",\"securityDefinitions\":{security},\"security\":[{{\"BearerToken\":[]}}]}}")?;
+        }
+        Form::V3 => {
+            write!(to, ",\"components\":{{\"schemas\":")?;
+            entries(&mut to, schemas)?;
+            write!(to, ",\"securitySchemes\":{security}}}}}")?;
+        }
+    }
+    Ok(to.finish()?.into())
+}
+
+fn entries<'a>(
+    to: &mut impl Write,
+    entries: impl Iterator<Item = (&'a String, Value)>,
+) -> std::io::Result<()> {
+    to.write_all(b"{")?;
+    for (index, (name, value)) in entries.enumerate() {
+        write!(to, "{}{}:{value}", if index == 0 { "" } else { "," }, Value::from(name.as_str()))?;
+    }
+    to.write_all(b"}")
+}
+
+/// Every schema that these kinds' operations lead to.
+fn definitions(kinds: &[Arc<Kind>]) -> BTreeMap<String, Definition<'_>> {
+    let mut found = BTreeMap::new();
+    let common =
+        COMMON.iter().filter_map(|name| type_named(&format!("{META}.{name}"))).map(Definition::Builtin);
+    let mut open: Vec<Definition<'_>> = common.collect();
+    for kind in kinds {
+        open.push(Definition::of(kind));
+        if kind.allows("list") {
+            open.push(Definition::list_of(kind));
+        }
+        for subresource in &kind.subresources {
+            let gvk = &subresource.gvk;
+            let entry = orlop_api::schema::builtin::type_of(&gvk.group, &gvk.version, &gvk.kind);
+            open.extend(entry.map(Definition::Builtin));
+        }
+    }
+    while let Some(definition) = open.pop() {
+        let name = definition.name();
+        if !found.contains_key(&name) {
+            open.extend(definition.references());
+            found.insert(name, definition);
+        }
+    }
+    found
+}

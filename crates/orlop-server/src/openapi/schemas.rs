@@ -1,0 +1,233 @@
+//! Types as OpenAPI describes them.
+//!
+//! A built-in type is written from its rows of the table, a custom one from what its author wrote. The two
+//! versions differ in how they refer (version 2 refers, version 3 refers through `allOf` so that a default
+//! may stand beside), and in that version 2 knows neither alternatives nor defaults.
+
+use orlop_api::{
+    group_version::{GroupVersion, GroupVersionKind},
+    schema::builtin::{self, Row, TypeEntry, type_named},
+};
+use serde_json::{Map, Value, json};
+use std::{collections::HashMap, sync::LazyLock};
+
+use super::{Form, custom, descriptions::Descriptions};
+use crate::registry::{Kind, KindSchema};
+
+pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
+
+/// A schema of a document.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Definition<'a> {
+    Builtin(&'static TypeEntry),
+    Custom(&'a Kind),
+    CustomList(&'a Kind),
+}
+
+impl<'a> Definition<'a> {
+    /// The schema of a kind's objects.
+    pub(super) fn of(kind: &'a Kind) -> Self {
+        match kind.schema {
+            KindSchema::Builtin(entry) => Self::Builtin(entry),
+            KindSchema::Owned(_) => Self::Custom(kind),
+        }
+    }
+
+    /// The schema of a kind's lists.
+    pub(super) fn list_of(kind: &'a Kind) -> Self {
+        match kind.schema {
+            KindSchema::Builtin(entry) => {
+                type_named(&format!("{}List", entry.name())).map_or(Self::CustomList(kind), Self::Builtin)
+            }
+            KindSchema::Owned(_) => Self::CustomList(kind),
+        }
+    }
+
+    /// Its name in a document.
+    pub(super) fn name(self) -> String {
+        match self {
+            Self::Builtin(entry) => entry.name().to_owned(),
+            Self::Custom(kind) => custom::name(kind, &kind.gvk.kind),
+            Self::CustomList(kind) => custom::name(kind, &kind.list_kind),
+        }
+    }
+
+    /// What it refers to.
+    pub(super) fn references(self) -> Vec<Definition<'a>> {
+        let meta = |name: &str| type_named(&format!("{META}.{name}")).map(Definition::Builtin);
+        match self {
+            Self::Builtin(entry) => entry
+                .rows()
+                .filter_map(|row| type_named(inner(row.json_type)))
+                .map(Definition::Builtin)
+                .collect(),
+            Self::Custom(_) => meta("ObjectMeta").into_iter().collect(),
+            Self::CustomList(kind) => meta("ListMeta").into_iter().chain([Definition::of(kind)]).collect(),
+        }
+    }
+
+    /// The schema. `versions` are those of the document, whose delete options and events these are too.
+    pub(super) fn schema(self, form: Form, versions: &[GroupVersion], words: &Descriptions<'_>) -> Value {
+        match self {
+            Self::Builtin(entry) => builtin(entry, form, versions, words),
+            Self::Custom(kind) => custom::schema(kind, form),
+            Self::CustomList(kind) => custom::list(kind, form),
+        }
+    }
+}
+
+/// The type in the middle of `[map[T]]`.
+fn inner(json_type: &str) -> &str {
+    match json_type.strip_suffix(']') {
+        Some(outer) => inner(outer.trim_start_matches("map").strip_prefix('[').unwrap_or(outer)),
+        None => json_type,
+    }
+}
+
+fn builtin(entry: &TypeEntry, form: Form, versions: &[GroupVersion], words: &Descriptions<'_>) -> Value {
+    let (mut schema, mut properties, mut required) = (Map::new(), Map::new(), Vec::new());
+    for row in entry.rows() {
+        if row.field.is_empty() {
+            schema = shape(row.json_type, form);
+            extensions(&mut schema, &row);
+            describe(&mut schema, words.of(entry.name(), ""));
+            continue;
+        }
+        if row.required {
+            required.push(row.field);
+        }
+        let mut property = property(&row, form);
+        describe(&mut property, words.of(entry.name(), row.field));
+        properties.insert(row.field.to_owned(), property.into());
+    }
+    if !required.is_empty() {
+        schema.insert("required".into(), json!(required));
+    }
+    if !properties.is_empty() {
+        schema.insert("properties".into(), properties.into());
+    }
+    let kinds = kinds_of(entry.name(), versions);
+    if !kinds.is_empty() {
+        schema.insert("x-kubernetes-group-version-kind".into(), kinds.iter().map(kind_extension).collect());
+    }
+    Value::Object(schema)
+}
+
+fn describe(schema: &mut Map<String, Value>, text: Option<String>) {
+    if let Some(text) = text {
+        schema.insert("description".into(), text.into());
+    }
+}
+
+fn property(row: &Row, form: Form) -> Map<String, Value> {
+    let mut schema = match type_named(row.json_type) {
+        Some(entry) if form == Form::V3 => {
+            Map::from_iter([("allOf".to_owned(), json!([reference(entry.name(), form)]))])
+        }
+        _ => shape(row.json_type, form),
+    };
+    if form == Form::V3
+        && let Ok(default) = serde_json::from_str(row.default)
+    {
+        schema.insert("default".into(), default);
+    }
+    extensions(&mut schema, row);
+    schema
+}
+
+/// What apply and strategic merge read.
+fn extensions(schema: &mut Map<String, Value>, row: &Row) {
+    let keys: Vec<&str> = row.list_map_keys.split(',').filter(|key| !key.is_empty()).collect();
+    let texts = [
+        ("x-kubernetes-list-type", row.list_type),
+        ("x-kubernetes-map-type", row.map_type),
+        ("x-kubernetes-patch-merge-key", row.patch_merge_key),
+        ("x-kubernetes-patch-strategy", row.patch_strategy),
+    ];
+    for (name, text) in texts.iter().filter(|(_, text)| !text.is_empty()) {
+        schema.insert((*name).to_owned(), (*text).into());
+    }
+    if !keys.is_empty() {
+        schema.insert("x-kubernetes-list-map-keys".into(), json!(keys));
+    }
+    if let Some(Ok(unions)) = row.other.strip_prefix("unions=").map(serde_json::from_str::<Value>) {
+        schema.insert("x-kubernetes-unions".into(), unions);
+    }
+}
+
+/// `string`, `integer:int32`, `[T]`, `map[T]`, `oneOf(…)`, `any`, or a reference.
+fn shape(json_type: &str, form: Form) -> Map<String, Value> {
+    let object = |value: Value| match value {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    };
+    if let Some(of) = json_type.strip_prefix("map[").and_then(|rest| rest.strip_suffix(']')) {
+        return object(json!({"type": "object", "additionalProperties": shape(of, form)}));
+    }
+    if let Some(of) = json_type.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        return object(json!({"type": "array", "items": shape(of, form)}));
+    }
+    if type_named(json_type).is_some() {
+        return object(reference(json_type, form));
+    }
+    object(match (json_type, form) {
+        ("any", _) => json!({}),
+        ("oneOf(integer|string)", Form::V2) => json!({"type": "string", "format": "int-or-string"}),
+        ("oneOf(integer|string)", Form::V3) => {
+            json!({"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]})
+        }
+        ("oneOf(string|number)", Form::V2) => json!({"type": "string"}),
+        ("oneOf(string|number)", Form::V3) => json!({"oneOf": [{"type": "string"}, {"type": "number"}]}),
+        (scalar, _) => match scalar.split_once(':') {
+            Some((kind, format)) => json!({"type": kind, "format": format}),
+            None => json!({"type": scalar}),
+        },
+    })
+}
+
+pub(super) fn reference(name: &str, form: Form) -> Value {
+    json!({"$ref": format!("{}{name}", form.prefix())})
+}
+
+pub(super) fn kind_extension(gvk: &GroupVersionKind) -> Value {
+    json!({"group": gvk.group, "kind": gvk.kind, "version": gvk.version})
+}
+
+/// The kinds of the built-in types that have one.
+static KINDS: LazyLock<HashMap<&'static str, GroupVersionKind>> = LazyLock::new(|| {
+    let mut kinds = HashMap::new();
+    let mut add = |group: &str, version: &str, kind: &str| {
+        if let Some(entry) = builtin::type_of(group, version, kind) {
+            kinds.insert(entry.name(), GroupVersionKind::new(group, version, kind));
+        }
+    };
+    for resource in builtin::resources() {
+        add(resource.group, resource.version, resource.kind);
+        add(resource.group, resource.version, &format!("{}List", resource.kind));
+        for subresource in &resource.subresources {
+            let (group, version) =
+                subresource.api_version.split_once('/').unwrap_or((resource.group, resource.version));
+            add(group, version, subresource.kind);
+        }
+    }
+    kinds
+});
+
+fn kinds_of(name: &str, versions: &[GroupVersion]) -> Vec<GroupVersionKind> {
+    if let Some(kind) = KINDS.get(name) {
+        return vec![kind.clone()];
+    }
+    let core = |kind: &str| GroupVersionKind::new("", "v1", kind);
+    match name.strip_prefix(META).and_then(|rest| rest.strip_prefix('.')) {
+        Some(kind @ ("Status" | "APIResourceList")) => vec![core(kind)],
+        // These are part of every version.
+        Some(kind @ ("DeleteOptions" | "WatchEvent")) => {
+            let mut kinds = vec![core(kind)];
+            kinds.extend(
+                versions.iter().map(|version| version.with_kind(kind)).filter(|gvk| !gvk.group.is_empty()),
+            );
+            kinds
+        }
+        _ => Vec::new(),
+    }
+}

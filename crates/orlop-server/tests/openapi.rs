@@ -1,0 +1,181 @@
+//! OpenAPI as clients read it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response, header};
+use http_body_util::{BodyExt, Empty};
+use orlop_api::{group_version::GroupVersionKind, names::NameRule, schema::from_openapi};
+use orlop_server::{
+    Tokens, User,
+    body::Body,
+    chain::Chain,
+    cluster::Cluster,
+    issuer::Issuer,
+    registry::{Kind, KindSchema, Kinds, Plain, Rules},
+};
+use orlop_store::{Config, Endpoint, Store};
+use serde_json::{Value, json};
+
+async fn server() -> (Arc<Cluster>, Chain) {
+    let store = Store::open(Config::new(Endpoint::Memory)).await.unwrap();
+    let cluster = Arc::new(Cluster::new(store, Kinds::builtin(), Issuer::make().unwrap()));
+    (cluster.clone(), Chain::new(cluster, Tokens::default()))
+}
+
+async fn get(chain: &Chain, path: &str, headers: &[(header::HeaderName, &str)]) -> Response<Body> {
+    let mut request = Request::get(path);
+    for (name, value) in headers {
+        request = request.header(name, *value);
+    }
+    let admin = User::authenticated("admin", ["system:masters".to_owned()]);
+    chain.answer(request.body(Empty::<Bytes>::new()).unwrap(), Some(&admin)).await
+}
+
+async fn read(chain: &Chain, path: &str) -> Value {
+    let response = get(chain, path, &[]).await;
+    assert_eq!(response.status(), 200, "{path}");
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    serde_json::from_slice(&body).unwrap()
+}
+
+/// Every reference in a document.
+fn references<'a>(value: &'a Value, to: &mut Vec<&'a str>) {
+    match value {
+        Value::Object(map) => {
+            to.extend(map.get("$ref").and_then(Value::as_str));
+            map.values().for_each(|value| references(value, to));
+        }
+        Value::Array(list) => list.iter().for_each(|value| references(value, to)),
+        _ => {}
+    }
+}
+
+fn check_references(document: &Value) {
+    let mut found = Vec::new();
+    references(document, &mut found);
+    for reference in found {
+        let path = reference.strip_prefix("#").unwrap();
+        assert!(document.pointer(path).is_some(), "{reference}");
+    }
+}
+
+/// Whether some operation lets kubectl leave validation and dry runs to the server.
+fn can_patch(document: &Value, gvk: &GroupVersionKind) -> bool {
+    let wanted = json!({"group": gvk.group, "version": gvk.version, "kind": gvk.kind});
+    document["paths"].as_object().unwrap().values().any(|path| {
+        let patch = &path["patch"];
+        let lists = [&patch["parameters"], &path["parameters"]];
+        let names =
+            lists.iter().filter_map(|list| list.as_array()).flatten().map(|parameter| &parameter["name"]);
+        let names: Vec<&Value> = names.collect();
+        patch["x-kubernetes-group-version-kind"] == wanted
+            && ["dryRun", "fieldValidation"].iter().all(|name| names.iter().any(|found| *found == name))
+    })
+}
+
+#[tokio::test]
+async fn every_version_has_a_document_that_is_whole() {
+    let (cluster, chain) = server().await;
+    let index = read(&chain, "/openapi/v3").await;
+    let paths = index["paths"].as_object().unwrap();
+    assert!(paths.contains_key("api/v1") && paths.contains_key("apis/apps/v1"), "{index}");
+    for (path, entry) in paths {
+        let document = read(&chain, entry["serverRelativeURL"].as_str().unwrap()).await;
+        check_references(&document);
+        for kind in cluster.registry.kinds().iter().filter(|kind| kind.allows("patch")) {
+            let gvk = &kind.gvk;
+            let own = if gvk.group.is_empty() {
+                format!("api/{}", gvk.version)
+            } else {
+                format!("apis/{}/{}", gvk.group, gvk.version)
+            };
+            assert_eq!(can_patch(&document, gvk), own == *path, "{gvk:?} {path}");
+        }
+    }
+    check_references(&read(&chain, "/openapi/v2").await);
+}
+
+#[tokio::test]
+async fn schemas_say_what_kubectl_reads() {
+    let (_, chain) = server().await;
+    let document = read(&chain, "/openapi/v3/api/v1").await;
+    let schemas = &document["components"]["schemas"];
+    let pod = &schemas["io.k8s.api.core.v1.Pod"];
+    assert_eq!(
+        pod["x-kubernetes-group-version-kind"],
+        json!([{"group": "", "version": "v1", "kind": "Pod"}])
+    );
+    let containers = &schemas["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"];
+    assert_eq!(containers["x-kubernetes-patch-merge-key"], "name");
+    assert_eq!(containers["x-kubernetes-list-map-keys"], json!(["name"]));
+    let metadata = &pod["properties"]["metadata"];
+    assert_eq!(
+        metadata["allOf"][0]["$ref"],
+        "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+    );
+    assert_eq!(metadata["default"], json!({}));
+    assert!(containers["description"].is_string());
+}
+
+#[tokio::test]
+async fn a_hash_names_a_document_for_good() {
+    let (_, chain) = server().await;
+    let index = read(&chain, "/openapi/v3").await;
+    let url = index["paths"]["apis/batch/v1"]["serverRelativeURL"].as_str().unwrap();
+    let response = get(&chain, url, &[]).await;
+    assert_eq!(response.headers()[header::CACHE_CONTROL], "public, immutable");
+    assert!(response.headers().contains_key(header::EXPIRES));
+    let tag = response.headers()[header::ETAG].to_str().unwrap().to_owned();
+    let again = get(&chain, "/openapi/v3/apis/batch/v1", &[(header::IF_NONE_MATCH, &tag)]).await;
+    assert_eq!(again.status(), 304);
+    let wrong = get(&chain, "/openapi/v3/apis/batch/v1?hash=00", &[]).await;
+    assert_eq!((wrong.status().as_u16(), wrong.headers()[header::LOCATION].to_str().unwrap()), (301, url));
+    let compressed = get(&chain, url, &[(header::ACCEPT_ENCODING, "gzip")]).await;
+    assert_eq!(compressed.headers()[header::CONTENT_ENCODING], "gzip");
+    let refused = get(&chain, url, &[(header::ACCEPT, "application/xml")]).await;
+    assert_eq!(refused.status(), 406);
+    assert_eq!(get(&chain, "/openapi/v3/apis/nothing/v1", &[]).await.status(), 404);
+}
+
+fn widgets() -> Kind {
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+        "size": {"type": "integer", "default": 3}, "any": {"x-kubernetes-preserve-unknown-fields": true}}}}});
+    Kind {
+        gvk: GroupVersionKind::new("stable.example.com", "v1", "Widget"),
+        list_kind: "WidgetList".into(),
+        resource: "widgets".into(),
+        singular: "widget".into(),
+        namespaced: true,
+        verbs: ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+            .map(str::to_owned)
+            .into(),
+        short_names: Vec::new(),
+        categories: Vec::new(),
+        subresources: Vec::new(),
+        schema: KindSchema::Owned(Arc::new(from_openapi(&schema))),
+        storage_version: "v1".into(),
+        name_rule: NameRule::Subdomain,
+        rules: Rules { custom: true, ..Rules::default() },
+        hooks: Box::new(Plain),
+    }
+}
+
+#[tokio::test]
+async fn a_kind_is_published_as_soon_as_it_is_registered_and_no_longer() {
+    let (cluster, chain) = server().await;
+    let path = "/openapi/v3/apis/stable.example.com/v1";
+    assert_eq!(get(&chain, path, &[]).await.status(), 404);
+    cluster.registry.change(|kinds| kinds.insert(widgets()));
+    let document = read(&chain, path).await;
+    check_references(&document);
+    let widget = &document["components"]["schemas"]["com.example.stable.v1.Widget"];
+    assert_eq!(widget["properties"]["spec"]["properties"]["size"]["default"], 3);
+    assert!(can_patch(&document, &GroupVersionKind::new("stable.example.com", "v1", "Widget")));
+    let all = read(&chain, "/openapi/v2").await;
+    let widget = &all["definitions"]["com.example.stable.v1.Widget"];
+    assert_eq!(widget["properties"]["spec"]["properties"]["size"], json!({"type": "integer"}));
+    cluster.registry.change(|kinds| kinds.remove("stable.example.com", "v1", "widgets"));
+    assert_eq!(get(&chain, path, &[]).await.status(), 404);
+    assert!(read(&chain, "/openapi/v2").await["definitions"].get("com.example.stable.v1.Widget").is_none());
+}
