@@ -58,6 +58,14 @@ fn writes(history: &mut History) -> Vec<&mut Operation> {
     writes
 }
 
+fn first_read(history: &mut History, suits: impl Fn(&ReadResult) -> bool) -> &mut ReadResult {
+    let mut reads = history.operations.iter_mut().filter_map(|operation| match &mut operation.outcome {
+        Outcome::Read(read) => Some(read),
+        _ => None,
+    });
+    reads.find(|read| suits(read)).unwrap()
+}
+
 fn revision(operation: &Operation) -> Revision {
     match &operation.outcome {
         Outcome::Txn(result) => result.revision,
@@ -123,26 +131,16 @@ fn broken_writes_and_reads_are_noticed() {
     refused(
         &history,
         |h| {
-            for operation in &mut h.operations {
-                if let Outcome::Read(ReadResult { kvs, .. }) = &mut operation.outcome
-                    && !kvs.is_empty()
-                {
-                    kvs.pop();
-                    return;
-                }
-            }
+            let some = |read: &ReadResult| !read.kvs.is_empty();
+            first_read(h, some).kvs.pop();
         },
         "the model answers",
     );
     refused(
         &history,
         |h| {
-            for operation in &mut h.operations {
-                if let Outcome::Read(ReadResult { count: Some(count), .. }) = &mut operation.outcome {
-                    *count += 1;
-                    return;
-                }
-            }
+            let read = first_read(h, |read| read.count.is_some());
+            read.count = read.count.map(|count| count + 1);
         },
         "the model answers",
     );
