@@ -69,7 +69,7 @@ pub fn pattern_message(message: &str, pattern: &str, examples: &[&str]) -> Strin
         return format!("{message} (regex used for validation is '{pattern}')");
     }
     let examples: Vec<_> = examples.iter().map(|example| format!("'{example}', ")).collect();
-    format!("{message} (e.g. {}regex used for validation is '{pattern}')", examples.join("or "))
+    format!("{message} (e.g. {}regex used for validation is '{pattern}')", examples.join(" or "))
 }
 
 fn is_dns_label(text: &str) -> bool {
@@ -281,13 +281,13 @@ mod tests {
         assert_eq!(
             dns1123_label("_"),
             [
-                "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name', or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+                "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
             ]
         );
         assert_eq!(
             dns1035_label("1a"),
             [
-                "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name', or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
+                "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
             ]
         );
         assert_eq!(path_segment(".."), ["may not be '..'"]);
@@ -295,13 +295,13 @@ mod tests {
         assert_eq!(
             qualified_name("a b"),
             [
-                "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName', or 'my.name', or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+                "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
             ]
         );
         assert_eq!(qualified_name("/a"), ["prefix part must be non-empty"]);
         assert_eq!(
             qualified_name("a/b/c")[0],
-            "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName', or 'my.name', or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
         );
         assert_eq!(label_value(&"a".repeat(64)), ["must be no more than 63 bytes"]);
         assert_eq!(dns1123_label(&"a".repeat(64)), ["must be no more than 63 characters"]);

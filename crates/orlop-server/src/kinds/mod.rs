@@ -1,20 +1,139 @@
 //! What each built-in kind does beyond its schema: a file a kind.
 
+mod admission;
+mod autoscaler;
+mod batch;
+mod certificates;
+mod check;
+mod columns;
+mod config_map;
+mod disruption_budget;
+mod dynamic_resources;
+mod endpoints;
+mod event;
+mod fill;
+mod flow_control;
+mod ingress;
+mod lease;
 mod namespace;
+mod network_policy;
+mod node;
+mod persistent_volume;
+mod persistent_volume_claim;
+mod pod;
+mod priority_class;
+mod quantities;
+mod quota;
+mod rbac;
+mod read;
+mod runtime_class;
+mod same;
+mod secret;
+mod service;
+mod service_account;
+mod storage;
+mod storage_class;
+mod tables;
+mod workload;
 
 use orlop_api::{group_version::GroupResource, status::Status};
 use serde_json::Value;
 
+use self::columns::{NAME_AND_AGE, TableOnly};
 use crate::registry::{Hooks, Kind, Plain};
 
 pub(crate) use namespace::{has_content, holds_namespace, mark_deleted};
 
-/// The hooks of a built-in kind.
+/// The hooks of a built-in kind. A kind that is not here is its schema, with a table of name and creation.
 pub(crate) fn hooks(group: &str, resource: &str) -> Box<dyn Hooks> {
     match (group, resource) {
-        ("", "namespaces") => Box::new(namespace::Namespace),
+        ("", _) => core(resource),
+        ("apps", "controllerrevisions") => Box::new(workload::ControllerRevision),
+        ("apps", "daemonsets") => Box::new(workload::DaemonSet),
+        ("apps", "deployments") => Box::new(workload::Deployment),
+        ("apps", "replicasets") => Box::new(workload::ReplicaSet),
+        ("apps", "statefulsets") => Box::new(workload::StatefulSet),
+        ("batch", "cronjobs") => Box::new(batch::CronJob),
+        ("batch", "jobs") => Box::new(batch::Job),
+        ("autoscaling", _) => Box::new(autoscaler::HorizontalPodAutoscaler),
+        ("coordination.k8s.io", "leases") => Box::new(lease::Lease),
+        ("discovery.k8s.io", "endpointslices") => Box::new(endpoints::EndpointSlice),
+        ("events.k8s.io", "events") => Box::new(event::NewEvent),
+        ("node.k8s.io", "runtimeclasses") => Box::new(runtime_class::RuntimeClass),
+        ("policy", "poddisruptionbudgets") => Box::new(disruption_budget::PodDisruptionBudget),
+        ("scheduling.k8s.io", "priorityclasses") => Box::new(priority_class::PriorityClass),
+        ("flowcontrol.apiserver.k8s.io", "flowschemas") => Box::new(flow_control::FlowSchema),
+        ("flowcontrol.apiserver.k8s.io", _) => Box::new(flow_control::PriorityLevel),
+        ("rbac.authorization.k8s.io", "roles") => Box::new(rbac::Role { namespaced: true }),
+        ("rbac.authorization.k8s.io", "clusterroles") => Box::new(rbac::Role { namespaced: false }),
+        ("rbac.authorization.k8s.io", "rolebindings") => Box::new(rbac::Binding { namespaced: true }),
+        ("rbac.authorization.k8s.io", _) => Box::new(rbac::Binding { namespaced: false }),
+        ("networking.k8s.io", "ingresses") => Box::new(ingress::Ingress),
+        ("networking.k8s.io", "ingressclasses") => Box::new(ingress::IngressClass),
+        ("networking.k8s.io", "networkpolicies") => Box::new(network_policy::NetworkPolicy),
+        ("admissionregistration.k8s.io", _) => admission_hooks(resource),
+        ("certificates.k8s.io", "certificatesigningrequests") => {
+            Box::new(certificates::CertificateSigningRequest)
+        }
+        ("storage.k8s.io", "storageclasses") => Box::new(storage_class::StorageClass),
+        ("storage.k8s.io", "csidrivers") => Box::new(storage::CsiDriver),
+        _ => match table_only(group, resource) {
+            Some(table) => Box::new(TableOnly(table)),
+            None => Box::new(Plain),
+        },
+    }
+}
+
+fn core(resource: &str) -> Box<dyn Hooks> {
+    match resource {
+        "componentstatuses" => Box::new(TableOnly(&tables::COMPONENT_STATUSES)),
+        "configmaps" => Box::new(config_map::ConfigMap),
+        "endpoints" => Box::new(endpoints::Endpoints),
+        "events" => Box::new(event::CoreEvent),
+        "limitranges" => Box::new(quota::LimitRange),
+        "namespaces" => Box::new(namespace::Namespace),
+        "nodes" => Box::new(node::Node),
+        "persistentvolumeclaims" => Box::new(persistent_volume_claim::PersistentVolumeClaim),
+        "persistentvolumes" => Box::new(persistent_volume::PersistentVolume),
+        "pods" => Box::new(pod::Pod),
+        "podtemplates" => Box::new(workload::PodTemplate),
+        "replicationcontrollers" => Box::new(workload::ReplicationController),
+        "resourcequotas" => Box::new(quota::ResourceQuota),
+        "secrets" => Box::new(secret::Secret),
+        "serviceaccounts" => Box::new(service_account::ServiceAccount),
+        "services" => Box::new(service::Service),
         _ => Box::new(Plain),
     }
+}
+
+fn admission_hooks(resource: &str) -> Box<dyn Hooks> {
+    match resource {
+        "mutatingwebhookconfigurations" => Box::new(admission::WebhookConfiguration { mutating: true }),
+        "validatingwebhookconfigurations" => Box::new(admission::WebhookConfiguration { mutating: false }),
+        "mutatingadmissionpolicies" => Box::new(admission::Policy { mutating: true }),
+        "validatingadmissionpolicies" => Box::new(admission::Policy { mutating: false }),
+        _ => Box::new(admission::PolicyBinding),
+    }
+}
+
+fn table_only(group: &str, resource: &str) -> Option<&'static columns::Table> {
+    Some(match (group, resource) {
+        ("apiregistration.k8s.io", "apiservices") => &tables::API_SERVICES,
+        ("certificates.k8s.io", "clustertrustbundles") => &certificates::CLUSTER_TRUST_BUNDLES,
+        ("certificates.k8s.io", "podcertificaterequests") => &certificates::POD_CERTIFICATE_REQUESTS,
+        ("networking.k8s.io", "ipaddresses") => &tables::IP_ADDRESSES,
+        ("networking.k8s.io", "servicecidrs") => &tables::SERVICE_CIDRS,
+        ("resource.k8s.io", "deviceclasses" | "resourceclaimtemplates") => &NAME_AND_AGE,
+        ("resource.k8s.io", "devicetaintrules") => &dynamic_resources::DEVICE_TAINT_RULES,
+        ("resource.k8s.io", "resourceclaims") => &dynamic_resources::RESOURCE_CLAIMS,
+        ("resource.k8s.io", "resourceslices") => &dynamic_resources::RESOURCE_SLICES,
+        ("storage.k8s.io", "csinodes") => &storage::CSI_NODES,
+        ("storage.k8s.io", "csistoragecapacities") => &storage::CSI_STORAGE_CAPACITIES,
+        ("storage.k8s.io", "volumeattachments") => &storage::VOLUME_ATTACHMENTS,
+        ("storage.k8s.io", "volumeattributesclasses") => &storage::VOLUME_ATTRIBUTES_CLASSES,
+        ("storagemigration.k8s.io", "storageversionmigrations") => &tables::STORAGE_VERSION_MIGRATIONS,
+        _ => return None,
+    })
 }
 
 /// Refuses the deletion of what the cluster cannot be without.

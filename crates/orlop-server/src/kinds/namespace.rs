@@ -2,9 +2,19 @@
 
 use serde_json::{Value, json};
 
+use super::{
+    columns::{Heading, Table, name},
+    read::text,
+};
 use crate::{
     cluster::is_terminating,
     registry::{Hooks, Kind},
+    table::{Columns, age},
+};
+
+static TABLE: Table = Table {
+    headings: &[Heading::NAME, Heading::text("Status"), Heading::AGE],
+    cells: |object, now| vec![name(object), text(object, "/status/phase").into(), age(object, now)],
 };
 
 pub(super) struct Namespace;
@@ -18,6 +28,10 @@ impl Hooks for Namespace {
 
     fn prepare_update(&self, object: &mut Value, _old: &Value) {
         label(object);
+    }
+
+    fn columns(&self) -> Option<&dyn Columns> {
+        Some(&TABLE)
     }
 }
 
@@ -53,5 +67,19 @@ pub(crate) fn holds_namespace(object: &Value) -> bool {
 pub(crate) fn mark_deleted(_kind: &Kind, object: &mut Value) {
     if is_namespace(object) {
         object["status"]["phase"] = "Terminating".into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::columns::tests::row, *};
+
+    #[test]
+    fn a_new_namespace_is_active_and_found_by_its_name() {
+        let mut object = json!({"metadata": {"name": "n"}});
+        Namespace.prepare_create(&mut object);
+        assert_eq!(object["spec"], json!({"finalizers": ["kubernetes"]}));
+        assert_eq!(object["metadata"]["labels"], json!({"kubernetes.io/metadata.name": "n"}));
+        assert_eq!(row(&TABLE, &object), ["n", "Active", "<unknown>"]);
     }
 }

@@ -1,0 +1,419 @@
+//! Webhook configurations and admission policies: who else has a say in a write.
+
+use orlop_api::{
+    field_error::{FieldError, FieldPath},
+    labels, names,
+};
+use serde_json::{Value, json};
+
+use super::{
+    check,
+    columns::{Heading, Table, name, selector},
+    fill,
+    read::{integer, list, present, text, texts},
+};
+use crate::{
+    registry::Hooks,
+    table::{Columns, age},
+};
+
+static WEBHOOKS: Table = Table {
+    headings: &[Heading::NAME, Heading::integer("Webhooks"), Heading::AGE],
+    cells: |object, now| vec![name(object), list(object, "/webhooks").len().into(), age(object, now)],
+};
+
+const fn policy_headings(counted: &'static str) -> [Heading; 4] {
+    [Heading::NAME, Heading::integer(counted), Heading::text("ParamKind"), Heading::AGE]
+}
+
+static VALIDATING_POLICIES: Table = Table {
+    headings: &policy_headings("Validations"),
+    cells: |object, now| {
+        vec![
+            name(object),
+            list(object, "/spec/validations").len().into(),
+            param_kind(object),
+            age(object, now),
+        ]
+    },
+};
+
+static MUTATING_POLICIES: Table = Table {
+    headings: &policy_headings("Mutations"),
+    cells: |object, now| {
+        vec![name(object), list(object, "/spec/mutations").len().into(), param_kind(object), age(object, now)]
+    },
+};
+
+static BINDINGS: Table = Table {
+    headings: &[Heading::NAME, Heading::text("PolicyName"), Heading::text("ParamRef"), Heading::AGE],
+    cells: |object, now| {
+        vec![name(object), text(object, "/spec/policyName").into(), param_ref(object), age(object, now)]
+    },
+};
+
+fn param_kind(policy: &Value) -> Value {
+    present(policy, "/spec/paramKind").map_or_else(
+        || "<unset>".into(),
+        |kind| format!("{}/{}", text(kind, "/apiVersion"), text(kind, "/kind")).into(),
+    )
+}
+
+fn param_ref(binding: &Value) -> Value {
+    let Some(reference) = present(binding, "/spec/paramRef") else { return "<unset>".into() };
+    match (text(reference, "/namespace"), text(reference, "/name")) {
+        (_, "") => {
+            present(reference, "/selector").map_or_else(|| "<unset>".into(), |given| selector(Some(given)))
+        }
+        // Whether parameters are namespaced cannot be told from here.
+        ("", name) => format!("*/{name}").into(),
+        (namespace, name) => format!("{namespace}/{name}").into(),
+    }
+}
+
+/// Webhook configurations of either kind.
+pub(super) struct WebhookConfiguration {
+    pub(super) mutating: bool,
+}
+
+impl Hooks for WebhookConfiguration {
+    fn default(&self, object: &mut Value) {
+        for webhook in fill::items(object, "webhooks") {
+            fill::absent(webhook, "failurePolicy", "Fail");
+            match_defaults(webhook);
+            fill::absent(webhook, "timeoutSeconds", 10);
+            if self.mutating {
+                fill::absent(webhook, "reinvocationPolicy", "Never");
+            }
+            fill::items(webhook, "rules").for_each(|rule| fill::absent(rule, "scope", "*"));
+            if let Some(service) = fill::at(webhook, "/clientConfig/service") {
+                fill::absent(service, "port", 443);
+            }
+        }
+    }
+
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let path = FieldPath::root("webhooks");
+        let mut errors = Vec::new();
+        let webhooks = list(object, "/webhooks");
+        for (index, webhook) in webhooks.iter().enumerate() {
+            errors.extend(self.webhook(webhook, &path.index(index)));
+        }
+        errors.extend(check::duplicates(webhooks, "name", &path));
+        errors
+    }
+
+    fn columns(&self) -> Option<&dyn Columns> {
+        Some(&WEBHOOKS)
+    }
+}
+
+/// What is matched, unless it is said otherwise.
+fn match_defaults(target: &mut Value) {
+    fill::absent(target, "matchPolicy", "Equivalent");
+    fill::absent(target, "namespaceSelector", json!({}));
+    fill::absent(target, "objectSelector", json!({}));
+}
+
+impl WebhookConfiguration {
+    fn webhook(&self, webhook: &Value, path: &FieldPath) -> Vec<FieldError> {
+        let mut errors = qualified(text(webhook, "/name"), &path.child("name"));
+        errors.extend(check::every(webhook, "rules", path, rule));
+        errors.extend(check::supported(webhook, "failurePolicy", path, &["Fail", "Ignore"]));
+        errors.extend(check::supported(webhook, "matchPolicy", path, &["Equivalent", "Exact"]));
+        if present(webhook, "/sideEffects").is_none() {
+            let detail = "must specify one of None, NoneOnDryRun";
+            errors.push(FieldError::required(&path.child("sideEffects"), detail));
+        }
+        errors.extend(check::supported(webhook, "sideEffects", path, &["None", "NoneOnDryRun"]));
+        if let Some(seconds) = present(webhook, "/timeoutSeconds").and_then(Value::as_i64)
+            && !(1..=30).contains(&seconds)
+        {
+            let detail = "the timeout value must be between 1 and 30 seconds";
+            errors.push(FieldError::invalid(&path.child("timeoutSeconds"), seconds, detail));
+        }
+        for field in ["namespaceSelector", "objectSelector"] {
+            if let Some(given) = present(webhook, &format!("/{field}")) {
+                errors.extend(labels::validate_label_selector(given, &path.child(field)));
+            }
+        }
+        if self.mutating {
+            errors.extend(check::supported(webhook, "reinvocationPolicy", path, &["IfNeeded", "Never"]));
+        }
+        errors.extend(client(webhook, &path.child("clientConfig")));
+        errors.extend(versions(webhook, &path.child("admissionReviewVersions")));
+        errors
+    }
+}
+
+/// A name with at least three parts.
+fn qualified(name: &str, path: &FieldPath) -> Vec<FieldError> {
+    if name.is_empty() {
+        return vec![FieldError::required(path, "")];
+    }
+    let problems = names::dns1123_subdomain(name);
+    if !problems.is_empty() {
+        return check::each(path, name, problems);
+    }
+    if name.split('.').count() < 3 {
+        let detail = "should be a domain with at least three segments separated by dots";
+        return vec![FieldError::invalid(path, name, detail)];
+    }
+    Vec::new()
+}
+
+fn rule(rule: &Value, path: &FieldPath) -> Vec<FieldError> {
+    const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
+    let mut errors = Vec::new();
+    let operations = texts(rule, "/operations");
+    let at = path.child("operations");
+    if operations.is_empty() {
+        errors.push(FieldError::required(&at, ""));
+    }
+    if operations.len() > 1 && operations.contains(&"*") {
+        let detail = "if '*' is present, must not specify other operations";
+        errors.push(FieldError::invalid(&at, json!(operations), detail));
+    }
+    for (index, operation) in operations.iter().enumerate() {
+        if !OPERATIONS.contains(operation) {
+            errors.push(FieldError::not_supported(&at.index(index), *operation, OPERATIONS));
+        }
+    }
+    for (field, told) in [("apiGroups", "API groups"), ("apiVersions", "API versions")] {
+        let (values, at) = (texts(rule, &format!("/{field}")), path.child(field));
+        if values.is_empty() {
+            errors.push(FieldError::required(&at, ""));
+        }
+        if values.len() > 1 && values.contains(&"*") {
+            let detail = format!("if '*' is present, must not specify other {told}");
+            errors.push(FieldError::invalid(&at, json!(values), detail));
+        }
+    }
+    errors.extend(resources(&texts(rule, "/resources"), &path.child("resources")));
+    errors.extend(check::supported(rule, "scope", path, &["*", "Cluster", "Namespaced"]));
+    errors
+}
+
+fn resources(resources: &[&str], path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if resources.is_empty() {
+        errors.push(FieldError::required(path, ""));
+    }
+    for (index, _) in resources.iter().enumerate().filter(|(_, resource)| resource.is_empty()) {
+        errors.push(FieldError::required(&path.index(index), ""));
+    }
+    if resources.len() > 1 && resources.contains(&"*/*") {
+        let detail = "if '*/*' is present, must not specify other resources";
+        errors.push(FieldError::invalid(path, json!(resources), detail));
+    }
+    if resources.contains(&"*")
+        && resources.iter().any(|resource| *resource != "*" && !resource.contains('/'))
+    {
+        let detail = "if '*' is present, must not specify other resources without subresources";
+        errors.push(FieldError::invalid(path, json!(resources), detail));
+    }
+    errors
+}
+
+fn client(webhook: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let none = json!({});
+    let client = webhook.get("clientConfig").unwrap_or(&none);
+    match (present(client, "/url"), present(client, "/service")) {
+        (Some(_), Some(_)) | (None, None) => {
+            vec![FieldError::required(path, "exactly one of url or service is required")]
+        }
+        (Some(url), None) => url_problems(url.as_str().unwrap_or_default(), &path.child("url")),
+        (None, Some(service)) => {
+            let path = path.child("service");
+            let mut errors = Vec::new();
+            for field in ["name", "namespace"] {
+                if text(service, &format!("/{field}")).is_empty() {
+                    errors.push(FieldError::required(
+                        &path.child(field),
+                        format!("service {field} is required"),
+                    ));
+                }
+            }
+            let port = integer(service, "/port");
+            let problems =
+                check::port_number(port).into_iter().map(|why| format!("port is not valid: {why}"));
+            errors.extend(check::each(&path.child("port"), port, problems.collect()));
+            errors
+        }
+    }
+}
+
+fn url_problems(url: &str, path: &FieldPath) -> Vec<FieldError> {
+    const FORM: &str = "; desired format: https://host[/path]";
+    let mut errors = Vec::new();
+    let rest = match url.split_once("://") {
+        Some(("https", rest)) => rest,
+        other => {
+            let scheme = other.map_or("", |(scheme, _)| scheme);
+            let detail = format!("'https' is the only allowed URL scheme{FORM}");
+            errors.push(FieldError::invalid(path, scheme, detail));
+            other.map_or(url, |(_, rest)| rest)
+        }
+    };
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    if host.is_empty() {
+        errors.push(FieldError::invalid(path, "", format!("host must be specified{FORM}")));
+    }
+    if let Some((user, _)) = host.split_once('@') {
+        errors.push(FieldError::invalid(path, user, "user information is not permitted in the URL"));
+    }
+    if let Some((_, fragment)) = rest.split_once('#') {
+        errors.push(FieldError::invalid(path, fragment, "fragments are not permitted in the URL"));
+    }
+    if let Some((_, query)) = rest.split_once('?') {
+        errors.push(FieldError::invalid(path, query, "query parameters are not permitted in the URL"));
+    }
+    errors
+}
+
+fn versions(webhook: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let versions = texts(webhook, "/admissionReviewVersions");
+    if versions.is_empty() {
+        return vec![FieldError::required(path, "must specify one of v1, v1beta1")];
+    }
+    let mut errors = Vec::new();
+    for (index, version) in versions.iter().enumerate() {
+        if versions[..index].contains(version) {
+            errors.push(FieldError::invalid(&path.index(index), *version, "duplicate version"));
+        } else {
+            errors.extend(check::each(&path.index(index), *version, names::dns1035_label(version)));
+        }
+    }
+    if !versions.iter().any(|version| matches!(*version, "v1" | "v1beta1")) {
+        errors.push(FieldError::invalid(path, json!(versions), "must include at least one of v1, v1beta1"));
+    }
+    errors
+}
+
+/// Policies of either kind. Their expressions are checked where they are compiled.
+pub(super) struct Policy {
+    pub(super) mutating: bool,
+}
+
+impl Hooks for Policy {
+    fn default(&self, object: &mut Value) {
+        let mutating = self.mutating;
+        let Some(spec) = fill::child(object, "spec") else { return };
+        fill::absent(spec, "failurePolicy", "Fail");
+        if mutating {
+            fill::absent(spec, "reinvocationPolicy", "Never");
+        }
+        if let Some(constraints) = fill::child(spec, "matchConstraints") {
+            match_defaults(constraints);
+            for field in ["resourceRules", "excludeResourceRules"] {
+                fill::items(constraints, field).for_each(|rule| fill::absent(rule, "scope", "*"));
+            }
+        }
+    }
+
+    fn columns(&self) -> Option<&dyn Columns> {
+        Some(if self.mutating { &MUTATING_POLICIES } else { &VALIDATING_POLICIES })
+    }
+}
+
+/// Bindings of policies.
+pub(super) struct PolicyBinding;
+
+impl Hooks for PolicyBinding {
+    fn default(&self, object: &mut Value) {
+        if let Some(matched) = fill::at(object, "/spec/matchResources") {
+            match_defaults(matched);
+        }
+    }
+
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let path = FieldPath::root("spec").child("policyName");
+        match text(object, "/spec/policyName") {
+            "" => vec![FieldError::required(&path, "")],
+            policy => check::dns_subdomain(policy, &path),
+        }
+    }
+
+    fn columns(&self) -> Option<&dyn Columns> {
+        Some(&BINDINGS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::check::tests::told, super::columns::tests::row, *};
+
+    const HOOKS: WebhookConfiguration = WebhookConfiguration { mutating: true };
+
+    fn configuration() -> Value {
+        let mut object = json!({"metadata": {"name": "c"}, "webhooks": [{"name": "a.b.c", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "clientConfig": {"service": {"name": "s", "namespace": "n"}},
+            "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]}]});
+        HOOKS.default(&mut object);
+        object
+    }
+
+    #[test]
+    fn a_webhook_gets_its_defaults() {
+        let object = configuration();
+        let webhook = &object["webhooks"][0];
+        assert_eq!(
+            (&webhook["failurePolicy"], &webhook["matchPolicy"], &webhook["timeoutSeconds"]),
+            (&json!("Fail"), &json!("Equivalent"), &json!(10))
+        );
+        assert_eq!(
+            (&webhook["namespaceSelector"], &webhook["objectSelector"], &webhook["reinvocationPolicy"]),
+            (&json!({}), &json!({}), &json!("Never"))
+        );
+        assert_eq!(
+            (&webhook["rules"][0]["scope"], &webhook["clientConfig"]["service"]["port"]),
+            (&json!("*"), &json!(443))
+        );
+        assert!(told(HOOKS.validate(&object)).is_empty());
+        assert_eq!(row(&WEBHOOKS, &object), json!(["c", 1, "<unknown>"]).as_array().unwrap()[..]);
+    }
+
+    #[test]
+    fn a_webhook_says_whom_to_ask_about_what() {
+        let bad = json!({"webhooks": [{"name": "a", "rules": [{"operations": ["X"], "apiGroups": ["*", "a"], "apiVersions": ["v1"], "resources": []}], "timeoutSeconds": 31}]});
+        assert_eq!(
+            told(HOOKS.validate(&bad)),
+            [
+                r#"webhooks[0].name: Invalid value: "a": should be a domain with at least three segments separated by dots"#,
+                r#"webhooks[0].rules[0].operations[0]: Unsupported value: "X": supported values: "*", "CONNECT", "CREATE", "DELETE", "UPDATE""#,
+                r#"webhooks[0].rules[0].apiGroups: Invalid value: ["*","a"]: if '*' is present, must not specify other API groups"#,
+                "webhooks[0].rules[0].resources: Required value",
+                "webhooks[0].sideEffects: Required value: must specify one of None, NoneOnDryRun",
+                "webhooks[0].timeoutSeconds: Invalid value: 31: the timeout value must be between 1 and 30 seconds",
+                "webhooks[0].clientConfig: Required value: exactly one of url or service is required",
+                "webhooks[0].admissionReviewVersions: Required value: must specify one of v1, v1beta1",
+            ]
+        );
+        let path = FieldPath::root("u");
+        assert!(url_problems("https://a.b/c", &path).is_empty());
+        assert_eq!(
+            told(url_problems("http://a", &path)),
+            [
+                r#"u: Invalid value: "http": 'https' is the only allowed URL scheme; desired format: https://host[/path]"#
+            ]
+        );
+        let mut twice = configuration();
+        let copy = twice["webhooks"][0].clone();
+        twice["webhooks"].as_array_mut().unwrap().push(copy);
+        assert_eq!(told(HOOKS.validate(&twice)), [r#"webhooks[1].name: Duplicate value: "a.b.c""#]);
+    }
+
+    #[test]
+    fn policies_and_bindings_show_their_parameters() {
+        let policy = json!({"metadata": {"name": "p"}, "spec": {"validations": [{}], "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}}});
+        assert_eq!(
+            row(&VALIDATING_POLICIES, &policy),
+            json!(["p", 1, "v1/ConfigMap", "<unknown>"]).as_array().unwrap()[..]
+        );
+        let mut binding = json!({"metadata": {"name": "b"}, "spec": {"policyName": "p", "paramRef": {"name": "x"}, "matchResources": {}}});
+        PolicyBinding.default(&mut binding);
+        assert_eq!(binding["spec"]["matchResources"]["matchPolicy"], "Equivalent");
+        assert_eq!(row(&BINDINGS, &binding), ["b", "p", "*/x", "<unknown>"]);
+        assert_eq!(told(PolicyBinding.validate(&json!({}))), ["spec.policyName: Required value"]);
+    }
+}

@@ -1,0 +1,9 @@
+//! Jobs, and the clock that starts them.
+
+mod cron_job;
+mod job;
+mod schedule;
+mod spec;
+
+pub(super) use cron_job::CronJob;
+pub(super) use job::Job;

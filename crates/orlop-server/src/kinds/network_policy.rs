@@ -1,0 +1,156 @@
+//! Network policies: which pods may talk to which.
+
+use orlop_api::{
+    field_error::{FieldError, FieldPath},
+    labels,
+};
+use serde_json::{Value, json};
+
+use super::{
+    check,
+    columns::{Heading, Table, name, selector},
+    fill,
+    read::{list, present, text, texts},
+};
+use crate::{
+    registry::Hooks,
+    table::{Columns, age},
+};
+
+static TABLE: Table = Table {
+    headings: &[Heading::NAME, Heading::text("Pod-Selector"), Heading::AGE],
+    cells: |object, now| vec![name(object), selector(object.pointer("/spec/podSelector")), age(object, now)],
+};
+
+pub(super) struct NetworkPolicy;
+
+impl Hooks for NetworkPolicy {
+    fn default(&self, object: &mut Value) {
+        let Some(spec) = fill::child(object, "spec") else { return };
+        if list(spec, "/policyTypes").is_empty() {
+            let both = !list(spec, "/egress").is_empty();
+            spec["policyTypes"] = if both { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
+        }
+        for direction in ["ingress", "egress"] {
+            for rule in fill::items(spec, direction) {
+                fill::items(rule, "ports").for_each(|port| fill::absent(port, "protocol", "TCP"));
+            }
+        }
+    }
+
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let (spec, path) = (object.get("spec").unwrap_or(&Value::Null), FieldPath::root("spec"));
+        let mut errors = Vec::new();
+        if let Some(pods) = present(spec, "/podSelector") {
+            errors.extend(labels::validate_label_selector(pods, &path.child("podSelector")));
+        }
+        for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
+            errors.extend(check::every(spec, direction, &path, |rule, path| {
+                let mut errors = check::every(rule, "ports", path, port);
+                errors.extend(check::every(rule, peers, path, peer));
+                errors
+            }));
+        }
+        let types = texts(spec, "/policyTypes");
+        let at = path.child("policyTypes");
+        if types.len() > 2 {
+            errors.push(FieldError::invalid(&at, json!(types), "may not specify more than two policyTypes"));
+            return errors;
+        }
+        for (index, kind) in types.into_iter().enumerate() {
+            if !matches!(kind, "Ingress" | "Egress") {
+                errors.push(FieldError::not_supported(&at.index(index), kind, &["Ingress", "Egress"]));
+            }
+        }
+        errors
+    }
+
+    fn columns(&self) -> Option<&dyn Columns> {
+        Some(&TABLE)
+    }
+}
+
+fn port(port: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors: Vec<FieldError> =
+        check::supported(port, "protocol", path, &["TCP", "UDP", "SCTP"]).into_iter().collect();
+    let end = present(port, "/endPort").and_then(Value::as_i64);
+    let end_path = path.child("endPort");
+    let refused = match present(port, "/port") {
+        None => Some("may not be specified when `port` is not specified"),
+        Some(Value::String(_)) => Some("may not be specified when `port` is non-numeric"),
+        Some(_) => None,
+    };
+    if let (Some(end), Some(why)) = (end, refused) {
+        errors.push(FieldError::invalid(&end_path, end, why));
+    }
+    let Some(first) = present(port, "/port") else { return errors };
+    errors.extend(check::port_number_or_name(Some(first), &path.child("port")));
+    if let (Some(end), Some(first)) = (end, first.as_i64()) {
+        if end < first {
+            errors.push(FieldError::invalid(&end_path, end, "must be greater than or equal to `port`"));
+        }
+        errors.extend(check::each(&end_path, end, check::port_number(end)));
+    }
+    errors
+}
+
+fn peer(peer: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut count = 0;
+    for field in ["podSelector", "namespaceSelector"] {
+        if let Some(selector) = present(peer, &format!("/{field}")) {
+            count += 1;
+            errors.extend(labels::validate_label_selector(selector, &path.child(field)));
+        }
+    }
+    let block = present(peer, "/ipBlock");
+    if let Some(block) = block {
+        let path = path.child("ipBlock");
+        match text(block, "/cidr") {
+            "" => errors.push(FieldError::required(&path.child("cidr"), "")),
+            range => {
+                errors.extend(check::cidr(range, &path.child("cidr")));
+                for (index, except) in texts(block, "/except").into_iter().enumerate() {
+                    errors.extend(check::cidr(except, &path.child("except").index(index)));
+                }
+            }
+        }
+    }
+    match (count, block) {
+        (0, None) => errors.push(FieldError::required(path, "must specify a peer")),
+        (1.., Some(_)) => {
+            errors.push(FieldError::forbidden(path, "may not specify both ipBlock and another peer"))
+        }
+        _ => {}
+    }
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::check::tests::told, super::columns::tests::row, *};
+
+    #[test]
+    fn a_policy_has_types_ports_and_peers() {
+        let mut policy = json!({"metadata": {"name": "p"}, "spec": {"podSelector": {}, "egress": [{"ports": [{"port": 80}]}]}});
+        NetworkPolicy.default(&mut policy);
+        assert_eq!(policy["spec"]["policyTypes"], json!(["Ingress", "Egress"]));
+        assert_eq!(policy["spec"]["egress"][0]["ports"][0]["protocol"], "TCP");
+        assert!(told(NetworkPolicy.validate(&policy)).is_empty());
+        assert_eq!(row(&TABLE, &policy), ["p", "<none>", "<unknown>"]);
+        let bad = json!({"spec": {"policyTypes": ["x"], "ingress": [{"ports": [{"protocol": "X", "port": 90, "endPort": 80}, {"endPort": 1}],
+            "from": [{}, {"podSelector": {}, "ipBlock": {"cidr": "10.0.0.0/8"}}, {"ipBlock": {"cidr": "x"}}]}]}});
+        assert_eq!(
+            told(NetworkPolicy.validate(&bad)),
+            [
+                r#"spec.ingress[0].ports[0].protocol: Unsupported value: "X": supported values: "TCP", "UDP", "SCTP""#,
+                "spec.ingress[0].ports[0].endPort: Invalid value: 80: must be greater than or equal to `port`",
+                "spec.ingress[0].ports[1].endPort: Invalid value: 1: may not be specified when `port` is not specified",
+                "spec.ingress[0].from[0]: Required value: must specify a peer",
+                "spec.ingress[0].from[1]: Forbidden: may not specify both ipBlock and another peer",
+                r#"spec.ingress[0].from[2].ipBlock.cidr: Invalid value: "x": must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"#,
+                r#"spec.policyTypes[0]: Unsupported value: "x": supported values: "Ingress", "Egress""#,
+            ]
+        );
+    }
+}

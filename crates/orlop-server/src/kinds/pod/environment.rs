@@ -1,0 +1,236 @@
+//! A container's environment: values, and where they come from.
+
+use orlop_api::{
+    field_error::{FieldError, FieldPath},
+    names,
+};
+use serde_json::Value;
+
+use super::super::{
+    check,
+    read::{list, present, text},
+};
+
+const FIELDS: &[&str] = &[
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+];
+const VOLUME_FIELDS: &[&str] =
+    &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
+const RESOURCES: &[&str] = &[
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+];
+const SOURCES: &[&str] = &["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"];
+
+/// Checks `env` and `envFrom`.
+pub(super) fn environment(container: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = check::every(container, "env", path, variable);
+    let from_path = path.child("envFrom");
+    for (index, from) in list(container, "/envFrom").iter().enumerate() {
+        let path = from_path.index(index);
+        let prefix = text(from, "/prefix");
+        if !prefix.is_empty() {
+            errors.extend(check::each(&path.child("prefix"), prefix, variable_name(prefix)));
+        }
+        let sources = ["configMapRef", "secretRef"].map(|field| (field, present(from, &format!("/{field}"))));
+        for (field, source) in sources.iter().filter_map(|(field, source)| Some((field, (*source)?))) {
+            errors.extend(check::required(source, "name", &path.child(field)));
+        }
+        match sources.iter().filter(|(_, source)| source.is_some()).count() {
+            0 => errors.push(FieldError::invalid(
+                &from_path,
+                "",
+                "must specify one of: `configMapRef` or `secretRef`",
+            )),
+            1 => {}
+            _ => errors.push(FieldError::invalid(
+                &from_path,
+                "",
+                "may not have more than one field specified at a time",
+            )),
+        }
+    }
+    errors
+}
+
+/// A variable's name: printable ASCII without `=`.
+fn variable_name(name: &str) -> Vec<String> {
+    let allowed = |byte: u8| (0x20..=0x7e).contains(&byte) && byte != b'=';
+    if name.bytes().all(allowed) {
+        return Vec::new();
+    }
+    vec![
+        "a valid environment variable name must consist only of printable ASCII characters other than '='"
+            .to_owned(),
+    ]
+}
+
+fn variable(variable: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = match text(variable, "/name") {
+        "" => vec![FieldError::required(&path.child("name"), "")],
+        name => check::each(&path.child("name"), name, variable_name(name)),
+    };
+    let Some(from) = present(variable, "/valueFrom") else { return errors };
+    let path = path.child("valueFrom");
+    let given: Vec<(&str, &Value)> =
+        SOURCES.iter().filter_map(|source| Some((*source, present(from, &format!("/{source}"))?))).collect();
+    for (source, reference) in &given {
+        let path = path.child(source);
+        errors.extend(match *source {
+            "fieldRef" => field_reference(reference, FIELDS, &path),
+            "resourceFieldRef" => resource_reference(reference, false, &path),
+            "configMapKeyRef" | "secretKeyRef" => key_reference(reference, &path),
+            _ => Vec::new(),
+        });
+    }
+    let problem = match given.len() {
+        0 => {
+            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
+        }
+        _ if !text(variable, "/value").is_empty() => "may not be specified when `value` is not empty",
+        1 => return errors,
+        _ => "may not have more than one field specified at a time",
+    };
+    errors.push(FieldError::invalid(&path, "", problem));
+    errors
+}
+
+fn key_reference(reference: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = check::dns_subdomain(text(reference, "/name"), &path.child("name"));
+    match text(reference, "/key") {
+        "" => errors.push(FieldError::required(&path.child("key"), "")),
+        key => errors.extend(check::each(&path.child("key"), key, names::config_map_key(key))),
+    }
+    errors
+}
+
+/// A field of the pod, in a volume's file.
+pub(super) fn volume_field(item: &Value, path: &FieldPath) -> Vec<FieldError> {
+    match (present(item, "/fieldRef"), present(item, "/resourceFieldRef")) {
+        (Some(reference), None) => field_reference(reference, VOLUME_FIELDS, &path.child("fieldRef")),
+        (None, Some(reference)) => resource_reference(reference, true, &path.child("resourceFieldRef")),
+        (None, None) => vec![FieldError::required(path, "one of fieldRef and resourceFieldRef is required")],
+        (Some(_), Some(_)) => {
+            vec![FieldError::invalid(
+                path,
+                "resource",
+                "fieldRef and resourceFieldRef can not be specified simultaneously",
+            )]
+        }
+    }
+}
+
+fn field_reference(reference: &Value, fields: &[&str], path: &FieldPath) -> Vec<FieldError> {
+    for field in ["apiVersion", "fieldPath"] {
+        if let Some(error) = check::required(reference, field, path) {
+            return vec![error];
+        }
+    }
+    let field = text(reference, "/fieldPath");
+    let subscripted = field.strip_suffix("']").and_then(|field| field.split_once("['"));
+    match subscripted {
+        Some(("metadata.annotations", key)) => {
+            let key = key.to_lowercase();
+            let problems = names::qualified_name(&key);
+            check::each(path, key, problems)
+        }
+        Some(("metadata.labels", key)) => check::each(path, key, names::qualified_name(key)),
+        Some((field, _)) => vec![FieldError::invalid(path, field, "does not support subscript")],
+        None if fields.contains(&field) => Vec::new(),
+        None if FIELDS.contains(&field) || VOLUME_FIELDS.contains(&field) => {
+            vec![FieldError::not_supported(&path.child("fieldPath"), field, fields)]
+        }
+        None => {
+            let detail = format!("error converting fieldPath: field label not supported: {field}");
+            vec![FieldError::invalid(&path.child("fieldPath"), field, detail)]
+        }
+    }
+}
+
+fn resource_reference(reference: &Value, in_volume: bool, path: &FieldPath) -> Vec<FieldError> {
+    if in_volume && text(reference, "/containerName").is_empty() {
+        return vec![FieldError::required(&path.child("containerName"), "")];
+    }
+    let resource = text(reference, "/resource");
+    let huge = ["requests.hugepages-", "limits.hugepages-"].iter().any(|prefix| resource.starts_with(prefix));
+    match resource {
+        "" => vec![FieldError::required(&path.child("resource"), "")],
+        _ if RESOURCES.contains(&resource) || huge => Vec::new(),
+        _ => vec![FieldError::not_supported(&path.child("resource"), resource, RESOURCES)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{super::super::check::tests::told, *};
+
+    fn refused(container: Value) -> Vec<String> {
+        told(environment(&container, &FieldPath::root("c")))
+    }
+
+    #[test]
+    fn a_variable_has_a_name_and_one_source() {
+        assert!(refused(json!({"env": [{"name": "A", "value": "x"}, {"name": "B", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.labels['a.b/c']"}}}]})).is_empty());
+        assert_eq!(
+            refused(json!({"env": [{"value": "x"}, {"name": "A=B"}]})),
+            [
+                "c.env[0].name: Required value",
+                r#"c.env[1].name: Invalid value: "A=B": a valid environment variable name must consist only of printable ASCII characters other than '='"#,
+            ]
+        );
+        let from = |from: Value| refused(json!({"env": [{"name": "A", "valueFrom": from}]}));
+        assert_eq!(
+            from(json!({})),
+            [
+                r#"c.env[0].valueFrom: Invalid value: "": must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"#
+            ]
+        );
+        assert_eq!(
+            from(json!({"fieldRef": {"apiVersion": "v1", "fieldPath": "spec.x"}})),
+            [
+                r#"c.env[0].valueFrom.fieldRef.fieldPath: Invalid value: "spec.x": error converting fieldPath: field label not supported: spec.x"#
+            ]
+        );
+        assert_eq!(
+            from(json!({"secretKeyRef": {"name": "s"}})),
+            ["c.env[0].valueFrom.secretKeyRef.key: Required value"]
+        );
+        assert_eq!(
+            from(json!({"resourceFieldRef": {"resource": "x"}})),
+            [
+                r#"c.env[0].valueFrom.resourceFieldRef.resource: Unsupported value: "x": supported values: "limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage", "requests.memory""#
+            ]
+        );
+        let both = json!({"env": [{"name": "A", "value": "x", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]});
+        assert_eq!(
+            refused(both),
+            [r#"c.env[0].valueFrom: Invalid value: "": may not be specified when `value` is not empty"#]
+        );
+    }
+
+    #[test]
+    fn a_whole_source_is_named() {
+        assert_eq!(
+            refused(json!({"envFrom": [{"configMapRef": {"name": ""}}]})),
+            ["c.envFrom[0].configMapRef.name: Required value"]
+        );
+        assert_eq!(
+            refused(json!({"envFrom": [{}]})),
+            [r#"c.envFrom: Invalid value: "": must specify one of: `configMapRef` or `secretRef`"#]
+        );
+    }
+}

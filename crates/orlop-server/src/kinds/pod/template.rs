@@ -1,0 +1,178 @@
+//! Templates of pods, as the kinds that make pods hold them.
+
+use orlop_api::{
+    field_error::{FieldError, FieldPath},
+    labels::{self, Selector},
+    object_meta,
+};
+use serde_json::{Value, json};
+
+use super::{
+    super::{
+        fill,
+        read::{list, map, present, text},
+    },
+    Place, defaults, spec,
+};
+
+/// What the kind that holds a template asks of it.
+pub(in super::super) struct Owner<'a> {
+    /// The kind, where pods must always be restarted and may have no deadline.
+    pub(in super::super) restarts_always: Option<&'a str>,
+}
+
+/// The defaults of a template.
+pub(in super::super) fn default_template(template: &mut Value) {
+    fill::absent(template, "spec", json!({}));
+    if let Some(spec) = fill::child(template, "spec") {
+        defaults::spec(spec);
+    }
+}
+
+/// Checks a template, and that a selector would find its pods.
+pub(in super::super) fn validate_template(
+    template: &Value,
+    selector: Option<&Selector>,
+    owner: &Owner<'_>,
+    path: &FieldPath,
+) -> Vec<FieldError> {
+    let given = map(template, "/metadata/labels");
+    let mut errors = Vec::new();
+    if let Some(selector) = selector
+        && !selector.is_everything()
+        && !selector.matches(Some(given))
+    {
+        let labels = path.child("metadata").child("labels");
+        let value = if given.is_empty() { Value::Null } else { Value::Object(given.clone()) };
+        errors.push(FieldError::invalid(&labels, value, "`selector` does not match template `labels`"));
+    }
+    errors.extend(labels::validate(given, &path.child("labels")));
+    let annotations = map(template, "/metadata/annotations");
+    errors.extend(object_meta::validate_annotations(annotations, &path.child("annotations")));
+    let spec_path = path.child("spec");
+    errors.extend(spec::validate(template.get("spec").unwrap_or(&Value::Null), &spec_path, Place::Template));
+    if !list(template, "/spec/ephemeralContainers").is_empty() {
+        let detail = "ephemeral containers not allowed in pod template";
+        errors.push(FieldError::forbidden(&spec_path.child("ephemeralContainers"), detail));
+    }
+    if let Some(kind) = owner.restarts_always {
+        let policy = text(template, "/spec/restartPolicy");
+        if policy != "Always" {
+            errors.push(FieldError::not_supported(&spec_path.child("restartPolicy"), policy, &["Always"]));
+        }
+        if present(template, "/spec/activeDeadlineSeconds").is_some() {
+            let detail = format!("activeDeadlineSeconds in {kind} is not Supported");
+            errors.push(FieldError::forbidden(&spec_path.child("activeDeadlineSeconds"), detail));
+        }
+    }
+    errors
+}
+
+/// What a user should know about a template.
+pub(in super::super) fn template_warnings(template: &Value, path: &FieldPath) -> Vec<String> {
+    spec_warnings(template.get("spec").unwrap_or(&Value::Null), &path.child("spec"))
+}
+
+/// What a user should know about a pod's spec.
+pub(super) fn spec_warnings(spec: &Value, path: &FieldPath) -> Vec<String> {
+    const LABELS: [(&str, &str); 8] = [
+        ("beta.kubernetes.io/arch", "deprecated since v1.14; use \"kubernetes.io/arch\" instead"),
+        ("beta.kubernetes.io/os", "deprecated since v1.14; use \"kubernetes.io/os\" instead"),
+        (
+            "failure-domain.beta.kubernetes.io/region",
+            "deprecated since v1.17; use \"topology.kubernetes.io/region\" instead",
+        ),
+        (
+            "failure-domain.beta.kubernetes.io/zone",
+            "deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead",
+        ),
+        (
+            "beta.kubernetes.io/instance-type",
+            "deprecated since v1.17; use \"node.kubernetes.io/instance-type\" instead",
+        ),
+        ("app.kubernetes.io/created-by", "deprecated since v1.9"),
+        (
+            "scheduler.alpha.kubernetes.io/preferAvoidPods",
+            "deprecated since v1.22; use Taints and Tolerations instead",
+        ),
+        ("node-role.kubernetes.io/master", "use \"node-role.kubernetes.io/control-plane\" instead"),
+    ];
+    let mut warnings = Vec::new();
+    let selected = map(spec, "/nodeSelector");
+    for (label, why) in LABELS.iter().filter(|(label, _)| selected.contains_key(*label)) {
+        warnings.push(format!("{}: {why}", path.child("nodeSelector").key(label)));
+    }
+    for (field, containers) in
+        [("initContainers", list(spec, "/initContainers")), ("containers", list(spec, "/containers"))]
+    {
+        for (index, container) in containers.iter().enumerate() {
+            warnings.extend(repeated_variables(container, &path.child(field).index(index)));
+        }
+    }
+    warnings
+}
+
+/// A variable that is set twice hides its first value.
+fn repeated_variables(container: &Value, path: &FieldPath) -> Vec<String> {
+    let variables = list(container, "/env");
+    let hides = |index: &usize| {
+        let (name, value) = (text(&variables[*index], "/name"), text(&variables[*index], "/value"));
+        let mention = format!("$({name})");
+        let plain = !value.contains(&mention) && present(&variables[*index], "/valueFrom").is_none();
+        plain && variables[..*index].iter().any(|other| text(other, "/name") == name)
+    };
+    let told = |index: usize| {
+        let (name, at) = (text(&variables[index], "/name"), path.child("env").index(index));
+        format!("{at}: hides previous definition of {name:?}, which may be dropped when using apply")
+    };
+    (0..variables.len()).filter(hides).map(told).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::super::check::tests::told, *};
+
+    fn template() -> Value {
+        let mut template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "x"}]}});
+        default_template(&mut template);
+        template
+    }
+
+    #[test]
+    fn a_selector_finds_the_templates_pods() {
+        let owner = Owner { restarts_always: Some("ReplicaSet") };
+        let path = FieldPath::root("spec").child("template");
+        let selector =
+            |value: &str| Selector::from_label_selector(&json!({"matchLabels": {"a": value}})).unwrap();
+        assert!(told(validate_template(&template(), Some(&selector("b")), &owner, &path)).is_empty());
+        assert_eq!(
+            told(validate_template(&template(), Some(&selector("c")), &owner, &path)),
+            [
+                r#"spec.template.metadata.labels: Invalid value: {"a":"b"}: `selector` does not match template `labels`"#
+            ]
+        );
+        let mut other = template();
+        other["spec"]["restartPolicy"] = "Never".into();
+        other["spec"]["activeDeadlineSeconds"] = 5.into();
+        assert_eq!(
+            told(validate_template(&other, None, &owner, &path)),
+            [
+                r#"spec.template.spec.restartPolicy: Unsupported value: "Never": supported values: "Always""#,
+                "spec.template.spec.activeDeadlineSeconds: Forbidden: activeDeadlineSeconds in ReplicaSet is not Supported",
+            ]
+        );
+        assert!(told(validate_template(&other, None, &Owner { restarts_always: None }, &path)).is_empty());
+    }
+
+    #[test]
+    fn what_may_surprise_is_told() {
+        let template = json!({"spec": {"nodeSelector": {"beta.kubernetes.io/os": "linux"}, "containers": [{"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}]}});
+        assert_eq!(
+            template_warnings(&template, &FieldPath::root("t")),
+            [
+                "t.spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use \"kubernetes.io/os\" instead",
+                "t.spec.containers[0].env[1]: hides previous definition of \"A\", which may be dropped when using apply",
+            ]
+        );
+    }
+}

@@ -1,0 +1,141 @@
+//! Priority classes: which pods go first.
+
+use orlop_api::{
+    field_error::{FieldError, FieldPath},
+    object_meta,
+};
+use serde_json::Value;
+
+use super::{
+    check,
+    columns::{Heading, Table, name},
+    fill,
+    read::{flag, integer, text},
+};
+use crate::{
+    registry::Hooks,
+    table::{Columns, age},
+};
+
+const SYSTEM_PREFIX: &str = "system-";
+const SYSTEM: &[(&str, i64)] =
+    &[("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
+const USER_MAX: i64 = 1_000_000_000;
+
+static TABLE: Table = Table {
+    headings: &[
+        Heading::NAME,
+        Heading::integer("Value"),
+        Heading::boolean("Global-Default"),
+        Heading::AGE,
+        Heading::wide("PreemptionPolicy"),
+    ],
+    cells: |object, now| {
+        vec![
+            name(object),
+            integer(object, "/value").into(),
+            flag(object, "/globalDefault").into(),
+            age(object, now),
+            text(object, "/preemptionPolicy").into(),
+        ]
+    },
+};
+
+pub(super) struct PriorityClass;
+
+impl Hooks for PriorityClass {
+    fn default(&self, object: &mut Value) {
+        fill::absent(object, "preemptionPolicy", "PreemptLowerPriority");
+    }
+
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let name = object_meta::text(object_meta::of(object), "name");
+        let value = integer(object, "/value");
+        let mut errors = Vec::new();
+        if name.starts_with(SYSTEM_PREFIX) {
+            errors.extend(system(name, value, flag(object, "/globalDefault")));
+        } else if value > USER_MAX {
+            let detail = format!("maximum allowed value of a user defined priority is {USER_MAX}");
+            errors.push(FieldError::forbidden(&FieldPath::root("value"), detail));
+        }
+        errors.extend(check::supported(
+            object,
+            "preemptionPolicy",
+            &FieldPath::nil(),
+            &["PreemptLowerPriority", "Never"],
+        ));
+        errors
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        if integer(object, "/value") != integer(old, "/value") {
+            errors.push(FieldError::forbidden(&FieldPath::root("value"), "may not be changed in an update."));
+        }
+        errors.extend(check::immutable(object, old, "preemptionPolicy", &FieldPath::nil()));
+        errors
+    }
+
+    fn columns(&self) -> Option<&dyn Columns> {
+        Some(&TABLE)
+    }
+}
+
+/// The system's names belong to its own classes.
+fn system(name: &str, value: i64, global_default: bool) -> Option<FieldError> {
+    let problem = match SYSTEM.iter().find(|(known, _)| *known == name) {
+        None => format!("{name} is not a known system priority class"),
+        Some((_, known)) if *known != value => format!("value of {name} PriorityClass must be {known}"),
+        Some(_) if global_default => format!("globalDefault of {name} PriorityClass must be false"),
+        Some(_) => return None,
+    };
+    let detail = format!(
+        "priority class names with '{SYSTEM_PREFIX}' prefix are reserved for system use only. error: {problem}"
+    );
+    Some(FieldError::forbidden(&FieldPath::root("metadata").child("name"), detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{super::check::tests::told, super::columns::tests::row, *};
+
+    #[test]
+    fn the_systems_classes_are_its_own() {
+        let refused = |name: &str, value: i64| {
+            told(PriorityClass.validate(&json!({"metadata": {"name": name}, "value": value})))
+        };
+        assert!(refused("a", USER_MAX).is_empty());
+        assert!(refused("system-node-critical", 2_000_001_000).is_empty());
+        assert_eq!(
+            refused("a", USER_MAX + 1),
+            ["value: Forbidden: maximum allowed value of a user defined priority is 1000000000"]
+        );
+        assert_eq!(
+            refused("system-x", 1),
+            [
+                "metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only. error: system-x is not a known system priority class"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_value_never_changes() {
+        let mut class = json!({"metadata": {"name": "c"}, "value": 5});
+        PriorityClass.default(&mut class);
+        assert_eq!(class["preemptionPolicy"], "PreemptLowerPriority");
+        let changed = json!({"value": 6, "preemptionPolicy": "Never"});
+        assert_eq!(
+            told(PriorityClass.validate_update(&changed, &class)),
+            [
+                "value: Forbidden: may not be changed in an update.",
+                "preemptionPolicy: Invalid value: \"Never\": field is immutable"
+            ]
+        );
+        assert_eq!(
+            row(&TABLE, &class),
+            json!(["c", 5, false, "<unknown>", "PreemptLowerPriority"]).as_array().unwrap()[..]
+        );
+    }
+}

@@ -1,0 +1,83 @@
+//! Reading objects: what is absent reads as Go's zero value, as it does in Kubernetes' typed code.
+
+use orlop_api::time::Time;
+use serde_json::{Map, Value};
+
+static NOTHING: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
+
+/// What a JSON pointer leads to, unless it is null.
+pub(super) fn present<'a>(value: &'a Value, pointer: &str) -> Option<&'a Value> {
+    value.pointer(pointer).filter(|found| !found.is_null())
+}
+
+/// Text, or none.
+pub(super) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Text, or what stands for its absence.
+pub(super) fn text_or<'a>(value: &'a Value, pointer: &str, absent: &'a str) -> &'a str {
+    match text(value, pointer) {
+        "" => absent,
+        found => found,
+    }
+}
+
+/// An integer, or zero.
+pub(super) fn integer(value: &Value, pointer: &str) -> i64 {
+    value.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
+}
+
+/// A flag, or false.
+pub(super) fn flag(value: &Value, pointer: &str) -> bool {
+    value.pointer(pointer) == Some(&Value::Bool(true))
+}
+
+/// A list, or an empty one.
+pub(super) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
+    value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// The texts of a list.
+pub(super) fn texts<'a>(value: &'a Value, pointer: &str) -> Vec<&'a str> {
+    list(value, pointer).iter().filter_map(Value::as_str).collect()
+}
+
+/// A map, or an empty one.
+pub(super) fn map<'a>(value: &'a Value, pointer: &str) -> &'a Map<String, Value> {
+    value.pointer(pointer).and_then(Value::as_object).unwrap_or(&NOTHING)
+}
+
+/// A moment.
+pub(super) fn time(value: &Value, pointer: &str) -> Option<Time> {
+    Time::parse(text(value, pointer))
+}
+
+/// The condition of a type.
+pub(super) fn condition<'a>(value: &'a Value, kind: &str) -> Option<&'a Value> {
+    list(value, "/status/conditions").iter().find(|condition| text(condition, "/type") == kind)
+}
+
+/// Whether the condition of a type holds.
+pub(super) fn is_condition_true(value: &Value, kind: &str) -> bool {
+    condition(value, kind).is_some_and(|condition| text(condition, "/status") == "True")
+}
+
+/// An annotation, or none.
+pub(super) fn annotation<'a>(object: &'a Value, key: &str) -> &'a str {
+    map(object, "/metadata/annotations").get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Whether an object is on its way out.
+pub(super) fn is_deleted(object: &Value) -> bool {
+    present(object, "/metadata/deletionTimestamp").is_some()
+}
+
+/// A number or text, printed bare: quantities and ports are either.
+pub(super) fn bare(value: Option<&Value>) -> String {
+    match value {
+        Some(Value::String(text)) => text.clone(),
+        None | Some(Value::Null) => "0".to_owned(),
+        Some(other) => other.to_string(),
+    }
+}

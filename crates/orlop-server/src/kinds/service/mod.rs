@@ -1,0 +1,277 @@
+//! Services, but for what the cluster hands out (addresses and node ports: `allocation`).
+
+mod update;
+mod validate;
+
+use orlop_api::field_error::FieldError;
+use serde_json::{Value, json};
+
+use super::{
+    columns::{Heading, Table, labels, load_balancer, name},
+    fill,
+    read::{integer, list, map, text, text_or, texts},
+};
+use crate::{
+    registry::Hooks,
+    table::{Columns, age},
+};
+
+const AFFINITY_SECONDS: i64 = 10_800;
+
+static TABLE: Table = Table {
+    headings: &[
+        Heading::NAME,
+        Heading::text("Type"),
+        Heading::text("Cluster-IP"),
+        Heading::text("External-IP"),
+        Heading::text("Port(s)"),
+        Heading::AGE,
+        Heading::wide("Selector"),
+    ],
+    cells: |object, now| {
+        vec![
+            name(object),
+            text(object, "/spec/type").into(),
+            text_or(object, "/spec/clusterIPs/0", "<none>").into(),
+            external_ip(object).into(),
+            ports(object).into(),
+            age(object, now),
+            labels(map(object, "/spec/selector")),
+        ]
+    },
+};
+
+fn external_ip(service: &Value) -> String {
+    let mut addresses: Vec<String> = Vec::new();
+    let none = match text(service, "/spec/type") {
+        "ClusterIP" | "NodePort" => "<none>",
+        "LoadBalancer" => {
+            addresses.push(load_balancer(service));
+            "<pending>"
+        }
+        "ExternalName" => return text(service, "/spec/externalName").to_owned(),
+        _ => return "<unknown>".to_owned(),
+    };
+    addresses.extend(texts(service, "/spec/externalIPs").into_iter().map(str::to_owned));
+    addresses.retain(|address| !address.is_empty());
+    if addresses.is_empty() { none.to_owned() } else { addresses.join(",") }
+}
+
+fn ports(service: &Value) -> String {
+    let shown = list(service, "/spec/ports").iter().map(|port| {
+        let (number, node_port) = (integer(port, "/port"), integer(port, "/nodePort"));
+        let protocol = text(port, "/protocol");
+        if node_port > 0 {
+            format!("{number}:{node_port}/{protocol}")
+        } else {
+            format!("{number}/{protocol}")
+        }
+    });
+    let shown = shown.collect::<Vec<_>>().join(",");
+    if shown.is_empty() { "<none>".to_owned() } else { shown }
+}
+
+/// Whether a service can be reached from outside the cluster.
+fn is_external(service: &Value) -> bool {
+    match text(service, "/spec/type") {
+        "LoadBalancer" | "NodePort" => true,
+        "ClusterIP" => !list(service, "/spec/externalIPs").is_empty(),
+        _ => false,
+    }
+}
+
+fn is_headless(service: &Value) -> bool {
+    texts(service, "/spec/clusterIPs") == ["None"]
+}
+
+fn needs_health_check(service: &Value) -> bool {
+    text(service, "/spec/type") == "LoadBalancer" && text(service, "/spec/externalTrafficPolicy") == "Local"
+}
+
+pub(super) struct Service;
+
+impl Hooks for Service {
+    fn default(&self, object: &mut Value) {
+        fill::absent(object, "spec", json!({}));
+        let external = |object: &Value| is_external(object);
+        if let Some(spec) = fill::child(object, "spec") {
+            affinity(spec);
+            fill::empty(spec, "type", "ClusterIP");
+            for port in fill::items(spec, "ports") {
+                fill::empty(port, "protocol", "TCP");
+                let number = integer(port, "/port");
+                fill::empty(port, "targetPort", number);
+            }
+        }
+        let is_external = external(object);
+        let Some(spec) = fill::child(object, "spec") else { return };
+        if is_external {
+            fill::empty(spec, "externalTrafficPolicy", "Cluster");
+        }
+        let kind = text(spec, "/type").to_owned();
+        if matches!(kind.as_str(), "NodePort" | "LoadBalancer" | "ClusterIP") {
+            fill::absent(spec, "internalTrafficPolicy", "Cluster");
+        }
+        if kind == "LoadBalancer" {
+            fill::absent(spec, "allocateLoadBalancerNodePorts", true);
+            for point in fill::at(object, "/status/loadBalancer")
+                .into_iter()
+                .flat_map(|status| fill::items(status, "ingress"))
+            {
+                if !text(point, "/ip").is_empty() {
+                    fill::absent(point, "ipMode", "VIP");
+                }
+            }
+        }
+    }
+
+    fn prepare_create(&self, object: &mut Value) {
+        object["status"] = json!({"loadBalancer": {}});
+        one_address(object, None);
+        drop_unused(object, None);
+    }
+
+    fn prepare_update(&self, object: &mut Value, old: &Value) {
+        one_address(object, Some(old));
+        update::keep_allocated(object, old);
+        drop_unused(object, Some(old));
+    }
+
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        validate::service(object)
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        update::changes(object, old)
+    }
+
+    fn columns(&self) -> Option<&dyn Columns> {
+        Some(&TABLE)
+    }
+}
+
+fn affinity(spec: &mut Value) {
+    fill::empty(spec, "sessionAffinity", "None");
+    match text(spec, "/sessionAffinity") {
+        "None" => fill::remove(spec, "sessionAffinityConfig"),
+        "ClientIP"
+            if spec.pointer("/sessionAffinityConfig/clientIP/timeoutSeconds").is_none_or(Value::is_null) =>
+        {
+            spec["sessionAffinityConfig"] = json!({"clientIP": {"timeoutSeconds": AFFINITY_SECONDS}});
+        }
+        _ => {}
+    }
+}
+
+/// `clusterIP` and the first of `clusterIPs` say the same; whichever was written wins.
+fn one_address(object: &mut Value, old: Option<&Value>) {
+    let one = text(object, "/spec/clusterIP").to_owned();
+    let many: Vec<String> = texts(object, "/spec/clusterIPs").into_iter().map(str::to_owned).collect();
+    let Some(spec) = fill::child(object, "spec") else { return };
+    match old {
+        None if many.is_empty() && !one.is_empty() => spec["clusterIPs"] = json!([one]),
+        None => {}
+        Some(old) => {
+            let (old_one, old_many) = (text(old, "/spec/clusterIP"), texts(old, "/spec/clusterIPs"));
+            let same_many = many == old_many;
+            if one == old_one && !one.is_empty() && many.is_empty() {
+                // Written by a client that does not know the list.
+                spec["clusterIPs"] = json!(old_many);
+            } else if one != old_one && same_many {
+                if one.is_empty() {
+                    fill::remove(spec, "clusterIPs");
+                } else {
+                    spec["clusterIPs"] = json!([one]);
+                }
+            }
+        }
+    }
+}
+
+/// Forgets what a service of another type had, where the change of type is what made it meaningless.
+fn drop_unused(object: &mut Value, old: Option<&Value>) {
+    let Some(old) = old else { return };
+    let (external, health) = (is_external(object), needs_health_check(object));
+    let (kind, old_kind) = (text(object, "/spec/type").to_owned(), text(old, "/spec/type").to_owned());
+    let unchanged = |object: &Value, field: &str| object["spec"].get(field) == old["spec"].get(field);
+    let drops = [
+        ("externalTrafficPolicy", is_external(old) && !external),
+        ("healthCheckNodePort", needs_health_check(old) && !health),
+        ("allocateLoadBalancerNodePorts", old_kind == "LoadBalancer" && kind != "LoadBalancer"),
+        ("loadBalancerClass", old_kind == "LoadBalancer" && kind != "LoadBalancer"),
+        ("externalName", old_kind == "ExternalName" && kind != "ExternalName"),
+    ];
+    for (field, _) in drops.iter().filter(|(_, drops)| *drops) {
+        if unchanged(object, field)
+            && let Some(spec) = fill::child(object, "spec")
+        {
+            fill::remove(spec, field);
+        }
+    }
+    if kind == "ExternalName" && old_kind != kind {
+        for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+            if unchanged(object, field)
+                && let Some(spec) = fill::child(object, "spec")
+            {
+                fill::remove(spec, field);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::columns::tests::row, *};
+
+    #[test]
+    fn a_plain_service_gets_its_defaults() {
+        let mut service = json!({"spec": {"ports": [{"port": 80, "protocol": "TCP"}]}});
+        Service.default(&mut service);
+        assert_eq!(
+            service,
+            json!({"spec": {"ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}], "sessionAffinity": "None",
+                "type": "ClusterIP", "internalTrafficPolicy": "Cluster"}})
+        );
+        let mut balanced = json!({"spec": {"type": "LoadBalancer", "sessionAffinity": "ClientIP"}});
+        Service.default(&mut balanced);
+        assert_eq!(
+            balanced["spec"],
+            json!({"type": "LoadBalancer", "sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10800}},
+                "externalTrafficPolicy": "Cluster", "internalTrafficPolicy": "Cluster", "allocateLoadBalancerNodePorts": true})
+        );
+    }
+
+    #[test]
+    fn one_address_or_many_are_kept_alike() {
+        let mut service = json!({"spec": {"clusterIP": "None"}});
+        Service.prepare_create(&mut service);
+        assert_eq!(service["spec"]["clusterIPs"], json!(["None"]));
+        assert_eq!(service["status"], json!({"loadBalancer": {}}));
+        let old = json!({"spec": {"type": "ClusterIP", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"]}});
+        let mut new = json!({"spec": {"type": "ClusterIP"}});
+        Service.prepare_update(&mut new, &old);
+        assert_eq!(new["spec"], old["spec"]);
+    }
+
+    #[test]
+    fn a_row_shows_where_a_service_is() {
+        let service = json!({"metadata": {"name": "s"}, "spec": {"type": "NodePort", "clusterIPs": ["10.0.0.1"], "selector": {"a": "b"},
+            "ports": [{"port": 80, "nodePort": 30000, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]}});
+        assert_eq!(
+            row(&TABLE, &service),
+            ["s", "NodePort", "10.0.0.1", "<none>", "80:30000/TCP,53/UDP", "<unknown>", "a=b"]
+        );
+        let balanced = |ingress: Value, external: Value| {
+            external_ip(
+                &json!({"spec": {"type": "LoadBalancer", "externalIPs": external}, "status": {"loadBalancer": {"ingress": ingress}}}),
+            )
+        };
+        assert_eq!(balanced(json!([]), json!([])), "<pending>");
+        assert_eq!(
+            balanced(json!([{"ip": "1.1.1.1"}, {"hostname": "h"}]), json!(["2.2.2.2"])),
+            "1.1.1.1,h,2.2.2.2"
+        );
+        assert_eq!(external_ip(&json!({"spec": {"type": "ExternalName", "externalName": "x.y"}})), "x.y");
+        assert_eq!(ports(&json!({})), "<none>");
+    }
+}

@@ -1,0 +1,135 @@
+//! Storage classes: how volumes are made.
+
+use orlop_api::{
+    field_error::{FieldError, FieldPath},
+    names,
+};
+use serde_json::Value;
+
+use super::{
+    check,
+    columns::{Heading, Table},
+    fill,
+    read::{annotation, flag, map, text, text_or},
+};
+use crate::{
+    registry::Hooks,
+    table::{Columns, age},
+};
+
+const DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
+const BETA_DEFAULT: &str = "storageclass.beta.kubernetes.io/is-default-class";
+const PARAMETERS_MAX: usize = 512;
+const PARAMETERS_BYTES_MAX: usize = 256 << 10;
+
+static TABLE: Table = Table {
+    headings: &[
+        Heading::NAME,
+        Heading::text("Provisioner"),
+        Heading::text("ReclaimPolicy"),
+        Heading::text("VolumeBindingMode"),
+        Heading::text("AllowVolumeExpansion"),
+        Heading::AGE,
+    ],
+    cells: |object, now| {
+        let is_default = [DEFAULT, BETA_DEFAULT].iter().any(|key| annotation(object, key) == "true");
+        let mark = if is_default { " (default)" } else { "" };
+        vec![
+            format!("{}{mark}", text(object, "/metadata/name")).into(),
+            text(object, "/provisioner").into(),
+            text_or(object, "/reclaimPolicy", "Delete").into(),
+            text_or(object, "/volumeBindingMode", "Immediate").into(),
+            flag(object, "/allowVolumeExpansion").into(),
+            age(object, now),
+        ]
+    },
+};
+
+pub(super) struct StorageClass;
+
+impl Hooks for StorageClass {
+    fn default(&self, object: &mut Value) {
+        fill::absent(object, "reclaimPolicy", "Delete");
+        fill::absent(object, "volumeBindingMode", "Immediate");
+    }
+
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let root = FieldPath::nil();
+        let mut errors = Vec::new();
+        match text(object, "/provisioner") {
+            "" => errors.push(FieldError::required(&root.child("provisioner"), "")),
+            given => {
+                let lower = given.to_lowercase();
+                let problems = names::qualified_name(&lower);
+                errors.extend(check::each(&root.child("provisioner"), lower, problems));
+            }
+        }
+        errors.extend(parameters(object));
+        if !text(object, "/reclaimPolicy").is_empty() {
+            errors.extend(check::supported(object, "reclaimPolicy", &root, &["Delete", "Retain"]));
+        }
+        let modes = &["Immediate", "WaitForFirstConsumer"];
+        errors.extend(check::supported(object, "volumeBindingMode", &root, modes));
+        errors
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        let root = FieldPath::nil();
+        let kept = ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"];
+        kept.iter().filter_map(|field| check::immutable(object, old, field, &root)).collect()
+    }
+
+    fn columns(&self) -> Option<&dyn Columns> {
+        Some(&TABLE)
+    }
+}
+
+fn parameters(object: &Value) -> Vec<FieldError> {
+    let (path, parameters) = (FieldPath::root("parameters"), map(object, "/parameters"));
+    if parameters.len() > PARAMETERS_MAX {
+        return vec![FieldError::too_long(&path, PARAMETERS_MAX)];
+    }
+    let mut errors = Vec::new();
+    if parameters.contains_key("") {
+        errors.push(FieldError::invalid(&path, "", "field can not be empty."));
+    }
+    if orlop_api::object_meta::annotations_bytes(parameters) > PARAMETERS_BYTES_MAX {
+        errors.push(FieldError::too_long(&path, PARAMETERS_BYTES_MAX));
+    }
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{super::check::tests::told, super::columns::tests::row, *};
+
+    #[test]
+    fn a_class_has_a_provisioner_and_stays_as_it_is() {
+        let mut class =
+            json!({"metadata": {"name": "c", "annotations": {DEFAULT: "true"}}, "provisioner": "x.y/z"});
+        StorageClass.default(&mut class);
+        assert_eq!(
+            (&class["reclaimPolicy"], &class["volumeBindingMode"]),
+            (&json!("Delete"), &json!("Immediate"))
+        );
+        assert!(told(StorageClass.validate(&class)).is_empty());
+        assert_eq!(
+            told(StorageClass.validate(&json!({"reclaimPolicy": "x", "volumeBindingMode": "y"}))),
+            [
+                "provisioner: Required value",
+                r#"reclaimPolicy: Unsupported value: "x": supported values: "Delete", "Retain""#,
+                r#"volumeBindingMode: Unsupported value: "y": supported values: "Immediate", "WaitForFirstConsumer""#,
+            ]
+        );
+        let mut changed = class.clone();
+        changed["provisioner"] = "a/b".into();
+        assert_eq!(
+            told(StorageClass.validate_update(&changed, &class)),
+            [r#"provisioner: Invalid value: "a/b": field is immutable"#]
+        );
+        let expected = json!(["c (default)", "x.y/z", "Delete", "Immediate", false, "<unknown>"]);
+        assert_eq!(row(&TABLE, &class), expected.as_array().unwrap()[..]);
+    }
+}

@@ -1,0 +1,182 @@
+//! Daemon sets: a pod on every node.
+
+use orlop_api::field_error::{FieldError, FieldPath};
+use serde_json::{Value, json};
+
+use super::{
+    super::{
+        check,
+        columns::{Heading, Table, containers, labels, name, selector},
+        fill, pod,
+        read::{integer, map, present, text},
+    },
+    counts, default_rolling_update, default_template, is_zero, same_selector, selector_and_template,
+};
+use crate::{
+    registry::Hooks,
+    table::{Columns, age},
+};
+
+static TABLE: Table = Table {
+    headings: &[
+        Heading::NAME,
+        Heading::integer("Desired"),
+        Heading::integer("Current"),
+        Heading::integer("Ready"),
+        Heading::integer("Up-to-date"),
+        Heading::integer("Available"),
+        Heading::text("Node Selector"),
+        Heading::AGE,
+        Heading::wide("Containers"),
+        Heading::wide("Images"),
+        Heading::wide("Selector"),
+    ],
+    cells: |object, now| {
+        let [names, images] = containers(object, "/spec/template/spec");
+        let count = |field: &str| integer(object, &format!("/status/{field}")).into();
+        vec![
+            name(object),
+            count("desiredNumberScheduled"),
+            count("currentNumberScheduled"),
+            count("numberReady"),
+            count("updatedNumberScheduled"),
+            count("numberAvailable"),
+            labels(map(object, "/spec/template/spec/nodeSelector")),
+            age(object, now),
+            names,
+            images,
+            selector(object.pointer("/spec/selector")),
+        ]
+    },
+};
+
+pub(in super::super) struct DaemonSet;
+
+impl Hooks for DaemonSet {
+    fn default(&self, object: &mut Value) {
+        let Some(spec) = default_template(object) else { return };
+        default_rolling_update(
+            spec,
+            "updateStrategy",
+            &[("maxUnavailable", json!(1)), ("maxSurge", json!(0))],
+        );
+        fill::absent(spec, "revisionHistoryLimit", 10);
+    }
+
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let (spec, path) = (object.get("spec").unwrap_or(&Value::Null), FieldPath::root("spec"));
+        let mut errors = selector_and_template(spec, &path, "daemonset", "DaemonSet");
+        errors.extend(check::not_negative(spec, "minReadySeconds", &path));
+        errors.extend(strategy(spec, &path.child("updateStrategy")));
+        errors.extend(check::not_negative(spec, "revisionHistoryLimit", &path));
+        let fields = [
+            "currentNumberScheduled",
+            "numberMisscheduled",
+            "desiredNumberScheduled",
+            "numberReady",
+            "updatedNumberScheduled",
+            "numberAvailable",
+            "numberUnavailable",
+        ];
+        errors.extend(counts(object, &fields, &[]));
+        errors
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        same_selector(object, old).into_iter().collect()
+    }
+
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        let path = FieldPath::root("spec").child("template");
+        pod::template_warnings(object.pointer("/spec/template").unwrap_or(&Value::Null), &path)
+    }
+
+    fn columns(&self) -> Option<&dyn Columns> {
+        Some(&TABLE)
+    }
+}
+
+fn strategy(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let none = json!({});
+    let strategy = spec.get("updateStrategy").unwrap_or(&none);
+    let at = path.child("rollingUpdate");
+    match (text(strategy, "/type"), present(strategy, "/rollingUpdate")) {
+        ("OnDelete", _) => Vec::new(),
+        ("RollingUpdate", None) => vec![FieldError::required(&at, "")],
+        ("RollingUpdate", Some(rolling)) => rolling_update(rolling, &at),
+        _ => vec![FieldError::not_supported(path, strategy.clone(), &["RollingUpdate", "OnDelete"])],
+    }
+}
+
+/// Pods go before others come, or others come before pods go; not both.
+fn rolling_update(rolling: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for field in ["maxUnavailable", "maxSurge"] {
+        errors.extend(check::count_or_percentage(
+            rolling.get(field).unwrap_or(&Value::Null),
+            &path.child(field),
+        ));
+    }
+    for field in ["maxUnavailable", "maxSurge"] {
+        errors.extend(check::at_most_all(rolling.get(field).unwrap_or(&Value::Null), &path.child(field)));
+    }
+    match (is_zero(rolling.get("maxUnavailable")), is_zero(rolling.get("maxSurge"))) {
+        (false, false) => {
+            let surge = rolling.get("maxSurge").cloned().unwrap_or_default();
+            let detail = "may not be set when maxUnavailable is non-zero";
+            errors.push(FieldError::invalid(&path.child("maxSurge"), surge, detail));
+        }
+        (true, true) => {
+            errors
+                .push(FieldError::required(&path.child("maxUnavailable"), "cannot be 0 when maxSurge is 0"));
+        }
+        _ => {}
+    }
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{
+            super::{check::tests::told, columns::tests::row},
+            tests::workload,
+        },
+        *,
+    };
+
+    #[test]
+    fn a_daemon_set_rolls_one_node_at_a_time() {
+        let mut object = workload();
+        DaemonSet.default(&mut object);
+        assert_eq!(
+            object["spec"]["updateStrategy"],
+            json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}})
+        );
+        assert_eq!(object["spec"]["revisionHistoryLimit"], 10);
+        assert!(told(DaemonSet.validate(&object)).is_empty());
+        let with = |rolling: Value| {
+            let mut object = object.clone();
+            object["spec"]["updateStrategy"]["rollingUpdate"] = rolling;
+            told(DaemonSet.validate(&object))
+        };
+        assert_eq!(
+            with(json!({"maxUnavailable": 1, "maxSurge": 1})),
+            [
+                "spec.updateStrategy.rollingUpdate.maxSurge: Invalid value: 1: may not be set when maxUnavailable is non-zero"
+            ]
+        );
+        assert_eq!(
+            with(json!({"maxUnavailable": 0, "maxSurge": 0})),
+            [
+                "spec.updateStrategy.rollingUpdate.maxUnavailable: Required value: cannot be 0 when maxSurge is 0"
+            ]
+        );
+        let mut changed = object.clone();
+        changed["spec"]["selector"]["matchLabels"]["a"] = "c".into();
+        assert_eq!(told(DaemonSet.validate_update(&changed, &object)).len(), 1);
+        object["status"] = json!({"desiredNumberScheduled": 3, "numberReady": 2});
+        let expected = json!(["w", 3, 0, 2, 0, 0, "<none>", "<unknown>", "c", "x:1", "a=b"]);
+        assert_eq!(row(&TABLE, &object), expected.as_array().unwrap()[..]);
+    }
+}

@@ -1,0 +1,214 @@
+//! Deployments: replica sets, one after another.
+
+use orlop_api::{
+    field_error::{FieldError, FieldPath},
+    labels::Selector,
+};
+use serde_json::{Value, json};
+
+use super::{
+    super::{
+        check,
+        columns::{Heading, Table, containers, name},
+        fill, pod,
+        read::{integer, present, text},
+    },
+    counts, default_rolling_update, default_template, is_zero, same_selector, selector_and_template,
+};
+use crate::{
+    registry::Hooks,
+    table::{Columns, age},
+};
+
+static TABLE: Table = Table {
+    headings: &[
+        Heading::NAME,
+        Heading::text("Ready"),
+        Heading::text("Up-to-date"),
+        Heading::text("Available"),
+        Heading::AGE,
+        Heading::wide("Containers"),
+        Heading::wide("Images"),
+        Heading::wide("Selector"),
+    ],
+    cells: |object, now| {
+        let [names, images] = containers(object, "/spec/template/spec");
+        let selector = object.pointer("/spec/selector").unwrap_or(&Value::Null);
+        let selector =
+            Selector::from_label_selector(selector).map_or("<invalid>".to_owned(), |s| s.to_string());
+        vec![
+            name(object),
+            format!("{}/{}", integer(object, "/status/readyReplicas"), integer(object, "/spec/replicas"))
+                .into(),
+            integer(object, "/status/updatedReplicas").into(),
+            integer(object, "/status/availableReplicas").into(),
+            age(object, now),
+            names,
+            images,
+            selector.into(),
+        ]
+    },
+};
+
+pub(in super::super) struct Deployment;
+
+impl Hooks for Deployment {
+    fn default(&self, object: &mut Value) {
+        let Some(spec) = default_template(object) else { return };
+        fill::absent(spec, "replicas", 1);
+        default_rolling_update(
+            spec,
+            "strategy",
+            &[("maxUnavailable", json!("25%")), ("maxSurge", json!("25%"))],
+        );
+        fill::absent(spec, "revisionHistoryLimit", 10);
+        fill::absent(spec, "progressDeadlineSeconds", 600);
+    }
+
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let (spec, path) = (object.get("spec").unwrap_or(&Value::Null), FieldPath::root("spec"));
+        let mut errors: Vec<FieldError> = check::not_negative(spec, "replicas", &path).into_iter().collect();
+        errors.extend(selector_and_template(spec, &path, "deployment", "ReplicaSet"));
+        errors.extend(strategy(spec, &path.child("strategy")));
+        errors.extend(check::not_negative(spec, "minReadySeconds", &path));
+        errors.extend(check::not_negative(spec, "revisionHistoryLimit", &path));
+        if let Some(seconds) = present(spec, "/progressDeadlineSeconds").and_then(Value::as_i64) {
+            errors.extend(check::not_negative(spec, "progressDeadlineSeconds", &path));
+            if seconds <= integer(spec, "/minReadySeconds") {
+                let detail = "must be greater than minReadySeconds";
+                errors.push(FieldError::invalid(&path.child("progressDeadlineSeconds"), seconds, detail));
+            }
+        }
+        let fields =
+            ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas", "unavailableReplicas"];
+        errors.extend(counts(object, &fields, &["updatedReplicas", "readyReplicas", "availableReplicas"]));
+        errors
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        same_selector(object, old).into_iter().collect()
+    }
+
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        let path = FieldPath::root("spec").child("template");
+        pod::template_warnings(object.pointer("/spec/template").unwrap_or(&Value::Null), &path)
+    }
+
+    fn columns(&self) -> Option<&dyn Columns> {
+        Some(&TABLE)
+    }
+}
+
+fn strategy(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let none = json!({});
+    let strategy = spec.get("strategy").unwrap_or(&none);
+    let rolling = present(strategy, "/rollingUpdate");
+    let at = path.child("rollingUpdate");
+    match (text(strategy, "/type"), rolling) {
+        ("Recreate", Some(_)) => {
+            vec![FieldError::forbidden(&at, "may not be specified when strategy `type` is 'Recreate'")]
+        }
+        ("Recreate", None) => Vec::new(),
+        ("RollingUpdate", None) => {
+            vec![FieldError::required(&at, "this should be defaulted and never be nil")]
+        }
+        ("RollingUpdate", Some(rolling)) => rolling_update(rolling, &at),
+        _ => vec![FieldError::not_supported(path, strategy.clone(), &["Recreate", "RollingUpdate"])],
+    }
+}
+
+fn rolling_update(rolling: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let unavailable = rolling.get("maxUnavailable").unwrap_or(&Value::Null);
+    let at = path.child("maxUnavailable");
+    let mut errors = check::count_or_percentage(unavailable, &at);
+    let surge = rolling.get("maxSurge").unwrap_or(&Value::Null);
+    errors.extend(check::count_or_percentage(surge, &path.child("maxSurge")));
+    if is_zero(Some(unavailable)) && is_zero(Some(surge)) {
+        errors.push(FieldError::invalid(&at, unavailable.clone(), "may not be 0 when `maxSurge` is 0"));
+    }
+    errors.extend(check::at_most_all(unavailable, &at));
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{
+            super::{check::tests::told, columns::tests::row},
+            tests::workload,
+        },
+        *,
+    };
+
+    fn deployment() -> Value {
+        let mut object = workload();
+        Deployment.default(&mut object);
+        object
+    }
+
+    #[test]
+    fn a_deployment_gets_its_defaults() {
+        let object = deployment();
+        let spec = &object["spec"];
+        assert_eq!(spec["replicas"], 1);
+        assert_eq!(
+            spec["strategy"],
+            json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}})
+        );
+        assert_eq!(spec["revisionHistoryLimit"], 10);
+        assert_eq!(spec["progressDeadlineSeconds"], 600);
+        assert_eq!(spec["template"]["spec"]["restartPolicy"], "Always");
+        assert_eq!(spec["template"]["spec"].get("enableServiceLinks"), None);
+        assert!(told(Deployment.validate(&object)).is_empty());
+    }
+
+    #[test]
+    fn numbers_and_strategies_are_checked() {
+        let mut object = deployment();
+        object["spec"]["replicas"] = (-1).into();
+        object["spec"]["progressDeadlineSeconds"] = 5.into();
+        object["spec"]["minReadySeconds"] = 5.into();
+        object["spec"]["strategy"]["rollingUpdate"] = json!({"maxUnavailable": 0, "maxSurge": "0%"});
+        assert_eq!(
+            told(Deployment.validate(&object)),
+            [
+                "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
+                "spec.strategy.rollingUpdate.maxUnavailable: Invalid value: 0: may not be 0 when `maxSurge` is 0",
+                "spec.progressDeadlineSeconds: Invalid value: 5: must be greater than minReadySeconds",
+            ]
+        );
+        object = deployment();
+        object["spec"]["strategy"]["type"] = "Recreate".into();
+        assert_eq!(
+            told(Deployment.validate(&object)),
+            [
+                "spec.strategy.rollingUpdate: Forbidden: may not be specified when strategy `type` is 'Recreate'"
+            ]
+        );
+        object["spec"]["strategy"] = json!({"type": "x"});
+        assert_eq!(
+            told(Deployment.validate(&object)),
+            [
+                r#"spec.strategy: Unsupported value: {"type":"x"}: supported values: "Recreate", "RollingUpdate""#
+            ]
+        );
+    }
+
+    #[test]
+    fn a_selector_never_changes() {
+        let mut changed = deployment();
+        changed["spec"]["selector"]["matchLabels"]["a"] = "c".into();
+        assert_eq!(
+            told(Deployment.validate_update(&changed, &deployment())),
+            [r#"spec.selector: Invalid value: {"matchLabels":{"a":"c"}}: field is immutable"#]
+        );
+    }
+
+    #[test]
+    fn a_row_counts_replicas() {
+        let mut object = deployment();
+        object["status"] = json!({"readyReplicas": 1, "updatedReplicas": 2, "availableReplicas": 1});
+        let expected = json!(["w", "1/1", 2, 1, "<unknown>", "c", "x:1", "a=b"]);
+        assert_eq!(row(&TABLE, &object), expected.as_array().unwrap()[..]);
+    }
+}

@@ -1,0 +1,174 @@
+//! Kinds that keep pods running: what they have in common.
+
+mod daemon_set;
+mod deployment;
+mod pod_template;
+mod replica_set;
+mod replication_controller;
+mod revision;
+mod stateful_set;
+
+use orlop_api::{
+    field_error::{FieldError, FieldPath},
+    labels::{self, Selector},
+};
+use serde_json::{Value, json};
+
+pub(super) use daemon_set::DaemonSet;
+pub(super) use deployment::Deployment;
+pub(super) use pod_template::PodTemplate;
+pub(super) use replica_set::ReplicaSet;
+pub(super) use replication_controller::ReplicationController;
+pub(super) use revision::ControllerRevision;
+pub(super) use stateful_set::StatefulSet;
+
+use super::{
+    check, fill,
+    pod::{self, Owner},
+    read::{list, map, present, text},
+};
+
+/// The spec, with the template's defaults in place.
+fn default_template(object: &mut Value) -> Option<&mut Value> {
+    let spec = fill::child(object, "spec")?;
+    fill::absent(spec, "template", json!({}));
+    if let Some(template) = fill::child(spec, "template") {
+        pod::default_template(template);
+    }
+    Some(spec)
+}
+
+/// Checks a selector that must be there and choose something, and the template whose pods it must find.
+fn selector_and_template(spec: &Value, path: &FieldPath, told_as: &str, owner: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let selector_path = path.child("selector");
+    let given = present(spec, "/selector");
+    match given {
+        None => errors.push(FieldError::required(&selector_path, "")),
+        Some(selector) => {
+            errors.extend(labels::validate_label_selector(selector, &selector_path));
+            if map(selector, "/matchLabels").is_empty() && list(selector, "/matchExpressions").is_empty() {
+                let detail = format!("empty selector is invalid for {told_as}");
+                errors.push(FieldError::invalid(&selector_path, selector.clone(), detail));
+            }
+        }
+    }
+    match Selector::from_label_selector(given.unwrap_or(&Value::Null)) {
+        Err(_) => {
+            let selector = given.cloned().unwrap_or_default();
+            errors.push(FieldError::invalid(&selector_path, selector, "invalid label selector"));
+        }
+        Ok(selector) => {
+            let template = spec.get("template").unwrap_or(&Value::Null);
+            let owner = Owner { restarts_always: Some(owner) };
+            errors.extend(pod::validate_template(template, Some(&selector), &owner, &path.child("template")));
+        }
+    }
+    errors
+}
+
+/// What a rolling update may leave missing or add, as the defaults say.
+fn default_rolling_update(spec: &mut Value, field: &str, parts: &[(&str, Value)]) {
+    fill::absent(spec, field, json!({}));
+    let Some(strategy) = fill::child(spec, field) else { return };
+    fill::empty(strategy, "type", "RollingUpdate");
+    if text(strategy, "/type") == "RollingUpdate" {
+        fill::absent(strategy, "rollingUpdate", json!({}));
+        if let Some(rolling) = fill::child(strategy, "rollingUpdate") {
+            parts.iter().for_each(|(field, value)| fill::absent(rolling, field, value.clone()));
+        }
+    }
+}
+
+/// Counts of a status: not below zero, and those of a part not above the whole.
+fn counts(object: &Value, fields: &[&str], parts: &[&str]) -> Vec<FieldError> {
+    let Some(status) = object.get("status") else { return Vec::new() };
+    let path = FieldPath::root("status");
+    let mut errors: Vec<FieldError> =
+        fields.iter().filter_map(|field| check::not_negative(status, field, &path)).collect();
+    let count = |field: &str| status.get(field).and_then(Value::as_i64).unwrap_or_default();
+    for part in parts.iter().filter(|part| count(part) > count("replicas")) {
+        errors.push(FieldError::invalid(
+            &path.child(part),
+            count(part),
+            "cannot be greater than status.replicas",
+        ));
+    }
+    errors
+}
+
+/// Whether a count or share is nothing.
+fn is_zero(value: Option<&Value>) -> bool {
+    match value {
+        Some(Value::Number(number)) => number.as_i64() == Some(0),
+        Some(share) => check::percentage(share) == Some(0),
+        None => true,
+    }
+}
+
+/// A selector that may not change.
+fn same_selector(object: &Value, old: &Value) -> Option<FieldError> {
+    let none = Value::Null;
+    let (new, old) = (object.get("spec").unwrap_or(&none), old.get("spec").unwrap_or(&none));
+    check::immutable(new, old, "selector", &FieldPath::root("spec"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::check::tests::told, *};
+
+    /// A spec of a workload as a user would write it.
+    pub(super) fn workload() -> Value {
+        json!({"metadata": {"name": "w"}, "spec": {"selector": {"matchLabels": {"a": "b"}},
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "x:1"}]}}}})
+    }
+
+    #[test]
+    fn a_selector_is_there_and_chooses() {
+        let mut object = workload();
+        default_template(&mut object);
+        let refused = |spec: &Value| {
+            told(selector_and_template(spec, &FieldPath::root("spec"), "deployment", "ReplicaSet"))
+        };
+        assert!(refused(&object["spec"]).is_empty());
+        let mut without = object["spec"].clone();
+        fill::remove(&mut without, "selector");
+        assert_eq!(
+            refused(&without),
+            [
+                "spec.selector: Required value",
+                r#"spec.template.metadata.labels: Invalid value: {"a":"b"}: `selector` does not match template `labels`"#
+            ]
+        );
+        let mut empty = object["spec"].clone();
+        empty["selector"] = json!({});
+        assert_eq!(
+            refused(&empty),
+            ["spec.selector: Invalid value: {}: empty selector is invalid for deployment"]
+        );
+        let mut bad = object["spec"].clone();
+        bad["selector"] = json!({"matchExpressions": [{"key": "a", "operator": "?"}]});
+        assert_eq!(
+            refused(&bad),
+            [
+                r#"spec.selector.matchExpressions[0].operator: Invalid value: "?": not a valid selector operator"#,
+                r#"spec.selector: Invalid value: {"matchExpressions":[{"key":"a","operator":"?"}]}: invalid label selector"#,
+            ]
+        );
+    }
+
+    #[test]
+    fn counts_add_up() {
+        assert_eq!(
+            told(counts(
+                &json!({"status": {"replicas": 1, "readyReplicas": 2, "x": -1}}),
+                &["x"],
+                &["readyReplicas"]
+            )),
+            [
+                "status.x: Invalid value: -1: must be greater than or equal to 0",
+                "status.readyReplicas: Invalid value: 2: cannot be greater than status.replicas"
+            ]
+        );
+    }
+}
