@@ -84,7 +84,8 @@ pub enum Error {
         key: Bytes,
     },
 
-    /// The database holds no more: its disk or its size limit is full. Reads and deletes still work.
+    /// The database holds no more: its disk or its size limit is full. Reads still work, and so do
+    /// deletes where the limit is the store's own.
     #[error("out of space: {0}")]
     Full(String),
 

@@ -45,6 +45,12 @@ struct Inner {
     _tasks: JoinSet<()>,
 }
 
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.hub.close();
+    }
+}
+
 impl Store {
     /// Opens the store, creating or migrating its tables as needed.
     pub async fn open(config: Config) -> Result<Self> {

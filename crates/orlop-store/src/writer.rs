@@ -76,9 +76,7 @@ impl Writer {
         let (queue, jobs) = mpsc::channel(queue_limit);
         let (finish, finished) = tokio::sync::watch::channel(false);
         let runtime = tokio::runtime::Handle::current();
-        // A runtime of one thread must not wait for the disk.
-        let inline = engine.commits_at_once()
-            && runtime.runtime_flavor() == tokio::runtime::RuntimeFlavor::MultiThread;
+        let inline = engine.commits_at_once();
         let desk =
             Arc::new(Desk { engine, hub, metrics, turn: Mutex::default(), waiting: AtomicUsize::new(0) });
         let thread_desk = desk.clone();
@@ -97,6 +95,7 @@ impl Writer {
         let (reply, answer) = oneshot::channel();
         let job = Job { bytes: bytes_of(&command), command, queued: Instant::now(), reply };
         if self.inline
+            && may_block()
             && let Some(_turn) = self.desk.idle_turn()
         {
             tokio::task::block_in_place(|| self.desk.commit(vec![job]).now_or_never());
@@ -129,6 +128,12 @@ impl Writer {
     pub(crate) fn finished(&self) -> tokio::sync::watch::Receiver<bool> {
         self.finished.clone()
     }
+}
+
+/// Whether the caller's thread may wait for the disk: a runtime of one thread must not.
+fn may_block() -> bool {
+    use tokio::runtime::{Handle, RuntimeFlavor};
+    Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread)
 }
 
 fn stopped() -> Error {

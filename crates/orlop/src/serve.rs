@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 /// Starts a control plane that kubectl and every Kubernetes client can use. Without options it keeps
 /// everything in ./orlop-data and listens on https://127.0.0.1:6443.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Folder for the database, the CA and the kubeconfig.
     #[arg(long, env = "ORLOP_DATA_DIR", default_value = "orlop-data")]
     data_dir: PathBuf,
@@ -60,7 +60,7 @@ pub struct Arguments {
     tls_key_file: Option<PathBuf>,
 }
 
-pub async fn run(arguments: Arguments) -> anyhow::Result<()> {
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let started = Instant::now();
     let controllers = orlop_controllers::chosen(&arguments.controllers)?;
     // An ephemeral server's files go with it.

@@ -92,7 +92,15 @@ pub(super) fn prepare_writer(connection: &Connection, durability: Durability, me
         Durability::Relaxed => "normal",
     };
     pragma("synchronous", synchronous)?;
-    migrate(connection)
+    migrate(connection)?;
+    renew_leases(connection)
+}
+
+/// While nobody served, nobody could keep a lease alive: each gets its whole time again, as in etcd.
+fn renew_leases(connection: &Connection) -> Result<()> {
+    const SQL: &str = "UPDATE lease SET deadline_ms = max(deadline_ms, ? + ttl_seconds * 1000)";
+    connection.execute(SQL, [super::rows::now_ms()]).map_err(sql_error)?;
+    Ok(())
 }
 
 /// Sets up a connection that reads.

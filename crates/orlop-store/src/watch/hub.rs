@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
     time::Duration,
 };
@@ -33,6 +33,8 @@ pub(crate) struct Hub {
     arrived: Notify,
     /// A commit was published out of turn: what lies before it has to be read from the log.
     gap: Notify,
+    /// The store is gone.
+    closed: AtomicBool,
     metrics: Metrics,
 }
 
@@ -79,6 +81,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Hub {
+    /// Ends every watch: nobody will publish or dispatch any more.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        lock(&self.watchers).all().for_each(|watcher| watcher.wake());
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
     pub(crate) fn new(tip: Revision, limit_bytes: usize, metrics: Metrics) -> Self {
         Self {
             ring: Mutex::new(Ring { commits: VecDeque::new(), bytes: 0, limit_bytes, tip }),
@@ -87,6 +99,7 @@ impl Hub {
             published: watch::Sender::new(tip),
             arrived: Notify::new(),
             gap: Notify::new(),
+            closed: AtomicBool::new(false),
             metrics,
         }
     }

@@ -176,6 +176,10 @@ impl Shared {
         self.woken.notify_one();
     }
 
+    pub(super) fn wake(&self) {
+        self.woken.notify_one();
+    }
+
     pub(super) fn restart(&self) {
         *self.queue() = Queue::default();
     }
@@ -256,6 +260,9 @@ impl Watcher {
             if self.position < self.catch_up_to {
                 self.catch_up().await?;
             } else if !self.take_queued() {
+                if self.hub.is_closed() {
+                    return Err(Error::Unavailable("the store is closed".into()));
+                }
                 self.shared.woken.notified().await;
             }
         }

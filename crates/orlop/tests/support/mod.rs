@@ -10,14 +10,14 @@ use std::{
 use serde_json::Value;
 
 /// `orlop serve --ephemeral`, stopped when dropped.
-pub struct Server {
+pub(crate) struct Server {
     process: Child,
     kubeconfig: PathBuf,
     kubectl: PathBuf,
 }
 
 impl Server {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let kubectl = orlop_testbed::debian::kubectl().expect("kubectl");
         let mut process = Command::new(env!("CARGO_BIN_EXE_orlop"))
             .args(["serve", "--ephemeral"])
@@ -32,7 +32,7 @@ impl Server {
     }
 
     /// Runs kubectl; its output and its errors.
-    pub fn run(&self, arguments: &[&str], input: &str) -> (bool, String) {
+    pub(crate) fn run(&self, arguments: &[&str], input: &str) -> (bool, String) {
         let mut process = Command::new(&self.kubectl)
             .arg("--kubeconfig")
             .arg(&self.kubeconfig)
@@ -52,12 +52,12 @@ impl Server {
 
     /// Runs kubectl, which must succeed; its output.
     #[track_caller]
-    pub fn kubectl(&self, arguments: &[&str]) -> String {
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
         self.with_input(arguments, "")
     }
 
     #[track_caller]
-    pub fn with_input(&self, arguments: &[&str], input: &str) -> String {
+    pub(crate) fn with_input(&self, arguments: &[&str], input: &str) -> String {
         let (success, output) = self.run(arguments, input);
         assert!(success, "kubectl {arguments:?}: {output}");
         output
@@ -65,7 +65,7 @@ impl Server {
 
     /// Runs kubectl, which must fail; what it says.
     #[track_caller]
-    pub fn refused(&self, arguments: &[&str], input: &str) -> String {
+    pub(crate) fn refused(&self, arguments: &[&str], input: &str) -> String {
         let (success, output) = self.run(arguments, input);
         assert!(!success, "kubectl {arguments:?} was not refused: {output}");
         output
@@ -73,7 +73,7 @@ impl Server {
 
     /// Waits until kubectl says what is wanted.
     #[track_caller]
-    pub fn eventually(&self, arguments: &[&str], wanted: impl Fn(&str) -> bool) {
+    pub(crate) fn eventually(&self, arguments: &[&str], wanted: impl Fn(&str) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             let (_, output) = self.run(arguments, "");
