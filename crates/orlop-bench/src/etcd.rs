@@ -39,13 +39,13 @@ const LISTED: usize = 500;
 
 /// What to measure, and for how long.
 #[derive(Debug)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// Each load of each round.
-    pub time: Duration,
+    pub(crate) time: Duration,
     /// The program under test; `orlop` beside this one by default.
-    pub program: Option<PathBuf>,
+    pub(crate) program: Option<PathBuf>,
     /// Where orlop's data goes instead of a SQLite file.
-    pub endpoint: Option<String>,
+    pub(crate) endpoint: Option<String>,
 }
 
 /// A server under test.
@@ -88,7 +88,7 @@ fn connections(clients: usize) -> usize {
 }
 
 /// Runs every load on both.
-pub async fn run(report: &mut Report, folder: &Path, plan: &Plan) -> anyhow::Result<()> {
+pub(crate) async fn run(report: &mut Report, folder: &Path, plan: &Plan) -> anyhow::Result<()> {
     let peer = Peer::start(&["--quota-backend-bytes", "8589934592"]).map_err(|error| anyhow!(error))?;
     let url = peer.url.clone();
     let etcd = Arc::new(Server { process: Process::Etcd(peer), clients: connect(&url).await? });

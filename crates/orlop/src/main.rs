@@ -25,7 +25,7 @@ struct Arguments {
 enum Command {
     /// Run a Kubernetes API server on SQLite or PostgreSQL.
     Serve(serve::Arguments),
-    Etcd(etcd::Etcd),
+    Etcd(Box<etcd::Etcd>),
 }
 
 fn main() -> anyhow::Result<()> {

@@ -13,11 +13,11 @@ use super::generate::Any;
 /// How many requests before a difference are shown.
 const SHOWN: usize = 12;
 
-pub struct Sides {
-    pub seed: u64,
-    pub etcd: Client,
-    pub orlop: Client,
-    pub log: Vec<String>,
+pub(crate) struct Sides {
+    pub(crate) seed: u64,
+    pub(crate) etcd: Client,
+    pub(crate) orlop: Client,
+    pub(crate) log: Vec<String>,
 }
 
 /// An answer as it is compared: its text without what is each server's own, and the revision it names.
@@ -25,7 +25,7 @@ type Answer = Result<(String, Option<i64>), (tonic::Code, String)>;
 
 impl Sides {
     /// Asks both and compares; the revision they named.
-    pub async fn both(&mut self, request: Any) -> Option<i64> {
+    pub(crate) async fn both(&mut self, request: Any) -> Option<i64> {
         let (theirs, ours) =
             tokio::join!(ask(&self.etcd, request.clone()), ask(&self.orlop, request.clone()));
         self.log.push(format!("{request:?} -> {theirs:?}"));
@@ -34,7 +34,7 @@ impl Sides {
         theirs.ok().and_then(|(_, revision)| revision)
     }
 
-    pub fn same<T: PartialEq + Debug>(&self, what: &str, theirs: &T, ours: &T) {
+    pub(crate) fn same<T: PartialEq + Debug>(&self, what: &str, theirs: &T, ours: &T) {
         let before = self.log.iter().rev().take(SHOWN).rev().cloned().collect::<Vec<_>>().join("\n  ");
         assert!(
             theirs == ours,

@@ -15,7 +15,7 @@ const ASIDE: [&str; 1] = ["z"];
 const VALUES: [&str; 6] = ["", "1", "2", "10", "x", "longer value"];
 
 #[derive(Clone, Debug)]
-pub enum Any {
+pub(crate) enum Any {
     Range(RangeRequest),
     Put(PutRequest),
     Delete(DeleteRangeRequest),
@@ -27,21 +27,21 @@ pub enum Any {
     Leases(LeaseLeasesRequest),
 }
 
-pub struct Generator {
+pub(crate) struct Generator {
     random: SmallRng,
     revision: i64,
 }
 
 impl Generator {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self { random: SmallRng::seed_from_u64(seed), revision: 1 }
     }
 
-    pub fn saw(&mut self, revision: Option<i64>) {
+    pub(crate) fn saw(&mut self, revision: Option<i64>) {
         self.revision = revision.unwrap_or(0).max(self.revision);
     }
 
-    pub fn revision(&self) -> i64 {
+    pub(crate) fn revision(&self) -> i64 {
         self.revision
     }
 
@@ -53,7 +53,7 @@ impl Generator {
         choices[self.random.random_range(0..choices.len())]
     }
 
-    pub fn request(&mut self) -> Any {
+    pub(crate) fn request(&mut self) -> Any {
         match self.random.random_range(0..100) {
             0..25 => Any::Range(self.range()),
             25..50 => Any::Put(self.put()),
@@ -201,7 +201,7 @@ impl Generator {
         }
     }
 
-    pub fn watch(&mut self) -> WatchCreateRequest {
+    pub(crate) fn watch(&mut self) -> WatchCreateRequest {
         WatchCreateRequest {
             key: self.key(),
             range_end: self.range_end(),

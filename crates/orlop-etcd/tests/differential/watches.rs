@@ -23,7 +23,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Default)]
-pub struct Watches {
+pub(crate) struct Watches {
     pairs: Vec<(WatchCreateRequest, One, One)>,
 }
 
@@ -46,7 +46,7 @@ struct Brought {
 
 impl Watches {
     /// Opens a watch on both sides and lets it catch up, so that what is compacted next is behind it.
-    pub async fn open(&mut self, sides: &mut Sides, request: WatchCreateRequest) {
+    pub(crate) async fn open(&mut self, sides: &mut Sides, request: WatchCreateRequest) {
         sides.log.push(format!("{request:?}"));
         let theirs = One::open(&sides.etcd, request.clone()).await;
         let ours = One::open(&sides.orlop, request.clone()).await;
@@ -55,7 +55,7 @@ impl Watches {
     }
 
     /// Lets every watch catch up with the newest revision, and compares what they brought.
-    pub async fn compare(&mut self, sides: &mut Sides, revision: i64) {
+    pub(crate) async fn compare(&mut self, sides: &mut Sides, revision: i64) {
         for (request, theirs, ours) in &mut self.pairs {
             theirs.catch_up(revision.max(request.start_revision - 1).min(revision)).await;
             ours.catch_up(revision).await;

@@ -15,7 +15,7 @@ const SUITE: &str = "trixie";
 const PACKAGES: [&str; 2] = ["etcd-server", "etcd-client"];
 
 /// The folder that holds `etcd` and `etcdctl`. The first call downloads them; later ones find them.
-pub fn etcd() -> Result<PathBuf, String> {
+pub(crate) fn etcd() -> Result<PathBuf, String> {
     let home = std::env::var_os("HOME").ok_or("HOME is not set: there is no place for tools")?;
     let cache = std::env::var_os("ORLOP_TOOLS")
         .map_or_else(|| Path::new(&home).join(".cache/orlop-tools"), PathBuf::from);

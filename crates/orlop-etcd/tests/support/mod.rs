@@ -1,4 +1,4 @@
 //! What the tests share.
 
-pub mod debian;
-pub mod peer;
+pub(crate) mod debian;
+pub(crate) mod peer;

@@ -11,16 +11,16 @@ use super::debian;
 
 /// A running etcd of Debian's, on a loopback port, with its data in a temporary folder.
 #[derive(Debug)]
-pub struct Peer {
+pub(crate) struct Peer {
     process: Child,
     /// Where it listens.
-    pub url: String,
+    pub(crate) url: String,
     _folder: tempfile::TempDir,
 }
 
 impl Peer {
     /// Starts one and waits until it listens.
-    pub fn start(arguments: &[&str]) -> Result<Self, String> {
+    pub(crate) fn start(arguments: &[&str]) -> Result<Self, String> {
         let program = debian::etcd()?.join("etcd");
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
         let (client, peer) = (free_port()?, free_port()?);
@@ -50,7 +50,7 @@ impl Peer {
 
     /// Its process.
     #[allow(dead_code, reason = "benchmarks look at its memory, tests do not")]
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.process.id()
     }
 }
@@ -63,7 +63,7 @@ impl Drop for Peer {
 }
 
 /// A port that nobody listens on.
-pub fn free_port() -> Result<u16, String> {
+pub(crate) fn free_port() -> Result<u16, String> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
     listener.local_addr().map(|address| address.port()).map_err(|error| error.to_string())
 }

@@ -136,7 +136,7 @@ impl Common {
 
 fn show(progress: &Progress) {
     let doing = if progress.verifying { "verifying" } else { "copying" };
-    let percent = if progress.total == 0 { 100 } else { progress.done * 100 / progress.total };
+    let percent = (progress.done * 100).checked_div(progress.total).unwrap_or(100);
     let end = if std::io::stderr().is_terminal() { '\r' } else { '\n' };
     eprint!(
         "{doing:<10}{percent:>3}%  {} of {} keys, {} written   {end}",
