@@ -23,6 +23,11 @@ impl Measured {
         Self { per_second: latencies.len() as f64 / took.as_secs_f64(), latencies, errors }
     }
 
+    /// How many operations succeeded.
+    pub fn count(&self) -> usize {
+        self.latencies.len()
+    }
+
     /// A quantile of the latencies, in milliseconds.
     pub fn quantile_ms(&self, quantile: f64) -> f64 {
         let at =
@@ -107,7 +112,12 @@ where
 
 /// Resident memory of this process in MiB, now.
 pub fn resident_mib() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or_default();
+    status_mib("self", "VmRSS")
+}
+
+/// A size from a process's status, in MiB.
+pub fn status_mib(process: &str, field: &str) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with(field)).unwrap_or_default();
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(f64::NAN) / 1024.0
 }

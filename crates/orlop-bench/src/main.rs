@@ -1,9 +1,15 @@
 //! Benchmarks. Each prints a table and, with `--json FILE`, an array of rows
 //! `{name, unit, value, peer, peer_value, ratio}`; `ratio` above 1 is in our favour. They never fail on time.
 
+// Debian's etcd, as the tests of the endpoint start it.
+#[path = "../../orlop-etcd/tests/support/debian.rs"]
+mod debian;
+mod etcd;
 mod kine_postgres;
 mod kine_sqlite;
 mod load;
+#[path = "../../orlop-etcd/tests/support/peer.rs"]
+mod peer;
 mod report;
 mod store;
 mod store_postgres;
@@ -30,6 +36,15 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Bench {
+    /// The etcd endpoint, beside Debian's etcd.
+    Etcd {
+        /// The orlop to measure; the one beside this program by default.
+        #[arg(long, value_name = "FILE")]
+        orlop: Option<PathBuf>,
+        /// Where its data goes, instead of a SQLite file in the folder.
+        #[arg(long, value_name = "ENDPOINT")]
+        endpoint: Option<String>,
+    },
     /// The store, beside kine's schema and statements on the same database.
     Store {
         /// Keys in the large database.
@@ -51,6 +66,10 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         match arguments.bench {
+            Bench::Etcd { orlop, endpoint } => {
+                let time = Duration::from_secs_f64(arguments.seconds);
+                etcd::run(&mut report, folder.path(), &etcd::Plan { time, program: orlop, endpoint }).await
+            }
             Bench::Store { keys, only } => {
                 let size = store::Size { time: Duration::from_secs_f64(arguments.seconds), many: keys };
                 if only.as_deref() != Some("postgres") {

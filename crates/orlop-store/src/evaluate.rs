@@ -288,8 +288,9 @@ impl<'a> Evaluation<'a> {
     fn read(&self, view: &mut impl View, read: &Read, scratch: &Scratch) -> Seen<ReadResult> {
         let upcoming = self.revision + i64::from(!scratch.events.is_empty());
         match read.revision {
-            Some(revision) if revision > upcoming => {
-                return Err(Error::FutureRevision { requested: revision, current: upcoming }.into());
+            // A transaction's own revision is in the future until all of it has happened.
+            Some(revision) if revision > self.revision => {
+                return Err(Error::FutureRevision { requested: revision, current: self.revision }.into());
             }
             Some(revision) if revision < upcoming => return view.past(read),
             _ => {}

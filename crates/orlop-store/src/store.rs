@@ -8,7 +8,7 @@ use crate::{
     Config, Endpoint, KeyRange, Lease, LeaseId, Limits, Op, Read, ReadResult, Revision, Size, Txn, TxnResult,
     Watch, Watcher,
     counts::Counts,
-    engine::{Command, Engine, Outcome},
+    engine::{Bounds, Command, Engine, Outcome},
     error::{Error, Result},
     housekeeping::Housekeeper,
     indexing::IndexFloor,
@@ -220,8 +220,8 @@ impl Store {
     /// Grants a lease, with a chosen id or a generated one.
     pub async fn grant(&self, id: Option<LeaseId>, ttl: Duration) -> Result<Lease> {
         let ttl_seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(1);
-        if id.is_some_and(|id| id <= 0) {
-            return Err(Error::Invalid("a lease id must be positive".into()));
+        if id == Some(0) {
+            return Err(Error::Invalid("a lease id must not be 0, which is no lease".into()));
         }
         let lease = self.lease_command(Command::Grant { id, ttl_seconds }).await?;
         self.inner.housekeeper.lease_granted();
@@ -289,6 +289,16 @@ impl Store {
         self.inner.engine.snapshot(path).await
     }
 
+    /// A small fact kept beside the data under a name: no key, no revision, no event.
+    pub async fn note(&self, name: &str) -> Result<Option<String>> {
+        self.inner.engine.note(name).await
+    }
+
+    /// Keeps a small fact beside the data.
+    pub async fn set_note(&self, name: &str, text: &str) -> Result<()> {
+        self.inner.engine.set_note(name, text).await
+    }
+
     /// What the store measures of itself.
     pub fn metrics(&self) -> &Metrics {
         &self.inner.metrics
@@ -324,12 +334,7 @@ impl Pages {
     pub async fn next(&mut self) -> Result<Option<ReadResult>> {
         let Some(mut read) = self.read.take() else { return Ok(None) };
         if read.range.is_empty() {
-            let revision = self.store.revision().await?;
-            return Ok(Some(ReadResult {
-                revision,
-                count: read.count.then_some(0),
-                ..ReadResult::default()
-            }));
+            return self.nothing(&read).await.map(Some);
         }
         let limit = read.limit;
         read.limit = limit.min(PAGE_KEYS);
@@ -350,6 +355,22 @@ impl Pages {
             self.read = Some(Read { range, revision, limit: limit - page.kvs.len(), count: false, ..read });
         }
         Ok(Some(page))
+    }
+}
+
+impl Pages {
+    /// The answer to a read of a range that can hold nothing: its revision must be readable all the same.
+    async fn nothing(&self, read: &Read) -> Result<ReadResult> {
+        let Bounds { current, compacted } = self.store.inner.engine.bounds().await?;
+        match read.revision {
+            Some(requested) if requested > current => Err(Error::FutureRevision { requested, current }),
+            Some(requested) if requested < compacted => Err(Error::Expired { compacted }),
+            _ => Ok(ReadResult {
+                revision: current,
+                count: read.count.then_some(0),
+                ..ReadResult::default()
+            }),
+        }
     }
 }
 

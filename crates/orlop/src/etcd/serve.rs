@@ -1,0 +1,227 @@
+//! Serving: flags, the store behind them, and the first screen.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use orlop_etcd::{Address, Listener, Options, Server, ServerTls};
+use orlop_store::{Config, Durability, Endpoint, Store};
+
+use crate::{duration, shutdown};
+
+/// The flags of `orlop etcd`. Where kine has the same, it has the same name.
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// Where to listen for etcd clients: host:port or unix:///path.
+    #[arg(long, env = "ORLOP_ETCD_LISTEN_ADDRESS", default_value = "127.0.0.1:2379", value_name = "ADDRESS")]
+    listen_address: Address,
+
+    #[command(flatten)]
+    data: Data,
+
+    /// The member's name, as `etcdctl member list` shows it.
+    #[arg(long, default_value = "orlop")]
+    name: String,
+
+    /// Where clients reach this server, as told to those who ask for the members; the address it listens
+    /// on by default.
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    advertise_client_urls: Vec<String>,
+
+    /// Certificate (PEM) to serve TLS with.
+    #[arg(long, value_name = "FILE", requires = "server_key_file", help_heading = "TLS for clients")]
+    server_cert_file: Option<PathBuf>,
+
+    /// Key (PEM) of the certificate.
+    #[arg(long, value_name = "FILE", requires = "server_cert_file", help_heading = "TLS for clients")]
+    server_key_file: Option<PathBuf>,
+
+    /// Only clients with a certificate of this CA (PEM) may connect.
+    #[arg(long, value_name = "FILE", requires = "server_cert_file", help_heading = "TLS for clients")]
+    trusted_ca_file: Option<PathBuf>,
+
+    /// Also serve /health, /metrics and /version here in plain HTTP; they are always on the client address.
+    #[arg(long, value_name = "ADDRESS", help_heading = "Observing")]
+    metrics_bind_address: Option<Address>,
+
+    /// How often an idle watch that asked for it is told how far history has come.
+    #[arg(long, default_value = "5s", value_parser = duration::parse, value_name = "TIME")]
+    watch_progress_notify_interval: Duration,
+
+    /// The etcd version to claim. Clients decide by it what they may use.
+    #[arg(long, default_value = "3.6.11", value_name = "VERSION")]
+    emulated_etcd_version: String,
+
+    /// Compact history by the clock, this often; 0 leaves it to clients, as a kube-apiserver does it.
+    #[arg(long, default_value = "0", value_parser = duration::parse, value_name = "TIME", help_heading = "Limits")]
+    compact_interval: Duration,
+
+    /// Revisions that compaction by the clock always leaves.
+    #[arg(long, default_value_t = 1000, value_name = "COUNT", help_heading = "Limits")]
+    compact_min_retain: i64,
+
+    /// Refuse writes (NOSPACE) once the data is this large; 0 for no bound.
+    #[arg(long, default_value_t = 0, value_name = "BYTES", help_heading = "Limits")]
+    quota_backend_bytes: u64,
+
+    /// Operations in one transaction.
+    #[arg(long, default_value_t = 128, value_name = "COUNT", help_heading = "Limits")]
+    max_txn_ops: usize,
+
+    /// Bytes of one request that writes.
+    #[arg(long, default_value_t = 1_572_864, value_name = "BYTES", help_heading = "Limits")]
+    max_request_bytes: usize,
+}
+
+/// Where the data is.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Data {
+    /// Where the data is: memory, sqlite:///path (or a path), or postgres://user@host/database.
+    #[arg(long, env = "ORLOP_ETCD_ENDPOINT", default_value = "sqlite://orlop.db", value_name = "ENDPOINT")]
+    pub(super) endpoint: String,
+
+    /// Acknowledge writes before they are on the disk. A power cut may take the last moments with it; a
+    /// crash of orlop takes nothing.
+    #[arg(long, help_heading = "Database")]
+    relaxed_durability: bool,
+
+    /// Connections that read at a time.
+    #[arg(long, default_value_t = 4, value_name = "COUNT", help_heading = "Database")]
+    datastore_max_open_connections: usize,
+
+    /// CA (PEM) that the database's certificate must be signed by.
+    #[arg(long, value_name = "FILE", help_heading = "Database")]
+    ca_file: Option<PathBuf>,
+
+    /// Certificate (PEM) to show to the database.
+    #[arg(long, value_name = "FILE", requires = "key_file", help_heading = "Database")]
+    cert_file: Option<PathBuf>,
+
+    /// Key (PEM) of that certificate.
+    #[arg(long, value_name = "FILE", requires = "cert_file", help_heading = "Database")]
+    key_file: Option<PathBuf>,
+}
+
+impl Data {
+    /// The endpoint, with the files for TLS as its parameters.
+    pub(super) fn parsed(&self) -> anyhow::Result<Endpoint> {
+        let endpoint = Endpoint::parse(&self.endpoint)?;
+        let files =
+            [("sslrootcert", &self.ca_file), ("sslcert", &self.cert_file), ("sslkey", &self.key_file)];
+        let given: Vec<_> = files.iter().filter_map(|(name, file)| Some((name, file.as_ref()?))).collect();
+        let Endpoint::Postgres(mut url) = endpoint else {
+            if !given.is_empty() {
+                bail!("--ca-file, --cert-file and --key-file are for a PostgreSQL endpoint");
+            }
+            return Ok(endpoint);
+        };
+        for (name, file) in given {
+            let separator = if url.contains('?') { '&' } else { '?' };
+            url.push_str(&format!("{separator}{name}={}", file.display()));
+        }
+        Ok(Endpoint::Postgres(url))
+    }
+
+    /// The store's configuration: history stays until somebody compacts it.
+    pub(super) fn config(&self) -> anyhow::Result<Config> {
+        let mut config = Config::new(self.parsed()?);
+        config.retention = None;
+        config.readers = self.datastore_max_open_connections.max(1);
+        if self.relaxed_durability {
+            config.durability = Durability::Relaxed;
+        }
+        // etcd bounds a transaction at each level; see `--max-txn-ops`.
+        config.limits.txn_operations = 1 << 17;
+        config.limits.txn_depth = 128;
+        Ok(config)
+    }
+
+    pub(super) async fn open(&self, quota_bytes: u64) -> anyhow::Result<Store> {
+        let mut config = self.config()?;
+        config.limits.database_bytes = quota_bytes;
+        let shown = config.endpoint.to_string();
+        Store::open(config).await.with_context(|| format!("cannot open {shown}"))
+    }
+}
+
+impl Serve {
+    pub(crate) async fn run(self) -> anyhow::Result<()> {
+        let tls = match (&self.server_cert_file, &self.server_key_file) {
+            (Some(certificate), Some(key)) => {
+                Some(ServerTls::load(certificate, key, self.trusted_ca_file.as_deref())?)
+            }
+            _ => None,
+        };
+        let store = self.data.open(self.quota_backend_bytes).await?;
+        let listener = Listener::bind(&self.listen_address)
+            .await
+            .with_context(|| format!("cannot listen on {}", self.listen_address))?;
+        let url = url(&listener.address(), tls.is_some());
+        let server = Server::new(store.clone(), self.options(&url)).await?;
+        self.greet(&url, &store, &server).await?;
+        let (stop, stopped) = tokio::sync::watch::channel(false);
+        let metrics = match &self.metrics_bind_address {
+            None => None,
+            Some(address) => {
+                let listener =
+                    Listener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
+                let (server, mut stopped) = (server.clone(), stopped.clone());
+                Some(tokio::spawn(async move {
+                    let shutdown = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
+                    server.serve_http(listener, shutdown).await
+                }))
+            }
+        };
+        server.serve(listener, tls, shutdown::asked()).await?;
+        stop.send_replace(true);
+        if let Some(metrics) = metrics {
+            metrics.await??;
+        }
+        drop(server);
+        store.close().await;
+        tracing::info!("stopped");
+        Ok(())
+    }
+
+    fn options(&self, url: &str) -> Options {
+        let urls = &self.advertise_client_urls;
+        Options {
+            name: self.name.clone(),
+            client_urls: if urls.is_empty() { vec![url.to_owned()] } else { urls.clone() },
+            version: self.emulated_etcd_version.clone(),
+            max_request_bytes: self.max_request_bytes,
+            max_txn_ops: self.max_txn_ops,
+            progress_interval: self.watch_progress_notify_interval,
+            compact_interval: (!self.compact_interval.is_zero()).then_some(self.compact_interval),
+            compact_min_retain: self.compact_min_retain,
+            quota_bytes: self.quota_backend_bytes,
+            ..Options::default()
+        }
+    }
+
+    /// What somebody who has just started it wants to know.
+    async fn greet(&self, url: &str, store: &Store, server: &Server) -> anyhow::Result<()> {
+        let mut flags = format!("--endpoints={url}");
+        if url.starts_with("https") || url.starts_with("unixs") {
+            flags.push_str(" --cacert=CA.crt");
+        }
+        if self.trusted_ca_file.is_some() {
+            flags.push_str(" --cert=CLIENT.crt --key=CLIENT.key");
+        }
+        println!("etcd v3 API  {url}  (also /health, /metrics, /version)");
+        println!("data         {}  revision {}", self.data.parsed()?, store.revision().await?);
+        println!("cluster      {:x}", server.cluster_id());
+        println!("try          etcdctl {flags} put greeting hello");
+        println!("stop         Ctrl-C");
+        Ok(())
+    }
+}
+
+fn url(address: &Address, tls: bool) -> String {
+    match (address, tls) {
+        (Address::Tcp(address), false) => format!("http://{address}"),
+        (Address::Tcp(address), true) => format!("https://{address}"),
+        (Address::Unix(path), false) => format!("unix://{}", path.display()),
+        (Address::Unix(path), true) => format!("unixs://{}", path.display()),
+    }
+}

@@ -1,0 +1,66 @@
+//! The store's history checker, driven through gRPC: what clients of a running `orlop etcd` saw must have an
+//! explanation, with compaction behind them, watches opened around now and around what is compacted, and the
+//! process killed under them.
+
+use std::{sync::Arc, time::Duration};
+
+use orlop_check::{Workload, check, seed};
+
+use crate::{grpc::Grpc, process::Orlop, support::peer::free_port};
+
+struct Place {
+    address: String,
+    endpoint: String,
+}
+
+impl Place {
+    fn start(&self) -> Orlop {
+        Orlop::start(&["--listen-address", &self.address, "--endpoint", &self.endpoint])
+    }
+}
+
+/// Runs a workload while `disturb` does its worst, and explains its history.
+async fn explained(workload: Workload, kills: usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let place = Place {
+        address: format!("127.0.0.1:{}", free_port().unwrap()),
+        endpoint: format!("sqlite://{}", folder.path().join("state.db").display()),
+    };
+    let mut orlop = Some(place.start());
+    let url = orlop.as_ref().unwrap().url.clone();
+    let mut clients: Vec<Arc<dyn orlop_check::Client>> = Vec::new();
+    for _ in 0..3 {
+        clients.push(Arc::new(Grpc::connect(&url).await));
+    }
+    let killer = tokio::task::spawn_blocking(move || {
+        for _ in 0..kills {
+            std::thread::sleep(Duration::from_millis(400));
+            orlop.take().unwrap().kill();
+            orlop = Some(place.start());
+        }
+        orlop
+    });
+    let history = workload.run(&clients).await;
+    let orlop = killer.await.unwrap();
+    let (operations, watches) = (history.operations.len(), history.watches.len());
+    let model = check(&history)
+        .unwrap_or_else(|problem| panic!("{problem}\nreplay with ORLOP_SEED={}", workload.seed));
+    println!("explained {operations} operations, {} revisions, {watches} watches", model.revision());
+    assert!(model.revision() > 100, "too little happened");
+    assert!(watches > 3, "too little was watched");
+    drop(orlop);
+}
+
+fn workload() -> Workload {
+    Workload { compact_every: Some(Duration::from_millis(200)), ..Workload::new(seed()) }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_clients_see_over_grpc_has_an_explanation() {
+    explained(workload(), 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_clients_see_over_grpc_has_an_explanation_when_the_process_is_killed() {
+    explained(Workload { operations: 500, ..workload() }, 3).await;
+}

@@ -1,0 +1,14 @@
+//! `orlop etcd` as people run it: the program, with Debian's etcdctl and etcd beside it.
+
+#[path = "../../../orlop-etcd/tests/support/mod.rs"]
+mod support;
+
+mod copying;
+mod etcdctl;
+mod grpc;
+mod histories;
+mod process;
+mod quota;
+mod restarts;
+mod secure;
+mod snapshots;

@@ -1,0 +1,77 @@
+//! What survives the end of the process, however it ends.
+
+use std::time::{Duration, Instant};
+
+use crate::process::{Background, Orlop};
+
+#[test]
+fn what_was_acknowledged_survives_a_kill_and_no_revision_is_used_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("state.db");
+    let mut newest = 1;
+    for round in 0..4 {
+        let orlop = Orlop::on(&file);
+        let ctl = orlop.ctl();
+        for n in 0..5 {
+            let revision =
+                ctl.json(&["put", &format!("{round}/{n}"), "x"])["header"]["revision"].as_i64().unwrap();
+            assert_eq!(revision, newest + 1);
+            newest = revision;
+        }
+        orlop.kill();
+    }
+    let orlop = Orlop::on(&file);
+    let got = orlop.ctl().json(&["get", "", "--prefix"]);
+    assert_eq!((&got["count"], &got["header"]["revision"]), (&20.into(), &newest.into()));
+}
+
+#[test]
+fn the_cluster_keeps_its_id_and_a_lease_its_time_over_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("state.db");
+    let orlop = Orlop::on(&file);
+    let id = orlop.ctl().json(&["get", "x"])["header"]["cluster_id"].clone();
+    let granted = orlop.ctl().ok(&["lease", "grant", "3"]);
+    let lease = granted.split_whitespace().nth(1).unwrap().to_owned();
+    orlop.ctl().ok(&["put", "held", "x", "--lease", &lease]);
+    let begun = Instant::now();
+    orlop.kill();
+    let orlop = Orlop::on(&file);
+    let header = orlop.ctl().json(&["get", "held"]);
+    assert_eq!((&header["header"]["cluster_id"], &header["count"]), (&id, &1.into()));
+    while orlop.ctl().ok(&["get", "held"]) != "" {
+        assert!(begun.elapsed() < Duration::from_secs(10), "the lease never runs out");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(begun.elapsed() >= Duration::from_secs(2), "the lease ran out early");
+}
+
+#[test]
+fn a_server_that_is_asked_to_stop_does_so_with_watches_open() {
+    let orlop = Orlop::start(&["--endpoint", "memory"]);
+    let ctl = orlop.ctl();
+    ctl.ok(&["put", "k", "v"]);
+    let mut watch = Background::start(&ctl, &["watch", "k", "--rev", "2"]);
+    assert_eq!(watch.line(), "PUT");
+    let begun = Instant::now();
+    assert!(orlop.stop(), "it stops, and well");
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_watch_goes_on_where_it_was_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("state.db");
+    let port = crate::support::peer::free_port().unwrap();
+    let (address, endpoint) = (format!("127.0.0.1:{port}"), format!("sqlite://{}", file.display()));
+    let arguments = ["--listen-address", &address, "--endpoint", &endpoint];
+    let orlop = Orlop::start(&arguments);
+    let ctl = orlop.ctl();
+    ctl.ok(&["put", "k", "1"]);
+    let mut watch = Background::start(&ctl, &["watch", "k", "--rev", "2"]);
+    assert_eq!([watch.line(), watch.line(), watch.line()], ["PUT", "k", "1"]);
+    orlop.kill();
+    let _orlop = Orlop::start(&arguments);
+    ctl.ok(&["put", "k", "2"]);
+    assert_eq!([watch.line(), watch.line(), watch.line()], ["PUT", "k", "2"]);
+}

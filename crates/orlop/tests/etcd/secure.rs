@@ -1,0 +1,98 @@
+//! TLS, client certificates, unix sockets, and what is served over HTTP.
+
+use std::{path::Path, process::Command};
+
+use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+
+use crate::process::Orlop;
+
+/// A CA, a server's certificate for 127.0.0.1, a client's, and another CA's client.
+fn certificates(folder: &Path) {
+    let write = |name: &str, text: String| std::fs::write(folder.join(name), text).unwrap();
+    for (ca, names) in [("ca", &["server", "client"][..]), ("strange-ca", &["stranger"])] {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        write(&format!("{ca}.crt"), params.self_signed(&key).unwrap().pem());
+        let issuer = Issuer::new(params, key);
+        for name in names {
+            let key = KeyPair::generate().unwrap();
+            let mut params =
+                CertificateParams::new(vec!["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
+            params.extended_key_usages =
+                vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+            write(&format!("{name}.crt"), params.signed_by(&key, &issuer).unwrap().pem());
+            write(&format!("{name}.key"), key.serialize_pem());
+        }
+    }
+}
+
+#[test]
+fn clients_without_a_trusted_certificate_are_turned_away() {
+    let folder = tempfile::tempdir().unwrap();
+    certificates(folder.path());
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let (certificate, key, ca) = (file("server.crt"), file("server.key"), file("ca.crt"));
+    let orlop = Orlop::start(&[
+        "--endpoint",
+        "memory",
+        "--server-cert-file",
+        &certificate,
+        "--server-key-file",
+        &key,
+        "--trusted-ca-file",
+        &ca,
+    ]);
+    assert!(orlop.url.starts_with("https://"), "{}", orlop.url);
+    let trusting = orlop.ctl().with(format!("--cacert={ca}"));
+    let with = |name: &str| {
+        trusting
+            .clone()
+            .with(format!("--cert={}", file(&format!("{name}.crt"))))
+            .with(format!("--key={}", file(&format!("{name}.key"))))
+    };
+    assert_eq!(with("client").ok(&["put", "k", "v"]), "OK\n");
+    for untrusted in [trusting.clone(), with("stranger")] {
+        let mut command = untrusted
+            .with("--dial-timeout=1s".into())
+            .with("--command-timeout=2s".into())
+            .command(&["get", "k"]);
+        assert!(!command.output().unwrap().status.success());
+    }
+    assert_eq!(with("client").ok(&["get", "k"]), "k\nv\n");
+}
+
+#[test]
+fn a_unix_socket_serves_and_its_file_goes_with_the_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("etcd.sock");
+    let address = format!("unix://{}", socket.display());
+    let orlop = Orlop::start(&["--endpoint", "memory", "--listen-address", &address]);
+    assert_eq!(orlop.url, address);
+    assert_eq!(orlop.ctl().ok(&["put", "k", "v"]), "OK\n");
+    orlop.kill();
+    assert!(socket.exists(), "a killed server leaves its file");
+    let orlop = Orlop::start(&["--endpoint", "memory", "--listen-address", &address]);
+    assert_eq!(orlop.ctl().ok(&["put", "k", "v"]), "OK\n");
+    assert!(orlop.stop());
+    assert!(!socket.exists());
+}
+
+#[test]
+fn health_metrics_and_version_are_served_over_http() {
+    let orlop = Orlop::start(&["--endpoint", "memory"]);
+    let get = |path: &str| {
+        let output = Command::new("curl").args(["-sf", &format!("{}{path}", orlop.url)]).output().unwrap();
+        assert!(output.status.success(), "{path}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(get("/health"), r#"{"health":"true","reason":""}"#);
+    let version: serde_json::Value = serde_json::from_str(&get("/version")).unwrap();
+    assert_eq!((&version["etcdserver"], &version["etcdcluster"]), (&"3.6.11".into(), &"3.6.0".into()));
+    orlop.ctl().ok(&["put", "k", "v"]);
+    let metrics = get("/metrics");
+    assert!(
+        metrics.contains("kine_sql_total{name=\"commit\"") && metrics.contains("orlop_store_revision 2"),
+        "{metrics}"
+    );
+}
