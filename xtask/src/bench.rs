@@ -11,6 +11,8 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
                 // The benchmark measures the program itself, as a process beside etcd's.
                 cargo(&["build", "--release", "--quiet", "--package", "orlop"])?;
             }
+            // The API server and the etcd endpoint are measured as the program that people run.
+            cargo(&["build", "--release", "--quiet", "--package", "orlop"])?;
             cargo(&[&["run", "--release", "--quiet", "--package", "orlop-bench", "--"], arguments].concat())
         }
         _ => Err(format!("say what to measure: cargo xtask bench {} [--json FILE]", SUBJECTS.join("|"))),

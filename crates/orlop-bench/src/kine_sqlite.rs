@@ -32,11 +32,11 @@ WHERE kv.deleted = 0 ORDER BY kv.name ASC LIMIT ?3";
 
 /// A kine-shaped store.
 #[derive(Debug)]
-pub struct Kine(Mutex<Connection>);
+pub(crate) struct Kine(Mutex<Connection>);
 
 impl Kine {
     /// A new one, in a file.
-    pub fn open(path: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
         let connection = Connection::open(path)?;
         connection.execute_batch(SCHEMA)?;
         connection.set_prepared_statement_cache_capacity(32);
@@ -44,7 +44,7 @@ impl Kine {
     }
 
     /// Writes a key: reads what is there, then inserts.
-    pub fn put(&self, key: &str, value: &[u8]) -> anyhow::Result<()> {
+    pub(crate) fn put(&self, key: &str, value: &[u8]) -> anyhow::Result<()> {
         let connection = self.0.lock().map_err(|_| anyhow::anyhow!("poisoned"))?;
         let current: Option<(i64, i64)> = connection
             .prepare_cached(LIST)?
@@ -60,7 +60,7 @@ impl Kine {
     }
 
     /// Reads a range; how many bytes came.
-    pub fn list(&self, start: &str, end: &str, limit: i64) -> anyhow::Result<usize> {
+    pub(crate) fn list(&self, start: &str, end: &str, limit: i64) -> anyhow::Result<usize> {
         let connection = self.0.lock().map_err(|_| anyhow::anyhow!("poisoned"))?;
         let mut statement = connection.prepare_cached(LIST)?;
         let mut rows = statement.query(params![start, end, limit])?;
@@ -74,11 +74,11 @@ impl Kine {
 
 /// The least a durable write can cost: one row into one table, committed.
 #[derive(Debug)]
-pub struct OneRow(Connection);
+pub(crate) struct OneRow(Connection);
 
 impl OneRow {
     /// A new one, in a file.
-    pub fn open(path: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
         let connection = Connection::open(path)?;
         connection.execute_batch(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 4096;
@@ -88,7 +88,7 @@ impl OneRow {
     }
 
     /// Inserts a row.
-    pub fn insert(&self, value: &[u8]) -> anyhow::Result<()> {
+    pub(crate) fn insert(&self, value: &[u8]) -> anyhow::Result<()> {
         self.0.prepare_cached("INSERT INTO one (value) VALUES (?)")?.execute([value])?;
         Ok(())
     }

@@ -7,29 +7,29 @@ use std::{
 
 /// What came of a load.
 #[derive(Clone, Debug)]
-pub struct Measured {
+pub(crate) struct Measured {
     /// Operations that succeeded, a second.
-    pub per_second: f64,
+    pub(crate) per_second: f64,
     /// Latencies, sorted.
     latencies: Vec<Duration>,
     /// Operations that failed.
-    pub errors: usize,
+    pub(crate) errors: usize,
 }
 
 impl Measured {
     /// Gathers clients' latencies over a time.
-    pub fn new(mut latencies: Vec<Duration>, errors: usize, took: Duration) -> Self {
+    pub(crate) fn new(mut latencies: Vec<Duration>, errors: usize, took: Duration) -> Self {
         latencies.sort_unstable();
         Self { per_second: latencies.len() as f64 / took.as_secs_f64(), latencies, errors }
     }
 
     /// How many operations succeeded.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.latencies.len()
     }
 
     /// A quantile of the latencies, in milliseconds.
-    pub fn quantile_ms(&self, quantile: f64) -> f64 {
+    pub(crate) fn quantile_ms(&self, quantile: f64) -> f64 {
         let at =
             ((self.latencies.len() as f64 * quantile) as usize).min(self.latencies.len().saturating_sub(1));
         self.latencies.get(at).map_or(f64::NAN, Duration::as_secs_f64) * 1000.0
@@ -37,7 +37,7 @@ impl Measured {
 }
 
 /// Runs `clients` tasks for `time`; each calls `operation(client, n)` with n counting up.
-pub async fn run<O, F>(clients: usize, time: Duration, operation: O) -> Measured
+pub(crate) async fn run<O, F>(clients: usize, time: Duration, operation: O) -> Measured
 where
     O: Fn(usize, usize) -> F + Clone + Send + 'static,
     F: Future<Output = bool> + Send,
@@ -74,7 +74,7 @@ where
 }
 
 /// The same with a thread for each client, for peers whose calls block.
-pub fn run_threads<O>(clients: usize, time: Duration, operation: O) -> Measured
+pub(crate) fn run_threads<O>(clients: usize, time: Duration, operation: O) -> Measured
 where
     O: Fn(usize, usize) -> bool + Sync,
 {
@@ -111,12 +111,12 @@ where
 }
 
 /// Resident memory of this process in MiB, now.
-pub fn resident_mib() -> f64 {
+pub(crate) fn resident_mib() -> f64 {
     status_mib("self", "VmRSS")
 }
 
 /// A size from a process's status, in MiB.
-pub fn status_mib(process: &str, field: &str) -> f64 {
+pub(crate) fn status_mib(process: &str, field: &str) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with(field)).unwrap_or_default();
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(f64::NAN) / 1024.0

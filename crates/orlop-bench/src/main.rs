@@ -2,6 +2,8 @@
 //! `{name, unit, value, peer, peer_value, ratio}`; `ratio` above 1 is in our favour. They never fail on time.
 
 // Debian's etcd, as the tests of the endpoint start it.
+mod api;
+mod client;
 #[path = "../../orlop-etcd/tests/support/debian.rs"]
 mod debian;
 mod etcd;
@@ -36,6 +38,18 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Bench {
+    /// The API server; with a peer, the same against another one.
+    Api {
+        /// The orlop to measure; the one beside this program by default.
+        #[arg(long, value_name = "FILE")]
+        orlop: Option<PathBuf>,
+        /// A kubeconfig (with certificates in it) of another API server.
+        #[arg(long, value_name = "KUBECONFIG")]
+        peer: Option<PathBuf>,
+        /// Objects that are listed.
+        #[arg(long, default_value_t = 10_000)]
+        objects: usize,
+    },
     /// The etcd endpoint, beside Debian's etcd.
     Etcd {
         /// The orlop to measure; the one beside this program by default.
@@ -66,6 +80,14 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         match arguments.bench {
+            Bench::Api { orlop, peer, objects } => {
+                let size = api::Size { time: Duration::from_secs_f64(arguments.seconds), objects };
+                let orlop = match orlop {
+                    Some(path) => path,
+                    None => std::env::current_exe()?.with_file_name("orlop"),
+                };
+                api::run(&mut report, &orlop, peer.as_deref(), folder.path(), size).await
+            }
             Bench::Etcd { orlop, endpoint } => {
                 let time = Duration::from_secs_f64(arguments.seconds);
                 etcd::run(&mut report, folder.path(), &etcd::Plan { time, program: orlop, endpoint }).await

@@ -6,24 +6,24 @@ use serde::Serialize;
 
 /// One figure, beside its peer's where there is one.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// What was measured.
-    pub name: String,
+    pub(crate) name: String,
     /// In what.
-    pub unit: &'static str,
+    pub(crate) unit: &'static str,
     /// Ours.
-    pub value: f64,
+    pub(crate) value: f64,
     /// Who else was measured in the same run.
-    pub peer: Option<&'static str>,
+    pub(crate) peer: Option<&'static str>,
     /// Theirs.
-    pub peer_value: Option<f64>,
+    pub(crate) peer_value: Option<f64>,
     /// How many times better ours is: above 1 is in our favour, whichever way the unit points.
-    pub ratio: Option<f64>,
+    pub(crate) ratio: Option<f64>,
 }
 
 /// Whether a larger figure is the better one.
 #[derive(Clone, Copy, Debug)]
-pub enum Better {
+pub(crate) enum Better {
     /// More is better, as of rates.
     Higher,
     /// Less is better, as of times and sizes.
@@ -32,18 +32,18 @@ pub enum Better {
 
 /// Results as they come in: each row is shown at once, since a run takes minutes.
 #[derive(Debug, Default)]
-pub struct Report {
+pub(crate) struct Report {
     rows: Vec<Row>,
 }
 
 impl Report {
     /// Adds a figure without a peer.
-    pub fn alone(&mut self, name: impl Into<String>, unit: &'static str, value: f64) {
+    pub(crate) fn alone(&mut self, name: impl Into<String>, unit: &'static str, value: f64) {
         self.push(Row { name: name.into(), unit, value, peer: None, peer_value: None, ratio: None });
     }
 
     /// Adds a figure beside a peer's.
-    pub fn beside(
+    pub(crate) fn beside(
         &mut self,
         name: impl Into<String>,
         unit: &'static str,
@@ -70,7 +70,7 @@ impl Report {
     }
 
     /// Writes the rows as a JSON array.
-    pub fn write(&self, path: &Path) -> anyhow::Result<()> {
+    pub(crate) fn write(&self, path: &Path) -> anyhow::Result<()> {
         serde_json::to_writer_pretty(File::create(path)?, &self.rows)?;
         Ok(())
     }

@@ -25,11 +25,11 @@ const VALUE_BYTES: usize = 1024;
 
 /// How much to do.
 #[derive(Clone, Copy, Debug)]
-pub struct Size {
+pub(crate) struct Size {
     /// How long each load runs.
-    pub time: Duration,
+    pub(crate) time: Duration,
     /// Keys in the large database.
-    pub many: usize,
+    pub(crate) many: usize,
 }
 
 pub(crate) fn value() -> Bytes {
@@ -45,7 +45,7 @@ async fn open(endpoint: &Endpoint) -> anyhow::Result<Store> {
 }
 
 /// Measures everything on one endpoint. `folder` holds the peers' files.
-pub async fn run(report: &mut Report, folder: &tempfile::TempDir, size: Size) -> anyhow::Result<()> {
+pub(crate) async fn run(report: &mut Report, folder: &tempfile::TempDir, size: Size) -> anyhow::Result<()> {
     let path = |name: &str| folder.path().join(name);
     writes(report, path("writes.db"), path("kine.db"), path("one.db"), size).await?;
     lists(report, path("lists.db"), path("kine-lists.db"), size).await?;

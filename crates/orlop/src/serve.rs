@@ -15,6 +15,8 @@ use orlop_server::{
 use orlop_store::{Config, Durability, Endpoint, Store};
 use tokio::net::TcpListener;
 
+use crate::shutdown;
+
 /// Starts a control plane that kubectl and every Kubernetes client can use. Without options it keeps
 /// everything in ./orlop-data and listens on https://127.0.0.1:6443.
 #[derive(Debug, clap::Args)]
@@ -124,7 +126,7 @@ Try it:
             kubeconfig.display(),
         );
     }
-    serve(listener, chain, Some(tls), stop()).await;
+    serve(listener, chain, Some(tls), shutdown::asked()).await;
     controllers.abort();
     store.close().await;
     Ok(())
@@ -159,16 +161,4 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
         address.set_ip([127, 0, 0, 1].into());
     }
     address
-}
-
-/// Resolves when the program is asked to stop.
-async fn stop() {
-    let mut terminate = match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
-        Ok(terminate) => terminate,
-        Err(_) => return std::future::pending().await,
-    };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminate.recv() => {}
-    }
 }

@@ -1,0 +1,130 @@
+//! A bare HTTP/2 client with a kubeconfig: as little as possible between the load and the server.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use anyhow::Context;
+use base64::{Engine, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http2::SendRequest;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
+
+/// A few connections to one server, used in turn. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    authority: Arc<str>,
+    connections: Arc<Vec<SendRequest<Full<Bytes>>>>,
+    turn: Arc<AtomicUsize>,
+}
+
+impl Client {
+    /// Connects as the first user of a kubeconfig.
+    pub(crate) async fn connect(kubeconfig: &Path, connections: usize) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(kubeconfig)?;
+        let field = |name: &str| -> anyhow::Result<&str> {
+            let line = text.lines().find_map(|line| line.trim().strip_prefix(name));
+            line.map(str::trim).with_context(|| format!("{} has no {name}", kubeconfig.display()))
+        };
+        let decoded = |name: &str| -> anyhow::Result<Vec<u8>> { Ok(STANDARD.decode(field(name)?)?) };
+        let authority = field("server: https://").or_else(|_| field("- server: https://"))?.to_owned();
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(&decoded("certificate-authority-data:")?)?)?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_client_auth_cert(
+                vec![CertificateDer::from_pem_slice(&decoded("client-certificate-data:")?)?],
+                PrivateKeyDer::from_pem_slice(&decoded("client-key-data:")?)?,
+            )?;
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+        let host = authority.rsplit_once(':').map_or(authority.as_str(), |(host, _)| host).to_owned();
+        let mut open = Vec::new();
+        for _ in 0..connections {
+            let socket = tokio::net::TcpStream::connect(&authority).await?;
+            socket.set_nodelay(true)?;
+            let stream = connector.connect(ServerName::try_from(host.clone())?, socket).await?;
+            let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+            builder.initial_stream_window_size(4 << 20).initial_connection_window_size(16 << 20);
+            let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
+            tokio::spawn(connection);
+            open.push(sender);
+        }
+        Ok(Self { authority: authority.into(), connections: Arc::new(open), turn: Arc::default() })
+    }
+
+    async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        media_type: &str,
+        body: Bytes,
+    ) -> anyhow::Result<http::Response<hyper::body::Incoming>> {
+        let request = http::Request::builder()
+            .method(method)
+            .uri(format!("https://{}{path}", self.authority))
+            .header("content-type", media_type)
+            .header("accept", "application/json")
+            .body(Full::new(body))?;
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.connections.len();
+        let mut connection = self.connections[turn].clone();
+        connection.ready().await?;
+        Ok(connection.send_request(request).await?)
+    }
+
+    async fn whole(
+        &self,
+        method: &str,
+        path: &str,
+        media_type: &str,
+        body: Bytes,
+    ) -> anyhow::Result<(u16, Bytes)> {
+        let response = self.send(method, path, media_type, body).await?;
+        let code = response.status().as_u16();
+        Ok((code, response.into_body().collect().await?.to_bytes()))
+    }
+
+    /// GET.
+    pub(crate) async fn get(&self, path: &str) -> anyhow::Result<(u16, Bytes)> {
+        self.whole("GET", path, "application/json", Bytes::new()).await
+    }
+
+    /// POST.
+    pub(crate) async fn post(&self, path: &str, body: &serde_json::Value) -> anyhow::Result<(u16, Bytes)> {
+        self.whole("POST", path, "application/json", body.to_string().into()).await
+    }
+
+    /// PUT.
+    pub(crate) async fn put(&self, path: &str, body: &serde_json::Value) -> anyhow::Result<(u16, Bytes)> {
+        self.whole("PUT", path, "application/json", body.to_string().into()).await
+    }
+
+    /// PATCH, as a merge patch.
+    pub(crate) async fn patch(&self, path: &str, body: &serde_json::Value) -> anyhow::Result<(u16, Bytes)> {
+        self.whole("PATCH", path, "application/merge-patch+json", body.to_string().into()).await
+    }
+
+    /// DELETE.
+    pub(crate) async fn delete(&self, path: &str) -> anyhow::Result<(u16, Bytes)> {
+        self.whole("DELETE", path, "application/json", Bytes::new()).await
+    }
+
+    /// Counts the lines of an answer that goes on, until it ends.
+    pub(crate) async fn count_lines(&self, path: &str, seen: &AtomicUsize) -> anyhow::Result<()> {
+        let mut body = self.send("GET", path, "application/json", Bytes::new()).await?.into_body();
+        while let Some(frame) = body.frame().await {
+            if let Ok(data) = frame?.into_data() {
+                seen.fetch_add(data.iter().filter(|byte| **byte == b'\n').count(), Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+}
