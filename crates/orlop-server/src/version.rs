@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 /// The answer to `/version`. The numbers are those of the API served, which is what clients decide by.
-pub fn version() -> Value {
+pub(crate) fn version() -> Value {
     json!({
         "major": "1",
         "minor": "37",

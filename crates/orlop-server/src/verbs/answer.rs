@@ -40,7 +40,7 @@ pub(crate) fn object(request: &Request, code: u16, object: Value) -> Result<Resp
 }
 
 /// Encodes a value for the wire.
-pub fn encode(encoding: Encoding, value: &Value) -> Bytes {
+pub(crate) fn encode(encoding: Encoding, value: &Value) -> Bytes {
     // A `Value` always encodes.
     let encoded = match encoding {
         Encoding::Json => serde_json::to_vec(value).unwrap_or_default(),
@@ -57,7 +57,7 @@ pub fn encode(encoding: Encoding, value: &Value) -> Bytes {
 }
 
 /// An answer of bytes.
-pub fn bytes(code: u16, media_type: &str, body: impl Into<Body>) -> Response<Body> {
+pub(crate) fn bytes(code: u16, media_type: &str, body: impl Into<Body>) -> Response<Body> {
     let mut response = Response::new(body.into());
     *response.status_mut() =
         http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
