@@ -83,7 +83,7 @@ fn read_source(source: &str, to: &mut String) {
         match (indentation, described) {
             (12, Some(text)) => drop(writeln!(to, "{name}\t\t{text}")),
             (16, None) => {
-                field = line.strip_prefix('"').and_then(|rest| rest.strip_suffix("\": {")).unwrap_or_default()
+                field = line.strip_prefix('"').and_then(|rest| rest.strip_suffix("\": {")).unwrap_or_default();
             }
             (20, Some(text)) if !field.is_empty() => drop(writeln!(to, "{name}\t{field}\t{text}")),
             _ => {}

@@ -1,6 +1,8 @@
 //! The protobuf codec: every built-in kind there and back, the special messages byte by byte, and bytes
 //! that are nothing.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 use orlop_api::{
     protobuf::{self, DecodeError, Envelope, ListWriter},
     schema::{Additional, Schema, Type, builtin},

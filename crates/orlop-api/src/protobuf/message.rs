@@ -18,8 +18,11 @@ pub(crate) struct Message {
     /// Sorted by name.
     fields: Box<[Field]>,
     /// The message itself and the parts inlined into it, the message first.
-    parts: Box<[Box<[(u32, Slot)]>]>,
+    parts: Box<[Part]>,
 }
+
+/// What each number of a message stands for, sorted by number.
+type Part = Box<[(u32, Slot)]>;
 
 /// What a number stands for.
 #[derive(Clone, Copy, Debug)]

@@ -111,13 +111,13 @@ pub(super) fn write(special: Special, to: &mut Vec<u8>, value: &Value) {
     match (special, value) {
         (Special::Time, Value::String(text)) => put_time(to, text, |_| 0),
         (Special::MicroTime, Value::String(text)) => {
-            put_time(to, text, |nanoseconds| nanoseconds / 1000 * 1000)
+            put_time(to, text, |nanoseconds| nanoseconds / 1000 * 1000);
         }
         (Special::Quantity, Value::String(text)) => put_bytes(to, 1, text.as_bytes()),
         (Special::Quantity, Value::Number(number)) => put_bytes(to, 1, number.to_string().as_bytes()),
         (Special::IntOrString, Value::String(text)) => put_int_or_string(to, 1, 0, text),
         (Special::IntOrString, Value::Number(number)) => {
-            put_int_or_string(to, 0, number.as_i64().unwrap_or(0), "")
+            put_int_or_string(to, 0, number.as_i64().unwrap_or(0), "");
         }
         (Special::Raw, value) => put_bytes(to, 1, value.to_string().as_bytes()),
         (Special::Texts, value) => put_texts(to, 1, value),

@@ -63,14 +63,15 @@ fn of(schema: &Schema) -> Value {
         set("format", format.as_ref().into());
     }
     if !schema.properties.is_empty() {
-        let property = |(name, field): (&Box<str>, &orlop_api::schema::Field)| {
+        let mut properties = Map::new();
+        for (name, field) in &schema.properties {
             let mut property = of(field.schema());
             if let Some(default) = field.default() {
                 property["default"] = default.clone();
             }
-            (name.to_string(), property)
-        };
-        set("properties", Value::Object(schema.properties.iter().map(property).collect()));
+            properties.insert(name.to_string(), property);
+        }
+        set("properties", properties.into());
     }
     match &schema.additional {
         Additional::Of(values) => set("additionalProperties", of(values.get())),

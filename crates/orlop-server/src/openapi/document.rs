@@ -1,7 +1,11 @@
 //! A whole document, written a path and a schema at a time and compressed as it is written: a document of
 //! half a megabyte never stands in memory.
 
-use std::{collections::BTreeMap, io::Write, sync::Arc};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    io::Write,
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
@@ -91,10 +95,9 @@ fn definitions(kinds: &[Arc<Kind>]) -> BTreeMap<String, Definition<'_>> {
         }
     }
     while let Some(definition) = open.pop() {
-        let name = definition.name();
-        if !found.contains_key(&name) {
+        if let Entry::Vacant(place) = found.entry(definition.name()) {
             open.extend(definition.references());
-            found.insert(name, definition);
+            place.insert(definition);
         }
     }
     found
