@@ -15,6 +15,7 @@ use super::{
 };
 
 pub(super) const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
+pub(super) const LOOPBACK: &str = "may not be in the loopback range (127.0.0.0/8, ::1/128)";
 pub(super) const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 const PORT_NAME_LENGTH_MAX: usize = 15;
 const PORT_MAX: i64 = 65_535;
@@ -148,7 +149,7 @@ pub(super) fn endpoint_ip(address: &str, path: &FieldPath) -> Vec<FieldError> {
     };
     let problems = [
         (parsed.is_unspecified(), format!("may not be unspecified ({address})")),
-        (parsed.is_loopback(), "may not be in the loopback range (127.0.0.0/8, ::1/128)".to_owned()),
+        (parsed.is_loopback(), LOOPBACK.to_owned()),
         (link_local, "may not be in the link-local range (169.254.0.0/16, fe80::/10)".to_owned()),
         (multicast, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)".to_owned()),
     ];

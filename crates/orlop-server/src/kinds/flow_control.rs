@@ -181,7 +181,8 @@ fn subject(subject: &Value, path: &FieldPath) -> Vec<FieldError> {
     let at = path.child(own);
     match present(subject, &format!("/{own}")) {
         None => {
-            errors.push(FieldError::required(&at, format!("{own} is required when subject kind is '{kind}'")))
+            errors
+                .push(FieldError::required(&at, format!("{own} is required when subject kind is '{kind}'")));
         }
         Some(given) => {
             errors.extend(check::required(given, "name", &at));

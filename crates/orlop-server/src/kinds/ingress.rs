@@ -213,7 +213,7 @@ fn backend(backend: &Value, path: &FieldPath) -> Vec<FieldError> {
             errors.extend(check::each(&at.child("port").child("number"), number, check::port_number(number)));
         }
         (name, 0) => {
-            errors.extend(check::each(&at.child("port").child("name"), name, check::port_name(name)))
+            errors.extend(check::each(&at.child("port").child("name"), name, check::port_name(name)));
         }
         _ => errors.push(FieldError::invalid(path, "", "cannot set both port name & port number")),
     }

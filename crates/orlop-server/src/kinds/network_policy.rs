@@ -119,7 +119,7 @@ fn peer(peer: &Value, path: &FieldPath) -> Vec<FieldError> {
     match (count, block) {
         (0, None) => errors.push(FieldError::required(path, "must specify a peer")),
         (1.., Some(_)) => {
-            errors.push(FieldError::forbidden(path, "may not specify both ipBlock and another peer"))
+            errors.push(FieldError::forbidden(path, "may not specify both ipBlock and another peer"));
         }
         _ => {}
     }

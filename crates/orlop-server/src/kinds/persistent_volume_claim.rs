@@ -94,7 +94,7 @@ fn one_source(spec: &mut Value) {
     match (source, reference) {
         (Some(source), None) => spec["dataSourceRef"] = source,
         (None, Some(reference)) if text(&reference, "/namespace").is_empty() => {
-            spec["dataSource"] = reference
+            spec["dataSource"] = reference;
         }
         _ => {}
     }

@@ -73,8 +73,8 @@ pub(super) static STORAGE_VERSION_MIGRATIONS: Table = Table {
         let holds = list(object, "/status/conditions")
             .iter()
             .filter(|condition| text(condition, "/status") == "True");
-        let kinds = holds.map(|condition| text(condition, "/type"));
-        let status = kinds.filter(|kind| matches!(*kind, "Running" | "Failed" | "Succeeded")).last();
+        let mut kinds = holds.map(|condition| text(condition, "/type"));
+        let status = kinds.rfind(|kind| matches!(*kind, "Running" | "Failed" | "Succeeded"));
         vec![name(object), migrated.into(), status.unwrap_or("Unknown").into()]
     },
 };

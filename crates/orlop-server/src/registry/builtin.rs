@@ -27,6 +27,8 @@ const CONDITIONAL_UPDATES: &[&str] = &[
     "csistoragecapacities",
     "volumeattachments",
     "storageversionmigrations",
+    "clustertrustbundles",
+    "podcertificaterequests",
 ];
 /// How long events are kept.
 const EVENT_SECONDS: u64 = 3600;
@@ -43,37 +45,36 @@ const CREATED_BY_UPDATE: &[&str] = &[
     "services",
     "endpoints",
 ];
-/// Kinds whose generation the server does not keep.
-const WITHOUT_GENERATION: &[&str] = &[
-    "configmaps",
-    "secrets",
-    "serviceaccounts",
-    "events",
-    "endpoints",
-    "namespaces",
-    "nodes",
-    "services",
-    "leases",
-    "limitranges",
-    "roles",
-    "clusterroles",
-    "rolebindings",
-    "clusterrolebindings",
-    "endpointslices",
-    "persistentvolumes",
-    "persistentvolumeclaims",
-    "resourcequotas",
-    "storageclasses",
-    "podtemplates",
-    "controllerrevisions",
-    "csinodes",
-    "csidrivers",
-    "volumeattachments",
-    "runtimeclasses",
-    "certificatesigningrequests",
-    "ipaddresses",
+/// Kinds whose generation the server keeps, because Kubernetes' strategies do.
+const WITH_GENERATION: &[&str] = &[
+    "mutatingadmissionpolicies",
+    "mutatingadmissionpolicybindings",
+    "mutatingwebhookconfigurations",
+    "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
+    "validatingwebhookconfigurations",
+    "customresourcedefinitions",
+    "daemonsets",
+    "deployments",
+    "replicasets",
+    "statefulsets",
     "horizontalpodautoscalers",
-    "componentstatuses",
+    "cronjobs",
+    "jobs",
+    "pods",
+    "podtemplates",
+    "replicationcontrollers",
+    "endpointslices",
+    "flowschemas",
+    "prioritylevelconfigurations",
+    "ingresses",
+    "ingressclasses",
+    "networkpolicies",
+    "poddisruptionbudgets",
+    "deviceclasses",
+    "devicetaintrules",
+    "resourceslices",
+    "priorityclasses",
 ];
 
 pub(super) fn kinds() -> Vec<Kind> {
@@ -112,7 +113,7 @@ fn kind(resource: &Resource) -> Option<Kind> {
                 (resource.group, resource.plural),
                 ("", "replicationcontrollers") | ("batch", "jobs")
             ),
-            has_generation: !among(WITHOUT_GENERATION),
+            has_generation: among(WITH_GENERATION),
             custom: false,
             ttl_seconds: (resource.plural == "events").then_some(EVENT_SECONDS),
             selectable: selectable(resource.group, resource.plural),
@@ -124,8 +125,14 @@ fn kind(resource: &Resource) -> Option<Kind> {
 
 fn name_rule(group: &str, plural: &str) -> NameRule {
     match (group, plural) {
-        ("", "namespaces" | "services") => NameRule::Label,
+        ("", "namespaces" | "services") | ("apps", "statefulsets") => NameRule::Label,
         ("rbac.authorization.k8s.io", _) => NameRule::PathSegment,
+        // An address may have colons, an APIService a trailing dot, a bundle its signer's name.
+        ("networking.k8s.io", "ipaddresses")
+        | ("apiregistration.k8s.io", "apiservices")
+        | ("certificates.k8s.io", "certificatesigningrequests" | "clustertrustbundles") => {
+            NameRule::PathSegment
+        }
         _ => NameRule::Subdomain,
     }
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::Response;
-use orlop_api::{object_meta, status::Status};
+use orlop_api::{object_meta, schema, status::Status};
 use orlop_store::{Compare, Comparison, KeyRange, LeaseId, Op, Put, Read, Revision, Target, Txn};
 use rand::Rng;
 use serde_json::{Value, json};
@@ -58,8 +58,9 @@ pub(super) async fn create_object(
         object = prepare::track(request, &nothing, object, manager);
     }
     crate::admission::mutate(request, &mut object, None)?;
-    begin_life(request, &mut object);
+    // Kinds make labels of names, so a name is generated before they prepare.
     let generated = name(&mut object);
+    begin_life(request, &mut object);
     if object_meta::text(object_meta::of(&object), "name").is_empty() {
         // Kinds may refuse other things too; a name to speak of comes first.
         prepare::refuse_invalid(&request.kind, &object, &prepare::validate(&request.kind, &object))?;
@@ -95,11 +96,8 @@ pub(super) async fn create_object(
 /// What only the server knows of a new object.
 fn begin_life(request: &Request, object: &mut Value) {
     let kind = &request.kind;
-    if kind.has_status()
-        && kind.resource != "nodes"
-        && let Some(map) = object.as_object_mut()
-    {
-        map.remove("status");
+    if kind.has_status() && kind.resource != "nodes" {
+        reset_status(request, object);
     }
     let meta = prepare::meta(object);
     meta.insert("uid".into(), new_uid().into());
@@ -108,6 +106,18 @@ fn begin_life(request: &Request, object: &mut Value) {
         meta.insert("generation".into(), 1.into());
     }
     kind.hooks.prepare_create(object);
+}
+
+/// A new object has no history: its status is what its type is by default, or absent.
+fn reset_status(request: &Request, object: &mut Value) {
+    let Some(map) = object.as_object_mut() else { return };
+    map.remove("status");
+    let field = request.kind.schema.get().field("status").filter(|_| !request.kind.rules.custom);
+    if let Some((field, default)) = field.and_then(|field| Some((field, field.default()?))) {
+        let mut status = default.clone();
+        schema::apply_defaults(&mut status, field.schema());
+        map.insert("status".into(), status);
+    }
 }
 
 /// Completes a generated name; whether there was one to generate.

@@ -106,7 +106,7 @@ fn ports(ports: &[Value], path: &FieldPath) -> Vec<FieldError> {
         match integer(port, "/containerPort") {
             0 => errors.push(FieldError::required(&path.child("containerPort"), "")),
             number => {
-                errors.extend(check::each(&path.child("containerPort"), number, check::port_number(number)))
+                errors.extend(check::each(&path.child("containerPort"), number, check::port_number(number)));
             }
         }
         match integer(port, "/hostPort") {

@@ -71,7 +71,7 @@ fn handler(handler: &Value, kinds: &[&str], path: &FieldPath) -> Vec<FieldError>
             }
             "httpGet" => errors.extend(http_get(action, &path)),
             "tcpSocket" | "grpc" => {
-                errors.extend(check::port_number_or_name(action.get("port"), &path.child("port")))
+                errors.extend(check::port_number_or_name(action.get("port"), &path.child("port")));
             }
             _ => {}
         }

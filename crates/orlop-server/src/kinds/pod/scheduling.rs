@@ -108,7 +108,7 @@ fn node_requirement(requirement: &Value, strict: bool, path: &FieldPath) -> Vec<
         }
         "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
         other => {
-            errors.push(FieldError::invalid(&path.child("operator"), other, "not a valid selector operator"))
+            errors.push(FieldError::invalid(&path.child("operator"), other, "not a valid selector operator"));
         }
     }
     let key = text(requirement, "/key");
@@ -129,7 +129,7 @@ fn field_requirement(requirement: &Value, path: &FieldPath) -> Vec<FieldError> {
         }
         "In" | "NotIn" => {}
         other => {
-            errors.push(FieldError::invalid(&path.child("operator"), other, "not a valid selector operator"))
+            errors.push(FieldError::invalid(&path.child("operator"), other, "not a valid selector operator"));
         }
     }
     match text(requirement, "/key") {

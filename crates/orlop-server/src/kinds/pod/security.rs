@@ -75,7 +75,7 @@ fn seccomp(context: &Value, path: &FieldPath) -> Vec<FieldError> {
     let local = path.child("localhostProfile");
     match (kind, present(profile, "/localhostProfile").and_then(Value::as_str)) {
         ("Localhost", None) => {
-            errors.push(FieldError::required(&local, "must be set when seccomp type is Localhost"))
+            errors.push(FieldError::required(&local, "must be set when seccomp type is Localhost"));
         }
         ("Localhost", Some(given)) => errors.extend(below(given, &local)),
         (_, Some(_)) => {

@@ -123,7 +123,7 @@ fn projected(source: &Value, path: &FieldPath) -> Vec<FieldError> {
                     errors.extend(check::every(value, "items", &path, key_to_path));
                 }
                 "downwardAPI" => {
-                    errors.extend(list(value, "/items").iter().flat_map(|item| downward(item, &path)))
+                    errors.extend(list(value, "/items").iter().flat_map(|item| downward(item, &path)));
                 }
                 "serviceAccountToken" => errors.extend(token(value, &path)),
                 _ => {}
