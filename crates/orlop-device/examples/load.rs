@@ -119,7 +119,7 @@ async fn create(mut client: Client, number: usize) -> Result<(), Status> {
 async fn update_status(mut client: Client, number: usize, turn: u64) -> Result<(), Status> {
     let condition = |kind: &str| Condition {
         r#type: kind.into(),
-        status: if turn % 2 == 0 { "True" } else { "False" }.into(),
+        status: if turn.is_multiple_of(2) { "True" } else { "False" }.into(),
         reason: format!("Turn{turn}"),
         message: "as the load test says".into(),
         ..Condition::default()

@@ -77,7 +77,7 @@ impl Shape {
 
     /// A part in JSON, as it travels. Fields that the `.proto` does not know are left out.
     pub(crate) fn encode(&self, part: Part, value: &Value) -> Result<Bytes, String> {
-        Ok(self.from_json(part, value)?.encode_to_vec().into())
+        Ok(self.message(part, value)?.encode_to_vec().into())
     }
 
     /// A part in the one form the server writes: known fields only, each with the type the `.proto` says.
@@ -86,10 +86,10 @@ impl Shape {
         if value.is_null() {
             return Ok(Value::Null);
         }
-        to_json(part, &self.from_json(part, value)?)
+        to_json(part, &self.message(part, value)?)
     }
 
-    fn from_json(&self, part: Part, value: &Value) -> Result<DynamicMessage, String> {
+    fn message(&self, part: Part, value: &Value) -> Result<DynamicMessage, String> {
         let options = DeserializeOptions::new().deny_unknown_fields(false);
         DynamicMessage::deserialize_with_options(self.descriptor(part).clone(), value, &options)
             .map_err(|error| format!("{}: {error}", part.name()))

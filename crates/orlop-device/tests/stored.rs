@@ -1,5 +1,7 @@
 //! The form in which objects are stored, which `orlop serve` shares.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use orlop_device::{Config, Server, server::Policy};

@@ -1,5 +1,7 @@
 //! `orlop device` as a program: what it prints, how it ends, and what survives when it is killed.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
 use std::{
     collections::BTreeMap,
     fs,

@@ -228,7 +228,7 @@ mod tests {
         status.recommended_action = Some("DRAIN".into());
         found.object_meta.as_mut().unwrap().labels.insert("mine".into(), "1".into());
         let found = Arc::new(found);
-        assert_eq!(differences(&Ok(vec![one.clone()]), &[found.clone()], 0), []);
+        assert_eq!(differences(&Ok(vec![one.clone()]), std::slice::from_ref(&found), 0), []);
         let hot = Reading { hot: Some(true), ..one };
         let changes = differences(&Ok(vec![hot]), &[found], 0);
         let [Change::Status(gpu)] = &changes[..] else { panic!("{changes:?}") };
@@ -257,7 +257,7 @@ mod tests {
         let found = registered(&broken);
         // A new agent has not seen the error itself.
         let fresh = reading("GPU-AB");
-        assert_eq!(differences(&Ok(vec![fresh.clone()]), &[found.clone()], 50), []);
+        assert_eq!(differences(&Ok(vec![fresh.clone()]), std::slice::from_ref(&found), 50), []);
         let changes = differences(&Ok(vec![fresh]), &[found], 200);
         let [Change::Status(gpu)] = &changes[..] else { panic!("{changes:?}") };
         assert_eq!(gpu.status.as_ref().unwrap().recommended_action, None);
