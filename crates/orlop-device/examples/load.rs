@@ -132,7 +132,9 @@ async fn update_status(mut client: Client, number: usize, turn: u64) -> Result<(
 }
 
 /// One call of the mix: half statuses, most of the rest gets, and now and then a list or a replacement.
-async fn call(client: Client, turn: u64) -> Result<&'static str, Status> {
+///
+/// What is deleted was created `lag` turns before, about a second, so that it is there by then.
+async fn call(client: Client, turn: u64, first_turn: u64, lag: u64) -> Result<&'static str, Status> {
     // A large odd step visits every GPU before it comes back to one.
     let number = (turn * 97 % GPUS as u64) as usize;
     let mut client = client;
@@ -142,9 +144,9 @@ async fn call(client: Client, turn: u64) -> Result<&'static str, Status> {
             // A GPU of its own, so that no other call misses it.
             create(client, GPUS + turn as usize).await.map(|()| "create")
         }
-        2 if turn > 40 => {
-            let request =
-                DeleteGpuRequest { name: name(GPUS + turn as usize - 41), ..DeleteGpuRequest::default() };
+        2 if turn > first_turn + lag => {
+            let created = name(GPUS + (turn - 1 - lag) as usize);
+            let request = DeleteGpuRequest { name: created, ..DeleteGpuRequest::default() };
             client.delete_gpu(request).await.map(|_| "delete")
         }
         rest if rest % 2 == 0 => update_status(client, number, turn).await.map(|()| "update_status"),
@@ -162,6 +164,7 @@ async fn load(
     seen: &AtomicU64,
 ) -> Result<(Times, u64), Failure> {
     let (times, client) = (Times::default(), server.client()?);
+    let lag = rate.next_multiple_of(40);
     let mut tasks = tokio::task::JoinSet::new();
     let began = Instant::now();
     let mut resident = 0;
@@ -171,7 +174,7 @@ async fn load(
         tokio::time::sleep_until(due.into()).await;
         let (client, times) = (client.clone(), times.clone());
         tasks.spawn(async move {
-            let kind = call(client, first_turn + number).await?;
+            let kind = call(client, first_turn + number, first_turn, lag).await?;
             times.add(kind, due.elapsed());
             Ok::<_, Status>(())
         });

@@ -166,15 +166,11 @@ fn it_says_what_runs_where_and_ends_when_asked() {
 
 #[test]
 fn without_a_driver_the_agent_says_so() {
-    // A library path that leads nowhere stands for a machine without the driver, wherever this runs.
-    let output = orlop(&["agent", "--server", "unix:///nowhere.sock"])
-        .env("LD_LIBRARY_PATH", "/nowhere")
-        .output()
-        .unwrap();
+    // Where there is a driver the agent runs on, and this has nothing to show.
     if Path::new("/dev/nvidiactl").exists() {
-        // A machine with GPUs: the agent waits for the server instead, which `output` would never return from.
         return;
     }
+    let output = orlop(&["agent", "--server", "unix:///nowhere.sock"]).output().unwrap();
     assert!(!output.status.success());
     let says = text(&output);
     assert!(says.contains("no GPUs can be found") && says.contains("--fake N"), "{says}");

@@ -45,14 +45,14 @@ impl Service<Request<Body>> for Observe {
         let socket = request.extensions().get::<Peer>().map(|peer| peer.socket.clone());
         let call = Call::begin(self.metrics.method(request.uri().path()), socket);
         let received = Received { method: call.method.clone(), socket: call.socket.clone() };
-        let request = request.map(|body| Body::new(Incoming { body, frames: Frames::default(), received }));
+        let request = request.map(|body| Counted::wrap(body, Count::Received(received)));
         let answer = self.routes.call(request);
         Box::pin(async move {
             let response = answer.await?;
             let mut call = call;
             // A call that fails at once says so in its headers, and has no body.
             call.learn(response.headers());
-            Ok(response.map(|body| Body::new(Outgoing { body, frames: Frames::default(), call })))
+            Ok(response.map(|body| Counted::wrap(body, Count::Sent(call))))
         })
     }
 }
@@ -151,44 +151,39 @@ impl Frames {
     }
 }
 
-struct Incoming {
-    body: Body,
-    frames: Frames,
-    received: Received,
+/// What the messages of a body are counted for.
+enum Count {
+    Received(Received),
+    Sent(Call),
 }
 
-impl http_body::Body for Incoming {
-    type Data = Bytes;
-    type Error = Status;
+/// A body whose messages are counted as they pass.
+struct Counted {
+    body: Body,
+    frames: Frames,
+    count: Count,
+}
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()).and_then(Frame::data_ref) {
+impl Counted {
+    fn wrap(body: Body, count: Count) -> Body {
+        Body::new(Self { body, frames: Frames::default(), count })
+    }
+
+    fn look(&mut self, frame: &Frame<Bytes>) {
+        if let Some(data) = frame.data_ref() {
             let messages = self.frames.count(data);
-            self.received.count(messages);
+            match &self.count {
+                Count::Received(received) => received.count(messages),
+                Count::Sent(call) => call.sent(messages),
+            }
         }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        if let (Some(trailers), Count::Sent(call)) = (frame.trailers_ref(), &mut self.count) {
+            call.learn(trailers);
+        }
     }
 }
 
-struct Outgoing {
-    body: Body,
-    frames: Frames,
-    call: Call,
-}
-
-impl http_body::Body for Outgoing {
+impl http_body::Body for Counted {
     type Data = Bytes;
     type Error = Status;
 
@@ -198,13 +193,7 @@ impl http_body::Body for Outgoing {
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         if let Some(Ok(frame)) = &frame {
-            if let Some(data) = frame.data_ref() {
-                let messages = self.frames.count(data);
-                self.call.sent(messages);
-            }
-            if let Some(trailers) = frame.trailers_ref() {
-                self.call.learn(trailers);
-            }
+            self.look(frame);
         }
         Poll::Ready(frame)
     }
