@@ -132,7 +132,7 @@ impl Left {
             let more = found.metadata.remaining_item_count.and_then(|more| usize::try_from(more).ok());
             self.content.insert(name, found.items.len() + more.unwrap_or(0));
         }
-        for finalizer in found.items.iter().flat_map(|object| object.finalizers()) {
+        for finalizer in found.items.iter().flat_map(ResourceExt::finalizers) {
             *self.finalizers.entry(finalizer.clone()).or_default() += 1;
         }
         Ok(())

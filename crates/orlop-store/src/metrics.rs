@@ -82,6 +82,15 @@ impl Default for Metrics {
 impl Metrics {
     /// Adds every metric to a registry, for `/metrics`.
     pub fn register(&self, registry: &mut Registry) {
+        // What has not happened yet is 0, not absent: a dashboard can tell the two apart.
+        for (family, label, values) in [
+            (&self.compact_total, "result", ["success", "error"]),
+            (&self.insert_errors, "retriable", ["true", "false"]),
+        ] {
+            for value in values {
+                drop(family.get_or_create(&Label(label, value)));
+            }
+        }
         registry.register("kine_sql", "Total number of SQL operations", self.sql_total.clone());
         registry.register("kine_sql_time_seconds", "Length of time per SQL operation", self.sql_time.clone());
         registry.register("kine_compact", "Total number of compactions", self.compact_total.clone());

@@ -1,5 +1,6 @@
 //! The command line. Each subcommand has its file; this one lists them.
 
+mod device;
 mod duration;
 mod etcd;
 mod logging;
@@ -8,6 +9,8 @@ mod shutdown;
 
 use clap::{Parser, Subcommand};
 
+// Many small allocations on many threads: this one keeps the process about a third smaller than the
+// system's, and returns what a burst took. Without huge pages, which would make it half as large again.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -26,16 +29,22 @@ enum Command {
     /// Run a Kubernetes API server on SQLite or PostgreSQL.
     Serve(serve::Arguments),
     Etcd(Box<etcd::Etcd>),
+    Device(device::Device),
 }
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     arguments.logging.start()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    if matches!(arguments.command, Command::Device(_)) {
+        // A guest on somebody else's node stays small, however many cores the node has.
+        runtime.worker_threads(2).max_blocking_threads(8);
+    }
+    runtime.enable_all().build()?.block_on(async {
         match arguments.command {
             Command::Serve(arguments) => serve::run(arguments).await,
             Command::Etcd(etcd) => etcd.run().await,
+            Command::Device(device) => device.run().await,
         }
     })
 }

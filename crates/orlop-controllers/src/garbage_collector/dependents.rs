@@ -27,8 +27,8 @@ struct Dependent {
 impl Collector {
     /// Every object that names this uid as an owner.
     pub(super) async fn dependents(&self, uid: &str) -> kube::Result<Vec<Item>> {
-        match self.from_index(uid).await {
-            Err(error) if is_missing(&error) => self.from_lists(uid).await,
+        match self.ask_index(uid).await {
+            Err(error) if is_missing(&error) => self.ask_lists(uid).await,
             found => found,
         }
     }
@@ -38,7 +38,7 @@ impl Collector {
     }
 
     /// One question, over all kinds.
-    async fn from_index(&self, uid: &str) -> kube::Result<Vec<Item>> {
+    async fn ask_index(&self, uid: &str) -> kube::Result<Vec<Item>> {
         let request = Request::get(format!("/orlop/v1/dependents?uid={uid}"))
             .body(Vec::new())
             .map_err(kube::Error::HttpError)?;
@@ -54,7 +54,7 @@ impl Collector {
     }
 
     /// A server that has no such index is asked kind by kind.
-    async fn from_lists(&self, uid: &str) -> kube::Result<Vec<Item>> {
+    async fn ask_lists(&self, uid: &str) -> kube::Result<Vec<Item>> {
         let resources: Vec<_> = self
             .resources
             .read()

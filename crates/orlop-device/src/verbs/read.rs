@@ -1,0 +1,76 @@
+//! Get and List.
+
+use orlop_device_client::api::ListMeta;
+use orlop_store::{Filter, Read};
+use prost::Message;
+
+use crate::{error::Error, object::Object, resource::Resource, selector, wire};
+
+impl Resource {
+    pub(crate) async fn get(&self, request: wire::GetRequest) -> Result<wire::GetResponse, Error> {
+        let key = self.key(request.namespace.as_deref(), &request.name)?;
+        let version = self.versions.parse(request.opts.unwrap_or_default().resource_version())?;
+        self.reach(version).await?;
+        let object = self.wire(&self.current(&key).await?)?;
+        Ok(wire::GetResponse { object: Some(object) })
+    }
+
+    /// Objects in one state of the store: the newest, or exactly the one asked for.
+    pub(crate) async fn list(
+        &self,
+        request: wire::ListRequest,
+        limit_bytes: usize,
+    ) -> Result<wire::ListResponse, Error> {
+        let opts = request.opts.unwrap_or_default();
+        let range = self.range(request.namespace.as_deref())?;
+        let selector = selector::parse(opts.label_selector())?;
+        if opts.send_initial_events.is_some() {
+            return Err(Error::BadRequest("sendInitialEvents is forbidden for list".into()));
+        }
+        let (text, how) = (opts.resource_version(), opts.resource_version_match());
+        let exact = match how {
+            "" | "NotOlderThan" => false,
+            "Exact" => true,
+            other => return Err(Error::BadRequest(format!("resourceVersionMatch {other:?} is unknown"))),
+        };
+        if !how.is_empty() && text.is_empty() {
+            let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+            return Err(Error::BadRequest(why.into()));
+        }
+        let version = self.versions.parse(text)?;
+        if exact && version.is_none() {
+            return Err(Error::BadRequest(
+                "resourceVersionMatch \"Exact\" is forbidden for version 0".into(),
+            ));
+        }
+        self.reach(version).await?;
+        // The index speaks of the present; the past is read whole.
+        let at = version.filter(|_| exact);
+        let filter = if at.is_some() { Filter::everything() } else { selector::filter(&selector) };
+        let mut pages = self.store.pages(Read { revision: at, filter, ..Read::new(range) })?;
+        let (mut items, mut revision, mut bytes) = (Vec::new(), 0, 0);
+        while let Some(page) = pages.next().await? {
+            if revision == 0 {
+                revision = at.unwrap_or(page.revision);
+            }
+            for kv in &page.kvs {
+                let object = Object::read(kv)?;
+                if selector::chooses(&selector, &object) {
+                    let item = self.wire(&object)?;
+                    bytes += item.encoded_len() + 8;
+                    items.push(item);
+                }
+            }
+            if bytes > limit_bytes {
+                let why = format!("the list is over {limit_bytes} bytes: narrow it by namespace or labels");
+                return Err(Error::TooLarge(why));
+            }
+        }
+        let list = wire::List {
+            type_meta: Some(self.type_meta("List")),
+            list_meta: Some(ListMeta { resource_version: Some(self.versions.text(revision)) }),
+            items,
+        };
+        Ok(wire::ListResponse { list: Some(list) })
+    }
+}

@@ -1,0 +1,295 @@
+//! Watch: what is there now, if asked for, then every change, in order and without a gap.
+//!
+//! The stream pulls from the store's watcher only as fast as the client reads; a client that falls behind is
+//! caught up from history, and one that falls behind history is told so (`OutOfRange`). Nothing is dropped.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use futures_util::{Stream, stream};
+use orlop_api::labels::Selector;
+use orlop_device_client::api::{ListOptions, ObjectMeta};
+use orlop_store::{KeyRange, Pages, Read, Revision, Seen, Watch, Watcher};
+use serde_json::json;
+use tokio::time::{Instant, MissedTickBehavior};
+use tonic::Status;
+
+use crate::{error::Error, object::Object, resource::Resource, selector, wire};
+
+/// Marks the bookmark that follows the last of the initial events.
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// How a watch begins.
+enum Start {
+    /// With everything there is.
+    State,
+    /// With what happens from now on.
+    Now,
+    /// With what happened after a revision.
+    After(Revision),
+}
+
+impl Resource {
+    /// Opens a watch.
+    pub(crate) async fn watch(self: &Arc<Self>, request: wire::ListRequest) -> Result<Watching, Error> {
+        let opts = request.opts.unwrap_or_default();
+        let range = self.range(request.namespace.as_deref())?;
+        let selector = selector::parse(opts.label_selector())?;
+        let start = self.start(&opts)?;
+        let timeout =
+            match opts.timeout_seconds() {
+                0 => None,
+                seconds => Some(Duration::from_secs(u64::try_from(seconds).map_err(|_| {
+                    Error::BadRequest(format!("timeoutSeconds {seconds} must not be negative"))
+                })?)),
+            };
+        let phase = match start {
+            Start::State => {
+                self.reach(self.versions.parse(opts.resource_version())?).await?;
+                let filter = selector::filter(&selector);
+                Phase::Initial {
+                    pages: self.store.pages(Read { filter, ..Read::new(range.clone()) })?,
+                    revision: 0,
+                }
+            }
+            Start::Now => Phase::Changes(self.watcher(&range, &selector, None).await?),
+            Start::After(revision) => {
+                self.reach(Some(revision)).await?;
+                Phase::Changes(self.watcher(&range, &selector, Some(revision)).await?)
+            }
+        };
+        let bookmarks = opts.allow_watch_bookmarks().then(|| {
+            let period = self.bookmark_period;
+            let mut interval = tokio::time::interval_at(Instant::now() + period, period);
+            interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            interval
+        });
+        Ok(Watching {
+            resource: self.clone(),
+            range,
+            selector,
+            phase,
+            ready: VecDeque::new(),
+            mark_initial_end: opts.send_initial_events(),
+            bookmarks,
+            // A time too far off to be told is no time limit.
+            deadline: timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
+            told: 0,
+        })
+    }
+
+    fn start(&self, opts: &ListOptions) -> Result<Start, Error> {
+        let version = self.versions.parse(opts.resource_version())?;
+        match (opts.send_initial_events, opts.resource_version_match()) {
+            (Some(_), "NotOlderThan") => {}
+            (Some(_), _) => {
+                let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+                return Err(Error::BadRequest(why.into()));
+            }
+            (None, "") => {}
+            (None, _) => {
+                let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+                return Err(Error::BadRequest(why.into()));
+            }
+        }
+        Ok(match (opts.send_initial_events, version) {
+            (Some(true), _) | (None, None) => Start::State,
+            (Some(false), None) => Start::Now,
+            (_, Some(version)) => Start::After(version),
+        })
+    }
+
+    async fn watcher(
+        &self,
+        range: &KeyRange,
+        selector: &Selector,
+        after: Option<Revision>,
+    ) -> Result<Watcher, Error> {
+        // The last state of what is deleted is told too, so the values before are wanted.
+        let watch = Watch::new(range.clone()).filter(selector::filter(selector)).previous();
+        let watch = match after {
+            Some(after) => watch.after(after),
+            None => watch,
+        };
+        Ok(self.store.watch(watch).await?)
+    }
+}
+
+/// Where a watch is.
+enum Phase {
+    /// Telling what there is, page by page, all at one revision.
+    Initial { pages: Pages, revision: Revision },
+    /// Telling what changes.
+    Changes(Watcher),
+}
+
+/// An open watch.
+pub(crate) struct Watching {
+    resource: Arc<Resource>,
+    range: KeyRange,
+    selector: Selector,
+    phase: Phase,
+    /// Made, not sent yet: at most one page or one revision's changes.
+    ready: VecDeque<wire::WatchResponse>,
+    mark_initial_end: bool,
+    bookmarks: Option<tokio::time::Interval>,
+    deadline: Option<Instant>,
+    /// The newest revision told in an event or a bookmark.
+    told: Revision,
+}
+
+impl Watching {
+    /// The watch as a stream. It ends after an error, and without one when its time is over.
+    pub(crate) fn stream(self) -> impl Stream<Item = Result<wire::WatchResponse, Status>> + Send {
+        stream::unfold(Some(self), |watching| async move {
+            let mut watching = watching?;
+            match watching.next().await {
+                Ok(Some(event)) => Some((Ok(event), Some(watching))),
+                Ok(None) => None,
+                Err(error) => Some((Err(error.into()), None)),
+            }
+        })
+    }
+
+    async fn next(&mut self) -> Result<Option<wire::WatchResponse>, Error> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(Some(event));
+            }
+            match &mut self.phase {
+                Phase::Initial { .. } => self.initial().await?,
+                Phase::Changes(_) => match self.change().await? {
+                    true => {}
+                    false => return Ok(None),
+                },
+            }
+        }
+    }
+
+    /// Makes the next page of what there is ready; after the last, turns to what changes.
+    async fn initial(&mut self) -> Result<(), Error> {
+        let Phase::Initial { pages, revision } = &mut self.phase else { return Ok(()) };
+        if let Some(page) = pages.next().await? {
+            if *revision == 0 {
+                *revision = page.revision;
+            }
+            for kv in &page.kvs {
+                let object = Object::read(kv)?;
+                if selector::chooses(&self.selector, &object) {
+                    let object = self.resource.wire(&object)?;
+                    self.ready.push_back(event("ADDED", object));
+                }
+            }
+            return Ok(());
+        }
+        let revision = *revision;
+        let watcher = self.resource.watcher(&self.range, &self.selector, Some(revision)).await?;
+        self.phase = Phase::Changes(watcher);
+        self.told = revision;
+        if self.mark_initial_end && self.bookmarks.is_some() {
+            self.ready.push_back(self.bookmark(revision, true));
+        }
+        Ok(())
+    }
+
+    /// Waits for something to tell and makes it ready; false when the watch's time is over.
+    async fn change(&mut self) -> Result<bool, Error> {
+        let Phase::Changes(watcher) = &mut self.phase else { return Ok(true) };
+        let mut stopping = self.resource.stopping.clone();
+        tokio::select! {
+            biased;
+            // The ends come first: a watch of much traffic has to end in time too.
+            _ = stopping.wait_for(|stopping| *stopping) => return Err(Error::ShuttingDown),
+            () = until(self.deadline) => return Ok(false),
+            batch = watcher.next() => {
+                let batch = batch?;
+                let mut made = Vec::new();
+                for seen in batch.events() {
+                    made.extend(self.tell(seen, batch.revision())?);
+                }
+                if !made.is_empty() {
+                    self.told = batch.revision();
+                    self.ready.extend(made);
+                }
+            }
+            () = tick(&mut self.bookmarks) => {
+                let progress = watcher.progress();
+                if progress > self.told {
+                    self.told = progress;
+                    self.ready.push_back(self.bookmark(progress, false));
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// An event as this watch sees it: entering and leaving the selection are an addition and a deletion.
+    fn tell(&self, seen: Seen<'_>, revision: Revision) -> Result<Option<wire::WatchResponse>, Error> {
+        let happened = seen.event;
+        let previous = happened.previous.as_ref().and_then(|previous| previous.kv(&happened.kv.key));
+        // Compaction may have taken what the very oldest event superseded. Then it may have been chosen.
+        let forgotten = previous.is_none() && !happened.created();
+        let chosen = |kv| -> Result<_, Error> {
+            Ok(Some(Object::read(kv)?).filter(|object| selector::chooses(&self.selector, object)))
+        };
+        let before = match &previous {
+            Some(kv) => chosen(kv)?,
+            None if forgotten => Some(named(&happened.kv.key)),
+            None => None,
+        };
+        let after = if happened.deleted { None } else { chosen(&happened.kv)? };
+        let kind = match (&before, &after) {
+            (None, Some(_)) => "ADDED",
+            (Some(_), Some(_)) => "MODIFIED",
+            (Some(_), None) => "DELETED",
+            (None, None) => return Ok(None),
+        };
+        let Some(mut object) = after.or(before) else { return Ok(None) };
+        object.revision = revision;
+        Ok(Some(event(kind, self.resource.wire(&object)?)))
+    }
+
+    fn bookmark(&self, revision: Revision, initial_end: bool) -> wire::WatchResponse {
+        let mut meta = ObjectMeta {
+            resource_version: Some(self.resource.versions.text(revision)),
+            ..ObjectMeta::default()
+        };
+        if initial_end {
+            meta.annotations.insert(INITIAL_EVENTS_END.into(), "true".into());
+        }
+        let object = wire::Object {
+            type_meta: Some(self.resource.type_meta("")),
+            object_meta: Some(meta),
+            spec: None,
+            status: None,
+        };
+        event("BOOKMARK", object)
+    }
+}
+
+/// All that is known of an object whose last state is forgotten.
+fn named(key: &[u8]) -> Object {
+    let key = String::from_utf8_lossy(key);
+    let mut parts = key.rsplit('/');
+    let (name, namespace) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    Object { value: json!({"metadata": {"name": name, "namespace": namespace}}), revision: 0 }
+}
+
+fn event(kind: &str, object: wire::Object) -> wire::WatchResponse {
+    wire::WatchResponse { r#type: kind.to_owned(), object: Some(object) }
+}
+
+async fn tick(bookmarks: &mut Option<tokio::time::Interval>) {
+    match bookmarks {
+        Some(interval) => {
+            interval.tick().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}

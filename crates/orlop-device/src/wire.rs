@@ -1,0 +1,148 @@
+//! The messages of all kinds, read and written by field number.
+//!
+//! `CreateGpuRequest` and `CreateNicRequest` differ in nothing but what is inside field 1, so one envelope
+//! reads both, with the inside left as bytes. [`crate::shape`] checks at start that a kind's `.proto` agrees
+//! with this file, and turns the bytes of specs and statuses into JSON and back.
+
+use std::collections::{BTreeMap, HashMap};
+
+use bytes::Bytes;
+use orlop_api::{object_meta, time::Time};
+use orlop_device_client::api::{DeleteOptions, GetOptions, ListMeta, ListOptions, ObjectMeta, TypeMeta};
+use prost::Message;
+use prost_types::Timestamp;
+use serde_json::{Map, Value};
+
+/// Any kind's object.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Object {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) type_meta: Option<TypeMeta>,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) object_meta: Option<ObjectMeta>,
+    #[prost(bytes = "bytes", optional, tag = "3")]
+    pub(crate) spec: Option<Bytes>,
+    #[prost(bytes = "bytes", optional, tag = "4")]
+    pub(crate) status: Option<Bytes>,
+}
+
+/// `GetXRequest`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct GetRequest {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(string, optional, tag = "2")]
+    pub(crate) namespace: Option<String>,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) opts: Option<GetOptions>,
+}
+
+/// `GetXResponse`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct GetResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) object: Option<Object>,
+}
+
+/// `ListXsRequest` and `WatchXsRequest`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ListRequest {
+    #[prost(string, optional, tag = "1")]
+    pub(crate) namespace: Option<String>,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) opts: Option<ListOptions>,
+}
+
+/// `XList`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct List {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) type_meta: Option<TypeMeta>,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) list_meta: Option<ListMeta>,
+    #[prost(message, repeated, tag = "3")]
+    pub(crate) items: Vec<Object>,
+}
+
+/// `ListXsResponse`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ListResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) list: Option<List>,
+}
+
+/// `WatchXsResponse`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct WatchResponse {
+    #[prost(string, tag = "1")]
+    pub(crate) r#type: String,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) object: Option<Object>,
+}
+
+/// `CreateXRequest`, `UpdateXRequest` and `UpdateXStatusRequest`; their options are empty.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct WriteRequest {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) object: Option<Object>,
+}
+
+/// `PatchXRequest`; its options are empty.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct PatchRequest {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(string, optional, tag = "2")]
+    pub(crate) namespace: Option<String>,
+    #[prost(string, tag = "3")]
+    pub(crate) patch_type: String,
+    #[prost(bytes = "bytes", tag = "4")]
+    pub(crate) data: Bytes,
+    #[prost(string, repeated, tag = "6")]
+    pub(crate) subresources: Vec<String>,
+}
+
+/// `DeleteXRequest`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct DeleteRequest {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(string, optional, tag = "2")]
+    pub(crate) namespace: Option<String>,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) opts: Option<DeleteOptions>,
+}
+
+/// Metadata as it travels, with the resource version put in.
+pub(crate) fn meta(meta: &Map<String, Value>, version: String) -> ObjectMeta {
+    let text = |key| Some(object_meta::text(meta, key)).filter(|text| !text.is_empty()).map(str::to_owned);
+    let created = meta.get("creationTimestamp").and_then(Value::as_str).and_then(Time::parse);
+    ObjectMeta {
+        name: text("name"),
+        resource_version: Some(version),
+        namespace: text("namespace"),
+        uid: text("uid"),
+        generation: meta.get("generation").and_then(Value::as_i64),
+        creation_timestamp: created.map(timestamp),
+        labels: texts(meta.get("labels")),
+        annotations: texts(meta.get("annotations")),
+    }
+}
+
+/// A map of texts as it is stored, in a fixed order; `None` for an empty one.
+pub(crate) fn text_map(map: &HashMap<String, String>) -> Option<Value> {
+    if map.is_empty() {
+        return None;
+    }
+    let sorted: BTreeMap<_, _> = map.iter().collect();
+    Some(sorted.into_iter().map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect())
+}
+
+fn texts(map: Option<&Value>) -> HashMap<String, String> {
+    let entries = map.and_then(Value::as_object).into_iter().flatten();
+    entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}
+
+fn timestamp(time: Time) -> Timestamp {
+    Timestamp { seconds: time.unix_seconds, nanos: i32::try_from(time.nanoseconds).unwrap_or_default() }
+}

@@ -1,0 +1,158 @@
+//! Who may do what, over the unix socket and over TCP.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
+use orlop_device::server::{Address, Policy, TlsFiles, Token};
+use orlop_device_client::{
+    Connect,
+    api::{ListOptions, gpu_service_client::GpuServiceClient},
+};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use support::{Calls, Fixture, Storage, gpu, refused};
+use tonic::Code;
+
+#[tokio::test]
+async fn a_user_that_is_not_permitted_reads_but_does_not_write() {
+    let f = Fixture::start_with(Storage::Memory, |config| {
+        config.policy = Policy { uids: vec![4_000_000_000], ..Policy::default() };
+    })
+    .await;
+    let mut client = f.client.clone();
+    refused(client.create(gpu("a")).await, Code::PermissionDenied, "may read but not write");
+    refused(client.update(gpu("a")).await, Code::PermissionDenied, "may read but not write");
+    refused(client.update_status(gpu("a")).await, Code::PermissionDenied, "may read but not write");
+    refused(client.patch("a", support::MERGE_PATCH, "{}", &[]).await, Code::PermissionDenied, "may read");
+    refused(client.delete("a").await, Code::PermissionDenied, "may read but not write");
+    assert_eq!(client.list(ListOptions::default()).await.unwrap().items, []);
+    refused(client.get("a").await, Code::NotFound, "not found");
+    client.watch(ListOptions::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_kernel_says_who_is_calling() {
+    // Whoever runs this test owns what it makes.
+    use std::os::unix::fs::MetadataExt;
+    let own = fs::metadata("/proc/self").unwrap();
+    for policy in [
+        Policy { uids: vec![own.uid()], ..Policy::default() },
+        Policy { gids: vec![own.gid()], ..Policy::default() },
+    ] {
+        let f = Fixture::start_with(Storage::Memory, |config| config.policy = policy).await;
+        f.client.clone().create(gpu("a")).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn the_socket_has_the_mode_asked_for_and_goes_with_the_server() {
+    let f = Fixture::start_with(Storage::Memory, |config| config.socket_mode = 0o640).await;
+    let mode = fs::metadata(f.socket()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o640);
+    let path = f.socket();
+    // A second server does not take the path from under the first.
+    let config = orlop_device::Config { socket: Some(path.clone()), ..Default::default() };
+    let refused = orlop_device::Server::start(config).await.unwrap_err().to_string();
+    assert!(refused.contains("another server listens there"), "{refused}");
+    f.server.stop().await;
+    assert!(!path.exists());
+    // What a killed server leaves behind is replaced; what is no socket is not.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let config = orlop_device::Config { socket: Some(path.clone()), ..Default::default() };
+    orlop_device::Server::start(config).await.unwrap().stop().await;
+    fs::write(&path, "precious").unwrap();
+    let config = orlop_device::Config { socket: Some(path.clone()), ..Default::default() };
+    assert!(orlop_device::Server::start(config).await.is_err());
+    assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+}
+
+#[tokio::test]
+async fn tcp_without_tls_is_for_this_machine_only() {
+    let f = Fixture::start_with(Storage::Memory, |config| {
+        config.tcp = Some(Address::parse("127.0.0.1:0").unwrap());
+        config.policy.tokens = vec![Token("let-me".into())];
+    })
+    .await;
+    let address = format!("http://{}", f.server.tcp.unwrap());
+    let client = |connect: Connect| GpuServiceClient::new(connect.open().unwrap());
+    let mut nobody = client(Connect::to(&address));
+    assert_eq!(nobody.list(ListOptions::default()).await.unwrap().items, []);
+    refused(nobody.create(gpu("a")).await, Code::Unauthenticated, "needs a client certificate or a token");
+    let mut wrong = client(Connect::to(&address).token("let-him"));
+    refused(wrong.create(gpu("a")).await, Code::Unauthenticated, "not one of this server's");
+    client(Connect::to(&address).token("let-me")).create(gpu("a")).await.unwrap();
+
+    let open = orlop_device::Config { tcp: Some(Address::parse("0.0.0.0:0").unwrap()), ..Default::default() };
+    let refused = orlop_device::Server::start(open).await.unwrap_err().to_string();
+    assert!(refused.contains("needs TLS"), "{refused}");
+}
+
+/// A CA, and certificates it signs.
+struct Ca {
+    certificate: rcgen::Certificate,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Ca {
+    fn new(name: &str) -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        Self { certificate, issuer: Issuer::new(params, key) }
+    }
+
+    /// Certificate and key, PEM.
+    fn sign(&self, name: &str) -> (String, String) {
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
+    }
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> std::path::PathBuf {
+    let path = folder.join(name);
+    fs::write(&path, text).unwrap();
+    path
+}
+
+#[tokio::test]
+async fn over_tls_a_certificate_of_the_client_ca_writes() {
+    let (servers, clients, strangers) = (Ca::new("servers"), Ca::new("clients"), Ca::new("strangers"));
+    let files = tempfile::tempdir().unwrap();
+    let (certificate, key) = servers.sign("device server");
+    let tls = TlsFiles {
+        certificate: write(files.path(), "tls.crt", &certificate),
+        key: write(files.path(), "tls.key", &key),
+        client_ca: Some(write(files.path(), "clients.crt", &clients.certificate.pem())),
+    };
+    let f = Fixture::start_with(Storage::Memory, |config| {
+        config.tcp = Some(Address::parse("localhost:0").unwrap());
+        config.tls = Some(tls);
+    })
+    .await;
+    let address = format!("https://localhost:{}", f.server.tcp.unwrap().port());
+    let connect = || Connect::to(&address).ca(servers.certificate.pem());
+    let client = |connect: Connect| GpuServiceClient::new(connect.open().unwrap());
+
+    let mut nobody = client(connect());
+    assert_eq!(nobody.list(ListOptions::default()).await.unwrap().items, []);
+    refused(nobody.create(gpu("a")).await, Code::Unauthenticated, "needs a client certificate");
+    let (certificate, key) = clients.sign("agent");
+    client(connect().identity(certificate, key)).create(gpu("a")).await.unwrap();
+    let (certificate, key) = strangers.sign("agent");
+    let stranger = client(connect().identity(certificate, key)).list(ListOptions::default()).await;
+    // The client learns of it only once it has begun to talk, so the code depends on how far it came.
+    assert!(
+        matches!(stranger.unwrap_err().code(), Code::Unavailable | Code::Unknown),
+        "no connection at all"
+    );
+    // A client that does not know the server's CA does not talk to it either.
+    let wary =
+        client(Connect::to(&address).ca(strangers.certificate.pem())).list(ListOptions::default()).await;
+    assert_eq!(wary.unwrap_err().code(), Code::Unavailable);
+}

@@ -1,0 +1,43 @@
+//! `orlop device`: a node's hardware API, its agent, and a look at it.
+
+mod agent;
+mod connect;
+mod get;
+mod serve;
+mod table;
+mod watch;
+
+use clap::{Args, Subcommand};
+
+/// Where the server is unless it is told otherwise.
+const DEFAULT_SERVER: &str = "unix:///var/run/device-api/device.sock";
+
+/// Serve a node's devices (GPUs) over gRPC, keep them in step with the hardware, and look at them.
+#[derive(Debug, Args)]
+#[command(after_help = "Try it without a GPU, in three terminals:
+  orlop device serve --bind-address unix:///tmp/device.sock
+  orlop device agent --fake 4 --server unix:///tmp/device.sock
+  orlop device watch          --server unix:///tmp/device.sock")]
+pub(crate) struct Device {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(Box<serve::Serve>),
+    Agent(agent::Agent),
+    Get(get::Get),
+    Watch(watch::Watch),
+}
+
+impl Device {
+    pub(crate) async fn run(self) -> anyhow::Result<()> {
+        match self.command {
+            Command::Serve(serve) => serve.run().await,
+            Command::Agent(agent) => agent.run().await,
+            Command::Get(get) => get.run().await,
+            Command::Watch(watch) => watch.run().await,
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! `orlop device agent`.
+
+use std::time::Duration;
+
+use clap::Args;
+use orlop_device::agent::{self, Fake, Nvml};
+
+use super::connect::ServerArguments;
+use crate::{duration, shutdown};
+
+/// Register this machine's GPUs and keep their conditions in step.
+///
+/// Asks NVIDIA's driver (NVML) for the GPUs and registers each under its UUID. Conditions follow the driver:
+/// Ready, MemoryHealthy, ThermalHealthy and XidHealthy, with a recommended action when something is wrong.
+/// When the server restarts and has forgotten them, they are registered again.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  orlop device agent                                    # this machine's GPUs, to the default socket
+  orlop device agent --fake 8 --server unix:///tmp/device.sock")]
+pub(crate) struct Agent {
+    /// Register this many GPUs that are not there, for machines without any.
+    #[arg(long, value_name = "N")]
+    fake: Option<usize>,
+
+    /// How often to ask the driver; errors it reports are told at once.
+    #[arg(long, default_value = "5s", value_parser = duration::parse, value_name = "DURATION")]
+    period: Duration,
+
+    #[command(flatten)]
+    server: ServerArguments,
+}
+
+impl Agent {
+    pub(crate) async fn run(self) -> anyhow::Result<()> {
+        let connection = self.server.open()?;
+        let source = match self.fake {
+            Some(count) => Fake::source(count),
+            None => Nvml::source(),
+        };
+        tokio::select! {
+            result = agent::run(connection, source, self.period.max(Duration::from_millis(100))) => Ok(result?),
+            () = shutdown::asked() => Ok(()),
+        }
+    }
+}

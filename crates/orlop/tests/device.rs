@@ -1,0 +1,189 @@
+//! `orlop device` as a program: what it prints, how it ends, and what survives when it is killed.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use orlop_device_client::{
+    Connect, Gpus, Source,
+    api::{CreateGpuRequest, Gpu, GpuSpec, ObjectMeta},
+};
+
+fn orlop(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_orlop"));
+    command.args(["device"]).args(arguments).env("RUST_BACKTRACE", "0");
+    command
+}
+
+fn address(folder: &Path) -> String {
+    format!("unix://{}", folder.join("d.sock").display())
+}
+
+/// A server on a file, which ends with the test.
+struct Server(Child);
+
+impl Server {
+    fn start(folder: &Path) -> Self {
+        let storage = format!("sqlite://{}", folder.join("state.db").display());
+        let output = fs::File::create(folder.join("serve.out")).unwrap();
+        let child = orlop(&["serve", "--bind-address", &address(folder), "--storage-endpoint", &storage])
+            .args(["--metrics-bind-address", "none", "--health-probe-bind-address", "127.0.0.1:0"])
+            .stdout(output)
+            .stderr(fs::File::create(folder.join("serve.err")).unwrap())
+            .spawn()
+            .unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while std::os::unix::net::UnixStream::connect(folder.join("d.sock")).is_err() {
+            assert!(Instant::now() < deadline, "{}", fs::read_to_string(folder.join("serve.err")).unwrap());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Self(child)
+    }
+
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.0.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn gpus(folder: &Path) -> Gpus {
+    Gpus::new(Connect::to(address(folder)).open().unwrap())
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_acknowledged_survives_a_kill_at_any_moment() {
+    let folder = tempfile::tempdir().unwrap();
+    let acknowledged: Arc<Mutex<BTreeMap<String, String>>> = Arc::default();
+    for round in 0..5 {
+        let server = Server::start(folder.path());
+        let mut writers = tokio::task::JoinSet::new();
+        for writer in 0..8 {
+            let (mut client, acknowledged) = (gpus(folder.path()).client(), acknowledged.clone());
+            writers.spawn(async move {
+                for number in 0.. {
+                    let name = format!("r{round}-w{writer}-{number}");
+                    let meta = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
+                    let spec = Some(GpuSpec { uuid: "GPU-12".into() });
+                    let gpu = Gpu { object_meta: Some(meta), spec, ..Gpu::default() };
+                    let request = CreateGpuRequest { gpu: Some(gpu), opts: None };
+                    // An error is the kill.
+                    let Ok(made) = client.create_gpu(request).await else { return };
+                    let version = Gpus::version(made.get_ref()).to_owned();
+                    acknowledged.lock().unwrap().insert(name, version);
+                }
+            });
+        }
+        tokio::time::sleep(Duration::from_millis(300 + 170 * round)).await;
+        server.signal("KILL");
+        drop(server);
+        while writers.join_next().await.is_some() {}
+
+        let server = Server::start(folder.path());
+        let (found, _) = gpus(folder.path()).list().await.unwrap();
+        let found: BTreeMap<_, _> =
+            found.iter().map(|gpu| (Gpus::key(gpu).1, Gpus::version(gpu).to_owned())).collect();
+        let acknowledged = acknowledged.lock().unwrap();
+        assert!(
+            acknowledged.len() > 8 * (round as usize + 1),
+            "only {} writes came through",
+            acknowledged.len()
+        );
+        for (name, version) in acknowledged.iter() {
+            assert_eq!(found.get(name), Some(version), "{name} of round {round}");
+        }
+        // Every object was made by a write of its own.
+        let versions: std::collections::BTreeSet<_> = found.values().collect();
+        assert_eq!(versions.len(), found.len(), "a version was used twice");
+        drop(server);
+    }
+}
+
+#[test]
+fn it_says_what_runs_where_and_ends_when_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server::start(folder.path());
+    let says = fs::read_to_string(folder.path().join("serve.out")).unwrap();
+    for part in [
+        "nvidia.nvsentinel.v1alpha1.GpuService",
+        &address(folder.path()),
+        "sqlite://",
+        "mode 0666",
+        "orlop device watch",
+    ] {
+        assert!(says.contains(part), "{part} is not in:\n{says}");
+    }
+    assert!(says.lines().count() <= 20, "more than a screen:\n{says}");
+
+    let mut agent = orlop(&["agent", "--fake", "3", "--server", &address(folder.path())])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let table = loop {
+        let output = orlop(&["get", "--server", &address(folder.path())]).output().unwrap();
+        let table = String::from_utf8_lossy(&output.stdout).into_owned();
+        if table.matches("True").count() == 12 {
+            break table;
+        }
+        assert!(Instant::now() < deadline, "{table}");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    assert!(table.starts_with("NAME ") && table.lines().count() == 4, "{table}");
+    let name = table.lines().nth(1).unwrap().split(' ').next().unwrap();
+    let one = orlop(&["get", name, "--server", &address(folder.path())]).output().unwrap();
+    assert_eq!(text(&one).lines().count(), 2);
+
+    let began = Instant::now();
+    server.signal("TERM");
+    assert!(server.0.wait().unwrap().success());
+    assert!(began.elapsed() < Duration::from_secs(5));
+    assert!(!folder.path().join("d.sock").exists());
+    let log = fs::read_to_string(folder.path().join("serve.err")).unwrap();
+    assert!(log.contains("verb=Create") && log.contains("uid="), "writes are in the log:\n{log}");
+    let gone = orlop(&["get", "--server", &address(folder.path())]).output().unwrap();
+    assert!(!gone.status.success() && text(&gone).contains("Is it running?"), "{}", text(&gone));
+}
+
+#[test]
+fn without_a_driver_the_agent_says_so() {
+    // Where there is a driver the agent runs on, and this has nothing to show.
+    if Path::new("/dev/nvidiactl").exists() {
+        return;
+    }
+    let output = orlop(&["agent", "--server", "unix:///nowhere.sock"]).output().unwrap();
+    assert!(!output.status.success());
+    let says = text(&output);
+    assert!(says.contains("no GPUs can be found") && says.contains("--fake N"), "{says}");
+}
+
+#[test]
+fn help_teaches() {
+    let help = text(&orlop(&["--help"]).output().unwrap());
+    assert!(help.contains("orlop device serve --bind-address"), "{help}");
+    let help = text(&orlop(&["serve", "--help"]).output().unwrap());
+    for part in ["--storage-endpoint", "--allow-uid", "--client-ca-file", "Examples:"] {
+        assert!(help.contains(part), "{help}");
+    }
+    let wrong = text(&orlop(&["serve", "--storage-endpoint", "mysql://x"]).output().unwrap());
+    assert!(wrong.contains("none of memory, sqlite:///"), "{wrong}");
+}
