@@ -4,6 +4,7 @@
 //! both sides and answers are compared as they are. Only what is each server's own is taken out: ids in
 //! headers, what is left of a lease. Deliberate differences are in COMPAT.md, and nothing here generates
 //! them.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -31,6 +31,9 @@ struct One {
     requests: mpsc::Sender<WatchRequest>,
     responses: Streaming<WatchResponse>,
     brought: Brought,
+    /// Where it starts, and the revision when it was created.
+    start: i64,
+    created_at: i64,
 }
 
 /// What a watch has brought, as it is compared.
@@ -57,7 +60,7 @@ impl Watches {
     /// Lets every watch catch up with the newest revision, and compares what they brought.
     pub(crate) async fn compare(&mut self, sides: &mut Sides, revision: i64) {
         for (request, theirs, ours) in &mut self.pairs {
-            theirs.catch_up(revision.max(request.start_revision - 1).min(revision)).await;
+            theirs.catch_up(revision).await;
             ours.catch_up(revision).await;
             sides.same(&format!("events of {request:?}"), &theirs.brought, &ours.brought);
         }
@@ -67,11 +70,13 @@ impl Watches {
 impl One {
     async fn open(client: &Client, request: WatchCreateRequest) -> Self {
         let (requests, sent) = mpsc::channel(4);
+        let start = request.start_revision;
         requests.send(union(RequestUnion::CreateRequest(request))).await.unwrap();
         let responses = client.watch.clone().watch(ReceiverStream::new(sent)).await.unwrap().into_inner();
-        let mut one = Self { requests, responses, brought: Brought::default() };
+        let mut one = Self { requests, responses, brought: Brought::default(), start, created_at: 0 };
         while !one.brought.created {
             let response = timeout(PATIENCE, one.responses.message()).await.unwrap().unwrap().unwrap();
+            one.created_at = response.header.map_or(0, |header| header.revision);
             one.take(response);
         }
         one.catch_up(0).await;
@@ -95,16 +100,12 @@ impl One {
                     }
                 }
                 // A watch of the future has no progress before its time, and nothing to bring either.
-                if reached < revision && self.future() {
+                if reached < revision && self.start > self.created_at.max(revision) {
                     break;
                 }
             }
         };
         timeout(PATIENCE, caught_up).await.expect("a watch catches up");
-    }
-
-    fn future(&self) -> bool {
-        self.brought.events.is_empty()
     }
 
     /// Takes a response in; the revision of one that tells progress.

@@ -1,4 +1,5 @@
 //! `orlop etcd` as people run it: the program, with Debian's etcdctl and etcd beside it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "../../../orlop-etcd/tests/support/mod.rs"]
 mod support;

@@ -39,7 +39,7 @@ fn the_cluster_keeps_its_id_and_a_lease_its_time_over_a_restart() {
     let orlop = Orlop::on(&file);
     let header = orlop.ctl().json(&["get", "held"]);
     assert_eq!((&header["header"]["cluster_id"], &header["count"]), (&id, &1.into()));
-    while orlop.ctl().ok(&["get", "held"]) != "" {
+    while !orlop.ctl().ok(&["get", "held"]).is_empty() {
         assert!(begun.elapsed() < Duration::from_secs(10), "the lease never runs out");
         std::thread::sleep(Duration::from_millis(50));
     }
