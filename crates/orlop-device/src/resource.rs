@@ -1,15 +1,20 @@
 //! One kind on one store: keys, reading, and the one way in which objects are changed.
 
-use std::time::Duration;
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use orlop_api::{
     field_error::{FieldError, FieldPath},
+    labels::Selector,
     names::{self, NameRule},
     object_meta::{self, MetaRules},
 };
 use orlop_device_client::api::TypeMeta;
-use orlop_store::{KeyRange, Put, Read, Revision, Store, Txn};
+use orlop_store::{KeyRange, KeyValue, Put, Read, Revision, Store, Txn};
 use tokio::sync::watch;
 
 use crate::{
@@ -41,6 +46,33 @@ pub(crate) struct Resource {
     pub(crate) bookmark_period: Duration,
     /// Turns true when the server stops.
     pub(crate) stopping: watch::Receiver<bool>,
+    pub(crate) encoded: Encoded,
+}
+
+/// Objects as they travel, each at the newest version that was asked for: readers and watchers of one version
+/// share the work of making it. There is one for a key, so deleted and superseded versions do not pile up.
+#[derive(Debug, Default)]
+pub(crate) struct Encoded(Mutex<HashMap<Bytes, (Revision, wire::Object)>>);
+
+/// Objects kept encoded; more than a node has devices.
+const ENCODED_MAX: usize = 4096;
+
+impl Encoded {
+    fn get(&self, kv: &KeyValue) -> Option<wire::Object> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(&kv.key).filter(|(revision, _)| *revision == kv.revision).map(|(_, object)| object.clone())
+    }
+
+    fn put(&self, kv: &KeyValue, object: &wire::Object) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.get(&kv.key).is_some_and(|(revision, _)| *revision > kv.revision) {
+            return;
+        }
+        if known.len() >= ENCODED_MAX && !known.contains_key(&kv.key) {
+            known.clear();
+        }
+        known.insert(kv.key.clone(), (kv.revision, object.clone()));
+    }
 }
 
 /// Which object.
@@ -104,9 +136,9 @@ impl Resource {
 
     // --- reading ---
 
-    pub(crate) async fn current(&self, key: &Key) -> Result<Object, Error> {
+    pub(crate) async fn stored(&self, key: &Key) -> Result<KeyValue, Error> {
         let read = self.store.read(Read::new(KeyRange::key(key.bytes.clone()))).await?;
-        read.kvs.first().map(Object::read).ok_or_else(|| self.not_found(key))?
+        read.kvs.into_iter().next().ok_or_else(|| self.not_found(key))
     }
 
     /// Waits until reads show at least this revision.
@@ -124,6 +156,23 @@ impl Resource {
 
     pub(crate) fn type_meta(&self, suffix: &str) -> TypeMeta {
         TypeMeta { kind: format!("{}{suffix}", self.kind.kind), api_version: self.kind.api_version() }
+    }
+
+    /// A stored version as it travels, if a selector chooses it.
+    pub(crate) fn chosen(&self, kv: &KeyValue, selector: &Selector) -> Result<Option<wire::Object>, Error> {
+        let everything = selector.is_everything();
+        if everything && let Some(known) = self.encoded.get(kv) {
+            return Ok(Some(known));
+        }
+        let object = Object::read(kv)?;
+        if !selector::chooses(selector, &object) {
+            return Ok(None);
+        }
+        let wire = self.wire(&object)?;
+        if everything {
+            self.encoded.put(kv, &wire);
+        }
+        Ok(Some(wire))
     }
 
     /// An object as it travels.
@@ -173,7 +222,7 @@ impl Resource {
         change: impl Fn(&Object) -> Result<Object, Error>,
     ) -> Result<Object, Error> {
         for _ in 0..ATTEMPTS {
-            let current = self.current(key).await?;
+            let current = Object::read(&self.stored(key).await?)?;
             if expected.is_some_and(|expected| expected != current.revision) {
                 return Err(self.conflict(key, "the object has been modified; read it again and retry"));
             }

@@ -45,7 +45,7 @@ pub use self::{
 pub use crate::shape::ShapeError;
 use crate::{
     kinds::{self, Kind},
-    resource::Resource,
+    resource::{Encoded, Resource},
     service::DeviceService,
     shape::Shape,
     versions::Versions,
@@ -183,6 +183,7 @@ impl Server {
                 versions,
                 bookmark_period: config.bookmark_period,
                 stopping: stopping.clone(),
+                encoded: Encoded::default(),
             });
             services.insert(kind.service, DeviceService::new(resource, policy.clone()));
         }

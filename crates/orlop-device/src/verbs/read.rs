@@ -1,18 +1,19 @@
 //! Get and List.
 
+use orlop_api::labels::Selector;
 use orlop_device_client::api::ListMeta;
 use orlop_store::{Filter, Read};
 use prost::Message;
 
-use crate::{error::Error, object::Object, resource::Resource, selector, wire};
+use crate::{error::Error, resource::Resource, selector, wire};
 
 impl Resource {
     pub(crate) async fn get(&self, request: wire::GetRequest) -> Result<wire::GetResponse, Error> {
         let key = self.key(request.namespace.as_deref(), &request.name)?;
         let version = self.versions.parse(request.opts.unwrap_or_default().resource_version())?;
         self.reach(version).await?;
-        let object = self.wire(&self.current(&key).await?)?;
-        Ok(wire::GetResponse { object: Some(object) })
+        let object = self.chosen(&self.stored(&key).await?, &Selector::everything())?;
+        Ok(wire::GetResponse { object })
     }
 
     /// Objects in one state of the store: the newest, or exactly the one asked for.
@@ -54,9 +55,7 @@ impl Resource {
                 revision = at.unwrap_or(page.revision);
             }
             for kv in &page.kvs {
-                let object = Object::read(kv)?;
-                if selector::chooses(&selector, &object) {
-                    let item = self.wire(&object)?;
+                if let Some(item) = self.chosen(kv, &selector)? {
                     bytes += item.encoded_len() + 8;
                     items.push(item);
                 }

@@ -173,9 +173,7 @@ impl Watching {
                 *revision = page.revision;
             }
             for kv in &page.kvs {
-                let object = Object::read(kv)?;
-                if selector::chooses(&self.selector, &object) {
-                    let object = self.resource.wire(&object)?;
+                if let Some(object) = self.resource.chosen(kv, &self.selector)? {
                     self.ready.push_back(event("ADDED", object));
                 }
             }
@@ -228,24 +226,24 @@ impl Watching {
         let previous = happened.previous.as_ref().and_then(|previous| previous.kv(&happened.kv.key));
         // Compaction may have taken what the very oldest event superseded. Then it may have been chosen.
         let forgotten = previous.is_none() && !happened.created();
-        let chosen = |kv| -> Result<_, Error> {
-            Ok(Some(Object::read(kv)?).filter(|object| selector::chooses(&self.selector, object)))
-        };
         let before = match &previous {
-            Some(kv) => chosen(kv)?,
+            // Of what is neither chosen by labels nor told of, that it was there is enough.
+            Some(_) if self.selector.is_everything() && !happened.deleted => Some(named(&happened.kv.key)),
+            Some(kv) => Some(Object::read(kv)?).filter(|object| selector::chooses(&self.selector, object)),
             None if forgotten => Some(named(&happened.kv.key)),
             None => None,
         };
-        let after = if happened.deleted { None } else { chosen(&happened.kv)? };
-        let kind = match (&before, &after) {
-            (None, Some(_)) => "ADDED",
-            (Some(_), Some(_)) => "MODIFIED",
-            (Some(_), None) => "DELETED",
+        let after = match happened.deleted {
+            true => None,
+            false => self.resource.chosen(&happened.kv, &self.selector)?,
+        };
+        let (kind, object) = match (before, after) {
+            (None, Some(after)) => ("ADDED", after),
+            (Some(_), Some(after)) => ("MODIFIED", after),
+            (Some(before), None) => ("DELETED", self.resource.wire(&Object { revision, ..before })?),
             (None, None) => return Ok(None),
         };
-        let Some(mut object) = after.or(before) else { return Ok(None) };
-        object.revision = revision;
-        Ok(Some(event(kind, self.resource.wire(&object)?)))
+        Ok(Some(event(kind, object)))
     }
 
     fn bookmark(&self, revision: Revision, initial_end: bool) -> wire::WatchResponse {
