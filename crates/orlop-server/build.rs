@@ -79,11 +79,17 @@ fn read_source(source: &str, to: &mut String) {
     for line in lines {
         let indentation = line.len() - line.trim_start().len();
         let line = line.trim();
-        let described = line.strip_prefix("\"description\": ").map(|rest| rest.trim_end_matches(','));
+        // A field that refers to another type gets its description by a call.
+        let called = line.strip_prefix("schema_obj.ensure_object().insert(\"description\".into(), ");
+        let described = line
+            .strip_prefix("\"description\": ")
+            .map(|rest| rest.trim_end_matches(','))
+            .or_else(|| called.and_then(|rest| rest.strip_suffix(".into());")));
         match (indentation, described) {
             (12, Some(text)) => drop(writeln!(to, "{name}\t\t{text}")),
             (16, None) => {
-                field = line.strip_prefix('"').and_then(|rest| rest.strip_suffix("\": {")).unwrap_or_default();
+                let opened = line.strip_suffix("\": {").or_else(|| line.strip_suffix("\": ({"));
+                field = opened.and_then(|rest| rest.strip_prefix('"')).unwrap_or_default();
             }
             (20, Some(text)) if !field.is_empty() => drop(writeln!(to, "{name}\t{field}\t{text}")),
             _ => {}

@@ -198,7 +198,9 @@ mod tests {
             Encoding::Yaml
         );
         assert!(negotiated("*/*").unwrap().is_plain());
-        assert_eq!(negotiated("application/vnd.kubernetes.protobuf"), Err(406));
+        let protobuf = negotiated("application/vnd.kubernetes.protobuf,application/json").unwrap();
+        assert_eq!(protobuf.encoding, Encoding::Protobuf);
+        assert_eq!(negotiated("application/xml"), Err(406));
         assert_eq!(negotiated("application/json;as=Nothing;g=meta.k8s.io;v=v1"), Err(406));
     }
 }
