@@ -10,6 +10,7 @@ mod etcd;
 mod kine_postgres;
 mod kine_sqlite;
 mod load;
+// Debian's etcd, as the tests of the endpoint start it.
 #[path = "../../orlop-etcd/tests/support/peer.rs"]
 mod peer;
 mod report;

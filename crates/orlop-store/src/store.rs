@@ -365,11 +365,9 @@ impl Pages {
         match read.revision {
             Some(requested) if requested > current => Err(Error::FutureRevision { requested, current }),
             Some(requested) if requested < compacted => Err(Error::Expired { compacted }),
-            _ => Ok(ReadResult {
-                revision: current,
-                count: read.count.then_some(0),
-                ..ReadResult::default()
-            }),
+            _ => {
+                Ok(ReadResult { revision: current, count: read.count.then_some(0), ..ReadResult::default() })
+            }
         }
     }
 }

@@ -7,8 +7,8 @@
 //! The defaults of the table are those Go's encoder always writes (a struct that
 //! is not a pointer is `{}`, a required string `""`) and the few declared ones.
 
-use crate::protobuf::Message;
 use super::{Additional, Field, ListType, MapType, PatchStrategy, Schema, SchemaRef, Type};
+use crate::protobuf::Message;
 use std::collections::HashMap;
 use std::sync::{LazyLock, OnceLock};
 
@@ -45,7 +45,8 @@ impl TypeEntry {
 }
 
 static INDEX: LazyLock<HashMap<&'static str, TypeEntry>> = LazyLock::new(|| {
-    let entry = |(name, rows)| (name, TypeEntry { name, rows, schema: OnceLock::new(), message: OnceLock::new() });
+    let entry =
+        |(name, rows)| (name, TypeEntry { name, rows, schema: OnceLock::new(), message: OnceLock::new() });
     blocks(TYPES).map(entry).collect()
 });
 

@@ -1,4 +1,3 @@
 //! What the tests share.
 
-pub(crate) mod debian;
 pub(crate) mod peer;

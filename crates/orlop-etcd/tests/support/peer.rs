@@ -6,8 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-// Beside this file in tests, at the root of the benchmarks.
-use super::debian;
+use orlop_testbed::debian;
 
 /// A running etcd of Debian's, on a loopback port, with its data in a temporary folder.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::support::debian;
+use orlop_testbed::debian;
 
 /// The program under test.
 pub(crate) const ORLOP: &str = env!("CARGO_BIN_EXE_orlop");
