@@ -4,8 +4,6 @@
 // Debian's etcd, as the tests of the endpoint start it.
 mod api;
 mod client;
-#[path = "../../orlop-etcd/tests/support/debian.rs"]
-mod debian;
 mod etcd;
 mod kine_postgres;
 mod kine_sqlite;
