@@ -1,7 +1,6 @@
 //! Benchmarks. Each prints a table and, with `--json FILE`, an array of rows
 //! `{name, unit, value, peer, peer_value, ratio}`; `ratio` above 1 is in our favour. They never fail on time.
 
-// Debian's etcd, as the tests of the endpoint start it.
 mod api;
 mod client;
 mod etcd;

@@ -16,7 +16,7 @@ pub(crate) struct Logging {
         long,
         global = true,
         env = "ORLOP_LOG",
-        default_value = "warn,orlop=info,orlop_etcd=info,orlop_device=info",
+        default_value = "warn,audit=info,orlop=info,orlop_etcd=info,orlop_device=info",
         value_name = "FILTER"
     )]
     log: String,
