@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 const SCHEMA: &str = "
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = FULL;
-PRAGMA wal_autocheckpoint = 4096;
+PRAGMA wal_autocheckpoint = 16384;
 CREATE TABLE kine (
     id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT, created INTEGER, deleted INTEGER,
     create_revision INTEGER, prev_revision INTEGER, lease INTEGER, value BLOB, old_value BLOB);
@@ -81,7 +81,7 @@ impl OneRow {
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
         let connection = Connection::open(path)?;
         connection.execute_batch(
-            "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 4096;
+            "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 16384;
              CREATE TABLE one (id INTEGER PRIMARY KEY, value BLOB)",
         )?;
         Ok(Self(connection))

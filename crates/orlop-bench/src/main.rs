@@ -18,6 +18,10 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Parser, Subcommand};
 
+// What is measured here is measured as the program runs it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Debug, Parser)]
 #[command(about = "Orlop's benchmarks, each beside a peer in the same run")]
 struct Arguments {

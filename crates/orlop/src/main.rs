@@ -36,6 +36,8 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     arguments.logging.start()?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    // Threads that wait for the database: more of them than it has readers only hold memory.
+    runtime.max_blocking_threads(16);
     if matches!(arguments.command, Command::Device(_)) {
         // A guest on somebody else's node stays small, however many cores the node has.
         runtime.worker_threads(2).max_blocking_threads(8);

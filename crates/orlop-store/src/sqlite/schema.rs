@@ -32,7 +32,6 @@ CREATE TABLE log (
     terms BLOB NOT NULL,
     value BLOB NOT NULL
 );
-CREATE INDEX log_revision ON log (revision);
 CREATE TABLE live (
     key BLOB PRIMARY KEY,
     id INTEGER NOT NULL,
@@ -83,7 +82,8 @@ pub(super) fn prepare_writer(connection: &Connection, durability: Durability, me
     // In memory there is no log to write ahead to; see `Gate` for what stands in for it.
     pragma("journal_mode", if memory { "memory" } else { "wal" })?;
     pragma("journal_size_limit", "67108864")?;
-    pragma("wal_autocheckpoint", "4096")?;
+    // A longer log is copied back less often, and a page written many times only once.
+    pragma("wal_autocheckpoint", "16384")?;
     pragma("cache_size", "-16384")?;
     pragma("temp_store", "memory")?;
     let synchronous = match durability {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::{errors::sql_error, read::in_snapshot, rows};
 use crate::{
@@ -21,14 +21,14 @@ pub(super) fn tail(connection: &Connection, after: Revision, limit: usize) -> Re
         SELECT l.id, l.revision, l.key, l.create_revision, l.version, l.lease, l.terms, l.value, l.checksum,
                p.id, p.revision, p.create_revision, p.version, p.lease, p.terms
         FROM log AS l LEFT JOIN log AS p ON p.id = l.previous
-        WHERE l.revision > ? ORDER BY l.revision, l.id";
+        WHERE l.id >= ? ORDER BY l.id";
     in_snapshot(connection, || {
         let (bounds, _) = rows::bounds(connection)?;
         if after < bounds.compacted - 1 {
             return Err(Error::Expired { compacted: bounds.compacted });
         }
         let mut statement = connection.prepare_cached(SQL).map_err(sql_error)?;
-        let mut rows = statement.query([after]).map_err(sql_error)?;
+        let mut rows = statement.query([first_after(connection, after)?]).map_err(sql_error)?;
         let (mut commits, mut events, mut bytes) = (Vec::<Commit>::new(), 0, 0);
         while let Some(row) = rows.next().map_err(sql_error)? {
             let event = event(row)?;
@@ -42,6 +42,32 @@ pub(super) fn tail(connection: &Connection, after: Revision, limit: usize) -> Re
         }
         Ok(commits.into_iter().map(Arc::new).collect())
     })
+}
+
+/// The first version after a revision, or one past the last. Revisions rise with ids, so the log is its own
+/// index: an index over revisions would cost every write a page, to save a few looks here.
+fn first_after(connection: &Connection, revision: Revision) -> Result<VersionId> {
+    let mut at_or_after = connection
+        .prepare_cached("SELECT id, revision FROM log WHERE id >= ? ORDER BY id LIMIT 1")
+        .map_err(sql_error)?;
+    let mut ends = connection.prepare_cached("SELECT min(id), max(id) FROM log").map_err(sql_error)?;
+    let ends: (Option<VersionId>, Option<VersionId>) =
+        ends.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(sql_error)?;
+    let (Some(mut low), Some(last)) = ends else { return Ok(0) };
+    let mut high = last + 1;
+    // Everything before `low` is not after the revision; everything from `high` on is.
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let found: Option<(VersionId, Revision)> = at_or_after
+            .query_row([middle], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()
+            .map_err(sql_error)?;
+        match found {
+            Some((id, found)) if found <= revision => low = id + 1,
+            _ => high = middle,
+        }
+    }
+    Ok(low)
 }
 
 /// Reads an event. One whose bytes are damaged is passed on as such: it fails those who watch its key, and
