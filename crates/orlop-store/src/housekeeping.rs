@@ -25,6 +25,8 @@ const STEP_PAUSE: Duration = Duration::from_millis(2);
 /// Leases looked at in one go, and the longest time between two looks.
 const EXPIRE_LEASES: usize = 256;
 const EXPIRE_LOOK: Duration = Duration::from_secs(1);
+/// The longest time between two looks for history to forget.
+const FORGET_LOOK: Duration = Duration::from_secs(10);
 /// How often a revision is noted down to be compacted once it is old enough: this often in each retention.
 const SAMPLES: u32 = 10;
 
@@ -150,15 +152,15 @@ impl Housekeeper {
 
     async fn forget_when_compacted(&self) {
         loop {
-            // Once at the start as well: a compaction may have been cut short by a crash.
-            if self.engine.leads().await
-                && let Err(error) = self.forget().await
-            {
+            // Also without being asked: a compaction may have been cut short by a crash, or marked by another
+            // process, and the lead may come to this one late.
+            let leads = self.engine.leads().await;
+            let mut wait = if leads { FORGET_LOOK } else { EXPIRE_LOOK };
+            if leads && let Err(error) = self.forget().await {
                 tracing::warn!(%error, "compaction will be tried again");
-                sleep(EXPIRE_LOOK).await;
-                continue;
+                wait = EXPIRE_LOOK;
             }
-            self.compacted.notified().await;
+            let _ = timeout(wait, self.compacted.notified()).await;
         }
     }
 
