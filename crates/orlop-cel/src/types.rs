@@ -154,7 +154,6 @@ impl Type {
             "type" => Self::Type(None),
             "list" => Self::list(Self::Dyn),
             "map" => Self::map(Self::Dyn, Self::Dyn),
-            "dyn" => Self::Dyn,
             "optional_type" => Self::optional(Self::Dyn),
             "google.protobuf.Timestamp" => Self::Timestamp,
             "google.protobuf.Duration" => Self::Duration,

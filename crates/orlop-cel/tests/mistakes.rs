@@ -87,6 +87,7 @@ fn types_that_do_not_fit() {
         &[
             ("y", 1, 1, "undeclared reference to 'y' (in container '')"),
             ("y.z", 1, 1, "undeclared reference to 'y' (in container '')"),
+            ("dyn == int", 1, 1, "undeclared reference to 'dyn' (in container '')"),
             ("nope(1)", 1, 5, "undeclared reference to 'nope' (in container '')"),
             ("x.nope()", 1, 7, "undeclared reference to 'nope' (in container '')"),
             ("1 + 'a'", 1, 3, "found no matching overload for '_+_' applied to '(int, string)'"),

@@ -55,7 +55,12 @@ static FORMATS: [NamedFormat; 13] = [
     NamedFormat {
         name: "byte",
         pattern_length: 84,
-        validate: |text| unless(!text.is_empty() && base64_decode(text).is_some(), "invalid base64"),
+        validate: |text| {
+            unless(
+                !text.is_empty() && text.len().is_multiple_of(4) && base64_decode(text).is_some(),
+                "invalid base64",
+            )
+        },
     },
     NamedFormat {
         name: "date",

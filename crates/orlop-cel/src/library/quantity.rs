@@ -183,8 +183,8 @@ impl Scale {
 
 /// `units.places` times the scale in billionths, rounded up and cut at the maximum.
 fn nanos(units: &str, places: &str, scale: Scale) -> i128 {
-    // Thirty digits are beyond every limit; places beyond them can only round.
-    let places = &places[..places.len().min(30)];
+    // Thirty-six digits are beyond every limit; places after them can only round.
+    let places = &places[..places.len().min(36_usize.saturating_sub(units.len()))];
     let digits: String = [units, places].concat();
     let digits = digits.trim_start_matches('0');
     if digits.is_empty() {

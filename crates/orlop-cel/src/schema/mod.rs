@@ -74,7 +74,7 @@ pub struct Schema {
 
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// Where the node stands in the document; the name of object types.
+    /// Where an object stands in the document, which is the name of its type; empty for everything else.
     pub(crate) name: String,
     pub(crate) shape: Shape,
     pub(crate) nullable: bool,
@@ -125,7 +125,9 @@ impl Schema {
             spec
         };
         let (shape, max_elements, min_bytes) = shape(name, spec)?;
-        let node = Node { name: name.to_owned(), shape, nullable: spec.nullable, max_elements, min_bytes };
+        // Only objects are known by name; a large schema has many more other nodes.
+        let name = if matches!(shape, Shape::Object { .. }) { name.to_owned() } else { String::new() };
+        let node = Node { name, shape, nullable: spec.nullable, max_elements, min_bytes };
         Some(Self { node: Arc::new(node) })
     }
 
