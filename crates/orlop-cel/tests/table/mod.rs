@@ -1,7 +1,7 @@
 //! How the tables are run.
 
 // Each test binary uses its share of these.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use orlop_cel::{Activation, Budget, Env, Library, Type};
 
