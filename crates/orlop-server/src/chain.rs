@@ -2,11 +2,15 @@
 //!
 //! panic guard → audit → deadline → authentication → flow control → authorization → routes.
 
-use std::sync::{Arc, PoisonError};
+use std::{
+    convert::Infallible,
+    sync::{Arc, PoisonError},
+};
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, header};
 use orlop_api::status::Status;
+use tower::Service;
 
 use crate::{
     body::{self, Body},
@@ -37,6 +41,23 @@ impl Chain {
     /// A chain in front of a cluster.
     pub fn new(cluster: Arc<Cluster>, tokens: Tokens) -> Self {
         Self { cluster, tokens, flow_control: FlowControl::default() }
+    }
+
+    /// The chain as a service on behalf of one user: for clients in the same process, such as controllers,
+    /// which then need no network and no credentials (`kube::Client::new(chain.service(user), "default")`).
+    pub fn service<B>(
+        &self,
+        user: User,
+    ) -> impl Service<Request<B>, Response = Response<Body>, Error = Infallible, Future: Send> + Clone + use<B>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let (chain, user) = (self.clone(), Arc::new(user));
+        tower::service_fn(move |request| {
+            let (chain, user) = (chain.clone(), user.clone());
+            async move { Ok(chain.answer(request, Some(&user)).await) }
+        })
     }
 
     /// Ends what stays open, because the server stops.

@@ -106,7 +106,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let chain = Chain::new(cluster, Tokens::default());
     bootstrap(&chain, address.port(), authority.certificate()).await.map_err(anyhow::Error::msg)?;
     let certificate = authority.certificate().to_owned();
-    let client = local_client(chain.clone());
+    let client = kube::Client::new(chain.service(User::master("system:kube-controller-manager")), "default");
     let controllers =
         tokio::spawn(async move { orlop_controllers::run(client, &controllers, certificate).await });
     if arguments.ephemeral {
@@ -130,16 +130,6 @@ Try it:
     controllers.abort();
     store.close().await;
     Ok(())
-}
-
-/// A client that reaches the server without a network, as the controllers do.
-fn local_client(chain: Chain) -> kube::Client {
-    let user = Arc::new(User::authenticated("system:kube-controller-manager", ["system:masters".to_owned()]));
-    let service = tower::service_fn(move |request| {
-        let (chain, user) = (chain.clone(), user.clone());
-        async move { Ok::<_, std::convert::Infallible>(chain.answer(request, Some(&user)).await) }
-    });
-    kube::Client::new(service, "default")
 }
 
 /// Names under which clients may reach the server.

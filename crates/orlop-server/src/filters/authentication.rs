@@ -25,6 +25,11 @@ impl User {
         Self { name: name.into(), groups }
     }
 
+    /// One who may do everything.
+    pub fn master(name: impl Into<String>) -> Self {
+        Self::authenticated(name, ["system:masters".to_owned()])
+    }
+
     /// One who showed none.
     pub fn anonymous() -> Self {
         Self { name: "system:anonymous".into(), groups: vec!["system:unauthenticated".into()] }
