@@ -11,6 +11,7 @@ const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-nod
 /// Creates what is missing. Goes through the chain, so that these objects are like all others. `port` is
 /// where the API server listens, `ca` what its clients trust.
 pub async fn bootstrap(chain: &Chain, port: u16, ca: &str) -> Result<(), String> {
+    crate::custom::start(chain.cluster()).await.map_err(|status| status.message)?;
     for name in NAMESPACES {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         create(chain, "/api/v1/namespaces", &namespace).await?;

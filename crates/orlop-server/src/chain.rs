@@ -60,6 +60,11 @@ impl Chain {
         })
     }
 
+    /// The cluster behind it.
+    pub(crate) fn cluster(&self) -> &Arc<Cluster> {
+        &self.cluster
+    }
+
     /// Ends what stays open, because the server stops.
     pub fn close(&self) {
         self.cluster.close();

@@ -13,6 +13,7 @@ pub mod body;
 pub mod bootstrap;
 pub mod chain;
 pub mod cluster;
+mod custom;
 mod dependents;
 mod discovery;
 mod filters;
@@ -37,5 +38,6 @@ mod subresources;
 pub mod table;
 pub mod verbs;
 mod version;
+mod webhook;
 
 pub use filters::authentication::{Tokens, User};

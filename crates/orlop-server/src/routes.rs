@@ -55,6 +55,9 @@ pub(crate) async fn route(
         user,
         warnings,
     };
+    if let Some(warning) = request.kind.hooks.deprecation() {
+        request.warn(warning);
+    }
     verbs::run(info.verb, request).await
 }
 

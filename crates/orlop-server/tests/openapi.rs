@@ -14,7 +14,7 @@ use orlop_server::{
     chain::Chain,
     cluster::Cluster,
     issuer::Issuer,
-    registry::{Kind, KindSchema, Kinds, Plain, Rules, Storage},
+    registry::{Kind, KindSchema, Kinds, Plain, Retirement, Rules, Storage},
 };
 use orlop_store::{Config, Endpoint, Store};
 use serde_json::{Value, json};
@@ -161,6 +161,7 @@ fn widgets() -> Kind {
         name_rule: NameRule::Subdomain,
         rules: Rules { custom: true, ..Rules::default() },
         hooks: Box::new(Plain),
+        retirement: Retirement::default(),
     }
 }
 

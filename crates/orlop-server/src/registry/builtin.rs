@@ -6,7 +6,7 @@ use orlop_api::{
     schema::builtin::{self, Resource},
 };
 
-use super::{Kind, KindSchema, Rules, Storage, Subresource};
+use super::{Kind, KindSchema, Retirement, Rules, Storage, Subresource};
 use crate::kinds;
 
 /// Kinds whose updates must name the version they were made from.
@@ -119,6 +119,7 @@ fn kind(resource: &Resource) -> Option<Kind> {
             selectable: owned(selectable(resource.group, resource.plural)),
         },
         hooks: kinds::hooks(resource.group, resource.plural),
+        retirement: Retirement::default(),
         gvk,
     })
 }

@@ -12,7 +12,7 @@ use std::{
 
 use orlop_api::group_version::GroupVersionKind;
 
-pub use kind::{Hooks, Kind, KindSchema, Plain, Rules, Subresource};
+pub use kind::{Hooks, Kind, KindSchema, LazySchema, Plain, Retirement, Rules, Subresource};
 pub(crate) use storage::Encoded;
 pub use storage::{Convert, Storage};
 

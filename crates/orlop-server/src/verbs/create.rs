@@ -10,7 +10,7 @@ use super::{Request, incoming, prepare, written::Written};
 use crate::{
     allocation::{self, Claims},
     body::Body,
-    cluster::{Found, is_terminating, new_uid, now, trouble},
+    cluster::{Found, is_terminating, new_uid, now},
     query::WriteOptions,
     registry::Encoded,
 };
@@ -149,13 +149,14 @@ async fn store(request: &Request, object: &Value) -> Result<Result<Written, Foun
         let mut object = object.clone();
         let mut claims = allocation::claim(request, &mut object, None).await?;
         claims.compares.extend(prepare::namespace_guard(request).await?);
+        claims.compares.extend(crate::custom::guard(request, name)?);
         let encoded = request.kind.write(&object).await?;
         let lease = match request.kind.rules.ttl_seconds {
             Some(seconds) => request.cluster.lease(seconds).await?,
             None => 0,
         };
         let txn = transaction(&key, &encoded, claims, lease);
-        let result = request.cluster.store.txn(txn).await.map_err(|error| trouble(&error))?;
+        let result = request.cluster.commit(&request.kind, txn).await?;
         if result.succeeded {
             return Ok(Ok(Written::of(&request.kind, encoded, object, result.revision)));
         }

@@ -5,7 +5,7 @@ use orlop_api::{
     group_version::GroupVersionKind,
     options::FieldValidation,
     protobuf::{self, DecodeError, Envelope},
-    schema::{Root, check_types, prune},
+    schema::{Malformed, Root, check_types, coerce_metadata, prune},
     status::Status,
 };
 use serde_json::{Value, json};
@@ -79,11 +79,18 @@ fn clean(
 ) -> Result<Value, Status> {
     let mut value = decoded.value.clone();
     let unknown = if *expected == request.kind.gvk {
-        if !request.kind.rules.custom {
-            check_types(&value, request.kind.schema.get())
-                .map_err(|error| Status::cannot_decode(expected, &expected.kind, &error.to_string()))?;
+        let schema = request.kind.schema.get();
+        let refuse =
+            |error: &dyn ToString| Status::cannot_decode(expected, &expected.kind, &error.to_string());
+        if request.kind.rules.custom {
+            let mut unknown =
+                coerce_metadata(&mut value, schema, Malformed::Refuse).map_err(|error| refuse(&error))?;
+            unknown.extend(prune(&mut value, schema, Root::Resource));
+            unknown
+        } else {
+            check_types(&value, schema).map_err(|error| refuse(&error))?;
+            prune(&mut value, schema, Root::Resource)
         }
-        prune(&mut value, request.kind.schema.get(), Root::Resource)
     } else {
         Vec::new()
     };

@@ -13,7 +13,7 @@ mod get;
 pub(crate) mod incoming;
 mod list;
 mod patch;
-mod prepare;
+pub(crate) mod prepare;
 pub(crate) mod update;
 mod watch;
 pub(crate) mod written;

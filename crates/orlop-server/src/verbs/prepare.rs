@@ -105,15 +105,27 @@ pub(super) fn refuse_invalid(kind: &Kind, object: &Value, errors: &[FieldError])
         return Ok(());
     }
     let name = object_meta::text(object_meta::of(object), "name");
-    Err(Status::invalid(&kind.group_kind(), name, errors))
+    // Metadata is looked at by every kind and by some again.
+    let mut each: Vec<FieldError> = Vec::with_capacity(errors.len());
+    for error in errors {
+        if !each.contains(error) {
+            each.push(error.clone());
+        }
+    }
+    Err(Status::invalid(&kind.group_kind(), name, &each))
 }
 
 /// Everything wrong with an object by itself.
 pub(super) fn validate(kind: &Kind, object: &Value) -> Vec<FieldError> {
-    let rules = MetaRules { namespaced: kind.namespaced, name: kind.name_rule };
-    let mut errors = object_meta::validate(object_meta::of(object), rules, &FieldPath::root("metadata"));
+    let mut errors = validate_metadata(kind, object);
     errors.extend(kind.hooks.validate(object));
     errors
+}
+
+/// Everything wrong with an object's metadata.
+pub(super) fn validate_metadata(kind: &Kind, object: &Value) -> Vec<FieldError> {
+    let rules = MetaRules { namespaced: kind.namespaced, name: kind.name_rule };
+    object_meta::validate(object_meta::of(object), rules, &FieldPath::root("metadata"))
 }
 
 /// What must still be so when the object is written: its namespace is there, and is not on its way out.

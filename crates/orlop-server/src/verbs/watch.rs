@@ -79,7 +79,7 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
     };
     let watcher = request.cluster.store.watch(wanted).await.map_err(|error| expired(&error))?;
     let (sender, receiver) = mpsc::channel(LINES);
-    let closing = request.cluster.closing();
+    let (closing, retired) = (request.cluster.closing(), request.kind.retirement.retired());
     let mut stream = Stream { request, selection, sender, headings_sent: false };
     tokio::spawn(async move {
         let deadline = Instant::now() + lasts;
@@ -94,6 +94,7 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
             _ = work => {}
             () = sleep_until(deadline) => {}
             () = closing => {}
+            () = retired => {}
         }
     });
     Ok(answer::bytes(200, media_type, Body::Stream(receiver)))

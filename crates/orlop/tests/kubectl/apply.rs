@@ -132,8 +132,7 @@ fn what_is_not_in_the_files_any_more_is_pruned() {
     let map = |name: &str| {
         format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, labels: {{set: one}}}}\n")
     };
-    let prune =
-        ["apply", "--prune", "-l", "set=one", "--prune-allowlist=core/v1/ConfigMap", "-f", "-"];
+    let prune = ["apply", "--prune", "-l", "set=one", "--prune-allowlist=core/v1/ConfigMap", "-f", "-"];
     server.with_input(&prune, &(map("a") + &map("b")));
     let said = server.with_input(&prune, &map("a"));
     assert_eq!(said, "configmap/a unchanged\nconfigmap/b pruned");
@@ -145,7 +144,8 @@ fn fields_that_do_not_exist_are_refused_by_name() {
     let wrong = deployment("nginx:1", None).replace("  template:", "  templates: 1\n  template:");
     let strict = "error: error validating \"STDIN\": error validating data: strict decoding error: unknown \
                   field \"spec.templates\"";
-    for command in [&["apply", "-f", "-"][..], &["create", "-f", "-"], &["apply", "--server-side", "-f", "-"]] {
+    for command in [&["apply", "-f", "-"][..], &["create", "-f", "-"], &["apply", "--server-side", "-f", "-"]]
+    {
         let said = server.refused(command, &wrong);
         assert!(said.contains("unknown field \"spec.templates\""), "{strict}\n{said}");
     }

@@ -17,10 +17,7 @@ fn objects_go_by_name_by_label_by_file_and_all_together() {
     let dry = ["delete", "secret", "d", "--dry-run=server"];
     assert_eq!(server.kubectl(&dry), "secret \"d\" deleted (server dry run)");
     server.kubectl(&["delete", "secret", "-l", "gone=1"]);
-    server.with_input(
-        &["delete", "-f", "-"],
-        "apiVersion: v1\nkind: Secret\nmetadata: {name: d}\n",
-    );
+    server.with_input(&["delete", "-f", "-"], "apiVersion: v1\nkind: Secret\nmetadata: {name: d}\n");
     assert_eq!(names(&server, "secrets"), "secret/e");
     server.kubectl(&["delete", "secrets", "--all"]);
     assert_eq!(names(&server, "secrets"), "");
@@ -94,8 +91,5 @@ fn waiting_for_fields_and_for_creation() {
         assert_eq!(running.join().expect("kubectl"), "pod/a condition met");
     });
     let never = ["wait", "--for=condition=Ready", "pod/a", "--timeout=100ms"];
-    assert_eq!(
-        server.refused(&never, ""),
-        "error: timed out waiting for the condition on pods/a"
-    );
+    assert_eq!(server.refused(&never, ""), "error: timed out waiting for the condition on pods/a");
 }

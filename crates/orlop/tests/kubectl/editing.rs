@@ -44,11 +44,10 @@ fn an_editor_changes_objects_and_hears_of_mistakes() {
         ) || said.contains("deployments.apps \"web\" was not valid"),
         "{said}"
     );
-    let (done, said) = edit("s/availableReplicas: .*//; s/status: {}/status: {replicas: 3}/", &[
-        "deployment",
-        "web",
-        "--subresource=status",
-    ]);
+    let (done, said) = edit(
+        "s/availableReplicas: .*//; s/status: {}/status: {replicas: 3}/",
+        &["deployment", "web", "--subresource=status"],
+    );
     assert!(done, "{said}");
     assert_eq!(field(&server, "{.status.replicas} {.spec.replicas}"), "3 4");
 }
@@ -62,7 +61,10 @@ fn labels_and_annotations_come_and_go() {
         server.refused(&["label", "deployment", "web", "tier=back"], ""),
         "error: 'tier' already has a value (front), and --overwrite is false"
     );
-    assert_eq!(say(&["label", "--overwrite", "deployment", "web", "tier=back"]), "deployment.apps/web labeled");
+    assert_eq!(
+        say(&["label", "--overwrite", "deployment", "web", "tier=back"]),
+        "deployment.apps/web labeled"
+    );
     assert_eq!(say(&["label", "deployment", "web", "tier=back"]), "deployment.apps/web not labeled");
     assert_eq!(say(&["label", "deployments", "-l", "tier=back", "more=1"]), "deployment.apps/web labeled");
     assert_eq!(field(&server, "{.metadata.labels}"), r#"{"app":"web","more":"1","tier":"back"}"#);
@@ -72,8 +74,19 @@ fn labels_and_annotations_come_and_go() {
     let version = field(&server, "{.metadata.resourceVersion}");
     let stale = ["annotate", "deployment", "web", "note=c", "--overwrite", "--resource-version=1"];
     let said = server.refused(&stale, "");
-    assert!(said.contains("Error from server (Conflict)") && said.contains("the object has been modified"), "{said}");
-    server.kubectl(&["annotate", "deployment", "web", "note=c", "--overwrite", "--resource-version", &version]);
+    assert!(
+        said.contains("Error from server (Conflict)") && said.contains("the object has been modified"),
+        "{said}"
+    );
+    server.kubectl(&[
+        "annotate",
+        "deployment",
+        "web",
+        "note=c",
+        "--overwrite",
+        "--resource-version",
+        &version,
+    ]);
     assert_eq!(say(&["annotate", "deployment", "web", "note-"]), "deployment.apps/web annotated");
     let wrong = server.refused(&["label", "deployment", "web", "a=not/a/value"], "");
     assert!(wrong.contains("invalid label value"), "{wrong}");
@@ -83,11 +96,15 @@ fn labels_and_annotations_come_and_go() {
 fn set_changes_pod_templates() {
     let server = web();
     let say = |arguments: &[&str]| server.kubectl(arguments);
-    assert_eq!(say(&["set", "image", "deployment/web", "nginx=nginx:2"]), "deployment.apps/web image updated");
+    assert_eq!(
+        say(&["set", "image", "deployment/web", "nginx=nginx:2"]),
+        "deployment.apps/web image updated"
+    );
     assert_eq!(say(&["set", "env", "deployment/web", "A=1", "B=2"]), "deployment.apps/web env updated");
     say(&["set", "env", "deployment/web", "A-"]);
     assert_eq!(say(&["set", "env", "deployment/web", "--list"]), "# Deployment web, container nginx\nB=2");
-    let limits = ["set", "resources", "deployment/web", "--limits=cpu=200m,memory=64Mi", "--requests=cpu=100m"];
+    let limits =
+        ["set", "resources", "deployment/web", "--limits=cpu=200m,memory=64Mi", "--requests=cpu=100m"];
     assert_eq!(say(&limits), "deployment.apps/web resource requirements updated");
     say(&["set", "serviceaccount", "deployment/web", "builder"]);
     let container = "{.spec.template.spec.containers[0]";
@@ -114,7 +131,8 @@ fn set_changes_pod_templates() {
 #[test]
 fn patches_of_every_type_and_of_subresources() {
     let server = web();
-    let patch = |arguments: &[&str]| server.run(&[&["patch", "deployment", "web"][..], arguments].concat(), "");
+    let patch =
+        |arguments: &[&str]| server.run(&[&["patch", "deployment", "web"][..], arguments].concat(), "");
     for (arguments, replicas) in [
         (&["--type=merge", "-p", r#"{"spec":{"replicas":3}}"#][..], "3"),
         (&["-p", r#"{"spec":{"replicas":4}}"#], "4"),
