@@ -8,12 +8,14 @@ use std::{
 
 use async_trait::async_trait;
 use orlop_api::{
+    apply::{ConversionError, TypeRef, Versions},
     group_version::GroupVersionKind,
     schema::{Malformed, Root, apply_defaults, coerce_metadata, drop_nulls, prune},
     status::Status,
 };
 use orlop_crd::{Conversion, Definition, Version, conversion};
 use serde_json::Value;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::{
     cluster::{Cluster, new_uid},
@@ -81,12 +83,15 @@ impl Converter {
         Self { served, stored, versions, way }
     }
 
-    async fn into(&self, mut objects: Vec<Value>, version: &Version) -> Result<Vec<Value>, Status> {
+    fn version(&self, api_version: &str) -> Option<&Arc<Version>> {
+        self.versions.iter().find(|version| version.api_version() == api_version)
+    }
+
+    async fn bring(&self, mut objects: Vec<Value>, version: &Version) -> Result<Vec<Value>, Status> {
         let wanted = version.api_version();
         let of_others = |object: &Value| conversion::needs_conversion(object, &wanted);
         for object in objects.iter_mut().filter(|object| of_others(object)) {
-            let own =
-                self.versions.iter().find(|version| object["apiVersion"] == version.api_version().as_str());
+            let own = object["apiVersion"].as_str().and_then(|api_version| self.version(api_version));
             own.inspect(|own| make_good(object, own));
         }
         match &self.way {
@@ -109,18 +114,43 @@ impl Converter {
 #[async_trait]
 impl Convert for Converter {
     async fn served(&self, objects: Vec<Value>) -> Result<Vec<Value>, Status> {
-        self.into(objects, &self.served).await
+        self.bring(objects, &self.served).await
     }
 
     async fn stored(&self, object: Value) -> Result<Value, Status> {
-        let converted = self.into(vec![object], &self.stored).await?;
+        let converted = self.bring(vec![object], &self.stored).await?;
         converted.into_iter().next().ok_or_else(|| Status::internal("a conversion lost its object"))
+    }
+
+    fn versions(&self) -> Option<&dyn Versions> {
+        Some(self)
     }
 
     fn indexed_as(&self, field: &str) -> Option<String> {
         let same = self.way.only_renames() || self.served.name == self.stored.name;
         let indexed = self.stored.selectable().names().any(|name| name == field);
         (same && indexed).then(|| field.to_owned())
+    }
+}
+
+impl Versions for Converter {
+    fn type_of(&self, api_version: &str) -> Option<TypeRef<'_>> {
+        self.version(api_version).map(|version| TypeRef::resource(version.schema()))
+    }
+
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Value, ConversionError> {
+        let missing = || ConversionError::MissingVersion(api_version.to_owned());
+        let version = self.version(api_version).ok_or_else(missing)?;
+        let mut object = object.clone();
+        if !conversion::needs_conversion(&object, api_version) {
+            return Ok(object);
+        }
+        if let Way::Webhook(remote) = &self.way {
+            object = remote.convert_now(version, object)?;
+        }
+        conversion::rename(&mut object, api_version);
+        prune(&mut object, version.schema(), Root::Resource);
+        Ok(object)
     }
 }
 
@@ -149,6 +179,23 @@ impl Remote {
         let answer = self.webhook.post(&cluster, &review, TIMEOUT).await;
         let answer = answer.map_err(|why| failed(&kind, &why))?;
         conversion::converted(&review, &kind, answer).map_err(|why| Status::plain(&why))
+    }
+}
+
+impl Remote {
+    /// The same for one object, where nothing can be waited for: who owns which fields is worked out at once.
+    fn convert_now(&self, version: &Version, object: Value) -> Result<Value, ConversionError> {
+        let failed = |why: &str| ConversionError::Failed(why.to_owned());
+        let runtime = Handle::current();
+        if runtime.runtime_flavor() == RuntimeFlavor::CurrentThread {
+            return Err(failed(
+                "fields that are owned in another version need a runtime with several threads",
+            ));
+        }
+        let converting = self.convert(version, vec![object]);
+        let converted = tokio::task::block_in_place(|| runtime.block_on(converting));
+        let converted = converted.map_err(|status| failed(&status.message))?;
+        converted.into_iter().next().ok_or_else(|| failed("a conversion lost its object"))
     }
 }
 

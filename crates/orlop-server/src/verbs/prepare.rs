@@ -85,7 +85,8 @@ pub(super) fn track(request: &Request, live: &Value, object: Value, manager: &st
 pub(super) fn with_field_manager<T>(request: &Request, work: impl FnOnce(&FieldManager<'_>) -> T) -> T {
     let kind = &request.kind;
     let api_version = kind.gvk.api_version();
-    let versions = SingleVersion { api_version: &api_version, of: TypeRef::resource(kind.schema.get()) };
+    let single = SingleVersion { api_version: &api_version, of: TypeRef::resource(kind.schema.get()) };
+    let versions = kind.versions().unwrap_or(&single);
     let subresource = request.about.subresource.as_str();
     let reset = match subresource {
         "" if kind.has_status() => Some("status"),
@@ -96,7 +97,7 @@ pub(super) fn with_field_manager<T>(request: &Request, work: impl FnOnce(&FieldM
         .map(|field| (api_version.clone(), Set::from_paths([Path::of_fields(&[field])])))
         .into_iter()
         .collect();
-    work(&FieldManager { kind: &kind.gvk, versions: &versions, subresource, reset_fields: &reset_fields })
+    work(&FieldManager { kind: &kind.gvk, versions, subresource, reset_fields: &reset_fields })
 }
 
 /// Answers 422 unless nothing is wrong.

@@ -53,22 +53,28 @@ async fn behind(
         let read = Read { filter: Filter(vec![of_service]), ..Read::new(range) };
         let slices = cluster.store.read(read).await.map_err(|error| trouble(&error))?;
         for kv in slices.kvs {
-            let slice = kind.read(&Found::from(kv)).await?;
-            let mut ready = slice["endpoints"].as_array().into_iter().flatten();
-            let ready = ready.find(|endpoint| endpoint["conditions"]["ready"] != false);
-            let address = ready.and_then(|endpoint| endpoint["addresses"][0].as_str());
-            if let Some(found) = address.zip(number(&slice["ports"], port)) {
-                return Ok(Some((found.0.to_owned(), found.1)));
+            if let Some(found) = in_slice(&kind.read(&Found::from(kv)).await?, port) {
+                return Ok(Some(found));
             }
         }
     }
-    let endpoints = find(cluster, "", "endpoints", namespace, name).await?.unwrap_or_default();
-    let subsets = endpoints["subsets"].as_array().into_iter().flatten();
-    let found = subsets.into_iter().find_map(|subset| {
+    let endpoints = find(cluster, "", "endpoints", namespace, name).await?;
+    Ok(endpoints.and_then(|endpoints| in_endpoints(&endpoints, port)))
+}
+
+/// The first endpoint of a slice that does not say that it is not ready.
+fn in_slice(slice: &Value, port: &str) -> Option<(String, u16)> {
+    let mut endpoints = slice["endpoints"].as_array()?.iter();
+    let ready = endpoints.find(|endpoint| endpoint["conditions"]["ready"] != false)?;
+    Some((ready["addresses"][0].as_str()?.to_owned(), number(&slice["ports"], port)?))
+}
+
+/// The first address of Endpoints; those that are not ready stand apart.
+fn in_endpoints(endpoints: &Value, port: &str) -> Option<(String, u16)> {
+    endpoints["subsets"].as_array()?.iter().find_map(|subset| {
         let address = subset["addresses"][0]["ip"].as_str()?;
         Some((address.to_owned(), number(&subset["ports"], port)?))
-    });
-    Ok(found)
+    })
 }
 
 /// The number of a port by its name.
@@ -91,5 +97,31 @@ async fn find(
     match cluster.find(kind, namespace, name).await? {
         Some(found) => kind.read(&found).await.map(Some),
         None => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_found_by_the_name_of_its_port() {
+        let slice = json!({
+            "endpoints": [
+                {"addresses": ["10.1.0.1"], "conditions": {"ready": false}},
+                {"addresses": ["10.1.0.2"], "conditions": {}},
+            ],
+            "ports": [{"name": "metrics", "port": 9090}, {"name": "https", "port": 8443}],
+        });
+        assert_eq!(in_slice(&slice, "https"), Some(("10.1.0.2".to_owned(), 8443)));
+        assert_eq!(in_slice(&slice, ""), None);
+        let endpoints = json!({"subsets": [
+            {"notReadyAddresses": [{"ip": "10.1.0.1"}], "ports": [{"port": 1}]},
+            {"addresses": [{"ip": "10.1.0.3"}], "ports": [{"port": 8443}]},
+        ]});
+        assert_eq!(in_endpoints(&endpoints, ""), Some(("10.1.0.3".to_owned(), 8443)));
+        assert_eq!(in_endpoints(&json!({}), ""), None);
     }
 }
