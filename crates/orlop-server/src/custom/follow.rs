@@ -121,8 +121,8 @@ async fn apply(cluster: &Arc<Cluster>, changes: BTreeMap<String, Option<KeyValue
         }
     });
     replace(cluster, &old_kinds, &new_kinds);
-    for kind in new_kinds.iter().filter(|kind| !old_kinds.iter().any(|old| Arc::ptr_eq(old, kind))) {
-        declare_index(cluster, kind).await;
+    for served in &present {
+        declare_index(cluster, served).await;
     }
     present.iter().filter(|served| served.ending).for_each(|served| cleanup::begin(cluster, served));
     if reached > 0 {
@@ -164,13 +164,13 @@ fn replace(cluster: &Cluster, old: &[Arc<Kind>], new: &[Arc<Kind>]) {
     gone.iter().for_each(|kind| kind.retirement.retire());
 }
 
-/// Brings the index of a kind's objects up to date with the fields that selectors may name.
-async fn declare_index(cluster: &Cluster, kind: &Arc<Kind>) {
-    if !kind.storage.is_own() {
-        return;
-    }
+/// Brings the index of a kind's objects up to date with the fields that selectors may name. Most kinds have
+/// none, and cost nothing.
+async fn declare_index(cluster: &Cluster, served: &Served) {
+    let Some(kind) = served.stored_kind().filter(|kind| !kind.rules.selectable.is_empty()) else { return };
     let range = KeyRange::prefix(cluster.collection(kind, ""));
-    let declaration = kind.rules.selectable.join(",");
+    // Every change counts: fields that went and came back missed what was written meanwhile.
+    let declaration = format!("{}/{}", served.definition.uid, served.generation);
     let declared = cluster.store.declare_index(range, &declaration, |kv| {
         terms_of(kind, &Found::from(kv.clone()).as_stored().unwrap_or_default())
     });

@@ -30,6 +30,8 @@ pub(super) struct Served {
     pub(super) created: Revision,
     /// Whether it waits for its objects to go.
     pub(super) ending: bool,
+    /// How often what it asks for has changed.
+    pub(super) generation: i64,
     /// What the kinds are made from. What the status says besides names changes nothing.
     fingerprint: String,
     /// A kind for each version, whether it is served or not.
@@ -54,7 +56,8 @@ impl Served {
             }
             None => kinds(cluster, &definition, &object, &fingerprint),
         };
-        Ok(Self { definition, created, ending: crd::is_ending(&object), fingerprint, kinds })
+        let generation = object["metadata"]["generation"].as_i64().unwrap_or_default();
+        Ok(Self { definition, created, ending: crd::is_ending(&object), generation, fingerprint, kinds })
     }
 
     /// The kinds that are in the registry: of versions that are served, once the names are accepted.

@@ -59,9 +59,17 @@ impl Kinds {
         self.iter().filter(of_kind).max_by_key(|kind| kind.gvk.version == gvk.version)
     }
 
+    /// The kinds of a group and version, sorted by plural name.
+    pub fn of_version(&self, group: &str, version: &str) -> impl Iterator<Item = &Arc<Kind>> {
+        let first = (group.to_owned(), version.to_owned(), String::new());
+        let (group, version) = (first.0.clone(), first.1.clone());
+        let from = self.kinds.range(first..).map(|(_, kind)| kind);
+        from.take_while(move |kind| kind.gvk.group == group && kind.gvk.version == version)
+    }
+
     /// Whether a group and version has any kind.
     pub fn has_version(&self, group: &str, version: &str) -> bool {
-        self.iter().any(|kind| kind.gvk.group == group && kind.gvk.version == version)
+        self.of_version(group, version).next().is_some()
     }
 }
 

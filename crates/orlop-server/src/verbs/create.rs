@@ -64,6 +64,7 @@ pub(super) async fn create_object(
     if options.dry_run {
         prepare::namespace_guard(request).await?;
         let name = object_meta::text(object_meta::of(&object), "name");
+        crate::custom::guard(request, name)?;
         return match request.cluster.find(&request.kind, &request.about.namespace, name).await? {
             Some(found) => Err(exists(request, name, &found.as_stored()?, generated)),
             None => Ok((201, Written::Object(object))),

@@ -2,7 +2,8 @@
 
 use orlop_api::{
     decode::{self, Decoded, StrictOrder},
-    group_version::GroupVersionKind,
+    field_error::{FieldError, FieldPath},
+    group_version::{GroupKind, GroupVersionKind},
     options::FieldValidation,
     protobuf::{self, DecodeError, Envelope},
     schema::{Malformed, Root, check_types, coerce_metadata, prune},
@@ -115,6 +116,17 @@ fn clean(
 }
 
 /// Dropping again what a patch or an admission brought in.
-pub(super) fn prune_again(request: &Request, object: &mut Value) -> Vec<String> {
-    prune(object, request.kind.schema.get(), Root::Resource)
+pub(super) fn prune_again(request: &Request, object: &mut Value) -> Result<Vec<String>, Status> {
+    let schema = request.kind.schema.get();
+    let mut unknown = Vec::new();
+    if request.kind.rules.custom {
+        let coerced = coerce_metadata(object, schema, Malformed::Refuse);
+        unknown = coerced.map_err(|error| {
+            let patch = String::from_utf8_lossy(&request.body).into_owned();
+            let error = FieldError::invalid(&FieldPath::root("patch"), patch, error.to_string());
+            Status::invalid(&GroupKind::default(), "", &[error])
+        })?;
+    }
+    unknown.extend(prune(object, schema, Root::Resource));
+    Ok(unknown)
 }

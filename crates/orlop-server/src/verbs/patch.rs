@@ -101,7 +101,7 @@ fn check_identity(request: &Request, object: &Value, old: &Value) -> Result<(), 
 }
 
 fn report_unknown(request: &Request, object: &mut Value, validation: FieldValidation) -> Result<(), Status> {
-    let unknown = incoming::prune_again(request, object);
+    let unknown = incoming::prune_again(request, object)?;
     let errors: Vec<String> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
     match validation {
         FieldValidation::Strict if !errors.is_empty() => {
