@@ -113,7 +113,7 @@ async fn create(chain: &Chain, path: &str, object: &Value) -> Result<(), String>
         .header(http::header::USER_AGENT, "orlop")
         .body(http_body_util::Full::new(bytes::Bytes::from(object.to_string())))
         .map_err(|error| error.to_string())?;
-    let server = User::authenticated("system:apiserver", ["system:masters".to_owned()]);
+    let server = User::master("system:apiserver");
     let response = chain.answer(request, Some(&server)).await;
     match response.status().as_u16() {
         200..300 | 409 => Ok(()),

@@ -2,23 +2,22 @@
 //!
 //! panic guard → audit → deadline → authentication → flow control → authorization → routes.
 
-use std::sync::{Arc, PoisonError};
+use std::{
+    convert::Infallible,
+    sync::{Arc, PoisonError},
+};
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, header};
 use orlop_api::status::Status;
+use tower::Service;
 
 use crate::{
     Tokens, User,
     body::{self, Body},
     cluster::Cluster,
     compression,
-    filters::{
-        audit,
-        authentication, authorization, deadline,
-        flow_control::FlowControl,
-        panic_guard,
-    },
+    filters::{audit, authentication, authorization, deadline, flow_control::FlowControl, panic_guard},
     health::Health,
     metrics::{Labels, Metrics},
     negotiation::{Offers, content_type},
@@ -66,6 +65,23 @@ impl Chain {
     /// Says that the server is about to stop: it answers as before, but is no longer ready.
     pub fn stopping(&self) {
         self.health.stop();
+    }
+
+    /// The chain as a service on behalf of one user: for clients in the same process, such as controllers,
+    /// which then need no network and no credentials (`kube::Client::new(chain.service(user), "default")`).
+    pub fn service<B>(
+        &self,
+        user: User,
+    ) -> impl Service<Request<B>, Response = Response<Body>, Error = Infallible, Future: Send> + Clone + use<B>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let (chain, user) = (self.clone(), Arc::new(user));
+        tower::service_fn(move |request| {
+            let (chain, user) = (chain.clone(), user.clone());
+            async move { Ok(chain.answer(request, Some(&user)).await) }
+        })
     }
 
     /// Ends what stays open, because the server stops.

@@ -57,7 +57,8 @@ impl Health {
     pub(crate) async fn checks(&self, cluster: &Cluster, page: &str) -> Vec<(String, bool)> {
         let store = tokio::time::timeout(STORE, cluster.store.revision());
         let store = matches!(store.await, Ok(Ok(_)));
-        let mut checks = vec![("ping".to_owned(), true), ("log".to_owned(), true), ("etcd".to_owned(), store)];
+        let mut checks =
+            vec![("ping".to_owned(), true), ("log".to_owned(), true), ("etcd".to_owned(), store)];
         let ready = page == "readyz";
         if ready {
             checks.push(("etcd-readiness".to_owned(), store));

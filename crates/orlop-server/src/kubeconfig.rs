@@ -44,9 +44,8 @@ impl Kubeconfig<'_> {
             STANDARD.encode(self.trusted),
         ));
         let mut context = |name: &str, cluster: &str, user: &str| {
-            contexts.push_str(&format!(
-                "- name: {name}\n  context:\n    cluster: {cluster}\n    user: {user}\n"
-            ));
+            contexts
+                .push_str(&format!("- name: {name}\n  context:\n    cluster: {cluster}\n    user: {user}\n"));
         };
         context("orlop", "orlop", "admin");
         context("orlop-token", "orlop", "admin-token");

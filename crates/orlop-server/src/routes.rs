@@ -80,11 +80,11 @@ async fn page(chain: &Chain, parts: &Parts, query: &Query) -> Result<Response<Bo
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     match segments.as_slice() {
         ["version"] => Ok(json_page(&crate::version::version())),
-        ["healthz" | "livez" | "readyz", ..] => Ok(health::answer(&chain.health, cluster, &segments, query).await),
-        ["metrics"] => Ok(chain.metrics.answer(cluster, &parts.headers).await),
-        ["metrics", "slis"] => {
-            Ok(metrics::service_levels(&chain.health, cluster, &parts.headers).await)
+        ["healthz" | "livez" | "readyz", ..] => {
+            Ok(health::answer(&chain.health, cluster, &segments, query).await)
         }
+        ["metrics"] => Ok(chain.metrics.answer(cluster, &parts.headers).await),
+        ["metrics", "slis"] => Ok(metrics::service_levels(&chain.health, cluster, &parts.headers).await),
         ["orlop", "v1", "dependents"] => dependents::answer(cluster, query).await,
         ["openapi", rest @ ..] => openapi::answer(cluster, rest, &parts.headers, query).await,
         ["api" | "apis", ..] => discovery::answer(cluster, &segments, &parts.headers),

@@ -61,7 +61,8 @@ impl Upgrade {
             return response;
         }
         let (mut parts, body) = response.into_parts();
-        let is_json = parts.headers.get(header::CONTENT_TYPE).is_some_and(|media| media == "application/json");
+        let is_json =
+            parts.headers.get(header::CONTENT_TYPE).is_some_and(|media| media == "application/json");
         tokio::spawn(async move {
             match self.on.await {
                 Ok(upgraded) => send(TokioIo::new(upgraded), body, is_json).await,

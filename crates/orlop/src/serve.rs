@@ -144,8 +144,10 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         .collect();
     chain.done(health::ROUTES);
     bootstrap(&chain, address.port(), &identity.trusted).await.map_err(anyhow::Error::msg)?;
-    let (client, trusted) = (local_client(chain.clone()), identity.trusted);
-    let controllers = tokio::spawn(async move { orlop_controllers::run(client, &controllers, trusted).await });
+    let client = kube::Client::new(chain.service(User::master("system:kube-controller-manager")), "default");
+    let trusted = identity.trusted;
+    let controllers =
+        tokio::spawn(async move { orlop_controllers::run(client, &controllers, trusted).await });
     chain.done(CONTROLLERS);
 
     if arguments.ephemeral {
@@ -155,8 +157,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         }
         println!("{ready}");
     } else {
-        let insecure = insecure_address
-            .map_or_else(String::new, |address| format!("  insecure    http://{address} (this machine only)\n"));
+        let insecure = insecure_address.map_or_else(String::new, |address| {
+            format!("  insecure    http://{address} (this machine only)\n")
+        });
         println!(
             "orlop serves the Kubernetes API at https://{address} (ready in {} ms)
 
@@ -199,16 +202,6 @@ async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
 async fn told(mut stopped: watch::Receiver<bool>) {
     // An error means that whoever would give the word is gone, which is as good.
     let _ = stopped.wait_for(|stopped| *stopped).await;
-}
-
-/// A client that reaches the server without a network, as the controllers do.
-fn local_client(chain: Chain) -> kube::Client {
-    let user = Arc::new(User::authenticated("system:kube-controller-manager", ["system:masters".to_owned()]));
-    let service = tower::service_fn(move |request| {
-        let (chain, user) = (chain.clone(), user.clone());
-        async move { Ok::<_, std::convert::Infallible>(chain.answer(request, Some(&user)).await) }
-    });
-    kube::Client::new(service, "default")
 }
 
 /// An address that only this machine can reach.

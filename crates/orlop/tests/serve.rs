@@ -19,7 +19,8 @@ fn get(server: &str, path: &str, token: Option<&str>) -> (u16, String) {
     let address = server.strip_prefix("http://").expect("a plain address");
     let mut stream = TcpStream::connect(address).expect("it listens");
     let authorization = token.map_or_else(String::new, |token| format!("authorization: Bearer {token}\r\n"));
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{authorization}\r\n").expect("sent");
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{authorization}\r\n")
+        .expect("sent");
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("an answer");
     let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
@@ -46,7 +47,8 @@ fn a_plain_address_serves_this_machine_and_asks_for_a_token() {
     assert_eq!(get(&url, "/api/v1/namespaces/default", Some(&token)).0, 200);
     assert_eq!(get(&url, "/readyz", None), (200, "ok".to_owned()));
     for context in ["orlop", "orlop-token", "orlop-insecure"] {
-        let who = server.kubectl(&["--context", context, "auth", "whoami", "-o", "jsonpath={.status.userInfo}"]);
+        let who =
+            server.kubectl(&["--context", context, "auth", "whoami", "-o", "jsonpath={.status.userInfo}"]);
         assert!(who.contains("kubernetes-admin") && who.contains("system:masters"), "{context}: {who}");
     }
 }
@@ -84,7 +86,8 @@ fn a_certificate_of_ones_own_and_a_file_of_tokens_are_taken() {
     ]);
     assert_eq!(server.ready()["kubeconfig"], path("kubeconfig"));
     assert_eq!(server.kubectl(&["get", "namespace", "default", "-o", "name"]), "namespace/default");
-    let who = ["--context", "orlop-token", "--token", "abc", "auth", "whoami", "-o", "jsonpath={.status.userInfo}"];
+    let who =
+        ["--context", "orlop-token", "--token", "abc", "auth", "whoami", "-o", "jsonpath={.status.userInfo}"];
     let who = server.kubectl(&who);
     assert!(who.contains("robot"), "{who}");
 }

@@ -27,6 +27,11 @@ impl User {
         Self { name: name.into(), groups }
     }
 
+    /// One who may do everything.
+    pub fn master(name: impl Into<String>) -> Self {
+        Self::authenticated(name, ["system:masters".to_owned()])
+    }
+
     /// One who showed none.
     pub fn anonymous() -> Self {
         Self { name: "system:anonymous".into(), groups: vec!["system:unauthenticated".into()] }
@@ -74,7 +79,7 @@ pub(crate) async fn service_account(cluster: &Cluster, token: &str) -> Option<Us
     let name = text("/kubernetes.io/serviceaccount/name")?;
     let kinds = cluster.registry.kinds();
     let account = cluster.find(kinds.get("", "v1", "serviceaccounts")?, namespace, name).await.ok()??;
-    let account = account.object().ok()?;
+    let account = account.as_stored().ok()?;
     if text("/kubernetes.io/serviceaccount/uid") != Some(object_meta::text(object_meta::of(&account), "uid"))
     {
         return None;

@@ -49,7 +49,12 @@ impl Collector for Process {
         if let Some(seconds) = self.cpu_seconds {
             let counter = ConstCounter::new(seconds);
             let help = "Total user and system CPU time spent in seconds.";
-            counter.encode(encoder.encode_descriptor("process_cpu_seconds", help, None, MetricType::Counter)?)?;
+            counter.encode(encoder.encode_descriptor(
+                "process_cpu_seconds",
+                help,
+                None,
+                MetricType::Counter,
+            )?)?;
         }
         for (name, help, value) in [
             ("process_resident_memory_bytes", "Resident memory size in bytes.", self.resident_bytes),

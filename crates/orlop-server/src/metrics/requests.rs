@@ -31,8 +31,8 @@ use crate::{body::Body, query::Query, registry::Kinds, request_info::RequestInfo
 
 /// Kubernetes' buckets, in seconds.
 const SECONDS: [f64; 23] = [
-    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0,
-    30.0, 45.0, 60.0,
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0,
+    20.0, 30.0, 45.0, 60.0,
 ];
 
 /// Pages that are measured by themselves.
@@ -95,9 +95,7 @@ impl Labels {
             return true;
         }
         let kind = kinds.get(&self.group, &self.version, &self.resource);
-        kind.is_some_and(|kind| {
-            self.subresource.is_empty() || kind.subresource(&self.subresource).is_some()
-        })
+        kind.is_some_and(|kind| self.subresource.is_empty() || kind.subresource(&self.subresource).is_some())
     }
 
     fn pairs(&self) -> Vec<(&str, &str)> {
@@ -319,7 +317,8 @@ impl Collector for Collected {
             ConstGauge::new(count.load(Relaxed)).encode(family.encode_family(&labels)?)?;
         }
         let events = "Number of events sent in watch clients";
-        let family = encoder.encode_descriptor("apiserver_watch_events", events, None, MetricType::Counter)?;
+        let family =
+            encoder.encode_descriptor("apiserver_watch_events", events, None, MetricType::Counter)?;
         watched(&series, family, |series| series.events.load(Relaxed))?;
         let bytes = "Bytes of events sent in watch clients";
         let name = "apiserver_watch_events_bytes";

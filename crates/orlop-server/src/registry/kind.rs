@@ -10,6 +10,7 @@ use orlop_api::{
 };
 use serde_json::Value;
 
+use super::storage::Storage;
 use crate::table::Columns;
 
 /// Everything the server knows about one resource in one version.
@@ -34,8 +35,8 @@ pub struct Kind {
     pub subresources: Vec<Subresource>,
     /// The shape of its objects.
     pub schema: KindSchema,
-    /// The version it is stored in: part of every object's storage hash, never of its key.
-    pub storage_version: String,
+    /// How its objects are kept.
+    pub storage: Storage,
     /// How its names are checked.
     pub name_rule: NameRule,
     /// What is its own.
@@ -133,10 +134,11 @@ impl Kind {
         self.verbs.iter().any(|allowed| allowed == verb)
     }
 
-    /// A required precondition of every key: `group/resource/`.
+    /// What every key of its objects has in it: `group/resource/`.
     pub fn key_prefix(&self) -> String {
-        let group = if self.gvk.group.is_empty() { "core" } else { &self.gvk.group };
-        format!("{group}/{}/", self.resource)
+        let kind = self.stored_kind();
+        let group = if kind.gvk.group.is_empty() { "core" } else { &kind.gvk.group };
+        format!("{group}/{}/", kind.resource)
     }
 }
 

@@ -3,13 +3,18 @@
 
 mod builtin;
 mod kind;
+mod storage;
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, PoisonError, RwLock},
 };
 
+use orlop_api::group_version::GroupVersionKind;
+
 pub use kind::{Hooks, Kind, KindSchema, Plain, Rules, Subresource};
+pub(crate) use storage::Encoded;
+pub use storage::{Convert, Storage};
 
 /// The kinds at one moment. A change makes a new one; requests keep the one they began with.
 #[derive(Clone, Debug, Default)]
@@ -45,6 +50,12 @@ impl Kinds {
     /// Every kind, sorted by group, version and plural name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Kind>> {
         self.kinds.values()
+    }
+
+    /// The kind that serves objects of a group, version and kind: in that version, if it is served.
+    pub fn serving(&self, gvk: &GroupVersionKind) -> Option<&Arc<Kind>> {
+        let of_kind = |kind: &&Arc<Kind>| kind.gvk.group == gvk.group && kind.gvk.kind == gvk.kind;
+        self.iter().filter(of_kind).max_by_key(|kind| kind.gvk.version == gvk.version)
     }
 
     /// Whether a group and version has any kind.

@@ -16,6 +16,7 @@ mod patch;
 mod prepare;
 pub(crate) mod update;
 mod watch;
+pub(crate) mod written;
 
 use std::sync::{Arc, Mutex, PoisonError};
 

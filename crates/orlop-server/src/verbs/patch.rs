@@ -13,7 +13,7 @@ use super::{
     Request,
     create::create_object,
     incoming, prepare,
-    update::{change, finish, respond},
+    update::{change, finish},
 };
 use crate::{body::Body, cluster::now, negotiation::content_type, query::WriteOptions};
 
@@ -46,7 +46,7 @@ pub(super) async fn patch(request: &Request) -> Result<Response<Body>, Status> {
         Ok(object)
     })
     .await?;
-    respond(request, 200, &written)
+    written.answer(request, 200).await
 }
 
 enum Patch {
@@ -143,7 +143,7 @@ async fn apply(request: &Request, options: &WriteOptions) -> Result<Response<Bod
             Err(status) if status.code == 409 => {}
             created => {
                 let (code, written) = created?;
-                return respond(request, code, &written);
+                return written.answer(request, code).await;
             }
         }
     }
@@ -159,7 +159,7 @@ async fn apply(request: &Request, options: &WriteOptions) -> Result<Response<Bod
         Ok(object)
     })
     .await?;
-    respond(request, 200, &written)
+    written.answer(request, 200).await
 }
 
 /// An applied object names what it is applied to, and says nothing of who owns what.

@@ -82,8 +82,7 @@ impl Identity {
             }
         };
         let token = pki::token_kept(&folder)?;
-        let mut tokens =
-            vec![(token.clone(), User::authenticated("kubernetes-admin", ["system:masters".to_owned()]))];
+        let mut tokens = vec![(token.clone(), User::master("kubernetes-admin"))];
         if let Some(path) = &options.token_auth_file {
             tokens.extend(Tokens::parse(&read(path)?).with_context(|| path.display().to_string())?);
         }
