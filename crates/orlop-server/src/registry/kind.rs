@@ -46,7 +46,7 @@ pub struct Kind {
 }
 
 /// Where a kind departs from most.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Rules {
     /// An update without a resourceVersion overwrites.
     pub unconditional_update: bool,
@@ -61,7 +61,7 @@ pub struct Rules {
     /// Objects go by themselves after this many seconds.
     pub ttl_seconds: Option<u64>,
     /// Fields that selectors may name, besides name and namespace.
-    pub selectable: &'static [&'static str],
+    pub selectable: Vec<String>,
 }
 
 impl Default for Rules {
@@ -73,7 +73,7 @@ impl Default for Rules {
             has_generation: true,
             custom: false,
             ttl_seconds: None,
-            selectable: &[],
+            selectable: Vec::new(),
         }
     }
 }
