@@ -11,7 +11,7 @@ use orlop_api::{
 use serde_json::Value;
 
 use super::storage::Storage;
-use crate::table::Columns;
+use crate::{User, table::Columns};
 
 /// Everything the server knows about one resource in one version.
 pub struct Kind {
@@ -159,6 +159,9 @@ pub trait Hooks: Send + Sync {
     /// Sets what the server owns in a new object.
     fn prepare_create(&self, _object: &mut Value) {}
 
+    /// Writes down who creates an object, where a kind keeps that.
+    fn set_creator(&self, _object: &mut Value, _creator: &User) {}
+
     /// Sets what the server owns in a changed object.
     fn prepare_update(&self, _object: &mut Value, _old: &Value) {}
 
@@ -170,6 +173,11 @@ pub trait Hooks: Send + Sync {
     /// Says what is wrong with a change.
     fn validate_update(&self, _object: &Value, _old: &Value) -> Vec<FieldError> {
         Vec::new()
+    }
+
+    /// Says what is wrong with a change that came through a subresource.
+    fn validate_subresource(&self, _subresource: &str, object: &Value, old: &Value) -> Vec<FieldError> {
+        self.validate_update(object, old)
     }
 
     /// Says what a user should be warned about.

@@ -33,7 +33,10 @@ fn objects_are_shown_in_every_format() {
     let all = server.kubectl(&["get", "all", "-o", "name"]);
     assert_eq!(all, "pod/a\npod/b\nservice/kubernetes");
     let described = server.kubectl(&["describe", "pod", "a"]);
-    assert!(described.lines().any(|line| line.starts_with("Status:") && line.ends_with("Pending")), "{described}");
+    assert!(
+        described.lines().any(|line| line.starts_with("Status:") && line.ends_with("Pending")),
+        "{described}"
+    );
     let unknown = server.refused(&["get", "nonsense"], "");
     assert_eq!(unknown, "error: the server doesn't have a resource type \"nonsense\"");
 }
@@ -95,7 +98,10 @@ fn what_is_served_is_discovered() {
 fn the_cluster_says_who_one_is_and_where_it_is() {
     let server = Server::start();
     let who = server.kubectl(&["auth", "whoami"]);
-    assert!(who.contains("kubernetes-admin") && who.contains("[system:masters system:authenticated]"), "{who}");
+    assert!(
+        who.contains("kubernetes-admin") && who.contains("[system:masters system:authenticated]"),
+        "{who}"
+    );
     assert_eq!(server.kubectl(&["auth", "can-i", "create", "pods"]), "yes");
     let list = server.kubectl(&["auth", "can-i", "--list"]);
     assert!(list.contains("*.*"), "{list}");

@@ -42,10 +42,7 @@ fn image(server: &Server) -> String {
 #[test]
 fn replicas_are_scaled_if_they_are_as_expected() {
     let server = web();
-    assert_eq!(
-        server.kubectl(&["scale", "deployment", "web", "--replicas=3"]),
-        "deployment.apps/web scaled"
-    );
+    assert_eq!(server.kubectl(&["scale", "deployment", "web", "--replicas=3"]), "deployment.apps/web scaled");
     let wrong = ["scale", "deployment", "web", "--current-replicas=9", "--replicas=1"];
     assert_eq!(server.refused(&wrong, ""), "error: Expected replicas to be 9, was 3");
     server.kubectl(&["create", "deployment", "api", "--image=b"]);
@@ -102,7 +99,15 @@ fn a_rollout_is_paused_restarted_and_followed() {
             let done = format!(
                 r#"{{"status":{{"observedGeneration":4,"replicas":2,"updatedReplicas":2,"readyReplicas":{ready},"availableReplicas":{ready}}}}}"#
             );
-            server.kubectl(&["patch", "deployment", "web", "--subresource=status", "--type=merge", "-p", &done]);
+            server.kubectl(&[
+                "patch",
+                "deployment",
+                "web",
+                "--subresource=status",
+                "--type=merge",
+                "-p",
+                &done,
+            ]);
         }
         let followed = following.join().expect("kubectl");
         assert!(followed.ends_with("deployment \"web\" successfully rolled out"), "{followed}");
