@@ -17,7 +17,6 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster::{Cluster, new_uid, now, trouble},
-    stored,
     verbs::Request,
 };
 
@@ -102,7 +101,16 @@ impl Claims {
         if is_taken(&request.cluster, &key).await? {
             return Err(refuse(format!("failed to allocate IP {address}: provided IP is already allocated")));
         }
-        self.take(key, stored::encode(&address_object(service, address)));
+        let kinds = request.cluster.registry.kinds();
+        let put = Put::new(key.clone(), bytes::Bytes::new());
+        let put = match kinds.get("networking.k8s.io", "v1", "ipaddresses") {
+            Some(kind) => {
+                let encoded = kind.write(&address_object(service, address)).await?;
+                Put { value: encoded.bytes, terms: encoded.terms, ..put }
+            }
+            None => put,
+        };
+        self.take(put);
         Ok(())
     }
 
@@ -125,14 +133,14 @@ impl Claims {
             let error = FieldError::invalid(&path, port, "provided port is already allocated");
             return Err(Status::invalid(&request.kind.group_kind(), &request.about.name, &[error]));
         }
-        self.take(key, bytes::Bytes::new());
+        self.take(Put::new(key, bytes::Bytes::new()));
         Ok(())
     }
 
-    fn take(&mut self, key: String, value: bytes::Bytes) {
-        let free = Compare::new(KeyRange::key(key.clone()), Comparison::Equal, Target::Revision(0));
+    fn take(&mut self, put: Put) {
+        let free = Compare::new(KeyRange::key(put.key.clone()), Comparison::Equal, Target::Revision(0));
         self.compares.push(free);
-        self.ops.push(Op::Put(Put::new(key, value)));
+        self.ops.push(Op::Put(put));
     }
 
     fn give_back(&mut self, key: String) {

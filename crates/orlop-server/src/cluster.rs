@@ -9,7 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use orlop_api::{object_meta, status::Status, time::Time};
-use orlop_store::{Error, KeyRange, KeyValue, LeaseId, Read, Revision, Store, Terms};
+use orlop_store::{Error, KeyRange, KeyValue, LeaseId, Read, Revision, Store};
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -17,7 +17,6 @@ use crate::{
     issuer::Issuer,
     openapi,
     registry::{Kind, Kinds, Registry},
-    selection::terms_of,
     stored,
 };
 
@@ -51,8 +50,8 @@ pub struct Found {
 }
 
 impl Found {
-    /// The object, decoded.
-    pub fn object(&self) -> Result<Value, Status> {
+    /// The object, decoded, in the form it is stored in. `Kind::read` has it as it is served.
+    pub fn as_stored(&self) -> Result<Value, Status> {
         stored::decode(&self.bytes, self.revision)
             .map_err(|error| Status::internal(&format!("the stored object is damaged: {error}")))
     }
@@ -104,11 +103,16 @@ impl Cluster {
 
     /// The key of an object.
     pub fn key(&self, kind: &Kind, namespace: &str, name: &str) -> String {
-        format!("{}{name}", self.collection(kind, namespace))
+        let (namespace, name) = kind.placed(namespace, name);
+        format!("{}{name}", self.placed(kind, &namespace))
     }
 
     /// What every key of a collection begins with: of one namespace, or of all.
     pub fn collection(&self, kind: &Kind, namespace: &str) -> String {
+        self.placed(kind, &kind.placed(namespace, "").0)
+    }
+
+    fn placed(&self, kind: &Kind, namespace: &str) -> String {
         let slash = if namespace.is_empty() { "" } else { "/" };
         format!("{}{}{namespace}{slash}", self.prefix, kind.key_prefix())
     }
@@ -131,6 +135,11 @@ impl Cluster {
         found.ok_or_else(|| Status::not_found(&kind.group_resource(), name))
     }
 
+    /// An object at its newest, decoded, as it is served. It must exist.
+    pub async fn object(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Value, Status> {
+        kind.read(&self.get(kind, namespace, name).await?).await
+    }
+
     /// A lease for objects that live `seconds`. Objects of the same minute share one: they go together, up to
     /// a minute late.
     pub(crate) async fn lease(&self, seconds: u64) -> Result<LeaseId, Status> {
@@ -145,11 +154,6 @@ impl Cluster {
         let lease = self.store.grant(None, ttl).await.map_err(|error| trouble(&error))?.id;
         self.leases.lock().unwrap_or_else(PoisonError::into_inner).insert(seconds, (lease, Instant::now()));
         Ok(lease)
-    }
-
-    /// What an object is found under.
-    pub fn terms(&self, kind: &Kind, object: &Value) -> Terms {
-        terms_of(kind, object)
     }
 
     /// Waits until reads are not older than a revision.

@@ -184,7 +184,8 @@ fn listed(kind: &Kind) -> Vec<Value> {
 
 fn storage_hash(kind: &Kind) -> String {
     use base64::{Engine, engine::general_purpose::STANDARD};
-    let text = format!("{}/{}/{}", kind.gvk.group, kind.storage_version, kind.gvk.kind);
+    let stored = kind.storage.gvk();
+    let text = format!("{}/{}/{}", stored.group, stored.version, stored.kind);
     STANDARD.encode(&Sha256::digest(text)[..8])
 }
 

@@ -106,8 +106,12 @@ impl Selection {
             let path = term.field.as_str();
             if path == "metadata.name" || (path == "metadata.namespace" && kind.namespaced) {
                 whole = false;
-            } else if kind.rules.selectable.contains(&path) {
-                let (field, value) = (format!("f:{path}"), term.value.clone());
+            } else if kind.rules.selectable.iter().any(|known| known == path) {
+                let Some(indexed) = kind.indexed_as(path) else {
+                    whole = false;
+                    continue;
+                };
+                let (field, value) = (format!("f:{indexed}"), term.value.clone());
                 self.filter.0.push(if term.equal {
                     Requirement::equals(field, value)
                 } else {
@@ -132,7 +136,7 @@ fn field(kind: &Kind, object: &Value, path: &str) -> String {
     }
 }
 
-/// What an object is found under.
+/// What an object is found under, in the form it is stored in.
 pub(crate) fn terms_of(kind: &Kind, object: &Value) -> Terms {
     let meta = object_meta::of(object);
     let labels = meta.get("labels").and_then(Value::as_object).into_iter().flatten();

@@ -14,7 +14,7 @@ use orlop_server::{
     chain::Chain,
     cluster::Cluster,
     issuer::Issuer,
-    registry::{Kind, KindSchema, Kinds, Plain, Rules},
+    registry::{Kind, KindSchema, Kinds, Plain, Rules, Storage},
 };
 use orlop_store::{Config, Endpoint, Store};
 use serde_json::{Value, json};
@@ -143,8 +143,10 @@ async fn a_hash_names_a_document_for_good() {
 fn widgets() -> Kind {
     let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
         "size": {"type": "integer", "default": 3}, "any": {"x-kubernetes-preserve-unknown-fields": true}}}}});
+    let gvk = GroupVersionKind::new("stable.example.com", "v1", "Widget");
     Kind {
-        gvk: GroupVersionKind::new("stable.example.com", "v1", "Widget"),
+        storage: Storage::own(&gvk),
+        gvk,
         list_kind: "WidgetList".into(),
         resource: "widgets".into(),
         singular: "widget".into(),
@@ -156,7 +158,6 @@ fn widgets() -> Kind {
         categories: Vec::new(),
         subresources: Vec::new(),
         schema: KindSchema::Owned(Arc::new(from_openapi(&schema))),
-        storage_version: "v1".into(),
         name_rule: NameRule::Subdomain,
         rules: Rules { custom: true, ..Rules::default() },
         hooks: Box::new(Plain),

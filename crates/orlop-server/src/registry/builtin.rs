@@ -6,7 +6,7 @@ use orlop_api::{
     schema::builtin::{self, Resource},
 };
 
-use super::{Kind, KindSchema, Rules, Subresource};
+use super::{Kind, KindSchema, Rules, Storage, Subresource};
 use crate::kinds;
 
 /// Kinds whose updates must name the version they were made from.
@@ -104,7 +104,7 @@ fn kind(resource: &Resource) -> Option<Kind> {
         categories: owned(&resource.categories),
         subresources: subresources.collect(),
         schema: KindSchema::Builtin(entry),
-        storage_version: resource.version.to_owned(),
+        storage: Storage::own(&gvk),
         name_rule: name_rule(resource.group, resource.plural),
         rules: Rules {
             unconditional_update: !among(CONDITIONAL_UPDATES),
@@ -116,7 +116,7 @@ fn kind(resource: &Resource) -> Option<Kind> {
             has_generation: among(WITH_GENERATION),
             custom: false,
             ttl_seconds: (resource.plural == "events").then_some(EVENT_SECONDS),
-            selectable: selectable(resource.group, resource.plural),
+            selectable: owned(selectable(resource.group, resource.plural)),
         },
         hooks: kinds::hooks(resource.group, resource.plural),
         gvk,

@@ -3,13 +3,18 @@
 
 mod builtin;
 mod kind;
+mod storage;
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, PoisonError, RwLock},
 };
 
+use orlop_api::group_version::GroupVersionKind;
+
 pub use kind::{Hooks, Kind, KindSchema, Plain, Rules, Subresource};
+pub(crate) use storage::Encoded;
+pub use storage::{Convert, Storage};
 
 /// The kinds at one moment. A change makes a new one; requests keep the one they began with.
 #[derive(Clone, Debug, Default)]
@@ -27,9 +32,10 @@ impl Kinds {
     }
 
     /// Adds a kind, or replaces it.
-    pub fn insert(&mut self, kind: Kind) {
+    pub fn insert(&mut self, kind: impl Into<Arc<Kind>>) {
+        let kind = kind.into();
         let key = (kind.gvk.group.clone(), kind.gvk.version.clone(), kind.resource.clone());
-        self.kinds.insert(key, Arc::new(kind));
+        self.kinds.insert(key, kind);
     }
 
     /// Removes a kind.
@@ -45,6 +51,12 @@ impl Kinds {
     /// Every kind, sorted by group, version and plural name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Kind>> {
         self.kinds.values()
+    }
+
+    /// The kind that serves objects of a group, version and kind: in that version, if it is served.
+    pub fn serving(&self, gvk: &GroupVersionKind) -> Option<&Arc<Kind>> {
+        let of_kind = |kind: &&Arc<Kind>| kind.gvk.group == gvk.group && kind.gvk.kind == gvk.kind;
+        self.iter().filter(of_kind).max_by_key(|kind| kind.gvk.version == gvk.version)
     }
 
     /// Whether a group and version has any kind.

@@ -79,7 +79,7 @@ pub(super) async fn evict(request: &Request) -> Result<Response<Body>, Status> {
 /// A pod that runs nowhere has said nothing.
 pub(super) async fn log(request: &Request) -> Result<Response<Body>, Status> {
     let about = &request.about;
-    let pod = request.cluster.get(&request.kind, &about.namespace, &about.name).await?.object()?;
+    let pod = request.cluster.object(&request.kind, &about.namespace, &about.name).await?;
     match pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default() {
         "" => Ok(super::text("")),
         node => Err(Status::internal(&format!(

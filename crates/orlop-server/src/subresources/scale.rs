@@ -23,7 +23,7 @@ fn scale_kind() -> GroupVersionKind {
 
 pub(super) async fn get(request: &Request) -> Result<Response<Body>, Status> {
     let about = &request.about;
-    let object = request.cluster.get(&request.kind, &about.namespace, &about.name).await?.object()?;
+    let object = request.cluster.object(&request.kind, &about.namespace, &about.name).await?;
     answer::object(request, 200, scale_of(&object))
 }
 
@@ -92,11 +92,7 @@ async fn write(
         update::finish(request, old, object, Some(&manager))
     })
     .await?;
-    let object = match written {
-        Ok(found) => found.object()?,
-        Err(object) => object,
-    };
-    answer::object(request, 200, scale_of(&object))
+    answer::object(request, 200, scale_of(&written.into_object(&request.kind).await?))
 }
 
 /// The scale of an object.

@@ -11,16 +11,19 @@ use crate::{
     cluster::{Found, now},
     negotiation::{Encoding, Negotiated, Transform},
     registry::Kind,
-    stored,
     table::{Columns, NameAndCreation},
 };
 
 /// Answers with a stored object.
-pub(super) fn stored_object(request: &Request, code: u16, found: &Found) -> Result<Response<Body>, Status> {
-    if request.negotiated.is_plain() {
-        return Ok(bytes(code, "application/json", stored::spliced(&found.bytes, found.revision)));
+pub(super) async fn stored_object(
+    request: &Request,
+    code: u16,
+    found: &Found,
+) -> Result<Response<Body>, Status> {
+    match request.kind.passed(found) {
+        Some(passed) if request.negotiated.is_plain() => Ok(bytes(code, "application/json", passed)),
+        _ => object(request, code, request.kind.read(found).await?),
     }
-    object(request, code, found.object()?)
 }
 
 /// Answers with an object.

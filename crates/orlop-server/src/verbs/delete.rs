@@ -11,7 +11,7 @@ use orlop_api::{
 use orlop_store::Txn;
 use serde_json::Value;
 
-use super::{Request, answer, prepare, update};
+use super::{Request, answer, prepare, update, written::Written};
 use crate::{
     allocation::{self, Claims},
     body::Body,
@@ -131,7 +131,7 @@ pub(super) async fn delete_named(
     crate::kinds::may_delete(kind, name)?;
     for _ in 0..TRIES {
         let found = request.cluster.get(kind, namespace, name).await?;
-        let old = found.object()?;
+        let old = kind.read(&found).await?;
         check_preconditions(request, options, name, &old)?;
         let mut object = old.clone();
         set_finalizers(request, options, &mut object);
@@ -152,7 +152,7 @@ pub(super) async fn delete_named(
             return Ok(Deleted::Marked(object));
         }
         if let Some(written) = update::swap(request, &object, &found, Claims::default()).await? {
-            return Ok(Deleted::Marked(written.object()?));
+            return Ok(Deleted::Marked(written.into_object(kind).await?));
         }
     }
     Err(Status::server_timeout(&kind.group_resource(), "delete", 1))
@@ -249,7 +249,7 @@ pub(super) async fn remove(
     request: &Request,
     object: &Value,
     found: &Found,
-) -> Result<Option<Found>, Status> {
+) -> Result<Option<Written>, Status> {
     let meta = object_meta::of(object);
     let key = request.cluster.key(
         &request.kind,
@@ -259,5 +259,9 @@ pub(super) async fn remove(
     let mut txn = Txn::remove(key, found.revision);
     txn.then.extend(allocation::release(request, object));
     let result = request.cluster.store.txn(txn).await.map_err(|error| trouble(&error))?;
-    Ok(result.succeeded.then(|| Found { bytes: crate::stored::encode(object), revision: result.revision }))
+    Ok(result.succeeded.then(|| {
+        let mut object = object.clone();
+        prepare::meta(&mut object).insert("resourceVersion".into(), result.revision.to_string().into());
+        Written::Object(object)
+    }))
 }

@@ -1,8 +1,9 @@
 //! List: a collection at one moment, streamed from the store into the answer.
 //!
 //! The plain case copies each stored object once, into the piece of the body it travels in; memory does
-//! not grow with the list. Everything else (tables, metadata, YAML, selectors that the index cannot
-//! answer) goes through decoded objects, a page at a time.
+//! not grow with the list. Objects that are stored in another form than they are served in are converted,
+//! a page at a time. Everything else (tables, metadata, YAML, selectors that the index cannot answer) goes
+//! through decoded objects.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::Response;
@@ -15,9 +16,9 @@ use super::{Request, answer, gathered::Gathered};
 use crate::{
     body::Body,
     cluster::{Found, trouble},
+    registry::Kind,
     resource_version::Moment,
     selection::Selection,
-    stored,
 };
 
 /// Pieces of a body that may wait for a slow client.
@@ -38,7 +39,7 @@ pub(super) async fn list(request: Request) -> Result<Response<Body>, Status> {
     let mut listing = Listing::begin(&request).await?;
     let first = listing.next(&request).await?.unwrap_or_default();
     if request.negotiated.is_plain() && listing.selection.is_indexed() {
-        return Ok(stream(request, listing, first));
+        return stream(request, listing, first).await;
     }
     gather(&request, listing, first).await
 }
@@ -118,7 +119,7 @@ impl Listing {
 }
 
 /// Answers with stored bytes, page after page.
-fn stream(request: Request, mut listing: Listing, first: ReadResult) -> Response<Body> {
+async fn stream(request: Request, mut listing: Listing, first: ReadResult) -> Result<Response<Body>, Status> {
     let revision = listing.revision(&first);
     let kind = &request.kind;
     let opening = format!(
@@ -127,7 +128,7 @@ fn stream(request: Request, mut listing: Listing, first: ReadResult) -> Response
         Value::from(kind.gvk.api_version())
     );
     let mut piece = BytesMut::from(opening.as_bytes());
-    let mut listed = append(&mut piece, &first.kvs, 0);
+    let mut listed = append(kind, &mut piece, &first.kvs, 0).await?;
     let closing =
         move |listing: &Listing, last: Option<&KeyValue>, more: bool, count: Option<u64>, listed: usize| {
             let rest = last.filter(|_| more).map(|last| {
@@ -140,7 +141,7 @@ fn stream(request: Request, mut listing: Listing, first: ReadResult) -> Response
     if listing.pages.is_done() {
         let end = closing(&listing, first.kvs.last(), first.more, first.count, listed);
         piece.put_slice(end.as_bytes());
-        return answer::bytes(200, "application/json", piece.freeze());
+        return Ok(answer::bytes(200, "application/json", piece.freeze()));
     }
     let (sender, receiver) = mpsc::channel(PIECES);
     tokio::spawn(async move {
@@ -151,11 +152,13 @@ fn stream(request: Request, mut listing: Listing, first: ReadResult) -> Response
             if sender.send(std::mem::take(&mut piece).freeze()).await.is_err() {
                 return;
             }
-            match listing.next(&request).await {
-                Ok(Some(page)) => {
-                    listed = append(&mut piece, &page.kvs, listed);
-                    (last, more) = (page.kvs.last().cloned().or(last), page.more);
-                }
+            let next = async {
+                let Some(page) = listing.next(&request).await? else { return Ok(None) };
+                listed = append(&request.kind, &mut piece, &page.kvs, listed).await?;
+                Ok::<_, Status>(Some(page))
+            };
+            match next.await {
+                Ok(Some(page)) => (last, more) = (page.kvs.last().cloned().or(last), page.more),
                 Ok(None) => break,
                 Err(status) => {
                     // The answer has begun: all that is left is to break it off.
@@ -167,20 +170,32 @@ fn stream(request: Request, mut listing: Listing, first: ReadResult) -> Response
         let end = closing(&listing, last.as_ref(), more, count, listed);
         let _ = sender.send(Bytes::from(end)).await;
     });
-    answer::bytes(200, "application/json", Body::Stream(receiver))
+    Ok(answer::bytes(200, "application/json", Body::Stream(receiver)))
 }
 
 /// Appends objects with commas between; how many have been listed by then.
-fn append(piece: &mut BytesMut, kvs: &[KeyValue], mut listed: usize) -> usize {
+async fn append(
+    kind: &Kind,
+    piece: &mut BytesMut,
+    kvs: &[KeyValue],
+    mut listed: usize,
+) -> Result<usize, Status> {
     piece.reserve(kvs.iter().map(|kv| kv.value.len() + 48).sum());
+    let strangers: Vec<Found> =
+        kvs.iter().filter(|kv| !kind.passes(&kv.value)).cloned().map(Found::from).collect();
+    let mut converted = kind.read_all(&strangers).await?.into_iter();
     for kv in kvs {
         if listed > 0 {
             piece.put_u8(b',');
         }
-        stored::splice(piece, &kv.value, kv.revision);
+        if !kind.pass(piece, &kv.value, kv.revision)
+            && let Some(object) = converted.next()
+        {
+            piece.put_slice(object.to_string().as_bytes());
+        }
         listed += 1;
     }
-    listed
+    Ok(listed)
 }
 
 /// Answers with decoded objects.
@@ -195,9 +210,9 @@ async fn gather(
     let mut page = Some(first);
     'pages: while let Some(current) = page {
         rest = current.more;
-        for kv in current.kvs {
-            let key = kv.key.clone();
-            let object = Found::from(kv).object()?;
+        let keys: Vec<_> = current.kvs.iter().map(|kv| kv.key.clone()).collect();
+        let found: Vec<Found> = current.kvs.into_iter().map(Found::from).collect();
+        for (key, object) in keys.into_iter().zip(request.kind.read_all(&found).await?) {
             if !listing.selection.matches(&request.kind, &object) {
                 continue;
             }
@@ -219,18 +234,15 @@ async fn gather(
 }
 
 /// Every object that a request selects, decoded: what deletecollection goes through.
-pub(super) async fn select(request: &Request) -> Result<(Revision, Vec<(Found, Value)>), Status> {
+pub(super) async fn select(request: &Request) -> Result<(Revision, Vec<Value>), Status> {
     let mut listing = Listing::begin(request).await?;
     let (mut revision, mut selected) = (0, Vec::new());
     while let Some(page) = listing.next(request).await? {
         revision = listing.pinned.unwrap_or(page.revision);
-        for kv in page.kvs {
-            let found = Found::from(kv);
-            let object = found.object()?;
-            if listing.selection.matches(&request.kind, &object) {
-                selected.push((found, object));
-            }
-        }
+        let found: Vec<Found> = page.kvs.into_iter().map(Found::from).collect();
+        let objects = request.kind.read_all(&found).await?;
+        selected
+            .extend(objects.into_iter().filter(|object| listing.selection.matches(&request.kind, object)));
     }
     Ok((revision, selected))
 }

@@ -127,7 +127,7 @@ pub(super) async fn namespace_guard(request: &Request) -> Result<Option<Compare>
     let found = request.cluster.get(kind, "", namespace).await?;
     // Most namespaces are not terminating, and telling that needs no decoding.
     const MARK: &[u8] = b"\"deletionTimestamp\"";
-    if found.bytes.windows(MARK.len()).any(|window| window == MARK) && is_terminating(&found.object()?) {
+    if found.bytes.windows(MARK.len()).any(|window| window == MARK) && is_terminating(&found.as_stored()?) {
         let name = object_name(request);
         let why =
             format!("unable to create new content in namespace {namespace} because it is being terminated");
