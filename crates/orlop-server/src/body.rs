@@ -17,6 +17,9 @@ use crate::{compression::Gzip, metrics::Measured};
 /// Bytes of a request's body.
 pub const BODY_BYTES_MAX: usize = 3 << 20;
 
+/// Pieces of a body that may wait for a slow client.
+const PIECES: usize = 4;
+
 /// The body of an answer.
 #[derive(Debug)]
 pub enum Body {
@@ -42,6 +45,38 @@ impl Body {
             Self::Whole(bytes) => Some(bytes.as_ref().map_or(0, Bytes::len) as u64),
             Self::Stream(_) | Self::Gzip(_) | Self::Measured(_) => None,
         }
+    }
+}
+
+impl Body {
+    /// A body that comes from somewhere else, passed on as it comes. It ends where that one breaks off.
+    pub fn passed_on<B>(body: B) -> Self
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: std::fmt::Display + Send,
+    {
+        let (sender, receiver) = mpsc::channel(PIECES);
+        tokio::spawn(async move {
+            let mut body = std::pin::pin!(body);
+            loop {
+                let frame = tokio::select! {
+                    frame = body.frame() => frame,
+                    () = sender.closed() => return,
+                };
+                match frame {
+                    Some(Ok(frame)) => {
+                        if let Ok(piece) = frame.into_data()
+                            && sender.send(piece).await.is_err()
+                        {
+                            return;
+                        }
+                    }
+                    Some(Err(error)) => return tracing::warn!(%error, "an answer from elsewhere broke off"),
+                    None => return,
+                }
+            }
+        });
+        Self::Stream(receiver)
     }
 }
 

@@ -103,11 +103,16 @@ impl Cluster {
 
     /// The key of an object.
     pub fn key(&self, kind: &Kind, namespace: &str, name: &str) -> String {
-        format!("{}{name}", self.collection(kind, namespace))
+        let (namespace, name) = kind.placed(namespace, name);
+        format!("{}{name}", self.placed(kind, &namespace))
     }
 
     /// What every key of a collection begins with: of one namespace, or of all.
     pub fn collection(&self, kind: &Kind, namespace: &str) -> String {
+        self.placed(kind, &kind.placed(namespace, "").0)
+    }
+
+    fn placed(&self, kind: &Kind, namespace: &str) -> String {
         let slash = if namespace.is_empty() { "" } else { "/" };
         format!("{}{}{namespace}{slash}", self.prefix, kind.key_prefix())
     }

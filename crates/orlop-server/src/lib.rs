@@ -27,6 +27,7 @@ mod openapi;
 pub mod pki;
 pub mod query;
 pub mod registry;
+pub mod remote;
 pub mod request_info;
 mod resource_version;
 mod reviews;

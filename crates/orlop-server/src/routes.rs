@@ -57,6 +57,7 @@ pub(crate) async fn route(
         kind,
         about,
         query,
+        uri: parts.uri.clone(),
         headers: parts.headers.clone(),
         body,
         negotiated,

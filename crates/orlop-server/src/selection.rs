@@ -106,7 +106,7 @@ impl Selection {
             let path = term.field.as_str();
             if path == "metadata.name" || (path == "metadata.namespace" && kind.namespaced) {
                 whole = false;
-            } else if kind.rules.selectable.contains(&path) {
+            } else if kind.rules.selectable.iter().any(|known| known == path) {
                 let Some(indexed) = kind.indexed_as(path) else {
                     whole = false;
                     continue;

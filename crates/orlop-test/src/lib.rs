@@ -68,12 +68,18 @@ impl Server {
     /// Starts a server with some controllers, chosen as with `orlop serve --controllers`: `["*"]` for all,
     /// `["-garbage-collector-controller"]` for all but one, `[]` for none.
     pub async fn with_controllers(choices: &[&str]) -> Result<Self, Error> {
+        Self::with(Kinds::builtin(), choices).await
+    }
+
+    /// Starts a server with kinds of your own (see `orlop-typed`) and some controllers.
+    pub async fn with(kinds: Kinds, controllers: &[&str]) -> Result<Self, Error> {
+        let choices = controllers;
         let began = Instant::now();
         let choices: Vec<String> = choices.iter().map(|choice| (*choice).to_owned()).collect();
         let chosen = if choices.is_empty() { Vec::new() } else { orlop_controllers::chosen(&choices)? };
         let store = Store::open(Config::new(Endpoint::Memory)).await?;
         let issuer = Issuer::make().map_err(Error::SetUp)?;
-        let chain = Chain::new(Arc::new(Cluster::new(store, Kinds::builtin(), issuer)), Tokens::default());
+        let chain = Chain::new(Arc::new(Cluster::new(store, kinds, issuer)), Tokens::default());
         let certificate = Authority::make()?.certificate().to_owned();
         // Nothing listens; the port is only what `default/kubernetes` says.
         bootstrap(&chain, 6443, &certificate).await.map_err(Error::SetUp)?;

@@ -116,7 +116,7 @@ fn kind(resource: &Resource) -> Option<Kind> {
             has_generation: among(WITH_GENERATION),
             custom: false,
             ttl_seconds: (resource.plural == "events").then_some(EVENT_SECONDS),
-            selectable: selectable(resource.group, resource.plural),
+            selectable: owned(selectable(resource.group, resource.plural)),
         },
         hooks: kinds::hooks(resource.group, resource.plural),
         gvk,

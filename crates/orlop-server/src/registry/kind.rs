@@ -11,7 +11,7 @@ use orlop_api::{
 use serde_json::Value;
 
 use super::storage::Storage;
-use crate::table::Columns;
+use crate::{User, table::Columns};
 
 /// Everything the server knows about one resource in one version.
 pub struct Kind {
@@ -46,7 +46,7 @@ pub struct Kind {
 }
 
 /// Where a kind departs from most.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Rules {
     /// An update without a resourceVersion overwrites.
     pub unconditional_update: bool,
@@ -61,7 +61,7 @@ pub struct Rules {
     /// Objects go by themselves after this many seconds.
     pub ttl_seconds: Option<u64>,
     /// Fields that selectors may name, besides name and namespace.
-    pub selectable: &'static [&'static str],
+    pub selectable: Vec<String>,
 }
 
 impl Default for Rules {
@@ -73,7 +73,7 @@ impl Default for Rules {
             has_generation: true,
             custom: false,
             ttl_seconds: None,
-            selectable: &[],
+            selectable: Vec::new(),
         }
     }
 }
@@ -159,6 +159,9 @@ pub trait Hooks: Send + Sync {
     /// Sets what the server owns in a new object.
     fn prepare_create(&self, _object: &mut Value) {}
 
+    /// Writes down who creates an object, where a kind keeps that.
+    fn set_creator(&self, _object: &mut Value, _creator: &User) {}
+
     /// Sets what the server owns in a changed object.
     fn prepare_update(&self, _object: &mut Value, _old: &Value) {}
 
@@ -170,6 +173,11 @@ pub trait Hooks: Send + Sync {
     /// Says what is wrong with a change.
     fn validate_update(&self, _object: &Value, _old: &Value) -> Vec<FieldError> {
         Vec::new()
+    }
+
+    /// Says what is wrong with a change that came through a subresource.
+    fn validate_subresource(&self, _subresource: &str, object: &Value, old: &Value) -> Vec<FieldError> {
+        self.validate_update(object, old)
     }
 
     /// Says what a user should be warned about.

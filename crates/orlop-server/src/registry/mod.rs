@@ -32,9 +32,10 @@ impl Kinds {
     }
 
     /// Adds a kind, or replaces it.
-    pub fn insert(&mut self, kind: Kind) {
+    pub fn insert(&mut self, kind: impl Into<Arc<Kind>>) {
+        let kind = kind.into();
         let key = (kind.gvk.group.clone(), kind.gvk.version.clone(), kind.resource.clone());
-        self.kinds.insert(key, Arc::new(kind));
+        self.kinds.insert(key, kind);
     }
 
     /// Removes a kind.

@@ -18,7 +18,7 @@ use orlop_store::{Revision, Terms};
 use serde_json::Value;
 
 use super::Kind;
-use crate::{cluster::Found, selection::terms_of, stored};
+use crate::{cluster::Found, remote::Remote, selection::terms_of, stored};
 
 /// Turns objects into another form and back.
 #[async_trait]
@@ -29,6 +29,12 @@ pub trait Convert: Send + Sync {
 
     /// Makes an object that is served into what is stored.
     async fn stored(&self, object: Value) -> Result<Value, Status>;
+
+    /// Where an object of a namespace and name is stored: the namespace and name it has there. The name is
+    /// empty where a whole collection is meant, and the namespace too where that is of all of them.
+    fn placed(&self, namespace: &str, name: &str) -> (String, String) {
+        (namespace.to_owned(), name.to_owned())
+    }
 
     /// Under which field of the stored kind a selectable field of the served one is indexed; `None` if it
     /// has to be looked at in each object.
@@ -49,13 +55,22 @@ pub struct Storage {
     served: Option<Bytes>,
     /// The version it is stored in, for discovery's hash.
     gvk: GroupVersionKind,
+    /// Another API server, if it is there that they are kept.
+    remote: Option<Arc<dyn Remote>>,
 }
 
 impl Storage {
     /// Stored as it is served.
     pub fn own(gvk: &GroupVersionKind) -> Self {
         let opening = stored::opening(gvk, None);
-        Self { of: None, convert: None, served: Some(opening.clone()), opening, gvk: gvk.clone() }
+        Self {
+            of: None,
+            convert: None,
+            served: Some(opening.clone()),
+            opening,
+            gvk: gvk.clone(),
+            remote: None,
+        }
     }
 
     /// Stored as it is served, under a schema that may change. What was written under another schema, or in
@@ -67,13 +82,23 @@ impl Storage {
     /// Another kind's objects in another form.
     pub fn translated(of: Arc<Kind>, convert: Arc<dyn Convert>) -> Self {
         let Self { opening, gvk, .. } = of.storage.clone();
-        Self { of: Some(of), convert: Some(convert), opening, served: None, gvk }
+        Self { of: Some(of), convert: Some(convert), opening, served: None, gvk, remote: None }
     }
 
     /// The same, where the two forms differ in nothing but what they are called.
     #[must_use]
     pub fn renamed_only(self, gvk: &GroupVersionKind) -> Self {
         Self { served: Some(stored::opening(gvk, None)), ..self }
+    }
+
+    /// Kept by another API server, which answers every request for them.
+    pub fn remote(gvk: &GroupVersionKind, remote: Arc<dyn Remote>) -> Self {
+        Self { remote: Some(remote), ..Self::own(gvk) }
+    }
+
+    /// The API server that keeps these objects, if it is another.
+    pub(crate) fn elsewhere(&self) -> Option<&dyn Remote> {
+        self.remote.as_deref()
     }
 
     /// In which version objects are stored.
@@ -108,6 +133,14 @@ impl Kind {
     /// The kind whose keys and index this one's objects are under.
     pub(crate) fn stored_kind(&self) -> &Self {
         self.storage.of.as_deref().unwrap_or(self)
+    }
+
+    /// The part of an object's key that is its own.
+    pub(crate) fn placed(&self, namespace: &str, name: &str) -> (String, String) {
+        match &self.storage.convert {
+            Some(convert) => convert.placed(namespace, name),
+            None => (namespace.to_owned(), name.to_owned()),
+        }
     }
 
     /// Under which field of the index a selectable field is found.

@@ -99,6 +99,7 @@ fn begin_life(request: &Request, object: &mut Value) {
         meta.insert("generation".into(), 1.into());
     }
     kind.hooks.prepare_create(object);
+    kind.hooks.set_creator(object, &request.user);
 }
 
 /// A new object has no history: its status is what its type is by default, or absent.

@@ -31,6 +31,7 @@ use crate::{
     negotiation::{Negotiated, Offers, has_protobuf, negotiate},
     query::Query,
     registry::Kind,
+    remote,
     request_info::ResourceInfo,
     reviews,
 };
@@ -49,6 +50,8 @@ pub struct Request {
     pub about: ResourceInfo,
     /// Its query.
     pub query: Query,
+    /// Its path and query, as they came.
+    pub uri: http::Uri,
     /// Its headers.
     pub headers: HeaderMap,
     /// Its body.
@@ -100,6 +103,9 @@ pub async fn run(verb: &str, request: Request) -> Result<Response<Body>, Status>
     };
     if !allowed {
         return Err(Status::method_not_allowed(&request.kind.group_resource(), verb));
+    }
+    if let Some(remote) = request.kind.storage.elsewhere() {
+        return remote::forward(remote, verb, &request).await;
     }
     match (verb, subresource.as_str()) {
         ("list", "") => list::list(request).await,

@@ -163,7 +163,11 @@ fn validate(request: &Request, object: &Value, old: &Value) -> Vec<FieldError> {
     let metadata = FieldPath::root("metadata");
     let mut errors = object_meta::validate_update(object_meta::of(object), object_meta::of(old), &metadata);
     errors.extend(prepare::validate(&request.kind, object));
-    errors.extend(request.kind.hooks.validate_update(object, old));
+    let hooks = &request.kind.hooks;
+    errors.extend(match request.about.subresource.as_str() {
+        "" => hooks.validate_update(object, old),
+        subresource => hooks.validate_subresource(subresource, object, old),
+    });
     errors
 }
 

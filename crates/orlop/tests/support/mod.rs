@@ -27,7 +27,9 @@ impl Server {
     /// Starts one with more options.
     pub(crate) fn start_with(options: &[&str]) -> Self {
         let kubectl = orlop_testbed::debian::kubectl().expect("kubectl");
-        let mut process = Command::new(env!("CARGO_BIN_EXE_orlop"))
+        // Another server may take its place, to see that these tests expect what Kubernetes does.
+        let program = std::env::var_os("ORLOP_TEST_SERVER").unwrap_or(env!("CARGO_BIN_EXE_orlop").into());
+        let mut process = Command::new(program)
             .args(["serve", "--ephemeral"])
             .args(options)
             .stdout(Stdio::piped())
@@ -50,14 +52,25 @@ impl Server {
         &mut self.process
     }
 
-    /// Runs kubectl; its output and its errors.
+    /// Runs kubectl; whether it succeeded, and its output and its errors.
     pub(crate) fn run(&self, arguments: &[&str], input: &str) -> (bool, String) {
+        self.run_with(arguments, input, &[])
+    }
+
+    /// As [`run`](Self::run), with more in the environment.
+    pub(crate) fn run_with(
+        &self,
+        arguments: &[&str],
+        input: &str,
+        environment: &[(&str, &str)],
+    ) -> (bool, String) {
         let mut process = Command::new(&self.kubectl)
             .arg("--kubeconfig")
             .arg(&self.kubeconfig)
             // Each server is new: what another said must not be remembered.
             .args(["--cache-dir", &format!("{}.cache", self.kubeconfig.display())])
             .args(arguments)
+            .envs(environment.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -69,6 +69,14 @@ impl Hooks for Pod {
         update::changes(object, old)
     }
 
+    fn validate_subresource(&self, subresource: &str, object: &Value, old: &Value) -> Vec<FieldError> {
+        match subresource {
+            "ephemeralcontainers" => update::ephemeral_containers(object, old),
+            "resize" => update::resize(object, old),
+            _ => update::changes(object, old),
+        }
+    }
+
     fn warnings(&self, object: &Value) -> Vec<String> {
         template::spec_warnings(object.get("spec").unwrap_or(&Value::Null), &FieldPath::root("spec"))
     }
