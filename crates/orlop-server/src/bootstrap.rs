@@ -3,7 +3,7 @@
 use http::Request;
 use serde_json::{Value, json};
 
-use crate::{User, chain::Chain};
+use crate::{User, chain::Chain, cluster::now};
 
 /// Namespaces that every cluster has.
 const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -22,6 +22,7 @@ pub async fn bootstrap(chain: &Chain, port: u16, ca: &str) -> Result<(), String>
 }
 
 fn objects(port: u16, ca: &str) -> Vec<(&'static str, Value)> {
+    let today: String = now().to_string().chars().take("2026-01-01".len()).collect();
     let labels = json!({"component": "apiserver", "provider": "kubernetes"});
     let priority_class = |name: &str, value: i64, description: &str| {
         json!({
@@ -63,6 +64,14 @@ fn objects(port: u16, ca: &str) -> Vec<(&'static str, Value)> {
             json!({"apiVersion": "v1", "kind": "ConfigMap",
                 "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
                 "data": {"client-ca-file": ca}}),
+        ),
+        (
+            // Since when the use of old tokens is known; kube-controller-manager asks before it removes any.
+            "/api/v1/namespaces/kube-system/configmaps",
+            json!({"apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": "kube-apiserver-legacy-service-account-token-tracking",
+                    "namespace": "kube-system"},
+                "data": {"since": today}}),
         ),
         (
             "/apis/scheduling.k8s.io/v1/priorityclasses",
