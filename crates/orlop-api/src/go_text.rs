@@ -105,6 +105,19 @@ fn push_display(out: &mut String, value: &Value) {
     }
 }
 
+/// `%T` of an untyped value.
+pub fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
 /// `%v` of a number: integers plain, floats as Go's `'g'` with the shortest digits.
 pub fn number(number: &serde_json::Number) -> String {
     if let Some(integer) = number.as_i64() {

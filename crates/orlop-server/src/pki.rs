@@ -1,14 +1,15 @@
 //! Certificates: a CA of the cluster's own, made at first start, and what it signs.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs::{self, OpenOptions, Permissions},
     io::{self, Write},
     net::IpAddr,
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::Path,
     sync::Arc,
 };
 
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, SanType,
@@ -18,6 +19,7 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
     server::WebPkiClientVerifier,
 };
+use x509_parser::extensions::GeneralName;
 
 use crate::User;
 
@@ -144,8 +146,11 @@ fn set_validity(params: &mut CertificateParams, years: i64) {
     params.not_after = now + time::Duration::days(365 * years);
 }
 
+/// How a server speaks TLS.
+pub type Tls = Arc<ServerConfig>;
+
 /// TLS for a server, which asks clients for certificates of a CA but does not insist.
-pub fn server_config(server: &Credential, client_ca: &str) -> Result<Arc<ServerConfig>, Error> {
+pub fn server_config(server: &Credential, client_ca: &str) -> Result<Tls, Error> {
     let unusable = |error: &dyn std::fmt::Display| Error::Use(error.to_string());
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = RootCertStore::empty();
@@ -168,6 +173,26 @@ pub fn server_config(server: &Credential, client_ca: &str) -> Result<Arc<ServerC
     Ok(Arc::new(config))
 }
 
+/// The name by which clients must ask for a server that they reach at an address: `None` if its certificate
+/// has that address, otherwise the first name that it does have.
+pub fn name_for(certificate: &str, address: IpAddr) -> Option<String> {
+    let first = CertificateDer::pem_slice_iter(certificate.as_bytes()).next()?.ok()?;
+    let (_, parsed) = x509_parser::parse_x509_certificate(&first).ok()?;
+    let names = &parsed.subject_alternative_name().ok()??.value.general_names;
+    let bytes = match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    };
+    if names.iter().any(|name| matches!(name, GeneralName::IPAddress(known) if *known == bytes)) {
+        return None;
+    }
+    names.iter().find_map(|name| match name {
+        // A wildcard stands for any name; this is one that it covers.
+        GeneralName::DNSName(name) => Some(name.replacen('*', "orlop", 1)),
+        _ => None,
+    })
+}
+
 /// Whose a verified certificate is: the user is its common name, the groups are its organizations.
 pub fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
@@ -187,40 +212,30 @@ pub fn issuer_kept(folder: &Path) -> Result<crate::issuer::Issuer, Error> {
     crate::issuer::Issuer::from_pem(&read(&path)?).map_err(Error::Use)
 }
 
-/// A kubeconfig for one cluster and one user.
-pub fn kubeconfig(server: &str, ca: Option<&str>, user: &Credential) -> String {
-    use base64::{Engine, engine::general_purpose::STANDARD};
-    let ca = ca
-        .map_or_else(String::new, |ca| format!("\n    certificate-authority-data: {}", STANDARD.encode(ca)));
-    format!(
-        "apiVersion: v1
-kind: Config
-clusters:
-- name: orlop
-  cluster:
-    server: {server}{ca}
-contexts:
-- name: orlop
-  context:
-    cluster: orlop
-    user: admin
-current-context: orlop
-users:
-- name: admin
-  user:
-    client-certificate-data: {}
-    client-key-data: {}
-",
-        STANDARD.encode(&user.certificate),
-        STANDARD.encode(&user.key),
-    )
+/// The administrator's token, kept in a folder; made there if there is none.
+pub fn token_kept(folder: &Path) -> Result<String, Error> {
+    let path = folder.join("admin.token");
+    if !path.exists() {
+        fs::create_dir_all(folder).map_err(|source| file(folder, source))?;
+        let random: [u8; 32] = rand::random();
+        write_secret(&path, URL_SAFE_NO_PAD.encode(random).as_bytes())?;
+    }
+    let token = read(&path)?.trim().to_owned();
+    if token.is_empty() {
+        return Err(Error::Use(format!("{} is empty; remove it and a new token is made", path.display())));
+    }
+    Ok(token)
 }
 
-/// Writes a file that only its owner reads.
+/// Writes a file that only its owner reads, also where there was one that others could read.
 pub fn write_secret(path: &Path, content: &[u8]) -> Result<(), Error> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
-    options.open(path).and_then(|mut file| file.write_all(content)).map_err(|source| file(path, source))
+    let write = |mut file: fs::File| {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+        file.write_all(content)
+    };
+    options.open(path).and_then(write).map_err(|source| file(path, source))
 }
 
 fn read(path: &Path) -> Result<String, Error> {

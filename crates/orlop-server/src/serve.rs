@@ -29,7 +29,7 @@ const HEADER_BYTES: u32 = 64 << 10;
 pub async fn serve(
     listener: TcpListener,
     chain: Chain,
-    tls: Option<Arc<rustls::ServerConfig>>,
+    tls: Option<pki::Tls>,
     stop: impl Future<Output = ()>,
 ) {
     let acceptor = tls.map(TlsAcceptor::from);

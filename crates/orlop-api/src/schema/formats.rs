@@ -42,6 +42,16 @@ pub fn is_known_format(format: &str) -> bool {
     KNOWN.contains(&normalized(format).as_str())
 }
 
+/// Whether a format is checked on values of a type (`""` where the schema has none).
+pub fn is_enforced_format(format: &str, kind: &str) -> bool {
+    match kind {
+        "" | "string" => is_known_format(format),
+        "integer" => matches!(format, "int32" | "int64"),
+        "number" => matches!(format, "float" | "double"),
+        _ => false,
+    }
+}
+
 /// Whether a text is of a format; unknown formats hold for every text.
 pub fn matches_format(format: &str, text: &str) -> bool {
     match normalized(format).as_str() {

@@ -9,10 +9,10 @@
 
 mod rules;
 
-pub use rules::{RuledNode, blocks_rules, rules_not_checked, visit_rules};
+pub use rules::{blocks_rules, rules_not_checked};
 
-use super::formats::{is_known_format, matches_format};
-use super::{Additional, Checks, ListType, MapType, Schema, Type};
+use super::formats::{is_enforced_format, is_known_format, matches_format};
+use super::{Additional, Checks, OldItems, Schema, Type, is_unchanged};
 use crate::field_error::{FieldError, FieldPath};
 use crate::go_text::{self, quote};
 use serde_json::{Map, Number, Value};
@@ -27,19 +27,9 @@ pub fn validate_update(value: &Value, old: &Value, schema: &Schema) -> Vec<Field
     ratcheted(value, Some(old), schema, "").errors
 }
 
-/// The old value of a map's entry; an atomic map has no parts to compare.
-fn corresponding_entry<'a>(old: Option<&'a Value>, key: &str, schema: &Schema) -> Option<&'a Value> {
-    if schema.map_type == MapType::Atomic {
-        return None;
-    }
+/// The old value of a field or a map's entry.
+fn corresponding_entry<'a>(old: Option<&'a Value>, key: &str) -> Option<&'a Value> {
     old?.get(key)
-}
-
-/// The old item with the same keys; only lists of type map have items that can be told apart.
-fn corresponding_item<'a>(old: Option<&'a Value>, item: &Value, schema: &Schema) -> Option<&'a Value> {
-    let ListType::Map(keys) = &schema.list_type else { return None };
-    let same = |other: &&Value| keys.iter().all(|key| other.get(&**key) == item.get(&**key));
-    old?.as_array()?.iter().find(same)
 }
 
 // === Results ===
@@ -96,7 +86,7 @@ fn wrong_type(name: &str, expected: &str, found: &str) -> FieldError {
 
 fn ratcheted(value: &Value, old: Option<&Value>, schema: &Schema, name: &str) -> Outcome {
     let mut outcome = check(value, old, schema, name);
-    if !outcome.errors.is_empty() && old == Some(value) {
+    if !outcome.errors.is_empty() && old.is_some_and(|old| old == value || is_unchanged(value, old, schema)) {
         outcome.errors.clear();
     }
     outcome
@@ -138,13 +128,7 @@ fn check(value: &Value, old: Option<&Value>, schema: &Schema, name: &str) -> Out
 /// Formats that do not go with the type, or that nobody knows, are as if not there.
 fn effective_format(schema: &Schema) -> Option<&str> {
     let format = schema.format.as_deref()?;
-    let known = match schema.kind {
-        Type::String | Type::Any => is_known_format(format),
-        Type::Integer => matches!(format, "int32" | "int64"),
-        Type::Number => matches!(format, "float" | "double"),
-        _ => false,
-    };
-    known.then_some(format)
+    is_enforced_format(format, schema.kind.name()).then_some(format)
 }
 
 fn check_type(value: &Value, schema: &Schema, format: Option<&str>, name: &str) -> Outcome {
@@ -359,9 +343,9 @@ fn check_number(
 fn check_list(items: &[Value], old: Option<&Value>, schema: &Schema, checks: &Checks, name: &str) -> Outcome {
     let mut outcome = Outcome::default();
     if let Some(inner) = schema.items() {
+        let old = OldItems::new(old, schema);
         for (index, item) in items.iter().enumerate() {
-            let old = corresponding_item(old, item, schema);
-            outcome.merge(ratcheted(item, old, inner, &format!("{name}[{index}]")));
+            outcome.merge(ratcheted(item, old.get(item), inner, &format!("{name}[{index}]")));
         }
     }
     let size = count(items.len());
@@ -416,7 +400,7 @@ fn check_object(
                 outcome.fail(FieldError::invalid(&field_path(name), key.as_str(), message));
             }
             Additional::Of(inner) => {
-                let old = corresponding_entry(old, key, schema);
+                let old = corresponding_entry(old, key);
                 outcome.merge(ratcheted(item, old, inner.get(), &format!("{name}.{key}")));
             }
             _ => {}
@@ -426,7 +410,7 @@ fn check_object(
         let Some(item) = map.get(&**key) else { continue };
         let inner = if name.is_empty() { key.to_string() } else { format!("{name}.{key}") };
         let type_meta = name.is_empty() && matches!(&**key, "kind" | "apiVersion");
-        let old = corresponding_entry(old, key, schema).filter(|_| !type_meta);
+        let old = corresponding_entry(old, key).filter(|_| !type_meta);
         outcome.merge(ratcheted(item, old, field.schema(), &inner));
     }
     for key in schema.required.iter().filter(|key| !map.contains_key(&***key)) {

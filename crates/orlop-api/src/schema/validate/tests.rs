@@ -241,20 +241,10 @@ fn unchanged_values_do_not_fail_an_update() {
 }
 
 #[test]
-fn rules_are_visited_with_what_they_replace() {
+fn some_errors_keep_rules_from_running() {
     let schema = from_openapi(
-        &json!({"type": "object", "x-kubernetes-validations": [{"rule": "true"}], "properties": {
-        "list": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": {"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "integer", "x-kubernetes-validations": [{"rule": "self > 0", "reason": "FieldValueForbidden"}]}}}}}}),
+        &json!({"type": "object", "properties": {"list": {"type": "array", "items": {"type": "string"}}}}),
     );
-    let new = json!({"list": [{"k": "b", "v": 2}, {"k": "a", "v": 1}]});
-    let old = json!({"list": [{"k": "a", "v": 7}]});
-    let mut seen = Vec::new();
-    visit_rules(&new, Some(&old), &schema, &mut |node| {
-        seen.push((node.path.to_string(), node.value.clone(), node.old.cloned(), node.rules[0].rule.clone()));
-    });
-    assert_eq!(seen[0].0, "<nil>");
-    assert_eq!(seen[1], ("list[0].v".to_owned(), json!(2), None, "self > 0".to_owned()));
-    assert_eq!(seen[2], ("list[1].v".to_owned(), json!(1), Some(json!(7)), "self > 0".to_owned()));
     let blocked = validate(&json!({"list": "x"}), &schema);
     assert!(blocks_rules(&blocked));
     assert!(
