@@ -179,10 +179,6 @@ mod tests {
                 "schema.properties[a].not.properties[metadata]: Forbidden: must not be specified in a nested context",
             ),
             (
-                json!({"type": "object", "anyOf": [{"items": {"minimum": 1}}]}),
-                "schema.properties[a].items: Required value: because it is defined in schema.properties[a].anyOf[0].items",
-            ),
-            (
                 json!({"type": "object", "x-kubernetes-embedded-resource": true}),
                 "schema.properties[a].properties: Required value: must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields",
             ),
