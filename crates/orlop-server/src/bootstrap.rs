@@ -3,7 +3,7 @@
 use http::Request;
 use serde_json::{Value, json};
 
-use crate::{User, chain::Chain};
+use crate::{User, chain::Chain, cluster::now};
 
 /// Namespaces that every cluster has.
 const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -14,6 +14,7 @@ pub const STEPS: &[&str] = &[
     "start-kubernetes-service-cidr-controller",
     "bootstrap-controller",
     "start-cluster-authentication-info-controller",
+    "start-legacy-token-tracking-controller",
     "scheduling/bootstrap-system-priority-classes",
 ];
 const SYSTEM_NAMESPACES: &str = "start-system-namespaces-controller";
@@ -38,6 +39,7 @@ pub async fn bootstrap(chain: &Chain, port: u16, ca: &str) -> Result<(), String>
 
 /// Objects with their paths and the step that they belong to.
 fn objects(port: u16, ca: &str) -> Vec<(&'static str, &'static str, Value)> {
+    let today: String = now().to_string().chars().take("2026-01-01".len()).collect();
     let labels = json!({"component": "apiserver", "provider": "kubernetes"});
     let priority_class = |name: &str, value: i64, description: &str| {
         json!({
@@ -84,6 +86,15 @@ fn objects(port: u16, ca: &str) -> Vec<(&'static str, &'static str, Value)> {
             json!({"apiVersion": "v1", "kind": "ConfigMap",
                 "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
                 "data": {"client-ca-file": ca}}),
+        ),
+        (
+            // Since when the use of old tokens is known; kube-controller-manager asks before it removes any.
+            "start-legacy-token-tracking-controller",
+            "/api/v1/namespaces/kube-system/configmaps",
+            json!({"apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": "kube-apiserver-legacy-service-account-token-tracking",
+                    "namespace": "kube-system"},
+                "data": {"since": today}}),
         ),
         (
             "scheduling/bootstrap-system-priority-classes",

@@ -15,8 +15,8 @@ pub struct Kubeconfig<'a> {
     pub server_name: Option<&'a str>,
     /// The administrator's certificate.
     pub certificate: &'a Credential,
-    /// The administrator's token.
-    pub token: Secret<'a>,
+    /// The administrator's token, if there is one.
+    pub token: Option<Secret<'a>>,
 }
 
 /// Text that does not show in logs.
@@ -35,6 +35,13 @@ impl Kubeconfig<'_> {
     pub fn to_yaml(&self) -> String {
         let server_name =
             self.server_name.map_or_else(String::new, |name| format!("\n    tls-server-name: {name}"));
+        let (token_context, token_user) = match &self.token {
+            Some(token) => (
+                "- name: orlop-token\n  context:\n    cluster: orlop\n    user: admin-token\n",
+                format!("- name: admin-token\n  user:\n    token: {}\n", token.0),
+            ),
+            None => ("", String::new()),
+        };
         format!(
             "apiVersion: v1
 kind: Config
@@ -48,25 +55,17 @@ contexts:
   context:
     cluster: orlop
     user: admin
-- name: orlop-token
-  context:
-    cluster: orlop
-    user: admin-token
-current-context: orlop
+{token_context}current-context: orlop
 users:
 - name: admin
   user:
     client-certificate-data: {}
     client-key-data: {}
-- name: admin-token
-  user:
-    token: {}
-",
+{token_user}",
             self.server,
             STANDARD.encode(self.trusted),
             STANDARD.encode(&self.certificate.certificate),
             STANDARD.encode(&self.certificate.key),
-            self.token.0,
         )
     }
 }

@@ -62,8 +62,8 @@ pub(super) async fn create_object(
     request.kind.hooks.warnings(&object).into_iter().for_each(|warning| request.warn(warning));
     crate::admission::validate(request, &object, None)?;
     if options.dry_run {
-        prepare::namespace_guard(request).await?;
         let name = object_meta::text(object_meta::of(&object), "name");
+        prepare::namespace_guard(request, name).await?;
         return match request.cluster.find(&request.kind, &request.about.namespace, name).await? {
             Some(found) => Err(exists(request, name, &found.as_stored()?, generated)),
             None => Ok((201, Written::Object(object))),
@@ -149,7 +149,7 @@ async fn store(request: &Request, object: &Value) -> Result<Result<Written, Foun
     for _ in 0..GUARD_TRIES {
         let mut object = object.clone();
         let mut claims = allocation::claim(request, &mut object, None).await?;
-        claims.compares.extend(prepare::namespace_guard(request).await?);
+        claims.compares.extend(prepare::namespace_guard(request, name).await?);
         let encoded = request.kind.write(&object).await?;
         let lease = match request.kind.rules.ttl_seconds {
             Some(seconds) => request.cluster.lease(seconds).await?,

@@ -116,8 +116,8 @@ pub(super) fn validate(kind: &Kind, object: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What must still be so when the object is written: its namespace is there, and is not on its way out.
-pub(super) async fn namespace_guard(request: &Request) -> Result<Option<Compare>, Status> {
+/// What must still be so when a new object is written: its namespace is there, and is not on its way out.
+pub(super) async fn namespace_guard(request: &Request, name: &str) -> Result<Option<Compare>, Status> {
     let namespace = &request.about.namespace;
     if !request.kind.namespaced {
         return Ok(None);
@@ -128,11 +128,10 @@ pub(super) async fn namespace_guard(request: &Request) -> Result<Option<Compare>
     // Most namespaces are not terminating, and telling that needs no decoding.
     const MARK: &[u8] = b"\"deletionTimestamp\"";
     if found.bytes.windows(MARK.len()).any(|window| window == MARK) && is_terminating(&found.as_stored()?) {
-        let name = object_name(request);
         let why =
             format!("unable to create new content in namespace {namespace} because it is being terminated");
         let message = format!("namespace {namespace} is being terminated");
-        return Err(Status::forbidden(&request.kind.group_resource(), &name, &why).with_cause(
+        return Err(Status::forbidden(&request.kind.group_resource(), name, &why).with_cause(
             "NamespaceTerminating",
             message,
             "metadata.namespace",
@@ -140,9 +139,4 @@ pub(super) async fn namespace_guard(request: &Request) -> Result<Option<Compare>
     }
     let key = request.cluster.key(kind, "", namespace);
     Ok(Some(Compare::new(KeyRange::key(key), Comparison::Equal, Target::Revision(found.revision))))
-}
-
-fn object_name(request: &Request) -> String {
-    let object: Value = serde_json::from_slice(&request.body).unwrap_or_default();
-    object_meta::text(object_meta::of(&object), "name").to_owned()
 }

@@ -110,7 +110,7 @@ impl Identity {
             trusted: &self.trusted,
             server_name: server_name.as_deref(),
             certificate: &self.authority.client("kubernetes-admin", "system:masters")?,
-            token: Secret(&self.token),
+            token: Some(Secret(&self.token)),
         };
         Ok(pki::write_secret(path, kubeconfig.to_yaml().as_bytes())?)
     }
