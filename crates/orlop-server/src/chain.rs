@@ -104,8 +104,7 @@ impl Chain {
         let mut user_name = String::new();
         let warnings = Warnings::default();
         let answered = panic_guard::guard(async {
-            let user = authentication::authenticate(&self.cluster, &parts.headers, certificate, &self.tokens)
-                .await?;
+            let user = authentication::authenticate(&self.cluster, &parts, certificate, &self.tokens).await?;
             user_name.clone_from(&user.name);
             let work = async {
                 let place = self.flow_control.place().await?;

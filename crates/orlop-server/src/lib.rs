@@ -14,6 +14,7 @@ pub mod bootstrap;
 pub mod chain;
 pub mod cluster;
 mod compression;
+mod conversions;
 mod dependents;
 mod discovery;
 mod filters;

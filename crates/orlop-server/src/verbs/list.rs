@@ -239,7 +239,7 @@ async fn gather(
 }
 
 /// Every object that a request selects, decoded: what deletecollection goes through.
-pub(super) async fn select(request: &Request) -> Result<(Revision, Vec<Value>), Status> {
+pub(crate) async fn select(request: &Request) -> Result<(Revision, Vec<Value>), Status> {
     let mut listing = Listing::begin(request).await?;
     let (mut revision, mut selected) = (0, Vec::new());
     while let Some(page) = listing.next(request).await? {

@@ -99,7 +99,7 @@ impl Identity {
 
     /// How to serve with TLS.
     pub(super) fn tls(&self) -> anyhow::Result<pki::Tls> {
-        Ok(pki::server_config(&self.server, self.authority.certificate())?)
+        Ok(pki::Tls::new(&self.server, self.authority.certificate())?)
     }
 
     /// Writes the administrator's kubeconfig.
