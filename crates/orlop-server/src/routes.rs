@@ -1,7 +1,7 @@
 //! Where a path leads: the server's own pages, or a kind and a verb.
 
 use bytes::Bytes;
-use http::{Method, Response, request::Parts};
+use http::{HeaderValue, Method, Response, header, request::Parts};
 use orlop_api::status::Status;
 use serde_json::json;
 
@@ -102,5 +102,8 @@ fn json_page(value: &serde_json::Value) -> Response<Body> {
 
 /// What Kubernetes says of paths that it does not know.
 pub(crate) fn not_found() -> Response<Body> {
-    answer::bytes(404, "text/plain; charset=utf-8", Bytes::from_static(b"404 page not found\n"))
+    let text = Bytes::from_static(b"404 page not found\n");
+    let mut response = answer::bytes(404, "text/plain; charset=utf-8", text);
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
 }

@@ -43,8 +43,8 @@ impl Selection {
         query: &Query,
     ) -> Result<Self, Status> {
         let label_text = query.text("labelSelector");
-        let label_selector = labels::parse(label_text)
-            .map_err(|error| Status::bad_request(format!("unable to parse requirement: {error}")))?;
+        let label_selector =
+            labels::parse(label_text).map_err(|error| Status::bad_request(error.to_string()))?;
         let field_selector = fields::Selector::parse(query.text("fieldSelector"))
             .map_err(|error| Status::bad_request(error.to_string()))?;
         let mut selection = Self {
