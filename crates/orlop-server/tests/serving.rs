@@ -45,7 +45,8 @@ async fn until_every_route_is_known_nothing_is_said_to_be_missing() {
         let status: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!((code, &headers[header::RETRY_AFTER]), (503, &"5".parse().unwrap()), "{path}");
         assert_eq!(status["reason"], "ServiceUnavailable");
-        let told = "the request has been made before all known HTTP paths have been installed, please try again";
+        let told =
+            "the request has been made before all known HTTP paths have been installed, please try again";
         assert_eq!(status["message"], told);
     }
     assert_eq!(get(&chain, "/api/v1/namespaces/nowhere").await.0, 404);
@@ -63,7 +64,8 @@ async fn until_every_route_is_known_nothing_is_said_to_be_missing() {
     let (_, report) = get(&chain, "/livez?verbose&exclude=ping&exclude=nonsense").await;
     let report = report.as_str().unwrap();
     assert!(report.starts_with("[+]ping excluded: ok\n[+]log ok\n[+]etcd ok\n"), "{report}");
-    let warning = "warn: some health checks cannot be excluded: no matches for \"nonsense\"\nlivez check passed\n";
+    let warning =
+        "warn: some health checks cannot be excluded: no matches for \"nonsense\"\nlivez check passed\n";
     assert!(report.ends_with(warning), "{report}");
     assert_eq!(get(&chain, "/healthz/poststarthook/bootstrap-controller").await, (200, "ok".into()));
     assert_eq!(get(&chain, "/healthz/shutdown").await.0, 404);
@@ -184,8 +186,14 @@ async fn requests_are_counted_under_kubernetes_names() {
     let maps = "resource=\"configmaps\"";
     let count = |parts: &[&str]| line(parts).rsplit(' ').next().unwrap().to_owned();
     let total = "apiserver_request_total{";
-    assert_eq!(count(&[total, maps, "verb=\"GET\"", "scope=\"resource\"", "subresource=\"\"", "code=\"200\""]), "1");
-    assert_eq!(count(&[total, maps, "verb=\"GET\"", "scope=\"resource\"", "subresource=\"\"", "code=\"404\""]), "1");
+    assert_eq!(
+        count(&[total, maps, "verb=\"GET\"", "scope=\"resource\"", "subresource=\"\"", "code=\"200\""]),
+        "1"
+    );
+    assert_eq!(
+        count(&[total, maps, "verb=\"GET\"", "scope=\"resource\"", "subresource=\"\"", "code=\"404\""]),
+        "1"
+    );
     assert_eq!(count(&[total, maps, "verb=\"LIST\"", "scope=\"namespace\"", "code=\"200\""]), "1");
     assert_eq!(count(&["apiserver_request_duration_seconds_count{", maps, "verb=\"LIST\""]), "1");
     assert_eq!(count(&["apiserver_response_sizes_count{", maps, "verb=\"LIST\""]), "1");
