@@ -107,6 +107,7 @@ pub fn cell(value: &Value, kind: &str, now: Time) -> Value {
         ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) | ("string", Value::String(_)) => {
             value.clone()
         }
+        ("date", Value::String(text)) if text.is_empty() => duration::age(None, now).into(),
         ("date", Value::String(text)) => match Time::parse(text) {
             Some(time) => duration::human(now.seconds_since(time)).into(),
             None => "<invalid>".into(),

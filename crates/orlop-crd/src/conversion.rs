@@ -47,20 +47,22 @@ pub fn request(
 pub fn converted(request: &Value, kind: &GroupVersionKind, response: Value) -> Result<Vec<Value>, String> {
     let asked = request.get("request").unwrap_or(&Value::Null);
     let originals = list(asked, "objects");
-    let kind = format!("{}/{}, Kind={}", kind.group, kind.version, kind.kind);
-    let objects =
-        answered(request, response).map_err(|why| format!("conversion webhook for {kind} failed: {why}"))?;
+    let called = format!("{}/{}, Kind={}", kind.group, kind.version, kind.kind);
+    let objects = answered(request, response)
+        .map_err(|why| format!("conversion webhook for {called} failed: {why}"))?;
     if objects.len() != originals.len() {
         return Err(format!(
-            "conversion webhook for {kind} returned {} objects, expected {}",
+            "conversion webhook for {called} returned {} objects, expected {}",
             objects.len(),
             originals.len()
         ));
     }
     let wanted = text(asked, "desiredAPIVersion");
+    let alone = originals.iter().all(|original| text(original, "kind") == kind.kind);
     let check = |(index, (object, original)): (usize, (Value, &Value))| {
-        check_converted(object, original, wanted).map_err(|why| {
-            format!("conversion webhook for {kind} returned invalid {} at index {index}: {}", why.0, why.1)
+        check_converted(object, original, wanted).map_err(|problem| {
+            let (what, why) = problem.told((!alone).then_some(index));
+            format!("conversion webhook for {called} returned invalid {what}: {why}")
         })
     };
     objects.into_iter().zip(originals).enumerate().map(check).collect()
@@ -100,30 +102,45 @@ fn answered(request: &Value, mut response: Value) -> Result<Vec<Value>, String> 
     }
 }
 
-/// What kind of thing is wrong, and what.
-type Problem = (&'static str, String);
+/// What is wrong with a converted object.
+enum Problem {
+    Type(String),
+    Identity(String),
+    Metadata(String),
+}
+
+impl Problem {
+    /// What is invalid, and why: of an object alone, or of one in a list.
+    fn told(self, index: Option<usize>) -> (String, String) {
+        match (self, index) {
+            (Self::Type(why), None) => ("object at index 0".to_owned(), why),
+            (Self::Identity(why), None) => ("object".to_owned(), why),
+            (Self::Metadata(why), None) => ("metadata".to_owned(), why),
+            (Self::Type(why) | Self::Identity(why), Some(index)) => {
+                (format!("converted object at index {index}"), why)
+            }
+            (Self::Metadata(why), Some(index)) => (format!("metadata in object at index {index}"), why),
+        }
+    }
+}
 
 fn check_converted(mut object: Value, original: &Value, wanted: &str) -> Result<Value, Problem> {
-    let invalid = |why: String| ("converted object", why);
-    let found = GroupVersionKind::of(&object);
-    if text(&object, "apiVersion") != wanted {
-        return Err(invalid(format!(
-            "invalid groupVersion (expected {wanted}, received {})",
-            text(&object, "apiVersion")
-        )));
+    let (found, kind) = (text(&object, "apiVersion"), text(&object, "kind"));
+    if found != wanted {
+        return Err(Problem::Type(format!("invalid groupVersion (expected {wanted}, received {found})")));
     }
-    if found.kind != text(original, "kind") {
-        let expected = text(original, "kind");
-        return Err(invalid(format!("invalid kind (expected {expected}, received {})", found.kind)));
+    let expected = text(original, "kind");
+    if kind != expected {
+        return Err(Problem::Type(format!("invalid kind (expected {expected}, received {kind})")));
     }
     let (before, after) = (object_meta::of(original), object_meta::of(&object));
     for (key, called) in [("name", "name"), ("namespace", "namespace"), ("uid", "UID")] {
         let (before, after) = (object_meta::text(before, key), object_meta::text(after, key));
         if before != after {
-            return Err(invalid(format!("must have the same {called}: {before} != {after}")));
+            return Err(Problem::Identity(format!("must have the same {called}: {before} != {after}")));
         }
     }
-    restore_metadata(&mut object, original).map_err(|why| ("metadata in object", why))?;
+    restore_metadata(&mut object, original).map_err(Problem::Metadata)?;
     Ok(object)
 }
 

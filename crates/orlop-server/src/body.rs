@@ -12,6 +12,8 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use orlop_api::status::Status;
 use tokio::sync::mpsc;
 
+use crate::{compression::Gzip, metrics::Measured};
+
 /// Bytes of a request's body.
 pub const BODY_BYTES_MAX: usize = 3 << 20;
 
@@ -25,12 +27,24 @@ pub enum Body {
     Whole(Option<Bytes>),
     /// Piece by piece; it ends when the sender is dropped.
     Stream(mpsc::Receiver<Bytes>),
+    /// Compressed on the way.
+    Gzip(Box<Gzip>),
+    /// Counted on the way.
+    Measured(Box<Measured>),
 }
 
 impl Body {
     /// No body.
     pub fn empty() -> Self {
         Self::Whole(None)
+    }
+
+    /// How long it is, where that is known.
+    pub fn length(&self) -> Option<u64> {
+        match self {
+            Self::Whole(bytes) => Some(bytes.as_ref().map_or(0, Bytes::len) as u64),
+            Self::Stream(_) | Self::Gzip(_) | Self::Measured(_) => None,
+        }
     }
 }
 
@@ -85,6 +99,8 @@ impl http_body::Body for Body {
             Self::Stream(pieces) => {
                 pieces.poll_recv(cx).map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
             }
+            Self::Gzip(gzip) => gzip.poll_frame(cx),
+            Self::Measured(measured) => measured.poll_frame(cx),
         }
     }
 
@@ -93,10 +109,7 @@ impl http_body::Body for Body {
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            Self::Stream(_) => SizeHint::default(),
-        }
+        self.length().map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }
 

@@ -3,10 +3,21 @@
 use http::Request;
 use serde_json::{Value, json};
 
-use crate::{User, chain::Chain};
+use crate::{User, chain::Chain, cluster::now};
 
 /// Namespaces that every cluster has.
 const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
+
+/// The steps, by the names that Kubernetes' health checks have for them.
+pub const STEPS: &[&str] = &[
+    SYSTEM_NAMESPACES,
+    "start-kubernetes-service-cidr-controller",
+    "bootstrap-controller",
+    "start-cluster-authentication-info-controller",
+    "start-legacy-token-tracking-controller",
+    "scheduling/bootstrap-system-priority-classes",
+];
+const SYSTEM_NAMESPACES: &str = "start-system-namespaces-controller";
 
 /// Creates what is missing. Goes through the chain, so that these objects are like all others. `port` is
 /// where the API server listens, `ca` what its clients trust.
@@ -16,13 +27,20 @@ pub async fn bootstrap(chain: &Chain, port: u16, ca: &str) -> Result<(), String>
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         create(chain, "/api/v1/namespaces", &namespace).await?;
     }
-    for (path, object) in objects(port, ca) {
-        create(chain, path, &object).await?;
+    chain.done(SYSTEM_NAMESPACES);
+    let objects = objects(port, ca);
+    for (index, (step, path, object)) in objects.iter().enumerate() {
+        create(chain, path, object).await?;
+        if objects.get(index + 1).is_none_or(|(next, ..)| next != step) {
+            chain.done(step);
+        }
     }
     Ok(())
 }
 
-fn objects(port: u16, ca: &str) -> Vec<(&'static str, Value)> {
+/// Objects with their paths and the step that they belong to.
+fn objects(port: u16, ca: &str) -> Vec<(&'static str, &'static str, Value)> {
+    let today: String = now().to_string().chars().take("2026-01-01".len()).collect();
     let labels = json!({"component": "apiserver", "provider": "kubernetes"});
     let priority_class = |name: &str, value: i64, description: &str| {
         json!({
@@ -32,11 +50,13 @@ fn objects(port: u16, ca: &str) -> Vec<(&'static str, Value)> {
     };
     vec![
         (
+            "start-kubernetes-service-cidr-controller",
             "/apis/networking.k8s.io/v1/servicecidrs",
             json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"},
                 "spec": {"cidrs": ["10.0.0.0/16"]}}),
         ),
         (
+            "bootstrap-controller",
             "/api/v1/namespaces/default/services",
             json!({"apiVersion": "v1", "kind": "Service",
                 "metadata": {"name": "kubernetes", "namespace": "default", "labels": labels},
@@ -44,6 +64,7 @@ fn objects(port: u16, ca: &str) -> Vec<(&'static str, Value)> {
                     "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}]}}),
         ),
         (
+            "bootstrap-controller",
             "/api/v1/namespaces/default/endpoints",
             json!({"apiVersion": "v1", "kind": "Endpoints",
                 "metadata": {"name": "kubernetes", "namespace": "default",
@@ -52,6 +73,7 @@ fn objects(port: u16, ca: &str) -> Vec<(&'static str, Value)> {
                     "ports": [{"name": "https", "port": port, "protocol": "TCP"}]}]}),
         ),
         (
+            "bootstrap-controller",
             "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
             json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
                 "metadata": {"name": "kubernetes", "namespace": "default",
@@ -60,12 +82,23 @@ fn objects(port: u16, ca: &str) -> Vec<(&'static str, Value)> {
                 "ports": [{"name": "https", "port": port, "protocol": "TCP"}]}),
         ),
         (
+            "start-cluster-authentication-info-controller",
             "/api/v1/namespaces/kube-system/configmaps",
             json!({"apiVersion": "v1", "kind": "ConfigMap",
                 "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
                 "data": {"client-ca-file": ca}}),
         ),
         (
+            // Since when the use of old tokens is known; kube-controller-manager asks before it removes any.
+            "start-legacy-token-tracking-controller",
+            "/api/v1/namespaces/kube-system/configmaps",
+            json!({"apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": "kube-apiserver-legacy-service-account-token-tracking",
+                    "namespace": "kube-system"},
+                "data": {"since": today}}),
+        ),
+        (
+            "scheduling/bootstrap-system-priority-classes",
             "/apis/scheduling.k8s.io/v1/priorityclasses",
             priority_class(
                 "system-node-critical",
@@ -74,6 +107,7 @@ fn objects(port: u16, ca: &str) -> Vec<(&'static str, Value)> {
             ),
         ),
         (
+            "scheduling/bootstrap-system-priority-classes",
             "/apis/scheduling.k8s.io/v1/priorityclasses",
             priority_class(
                 "system-cluster-critical",

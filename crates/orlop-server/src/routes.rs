@@ -1,17 +1,15 @@
 //! Where a path leads: the server's own pages, or a kind and a verb.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
-use http::{Method, Response, request::Parts};
+use http::{HeaderValue, Method, Response, header, request::Parts};
 use orlop_api::status::Status;
 use serde_json::json;
 
 use crate::{
     User,
     body::Body,
-    cluster::Cluster,
-    dependents, discovery, health, openapi,
+    chain::Chain,
+    dependents, discovery, health, metrics, openapi,
     query::Query,
     request_info::RequestInfo,
     verbs::{self, Warnings, answer},
@@ -19,7 +17,7 @@ use crate::{
 
 /// Answers a request that may be answered.
 pub(crate) async fn route(
-    cluster: Arc<Cluster>,
+    chain: &Chain,
     parts: &Parts,
     info: RequestInfo,
     query: Query,
@@ -27,10 +25,21 @@ pub(crate) async fn route(
     user: User,
     warnings: Warnings,
 ) -> Result<Response<Body>, Status> {
-    let Some(about) = info.resource else { return page(&cluster, parts, &query).await };
+    let Some(about) = info.resource else {
+        let page = page(chain, parts, &query).await?;
+        let missing = page.status() == http::StatusCode::NOT_FOUND;
+        return if missing && !chain.health.knows_every_route() {
+            Err(health::not_installed_yet())
+        } else {
+            Ok(page)
+        };
+    };
+    let cluster = chain.cluster.clone();
     let kinds = cluster.registry.kinds();
     let Some(kind) = kinds.get(&about.group, &about.version, &about.resource).cloned() else {
-        return if kinds.has_version(&about.group, &about.version) {
+        return if !chain.health.knows_every_route() {
+            Err(health::not_installed_yet())
+        } else if kinds.has_version(&about.group, &about.version) {
             Err(Status::resource_unknown())
         } else {
             Ok(not_found())
@@ -62,7 +71,8 @@ pub(crate) async fn route(
 }
 
 /// The server's own pages.
-async fn page(cluster: &Arc<Cluster>, parts: &Parts, query: &Query) -> Result<Response<Body>, Status> {
+async fn page(chain: &Chain, parts: &Parts, query: &Query) -> Result<Response<Body>, Status> {
+    let cluster = &chain.cluster;
     if !matches!(parts.method, Method::GET | Method::HEAD) {
         return Err(Status::new(
             405,
@@ -74,8 +84,11 @@ async fn page(cluster: &Arc<Cluster>, parts: &Parts, query: &Query) -> Result<Re
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     match segments.as_slice() {
         ["version"] => Ok(json_page(&crate::version::version())),
-        ["healthz" | "livez" | "readyz", ..] => Ok(health::answer(cluster, &segments, query).await),
-        ["metrics"] => Ok(crate::metrics::answer(cluster)),
+        ["healthz" | "livez" | "readyz", ..] => {
+            Ok(health::answer(&chain.health, cluster, &segments, query).await)
+        }
+        ["metrics"] => Ok(chain.metrics.answer(cluster, &parts.headers).await),
+        ["metrics", "slis"] => Ok(metrics::service_levels(&chain.health, cluster, &parts.headers).await),
         ["orlop", "v1", "dependents"] => dependents::answer(cluster, query).await,
         ["openapi", rest @ ..] => openapi::answer(cluster, rest, &parts.headers, query).await,
         ["api" | "apis", ..] => discovery::answer(cluster, &segments, &parts.headers),
@@ -92,5 +105,8 @@ fn json_page(value: &serde_json::Value) -> Response<Body> {
 
 /// What Kubernetes says of paths that it does not know.
 pub(crate) fn not_found() -> Response<Body> {
-    answer::bytes(404, "text/plain; charset=utf-8", Bytes::from_static(b"404 page not found\n"))
+    let text = Bytes::from_static(b"404 page not found\n");
+    let mut response = answer::bytes(404, "text/plain; charset=utf-8", text);
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
 }

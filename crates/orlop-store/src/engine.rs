@@ -94,7 +94,8 @@ pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
     /// Raises the compacted revision, before anything is forgotten. Lower than what is set is no change.
     async fn mark_compacted(&self, revision: Revision) -> Result<()>;
 
-    /// Forgets up to about `limit` versions below the compacted revision; whether there is more to do.
+    /// Forgets up to about `limit` versions below the compacted revision, fewer where writers would have to
+    /// wait for it; whether there is more to do.
     async fn compact_step(&self, limit: usize) -> Result<bool>;
 
     /// Gives up to about `pages` pages of free space back to the file system; whether there is more to do.

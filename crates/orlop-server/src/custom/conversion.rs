@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use orlop_api::{
     apply::{ConversionError, TypeRef, Versions},
     group_version::GroupVersionKind,
-    schema::{Malformed, Root, apply_defaults, coerce_metadata, drop_nulls, prune},
+    schema::{Malformed, Root, apply_defaults, canonicalize, coerce_metadata, prune},
     status::Status,
 };
 use orlop_crd::{Conversion, Definition, Version, conversion};
@@ -161,7 +161,7 @@ fn make_good(object: &mut Value, version: &Version) {
     // With `Drop` there is nothing to refuse.
     let _ = coerce_metadata(object, schema, Malformed::Drop);
     prune(object, schema, Root::Resource);
-    drop_nulls(object, schema);
+    canonicalize(object, schema);
     apply_defaults(object, schema);
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.entry("generation").or_insert_with(|| 1.into());

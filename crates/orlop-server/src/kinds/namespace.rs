@@ -66,6 +66,8 @@ pub(crate) fn holds_namespace(object: &Value) -> bool {
 /// A namespace that is going says so.
 pub(crate) fn mark_deleted(_kind: &Kind, object: &mut Value) {
     if is_namespace(object) {
+        // A namespace has no time of grace, not even one of none.
+        super::fill::remove(&mut object["metadata"], "deletionGracePeriodSeconds");
         object["status"]["phase"] = "Terminating".into();
     }
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::storage::Storage;
-use crate::table::Columns;
+use crate::{User, table::Columns};
 
 /// Everything the server knows about one resource in one version.
 pub struct Kind {
@@ -200,6 +200,9 @@ pub trait Hooks: Send + Sync {
     /// Sets what the server owns in a new object.
     fn prepare_create(&self, _object: &mut Value) {}
 
+    /// Writes down who creates an object, where a kind keeps that.
+    fn set_creator(&self, _object: &mut Value, _creator: &User) {}
+
     /// Sets what the server owns in a changed object.
     fn prepare_update(&self, _object: &mut Value, _old: &Value) {}
 
@@ -213,11 +216,19 @@ pub trait Hooks: Send + Sync {
         Vec::new()
     }
 
+    /// Says what is wrong with a change that came through a subresource.
+    fn validate_subresource(&self, _subresource: &str, object: &Value, old: &Value) -> Vec<FieldError> {
+        self.validate_update(object, old)
+    }
+
     /// Says everything that is wrong with an object that replaces another, through the endpoint
     /// `subresource` (empty for the object itself).
-    fn validate_replacing(&self, object: &Value, old: &Value, _subresource: &str) -> Vec<FieldError> {
+    fn validate_replacing(&self, object: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
         let mut errors = self.validate(object);
-        errors.extend(self.validate_update(object, old));
+        errors.extend(match subresource {
+            "" => self.validate_update(object, old),
+            subresource => self.validate_subresource(subresource, object, old),
+        });
         errors
     }
 

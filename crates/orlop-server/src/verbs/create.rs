@@ -62,9 +62,9 @@ pub(super) async fn create_object(
     request.kind.hooks.warnings(&object).into_iter().for_each(|warning| request.warn(warning));
     crate::admission::validate(request, &object, None)?;
     if options.dry_run {
-        prepare::namespace_guard(request).await?;
         let name = object_meta::text(object_meta::of(&object), "name");
         crate::custom::guard(request, name)?;
+        prepare::namespace_guard(request, name).await?;
         return match request.cluster.find(&request.kind, &request.about.namespace, name).await? {
             Some(found) => Err(exists(request, name, &found.as_stored()?, generated)),
             None => Ok((201, Written::Object(object))),
@@ -100,6 +100,7 @@ fn begin_life(request: &Request, object: &mut Value) {
         meta.insert("generation".into(), 1.into());
     }
     kind.hooks.prepare_create(object);
+    kind.hooks.set_creator(object, &request.user);
 }
 
 /// A new object has no history: its status is what its type is by default, or absent.
@@ -149,8 +150,8 @@ async fn store(request: &Request, object: &Value) -> Result<Result<Written, Foun
     for _ in 0..GUARD_TRIES {
         let mut object = object.clone();
         let mut claims = allocation::claim(request, &mut object, None).await?;
-        claims.compares.extend(prepare::namespace_guard(request).await?);
         claims.compares.extend(crate::custom::guard(request, name)?);
+        claims.compares.extend(prepare::namespace_guard(request, name).await?);
         let encoded = request.kind.write(&object).await?;
         let lease = match request.kind.rules.ttl_seconds {
             Some(seconds) => request.cluster.lease(seconds).await?,

@@ -222,8 +222,8 @@ fn grace_seconds(request: &Request, options: &DeleteOptions, object: &Value) -> 
 
 fn mark(request: &Request, object: &mut Value, grace: i64) {
     let already = is_terminating(object);
-    let shorter =
-        object_meta::of(object).get("deletionGracePeriodSeconds").and_then(Value::as_i64) != Some(grace);
+    let given = object_meta::of(object).get("deletionGracePeriodSeconds").and_then(Value::as_i64);
+    let shorter = given.unwrap_or(0) != grace;
     if !already || shorter {
         let ends = Time::from_unix(now().unix_seconds + grace);
         let meta = prepare::meta(object);

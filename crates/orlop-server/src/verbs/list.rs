@@ -48,13 +48,18 @@ impl Listing {
     async fn begin(request: &Request) -> Result<Self, Status> {
         let (kind, query) = (&request.kind, &request.query);
         let mut selection = Selection::of(&request.cluster, kind, &request.about.namespace, "", query)?;
+        query.number("timeoutSeconds")?;
         let limit = usize::try_from(query.number("limit")?.unwrap_or(0)).unwrap_or(0);
         let mut pinned = None;
         let mut revision = None;
         match Moment::of(query)? {
             Moment::Newest => {}
             Moment::NotOlderThan(wanted) => request.cluster.not_older_than(wanted).await?,
-            Moment::Exactly(wanted) => (revision, pinned) = (Some(wanted), Some(wanted)),
+            Moment::Exactly(wanted) => {
+                // Another server may have told the client of a revision that this one is yet to hear of.
+                request.cluster.not_older_than(wanted).await?;
+                (revision, pinned) = (Some(wanted), Some(wanted));
+            }
             Moment::Continued(token) => {
                 let start = format!("{}{}", selection.prefix, token.start_key);
                 if !selection.range.contains(start.as_bytes()) {
@@ -234,7 +239,7 @@ async fn gather(
 }
 
 /// Every object that a request selects, decoded: what deletecollection goes through.
-pub(super) async fn select(request: &Request) -> Result<(Revision, Vec<Value>), Status> {
+pub(crate) async fn select(request: &Request) -> Result<(Revision, Vec<Value>), Status> {
     let mut listing = Listing::begin(request).await?;
     let (mut revision, mut selected) = (0, Vec::new());
     while let Some(page) = listing.next(request).await? {

@@ -11,7 +11,7 @@ mod endpoint;
 mod gathered;
 mod get;
 pub(crate) mod incoming;
-mod list;
+pub(crate) mod list;
 mod patch;
 pub(crate) mod prepare;
 pub(crate) mod update;
@@ -71,6 +71,22 @@ impl Request {
             (self.warnings.lock().unwrap_or_else(PoisonError::into_inner), warning.into());
         if !warnings.contains(&warning) {
             warnings.push(warning);
+        }
+    }
+
+    /// A request about something else, made on the way of this one and for the same user.
+    pub(crate) fn aside(&self, kind: Arc<Kind>, about: ResourceInfo) -> Self {
+        Self {
+            cluster: self.cluster.clone(),
+            kind,
+            about,
+            query: Query::default(),
+            uri: http::Uri::default(),
+            headers: self.headers.clone(),
+            body: Bytes::new(),
+            negotiated: Negotiated::default(),
+            user: self.user.clone(),
+            warnings: self.warnings.clone(),
         }
     }
 

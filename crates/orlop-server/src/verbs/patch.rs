@@ -2,9 +2,14 @@
 
 use http::Response;
 use orlop_api::{
-    decode, object_meta,
+    decode,
+    field_error::{FieldError, FieldPath},
+    go_text,
+    group_version::GroupKind,
+    object_meta,
     options::FieldValidation,
     patch::{JsonPatch, merge_patch, strategic_merge_patch},
+    schema::check_types,
     status::Status,
 };
 use serde_json::Value;
@@ -34,6 +39,7 @@ pub(super) async fn patch(request: &Request) -> Result<Response<Body>, Status> {
         let mut object = patch.apply(request, old)?;
         decode::check_depth(&object).map_err(|error| Status::bad_request(error.to_string()))?;
         check_identity(request, &object, old)?;
+        patch.check_types(request, &object)?;
         report_unknown(request, &mut object, options.field_validation)?;
         // A patch that says nothing of the version is for whatever version there is.
         if object_meta::of(&object).get("resourceVersion") == object_meta::of(old).get("resourceVersion") {
@@ -78,6 +84,21 @@ impl Patch {
             Self::Strategic(patch) => strategic_merge_patch(old, patch, request.kind.schema.get()),
         };
         Ok(patched?)
+    }
+
+    /// What came of the patch must fit the types of the kind.
+    fn check_types(&self, request: &Request, patched: &Value) -> Result<(), Status> {
+        if request.kind.rules.custom {
+            return Ok(());
+        }
+        check_types(patched, request.kind.schema.get()).map_err(|mismatch| {
+            let value = match self {
+                Self::Strategic(patch) => go_text::display(patch),
+                Self::Json(_) | Self::Merge(_) => go_text::json(patched),
+            };
+            let error = FieldError::invalid(&FieldPath::root("patch"), value, mismatch.to_string());
+            Status::invalid(&GroupKind::default(), "", &[error])
+        })
     }
 }
 
@@ -129,7 +150,6 @@ async fn apply(request: &Request, options: &WriteOptions) -> Result<Response<Bod
     if !config.is_object() {
         return Err(Status::bad_request("error decoding YAML: the body is not an object"));
     }
-    report_unknown(request, &mut config, options.field_validation)?;
     check_target(request, &mut config)?;
     let (manager, force) = (options.field_manager.as_str(), options.force.unwrap_or(false));
     let about = &request.about;

@@ -71,7 +71,7 @@ pub(super) fn default(kind: &Kind, object: &mut Value) {
         value => !value.is_null(),
     });
     let schema = kind.schema.get();
-    schema::drop_nulls(object, schema);
+    schema::canonicalize(object, schema);
     schema::apply_defaults(object, schema);
     kind.hooks.default(object);
 }
@@ -129,8 +129,8 @@ pub(super) fn validate_metadata(kind: &Kind, object: &Value) -> Vec<FieldError> 
     object_meta::validate(object_meta::of(object), rules, &FieldPath::root("metadata"))
 }
 
-/// What must still be so when the object is written: its namespace is there, and is not on its way out.
-pub(super) async fn namespace_guard(request: &Request) -> Result<Option<Compare>, Status> {
+/// What must still be so when a new object is written: its namespace is there, and is not on its way out.
+pub(super) async fn namespace_guard(request: &Request, name: &str) -> Result<Option<Compare>, Status> {
     let namespace = &request.about.namespace;
     if !request.kind.namespaced {
         return Ok(None);
@@ -141,11 +141,10 @@ pub(super) async fn namespace_guard(request: &Request) -> Result<Option<Compare>
     // Most namespaces are not terminating, and telling that needs no decoding.
     const MARK: &[u8] = b"\"deletionTimestamp\"";
     if found.bytes.windows(MARK.len()).any(|window| window == MARK) && is_terminating(&found.as_stored()?) {
-        let name = object_name(request);
         let why =
             format!("unable to create new content in namespace {namespace} because it is being terminated");
         let message = format!("namespace {namespace} is being terminated");
-        return Err(Status::forbidden(&request.kind.group_resource(), &name, &why).with_cause(
+        return Err(Status::forbidden(&request.kind.group_resource(), name, &why).with_cause(
             "NamespaceTerminating",
             message,
             "metadata.namespace",
@@ -153,9 +152,4 @@ pub(super) async fn namespace_guard(request: &Request) -> Result<Option<Compare>
     }
     let key = request.cluster.key(kind, "", namespace);
     Ok(Some(Compare::new(KeyRange::key(key), Comparison::Equal, Target::Revision(found.revision))))
-}
-
-fn object_name(request: &Request) -> String {
-    let object: Value = serde_json::from_slice(&request.body).unwrap_or_default();
-    object_meta::text(object_meta::of(&object), "name").to_owned()
 }

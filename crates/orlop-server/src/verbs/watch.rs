@@ -60,8 +60,9 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
         _ => Duration::from_secs(rand::rng().random_range(LASTS_SECONDS..LASTS_SECONDS * 2)),
     };
     let mut initial = None;
-    let mut wanted =
-        Watch::new(selection.range.clone()).filter(selection.filter.clone()).previous_of_the_gone();
+    let wanted = Watch::new(selection.range.clone()).filter(selection.filter.clone());
+    // What the index cannot answer is found out by looking at what was there before.
+    let mut wanted = if selection.is_indexed() { wanted.previous_of_the_gone() } else { wanted.previous() };
     match beginning {
         Beginning::After(revision) => wanted = wanted.after(revision),
         Beginning::Next => {}

@@ -5,6 +5,8 @@
 //! watch from before it could ask for it. Strictly below: a watch opened exactly at the compacted revision
 //! still sees what happened there, and what it replaced.
 
+use std::time::{Duration, Instant};
+
 use rusqlite::{Connection, params};
 
 use super::errors::sql_error;
@@ -14,6 +16,9 @@ pub(super) fn mark(connection: &Connection, revision: Revision) -> Result<()> {
     connection.execute("UPDATE state SET compacted = max(compacted, ?)", [revision]).map_err(sql_error)?;
     Ok(())
 }
+
+/// How long a step walks before it lets writers in.
+const STEP_TIME: Duration = Duration::from_millis(2);
 
 /// Forgets what up to `limit` rows of the log superseded; whether there is more to do.
 pub(super) fn step(connection: &Connection, limit: usize) -> Result<bool> {
@@ -33,7 +38,8 @@ fn forget(connection: &Connection, limit: usize) -> rusqlite::Result<bool> {
     let mut history_gone =
         connection.prepare_cached("DELETE FROM history WHERE key = ? AND superseded_at = ?")?;
     let mut deletions = Vec::new();
-    let (mut walked, mut last) = (0, None);
+    let (mut walked, mut last, mut cut_short) = (0, None, false);
+    let started = Instant::now();
     let mut rows = walk.query([limit as i64])?;
     while let Some(row) = rows.next()? {
         let (id, revision): (i64, i64) = (row.get(0)?, row.get(1)?);
@@ -45,6 +51,10 @@ fn forget(connection: &Connection, limit: usize) -> rusqlite::Result<bool> {
             deletions.push(id);
         }
         (walked, last) = (walked + 1, Some(id));
+        if started.elapsed() > STEP_TIME {
+            cut_short = true;
+            break;
+        }
     }
     drop(rows);
     for id in deletions {
@@ -53,7 +63,7 @@ fn forget(connection: &Connection, limit: usize) -> rusqlite::Result<bool> {
     if let Some(last) = last {
         connection.execute("UPDATE state SET forgotten_id = ?", [last])?;
     }
-    Ok(walked == limit)
+    Ok(cut_short || walked == limit)
 }
 
 /// Gives free pages back to the file system; whether there is more to do. A few stay, since the next
@@ -74,10 +84,4 @@ pub(super) fn shrink(connection: &Connection, pages: usize) -> Result<bool> {
         })
         .map_err(sql_error)?;
     Ok(free - pages as i64 > SPARE_PAGES)
-}
-
-/// Brings the write-ahead log home: only then does the file get shorter. Waits for nobody, and on a
-/// connection that reads, so that nobody waits for it.
-pub(super) fn checkpoint(connection: &Connection) -> Result<()> {
-    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).map_err(sql_error)
 }

@@ -1,5 +1,6 @@
 //! The store on SQLite: in a file, or in memory.
 
+mod checkpoint;
 mod commit;
 mod compact;
 mod errors;
@@ -16,7 +17,10 @@ use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension};
 
 pub(crate) use self::errors::sql_error;
-use self::pool::Connections;
+use self::{
+    checkpoint::{Checkpointer, Gauge},
+    pool::{Connections, Sync},
+};
 use crate::{
     Config, Endpoint, Lease, LeaseId, Limits, Read, ReadResult, Revision, Size,
     engine::{Bounds, Command, Committed, Engine},
@@ -31,6 +35,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// A SQLite database.
 #[derive(Debug)]
 pub(crate) struct Sqlite {
+    /// In a file there is a write-ahead log to bring home. Ends before the connections do.
+    _checkpointer: Option<Checkpointer>,
     connections: Arc<Connections>,
     limits: Limits,
     /// A key greater than every key there can be.
@@ -43,11 +49,15 @@ pub(crate) struct Sqlite {
 
 impl Sqlite {
     pub(crate) fn open(config: &Config, metrics: Metrics) -> Result<Self> {
+        let memory = config.endpoint == Endpoint::Memory;
+        let gauge = Arc::<Gauge>::default();
+        let connections = Arc::new(Connections::open(config, gauge.clone())?);
         Ok(Self {
-            connections: Arc::new(Connections::open(config)?),
+            _checkpointer: if memory { None } else { Some(Checkpointer::start(&connections, gauge)?) },
+            connections,
             limits: config.limits.clone(),
             last: vec![0xff; config.limits.key_bytes + 2].into(),
-            memory: config.endpoint == Endpoint::Memory,
+            memory,
             seen_last: std::sync::Mutex::default(),
             metrics,
         })
@@ -78,11 +88,12 @@ impl Sqlite {
     async fn write_with<T: Send + 'static>(
         &self,
         name: &'static str,
+        sync: Sync,
         work: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let started = std::time::Instant::now();
         let connections = self.connections.clone();
-        let result = tokio::task::spawn_blocking(move || connections.write(work))
+        let result = tokio::task::spawn_blocking(move || connections.write(sync, work))
             .await
             .unwrap_or_else(|_| Err(Error::Unavailable("the write was cut short".into())));
         self.metrics.sql(name, started, &result);
@@ -105,7 +116,8 @@ pub(crate) fn new_file(path: &Path) -> Result<Connection> {
 #[async_trait::async_trait]
 impl Engine for Sqlite {
     async fn commit(&self, batch: &[Command]) -> Result<Committed> {
-        self.connections.write(|connection| commit::commit(connection, batch, &self.limits, &self.last))
+        self.connections
+            .write(Sync::Now, |connection| commit::commit(connection, batch, &self.limits, &self.last))
     }
 
     fn commits_at_once(&self) -> bool {
@@ -134,17 +146,22 @@ impl Engine for Sqlite {
     }
 
     async fn mark_compacted(&self, revision: Revision) -> Result<()> {
-        self.write_with("compact_mark", move |connection| compact::mark(connection, revision)).await
+        self.write_with("compact_mark", Sync::Now, move |connection| compact::mark(connection, revision))
+            .await
     }
 
     async fn compact_step(&self, limit: usize) -> Result<bool> {
-        self.write_with("compact", move |connection| compact::step(connection, limit)).await
+        self.write_with("compact", Sync::Later, move |connection| compact::step(connection, limit)).await
     }
 
     async fn shrink_step(&self, pages: usize) -> Result<bool> {
-        let more = self.write_with("shrink", move |connection| compact::shrink(connection, pages)).await?;
+        let more = self
+            .write_with("shrink", Sync::Later, move |connection| compact::shrink(connection, pages))
+            .await?;
         if !more && !self.memory {
-            self.read_with("checkpoint", false, compact::checkpoint).await?;
+            // Only then does the file get shorter.
+            self.read_with("checkpoint", false, |connection| checkpoint::passive(connection).map(drop))
+                .await?;
         }
         Ok(more)
     }
@@ -217,7 +234,7 @@ impl Engine for Sqlite {
 
     async fn set_note(&self, name: &str, text: &str) -> Result<()> {
         let (name, text) = (name.to_owned(), text.to_owned());
-        self.write_with("set_note", move |connection| {
+        self.write_with("set_note", Sync::Now, move |connection| {
             connection
                 .execute("INSERT OR REPLACE INTO note VALUES (?, ?)", [&name, &text])
                 .map_err(sql_error)?;

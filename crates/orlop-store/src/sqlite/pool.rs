@@ -3,17 +3,17 @@
 use std::{
     path::Path,
     sync::{
-        Condvar, Mutex, PoisonError, RwLock,
+        Arc, Condvar, Mutex, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, config::DbConfig, hooks::Wal};
 
-use super::{errors::sql_error, schema};
+use super::{checkpoint, errors::sql_error, schema};
 use crate::{
-    Config, Endpoint,
+    Config, Durability, Endpoint,
     error::{Error, Result},
 };
 
@@ -27,10 +27,38 @@ const BUSY: Duration = Duration::from_secs(10);
 pub(super) struct Connections {
     name: String,
     flags: OpenFlags,
-    writer: Mutex<Connection>,
+    writer: Mutex<Writing>,
     readers: Mutex<Readers>,
     reader_free: Condvar,
     gate: Gate,
+}
+
+/// When a commit reaches the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sync {
+    /// Before it returns, as durable as the store is set to be.
+    Now,
+    /// With the next one that must: for upkeep, which is simply done again if a power cut takes it.
+    Later,
+}
+
+/// The connection that writes, and what it is set to.
+#[derive(Debug)]
+struct Writing {
+    connection: Connection,
+    durability: Durability,
+    sync: Sync,
+}
+
+impl Writing {
+    fn set(&mut self, sync: Sync) -> Result<()> {
+        if self.sync != sync {
+            let durability = if sync == Sync::Now { self.durability } else { Durability::Relaxed };
+            schema::set_synchronous(&self.connection, durability)?;
+            self.sync = sync;
+        }
+        Ok(())
+    }
 }
 
 #[derive(Debug)]
@@ -58,7 +86,8 @@ impl Gate {
 }
 
 impl Connections {
-    pub(super) fn open(config: &Config) -> Result<Self> {
+    /// Opens the database; `gauge` is told how long the write-ahead log is.
+    pub(super) fn open(config: &Config, gauge: Arc<checkpoint::Gauge>) -> Result<Self> {
         static MEMORIES: AtomicU64 = AtomicU64::new(0);
         let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let (name, memory) = match &config.endpoint {
@@ -72,12 +101,21 @@ impl Connections {
                 (format!("file:/orlop-{number}?vfs=memdb"), true)
             }
         };
-        let writer = connect(&name, flags)?;
+        let mut writer = connect(&name, flags)?;
         schema::prepare_writer(&writer, config.durability, memory)?;
+        let told = move |_: &mut Wal, pages: i32| {
+            gauge.committed(pages.unsigned_abs());
+            Ok(())
+        };
+        writer.wal_hook(Some(told)).map_err(sql_error)?;
         Ok(Self {
             name,
             flags,
-            writer: Mutex::new(writer),
+            writer: Mutex::new(Writing {
+                connection: writer,
+                durability: config.durability,
+                sync: Sync::Now,
+            }),
             readers: Mutex::new(Readers { idle: Vec::new(), open: 0, limit: config.readers.max(1) }),
             reader_free: Condvar::new(),
             gate: Gate(memory.then(|| RwLock::new(()))),
@@ -85,9 +123,18 @@ impl Connections {
     }
 
     /// Runs `work` on the connection that writes.
-    pub(super) fn write<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-        let connection = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        self.gate.alone(|| work(&connection))
+    pub(super) fn write<T>(&self, sync: Sync, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        let mut writing = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.gate.0.is_none() {
+            writing.set(sync)?;
+        }
+        self.gate.alone(|| work(&writing.connection))
+    }
+
+    /// Runs `work` while nobody in this process writes.
+    pub(super) fn hold_writer<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _held = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        work()
     }
 
     /// Runs `work` on a connection that reads, if one is free.
@@ -128,6 +175,14 @@ impl Connections {
         result
     }
 
+    /// A connection that copies the write-ahead log home.
+    pub(super) fn open_checkpointer(&self) -> Result<Connection> {
+        let connection = connect(&self.name, self.flags)?;
+        connection.busy_timeout(checkpoint::READERS_MAX).map_err(sql_error)?;
+        schema::prepare_checkpointer(&connection)?;
+        Ok(connection)
+    }
+
     fn open_reader(&self) -> Result<Connection> {
         let connection = connect(&self.name, self.flags)?;
         schema::prepare_reader(&connection)?;
@@ -144,5 +199,7 @@ fn connect(name: &str, flags: OpenFlags) -> Result<Connection> {
     let connection = Connection::open_with_flags(name, flags).map_err(sql_error)?;
     connection.busy_timeout(BUSY).map_err(sql_error)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    // Else a statement with a bound LIMIT is compiled again whenever it is bound: a fifth of a small read.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(sql_error)?;
     Ok(connection)
 }

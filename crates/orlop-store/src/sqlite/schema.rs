@@ -82,18 +82,26 @@ pub(super) fn prepare_writer(connection: &Connection, durability: Durability, me
     // In memory there is no log to write ahead to; see `Gate` for what stands in for it.
     pragma("journal_mode", if memory { "memory" } else { "wal" })?;
     pragma("journal_size_limit", "67108864")?;
-    // A longer log is copied back less often, and a page written many times only once.
-    pragma("wal_autocheckpoint", "16384")?;
+    // A thread of its own copies the log back: see `checkpoint`.
+    pragma("wal_autocheckpoint", "0")?;
     pragma("cache_size", "-16384")?;
     pragma("temp_store", "memory")?;
+    if memory {
+        pragma("synchronous", "off")?;
+    } else {
+        set_synchronous(connection, durability)?;
+    }
+    migrate(connection)?;
+    renew_leases(connection)
+}
+
+/// Sets what commits in a file wait for.
+pub(super) fn set_synchronous(connection: &Connection, durability: Durability) -> Result<()> {
     let synchronous = match durability {
-        _ if memory => "off",
         Durability::Full => "full",
         Durability::Relaxed => "normal",
     };
-    pragma("synchronous", synchronous)?;
-    migrate(connection)?;
-    renew_leases(connection)
+    connection.pragma_update(None, "synchronous", synchronous).map_err(sql_error)
 }
 
 /// While nobody served, nobody could keep a lease alive: each gets its whole time again, as in etcd.
@@ -107,6 +115,12 @@ fn renew_leases(connection: &Connection) -> Result<()> {
 pub(super) fn prepare_reader(connection: &Connection) -> Result<()> {
     connection.pragma_update(None, "query_only", true).map_err(sql_error)?;
     connection.pragma_update(None, "cache_size", -8192).map_err(sql_error)
+}
+
+/// Sets up a connection that copies the write-ahead log home. It holds on to no pages.
+pub(super) fn prepare_checkpointer(connection: &Connection) -> Result<()> {
+    connection.pragma_update(None, "wal_autocheckpoint", 0).map_err(sql_error)?;
+    connection.pragma_update(None, "cache_size", 8).map_err(sql_error)
 }
 
 pub(super) fn migrate(connection: &Connection) -> Result<()> {

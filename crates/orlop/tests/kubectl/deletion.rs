@@ -44,10 +44,12 @@ fn finalizers_hold_an_object_until_they_are_done() {
     );
     let waiting = ["wait", "--for=delete", "configmap/held", "--timeout=20s"];
     std::thread::scope(|scope| {
+        // It says nothing if there was nothing to wait for any more.
         let waited = scope.spawn(|| server.kubectl(&waiting));
         let remove = r#"{"metadata":{"finalizers":null}}"#;
         server.kubectl(&["patch", "configmap", "held", "--type=merge", "-p", remove]);
-        assert_eq!(waited.join().expect("kubectl"), "configmap/held condition met");
+        let said = waited.join().expect("kubectl");
+        assert!(matches!(said.as_str(), "" | "configmap/held condition met"), "{said}");
     });
     assert!(!names(&server, "configmaps").contains("held"));
 }

@@ -1,0 +1,156 @@
+//! Bringing the write-ahead log home, beside the writer.
+//!
+//! Left to itself SQLite copies the log into the database in the commit that makes the log too long, and that
+//! caller waits for all of it. Here a thread of its own copies, in stretches, waiting for nobody. A log that is
+//! written without a pause is never copied to its end that way and would grow for ever, so once it is long the
+//! writer is held for the last few pages, after which it begins the log anew.
+
+use std::{
+    sync::{Arc, Condvar, Mutex, PoisonError, Weak},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use rusqlite::Connection;
+
+use super::{errors::sql_error, pool::Connections};
+use crate::error::{Error, Result};
+
+/// Pages added to the log before they are copied: a page written many times in between is copied once.
+const STRETCH_PAGES: u32 = 4096;
+/// Pages of a log that is to be begun anew even if the writer has to wait for that.
+const LONG_PAGES: u32 = 16384;
+/// Pages that are copied while the writer waits, unless it keeps adding more than the thread can copy.
+const LAST_PAGES: u32 = 256;
+/// Attempts to get that close before the writer waits for however many there are.
+const APPROACHES: usize = 4;
+/// How long the writer is held, at the most, for readers of the old log.
+pub(super) const READERS_MAX: Duration = Duration::from_millis(5);
+
+/// How long the log is, as the writer tells the thread.
+#[derive(Debug, Default)]
+pub(super) struct Gauge {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Pages in the log after the last commit.
+    pages: u32,
+    /// How many of them there were when the thread last copied.
+    copied_at: u32,
+    closing: bool,
+}
+
+impl Gauge {
+    /// Called after every commit with the length of the log.
+    pub(super) fn committed(&self, pages: u32) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let begun_anew = pages < state.pages;
+        state.pages = pages;
+        if begun_anew {
+            state.copied_at = 0;
+        }
+        if state.is_due() {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Waits until there is a stretch to copy; `None` when the store closes.
+    fn due(&self) -> Option<u32> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self
+            .changed
+            .wait_while(state, |state| !state.closing && !state.is_due())
+            .unwrap_or_else(PoisonError::into_inner);
+        state.copied_at = state.pages;
+        (!state.closing).then_some(state.pages)
+    }
+
+    fn close(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).closing = true;
+        self.changed.notify_one();
+    }
+}
+
+impl State {
+    fn is_due(&self) -> bool {
+        self.pages >= self.copied_at.saturating_add(STRETCH_PAGES)
+    }
+}
+
+/// The thread, which ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Checkpointer {
+    gauge: Arc<Gauge>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Checkpointer {
+    pub(super) fn start(connections: &Arc<Connections>, gauge: Arc<Gauge>) -> Result<Self> {
+        let (connections, told) = (Arc::downgrade(connections), gauge.clone());
+        let thread = std::thread::Builder::new()
+            .name("orlop-checkpoint".into())
+            .spawn(move || work(&connections, &told))
+            .map_err(|error| Error::Unavailable(format!("cannot start the checkpoint thread: {error}")))?;
+        Ok(Self { gauge, thread: Some(thread) })
+    }
+}
+
+impl Drop for Checkpointer {
+    fn drop(&mut self) {
+        self.gauge.close();
+        // Whoever opens the file next must not meet this thread's connection.
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn work(connections: &Weak<Connections>, gauge: &Gauge) {
+    let mut own: Option<Connection> = None;
+    while let Some(pages) = gauge.due() {
+        let Some(connections) = connections.upgrade() else { return };
+        let copied = match own.take() {
+            Some(connection) => Ok(connection),
+            None => connections.open_checkpointer(),
+        }
+        .and_then(|connection| {
+            copy(&connections, &connection, pages)?;
+            Ok(connection)
+        });
+        match copied {
+            Ok(connection) => own = Some(connection),
+            // A full disk, say. The next stretch tries again.
+            Err(error) => tracing::warn!(%error, pages, "the write-ahead log stays as it is for now"),
+        }
+    }
+}
+
+/// Copies what there is, and has a long log begun anew.
+fn copy(connections: &Connections, connection: &Connection, pages: u32) -> Result<()> {
+    let mut rest = passive(connection)?;
+    if pages < LONG_PAGES {
+        return Ok(());
+    }
+    for _ in 1..APPROACHES {
+        if rest <= LAST_PAGES {
+            break;
+        }
+        rest = passive(connection)?;
+    }
+    connections.hold_writer(|| checkpoint(connection, "PRAGMA wal_checkpoint(RESTART)")).map(drop)
+}
+
+/// Copies all that no reader stands in the way of, without waiting for anybody; how many pages are left.
+pub(super) fn passive(connection: &Connection) -> Result<u32> {
+    checkpoint(connection, "PRAGMA wal_checkpoint(PASSIVE)")
+}
+
+/// Runs a checkpoint; how many pages of the log are not copied.
+fn checkpoint(connection: &Connection, sql: &str) -> Result<u32> {
+    let (pages, copied): (i64, i64) =
+        connection.query_row(sql, [], |row| Ok((row.get(1)?, row.get(2)?))).map_err(sql_error)?;
+    Ok(u32::try_from(pages - copied).unwrap_or(0))
+}
