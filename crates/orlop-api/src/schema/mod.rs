@@ -201,7 +201,7 @@ pub struct Checks {
 #[derive(Clone, Debug)]
 pub struct Pattern {
     pub text: Box<str>,
-    compiled: Arc<std::sync::OnceLock<Result<regex::Regex, String>>>,
+    compiled: Arc<std::sync::OnceLock<Result<orlop_regex::Regex, String>>>,
 }
 
 impl Pattern {
@@ -209,12 +209,8 @@ impl Pattern {
         Self { text: text.into(), compiled: Arc::default() }
     }
 
-    pub fn regex(&self) -> Result<&regex::Regex, &str> {
-        let compile = || {
-            // Bounded, so that no pattern costs megabytes.
-            let builder = regex::RegexBuilder::new(&self.text).size_limit(1 << 22).build();
-            builder.map_err(|error| error.to_string())
-        };
+    pub fn regex(&self) -> Result<&orlop_regex::Regex, &str> {
+        let compile = || orlop_regex::compile(&self.text, orlop_regex::COMPILED_BYTES_MAX);
         self.compiled.get_or_init(compile).as_ref().map_err(String::as_str)
     }
 }

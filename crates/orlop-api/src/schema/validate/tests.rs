@@ -112,6 +112,64 @@ fn every_keyword_has_kubernetes_message() {
         ),
         (json!({"type": "number", "multipleOf": 0.1}), json!(0.3), vec![]),
         (
+            json!({"type": "integer", "multipleOf": 0}),
+            json!(1),
+            vec!["spec.a: Invalid value: 0: factor MultipleOf declared for spec.a must be positive: 0"],
+        ),
+        // A whole number is an integer, however it is written.
+        (json!({"type": "integer", "minimum": 0.0}), json!(1.0), vec![]),
+        (json!({"type": "integer"}), json!(-3e2), vec![]),
+        (
+            json!({"type": "integer"}),
+            json!(1.5),
+            vec![
+                r#"spec.a: Invalid value: "number": spec.a in body must be of type integer: "number""#,
+                r#"<nil>: Invalid value: "": Checked value must be of type integer (default format) in spec.a"#,
+            ],
+        ),
+        (
+            json!({"type": "integer", "format": "int32"}),
+            json!(3_000_000_000_i64),
+            vec![
+                r#"<nil>: Invalid value: "": Checked value must be of type integer with format int32 in spec.a"#,
+            ],
+        ),
+        // A bound that is no integer makes every integer wrong.
+        (
+            json!({"type": "integer", "maximum": 1.5}),
+            json!(1),
+            vec![
+                r#"<nil>: Invalid value: "": Maximum boundary value must be of type integer (default format) in spec.a"#,
+            ],
+        ),
+        (
+            json!({"type": "integer", "format": "int32", "minimum": -5_000_000_000_i64}),
+            json!(1),
+            vec![
+                r#"<nil>: Invalid value: "": Minimum boundary value must be of type integer with format int32 in spec.a"#,
+            ],
+        ),
+        (
+            json!({"type": "number", "maximum": 1.5, "exclusiveMaximum": true}),
+            json!(1.5),
+            vec!["spec.a: Invalid value: 1.5: spec.a in body should be less than 1.5"],
+        ),
+        // Numbers are the same however they are written; null is among no values.
+        (json!({"type": "number", "enum": [1, 2.0]}), json!(2), vec![]),
+        (json!({"type": "number", "enum": [1, 2.0]}), json!(1.0), vec![]),
+        (
+            json!({"type": "string", "nullable": true, "enum": ["a", null]}),
+            json!(null),
+            vec![r#"spec.a: Unsupported value: null: supported values: "a", "null""#],
+        ),
+        // Patterns are Go's: about ASCII.
+        (
+            json!({"type": "string", "pattern": r"^\d+$"}),
+            json!("١"),
+            vec![r#"spec.a: Invalid value: "١": spec.a in body should match '^\d+$'"#],
+        ),
+        (json!({"type": "string", "pattern": r"^[[:alpha:]]+$"}), json!("abc"), vec![]),
+        (
             json!({"type": "array", "items": {"type": "string"}, "maxItems": 1}),
             json!(["x", "y"]),
             vec!["spec.a: Too many: 2: must have at most 1 item"],
