@@ -59,6 +59,11 @@ impl Kinds {
         self.iter().filter(of_kind).max_by_key(|kind| kind.gvk.version == gvk.version)
     }
 
+    /// Whether a group is one of those that came with the program.
+    pub fn has_builtin_group(&self, group: &str) -> bool {
+        self.iter().any(|kind| kind.gvk.group == group && matches!(kind.schema, KindSchema::Builtin(_)))
+    }
+
     /// Whether a group and version has any kind.
     pub fn has_version(&self, group: &str, version: &str) -> bool {
         self.iter().any(|kind| kind.gvk.group == group && kind.gvk.version == version)

@@ -104,7 +104,10 @@ pub fn negotiate_for(
     headers: &HeaderMap,
     query: &Query,
 ) -> Result<Negotiated, Status> {
-    let transforms = matches!(verb, "get" | "list" | "watch" | "create" | "update" | "patch" | "delete");
+    // What is only ever created, a question, has no columns.
+    let read = kind.allows("get") || kind.allows("list");
+    let transforms =
+        read && matches!(verb, "get" | "list" | "watch" | "create" | "update" | "patch" | "delete");
     let negotiated =
         negotiate(headers, query.get("pretty"), Offers { transforms, protobuf: has_protobuf(kind) })?;
     let include = query.text("includeObject");
@@ -128,7 +131,7 @@ pub async fn run(verb: &str, request: Request) -> Result<Response<Body>, Status>
         },
     };
     if !allowed {
-        return Err(Status::method_not_allowed(&request.kind.group_resource(), verb));
+        return Err(Status::method_unknown());
     }
     if let Some(remote) = request.kind.storage.elsewhere() {
         return remote::forward(remote, verb, &request).await;
