@@ -1,6 +1,7 @@
 //! Filling in defaults, and dropping nulls that a schema does not allow.
 
 use super::{Additional, Schema};
+use crate::time::Time;
 use serde_json::Value;
 
 fn is_disallowed_null(value: &Value, schema: Option<&Schema>) -> bool {
@@ -46,28 +47,43 @@ fn default_item(item: &mut Value, schema: &Schema) {
     apply_defaults(item, schema);
 }
 
-/// Drops nulls of properties that are neither nullable nor about to get a default.
-pub fn drop_nulls(value: &mut Value, schema: &Schema) {
+/// Writes an object as it is kept: without nulls of properties that are neither nullable nor about to get a
+/// default, and with the times of built-in types in UTC and in their precision.
+pub fn canonicalize(value: &mut Value, schema: &Schema) {
     match value {
         Value::Object(map) => map.retain(|key, item| {
             let Some(field) = schema.field(key) else {
                 if let Additional::Of(inner) = &schema.additional {
-                    drop_nulls(item, inner.get());
+                    canonicalize(item, inner.get());
                 }
                 return true;
             };
             if is_disallowed_null(item, Some(field.schema())) && field.default().is_none() {
                 return false;
             }
-            drop_nulls(item, field.schema());
+            canonicalize(item, field.schema());
             true
         }),
         Value::Array(items) => {
             if let Some(inner) = schema.items() {
-                items.iter_mut().for_each(|item| drop_nulls(item, inner));
+                items.iter_mut().for_each(|item| canonicalize(item, inner));
+            }
+        }
+        Value::String(text) => {
+            if let Some(time) = canonical_time(text, schema).filter(|time| time != text) {
+                *text = time;
             }
         }
         _ => {}
+    }
+}
+
+/// A time in the one way that Kubernetes writes it, where the schema is of one.
+fn canonical_time(text: &str, schema: &Schema) -> Option<String> {
+    match schema.go_type? {
+        "Time" => Some(Time::parse(text)?.to_string()),
+        "MicroTime" => Some(Time::parse(text)?.to_micro()),
+        _ => None,
     }
 }
 
@@ -76,6 +92,20 @@ mod tests {
     use super::super::from_openapi;
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn times_of_built_in_types_are_written_in_one_way() {
+        let schema = super::super::builtin::type_of("coordination.k8s.io", "v1", "Lease").unwrap().schema();
+        let mut lease = json!({
+            "metadata": {"creationTimestamp": "2026-11-15T09:42:16.5+02:00", "annotations": {"t": "2026-11-15T09:42:16+02:00"}},
+            "spec": {"renewTime": "2026-11-15T07:42:16Z", "holderIdentity": "2026-11-15T09:42:16+02:00"},
+        });
+        canonicalize(&mut lease, schema);
+        assert_eq!(lease["metadata"]["creationTimestamp"], "2026-11-15T07:42:16Z");
+        assert_eq!(lease["spec"]["renewTime"], "2026-11-15T07:42:16.000000Z");
+        // What only looks like a time is left alone.
+        assert_eq!(lease["metadata"]["annotations"]["t"], lease["spec"]["holderIdentity"]);
+    }
 
     #[test]
     fn defaults_fill_what_is_absent_or_wrongly_null() {
@@ -90,7 +120,7 @@ mod tests {
         }}));
         let mut value =
             json!({"a": null, "n": null, "l": [{}, {"i": 5}], "m": {"k": null, "j": "v"}, "plain": null});
-        drop_nulls(&mut value, &schema);
+        canonicalize(&mut value, &schema);
         assert!(value.get("plain").is_none() && value.get("a").is_some());
         apply_defaults(&mut value, &schema);
         assert_eq!(

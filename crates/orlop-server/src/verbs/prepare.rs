@@ -71,7 +71,7 @@ pub(super) fn default(kind: &Kind, object: &mut Value) {
         value => !value.is_null(),
     });
     let schema = kind.schema.get();
-    schema::drop_nulls(object, schema);
+    schema::canonicalize(object, schema);
     schema::apply_defaults(object, schema);
     kind.hooks.default(object);
 }
