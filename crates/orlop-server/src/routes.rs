@@ -89,11 +89,12 @@ fn fits(verb: &str, kind: &Kind, about: &ResourceInfo) -> bool {
 /// The server's own pages.
 async fn page(chain: &Chain, parts: &Parts, query: &Query) -> Result<Response<Body>, Status> {
     let cluster = &chain.cluster;
-    if !matches!(parts.method, Method::GET | Method::HEAD) {
-        return Err(Status::method_unknown());
-    }
     let path = parts.uri.path();
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+    let asks_for_health = matches!(segments.first(), Some(&("healthz" | "livez" | "readyz")));
+    if !matches!(parts.method, Method::GET | Method::HEAD) && !asks_for_health {
+        return Err(Status::method_unknown());
+    }
     match segments.as_slice() {
         ["version"] => Ok(json_page(&crate::version::version())),
         ["healthz" | "livez" | "readyz", ..] => {
