@@ -139,7 +139,11 @@ fn resources(
     headers: &HeaderMap,
 ) -> Result<Response<Body>, Status> {
     if !kinds.has_version(group, version) {
-        return Ok(not_found());
+        return if kinds.has_builtin_group(group) {
+            Err(Status::resource_unknown())
+        } else {
+            Ok(not_found())
+        };
     }
     let here = kinds.of_version(group, version);
     let mut resources: Vec<Value> = here.flat_map(|kind| listed(kind)).collect();
