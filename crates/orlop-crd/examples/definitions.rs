@@ -66,7 +66,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert_eq!(found.errors, []);
     // Four on the spec, one on each of ten ports.
     let evaluations = 14.0;
-    let objects = rate(|| drop(std::hint::black_box(rules.validate(version.schema(), &object, Some(&older)))));
+    let objects =
+        rate(|| drop(std::hint::black_box(rules.validate(version.schema(), &object, Some(&older)))));
     println!("rules of an object:      {objects:>10.0}/s, {:.0} evaluations/s", objects * evaluations);
     let whole = rate(|| drop(std::hint::black_box(version.validate_update(&object, &older))));
     println!("everything of an object: {whole:>10.0}/s");
@@ -88,7 +89,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for source in &sources {
         definitions.push(Definition::of(&serde_json::from_str(source)?)?);
     }
-    println!("1,000 definitions of {} bytes: {} KiB held", bytes / 1000, resident_kib().saturating_sub(before));
+    println!(
+        "1,000 definitions of {} bytes: {} KiB held",
+        bytes / 1000,
+        resident_kib().saturating_sub(before)
+    );
     for definition in &definitions {
         let version = definition.version("v1").ok_or("no v1")?;
         std::hint::black_box((version.schema().properties.len(), version.rules().is_empty()));

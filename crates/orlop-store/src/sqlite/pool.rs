@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, OpenFlags, hooks::Wal, config::DbConfig};
+use rusqlite::{Connection, OpenFlags, config::DbConfig, hooks::Wal};
 
 use super::{checkpoint, errors::sql_error, schema};
 use crate::{
