@@ -14,22 +14,15 @@ const END: &str = "<!-- the end of what was written -->";
 struct Suite {
     client: &'static str,
     package: &'static str,
-    /// The test program.
+    /// The test program, whose sources are in a folder of its name.
     target: &'static str,
-    /// Where its tests are.
-    folder: &'static str,
 }
 
 const SUITES: [Suite; 4] = [
-    Suite { client: "kubectl", package: "orlop", target: "kubectl", folder: "crates/orlop/tests/kubectl" },
-    Suite {
-        client: "kube-rs",
-        package: "orlop-test",
-        target: "kube_rs",
-        folder: "crates/orlop-test/tests/kube_rs",
-    },
-    Suite { client: "Python", package: "orlop", target: "python", folder: "crates/orlop/tests/python" },
-    Suite { client: "Node", package: "orlop", target: "node", folder: "crates/orlop/tests/node" },
+    Suite { client: "kubectl", package: "orlop", target: "kubectl" },
+    Suite { client: "kube-rs", package: "orlop-test", target: "kube_rs" },
+    Suite { client: "Python", package: "orlop", target: "python" },
+    Suite { client: "Node", package: "orlop", target: "node" },
 ];
 
 pub(crate) fn run() -> Result<(), String> {
@@ -131,7 +124,8 @@ mod tests {
         let mut written: Vec<&str> = table.lines().filter(|line| line.ends_with(" yes |")).collect();
         let mut expected = Vec::new();
         for suite in &SUITES {
-            let tests = tests_in(&root().join(suite.folder)).unwrap();
+            let folder = root().join("crates").join(suite.package).join("tests").join(suite.target);
+            let tests = tests_in(&folder).unwrap();
             expected.extend(tests.iter().map(|name| row(suite, name, "yes").trim_end().to_owned()));
         }
         written.sort_unstable();
