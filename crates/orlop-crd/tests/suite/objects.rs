@@ -1,6 +1,6 @@
 //! Objects against everything their definition says.
 
-use crate::widgets::{changed, version, with_schema};
+use crate::widgets::{changed, with_schema};
 use orlop_crd::{Definition, Findings, Version, object_warnings};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -183,30 +183,33 @@ fn a_version_without_a_schema_keeps_everything() {
     assert_eq!(texts(&version.validate_create(&object)), Vec::<String>::new());
     assert!(version.rules().is_empty() && version.open_api_schema().is_null());
     assert!(crate::widgets::version(json!({"type": "object"})).rules().is_empty());
-    let _ = version;
 }
 
 #[test]
 fn versions_say_when_they_are_deprecated() {
     let of = |changes: &[(&str, Value)]| {
-        Definition::of(&changed(with_schema(json!({"type": "object"})), changes))
-            .unwrap()
-            .version("v1")
-            .unwrap()
-            .warning()
+        let definition = Definition::of(&changed(with_schema(json!({"type": "object"})), changes)).unwrap();
+        definition.version("v1").unwrap().warning()
+    };
+    let deprecated = ("/spec/versions/0/deprecated", json!(true));
+    let other = |name: &str, served: bool| {
+        ("/spec/versions/-", json!({"name": name, "served": served, "storage": false}))
     };
     assert_eq!(of(&[]), None);
-    assert_eq!(
-        of(&[("/spec/versions/0/deprecated", json!(true))]).unwrap(),
-        "example.com/v1 Widget is deprecated"
-    );
+    assert_eq!(of(&[deprecated.clone()]).unwrap(), "example.com/v1 Widget is deprecated");
     assert_eq!(
         of(&[
-            ("/spec/versions/0/deprecated", json!(true)),
-            ("/spec/versions/0/deprecationWarning", json!("gone soon"))
+            deprecated.clone(),
+            other("v1beta1", true),
+            other("v3", true),
+            other("v2", true),
+            other("v4", false)
         ])
         .unwrap(),
+        "example.com/v1 Widget is deprecated; use example.com/v3 Widget"
+    );
+    assert_eq!(
+        of(&[deprecated, ("/spec/versions/0/deprecationWarning", json!("gone soon"))]).unwrap(),
         "gone soon"
     );
-    let _: Arc<Version> = version(json!({"type": "object"}));
 }

@@ -169,7 +169,7 @@ fn like_a_cluster() {
     let definition = accepted(source);
     assert_eq!(
         definition.version("v1beta1").unwrap().warning().unwrap(),
-        "example.com/v1beta1 Widget is deprecated"
+        "example.com/v1beta1 Widget is deprecated; use example.com/v1 Widget"
     );
     let version = definition.version("v1").unwrap();
     let cluster = |class: &str, cidr: &str| {
