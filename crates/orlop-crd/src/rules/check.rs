@@ -165,7 +165,7 @@ impl Walk<'_> {
                 self.observe(&rule_path, cost);
             }
             Err(problem) => {
-                self.errors.push(FieldError::invalid_printed(&rule_path, rule_form(rule), problem.as_str()))
+                self.errors.push(FieldError::invalid_printed(&rule_path, rule_form(rule), problem.as_str()));
             }
         }
         let message_path = path.child("messageExpression");
