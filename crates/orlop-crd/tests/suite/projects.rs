@@ -1,6 +1,6 @@
 //! Definitions of the shape real projects write: deep, generated, with rules.
 
-use crate::widgets::with_schema;
+use crate::widgets::{read, with_schema};
 use orlop_crd::{Definition, default, validate_create, warnings};
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ fn accepted(mut source: Value) -> Definition {
         validate_create(&source).iter().map(ToString::to_string).collect::<Vec<_>>(),
         Vec::<String>::new()
     );
-    Definition::of(&source).unwrap()
+    read(&source)
 }
 
 /// What `#[derive(CustomResource)]` with `#[derive(CELSchema)]` writes: enums with data, options, flattened maps.
