@@ -125,7 +125,7 @@ proptest! {
         let _ = schema::coerce_metadata(&mut pruned, &schema, Malformed::Drop);
         let gone = schema::prune(&mut pruned, &schema, Root::Resource);
         prop_assert!(schema::unknown_fields(&pruned, &schema, Root::Resource).is_empty(), "{gone:?}");
-        schema::drop_nulls(&mut pruned, &schema);
+        schema::canonicalize(&mut pruned, &schema);
         schema::apply_defaults(&mut pruned, &schema);
     }
 

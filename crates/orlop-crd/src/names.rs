@@ -81,16 +81,12 @@ impl Acceptance {
     }
 }
 
-/// Gives a definition the names that are free. `others` are all definitions, of any group; the definition itself may be
-/// among them.
-pub fn accept<'a>(definition: &Definition, others: impl IntoIterator<Item = &'a Definition>) -> Acceptance {
+/// Gives a definition the names that are free. `others` are those that other definitions of its group have.
+pub fn accept<'a>(definition: &Definition, others: impl IntoIterator<Item = &'a Names>) -> Acceptance {
     let (requested, held) = (&definition.names, &definition.accepted_names);
     let mut taken = Taken::default();
     taken.add(held);
-    let others: Vec<_> = others.into_iter().filter(|other| other.group == definition.group).collect();
-    for other in others.iter().filter(|other| other.name != definition.name) {
-        taken.add(&other.accepted_names);
-    }
+    others.into_iter().for_each(|names| taken.add(names));
     let mut names = held.clone();
     let mut conflict: Option<(&str, String)> = None;
     if let Some(message) = taken.resource(&requested.plural, &held.plural) {

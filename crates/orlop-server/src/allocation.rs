@@ -1,4 +1,4 @@
-//! What the cluster hands out once: the addresses and node ports of services.
+//! What the cluster hands out once: the addresses and node ports of services, the names of custom kinds.
 //!
 //! A claim is part of the transaction that writes the service: the address and the service are there
 //! together or not at all, so nothing has to be repaired after a crash. An address is claimed by its
@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster::{Cluster, new_uid, now, trouble},
+    custom,
     verbs::Request,
 };
 
@@ -41,6 +42,9 @@ pub(crate) async fn claim(
     object: &mut Value,
     old: Option<&Value>,
 ) -> Result<Claims, Status> {
+    if custom::is_definition(&request.kind) {
+        return custom::claim(&request.cluster, object, old).await;
+    }
     let mut claims = Claims::default();
     if !is_service(request) || !request.about.subresource.is_empty() {
         return Ok(claims);
@@ -77,6 +81,7 @@ pub(crate) fn release(request: &Request, object: &Value) -> Vec<Op> {
         addresses(object).iter().for_each(|address| claims.give_back(address_key(&request.cluster, address)));
         node_ports(object).iter().for_each(|port| claims.give_back(port_key(&request.cluster, *port)));
     }
+    claims.ops.extend(custom::release(request, object));
     claims.ops
 }
 

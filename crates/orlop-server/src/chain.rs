@@ -84,6 +84,11 @@ impl Chain {
         })
     }
 
+    /// The cluster behind it.
+    pub(crate) fn cluster(&self) -> &Arc<Cluster> {
+        &self.cluster
+    }
+
     /// Ends what stays open, because the server stops.
     pub fn close(&self) {
         self.cluster.close();
@@ -104,8 +109,7 @@ impl Chain {
         let mut user_name = String::new();
         let warnings = Warnings::default();
         let answered = panic_guard::guard(async {
-            let user = authentication::authenticate(&self.cluster, &parts.headers, certificate, &self.tokens)
-                .await?;
+            let user = authentication::authenticate(&self.cluster, &parts, certificate, &self.tokens).await?;
             user_name.clone_from(&user.name);
             let work = async {
                 let place = self.flow_control.place().await?;

@@ -9,11 +9,12 @@ use std::{
 
 use bytes::Bytes;
 use orlop_api::{object_meta, status::Status, time::Time};
-use orlop_store::{Error, KeyRange, KeyValue, LeaseId, Read, Revision, Store};
+use orlop_store::{Error, KeyRange, KeyValue, LeaseId, Read, Revision, Store, Txn, TxnResult};
 use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::{
+    custom::{self, Customs},
     issuer::Issuer,
     openapi,
     registry::{Kind, Kinds, Registry},
@@ -32,6 +33,8 @@ pub struct Cluster {
     pub registry: Registry,
     /// What OpenAPI documents have been made.
     pub(crate) openapi: openapi::Kept,
+    /// The kinds that users have defined.
+    pub(crate) custom: Customs,
     prefix: String,
     issuer: Issuer,
     /// The lease that objects with a time to live hang on for now, by that time.
@@ -70,6 +73,7 @@ impl Cluster {
             store,
             registry: Registry::new(kinds),
             openapi: openapi::Kept::default(),
+            custom: Customs::default(),
             prefix: "/registry/".to_owned(),
             issuer,
             leases: Mutex::default(),
@@ -140,6 +144,15 @@ impl Cluster {
         kind.read(&self.get(kind, namespace, name).await?).await
     }
 
+    /// Runs a transaction that writes objects of a kind. Once it is answered, what it defines is served.
+    pub(crate) async fn commit(&self, kind: &Kind, txn: Txn) -> Result<TxnResult, Status> {
+        let result = self.store.txn(txn).await.map_err(|error| trouble(&error))?;
+        if result.succeeded && custom::is_definition(kind) {
+            self.custom.wait_for(result.revision).await;
+        }
+        Ok(result)
+    }
+
     /// A lease for objects that live `seconds`. Objects of the same minute share one: they go together, up to
     /// a minute late.
     pub(crate) async fn lease(&self, seconds: u64) -> Result<LeaseId, Status> {
@@ -189,8 +202,16 @@ pub fn new_uid() -> String {
     let mut bytes: [u8; 16] = rand::random();
     bytes[6] = (bytes[6] & 0x0f) | 0x40;
     bytes[8] = (bytes[8] & 0x3f) | 0x80;
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    let mut text = String::with_capacity(36);
+    for (index, byte) in bytes.into_iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        for digit in [byte >> 4, byte & 0x0f] {
+            text.extend(char::from_digit(digit.into(), 16));
+        }
+    }
+    text
 }
 
 /// Whether an object is on its way out.

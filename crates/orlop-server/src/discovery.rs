@@ -125,9 +125,13 @@ fn resources(
     headers: &HeaderMap,
 ) -> Result<Response<Body>, Status> {
     if !kinds.has_version(group, version) {
-        return Ok(not_found());
+        return if kinds.has_builtin_group(group) {
+            Err(Status::resource_unknown())
+        } else {
+            Ok(not_found())
+        };
     }
-    let here = kinds.iter().filter(|kind| kind.gvk.group == group && kind.gvk.version == version);
+    let here = kinds.of_version(group, version);
     let mut resources: Vec<Value> = here.flat_map(|kind| listed(kind)).collect();
     resources.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
@@ -195,7 +199,7 @@ fn aggregated_document(kinds: &Kinds, core: bool, version: &str, headers: &Heade
             let versions: Vec<Value> = versions
                 .iter()
                 .map(|version| {
-                    let here = kinds.iter().filter(|k| k.gvk.group == *group && k.gvk.version == *version);
+                    let here = kinds.of_version(group, version);
                     let resources: Vec<Value> = here.map(|kind| aggregated_resource(kind)).collect();
                     json!({"version": version, "freshness": "Current", "resources": resources})
                 })

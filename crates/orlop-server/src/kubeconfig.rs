@@ -15,10 +15,8 @@ pub struct Kubeconfig<'a> {
     pub server_name: Option<&'a str>,
     /// The administrator's certificate.
     pub certificate: &'a Credential,
-    /// The administrator's token.
-    pub token: Secret<'a>,
-    /// The server's address without TLS, if it has one.
-    pub insecure: Option<&'a str>,
+    /// The administrator's token, if there is one.
+    pub token: Option<Secret<'a>>,
 }
 
 /// Text that does not show in logs.
@@ -32,45 +30,42 @@ impl std::fmt::Debug for Secret<'_> {
 }
 
 impl Kubeconfig<'_> {
-    /// The file. The context `orlop` shows the certificate, `orlop-token` the token; `orlop-insecure` goes
-    /// without TLS, where there are no certificates.
+    /// The file. The context `orlop` shows the certificate, `orlop-token` the token. There is none without
+    /// TLS: kubectl shows no credentials there.
     pub fn to_yaml(&self) -> String {
         let server_name =
             self.server_name.map_or_else(String::new, |name| format!("\n    tls-server-name: {name}"));
-        let (mut clusters, mut contexts) = (String::new(), String::new());
-        clusters.push_str(&format!(
-            "- name: orlop\n  cluster:\n    server: {}\n    certificate-authority-data: {}{server_name}\n",
-            self.server,
-            STANDARD.encode(self.trusted),
-        ));
-        let mut context = |name: &str, cluster: &str, user: &str| {
-            contexts
-                .push_str(&format!("- name: {name}\n  context:\n    cluster: {cluster}\n    user: {user}\n"));
+        let (token_context, token_user) = match &self.token {
+            Some(token) => (
+                "- name: orlop-token\n  context:\n    cluster: orlop\n    user: admin-token\n",
+                format!("- name: admin-token\n  user:\n    token: {}\n", token.0),
+            ),
+            None => ("", String::new()),
         };
-        context("orlop", "orlop", "admin");
-        context("orlop-token", "orlop", "admin-token");
-        if let Some(insecure) = self.insecure {
-            clusters.push_str(&format!("- name: orlop-insecure\n  cluster:\n    server: {insecure}\n"));
-            context("orlop-insecure", "orlop-insecure", "admin-token");
-        }
         format!(
             "apiVersion: v1
 kind: Config
 clusters:
-{clusters}contexts:
-{contexts}current-context: orlop
+- name: orlop
+  cluster:
+    server: {}
+    certificate-authority-data: {}{server_name}
+contexts:
+- name: orlop
+  context:
+    cluster: orlop
+    user: admin
+{token_context}current-context: orlop
 users:
 - name: admin
   user:
     client-certificate-data: {}
     client-key-data: {}
-- name: admin-token
-  user:
-    token: {}
-",
+{token_user}",
+            self.server,
+            STANDARD.encode(self.trusted),
             STANDARD.encode(&self.certificate.certificate),
             STANDARD.encode(&self.certificate.key),
-            self.token.0,
         )
     }
 }

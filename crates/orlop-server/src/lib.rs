@@ -14,6 +14,8 @@ pub mod bootstrap;
 pub mod chain;
 pub mod cluster;
 mod compression;
+mod conversions;
+mod custom;
 mod dependents;
 mod discovery;
 mod filters;
@@ -40,6 +42,7 @@ pub mod table;
 mod tokens;
 pub mod verbs;
 mod version;
+mod webhook;
 mod websocket;
 
 pub use filters::authentication::User;

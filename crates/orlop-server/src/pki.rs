@@ -15,9 +15,13 @@ use rcgen::{
     KeyPair, KeyUsagePurpose, SanType,
 };
 use rustls::{
-    RootCertStore, ServerConfig,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-    server::WebPkiClientVerifier,
+    DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme,
+    client::danger::HandshakeSignatureValid,
+    pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject},
+    server::{
+        WebPkiClientVerifier,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
 };
 use x509_parser::extensions::GeneralName;
 
@@ -146,31 +150,110 @@ fn set_validity(params: &mut CertificateParams, years: i64) {
     params.not_after = now + time::Duration::days(365 * years);
 }
 
-/// How a server speaks TLS.
-pub type Tls = Arc<ServerConfig>;
+/// How a server speaks TLS, and whose clients' certificates it knows.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    pub(crate) config: Arc<ServerConfig>,
+    clients: Arc<dyn ClientCertVerifier>,
+}
 
-/// TLS for a server, which asks clients for certificates of a CA but does not insist.
-pub fn server_config(server: &Credential, client_ca: &str) -> Result<Tls, Error> {
-    let unusable = |error: &dyn std::fmt::Display| Error::Use(error.to_string());
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(client_ca.as_bytes()) {
-        roots.add(certificate.map_err(|error| unusable(&error))?).map_err(|error| unusable(&error))?;
+impl Tls {
+    /// TLS for a server that asks its clients for certificates of a CA.
+    ///
+    /// A client that shows none, or one of another CA, is let in all the same: it may have a token, and
+    /// whether its certificate counts is decided when it asks for something. Go's servers do so, and clients
+    /// with a certificate for something else in the same store rely on it.
+    pub fn new(server: &Credential, client_ca: &str) -> Result<Self, Error> {
+        let unusable = |error: &dyn std::fmt::Display| Error::Use(error.to_string());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(client_ca.as_bytes()) {
+            roots.add(certificate.map_err(|error| unusable(&error))?).map_err(|error| unusable(&error))?;
+        }
+        let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+            .allow_unauthenticated()
+            .build()
+            .map_err(|error| unusable(&error))?;
+        let chain =
+            CertificateDer::pem_slice_iter(server.certificate.as_bytes()).collect::<Result<Vec<_>, _>>();
+        let key = PrivateKeyDer::from_pem_slice(server.key.as_bytes()).map_err(|error| unusable(&error))?;
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| unusable(&error))?
+            .with_client_cert_verifier(Arc::new(Owned(clients.clone())))
+            .with_single_cert(chain.map_err(|error| unusable(&error))?, key)
+            .map_err(|error| unusable(&error))?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Self { config: Arc::new(config), clients })
     }
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-        .allow_unauthenticated()
-        .build()
-        .map_err(|error| unusable(&error))?;
-    let chain = CertificateDer::pem_slice_iter(server.certificate.as_bytes()).collect::<Result<Vec<_>, _>>();
-    let key = PrivateKeyDer::from_pem_slice(server.key.as_bytes()).map_err(|error| unusable(&error))?;
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| unusable(&error))?
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(chain.map_err(|error| unusable(&error))?, key)
-        .map_err(|error| unusable(&error))?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
+
+    /// Whose the certificates of a connection are.
+    pub(crate) fn shown(&self, certificates: &[CertificateDer<'_>]) -> Shown {
+        let Some((first, others)) = certificates.split_first() else { return Shown::Nothing };
+        match self.clients.verify_client_cert(first, others, UnixTime::now()) {
+            Ok(_) => user_of(first).map_or(Shown::Stranger, Shown::User),
+            Err(error) => {
+                tracing::debug!(%error, "a client's certificate does not count");
+                Shown::Stranger
+            }
+        }
+    }
+}
+
+/// What a client showed of itself when it connected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// No certificate.
+    Nothing,
+    /// A certificate of this user's.
+    User(User),
+    /// A certificate that says nothing here.
+    Stranger,
+}
+
+/// Makes sure that a client has the key of the certificate that it shows, and of nothing else.
+#[derive(Debug)]
+struct Owned(Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for Owned {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[rustls::DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        _first: &CertificateDer<'_>,
+        _others: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
 }
 
 /// The name by which clients must ask for a server that they reach at an address: `None` if its certificate
@@ -194,7 +277,7 @@ pub fn name_for(certificate: &str, address: IpAddr) -> Option<String> {
 }
 
 /// Whose a verified certificate is: the user is its common name, the groups are its organizations.
-pub fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
+fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let subject = parsed.subject();
     let user = subject.iter_common_name().next()?.as_str().ok()?.to_owned();

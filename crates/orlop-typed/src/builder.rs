@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use orlop_api::{group_version::GroupVersionKind, names::NameRule, schema::from_openapi};
 use orlop_server::{
-    registry::{Convert, Kind, KindSchema, Rules, Storage, Subresource},
+    registry::{Convert, Kind, KindSchema, Retirement, Rules, Storage, Subresource},
     remote::Remote,
 };
 use schemars::JsonSchema;
@@ -154,6 +154,7 @@ where
             name_rule: self.name_rule,
             rules: Rules { custom: true, selectable: self.indexed, ..Rules::default() },
             hooks: Box::new(Adapter::new(self.behaviour, shape, published)),
+            retirement: Retirement::default(),
             gvk: self.gvk,
         }
     }

@@ -140,8 +140,8 @@ impl<T: Serialize + DeserializeOwned + 'static> Hooks for Adapter<T> {
         self.columns.as_ref().map(|table| table as &dyn Columns)
     }
 
-    fn published_schema(&self) -> Option<&Value> {
-        Some(&self.published)
+    fn published_schema(&self) -> Option<Value> {
+        Some(self.published.clone())
     }
 
     fn field(&self, object: &Value, path: &str) -> String {

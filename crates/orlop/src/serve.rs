@@ -62,7 +62,7 @@ pub(crate) struct Arguments {
     listen: Option<SocketAddr>,
 
     /// Also listen here without TLS, for programs on this machine: only loopback addresses are taken. Requests
-    /// need a bearer token, such as the one in DATA_DIR/pki/admin.token.
+    /// need a bearer token, such as the one in DATA_DIR/pki/admin.token (kubectl shows none without TLS).
     #[arg(long, value_name = "ADDR:PORT", value_parser = loopback)]
     insecure_listen: Option<SocketAddr>,
 
@@ -121,7 +121,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let identity = identity::Identity::kept(&data_dir, listener.local_addr()?.ip(), &arguments.identity)?;
     let tls = identity.tls()?;
     let kubeconfig = arguments.kubeconfig.unwrap_or_else(|| data_dir.join("kubeconfig"));
-    identity.write_kubeconfig(&kubeconfig, address, insecure_address)?;
+    identity.write_kubeconfig(&kubeconfig, address)?;
 
     let mut config = Config::new(endpoint.clone());
     if arguments.durability == "relaxed" {

@@ -46,7 +46,7 @@ fn a_plain_address_serves_this_machine_and_asks_for_a_token() {
     assert_eq!(get(&url, "/api/v1/namespaces/default", Some("wrong")).0, 401);
     assert_eq!(get(&url, "/api/v1/namespaces/default", Some(&token)).0, 200);
     assert_eq!(get(&url, "/readyz", None), (200, "ok".to_owned()));
-    for context in ["orlop", "orlop-token", "orlop-insecure"] {
+    for context in ["orlop", "orlop-token"] {
         let who =
             server.kubectl(&["--context", context, "auth", "whoami", "-o", "jsonpath={.status.userInfo}"]);
         assert!(who.contains("kubernetes-admin") && who.contains("system:masters"), "{context}: {who}");

@@ -7,6 +7,7 @@ use orlop_server::{
     bootstrap::bootstrap,
     chain::Chain,
     cluster::Cluster,
+    kubeconfig::Kubeconfig,
     pki::{self, Authority},
     serve::serve,
 };
@@ -31,8 +32,14 @@ async fn main() -> anyhow::Result<()> {
     let server = authority.server(&["localhost".to_owned()], &[[127, 0, 0, 1].into()])?;
     let tls = pki::server_config(&server, authority.certificate())?;
     let admin = authority.client("admin", "system:masters")?;
-    let kubeconfig = pki::kubeconfig("https://127.0.0.1:7443", Some(authority.certificate()), &admin);
-    pki::write_secret(&folder.join("kubeconfig"), kubeconfig.as_bytes())?;
+    let kubeconfig = Kubeconfig {
+        server: "https://127.0.0.1:7443",
+        trusted: authority.certificate(),
+        server_name: None,
+        certificate: &admin,
+        token: None,
+    };
+    pki::write_secret(&folder.join("kubeconfig"), kubeconfig.to_yaml().as_bytes())?;
     println!("Try: kubectl --kubeconfig {}/kubeconfig get lamps,switches --all-namespaces", folder.display());
 
     serve(listener, chain, Some(tls), async { drop(tokio::signal::ctrl_c().await) }).await;

@@ -1,6 +1,6 @@
 //! Who asks: by client certificate or bearer token.
 
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderValue, header, request::Parts};
 use orlop_api::{object_meta, status::Status};
 use serde_json::Value;
 
@@ -43,13 +43,19 @@ impl User {
     }
 }
 
+/// Marks a request whose connection showed a certificate that does not count. It needs another credential:
+/// one who showed something is not anonymous.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BadCertificate;
+
 /// Finds out who asks. A bad credential is refused; none at all makes an anonymous user.
 pub(crate) async fn authenticate(
     cluster: &Cluster,
-    headers: &HeaderMap,
+    request: &Parts,
     certificate: Option<&User>,
     tokens: &Tokens,
 ) -> Result<User, Status> {
+    let headers = &request.headers;
     if let Some(user) = certificate {
         return Ok(user.clone());
     }
@@ -57,6 +63,9 @@ pub(crate) async fn authenticate(
         Some(value) => bearer(value).ok_or_else(Status::unauthorized)?,
         None => match websocket::token(headers) {
             Some(token) => token,
+            None if request.extensions.get::<BadCertificate>().is_some() => {
+                return Err(Status::unauthorized());
+            }
             None => return Ok(User::anonymous()),
         },
     };

@@ -29,7 +29,7 @@ impl<'a> Definition<'a> {
     pub(super) fn of(kind: &'a Kind) -> Self {
         match kind.schema {
             KindSchema::Builtin(entry) => Self::Builtin(entry),
-            KindSchema::Owned(_) => Self::Custom(kind),
+            KindSchema::Owned(_) | KindSchema::Lazy(_) => Self::Custom(kind),
         }
     }
 
@@ -39,7 +39,7 @@ impl<'a> Definition<'a> {
             KindSchema::Builtin(entry) => {
                 type_named(&format!("{}List", entry.name())).map_or(Self::CustomList(kind), Self::Builtin)
             }
-            KindSchema::Owned(_) => Self::CustomList(kind),
+            KindSchema::Owned(_) | KindSchema::Lazy(_) => Self::CustomList(kind),
         }
     }
 

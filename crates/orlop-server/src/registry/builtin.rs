@@ -1,13 +1,18 @@
 //! The built-in kinds: the tables of resources and types, and each kind's hooks.
 
+use std::sync::Arc;
+
 use orlop_api::{
     group_version::{GroupVersion, GroupVersionKind},
     names::NameRule,
     schema::builtin::{self, Resource},
 };
 
-use super::{Kind, KindSchema, Rules, Storage, Subresource};
-use crate::kinds;
+use super::{Kind, KindSchema, Retirement, Rules, Storage, Subresource};
+use crate::{
+    conversions::{self, Translation},
+    kinds,
+};
 
 /// Kinds whose updates must name the version they were made from.
 const CONDITIONAL_UPDATES: &[&str] = &[
@@ -77,8 +82,25 @@ const WITH_GENERATION: &[&str] = &[
     "priorityclasses",
 ];
 
-pub(super) fn kinds() -> Vec<Kind> {
-    builtin::resources().iter().filter_map(kind).collect()
+pub(super) fn kinds() -> Vec<Arc<Kind>> {
+    let mut kinds: Vec<Arc<Kind>> = Vec::new();
+    let mut translated = Vec::new();
+    for kind in builtin::resources().iter().filter_map(kind) {
+        match conversions::translation(&kind.gvk.group, &kind.gvk.version, &kind.resource) {
+            Some(translation) => translated.push((kind, translation)),
+            None => kinds.push(Arc::new(kind)),
+        }
+    }
+    for (mut kind, Translation { stored: (group, version), convert }) in translated {
+        let stored = |known: &&Arc<Kind>| {
+            known.gvk.group == group && known.gvk.version == version && known.resource == kind.resource
+        };
+        if let Some(of) = kinds.iter().find(stored).cloned() {
+            kind.storage = Storage::translated(of, convert);
+        }
+        kinds.push(Arc::new(kind));
+    }
+    kinds
 }
 
 fn kind(resource: &Resource) -> Option<Kind> {
@@ -119,6 +141,7 @@ fn kind(resource: &Resource) -> Option<Kind> {
             selectable: owned(selectable(resource.group, resource.plural)),
         },
         hooks: kinds::hooks(resource.group, resource.plural),
+        retirement: Retirement::default(),
         gvk,
     })
 }

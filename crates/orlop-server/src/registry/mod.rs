@@ -12,7 +12,7 @@ use std::{
 
 use orlop_api::group_version::GroupVersionKind;
 
-pub use kind::{Hooks, Kind, KindSchema, Plain, Rules, Subresource};
+pub use kind::{Hooks, Kind, KindSchema, LazySchema, Plain, Retirement, Rules, Subresource};
 pub(crate) use storage::Encoded;
 pub use storage::{Convert, Storage};
 
@@ -59,9 +59,22 @@ impl Kinds {
         self.iter().filter(of_kind).max_by_key(|kind| kind.gvk.version == gvk.version)
     }
 
+    /// The kinds of a group and version, sorted by plural name.
+    pub fn of_version(&self, group: &str, version: &str) -> impl Iterator<Item = &Arc<Kind>> {
+        let first = (group.to_owned(), version.to_owned(), String::new());
+        let (group, version) = (first.0.clone(), first.1.clone());
+        let from = self.kinds.range(first..).map(|(_, kind)| kind);
+        from.take_while(move |kind| kind.gvk.group == group && kind.gvk.version == version)
+    }
+
+    /// Whether a group is one of those that came with the program.
+    pub fn has_builtin_group(&self, group: &str) -> bool {
+        self.iter().any(|kind| kind.gvk.group == group && matches!(kind.schema, KindSchema::Builtin(_)))
+    }
+
     /// Whether a group and version has any kind.
     pub fn has_version(&self, group: &str, version: &str) -> bool {
-        self.iter().any(|kind| kind.gvk.group == group && kind.gvk.version == version)
+        self.of_version(group, version).next().is_some()
     }
 }
 

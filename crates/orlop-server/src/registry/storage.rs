@@ -13,7 +13,7 @@ use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use orlop_api::{group_version::GroupVersionKind, status::Status};
+use orlop_api::{apply::Versions, group_version::GroupVersionKind, status::Status};
 use orlop_store::{Revision, Terms};
 use serde_json::Value;
 
@@ -40,6 +40,11 @@ pub trait Convert: Send + Sync {
     /// has to be looked at in each object.
     fn indexed_as(&self, field: &str) -> Option<String> {
         Some(field.to_owned())
+    }
+
+    /// The versions in which fields may be owned; `None` where there is only the one that is served.
+    fn versions(&self) -> Option<&dyn Versions> {
+        None
     }
 }
 
@@ -149,6 +154,11 @@ impl Kind {
             .convert
             .as_ref()
             .map_or_else(|| Some(field.to_owned()), |convert| convert.indexed_as(field))
+    }
+
+    /// The versions in which fields may be owned, where there are several.
+    pub(crate) fn versions(&self) -> Option<&dyn Versions> {
+        self.storage.convert.as_ref()?.versions()
     }
 
     /// Whether a stored object is handed out as it is.

@@ -10,7 +10,7 @@ use super::{Request, incoming, prepare, written::Written};
 use crate::{
     allocation::{self, Claims},
     body::Body,
-    cluster::{Found, is_terminating, new_uid, now, trouble},
+    cluster::{Found, is_terminating, new_uid, now},
     query::WriteOptions,
     registry::Encoded,
 };
@@ -47,7 +47,10 @@ pub(super) async fn create_object(
     prepare::deduplicate_owners(request, &mut object);
     prepare::default(&request.kind, &mut object);
     if let Some(manager) = manager {
-        let nothing = json!({"apiVersion": request.kind.gvk.api_version(), "kind": request.kind.gvk.kind});
+        let kind = &request.kind;
+        let mut nothing = if kind.rules.custom { json!({}) } else { schema::zero_value(kind.schema.get()) };
+        nothing["apiVersion"] = kind.gvk.api_version().into();
+        nothing["kind"] = kind.gvk.kind.as_str().into();
         object = prepare::track(request, &nothing, object, manager);
     }
     crate::admission::mutate(request, &mut object, None)?;
@@ -62,8 +65,9 @@ pub(super) async fn create_object(
     request.kind.hooks.warnings(&object).into_iter().for_each(|warning| request.warn(warning));
     crate::admission::validate(request, &object, None)?;
     if options.dry_run {
-        prepare::namespace_guard(request).await?;
         let name = object_meta::text(object_meta::of(&object), "name");
+        crate::custom::guard(request, name)?;
+        prepare::namespace_guard(request, name).await?;
         return match request.cluster.find(&request.kind, &request.about.namespace, name).await? {
             Some(found) => Err(exists(request, name, &found.as_stored()?, generated)),
             None => Ok((201, Written::Object(object))),
@@ -149,14 +153,15 @@ async fn store(request: &Request, object: &Value) -> Result<Result<Written, Foun
     for _ in 0..GUARD_TRIES {
         let mut object = object.clone();
         let mut claims = allocation::claim(request, &mut object, None).await?;
-        claims.compares.extend(prepare::namespace_guard(request).await?);
+        claims.compares.extend(crate::custom::guard(request, name)?);
+        claims.compares.extend(prepare::namespace_guard(request, name).await?);
         let encoded = request.kind.write(&object).await?;
         let lease = match request.kind.rules.ttl_seconds {
             Some(seconds) => request.cluster.lease(seconds).await?,
             None => 0,
         };
         let txn = transaction(&key, &encoded, claims, lease);
-        let result = request.cluster.store.txn(txn).await.map_err(|error| trouble(&error))?;
+        let result = request.cluster.commit(&request.kind, txn).await?;
         if result.succeeded {
             return Ok(Ok(Written::of(&request.kind, encoded, object, result.revision)));
         }

@@ -15,7 +15,7 @@ use super::{Request, answer, prepare, update, written::Written};
 use crate::{
     allocation::{self, Claims},
     body::Body,
-    cluster::{Found, is_terminating, now, trouble},
+    cluster::{Found, is_terminating, now},
     negotiation::content_type,
     query::{Query, refuse},
 };
@@ -25,7 +25,7 @@ const TRIES: usize = 64;
 
 /// What a delete may ask for.
 #[derive(Clone, Debug, Default)]
-pub(super) struct DeleteOptions {
+pub(crate) struct DeleteOptions {
     dry_run: bool,
     grace_seconds: Option<i64>,
     propagation: Option<String>,
@@ -113,7 +113,7 @@ pub(crate) async fn evict(request: &Request, options: &Value, dry_run: bool) -> 
 }
 
 /// How a delete left the object.
-pub(super) enum Deleted {
+pub(crate) enum Deleted {
     /// It is gone; this is what it was.
     Gone(Value),
     /// It waits for finalizers or grace.
@@ -121,7 +121,7 @@ pub(super) enum Deleted {
 }
 
 /// Deletes one object of the request's kind.
-pub(super) async fn delete_named(
+pub(crate) async fn delete_named(
     request: &Request,
     options: &DeleteOptions,
     namespace: &str,
@@ -135,6 +135,7 @@ pub(super) async fn delete_named(
         check_preconditions(request, options, name, &old)?;
         let mut object = old.clone();
         set_finalizers(request, options, &mut object);
+        kind.hooks.prepare_delete(&mut object);
         let grace = grace_seconds(request, options, &object);
         let waits = has_finalizers(&object) || grace > 0 || crate::kinds::has_content(kind, &object);
         crate::admission::validate(request, &old, Some(&old))?;
@@ -172,13 +173,7 @@ fn check_preconditions(
         if let Some(wanted) = wanted
             && wanted != found
         {
-            return Err(Status::conflict_precondition(
-                &request.kind.group_resource(),
-                name,
-                what,
-                wanted,
-                found,
-            ));
+            return Err(Status::conflict_delete(&request.kind.group_kind(), name, what, wanted, found));
         }
     }
     Ok(())
@@ -221,8 +216,8 @@ fn grace_seconds(request: &Request, options: &DeleteOptions, object: &Value) -> 
 
 fn mark(request: &Request, object: &mut Value, grace: i64) {
     let already = is_terminating(object);
-    let shorter =
-        object_meta::of(object).get("deletionGracePeriodSeconds").and_then(Value::as_i64) != Some(grace);
+    let given = object_meta::of(object).get("deletionGracePeriodSeconds").and_then(Value::as_i64);
+    let shorter = given.unwrap_or(0) != grace;
     if !already || shorter {
         let ends = Time::from_unix(now().unix_seconds + grace);
         let meta = prepare::meta(object);
@@ -258,7 +253,7 @@ pub(super) async fn remove(
     );
     let mut txn = Txn::remove(key, found.revision);
     txn.then.extend(allocation::release(request, object));
-    let result = request.cluster.store.txn(txn).await.map_err(|error| trouble(&error))?;
+    let result = request.cluster.commit(&request.kind, txn).await?;
     Ok(result.succeeded.then(|| {
         let mut object = object.clone();
         prepare::meta(&mut object).insert("resourceVersion".into(), result.revision.to_string().into());

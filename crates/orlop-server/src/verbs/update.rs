@@ -16,7 +16,7 @@ use super::{Request, create::create_object, delete, endpoint, incoming, prepare,
 use crate::{
     allocation::{self, Claims},
     body::Body,
-    cluster::{Found, trouble},
+    cluster::Found,
     query::WriteOptions,
 };
 
@@ -75,7 +75,7 @@ pub(crate) async fn change(
         let claims = allocation::claim(request, &mut object, Some(&old)).await?;
         let errors = validate(request, &object, &old);
         prepare::refuse_invalid(kind, &object, &errors)?;
-        kind.hooks.warnings(&object).into_iter().for_each(|warning| request.warn(warning));
+        kind.hooks.warnings_replacing(&object, &old).into_iter().for_each(|warning| request.warn(warning));
         crate::admission::validate(request, &object, Some(&old))?;
         if delete::is_released(&object) {
             if dry_run {
@@ -162,12 +162,8 @@ fn pinned_version(request: &Request, object: &Value, found: &Found) -> Result<bo
 fn validate(request: &Request, object: &Value, old: &Value) -> Vec<FieldError> {
     let metadata = FieldPath::root("metadata");
     let mut errors = object_meta::validate_update(object_meta::of(object), object_meta::of(old), &metadata);
-    errors.extend(prepare::validate(&request.kind, object));
-    let hooks = &request.kind.hooks;
-    errors.extend(match request.about.subresource.as_str() {
-        "" => hooks.validate_update(object, old),
-        subresource => hooks.validate_subresource(subresource, object, old),
-    });
+    errors.extend(prepare::validate_metadata(&request.kind, object));
+    errors.extend(request.kind.hooks.validate_replacing(object, old, &request.about.subresource));
     errors
 }
 
@@ -187,6 +183,6 @@ pub(super) async fn swap(
     let mut txn = Txn::replace(put, found.revision);
     txn.compares.extend(claims.compares);
     txn.then.extend(claims.ops);
-    let result = cluster.store.txn(txn).await.map_err(|error| trouble(&error))?;
+    let result = cluster.commit(kind, txn).await?;
     Ok(result.succeeded.then(|| Written::of(kind, encoded, object.clone(), result.revision)))
 }

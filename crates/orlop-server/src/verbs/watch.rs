@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::Response;
-use orlop_api::{protobuf, status::Status};
+use orlop_api::{protobuf, status::Status, table::partial_object_metadata};
 use orlop_store::{Error, Event, KeyValue, Read, Revision, Seen, Watch, Watcher};
 use rand::Rng;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ use tokio::{
 
 use super::{Request, answer};
 use crate::{
-    body::Body,
+    body::{Body, Broken},
     cluster::{Found, trouble},
     negotiation::{Encoding, Transform},
     query::check_list,
@@ -60,8 +60,9 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
         _ => Duration::from_secs(rand::rng().random_range(LASTS_SECONDS..LASTS_SECONDS * 2)),
     };
     let mut initial = None;
-    let mut wanted =
-        Watch::new(selection.range.clone()).filter(selection.filter.clone()).previous_of_the_gone();
+    let wanted = Watch::new(selection.range.clone()).filter(selection.filter.clone());
+    // What the index cannot answer is found out by looking at what was there before.
+    let mut wanted = if selection.is_indexed() { wanted.previous_of_the_gone() } else { wanted.previous() };
     match beginning {
         Beginning::After(revision) => wanted = wanted.after(revision),
         Beginning::Next => {}
@@ -79,7 +80,7 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
     };
     let watcher = request.cluster.store.watch(wanted).await.map_err(|error| expired(&error))?;
     let (sender, receiver) = mpsc::channel(LINES);
-    let closing = request.cluster.closing();
+    let (closing, retired) = (request.cluster.closing(), request.kind.retirement.retired());
     let mut stream = Stream { request, selection, sender, headings_sent: false };
     tokio::spawn(async move {
         let deadline = Instant::now() + lasts;
@@ -94,6 +95,7 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
             _ = work => {}
             () = sleep_until(deadline) => {}
             () = closing => {}
+            () = retired => {}
         }
     });
     Ok(answer::bytes(200, media_type, Body::Stream(receiver)))
@@ -130,13 +132,13 @@ struct Ended;
 struct Stream {
     request: Request,
     selection: Selection,
-    sender: mpsc::Sender<Bytes>,
+    sender: mpsc::Sender<Result<Bytes, Broken>>,
     headings_sent: bool,
 }
 
 impl Stream {
     async fn send(&self, line: Bytes) -> Result<(), Ended> {
-        self.sender.send(line).await.map_err(|_| Ended)
+        self.sender.send(Ok(line)).await.map_err(|_| Ended)
     }
 
     /// Sends what is there at the beginning.
@@ -278,13 +280,11 @@ impl Stream {
     fn line_of(&mut self, kind: &str, revision: Revision, object: Value) -> Bytes {
         let object = match self.request.negotiated.transform {
             Transform::Whole => object,
-            Transform::Metadata(version) => answer::metadata_only(&object, version),
+            Transform::Metadata(version) => partial_object_metadata(&object, version),
             Transform::Table(version) => {
                 let headings = !std::mem::replace(&mut self.headings_sent, true);
-                let mut table =
-                    answer::table(&self.request, version, std::slice::from_ref(&object), headings);
-                table["metadata"] = json!({"resourceVersion": revision.to_string()});
-                table
+                let metadata = json!({"resourceVersion": revision.to_string()});
+                answer::table(&self.request, version, std::slice::from_ref(&object), headings, metadata)
             }
         };
         self.framed(kind, &object)

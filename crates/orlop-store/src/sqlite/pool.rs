@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, OpenFlags, hooks::Wal};
+use rusqlite::{Connection, OpenFlags, config::DbConfig, hooks::Wal};
 
 use super::{checkpoint, errors::sql_error, schema};
 use crate::{
@@ -199,5 +199,7 @@ fn connect(name: &str, flags: OpenFlags) -> Result<Connection> {
     let connection = Connection::open_with_flags(name, flags).map_err(sql_error)?;
     connection.busy_timeout(BUSY).map_err(sql_error)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    // Else a statement with a bound LIMIT is compiled again whenever it is bound: a fifth of a small read.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(sql_error)?;
     Ok(connection)
 }

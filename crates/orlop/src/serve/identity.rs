@@ -99,25 +99,18 @@ impl Identity {
 
     /// How to serve with TLS.
     pub(super) fn tls(&self) -> anyhow::Result<pki::Tls> {
-        Ok(pki::server_config(&self.server, self.authority.certificate())?)
+        Ok(pki::Tls::new(&self.server, self.authority.certificate())?)
     }
 
     /// Writes the administrator's kubeconfig.
-    pub(super) fn write_kubeconfig(
-        &self,
-        path: &Path,
-        server: SocketAddr,
-        insecure: Option<SocketAddr>,
-    ) -> anyhow::Result<()> {
+    pub(super) fn write_kubeconfig(&self, path: &Path, server: SocketAddr) -> anyhow::Result<()> {
         let server_name = pki::name_for(&self.server.certificate, server.ip());
-        let insecure = insecure.map(|address| format!("http://{address}"));
         let kubeconfig = Kubeconfig {
             server: &format!("https://{server}"),
             trusted: &self.trusted,
             server_name: server_name.as_deref(),
             certificate: &self.authority.client("kubernetes-admin", "system:masters")?,
-            token: Secret(&self.token),
-            insecure: insecure.as_deref(),
+            token: Some(Secret(&self.token)),
         };
         Ok(pki::write_secret(path, kubeconfig.to_yaml().as_bytes())?)
     }

@@ -1,6 +1,7 @@
 //! kubectl, unmodified, against `orlop serve`.
 
 mod apply;
+mod custom;
 mod deletion;
 mod editing;
 mod kinds;

@@ -73,6 +73,8 @@ impl Hooks for Pod {
         match subresource {
             "ephemeralcontainers" => update::ephemeral_containers(object, old),
             "resize" => update::resize(object, old),
+            // Whoever may bind a pod to a node decides where it runs.
+            "binding" => Vec::new(),
             _ => update::changes(object, old),
         }
     }
