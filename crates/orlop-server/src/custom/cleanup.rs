@@ -54,13 +54,18 @@ async fn end(cluster: &Arc<Cluster>, served: &Served) {
 async fn attempt(cluster: &Arc<Cluster>, served: &Served) -> Result<(), Status> {
     let name = &served.definition.name;
     say(cluster, name, "InstanceDeletionInProgress", "CustomResource deletion is in progress").await?;
-    let kind = served.stored_kind().filter(|_| served.definition.is_established());
-    // A kind that is built in keeps its objects: they were never this definition's.
-    let kind = kind.filter(|kind| !is_shadowed(cluster, kind));
-    if let Some(kind) = kind {
-        delete_objects(cluster, kind, name).await?;
+    match served.stored_kind().filter(|_| served.definition.is_established()) {
+        None => finish(cluster, name, None, "NeverEstablished", "resource was never established").await,
+        // A kind that is built in keeps its objects: they were never this definition's.
+        Some(kind) if is_shadowed(cluster, kind) => {
+            let why = "instances overlap with built-in resources in storage";
+            finish(cluster, name, None, "OverlappingBuiltInResource", why).await
+        }
+        Some(kind) => {
+            delete_objects(cluster, kind, name).await?;
+            finish(cluster, name, Some(kind), "InstanceDeletionCompleted", "removed all instances").await
+        }
     }
-    finish(cluster, name, kind).await
 }
 
 fn is_shadowed(cluster: &Cluster, kind: &Kind) -> bool {
@@ -131,17 +136,19 @@ async fn is_empty(cluster: &Cluster, range: &KeyRange) -> Result<bool, Status> {
 
 /// Takes the finalizer away, and the definition with it unless there are others, if there is still no
 /// object: one that was created meanwhile must not be left behind.
-async fn finish(cluster: &Arc<Cluster>, name: &str, kind: Option<&Arc<Kind>>) -> Result<(), Status> {
+async fn finish(
+    cluster: &Arc<Cluster>,
+    name: &str,
+    kind: Option<&Arc<Kind>>,
+    reason: &str,
+    message: &str,
+) -> Result<(), Status> {
     let Some(request) = definition_request(cluster, name) else { return Ok(()) };
     let found = cluster.get(&request.kind, "", name).await?;
     let mut object = request.kind.read(&found).await?;
     if let Some(list) = object["metadata"]["finalizers"].as_array_mut() {
         list.retain(|finalizer| finalizer != FINALIZER);
     }
-    let (reason, message) = match kind {
-        Some(_) => ("InstanceDeletionCompleted", "removed all instances"),
-        None => ("NeverEstablished", "resource was never established"),
-    };
     crd::terminating(&mut object, "False", reason, message);
     let key = key(cluster, name);
     let range = KeyRange::key(key.clone());
