@@ -105,6 +105,18 @@ fn push_display(out: &mut String, value: &Value) {
     }
 }
 
+/// What Go's decoder calls a JSON value that it cannot use.
+pub fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
 /// `%T` of an untyped value.
 pub fn type_name(value: &Value) -> &'static str {
     match value {

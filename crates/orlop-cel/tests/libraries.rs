@@ -181,7 +181,7 @@ fn regular_expressions() {
     );
     all_fail(
         &env,
-        &[("'a'.find('[' + '')", "Illegal regex: error parsing regexp: unclosed character class: `[`")],
+        &[("'a'.find('[' + '')", "Illegal regex: error parsing regexp: missing closing ]: `[`")],
     );
 }
 

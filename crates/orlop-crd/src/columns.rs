@@ -49,7 +49,7 @@ impl Columns {
                 kind: text(column, "type").to_owned(),
                 format: text(column, "format").to_owned(),
                 description,
-                priority: priority.try_into().unwrap_or(i32::MAX),
+                priority,
             });
         }
         result

@@ -118,19 +118,38 @@ fn objects(port: u16, ca: &str) -> Vec<(&'static str, &'static str, Value)> {
     ]
 }
 
-/// Creates an object unless it is there.
+/// Creates an object unless it is there. What tells where the server is, or what it trusts, is brought up to
+/// date: it may have moved since.
 async fn create(chain: &Chain, path: &str, object: &Value) -> Result<(), String> {
-    let request = Request::post(path)
-        .header(http::header::CONTENT_TYPE, "application/json")
-        .header(http::header::USER_AGENT, "orlop")
-        .body(http_body_util::Full::new(bytes::Bytes::from(object.to_string())))
-        .map_err(|error| error.to_string())?;
-    let server = User::master("system:apiserver");
-    let response = chain.answer(request, Some(&server)).await;
-    match response.status().as_u16() {
-        200..300 | 409 => Ok(()),
-        // An address that is taken means that the service has been created before.
-        422 if path.ends_with("/services") => Ok(()),
+    let code = ask(chain, "POST", path, "application/json", object.to_string()).await?;
+    // An address that is taken means that the service has been created before.
+    let is_there = code == 409 || (code == 422 && path.ends_with("/services"));
+    match code {
+        200..300 => Ok(()),
+        _ if is_there && path.contains("/namespaces/") => {
+            let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+            let mut change = object.clone();
+            if let Some(change) = change.as_object_mut() {
+                change.retain(|field, _| !matches!(field.as_str(), "apiVersion" | "kind" | "metadata"));
+            }
+            let path = format!("{path}/{name}");
+            match ask(chain, "PATCH", &path, "application/merge-patch+json", change.to_string()).await? {
+                200 => Ok(()),
+                code => Err(format!("{path} answered {code}")),
+            }
+        }
+        _ if is_there => Ok(()),
         code => Err(format!("{path} answered {code}")),
     }
+}
+
+async fn ask(chain: &Chain, method: &str, path: &str, media_type: &str, body: String) -> Result<u16, String> {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(http::header::CONTENT_TYPE, media_type)
+        .header(http::header::USER_AGENT, "orlop")
+        .body(http_body_util::Full::new(bytes::Bytes::from(body)))
+        .map_err(|error| error.to_string())?;
+    Ok(chain.answer(request, Some(&User::master("system:apiserver"))).await.status().as_u16())
 }

@@ -4,7 +4,6 @@
 //! costs memory, and a long one does not keep a thread from others.
 
 use std::{
-    convert::Infallible,
     io::Write,
     pin::Pin,
     task::{Context, Poll},
@@ -15,7 +14,7 @@ use flate2::{Compression, write::GzEncoder};
 use http::{HeaderMap, HeaderValue, Response, header};
 use http_body::{Body as _, Frame};
 
-use crate::body::Body;
+use crate::body::{Body, Broken};
 
 /// Answers shorter than this are sent as they are: compressing them costs more than it saves.
 const WORTH_IT: u64 = 128 << 10;
@@ -64,10 +63,7 @@ impl Gzip {
         Self { body, waiting: Bytes::new(), encoder: Some(encoder) }
     }
 
-    pub(crate) fn poll_frame(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         loop {
             let Some(encoder) = &mut self.encoder else { return Poll::Ready(None) };
             if encoder.get_ref().len() >= FRAME {
@@ -77,6 +73,7 @@ impl Gzip {
             if self.waiting.is_empty() {
                 match std::task::ready!(Pin::new(&mut self.body).poll_frame(cx)) {
                     Some(Ok(frame)) => self.waiting = frame.into_data().unwrap_or_default(),
+                    Some(Err(broken)) => return Poll::Ready(Some(Err(broken))),
                     None => {
                         // Writing into memory does not fail.
                         let rest = self.encoder.take().and_then(|encoder| encoder.finish().ok());

@@ -1,5 +1,7 @@
 //! Where a path leads: the server's own pages, or a kind and a verb.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use http::{HeaderValue, Method, Response, header, request::Parts};
 use orlop_api::status::Status;
@@ -11,7 +13,8 @@ use crate::{
     chain::Chain,
     dependents, discovery, health, metrics, openapi,
     query::Query,
-    request_info::RequestInfo,
+    registry::{Kind, Kinds},
+    request_info::{RequestInfo, ResourceInfo},
     verbs::{self, Warnings, answer},
 };
 
@@ -39,7 +42,7 @@ pub(crate) async fn route(
     let Some(kind) = kinds.get(&about.group, &about.version, &about.resource).cloned() else {
         return if !chain.health.knows_every_route() {
             Err(health::not_installed_yet())
-        } else if kinds.has_version(&about.group, &about.version) {
+        } else if kinds.has_version(&about.group, &about.version) || kinds.has_builtin_group(&about.group) {
             Err(Status::resource_unknown())
         } else {
             Ok(not_found())
@@ -50,6 +53,9 @@ pub(crate) async fn route(
     }
     if !kind.namespaced && !about.namespace.is_empty() {
         return Err(Status::resource_unknown());
+    }
+    if !fits(info.verb, &kind, &about) {
+        return Err(Status::method_unknown());
     }
     let negotiated = verbs::negotiate_for(info.verb, &kind, &parts.headers, &query)?;
     let request = verbs::Request {
@@ -70,18 +76,28 @@ pub(crate) async fn route(
     verbs::run(info.verb, request).await
 }
 
+/// Whether a path has a method at all. All namespaces together can be looked at, but nothing is created or
+/// deleted in all of them at once; and only an object can be changed.
+fn fits(verb: &str, kind: &Kind, about: &ResourceInfo) -> bool {
+    let everywhere = kind.namespaced && about.namespace.is_empty();
+    match verb {
+        "list" | "watch" | "proxy" => true,
+        "create" => !everywhere && (about.name.is_empty() || !about.subresource.is_empty()),
+        "deletecollection" => !everywhere,
+        "get" | "update" | "patch" | "delete" => !about.name.is_empty(),
+        _ => false,
+    }
+}
+
 /// The server's own pages.
 async fn page(chain: &Chain, parts: &Parts, query: &Query) -> Result<Response<Body>, Status> {
     let cluster = &chain.cluster;
-    if !matches!(parts.method, Method::GET | Method::HEAD) {
-        return Err(Status::new(
-            405,
-            orlop_api::status::Reason::MethodNotAllowed,
-            "the server does not allow this method on the requested resource",
-        ));
-    }
     let path = parts.uri.path();
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+    let asks_for_health = matches!(segments.first(), Some(&("healthz" | "livez" | "readyz")));
+    if !matches!(parts.method, Method::GET | Method::HEAD) && !asks_for_health {
+        return Err(Status::method_unknown());
+    }
     match segments.as_slice() {
         ["version"] => Ok(json_page(&crate::version::version())),
         ["healthz" | "livez" | "readyz", ..] => {
@@ -92,11 +108,49 @@ async fn page(chain: &Chain, parts: &Parts, query: &Query) -> Result<Response<Bo
         ["orlop", "v1", "dependents"] => dependents::answer(cluster, query).await,
         ["openapi", rest @ ..] => openapi::answer(cluster, rest, &parts.headers, query).await,
         ["api" | "apis", ..] => discovery::answer(cluster, &segments, &parts.headers),
-        [] => Ok(json_page(
-            &json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]}),
-        )),
+        [".well-known", "openid-configuration"] => {
+            Ok(public(cluster.issuer().discovery(), "application/json"))
+        }
+        ["openid", "v1", "jwks"] => Ok(public(cluster.issuer().keys(), "application/jwk-set+json")),
+        [] | ["index.html"] => Ok(json_page(&json!({"paths": paths(&cluster.registry.kinds())}))),
         _ => Ok(not_found()),
     }
+}
+
+/// Every path that leads somewhere, sorted.
+fn paths(kinds: &Kinds) -> BTreeSet<String> {
+    let pages = [
+        "/.well-known/openid-configuration",
+        "/api",
+        "/apis",
+        "/healthz",
+        "/livez",
+        "/metrics",
+        "/metrics/slis",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/openid/v1/jwks",
+        "/readyz",
+        "/version",
+    ];
+    let mut paths: BTreeSet<String> = pages.map(str::to_owned).into();
+    for kind in kinds.iter() {
+        let (group, version) = (&kind.gvk.group, &kind.gvk.version);
+        if group.is_empty() {
+            paths.insert(format!("/api/{version}"));
+        } else {
+            paths.extend([format!("/apis/{group}"), format!("/apis/{group}/{version}")]);
+        }
+    }
+    paths
+}
+
+/// A page that may be kept by whoever passes it on.
+fn public(document: serde_json::Value, media_type: &str) -> Response<Body> {
+    let mut response = answer::bytes(200, media_type, Bytes::from(document.to_string()));
+    let kept = HeaderValue::from_static("public, max-age=3600");
+    response.headers_mut().insert(header::CACHE_CONTROL, kept);
+    response
 }
 
 fn json_page(value: &serde_json::Value) -> Response<Body> {

@@ -27,7 +27,7 @@ pub(crate) async fn run(verb: &str, name: &str, request: &Request) -> Result<Res
         ("get", "log") => pods::log(request).await,
         (_, "exec" | "attach" | "portforward") => Err(pods::without_a_node(request).await),
         (_, "proxy") => Err(Status::service_unavailable("no node can be reached from this server")),
-        _ => Err(Status::method_not_allowed(&request.kind.group_resource(), verb)),
+        _ => Err(Status::method_unknown()),
     }
 }
 

@@ -115,6 +115,7 @@ where
             piece = body.frame() => {
                 let data = match piece {
                     Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
+                    Some(Err(_)) => return,
                     None => {
                         let _ = socket.close(None).await;
                         return;

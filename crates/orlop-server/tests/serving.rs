@@ -72,6 +72,21 @@ async fn until_every_route_is_known_nothing_is_said_to_be_missing() {
 }
 
 #[tokio::test]
+async fn a_server_that_has_moved_says_where_it_is_now() {
+    let (chain, _store) = server().await;
+    bootstrap::bootstrap(&chain, 7443, "new").await.unwrap();
+    let (_, endpoints) = get(&chain, "/api/v1/namespaces/default/endpoints/kubernetes").await;
+    assert_eq!(endpoints["subsets"][0]["ports"][0]["port"], 7443);
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes";
+    assert_eq!(get(&chain, slices).await.1["ports"][0]["port"], 7443);
+    let (_, service) = get(&chain, "/api/v1/namespaces/default/services/kubernetes").await;
+    assert_eq!(service["spec"]["ports"][0]["targetPort"], 7443);
+    assert_eq!(service["spec"]["clusterIP"], "10.0.0.1");
+    let trusted = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
+    assert_eq!(get(&chain, trusted).await.1["data"]["client-ca-file"], "new");
+}
+
+#[tokio::test]
 async fn long_answers_are_compressed_whole_or_streamed_and_watches_never() {
     let (chain, _store) = server().await;
     for number in 0..3 {

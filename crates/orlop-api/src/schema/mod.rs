@@ -26,7 +26,7 @@ pub mod structural;
 mod typed_decode;
 mod validate;
 
-pub use defaults::{apply_defaults, canonicalize};
+pub use defaults::{apply_defaults, canonicalize, zero_value};
 pub use formats::{is_enforced_format, is_known_format, matches_format};
 pub use metadata::{Malformed, coerce_metadata, validate_embedded_resources};
 pub use old_items::{OldItems, is_unchanged};

@@ -1,19 +1,15 @@
 //! Who gets which names, and what conditions say of it.
 
-use crate::widgets::{changed, widgets, with_schema};
+use crate::widgets::{changed, read, widgets, with_schema};
 use orlop_api::time::Time;
 use orlop_crd::{
     Acceptance, Condition, Conditions, Definition, Names, accept, approval_condition, structural_condition,
 };
 use serde_json::{Value, json};
 
-fn definition(source: &Value) -> Definition {
-    Definition::of(source).unwrap()
-}
-
 /// A definition of the same group that was given its names.
 fn holding(name: &str, names: Value) -> Definition {
-    definition(&changed(widgets(), &[("/metadata/name", json!(name)), ("/status/acceptedNames", names)]))
+    read(&changed(widgets(), &[("/metadata/name", json!(name)), ("/status/acceptedNames", names)]))
 }
 
 fn summary(condition: &Condition) -> (&str, &str, &str) {
@@ -22,7 +18,7 @@ fn summary(condition: &Condition) -> (&str, &str, &str) {
 
 #[test]
 fn free_names_are_given() {
-    let asked = definition(&changed(
+    let asked = read(&changed(
         widgets(),
         &[("/spec/names/shortNames", json!(["w"])), ("/spec/names/categories", json!(["all"]))],
     ));
@@ -44,7 +40,7 @@ fn free_names_are_given() {
 
 #[test]
 fn names_of_others_are_not() {
-    let asked = definition(&changed(widgets(), &[("/spec/names/shortNames", json!(["w", "wi", "x"]))]));
+    let asked = read(&changed(widgets(), &[("/spec/names/shortNames", json!(["w", "wi", "x"]))]));
     for (names, reason, message, missing) in [
         (json!({"plural": "widgets"}), "PluralConflict", r#""widgets" is already in use"#, "plural"),
         (json!({"shortNames": ["widget"]}), "SingularConflict", r#""widget" is already in use"#, "singular"),
@@ -78,7 +74,7 @@ fn names_of_others_are_not() {
     let all = holding("others.example.com", json!({"plural": "widgets", "kind": "Widget"}));
     assert_eq!(accept(&asked, [&all]).names_accepted.reason, "KindConflict");
     // Other groups do not matter.
-    let elsewhere = definition(&changed(
+    let elsewhere = read(&changed(
         widgets(),
         &[
             ("/spec/group", json!("example.org")),
@@ -103,7 +99,7 @@ fn what_was_given_stays() {
             ("/status/conditions", conditions),
         ],
     );
-    let renamed = definition(&renamed);
+    let renamed = read(&renamed);
     let other = holding("gadgets.example.com", json!({"singular": "gadget"}));
     let given = accept(&renamed, [&renamed, &other]);
     assert_eq!(given.names.singular, "widget");
@@ -135,14 +131,14 @@ fn conditions_keep_the_time_of_their_last_turn() {
 #[test]
 fn acceptance_is_written_into_the_status() {
     let mut source = widgets();
-    let given = accept(&definition(&source), []);
+    let given = accept(&read(&source), []);
     assert!(given.write(&mut source, Time::from_unix(0)));
     assert!(!given.write(&mut source, Time::from_unix(60)));
     assert_eq!(source["status"]["acceptedNames"]["plural"], "widgets");
     assert_eq!(source["status"]["conditions"][0]["type"], "NamesAccepted");
     assert_eq!(source["status"]["conditions"][1]["reason"], "Installing");
     assert_eq!(source["status"]["storedVersions"], json!(["v1"]));
-    assert!(!definition(&source).is_established());
+    assert!(!read(&source).is_established());
 }
 
 #[test]

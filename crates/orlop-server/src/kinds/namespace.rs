@@ -20,6 +20,13 @@ static TABLE: Table = Table {
 pub(super) struct Namespace;
 
 impl Hooks for Namespace {
+    fn default(&self, object: &mut Value) {
+        // A name that is generated comes later.
+        if !text(object, "/metadata/name").is_empty() {
+            label(object);
+        }
+    }
+
     fn prepare_create(&self, object: &mut Value) {
         object["spec"] = json!({"finalizers": ["kubernetes"]});
         object["status"] = json!({"phase": "Active"});

@@ -27,7 +27,12 @@ use prometheus_client::{
     },
 };
 
-use crate::{body::Body, query::Query, registry::Kinds, request_info::RequestInfo};
+use crate::{
+    body::{Body, Broken},
+    query::Query,
+    registry::Kinds,
+    request_info::RequestInfo,
+};
 
 /// Kubernetes' buckets, in seconds.
 const SECONDS: [f64; 23] = [
@@ -235,7 +240,7 @@ impl Measured {
     pub(crate) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<http_body::Frame<bytes::Bytes>, std::convert::Infallible>>> {
+    ) -> Poll<Option<Result<http_body::Frame<bytes::Bytes>, Broken>>> {
         let polled = Pin::new(&mut self.body).poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &polled
             && let Some(data) = frame.data_ref()

@@ -67,6 +67,11 @@ impl Kinds {
         from.take_while(move |kind| kind.gvk.group == group && kind.gvk.version == version)
     }
 
+    /// Whether a group is one of those that came with the program.
+    pub fn has_builtin_group(&self, group: &str) -> bool {
+        self.iter().any(|kind| kind.gvk.group == group && matches!(kind.schema, KindSchema::Builtin(_)))
+    }
+
     /// Whether a group and version has any kind.
     pub fn has_version(&self, group: &str, version: &str) -> bool {
         self.of_version(group, version).next().is_some()

@@ -47,7 +47,10 @@ pub(super) async fn create_object(
     prepare::deduplicate_owners(request, &mut object);
     prepare::default(&request.kind, &mut object);
     if let Some(manager) = manager {
-        let nothing = json!({"apiVersion": request.kind.gvk.api_version(), "kind": request.kind.gvk.kind});
+        let kind = &request.kind;
+        let mut nothing = if kind.rules.custom { json!({}) } else { schema::zero_value(kind.schema.get()) };
+        nothing["apiVersion"] = kind.gvk.api_version().into();
+        nothing["kind"] = kind.gvk.kind.as_str().into();
         object = prepare::track(request, &nothing, object, manager);
     }
     crate::admission::mutate(request, &mut object, None)?;

@@ -173,13 +173,7 @@ fn check_preconditions(
         if let Some(wanted) = wanted
             && wanted != found
         {
-            return Err(Status::conflict_precondition(
-                &request.kind.group_resource(),
-                name,
-                what,
-                wanted,
-                found,
-            ));
+            return Err(Status::conflict_delete(&request.kind.group_kind(), name, what, wanted, found));
         }
     }
     Ok(())

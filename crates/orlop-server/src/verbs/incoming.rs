@@ -3,6 +3,7 @@
 use orlop_api::{
     decode::{self, Decoded, StrictOrder},
     field_error::{FieldError, FieldPath},
+    go_text,
     group_version::{GroupKind, GroupVersionKind},
     options::FieldValidation,
     protobuf::{self, DecodeError, Envelope},
@@ -32,13 +33,22 @@ pub(crate) fn decoded(
         protobuf::MEDIA_TYPE if has_protobuf(&request.kind) => Ok(from_protobuf(body, expected)?.into()),
         _ => return Err(Status::unsupported_media_type(media_types(&request.kind))),
     };
-    let decoded =
-        decoded.map_err(|error| Status::unrecognized_body(&expected.kind, &error.to_string(), body))?;
+    let decoded = decoded.map_err(|error| unrecognized(expected, &error.to_string(), body))?;
     if !decoded.value.is_object() {
-        return Err(Status::unrecognized_body(&expected.kind, "json: cannot unmarshal into an object", body));
+        let why = format!(
+            "json: cannot unmarshal {} into Go value of type struct {{ \
+             APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+            go_text::json_type(&decoded.value)
+        );
+        return Err(unrecognized(expected, &why, body));
     }
     check_kind(&decoded.value, expected)?;
     clean(request, decoded, body, expected, validation)
+}
+
+fn unrecognized(expected: &GroupVersionKind, why: &str, body: &[u8]) -> Status {
+    let why = format!("couldn't get version/kind; json parse error: {why}");
+    Status::unrecognized_body(&expected.kind, &why, body)
 }
 
 /// Reads a body in protobuf. The kind is checked before the rest is read: field numbers of one kind mean

@@ -5,41 +5,35 @@
 //! a page at a time. Everything else (tables, metadata, YAML, selectors that the index cannot answer) goes
 //! through decoded objects.
 
-use bytes::{BufMut, Bytes, BytesMut};
 use http::Response;
 use orlop_api::{continue_token::ContinueToken, status::Status};
-use orlop_store::{Error, KeyValue, Pages, Read, ReadResult, Revision};
+use orlop_store::{Error, Pages, Read, ReadResult, Revision};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 
-use super::{Request, answer, gathered::Gathered};
+use super::{Request, gathered::Gathered, streamed};
 use crate::{
     body::Body,
     cluster::{Found, trouble},
-    registry::Kind,
     resource_version::Moment,
     selection::Selection,
 };
 
-/// Pieces of a body that may wait for a slow client.
-const PIECES: usize = 4;
-
 /// What a list reads, and what goes into its metadata.
-struct Listing {
+pub(super) struct Listing {
     selection: Selection,
-    pages: Pages,
+    pub(super) pages: Pages,
     limit: usize,
     /// The revision of the first page of a continued list.
     pinned: Option<Revision>,
     /// What was remaining is told only where nothing selects.
-    counted: bool,
+    pub(super) counted: bool,
 }
 
 pub(super) async fn list(request: Request) -> Result<Response<Body>, Status> {
     let mut listing = Listing::begin(&request).await?;
     let first = listing.next(&request).await?.unwrap_or_default();
     if request.negotiated.is_plain() && listing.selection.is_indexed() {
-        return stream(request, listing, first).await;
+        return streamed::stream(request, listing, first).await;
     }
     gather(&request, listing, first).await
 }
@@ -87,7 +81,7 @@ impl Listing {
         Ok(Self { selection, pages, limit, pinned, counted })
     }
 
-    async fn next(&mut self, request: &Request) -> Result<Option<ReadResult>, Status> {
+    pub(super) async fn next(&mut self, request: &Request) -> Result<Option<ReadResult>, Status> {
         match self.pages.next().await {
             Err(Error::Expired { .. }) if !request.query.text("continue").is_empty() => {
                 let token = ContinueToken::decode(request.query.text("continue")).ok();
@@ -100,18 +94,18 @@ impl Listing {
     }
 
     /// The revision the list shows.
-    fn revision(&self, first: &ReadResult) -> Revision {
+    pub(super) fn revision(&self, first: &ReadResult) -> Revision {
         self.pinned.unwrap_or(first.revision)
     }
 
     /// The token that goes on after a key.
-    fn token(&self, revision: Revision, last_key: &[u8]) -> String {
+    pub(super) fn token(&self, revision: Revision, last_key: &[u8]) -> String {
         let start = String::from_utf8_lossy(&last_key[self.selection.prefix.len().min(last_key.len())..]);
         let start_key = format!("{start}\0");
         ContinueToken { revision: u64::try_from(revision).ok(), start_key }.encode()
     }
 
-    fn metadata(&self, revision: Revision, rest: Option<(String, Option<u64>)>) -> Value {
+    pub(super) fn metadata(&self, revision: Revision, rest: Option<(String, Option<u64>)>) -> Value {
         let mut metadata = json!({"resourceVersion": revision.to_string()});
         if let Some((token, remaining)) = rest {
             metadata["continue"] = token.into();
@@ -121,86 +115,6 @@ impl Listing {
         }
         metadata
     }
-}
-
-/// Answers with stored bytes, page after page.
-async fn stream(request: Request, mut listing: Listing, first: ReadResult) -> Result<Response<Body>, Status> {
-    let revision = listing.revision(&first);
-    let kind = &request.kind;
-    let opening = format!(
-        "{{\"kind\":{},\"apiVersion\":{},\"items\":[",
-        Value::from(kind.list_kind.as_str()),
-        Value::from(kind.gvk.api_version())
-    );
-    let mut piece = BytesMut::from(opening.as_bytes());
-    let mut listed = append(kind, &mut piece, &first.kvs, 0).await?;
-    let closing =
-        move |listing: &Listing, last: Option<&KeyValue>, more: bool, count: Option<u64>, listed: usize| {
-            let rest = last.filter(|_| more).map(|last| {
-                let remaining =
-                    count.filter(|_| listing.counted).map(|count| count.saturating_sub(listed as u64));
-                (listing.token(revision, &last.key), remaining)
-            });
-            format!("],\"metadata\":{}}}", listing.metadata(revision, rest))
-        };
-    if listing.pages.is_done() {
-        let end = closing(&listing, first.kvs.last(), first.more, first.count, listed);
-        piece.put_slice(end.as_bytes());
-        return Ok(answer::bytes(200, "application/json", piece.freeze()));
-    }
-    let (sender, receiver) = mpsc::channel(PIECES);
-    tokio::spawn(async move {
-        let count = first.count;
-        let (mut last, mut more) = (first.kvs.last().cloned(), first.more);
-        drop(first);
-        loop {
-            if sender.send(std::mem::take(&mut piece).freeze()).await.is_err() {
-                return;
-            }
-            let next = async {
-                let Some(page) = listing.next(&request).await? else { return Ok(None) };
-                listed = append(&request.kind, &mut piece, &page.kvs, listed).await?;
-                Ok::<_, Status>(Some(page))
-            };
-            match next.await {
-                Ok(Some(page)) => (last, more) = (page.kvs.last().cloned().or(last), page.more),
-                Ok(None) => break,
-                Err(status) => {
-                    // The answer has begun: all that is left is to break it off.
-                    tracing::warn!(message = status.message, "list cut short");
-                    return;
-                }
-            }
-        }
-        let end = closing(&listing, last.as_ref(), more, count, listed);
-        let _ = sender.send(Bytes::from(end)).await;
-    });
-    Ok(answer::bytes(200, "application/json", Body::Stream(receiver)))
-}
-
-/// Appends objects with commas between; how many have been listed by then.
-async fn append(
-    kind: &Kind,
-    piece: &mut BytesMut,
-    kvs: &[KeyValue],
-    mut listed: usize,
-) -> Result<usize, Status> {
-    piece.reserve(kvs.iter().map(|kv| kv.value.len() + 48).sum());
-    let strangers: Vec<Found> =
-        kvs.iter().filter(|kv| !kind.passes(&kv.value)).cloned().map(Found::from).collect();
-    let mut converted = kind.read_all(&strangers).await?.into_iter();
-    for kv in kvs {
-        if listed > 0 {
-            piece.put_u8(b',');
-        }
-        if !kind.pass(piece, &kv.value, kv.revision)
-            && let Some(object) = converted.next()
-        {
-            piece.put_slice(object.to_string().as_bytes());
-        }
-        listed += 1;
-    }
-    Ok(listed)
 }
 
 /// Answers with decoded objects.

@@ -14,6 +14,7 @@ pub(crate) mod incoming;
 pub(crate) mod list;
 mod patch;
 pub(crate) mod prepare;
+mod streamed;
 pub(crate) mod update;
 mod watch;
 pub(crate) mod written;
@@ -22,13 +23,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::{HeaderMap, Response};
-use orlop_api::status::Status;
+use orlop_api::{status::Status, table::IncludeObject};
 
 use crate::{
     User,
     body::Body,
     cluster::Cluster,
-    negotiation::{Negotiated, Offers, has_protobuf, negotiate},
+    negotiation::{Negotiated, Offers, Transform, has_protobuf, negotiate},
     query::Query,
     registry::Kind,
     remote,
@@ -103,8 +104,20 @@ pub fn negotiate_for(
     headers: &HeaderMap,
     query: &Query,
 ) -> Result<Negotiated, Status> {
-    let transforms = matches!(verb, "get" | "list" | "watch" | "create" | "update" | "patch" | "delete");
-    negotiate(headers, query.get("pretty"), Offers { transforms, protobuf: has_protobuf(kind) })
+    // What is only ever created, a question, has no columns.
+    let read = kind.allows("get") || kind.allows("list");
+    let transforms =
+        read && matches!(verb, "get" | "list" | "watch" | "create" | "update" | "patch" | "delete");
+    let negotiated =
+        negotiate(headers, query.get("pretty"), Offers { transforms, protobuf: has_protobuf(kind) })?;
+    let include = query.text("includeObject");
+    if matches!(negotiated.transform, Transform::Table(_)) && IncludeObject::parse(include).is_none() {
+        return Err(Status::bad_request(format!(
+            "Unable to convert to Table as requested: includeObject: Invalid value: {include:?}: \
+             must be 'Metadata', 'Object', 'None', or empty"
+        )));
+    }
+    Ok(negotiated)
 }
 
 /// Does what a request asks.
@@ -118,7 +131,7 @@ pub async fn run(verb: &str, request: Request) -> Result<Response<Body>, Status>
         },
     };
     if !allowed {
-        return Err(Status::method_not_allowed(&request.kind.group_resource(), verb));
+        return Err(Status::method_unknown());
     }
     if let Some(remote) = request.kind.storage.elsewhere() {
         return remote::forward(remote, verb, &request).await;

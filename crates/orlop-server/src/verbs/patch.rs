@@ -55,6 +55,10 @@ pub(super) async fn patch(request: &Request) -> Result<Response<Body>, Status> {
     written.answer(request, 200).await
 }
 
+fn undecodable(why: &str) -> Status {
+    Status::bad_request(format!("error decoding patch: {why}"))
+}
+
 enum Patch {
     Json(JsonPatch),
     Merge(Value),
@@ -66,14 +70,24 @@ impl Patch {
         let value = || {
             decode::json(&request.body)
                 .map(|decoded| decoded.value)
-                .map_err(|error| Status::bad_request(error.to_string()))
+                .map_err(|error| undecodable(&error.to_string()))
+                .and_then(|value| match &value {
+                    Value::Object(_) => Ok(value),
+                    other => Err(undecodable(&format!(
+                        "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+                        go_text::json_type(other)
+                    ))),
+                })
         };
         match media_type {
-            JSON => Ok(Self::Json(JsonPatch::decode(&request.body)?)),
+            JSON => JsonPatch::decode(&request.body).map(Self::Json).map_err(|error| {
+                let status = Status::from(error);
+                if status.code == 400 { undecodable(&status.message) } else { status }
+            }),
             MERGE => Ok(Self::Merge(value()?)),
             STRATEGIC if !request.kind.rules.custom => Ok(Self::Strategic(value()?)),
             _ if request.kind.rules.custom => Err(Status::unsupported_media_type(&[JSON, MERGE, APPLY])),
-            _ => Err(Status::unsupported_media_type(&[JSON, MERGE, STRATEGIC, APPLY])),
+            _ => Err(Status::patch_type_unknown()),
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::Response;
-use orlop_api::{protobuf, status::Status};
+use orlop_api::{protobuf, status::Status, table::partial_object_metadata};
 use orlop_store::{Error, Event, KeyValue, Read, Revision, Seen, Watch, Watcher};
 use rand::Rng;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ use tokio::{
 
 use super::{Request, answer};
 use crate::{
-    body::Body,
+    body::{Body, Broken},
     cluster::{Found, trouble},
     negotiation::{Encoding, Transform},
     query::check_list,
@@ -132,13 +132,13 @@ struct Ended;
 struct Stream {
     request: Request,
     selection: Selection,
-    sender: mpsc::Sender<Bytes>,
+    sender: mpsc::Sender<Result<Bytes, Broken>>,
     headings_sent: bool,
 }
 
 impl Stream {
     async fn send(&self, line: Bytes) -> Result<(), Ended> {
-        self.sender.send(line).await.map_err(|_| Ended)
+        self.sender.send(Ok(line)).await.map_err(|_| Ended)
     }
 
     /// Sends what is there at the beginning.
@@ -280,13 +280,11 @@ impl Stream {
     fn line_of(&mut self, kind: &str, revision: Revision, object: Value) -> Bytes {
         let object = match self.request.negotiated.transform {
             Transform::Whole => object,
-            Transform::Metadata(version) => answer::metadata_only(&object, version),
+            Transform::Metadata(version) => partial_object_metadata(&object, version),
             Transform::Table(version) => {
                 let headings = !std::mem::replace(&mut self.headings_sent, true);
-                let mut table =
-                    answer::table(&self.request, version, std::slice::from_ref(&object), headings);
-                table["metadata"] = json!({"resourceVersion": revision.to_string()});
-                table
+                let metadata = json!({"resourceVersion": revision.to_string()});
+                answer::table(&self.request, version, std::slice::from_ref(&object), headings, metadata)
             }
         };
         self.framed(kind, &object)
