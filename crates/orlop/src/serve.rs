@@ -15,7 +15,6 @@ use orlop_server::{
     bootstrap::{self, bootstrap},
     chain::Chain,
     cluster::Cluster,
-    health,
     registry::Kinds,
     serve::serve,
 };
@@ -133,7 +132,6 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let store = Store::open(config).await.with_context(|| format!("cannot open {endpoint}"))?;
     let cluster = Arc::new(Cluster::new(store.clone(), Kinds::builtin(), identity.issuer));
     let chain = Chain::new(cluster, identity.tokens);
-    chain.expect(&[health::ROUTES]);
     chain.expect(bootstrap::STEPS);
     chain.expect(&[CONTROLLERS]);
 
@@ -145,7 +143,6 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         .flatten()
         .map(|(listener, tls)| tokio::spawn(serve(listener, chain.clone(), tls, told(stopped.clone()))))
         .collect();
-    chain.done(health::ROUTES);
     bootstrap(&chain, address.port(), &identity.trusted).await.map_err(anyhow::Error::msg)?;
     let client = kube::Client::new(chain.service(User::master("system:kube-controller-manager")), "default");
     let trusted = identity.trusted;
