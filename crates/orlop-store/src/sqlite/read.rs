@@ -1,7 +1,7 @@
 //! Reads: each is one snapshot, and one page.
 
 use bytes::Bytes;
-use rusqlite::{Connection, Params, Row, params};
+use rusqlite::{Connection, Params, Row, params, types::ValueRef};
 
 use super::{
     errors::sql_error,
@@ -18,7 +18,33 @@ const PLAN_ROWS: i64 = 4096;
 
 /// Answers one page from a snapshot of its own. `last` is a key greater than every key.
 pub(super) fn read(connection: &Connection, read: &Read, last: &[u8]) -> Result<ReadResult> {
+    if let (Some(key), None, Select::Values, true) =
+        (read.range.single(), read.revision, read.select, read.filter.is_empty())
+    {
+        return get(connection, read, key);
+    }
     in_snapshot(connection, || within(connection, read, last))
+}
+
+/// One key as it is now: one statement, which is a snapshot by itself.
+fn get(connection: &Connection, read: &Read, key: &[u8]) -> Result<ReadResult> {
+    const SQL: &str = "
+        SELECT live.key, live.revision, live.create_revision, live.version, live.lease, log.value, log.checksum,
+               coalesce((SELECT revision FROM log ORDER BY id DESC LIMIT 1), 1)
+        FROM (SELECT 1) LEFT JOIN live ON live.key = ? LEFT JOIN log ON log.id = live.id";
+    let mut statement = connection.prepare_cached(SQL).map_err(sql_error)?;
+    let mut rows = statement.query([key]).map_err(sql_error)?;
+    let mut result = ReadResult { count: read.count.then_some(0), ..ReadResult::default() };
+    if let Some(row) = rows.next().map_err(sql_error)? {
+        result.revision = row.get(7).map_err(sql_error)?;
+        if !matches!(row.get_ref(0).map_err(sql_error)?, ValueRef::Null) {
+            let mut gathered = Gathered::default();
+            push(&mut gathered, row, Select::Values)?;
+            result.kvs = gathered.finish();
+            result.count = read.count.then_some(1);
+        }
+    }
+    Ok(result)
 }
 
 /// Answers one page within the transaction that `connection` is in.
@@ -228,36 +254,9 @@ impl Query<'_> {
                 }
                 continue;
             }
-            self.push(&mut gathered, row)?;
+            push(&mut gathered, row, self.read.select)?;
         }
         Ok(gathered.finish())
-    }
-
-    fn push(&self, gathered: &mut Gathered, row: &Row<'_>) -> Result<()> {
-        let key = row.get_ref(0).map_err(sql_error)?.as_blob().map_err(|_| damaged(b""))?;
-        let read = || -> rusqlite::Result<KeyValue> {
-            Ok(KeyValue {
-                revision: row.get(1)?,
-                create_revision: row.get(2)?,
-                version: row.get(3)?,
-                lease: row.get(4)?,
-                ..KeyValue::default()
-            })
-        };
-        let kv = read().map_err(|_| damaged(key))?;
-        let value = match self.read.select {
-            Select::Values => {
-                let value =
-                    row.get_ref(5).ok().and_then(|value| value.as_blob().ok()).ok_or_else(|| damaged(key))?;
-                if row.get::<_, i64>(6).map_err(|_| damaged(key))? != checksum(key, value) {
-                    return Err(damaged(key));
-                }
-                value
-            }
-            Select::Keys | Select::Nothing => &[],
-        };
-        gathered.push(key, value, kv);
-        Ok(())
     }
 
     /// Cuts to the limit and says whether that left anything out.
@@ -314,6 +313,34 @@ impl Matches<'_> {
         }
         Ok(true)
     }
+}
+
+/// Gathers a row of (key, revision, create_revision, version, lease, value, checksum, …).
+fn push(gathered: &mut Gathered, row: &Row<'_>, select: Select) -> Result<()> {
+    let key = row.get_ref(0).map_err(sql_error)?.as_blob().map_err(|_| damaged(b""))?;
+    let read = || -> rusqlite::Result<KeyValue> {
+        Ok(KeyValue {
+            revision: row.get(1)?,
+            create_revision: row.get(2)?,
+            version: row.get(3)?,
+            lease: row.get(4)?,
+            ..KeyValue::default()
+        })
+    };
+    let kv = read().map_err(|_| damaged(key))?;
+    let value = match select {
+        Select::Values => {
+            let value =
+                row.get_ref(5).ok().and_then(|value| value.as_blob().ok()).ok_or_else(|| damaged(key))?;
+            if row.get::<_, i64>(6).map_err(|_| damaged(key))? != checksum(key, value) {
+                return Err(damaged(key));
+            }
+            value
+        }
+        Select::Keys | Select::Nothing => &[],
+    };
+    gathered.push(key, value, kv);
+    Ok(())
 }
 
 fn terms_at(row: &Row<'_>, at: usize) -> Result<Terms> {
