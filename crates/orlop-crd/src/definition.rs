@@ -3,8 +3,9 @@
 use crate::conditions::{Conditions, ESTABLISHED};
 use crate::names::Names;
 use crate::version::Version;
+use orlop_api::group_version::compare_versions;
 use orlop_api::object_meta;
-use orlop_api::schema::source::{list, strings, text};
+use orlop_api::schema::source::{flag, list, strings, text};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -87,7 +88,10 @@ impl Definition {
         let preserve_unknown = spec.get("preserveUnknownFields") == Some(&Value::Bool(true));
         let versions: Vec<_> = list(spec, "versions")
             .iter()
-            .map(|version| Arc::new(Version::of(version, &group, &names.kind, namespaced, preserve_unknown)))
+            .map(|version| {
+                let warning = standard_warning(version, list(spec, "versions"), &group, &names.kind);
+                Arc::new(Version::of(version, &group, &names.kind, namespaced, preserve_unknown, warning))
+            })
             .collect();
         if !versions.iter().any(|version| version.storage) {
             return Err(InvalidDefinition::NoStorageVersion);
@@ -125,6 +129,19 @@ impl Definition {
     pub fn is_established(&self) -> bool {
         self.conditions.is_true(ESTABLISHED)
     }
+}
+
+/// What users of a deprecated version are told where it does not say itself: what to use instead.
+fn standard_warning(version: &Value, versions: &[Value], group: &str, kind: &str) -> String {
+    let name = text(version, "name");
+    let better = |other: &&str| compare_versions(other, name).is_gt();
+    let live = versions.iter().filter(|other| flag(other, "served") && !flag(other, "deprecated"));
+    let best = live
+        .map(|other| text(other, "name"))
+        .filter(better)
+        .max_by(|one, other| compare_versions(one, other));
+    let instead = best.map(|best| format!("; use {group}/{best} {kind}")).unwrap_or_default();
+    format!("{group}/{name} {kind} is deprecated{instead}")
 }
 
 fn required(value: &Value, key: &'static str) -> Result<String, InvalidDefinition> {

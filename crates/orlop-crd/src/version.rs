@@ -21,7 +21,7 @@ pub struct Version {
     pub deprecated: bool,
     /// There is a `status` subresource.
     pub has_status: bool,
-    deprecation_warning: Option<String>,
+    deprecation_warning: String,
     scale: Option<Scale>,
     preserve_unknown: bool,
     /// `schema.openAPIV3Schema`, `additionalPrinterColumns` and `selectableFields` as JSON text: a tenth of what the
@@ -42,6 +42,7 @@ impl Version {
         kind: &str,
         namespaced: bool,
         preserve_unknown: bool,
+        standard_warning: String,
     ) -> Self {
         let subresources = version.get("subresources").unwrap_or(&Value::Null);
         let written = |value: Option<&Value>| {
@@ -57,7 +58,10 @@ impl Version {
             storage: flag(version, "storage"),
             deprecated: flag(version, "deprecated"),
             has_status: subresources.get("status").is_some_and(|status| !status.is_null()),
-            deprecation_warning: version.get("deprecationWarning").and_then(Value::as_str).map(str::to_owned),
+            deprecation_warning: version
+                .get("deprecationWarning")
+                .and_then(Value::as_str)
+                .map_or(standard_warning, str::to_owned),
             scale: subresources.get("scale").and_then(Scale::of),
             preserve_unknown,
             schema_text: written(version.get("schema").and_then(|schema| schema.get("openAPIV3Schema"))),
@@ -77,8 +81,7 @@ impl Version {
 
     /// What users of a deprecated version are told.
     pub fn warning(&self) -> Option<String> {
-        let standard = || format!("{}/{} {} is deprecated", self.group, self.name, self.kind);
-        self.deprecated.then(|| self.deprecation_warning.clone().unwrap_or_else(standard))
+        self.deprecated.then(|| self.deprecation_warning.clone())
     }
 
     /// `schema.openAPIV3Schema` as written, for OpenAPI; null where there is none.

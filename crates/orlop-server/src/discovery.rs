@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, header};
-use orlop_api::status::Status;
+use orlop_api::{group_version::compare_versions, status::Status};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256, Sha512};
 
@@ -103,23 +103,9 @@ fn groups(kinds: &Kinds) -> Vec<(String, Vec<String>)> {
     let mut groups: Vec<_> = versions.into_iter().collect();
     groups.sort_by_key(|(group, _)| std::cmp::Reverse(priority(group)));
     for (_, versions) in &mut groups {
-        versions.sort_by_key(|version| std::cmp::Reverse(version_rank(version)));
+        versions.sort_by(|one, other| compare_versions(other, one));
     }
     groups
-}
-
-/// `v2` before `v1` before `v1beta2` before `v1alpha1`, and anything else last.
-fn version_rank(version: &str) -> (u8, u32, u32) {
-    let Some(rest) = version.strip_prefix('v') else { return (0, 0, 0) };
-    let digits = rest.find(|character: char| !character.is_ascii_digit()).unwrap_or(rest.len());
-    let Ok(major) = rest[..digits].parse() else { return (0, 0, 0) };
-    let (stability, minor) = match &rest[digits..] {
-        "" => return (3, major, 0),
-        beta if beta.starts_with("beta") => (2, &beta[4..]),
-        alpha if alpha.starts_with("alpha") => (1, &alpha[5..]),
-        _ => return (0, 0, 0),
-    };
-    (stability, major, minor.parse().unwrap_or(0))
 }
 
 fn group((name, versions): &(String, Vec<String>)) -> Value {

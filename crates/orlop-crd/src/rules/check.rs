@@ -105,10 +105,13 @@ impl Walk<'_> {
             let path = place.path.child("additionalProperties");
             self.node(values, below(path, elements(), values, place.uncorrelatable.clone()));
         }
+        // Maps of a type that nobody knows cannot be told apart by their keys.
+        let known = matches!(text(source, "x-kubernetes-map-type"), "" | "granular" | "atomic");
+        let uncorrelatable = place.uncorrelatable.clone().or_else(|| (!known).then(|| place.path.clone()));
         for (name, property) in entries(source, "properties") {
             let field = visible.as_ref().and_then(|visible| visible.field(&escape(name)?)).cloned();
             let path = place.path.child("properties").key(name);
-            self.node(property, below(path, field, property, place.uncorrelatable.clone()));
+            self.node(property, below(path, field, property, uncorrelatable.clone()));
         }
         if let Some(items) = source.get("items").filter(|items| items.is_object()) {
             let is_map = text(source, "x-kubernetes-list-type") == "map";
@@ -162,7 +165,7 @@ impl Walk<'_> {
                 self.observe(&rule_path, cost);
             }
             Err(problem) => {
-                self.errors.push(FieldError::invalid_printed(&rule_path, rule_form(rule), problem.as_str()))
+                self.errors.push(FieldError::invalid_printed(&rule_path, rule_form(rule), problem.as_str()));
             }
         }
         let message_path = path.child("messageExpression");

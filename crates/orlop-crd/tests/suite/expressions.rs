@@ -252,6 +252,71 @@ fn what_was_accepted_may_stay_as_dear_as_it_is() {
 }
 
 #[test]
+fn a_map_of_unknown_type_has_no_old_values() {
+    let odd = json!({"type": "object", "x-kubernetes-map-type": "odd", "properties": {"s": {"type": "string", "maxLength": 5, "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}}});
+    assert_eq!(
+        node_errors(odd),
+        [
+            r#".x-kubernetes-map-type: Unsupported value: "odd": supported values: "atomic", "granular""#
+                .to_owned(),
+            format!(
+                r#".properties[s].x-kubernetes-validations[0].rule: Invalid value: "self == oldSelf": oldSelf cannot be used on the uncorrelatable portion of the schema within {ROOT}.properties[a]"#
+            ),
+        ]
+    );
+}
+
+#[test]
+fn defaults_of_embedded_resources_make_good_metadata() {
+    let embedded = |properties: Value, default: Value| {
+        let mut node =
+            json!({"type": "object", "x-kubernetes-embedded-resource": true, "properties": properties});
+        if !default.is_null() {
+            node["default"] = default;
+        }
+        node_errors(node)
+    };
+    let something = json!({"something": {"type": "string"}});
+    let pod = |extra: &str| {
+        let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "foo", "unknown": 42}});
+        if !extra.is_empty() {
+            pod[extra] = json!(42);
+        }
+        pod
+    };
+    // Metadata may have fields that nobody knows; the object may not.
+    assert_eq!(embedded(something.clone(), pod("")), Vec::<String>::new());
+    assert_eq!(
+        embedded(something.clone(), pod("other")),
+        [format!(".default: Invalid value: {}: must not have unknown fields", pod("other"))]
+    );
+    assert_eq!(
+        embedded(something.clone(), json!({"apiVersion": 42, "kind": "Pod"})),
+        [".default.apiVersion: Invalid value: 42: must be a string"]
+    );
+    assert_eq!(embedded(something.clone(), json!({"kind": "Pod"})), [".default.apiVersion: Required value"]);
+    assert!(
+        embedded(something, json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": "x y"}}}))
+            [0]
+        .starts_with(".default.metadata.labels: Invalid value: \"x y\":")
+    );
+    // Inside, a default is tried in an object that has nothing else.
+    let inside = |name: &str, schema: Value| embedded(json!({name: schema}), Value::Null);
+    assert_eq!(
+        inside("metadata", json!({"type": "object", "default": {"name": "foo", "unknown": 42}})),
+        Vec::<String>::new()
+    );
+    assert_eq!(inside("kind", json!({"type": "string", "default": "Pod"})), Vec::<String>::new());
+    assert!(inside("kind", json!({"type": "string", "default": "%"}))[0].starts_with(".properties[kind].default: Invalid value: \"%\": must result in valid metadata: kind: Invalid value: \"%\": may have mixed case"));
+    assert!(inside("metadata", json!({"type": "object", "default": {"labels": {"bar": "x y"}}}))[0].starts_with(".properties[metadata].default: Invalid value: {\"labels\":{\"bar\":\"x y\"}}: must result in valid metadata: metadata.labels: Invalid value: \"x y\":"));
+    let name = inside(
+        "metadata",
+        json!({"type": "object", "properties": {"name": {"type": "string", "default": 42}}}),
+    );
+    assert!(name[0].starts_with(".properties[metadata].properties[name].default: Invalid value: 42: must result in valid metadata: metadata: Invalid value:"), "{name:?}");
+}
+
+#[test]
 fn a_schema_with_other_errors_keeps_its_rules_to_itself() {
     let broken = json!({"type": "object", "x-kubernetes-validations": [{"rule": "self.nope"}], "properties": {
         "a": {"type": "array", "x-kubernetes-list-type": "odd", "items": {"type": "string"}},

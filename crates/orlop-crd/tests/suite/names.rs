@@ -1,19 +1,15 @@
 //! Who gets which names, and what conditions say of it.
 
-use crate::widgets::{changed, widgets, with_schema};
+use crate::widgets::{changed, read, widgets, with_schema};
 use orlop_api::time::Time;
 use orlop_crd::{
     Acceptance, Condition, Conditions, Definition, Names, accept, approval_condition, structural_condition,
 };
 use serde_json::{Value, json};
 
-fn definition(source: &Value) -> Definition {
-    Definition::of(source).unwrap()
-}
-
 /// A definition of the same group that was given its names.
 fn holding(name: &str, names: Value) -> Definition {
-    definition(&changed(widgets(), &[("/metadata/name", json!(name)), ("/status/acceptedNames", names)]))
+    read(&changed(widgets(), &[("/metadata/name", json!(name)), ("/status/acceptedNames", names)]))
 }
 
 fn summary(condition: &Condition) -> (&str, &str, &str) {
@@ -22,7 +18,7 @@ fn summary(condition: &Condition) -> (&str, &str, &str) {
 
 #[test]
 fn free_names_are_given() {
-    let asked = definition(&changed(
+    let asked = read(&changed(
         widgets(),
         &[("/spec/names/shortNames", json!(["w"])), ("/spec/names/categories", json!(["all"]))],
     ));
@@ -44,7 +40,7 @@ fn free_names_are_given() {
 
 #[test]
 fn names_of_others_are_not() {
-    let asked = definition(&changed(widgets(), &[("/spec/names/shortNames", json!(["w", "wi", "x"]))]));
+    let asked = read(&changed(widgets(), &[("/spec/names/shortNames", json!(["w", "wi", "x"]))]));
     for (names, reason, message, missing) in [
         (json!({"plural": "widgets"}), "PluralConflict", r#""widgets" is already in use"#, "plural"),
         (json!({"shortNames": ["widget"]}), "SingularConflict", r#""widget" is already in use"#, "singular"),
@@ -59,7 +55,7 @@ fn names_of_others_are_not() {
         (json!({"kind": "WidgetList"}), "ListKindConflict", r#""WidgetList" is already in use"#, "listKind"),
     ] {
         let other = holding("others.example.com", names.clone());
-        let given = accept(&asked, [&other]);
+        let given = accept(&asked, [&other.accepted_names]);
         assert_eq!(summary(&given.names_accepted), ("False", reason, message), "{names}");
         assert_eq!(summary(&given.established), ("False", "NotAccepted", "not all names are accepted"));
         // The rest is given.
@@ -76,17 +72,7 @@ fn names_of_others_are_not() {
     }
     // The last of several conflicts is told.
     let all = holding("others.example.com", json!({"plural": "widgets", "kind": "Widget"}));
-    assert_eq!(accept(&asked, [&all]).names_accepted.reason, "KindConflict");
-    // Other groups do not matter.
-    let elsewhere = definition(&changed(
-        widgets(),
-        &[
-            ("/spec/group", json!("example.org")),
-            ("/metadata/name", json!("widgets.example.org")),
-            ("/status/acceptedNames", json!({"plural": "widgets"})),
-        ],
-    ));
-    assert!(accept(&asked, [&elsewhere]).is_complete());
+    assert_eq!(accept(&asked, [&all.accepted_names]).names_accepted.reason, "KindConflict");
 }
 
 #[test]
@@ -103,15 +89,15 @@ fn what_was_given_stays() {
             ("/status/conditions", conditions),
         ],
     );
-    let renamed = definition(&renamed);
+    let renamed = read(&renamed);
     let other = holding("gadgets.example.com", json!({"singular": "gadget"}));
-    let given = accept(&renamed, [&renamed, &other]);
+    let given = accept(&renamed, [&renamed.accepted_names, &other.accepted_names]);
     assert_eq!(given.names.singular, "widget");
     assert_eq!(given.names_accepted.reason, "SingularConflict");
     assert_eq!(summary(&given.established), ("True", "InitialNamesAccepted", "m"));
     assert_eq!(given.established.last_transition_time, "2026-01-01T00:00:00Z");
     // Its own names do not stand in its way.
-    assert!(accept(&renamed, [&renamed]).is_complete());
+    assert!(accept(&renamed, [&renamed.accepted_names]).is_complete());
 }
 
 #[test]
@@ -135,14 +121,14 @@ fn conditions_keep_the_time_of_their_last_turn() {
 #[test]
 fn acceptance_is_written_into_the_status() {
     let mut source = widgets();
-    let given = accept(&definition(&source), []);
+    let given = accept(&read(&source), []);
     assert!(given.write(&mut source, Time::from_unix(0)));
     assert!(!given.write(&mut source, Time::from_unix(60)));
     assert_eq!(source["status"]["acceptedNames"]["plural"], "widgets");
     assert_eq!(source["status"]["conditions"][0]["type"], "NamesAccepted");
     assert_eq!(source["status"]["conditions"][1]["reason"], "Installing");
     assert_eq!(source["status"]["storedVersions"], json!(["v1"]));
-    assert!(!definition(&source).is_established());
+    assert!(!read(&source).is_established());
 }
 
 #[test]

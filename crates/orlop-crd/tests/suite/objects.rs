@@ -1,7 +1,7 @@
 //! Objects against everything their definition says.
 
-use crate::widgets::{changed, version, with_schema};
-use orlop_crd::{Definition, Findings, Version, object_warnings};
+use crate::widgets::{changed, read, version_of, with_schema};
+use orlop_crd::{Findings, Version, object_warnings};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn ruled() -> Arc<Version> {
         "status": {"type": "object", "properties": {"size": {"type": "integer"}, "selector": {"type": "string"}}}}});
     let subresources = json!({"status": {}, "scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size", "labelSelectorPath": ".status.selector"}});
     let definition = changed(with_schema(schema), &[("/spec/versions/0/subresources", subresources)]);
-    Definition::of(&definition).unwrap().version("v1").unwrap().clone()
+    version_of(&definition)
 }
 
 const NOT_CHECKED: &str = "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
@@ -175,7 +175,7 @@ fn a_version_without_a_schema_keeps_everything() {
         with_schema(json!({"type": "object"})),
         &[("/spec/versions/0/schema", json!(null)), ("/spec/preserveUnknownFields", json!(true))],
     );
-    let version = Definition::of(&definition).unwrap().version("v1").unwrap().clone();
+    let version = version_of(&definition);
     let mut object = widget(json!({"anything": [1, {"goes": null}]}));
     assert!(
         orlop_api::schema::prune(&mut object, version.schema(), orlop_api::schema::Root::Resource).is_empty()
@@ -183,30 +183,33 @@ fn a_version_without_a_schema_keeps_everything() {
     assert_eq!(texts(&version.validate_create(&object)), Vec::<String>::new());
     assert!(version.rules().is_empty() && version.open_api_schema().is_null());
     assert!(crate::widgets::version(json!({"type": "object"})).rules().is_empty());
-    let _ = version;
 }
 
 #[test]
 fn versions_say_when_they_are_deprecated() {
     let of = |changes: &[(&str, Value)]| {
-        Definition::of(&changed(with_schema(json!({"type": "object"})), changes))
-            .unwrap()
-            .version("v1")
-            .unwrap()
-            .warning()
+        let definition = read(&changed(with_schema(json!({"type": "object"})), changes));
+        definition.version("v1").unwrap().warning()
+    };
+    let deprecated = ("/spec/versions/0/deprecated", json!(true));
+    let other = |name: &str, served: bool| {
+        ("/spec/versions/-", json!({"name": name, "served": served, "storage": false}))
     };
     assert_eq!(of(&[]), None);
-    assert_eq!(
-        of(&[("/spec/versions/0/deprecated", json!(true))]).unwrap(),
-        "example.com/v1 Widget is deprecated"
-    );
+    assert_eq!(of(std::slice::from_ref(&deprecated)).unwrap(), "example.com/v1 Widget is deprecated");
     assert_eq!(
         of(&[
-            ("/spec/versions/0/deprecated", json!(true)),
-            ("/spec/versions/0/deprecationWarning", json!("gone soon"))
+            deprecated.clone(),
+            other("v1beta1", true),
+            other("v3", true),
+            other("v2", true),
+            other("v4", false)
         ])
         .unwrap(),
+        "example.com/v1 Widget is deprecated; use example.com/v3 Widget"
+    );
+    assert_eq!(
+        of(&[deprecated, ("/spec/versions/0/deprecationWarning", json!("gone soon"))]).unwrap(),
         "gone soon"
     );
-    let _: Arc<Version> = version(json!({"type": "object"}));
 }

@@ -1,6 +1,6 @@
 //! Definitions of the shape real projects write: deep, generated, with rules.
 
-use crate::widgets::with_schema;
+use crate::widgets::{read, with_schema};
 use orlop_crd::{Definition, default, validate_create, warnings};
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ fn accepted(mut source: Value) -> Definition {
         validate_create(&source).iter().map(ToString::to_string).collect::<Vec<_>>(),
         Vec::<String>::new()
     );
-    Definition::of(&source).unwrap()
+    read(&source)
 }
 
 /// What `#[derive(CustomResource)]` with `#[derive(CELSchema)]` writes: enums with data, options, flattened maps.
@@ -169,7 +169,7 @@ fn like_a_cluster() {
     let definition = accepted(source);
     assert_eq!(
         definition.version("v1beta1").unwrap().warning().unwrap(),
-        "example.com/v1beta1 Widget is deprecated"
+        "example.com/v1beta1 Widget is deprecated; use example.com/v1 Widget"
     );
     let version = definition.version("v1").unwrap();
     let cluster = |class: &str, cidr: &str| {

@@ -10,7 +10,7 @@ fn widget(version: &str, name: &str) -> Value {
 }
 
 fn review(objects: Vec<Value>) -> Value {
-    request(&["v1".to_owned()], "r", "example.com/v2", objects).unwrap()
+    request(&["v1".to_owned()], "r", "example.com/v2", objects).expect("a review")
 }
 
 fn response(objects: Value) -> Value {

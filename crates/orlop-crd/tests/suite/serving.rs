@@ -1,6 +1,6 @@
 //! What serving a version needs: columns, scale, selectable fields.
 
-use crate::widgets::{changed, widgets};
+use crate::widgets::{changed, version_of, widgets};
 use orlop_api::time::Time;
 use orlop_crd::{Conversion, Definition, InvalidDefinition, Scope, Version, WebhookTarget};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 fn version(key: &str, value: Value) -> Arc<Version> {
     let definition = changed(widgets(), &[(&format!("/spec/versions/0/{key}"), value)]);
-    Definition::of(&definition).unwrap().version("v1").unwrap().clone()
+    version_of(&definition)
 }
 
 #[test]

@@ -29,13 +29,13 @@ pub(crate) fn with_schema(schema: Value) -> Value {
 pub(crate) fn changed(mut definition: Value, changes: &[(&str, Value)]) -> Value {
     for (pointer, value) in changes {
         let (parent, key) = pointer.rsplit_once('/').expect("a pointer");
-        let target = definition.pointer_mut(parent).unwrap_or_else(|| panic!("nothing at {parent}"));
+        let target = definition.pointer_mut(parent).expect("a place that exists");
         match (target, value) {
             (Value::Object(map), Value::Null) => drop(map.remove(key)),
             (Value::Object(map), value) => drop(map.insert(key.to_owned(), value.clone())),
             (Value::Array(items), value) if key == "-" => items.push(value.clone()),
             (Value::Array(items), value) => items[key.parse::<usize>().expect("an index")] = value.clone(),
-            (other, _) => panic!("{other} has no parts"),
+            (other, _) => unreachable!("{other} has no parts"),
         }
     }
     definition
@@ -43,6 +43,14 @@ pub(crate) fn changed(mut definition: Value, changes: &[(&str, Value)]) -> Value
 
 /// The version of a definition with this schema.
 pub(crate) fn version(schema: Value) -> Arc<Version> {
-    let definition = Definition::of(&with_schema(schema)).expect("a definition");
-    definition.version("v1").expect("v1").clone()
+    version_of(&with_schema(schema))
+}
+
+/// `v1` of a definition.
+pub(crate) fn version_of(definition: &Value) -> Arc<Version> {
+    read(definition).version("v1").expect("a version v1").clone()
+}
+
+pub(crate) fn read(definition: &Value) -> Definition {
+    Definition::of(definition).expect("a definition")
 }
