@@ -134,6 +134,9 @@ pub struct Config {
     pub ring_bytes: usize,
     /// How many events one watcher may have waiting before it reads from the ring or the tables instead.
     pub watcher_queue: usize,
+    /// How many bytes of the database SQLite keeps in memory for the connection that writes; each that
+    /// reads keeps half as many. The operating system keeps the rest.
+    pub cache_bytes: usize,
     /// How many connections read at a time.
     pub readers: usize,
     /// The safety net under notifications: how often to look for other processes' writes.
@@ -150,6 +153,7 @@ impl Config {
             retention: Some(Duration::from_secs(300)),
             ring_bytes: 16 << 20,
             watcher_queue: 256,
+            cache_bytes: 16 << 20,
             readers: 4,
             poll: Duration::from_secs(1),
         }

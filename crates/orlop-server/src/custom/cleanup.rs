@@ -5,8 +5,9 @@ use std::{
     time::Duration,
 };
 
-use orlop_api::status::Status;
+use orlop_api::{object_meta, status::Status};
 use orlop_store::{Compare, Comparison, Delete, KeyRange, Op, Put, Read, Select, Target, Txn, Watch};
+use serde_json::Value;
 
 use super::{FINALIZER, crd, definition_request, key, names, request, served::Served};
 use crate::{
@@ -46,21 +47,25 @@ async fn end(cluster: &Arc<Cluster>, served: &Served) {
             Err(status) => format!("could not issue all deletes: {}", status.message),
         };
         tracing::warn!(name, why, "a definition cannot end yet");
-        let _ = say(cluster, name, "InstanceDeletionFailed", &why).await;
+        let _ = say(cluster, served, "InstanceDeletionFailed", &why).await;
         tokio::time::sleep(PAUSE).await;
     }
 }
 
 async fn attempt(cluster: &Arc<Cluster>, served: &Served) -> Result<(), Status> {
-    let name = &served.definition.name;
-    say(cluster, name, "InstanceDeletionInProgress", "CustomResource deletion is in progress").await?;
-    let kind = served.stored_kind().filter(|_| served.definition.is_established());
-    // A kind that is built in keeps its objects: they were never this definition's.
-    let kind = kind.filter(|kind| !is_shadowed(cluster, kind));
-    if let Some(kind) = kind {
-        delete_objects(cluster, kind, name).await?;
+    say(cluster, served, "InstanceDeletionInProgress", "CustomResource deletion is in progress").await?;
+    match served.stored_kind().filter(|_| served.definition.is_established()) {
+        None => finish(cluster, served, None, "NeverEstablished", "resource was never established").await,
+        // A kind that is built in keeps its objects: they were never this definition's.
+        Some(kind) if is_shadowed(cluster, kind) => {
+            let why = "instances overlap with built-in resources in storage";
+            finish(cluster, served, None, "OverlappingBuiltInResource", why).await
+        }
+        Some(kind) => {
+            delete_objects(cluster, kind, served).await?;
+            finish(cluster, served, Some(kind), "InstanceDeletionCompleted", "removed all instances").await
+        }
     }
-    finish(cluster, name, kind).await
 }
 
 fn is_shadowed(cluster: &Cluster, kind: &Kind) -> bool {
@@ -69,11 +74,22 @@ fn is_shadowed(cluster: &Cluster, kind: &Kind) -> bool {
     present.is_some_and(|present| !present.rules.custom)
 }
 
+/// Refuses to go on if the definition is no longer the one that ends: it is gone, or somebody took its
+/// finalizer away, and one of the same name may have taken its place.
+fn check(kind: &Kind, served: &Served, object: &Value) -> Result<(), Status> {
+    let same = object_meta::text(object_meta::of(object), "uid") == served.definition.uid;
+    match same && crd::is_ending(object) {
+        true => Ok(()),
+        false => Err(Status::not_found(&kind.group_resource(), &served.definition.name)),
+    }
+}
+
 /// Writes how far it is into the status.
-async fn say(cluster: &Arc<Cluster>, name: &str, reason: &str, message: &str) -> Result<(), Status> {
-    let Some(request) = definition_request(cluster, name) else { return Ok(()) };
+async fn say(cluster: &Arc<Cluster>, served: &Served, reason: &str, message: &str) -> Result<(), Status> {
+    let Some(request) = definition_request(cluster, &served.definition.name) else { return Ok(()) };
     loop {
         let written = update::change(&request, false, |old| {
+            check(&request.kind, served, old)?;
             let mut object = old.clone();
             crd::terminating(&mut object, "True", reason, message);
             Ok(object)
@@ -88,7 +104,8 @@ async fn say(cluster: &Arc<Cluster>, name: &str, reason: &str, message: &str) ->
 }
 
 /// Deletes every object, and waits until the last is gone.
-async fn delete_objects(cluster: &Arc<Cluster>, kind: &Arc<Kind>, name: &str) -> Result<(), Status> {
+async fn delete_objects(cluster: &Arc<Cluster>, kind: &Arc<Kind>, served: &Served) -> Result<(), Status> {
+    let is_same = |present: &Served| present.ending && present.created == served.created;
     let prefix = cluster.collection(kind, "");
     let range = KeyRange::prefix(prefix.clone());
     loop {
@@ -100,6 +117,9 @@ async fn delete_objects(cluster: &Arc<Cluster>, kind: &Arc<Kind>, name: &str) ->
         let watch = Watch::new(range.clone()).after(found.revision);
         let mut watcher = cluster.store.watch(watch).await.map_err(|error| trouble(&error))?;
         for kv in &found.kvs {
+            if !cluster.custom.get(&served.definition.name).is_some_and(|present| is_same(&present)) {
+                return Err(Status::not_found(&kind.group_resource(), &served.definition.name));
+            }
             let rest = String::from_utf8_lossy(kv.key.get(prefix.len()..).unwrap_or_default());
             let (namespace, object) = rest.split_once('/').unwrap_or(("", &rest));
             let request = request(cluster, kind.clone(), namespace, object);
@@ -114,11 +134,15 @@ async fn delete_objects(cluster: &Arc<Cluster>, kind: &Arc<Kind>, name: &str) ->
         }
         // What is left waits for finalizers. Each change may have been the last.
         while !is_empty(cluster, &range).await? {
-            if tokio::time::timeout(PATIENCE, watcher.next()).await.is_err() {
-                let why =
-                    "could not confirm zero CustomResources remaining: timed out waiting for the condition";
-                say(cluster, name, "InstanceDeletionCheck", why).await?;
-                break;
+            match tokio::time::timeout(PATIENCE, watcher.next()).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => return Err(trouble(&error)),
+                Err(_) => {
+                    let why = "could not confirm zero CustomResources remaining: \
+                               timed out waiting for the condition";
+                    say(cluster, served, "InstanceDeletionCheck", why).await?;
+                    break;
+                }
             }
         }
     }
@@ -131,17 +155,21 @@ async fn is_empty(cluster: &Cluster, range: &KeyRange) -> Result<bool, Status> {
 
 /// Takes the finalizer away, and the definition with it unless there are others, if there is still no
 /// object: one that was created meanwhile must not be left behind.
-async fn finish(cluster: &Arc<Cluster>, name: &str, kind: Option<&Arc<Kind>>) -> Result<(), Status> {
+async fn finish(
+    cluster: &Arc<Cluster>,
+    served: &Served,
+    kind: Option<&Arc<Kind>>,
+    reason: &str,
+    message: &str,
+) -> Result<(), Status> {
+    let name = served.definition.name.as_str();
     let Some(request) = definition_request(cluster, name) else { return Ok(()) };
     let found = cluster.get(&request.kind, "", name).await?;
     let mut object = request.kind.read(&found).await?;
+    check(&request.kind, served, &object)?;
     if let Some(list) = object["metadata"]["finalizers"].as_array_mut() {
         list.retain(|finalizer| finalizer != FINALIZER);
     }
-    let (reason, message) = match kind {
-        Some(_) => ("InstanceDeletionCompleted", "removed all instances"),
-        None => ("NeverEstablished", "resource was never established"),
-    };
     crd::terminating(&mut object, "False", reason, message);
     let key = key(cluster, name);
     let range = KeyRange::key(key.clone());

@@ -146,8 +146,11 @@ fn request(cluster: &Arc<Cluster>, kind: Arc<Kind>, namespace: &str, name: &str)
     }
 }
 
-/// A request of the server's own about a definition.
+/// A request of the server's own about the status of a definition: what the definition asks for is not
+/// looked at again, so that one which would no longer be accepted can still end.
 fn definition_request(cluster: &Arc<Cluster>, name: &str) -> Option<Request> {
     let kind = cluster.registry.kinds().get(GROUP, VERSION, RESOURCE)?.clone();
-    Some(request(cluster, kind, "", name))
+    let mut request = request(cluster, kind, "", name);
+    request.about.subresource = "status".to_owned();
+    Some(request)
 }

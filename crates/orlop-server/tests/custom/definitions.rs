@@ -149,6 +149,31 @@ async fn a_definition_goes_with_its_objects_once_their_finalizers_allow() {
 }
 
 #[tokio::test]
+async fn a_definition_that_takes_the_place_of_one_that_was_forced_out_is_left_alone() {
+    let server = Server::start().await;
+    let name = format!("{DEFINITIONS}/widgets.example.com");
+    let definition = widgets(json!([version("v1", true, json!({}))]));
+    server.create(DEFINITIONS, &definition).await.ok();
+    let mut held = widget("v1", "held", json!({}));
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    server.create(&path("v1"), &held).await.ok();
+    server.delete(&name).await.ok();
+    let is_marked =
+        |answer: &crate::server::Answer| answer.body["metadata"].get("deletionTimestamp").is_some();
+    server.eventually(&format!("{}/held", path("v1")), is_marked).await;
+    server.merge(&name, json!({"metadata": {"finalizers": null}})).await.ok();
+    assert_eq!(server.get(&name).await.code, 404);
+
+    server.create(DEFINITIONS, &definition).await.ok();
+    server.create(&path("v1"), &widget("v1", "new", json!({}))).await.ok();
+    server.merge(&format!("{}/held", path("v1")), json!({"metadata": {"finalizers": null}})).await.ok();
+    server.eventually(&format!("{}/held", path("v1")), |answer| answer.code == 404).await;
+    server.get(&format!("{}/new", path("v1"))).await.ok();
+    let conditions = server.get(&name).await.ok()["status"]["conditions"].clone();
+    assert!(conditions.as_array().unwrap().iter().all(|condition| condition["type"] != "Terminating"));
+}
+
+#[tokio::test]
 async fn a_change_of_schema_takes_effect_before_it_is_answered() {
     let server = Server::start().await;
     let name = format!("{DEFINITIONS}/widgets.example.com");

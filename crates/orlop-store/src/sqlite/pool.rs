@@ -27,6 +27,7 @@ const BUSY: Duration = Duration::from_secs(10);
 pub(super) struct Connections {
     name: String,
     flags: OpenFlags,
+    cache_bytes: usize,
     writer: Mutex<Writing>,
     readers: Mutex<Readers>,
     reader_free: Condvar,
@@ -102,7 +103,7 @@ impl Connections {
             }
         };
         let mut writer = connect(&name, flags)?;
-        schema::prepare_writer(&writer, config.durability, memory)?;
+        schema::prepare_writer(&writer, config.durability, memory, config.cache_bytes)?;
         let told = move |_: &mut Wal, pages: i32| {
             gauge.committed(pages.unsigned_abs());
             Ok(())
@@ -111,6 +112,7 @@ impl Connections {
         Ok(Self {
             name,
             flags,
+            cache_bytes: config.cache_bytes,
             writer: Mutex::new(Writing {
                 connection: writer,
                 durability: config.durability,
@@ -185,7 +187,7 @@ impl Connections {
 
     fn open_reader(&self) -> Result<Connection> {
         let connection = connect(&self.name, self.flags)?;
-        schema::prepare_reader(&connection)?;
+        schema::prepare_reader(&connection, self.cache_bytes / 2)?;
         Ok(connection)
     }
 }

@@ -71,7 +71,12 @@ INSERT INTO state VALUES (0, 0);
 ";
 
 /// Sets up the connection that writes, and the file if it is new.
-pub(super) fn prepare_writer(connection: &Connection, durability: Durability, memory: bool) -> Result<()> {
+pub(super) fn prepare_writer(
+    connection: &Connection,
+    durability: Durability,
+    memory: bool,
+    cache_bytes: usize,
+) -> Result<()> {
     let pragma = |name: &str, value: &str| {
         connection.pragma_update_and_check(None, name, value, |_| Ok(())).or_else(|error| match error {
             rusqlite::Error::QueryReturnedNoRows => Ok(()),
@@ -84,7 +89,7 @@ pub(super) fn prepare_writer(connection: &Connection, durability: Durability, me
     pragma("journal_size_limit", "67108864")?;
     // A thread of its own copies the log back: see `checkpoint`.
     pragma("wal_autocheckpoint", "0")?;
-    pragma("cache_size", "-16384")?;
+    pragma("cache_size", &cache_size(cache_bytes).to_string())?;
     pragma("temp_store", "memory")?;
     if memory {
         pragma("synchronous", "off")?;
@@ -111,10 +116,15 @@ fn renew_leases(connection: &Connection) -> Result<()> {
     Ok(())
 }
 
+/// Bytes as `cache_size` has them: negative, and a thousand at a time.
+fn cache_size(bytes: usize) -> i64 {
+    -i64::try_from(bytes >> 10).unwrap_or(i64::MAX).max(64)
+}
+
 /// Sets up a connection that reads.
-pub(super) fn prepare_reader(connection: &Connection) -> Result<()> {
+pub(super) fn prepare_reader(connection: &Connection, cache_bytes: usize) -> Result<()> {
     connection.pragma_update(None, "query_only", true).map_err(sql_error)?;
-    connection.pragma_update(None, "cache_size", -8192).map_err(sql_error)
+    connection.pragma_update(None, "cache_size", cache_size(cache_bytes)).map_err(sql_error)
 }
 
 /// Sets up a connection that copies the write-ahead log home. It holds on to no pages.
