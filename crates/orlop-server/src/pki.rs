@@ -153,7 +153,8 @@ fn set_validity(params: &mut CertificateParams, years: i64) {
 /// How a server speaks TLS, and whose clients' certificates it knows.
 #[derive(Clone, Debug)]
 pub struct Tls {
-    pub(crate) config: Arc<ServerConfig>,
+    /// As rustls has it.
+    pub config: Arc<ServerConfig>,
     clients: Arc<dyn ClientCertVerifier>,
 }
 

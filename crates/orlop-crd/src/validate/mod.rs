@@ -70,28 +70,20 @@ fn metadata(definition: &Value, spec: &Spec<'_>) -> Vec<FieldError> {
     let mut errors = object_meta::validate(meta, rules, &path);
     let (name, generate_name) = (object_meta::text(meta, "name"), object_meta::text(meta, "generateName"));
     let expected = format!("{}.{}", text(spec.names, "plural"), text(spec.source, "group"));
-    // Each is said after what else is wrong with that name.
-    for (key, value, problems) in [
-        ("generateName", generate_name, NameRule::Subdomain.check_prefix(generate_name)),
-        ("name", name, dns1123_subdomain(name)),
-    ] {
+    // Each is said after what else is wrong with that name; names come first.
+    let mut before = vec![];
+    for (key, value) in [("generateName", generate_name), ("name", name)] {
+        let path = path.child(key);
+        before.push(path.clone());
         if value.is_empty() || value == expected {
             continue;
         }
-        let path = path.child(key);
-        let after = errors.iter().rposition(|error| error.field == path).map_or(0, |index| index + 1);
-        let after = if key == "name" && problems.is_empty() { after_generate_name(&errors) } else { after };
+        let after =
+            errors.iter().rposition(|error| before.contains(&error.field)).map_or(0, |index| index + 1);
         errors
             .insert(after, FieldError::invalid(&path, value, r#"must be spec.names.plural+"."+spec.group"#));
     }
     errors
-}
-
-fn after_generate_name(errors: &[FieldError]) -> usize {
-    errors
-        .iter()
-        .rposition(|error| error.field.as_str() == "metadata.generateName")
-        .map_or(0, |index| index + 1)
 }
 
 fn update_metadata(definition: &Value, old: &Value) -> Vec<FieldError> {

@@ -117,7 +117,7 @@ fn ask_everything(source: &Value, old: &Value, object: &Value) {
     let _ = (approval_condition(source), structural_condition(source));
     let Ok(definition) = Definition::of(source) else { return };
     let mut written = source.clone();
-    accept(&definition, [&definition]).write(&mut written, Time::from_unix(0));
+    accept(&definition, [&definition.names]).write(&mut written, Time::from_unix(0));
     for version in &definition.versions {
         let _ = (
             version.validate_create(object),

@@ -66,14 +66,7 @@ impl Hooks for CustomObject {
 
 impl Columns for CustomObject {
     fn definitions(&self) -> Vec<Column> {
-        let column = |column: &orlop_api::table::Column| Column {
-            name: column.name.clone(),
-            kind: column.kind.clone(),
-            format: column.format.clone(),
-            description: column.description.clone(),
-            priority: column.priority.into(),
-        };
-        self.version.columns().columns().iter().map(column).collect()
+        self.version.columns().columns().to_vec()
     }
 
     fn cells(&self, object: &Value, now: Time) -> Vec<Value> {

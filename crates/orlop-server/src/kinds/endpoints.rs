@@ -91,8 +91,8 @@ impl Hooks for Endpoints {
         unless_own(object, check::every(object, "subsets", &FieldPath::nil(), subset))
     }
 
-    fn warnings(&self, _object: &Value) -> Vec<String> {
-        vec!["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned()]
+    fn deprecation(&self) -> Option<String> {
+        Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned())
     }
 
     fn columns(&self) -> Option<&dyn Columns> {

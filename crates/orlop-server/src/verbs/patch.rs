@@ -40,7 +40,7 @@ pub(super) async fn patch(request: &Request) -> Result<Response<Body>, Status> {
         decode::check_depth(&object).map_err(|error| Status::bad_request(error.to_string()))?;
         check_identity(request, &object, old)?;
         patch.check_types(request, &object)?;
-        report_unknown(request, &mut object, options.field_validation)?;
+        patch.report_unknown(request, &mut object, options.field_validation)?;
         // A patch that says nothing of the version is for whatever version there is.
         if object_meta::of(&object).get("resourceVersion") == object_meta::of(old).get("resourceVersion") {
             prepare::meta(&mut object).remove("resourceVersion");
@@ -105,14 +105,38 @@ impl Patch {
         if request.kind.rules.custom {
             return Ok(());
         }
-        check_types(patched, request.kind.schema.get()).map_err(|mismatch| {
-            let value = match self {
-                Self::Strategic(patch) => go_text::display(patch),
-                Self::Json(_) | Self::Merge(_) => go_text::json(patched),
-            };
-            let error = FieldError::invalid(&FieldPath::root("patch"), value, mismatch.to_string());
-            Status::invalid(&GroupKind::default(), "", &[error])
-        })
+        check_types(patched, request.kind.schema.get())
+            .map_err(|mismatch| self.refusal(patched, &mismatch.to_string()))
+    }
+
+    /// What came of the patch may only have fields that exist, or is told otherwise.
+    fn report_unknown(
+        &self,
+        request: &Request,
+        patched: &mut Value,
+        validation: FieldValidation,
+    ) -> Result<(), Status> {
+        let given = (validation == FieldValidation::Strict).then(|| patched.clone());
+        let unknown = incoming::prune_again(request, patched)?;
+        let errors: Vec<String> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
+        match given {
+            Some(given) if !errors.is_empty() => Err(self.refusal(&given, &decode::strict_error(&errors))),
+            _ => {
+                if validation == FieldValidation::Warn {
+                    errors.into_iter().for_each(|error| request.warn(error));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn refusal(&self, patched: &Value, why: &str) -> Status {
+        let value = match self {
+            Self::Strategic(patch) => go_text::display(patch),
+            Self::Json(_) | Self::Merge(_) => go_text::json(patched),
+        };
+        let error = FieldError::invalid(&FieldPath::root("patch"), value, why);
+        Status::invalid(&GroupKind::default(), "", &[error])
     }
 }
 
@@ -133,21 +157,6 @@ fn check_identity(request: &Request, object: &Value, old: &Value) -> Result<(), 
         return Err(Status::namespace_mismatch());
     }
     Ok(())
-}
-
-fn report_unknown(request: &Request, object: &mut Value, validation: FieldValidation) -> Result<(), Status> {
-    let unknown = incoming::prune_again(request, object)?;
-    let errors: Vec<String> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
-    match validation {
-        FieldValidation::Strict if !errors.is_empty() => {
-            Err(Status::bad_request(decode::strict_error(&errors)))
-        }
-        FieldValidation::Warn => {
-            errors.into_iter().for_each(|error| request.warn(error));
-            Ok(())
-        }
-        _ => Ok(()),
-    }
 }
 
 fn restore_version(object: &mut Value, old: &Value) {

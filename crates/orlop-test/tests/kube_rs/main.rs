@@ -1,6 +1,7 @@
 //! kube-rs, as people write controllers with it.
 
 mod appliers;
+mod custom;
 mod election;
 mod objects;
 mod watching;
