@@ -307,7 +307,8 @@ async fn each_lease_is_expired_once_whoever_does_it() {
         first.txn(Txn::of([orlop_store::Op::Put(key)])).await.unwrap();
     }
     let events = postgres_support::events(&mut watcher, 2 * LEASES as usize).await;
-    let mut gone: Vec<_> = events.iter().filter(|(.., value)| value.is_empty()).map(|(_, key, _)| key).collect();
+    let mut gone: Vec<_> =
+        events.iter().filter(|(.., value)| value.is_empty()).map(|(_, key, _)| key).collect();
     gone.sort_unstable();
     gone.dedup();
     assert_eq!(gone.len(), LEASES as usize, "{events:?}");
