@@ -16,6 +16,7 @@
 
 pub mod agent;
 mod conditions;
+mod definition;
 mod error;
 pub mod kinds;
 mod object;
@@ -28,6 +29,7 @@ mod verbs;
 mod versions;
 mod wire;
 
+pub use definition::definition;
 pub use error::Error;
 pub use kinds::Kind;
 pub use server::{Config, Server};

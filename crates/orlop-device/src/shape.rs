@@ -61,7 +61,7 @@ impl Shape {
         check(kind).map_err(|why| ShapeError { kind: kind.kind, why })
     }
 
-    fn descriptor(&self, part: Part) -> &MessageDescriptor {
+    pub(crate) fn descriptor(&self, part: Part) -> &MessageDescriptor {
         match part {
             Part::Spec => &self.spec,
             Part::Status => &self.status,

@@ -2,6 +2,7 @@
 
 mod agent;
 mod connect;
+mod definition;
 mod get;
 mod serve;
 mod table;
@@ -29,6 +30,7 @@ enum Command {
     Agent(agent::Agent),
     Get(get::Get),
     Watch(watch::Watch),
+    Definition(definition::Definition),
 }
 
 impl Device {
@@ -38,6 +40,7 @@ impl Device {
             Command::Agent(agent) => agent.run().await,
             Command::Get(get) => get.run().await,
             Command::Watch(watch) => watch.run().await,
+            Command::Definition(definition) => definition.run(),
         }
     }
 }

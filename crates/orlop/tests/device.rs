@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
+mod support;
+
 use std::{
     collections::BTreeMap,
     fs,
@@ -162,6 +164,33 @@ fn it_says_what_runs_where_and_ends_when_asked() {
     assert!(log.contains("verb=Create") && log.contains("uid="), "writes are in the log:\n{log}");
     let gone = orlop(&["get", "--server", &address(folder.path())]).output().unwrap();
     assert!(!gone.status.success() && text(&gone).contains("Is it running?"), "{}", text(&gone));
+}
+
+#[test]
+fn an_api_server_on_the_same_database_shows_the_devices() {
+    let folder = tempfile::tempdir().unwrap();
+    let _devices = Server::start(folder.path());
+    let mut agent = orlop(&["agent", "--fake", "2", "--server", &address(folder.path())])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let database = format!("sqlite://{}", folder.path().join("state.db").display());
+    let api = support::Server::start_with(&["--endpoint", &database]);
+    let definition = orlop(&["definition"]).output().unwrap();
+    assert!(definition.status.success(), "{}", text(&definition));
+    api.with_input(&["apply", "-f", "-"], &String::from_utf8_lossy(&definition.stdout));
+    api.eventually(&["get", "gpus", "-o", "name"], |names| {
+        names.lines().filter(|name| name.starts_with("gpu.device.nvidia.com/")).count() == 2
+    });
+    api.eventually(
+        &["get", "gpus", "-o", "jsonpath={.items[*].status.conditions[?(@.type==\"Ready\")].status}"],
+        |ready| ready == "True True",
+    );
+    let uuids = api.kubectl(&["get", "gpus", "-o", "jsonpath={.items[*].spec.uuid}"]);
+    assert!(uuids.split(' ').all(|uuid| uuid.starts_with("GPU-")), "{uuids}");
+    assert!(api.kubectl(&["explain", "gpu.status.recommendedAction"]).contains("recommendedAction"));
+    agent.kill().unwrap();
+    agent.wait().unwrap();
 }
 
 #[test]
