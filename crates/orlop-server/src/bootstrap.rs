@@ -3,13 +3,14 @@
 use http::Request;
 use serde_json::{Value, json};
 
-use crate::{User, chain::Chain, cluster::now};
+use crate::{User, chain::Chain, cluster::now, health::ROUTES};
 
 /// Namespaces that every cluster has.
 const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
 
 /// The steps, by the names that Kubernetes' health checks have for them.
 pub const STEPS: &[&str] = &[
+    ROUTES,
     SYSTEM_NAMESPACES,
     "start-kubernetes-service-cidr-controller",
     "bootstrap-controller",
@@ -23,6 +24,7 @@ const SYSTEM_NAMESPACES: &str = "start-system-namespaces-controller";
 /// where the API server listens, `ca` what its clients trust.
 pub async fn bootstrap(chain: &Chain, port: u16, ca: &str) -> Result<(), String> {
     crate::custom::start(chain.cluster()).await.map_err(|status| status.message)?;
+    chain.done(ROUTES);
     for name in NAMESPACES {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         create(chain, "/api/v1/namespaces", &namespace).await?;

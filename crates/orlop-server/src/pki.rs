@@ -153,8 +153,7 @@ fn set_validity(params: &mut CertificateParams, years: i64) {
 /// How a server speaks TLS, and whose clients' certificates it knows.
 #[derive(Clone, Debug)]
 pub struct Tls {
-    /// As rustls has it.
-    pub config: Arc<ServerConfig>,
+    config: Arc<ServerConfig>,
     clients: Arc<dyn ClientCertVerifier>,
 }
 
@@ -186,6 +185,11 @@ impl Tls {
             .map_err(|error| unusable(&error))?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Self { config: Arc::new(config), clients })
+    }
+
+    /// What a listener of one's own needs.
+    pub fn config(&self) -> Arc<ServerConfig> {
+        self.config.clone()
     }
 
     /// Whose the certificates of a connection are.

@@ -87,7 +87,7 @@ pub async fn serve_with(
             let Some(tls) = tls else {
                 return connection(socket, chain, Shown::Nothing, patience, watcher).await;
             };
-            let handshake = TlsAcceptor::from(tls.config.clone()).accept(socket);
+            let handshake = TlsAcceptor::from(tls.config()).accept(socket);
             match tokio::time::timeout(patience.handshake, handshake).await {
                 Ok(Ok(stream)) => {
                     let shown = tls.shown(stream.get_ref().1.peer_certificates().unwrap_or_default());

@@ -15,7 +15,6 @@ use orlop_server::{
     bootstrap::{self, bootstrap},
     chain::Chain,
     cluster::Cluster,
-    health,
     registry::Kinds,
     serve::serve,
 };
@@ -124,13 +123,15 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     identity.write_kubeconfig(&kubeconfig, address)?;
 
     let mut config = Config::new(endpoint.clone());
+    // Watchers that fall behind read the log, and the operating system keeps what SQLite does not: see
+    // docs/decisions/0013-memory.md.
+    (config.ring_bytes, config.cache_bytes) = (4 << 20, 4 << 20);
     if arguments.durability == "relaxed" {
         config.durability = Durability::Relaxed;
     }
     let store = Store::open(config).await.with_context(|| format!("cannot open {endpoint}"))?;
     let cluster = Arc::new(Cluster::new(store.clone(), Kinds::builtin(), identity.issuer));
     let chain = Chain::new(cluster, identity.tokens);
-    chain.expect(&[health::ROUTES]);
     chain.expect(bootstrap::STEPS);
     chain.expect(&[CONTROLLERS]);
 
@@ -142,7 +143,6 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         .flatten()
         .map(|(listener, tls)| tokio::spawn(serve(listener, chain.clone(), tls, told(stopped.clone()))))
         .collect();
-    chain.done(health::ROUTES);
     bootstrap(&chain, address.port(), &identity.trusted).await.map_err(anyhow::Error::msg)?;
     let client = kube::Client::new(chain.service(User::master("system:kube-controller-manager")), "default");
     let trusted = identity.trusted;
