@@ -45,11 +45,7 @@ pub(super) async fn patch(request: &Request) -> Result<Response<Body>, Status> {
         if object_meta::of(&object).get("resourceVersion") == object_meta::of(old).get("resourceVersion") {
             prepare::meta(&mut object).remove("resourceVersion");
         }
-        let mut object = finish(request, old, object, Some(&manager))?;
-        if !request.kind.rules.unconditional_update {
-            restore_version(&mut object, old);
-        }
-        Ok(object)
+        finish(request, old, object, Some(&manager))
     })
     .await?;
     written.answer(request, 200).await
@@ -159,12 +155,6 @@ fn check_identity(request: &Request, object: &Value, old: &Value) -> Result<(), 
     Ok(())
 }
 
-fn restore_version(object: &mut Value, old: &Value) {
-    if let Some(version) = object_meta::of(old).get("resourceVersion") {
-        prepare::meta(object).entry("resourceVersion").or_insert_with(|| version.clone());
-    }
-}
-
 /// Server-side apply: the object becomes what the manager wants of it, and is created if need be.
 async fn apply(request: &Request, options: &WriteOptions) -> Result<Response<Body>, Status> {
     let decoded = decode::yaml_or_json(&request.body)
@@ -197,9 +187,12 @@ async fn apply(request: &Request, options: &WriteOptions) -> Result<Response<Bod
         if !applied.changed {
             return Ok(applied.object.into_owned());
         }
-        let mut object = finish(request, old, applied.object.into_owned(), None)?;
-        restore_version(&mut object, old);
-        Ok(object)
+        let mut object = applied.object.into_owned();
+        // What is applied is for whatever version there is, unless it says which.
+        if object_meta::text(object_meta::of(&config), "resourceVersion").is_empty() {
+            prepare::meta(&mut object).remove("resourceVersion");
+        }
+        finish(request, old, object, None)
     })
     .await?;
     written.answer(request, 200).await

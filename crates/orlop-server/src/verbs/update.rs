@@ -41,6 +41,7 @@ pub(super) async fn replace(request: &Request) -> Result<Response<Body>, Status>
     }
     let written = change(request, options.dry_run, |old| {
         let mut object = wanted.clone();
+        require_version(request, &object)?;
         prepare::set_namespace(request, &mut object)?;
         finish(request, old, object, Some(&manager))
     })
@@ -137,15 +138,21 @@ fn check_uid(request: &Request, object: &Value, old: &Value) -> Result<(), Statu
     Ok(())
 }
 
+/// A replacement of some kinds must say which version it replaces. A patch says what it changes, and need not.
+fn require_version(request: &Request, object: &Value) -> Result<(), Status> {
+    let given = object_meta::text(object_meta::of(object), "resourceVersion");
+    if request.kind.rules.unconditional_update || !given.is_empty() {
+        return Ok(());
+    }
+    let path = FieldPath::root("metadata").child("resourceVersion");
+    let error = FieldError::invalid(&path, "", "must be specified for an update");
+    Err(Status::invalid(&request.kind.group_kind(), &request.about.name, &[error]))
+}
+
 /// Whether the client said which version it changed; that must be the stored one.
 fn pinned_version(request: &Request, object: &Value, found: &Found) -> Result<bool, Status> {
     let given = object_meta::text(object_meta::of(object), "resourceVersion");
     if given.is_empty() {
-        if !request.kind.rules.unconditional_update {
-            let path = FieldPath::root("metadata").child("resourceVersion");
-            let error = FieldError::invalid(&path, "", "must be specified for an update");
-            return Err(Status::invalid(&request.kind.group_kind(), &request.about.name, &[error]));
-        }
         return Ok(false);
     }
     match given.parse::<Revision>() {

@@ -228,14 +228,7 @@ async fn updates_must_name_the_version_they_were_made_from() {
     assert!(message.contains("metadata.resourceVersion: Invalid value"), "{message}");
     server.replace(&name, &created).await.ok();
     server.merge(&name, json!({"spec": {"size": 2}})).await.ok();
-    server.replace(&name, &created).await.ok_or_conflict();
-}
-
-impl crate::server::Answer {
-    #[track_caller]
-    fn ok_or_conflict(self) {
-        assert_eq!(self.code, 409, "{}", self.body);
-    }
+    server.replace(&name, &created).await.refused(409);
 }
 
 #[tokio::test]
@@ -265,4 +258,20 @@ async fn tables_have_the_declared_columns() {
     let cells = &table["rows"][0]["cells"];
     assert_eq!((&cells[0], &cells[1], &cells[3]), (&json!("a"), &json!(5), &Value::Null));
     assert!(cells[2].as_str().unwrap().ends_with('y'), "{cells}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn patches_that_meet_do_not_fail() {
+    let server =
+        serving(json!({"count": {"type": "object", "additionalProperties": {"type": "integer"}}}), |_| {})
+            .await;
+    server.create(&path("v1"), &widget("v1", "a", json!({"count": {}}))).await.ok();
+    let name = format!("{}/a", path("v1"));
+    let patch = |index: usize| {
+        let (server, name) = (&server, &name);
+        async move { server.merge(name, json!({"spec": {"count": {index.to_string(): index}}})).await.ok() }
+    };
+    futures_util::future::join_all((0..16).map(patch)).await;
+    let counted = server.get(&name).await.ok();
+    assert_eq!(counted["spec"]["count"].as_object().unwrap().len(), 16);
 }
