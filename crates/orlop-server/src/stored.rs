@@ -61,6 +61,25 @@ pub(crate) fn splice(to: &mut BytesMut, opening: &[u8], rest: &[u8], revision: R
     to.put_slice(rest);
 }
 
+/// Of what follows an opening, that which is still metadata, with the brace that ends it.
+pub(crate) fn metadata(rest: &[u8]) -> Option<&[u8]> {
+    let (mut depth, mut quoted, mut escaped) = (1usize, false, false);
+    for (index, byte) in rest.iter().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'{' | b'[' if !quoted => depth += 1,
+            b'}' | b']' if !quoted => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return rest.get(..=index);
+        }
+    }
+    None
+}
+
 fn put_number(to: &mut BytesMut, number: Revision) {
     use std::fmt::Write;
     // Writing to a buffer does not fail.
@@ -89,6 +108,23 @@ mod tests {
         let mut bytes = BytesMut::new();
         splice(&mut bytes, served, stored.strip_prefix(opening).unwrap(), revision);
         serde_json::from_slice(&bytes).unwrap()
+    }
+
+    #[test]
+    fn metadata_ends_where_its_brace_is() {
+        let gvk = GroupVersionKind::new("", "v1", "ConfigMap");
+        let begins = opening(&gvk, None);
+        for meta in [
+            json!({}),
+            json!({"name": "x"}),
+            json!({"annotations": {"a": "}\\\"{]", "b": "\\"}, "finalizers": ["[", "}"]}),
+        ] {
+            let stored = encode(&json!({"metadata": meta, "data": {"name": "}"}}), &begins);
+            let found = metadata(stored.strip_prefix(&*begins).unwrap()).unwrap();
+            let whole = [b"{", found].concat();
+            assert_eq!(serde_json::from_slice::<Value>(&whole).unwrap(), meta);
+        }
+        assert_eq!(metadata(b"\"name\":\"x\""), None);
     }
 
     #[test]

@@ -12,7 +12,7 @@
 use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use orlop_api::{apply::Versions, group_version::GroupVersionKind, status::Status};
 use orlop_store::{Revision, Terms};
 use serde_json::Value;
@@ -171,6 +171,23 @@ impl Kind {
         let rest = stored.strip_prefix(&*self.storage.opening);
         let (Some(rest), Some(opening)) = (rest, &self.storage.served) else { return false };
         stored::splice(to, opening, rest, revision);
+        true
+    }
+
+    /// Appends only the metadata of a stored object, as `PartialObjectMetadata`, if that takes no decoding.
+    pub(crate) fn pass_metadata(
+        &self,
+        to: &mut BytesMut,
+        version: &str,
+        stored: &[u8],
+        revision: Revision,
+    ) -> bool {
+        let rest = stored.strip_prefix(&*self.storage.opening).filter(|_| self.storage.served.is_some());
+        let Some(metadata) = rest.and_then(stored::metadata) else { return false };
+        let opening =
+            format!("{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{version}\",\"metadata\":{{");
+        stored::splice(to, opening.as_bytes(), metadata, revision);
+        to.put_u8(b'}');
         true
     }
 

@@ -217,6 +217,9 @@ impl Stream {
                 Some(self.plain_line(kind, &told))
             };
         }
+        if let Some(line) = self.metadata_line(kind, &told) {
+            return Some(line);
+        }
         let object = self.read(&told).await?;
         Some(self.line_of(kind, told.revision, object))
     }
@@ -262,6 +265,10 @@ impl Stream {
         if plain && self.request.kind.passes(&found.bytes) {
             return Some(self.plain_line(kind, found));
         }
+        let line = self.metadata_line(kind, found).filter(|_| self.selection.is_indexed());
+        if line.is_some() {
+            return line;
+        }
         let object = self.read(found).await?;
         self.selection
             .matches(&self.request.kind, &object)
@@ -274,6 +281,19 @@ impl Stream {
         self.request.kind.pass(&mut line, &found.bytes, found.revision);
         line.put_slice(b"}\n");
         line.freeze()
+    }
+
+    /// A line of metadata alone, if that is what was asked for and it takes no decoding.
+    fn metadata_line(&self, kind: &str, found: &Found) -> Option<Bytes> {
+        let negotiated = &self.request.negotiated;
+        let (Transform::Metadata(version), Encoding::Json) = (negotiated.transform, negotiated.encoding)
+        else {
+            return None;
+        };
+        let mut line = opening(kind, 1024);
+        let passed = self.request.kind.pass_metadata(&mut line, version, &found.bytes, found.revision);
+        line.put_slice(b"}\n");
+        passed.then(|| line.freeze())
     }
 
     /// A line in the form that was asked for.
