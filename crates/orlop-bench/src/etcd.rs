@@ -60,12 +60,15 @@ enum Process {
 }
 
 impl Server {
-    fn resident_mib(&self, field: &str) -> f64 {
-        let id = match &self.process {
+    fn id(&self) -> u32 {
+        match &self.process {
             Process::Etcd(peer) => peer.id(),
             Process::Orlop(child) => child.id(),
-        };
-        load::status_mib(&id.to_string(), field)
+        }
+    }
+
+    fn resident_mib(&self, field: &str) -> f64 {
+        load::status_mib(&self.id().to_string(), field)
     }
 
     fn client(&self, n: usize, clients: usize) -> Client {
@@ -151,17 +154,25 @@ where
     F: Future<Output = bool> + Send,
 {
     let mut measured = [Vec::new(), Vec::new()];
+    // Processor time of each server, and the operations it went into.
+    let mut spent = [(0.0, 0); 2];
     for _ in 0..ROUNDS {
-        for (server, measured) in servers.iter().zip(&mut measured) {
+        for ((server, measured), spent) in servers.iter().zip(&mut measured).zip(&mut spent) {
             let server = Arc::clone(server);
+            let (id, before) = (server.id(), load::processor_seconds(server.id()));
             let load = load::run(clients, time, move |client, n| {
                 operation(server.client(client, clients), client, n)
             });
-            measured.push(load.await);
+            let load = load.await;
+            spent.0 += load::processor_seconds(id) - before;
+            spent.1 += load.count();
+            measured.push(load);
         }
     }
     let [theirs, ours] = measured.map(median);
     report.beside(name, "1/s", Better::Higher, ours.per_second, PEER, theirs.per_second);
+    let [theirs_each, ours_each] = spent.map(|(seconds, count)| seconds * 1e6 / count.max(1) as f64);
+    report.beside("  the server's processor time", "us", Better::Lower, ours_each, PEER, theirs_each);
     for (quantile, label) in [(0.5, "p50"), (0.99, "p99")] {
         let (ours, theirs) = (ours.quantile_ms(quantile), theirs.quantile_ms(quantile));
         report.beside(format!("  {label}"), "ms", Better::Lower, ours, PEER, theirs);

@@ -4,7 +4,7 @@
 
 use std::{path::Path, sync::Mutex};
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, config::DbConfig, params};
 
 const SCHEMA: &str = "
 PRAGMA journal_mode = WAL;
@@ -39,6 +39,7 @@ impl Kine {
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
         let connection = Connection::open(path)?;
         connection.execute_batch(SCHEMA)?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         connection.set_prepared_statement_cache_capacity(32);
         Ok(Self(Mutex::new(connection)))
     }
@@ -84,6 +85,7 @@ impl OneRow {
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 16384;
              CREATE TABLE one (id INTEGER PRIMARY KEY, value BLOB)",
         )?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         Ok(Self(connection))
     }
 

@@ -121,3 +121,14 @@ pub(crate) fn status_mib(process: &str, field: &str) -> f64 {
     let line = status.lines().find(|line| line.starts_with(field)).unwrap_or_default();
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(f64::NAN) / 1024.0
 }
+
+/// Processor time that a process has used, in seconds.
+pub(crate) fn processor_seconds(process: u32) -> f64 {
+    /// Linux counts in hundredths of a second, whatever the kernel's own tick.
+    const TICKS: f64 = 100.0;
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The name before the last parenthesis may hold anything; user and system time come 12 fields after it.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    fields.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>()
+        / TICKS
+}

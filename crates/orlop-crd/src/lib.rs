@@ -34,7 +34,7 @@ pub use columns::Columns;
 pub use conditions::{Condition, Conditions, ESTABLISHED, NAMES_ACCEPTED, TERMINATING};
 pub use defaults::default;
 pub use definition::{Conversion, Definition, InvalidDefinition, Scope, Webhook, WebhookTarget};
-pub use names::{Acceptance, Names, accept, accept_beside, approval_condition, structural_condition};
+pub use names::{Acceptance, Names, accept, approval_condition, structural_condition};
 pub use rules::{Findings, Rules};
 pub use scale::Scale;
 pub use selectable::Selectable;

@@ -81,16 +81,8 @@ impl Acceptance {
     }
 }
 
-/// Gives a definition the names that are free. `others` are all definitions, of any group; the definition itself may be
-/// among them.
-pub fn accept<'a>(definition: &Definition, others: impl IntoIterator<Item = &'a Definition>) -> Acceptance {
-    let others = others.into_iter().filter(|other| other.group == definition.group);
-    let others = others.filter(|other| other.name != definition.name);
-    accept_beside(definition, others.map(|other| &other.accepted_names))
-}
-
 /// Gives a definition the names that are free. `others` are those that other definitions of its group have.
-pub fn accept_beside<'a>(definition: &Definition, others: impl IntoIterator<Item = &'a Names>) -> Acceptance {
+pub fn accept<'a>(definition: &Definition, others: impl IntoIterator<Item = &'a Names>) -> Acceptance {
     let (requested, held) = (&definition.names, &definition.accepted_names);
     let mut taken = Taken::default();
     taken.add(held);

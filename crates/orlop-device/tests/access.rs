@@ -47,6 +47,44 @@ async fn the_kernel_says_who_is_calling() {
 }
 
 #[tokio::test]
+async fn the_socket_has_the_owner_asked_for() {
+    use std::os::unix::fs::MetadataExt;
+    // Anybody may give a file to themselves; only root to others.
+    let own = fs::metadata("/proc/self").unwrap();
+    let (uid, gid) = if own.uid() == 0 { (4_321, 4_322) } else { (own.uid(), own.gid()) };
+    let f = Fixture::start_with(Storage::Memory, |config| config.socket_owner = (Some(uid), Some(gid))).await;
+    let socket = fs::metadata(f.socket()).unwrap();
+    assert_eq!((socket.uid(), socket.gid()), (uid, gid));
+}
+
+#[tokio::test]
+async fn one_connection_has_a_hundred_calls_open_and_others_wait_their_turn() {
+    let f = Fixture::start(Storage::Memory).await;
+    let mut client = f.client.clone();
+    client.create(gpu("a")).await.unwrap();
+    let mut watches = Vec::new();
+    for _ in 0..100 {
+        watches.push(client.watch(ListOptions::default()).await.unwrap());
+    }
+    let (mut waiting, mut elsewhere) = (client.clone(), GpuServiceClient::new(connect(&f)));
+    let mut get = Box::pin(waiting.get("a"));
+    // As long as another connection takes to be answered twenty times, this call is not.
+    for _ in 0..20 {
+        let answered = futures_util::future::select(&mut get, Box::pin(elsewhere.get("a"))).await;
+        assert!(
+            matches!(answered, futures_util::future::Either::Right((Ok(_), _))),
+            "more than a hundred at once"
+        );
+    }
+    watches.pop();
+    get.await.unwrap();
+}
+
+fn connect(f: &Fixture) -> orlop_device_client::Connection {
+    Connect::to(format!("unix://{}", f.socket().display())).open().unwrap()
+}
+
+#[tokio::test]
 async fn the_socket_has_the_mode_asked_for_and_goes_with_the_server() {
     let f = Fixture::start_with(Storage::Memory, |config| config.socket_mode = 0o640).await;
     let mode = fs::metadata(f.socket()).unwrap().permissions().mode();

@@ -6,7 +6,7 @@ mod support;
 
 use std::{
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use orlop_device::{
@@ -133,10 +133,13 @@ async fn a_cache_that_was_away_too_long_lists_again() {
     let server = serve(&elsewhere, storage(), Duration::from_millis(200)).await;
     let mut client = Gpus::new(connect(&elsewhere)).client();
     client.delete("a").await.unwrap();
-    for number in 0..30 {
-        client.create(gpu(&format!("n{number:02}"))).await.unwrap();
-        client.delete(&format!("n{number:02}")).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(20)).await;
+    let seen = meta(&client.get("b").await.unwrap()).resource_version.clone();
+    let from_there = || ListOptions { resource_version: seen.clone(), ..ListOptions::default() };
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while client.watch(from_there()).await.is_ok() {
+        assert!(Instant::now() < deadline, "history is never forgotten");
+        client.create(gpu("n")).await.unwrap();
+        client.delete("n").await.unwrap();
     }
     server.stop().await;
     let server = serve(&folder, storage(), Duration::from_millis(200)).await;

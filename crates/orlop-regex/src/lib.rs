@@ -22,6 +22,9 @@ pub const COMPILED_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Compiles a pattern that may take so many bytes.
 pub fn compile(pattern: &str, bytes_max: usize) -> Result<Regex, String> {
+    if let Some(mistake) = mistakes::refused(pattern) {
+        return Err(mistake);
+    }
     let translated = translate(pattern);
     let built = regex::RegexBuilder::new(&translated).size_limit(bytes_max).build();
     built.map_err(|error| mistakes::told(&error, pattern))
@@ -57,6 +60,8 @@ fn translate(pattern: &str) -> String {
                 out.push(c);
             }
             '-' if in_class && rest.starts_with("--") => out.push_str("\\-"),
+            // A brace that counts nothing is a brace.
+            '{' if !in_class && mistakes::repetition(rest).is_none() => out.push_str("\\{"),
             c => out.push(c),
         }
         rest = &rest[taken..];
@@ -118,6 +123,11 @@ fn escape(rest: &str, in_class: bool, out: &mut String) -> usize {
             out.push_str(&regex::escape(&quoted[..end]));
             return (2 + end + 2).min(rest.len());
         }
+        'p' | 'P' | 'x' if rest[2..].starts_with('{') => {
+            let end = rest.find('}').map_or(rest.len(), |end| end + 1);
+            out.push_str(&rest[..end]);
+            return end;
+        }
         _ => {
             out.push('\\');
             out.push(letter);
@@ -152,6 +162,14 @@ mod tests {
             ("(?i)^STRASSE$", "strasse", true),
             (r"^\p{L}+$", "é", true),
             (r"a{2}", "aa", true),
+            (r"^a{1,1000}?$", "aa", true),
+            (r"^(?:a+)+$", "aa", true),
+            (r"^a\**$", "a**", true),
+            (r"^[*+?{}]+$", "*+", true),
+            (r"^\Qa**\E$", "a**", true),
+            (r"^a{,2}$", "a{,2}", true),
+            (r"^{[a-z]+}$", "{ab}", true),
+            (r"^[\p{Lu}\x{61}]{2}$", "Éa", true),
         ] {
             let regex = compile(pattern, COMPILED_BYTES_MAX).unwrap();
             assert_eq!(regex.is_match(text), expected, "{pattern} on {text}");
@@ -178,6 +196,11 @@ mod tests {
             ("(?<!a)", "invalid or unsupported Perl syntax: `(?<`"),
             ("[z-a]", "invalid character class range: `z-a`"),
             ("a{3,2}", "invalid repeat count: `{3,2}`"),
+            ("a{1001}", "invalid repeat count: `{1001}`"),
+            ("^.{0,2048}$", "invalid repeat count: `{0,2048}`"),
+            ("a**", "invalid nested repetition operator: `**`"),
+            ("a*?+b", "invalid nested repetition operator: `*?+`"),
+            ("(ab){2}{3}", "invalid nested repetition operator: `{2}{3}`"),
         ] {
             let found = compile(pattern, COMPILED_BYTES_MAX).unwrap_err();
             assert_eq!(found, format!("error parsing regexp: {expected}"), "{pattern}");

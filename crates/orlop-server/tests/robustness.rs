@@ -107,6 +107,30 @@ async fn a_body_that_is_too_large_is_refused() {
     assert_eq!(code, 422, "{status}");
 }
 
+#[tokio::test]
+async fn a_list_that_nobody_takes_is_broken_off_and_never_taken_for_whole() {
+    let (chain, _store) = server().await;
+    for number in 0..16 {
+        let mut object = config_map(&format!("c{number}"), &json!({}));
+        object["data"] = json!({"x": "y".repeat(200 << 10)});
+        create(&chain, MAPS, &object).await;
+    }
+    let mut body = ask(&chain, "GET", MAPS, &[], "").await.into_body();
+    // A minute without a piece taken passes at once.
+    tokio::time::pause();
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    tokio::time::resume();
+    let broken = loop {
+        match body.frame().await {
+            Some(Ok(_)) => {}
+            other => break other.is_some(),
+        }
+    };
+    assert!(broken, "the list ended as if that were all");
+    let (_, whole) = get(&chain, MAPS).await;
+    assert_eq!(whole["items"].as_array().unwrap().len(), 16);
+}
+
 /// A server that is quick to lose patience.
 async fn impatient() -> SocketAddr {
     let store = Store::open(Config::new(Endpoint::Memory)).await.unwrap();

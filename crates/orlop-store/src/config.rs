@@ -130,17 +130,22 @@ pub struct Config {
     pub limits: Limits,
     /// How long history stays readable; `None` keeps it until [`Store::compact`](crate::Store::compact).
     pub retention: Option<Duration>,
+    /// Bytes of data past which history is forgotten before its time, all but the last second of it; `None`
+    /// for no such bound.
+    pub history_bytes: Option<u64>,
+    /// Bytes of pages that a SQLite connection that writes keeps at hand; one that reads keeps a quarter.
+    pub cache_bytes: usize,
     /// How many bytes of recent events stay in memory for watchers that are a little behind.
     pub ring_bytes: usize,
     /// How many events one watcher may have waiting before it reads from the ring or the tables instead.
     pub watcher_queue: usize,
-    /// How many bytes of the database SQLite keeps in memory for the connection that writes; each that
-    /// reads keeps half as many. The operating system keeps the rest.
-    pub cache_bytes: usize,
     /// How many connections read at a time.
     pub readers: usize,
     /// The safety net under notifications: how often to look for other processes' writes.
     pub poll: Duration,
+    /// How long a writer waits for a database that it has lost sight of, before it is told so. What it asked
+    /// for may still happen: the store goes on to find out.
+    pub patience: Duration,
 }
 
 impl Config {
@@ -151,11 +156,13 @@ impl Config {
             durability: Durability::Full,
             limits: Limits::default(),
             retention: Some(Duration::from_secs(300)),
-            ring_bytes: 16 << 20,
+            history_bytes: None,
+            cache_bytes: 8 << 20,
+            ring_bytes: 8 << 20,
             watcher_queue: 256,
-            cache_bytes: 16 << 20,
             readers: 4,
             poll: Duration::from_secs(1),
+            patience: Duration::from_secs(20),
         }
     }
 }

@@ -22,6 +22,7 @@ use crate::{
     engine::{Command, Outcome},
     error::Error,
     event::{Commit, Current, Event, Previous, VersionId},
+    renewals::RECENT,
 };
 
 /// A lease as the database keeps it.
@@ -33,6 +34,11 @@ pub(crate) struct LeaseRow {
 }
 
 impl LeaseRow {
+    /// Whether the lease is to be expired: its holder may have been promised a moment more.
+    fn is_overdue(&self, now_ms: i64) -> bool {
+        self.deadline_ms.saturating_add(RECENT.as_millis() as i64) <= now_ms
+    }
+
     pub(crate) fn lease(&self, now_ms: i64) -> Lease {
         Lease { id: self.id, ttl_seconds: self.ttl_seconds, remaining_ms: self.deadline_ms - now_ms }
     }
@@ -141,7 +147,7 @@ impl<'a> Evaluation<'a> {
                 self.revoke(view, *id)
             }
             Command::Expire(id) => match self.lease_row(view, *id) {
-                Ok(row) if row.deadline_ms <= view.now_ms() => self.revoke(view, *id),
+                Ok(row) if row.is_overdue(view.now_ms()) => self.revoke(view, *id),
                 Ok(_) | Err(Unseen::Error(Error::LeaseNotFound { .. })) => Ok(Outcome::Done(self.revision)),
                 Err(unseen) => Err(unseen),
             },
@@ -362,6 +368,10 @@ impl<'a> Evaluation<'a> {
         let kv = row.kv(key.clone(), value.clone());
         let now = (!deleted).then_some((row, value));
         scratch.keys.insert(key.clone(), Changed { now, existed });
+        // Most transactions change one key, and recent ones stay in memory: no room is kept for more.
+        if scratch.events.is_empty() {
+            scratch.events.reserve_exact(1);
+        }
         scratch.events.push(Event::new(id, kv, deleted, terms, current.map(Previous::new)));
         Ok(())
     }

@@ -10,10 +10,11 @@ use tokio::{
 };
 
 use crate::{
-    Revision,
+    Config, Revision,
     engine::{Command, Engine},
     error::{Error, Result},
     metrics::Metrics,
+    renewals::RECENT,
     watch::Hub,
     writer::Writer,
 };
@@ -28,6 +29,9 @@ const EXPIRE_LEASES: usize = 256;
 const EXPIRE_LOOK: Duration = Duration::from_secs(1);
 /// The longest time between two looks for history to forget.
 const FORGET_LOOK: Duration = Duration::from_secs(10);
+/// How often the size is looked at where it bounds history, and what stays readable even then.
+const SIZE_LOOK: Duration = Duration::from_millis(250);
+const LEAST_HISTORY: Duration = Duration::from_secs(1);
 /// How often a revision is noted down to be compacted once it is old enough: this often in each retention.
 const SAMPLES: u32 = 10;
 
@@ -38,6 +42,7 @@ pub(crate) struct Housekeeper {
     hub: Arc<Hub>,
     writer: Arc<Writer>,
     retention: Option<Duration>,
+    history_bytes: Option<u64>,
     metrics: Metrics,
     lease_granted: Notify,
     compacted: Notify,
@@ -50,14 +55,15 @@ impl Housekeeper {
         engine: Arc<dyn Engine>,
         hub: Arc<Hub>,
         writer: Arc<Writer>,
-        retention: Option<Duration>,
+        config: &Config,
         metrics: Metrics,
     ) -> Self {
         Self {
             engine,
             hub,
             writer,
-            retention,
+            retention: config.retention,
+            history_bytes: config.history_bytes,
             metrics,
             lease_granted: Notify::new(),
             compacted: Notify::new(),
@@ -96,8 +102,9 @@ impl Housekeeper {
         let leases = self.engine.leases(EXPIRE_LEASES).await?;
         let mut failed = false;
         for lease in &leases {
-            if lease.remaining_ms > 0 {
-                return Ok(Duration::from_millis(lease.remaining_ms as u64));
+            let left_ms = lease.remaining_ms.saturating_add(RECENT.as_millis() as i64);
+            if left_ms > 0 {
+                return Ok(Duration::from_millis(left_ms as u64));
             }
             // The writer looks at the deadline again: a lease renewed meanwhile stays.
             if let Err(error) = self.writer.submit(Command::Expire(lease.id)).await {
@@ -114,12 +121,17 @@ impl Housekeeper {
 
     /// Compacts what has been history for as long as it is to be kept.
     async fn retain(&self) {
-        let Some(retention) = self.retention else { return };
+        if self.retention.is_none() && self.history_bytes.is_none() {
+            return;
+        }
+        let retention = self.retention.unwrap_or(Duration::MAX);
+        let look = if self.history_bytes.is_some() { SIZE_LOOK } else { Duration::MAX };
         let mut samples: VecDeque<(Instant, Revision)> = VecDeque::new();
         loop {
             samples.push_back((Instant::now(), self.hub.tip()));
             let mut due = None;
-            while samples.front().is_some_and(|(taken, _)| taken.elapsed() >= retention) {
+            let kept = if self.is_over().await { retention.min(LEAST_HISTORY) } else { retention };
+            while samples.front().is_some_and(|(taken, _)| taken.elapsed() >= kept) {
                 due = samples.pop_front().map(|(_, revision)| revision);
             }
             if let Some(revision) = due
@@ -130,8 +142,14 @@ impl Housekeeper {
                     Err(error) => tracing::warn!(%error, revision, "compaction put off"),
                 }
             }
-            sleep((retention / SAMPLES).max(Duration::from_millis(10))).await;
+            sleep((retention / SAMPLES).max(Duration::from_millis(10)).min(look)).await;
         }
+    }
+
+    /// Whether there is more data than history may add to.
+    async fn is_over(&self) -> bool {
+        let Some(limit) = self.history_bytes else { return false };
+        self.engine.size().await.is_ok_and(|size| size.used > limit)
     }
 
     /// Makes `revision` the oldest that can be read.

@@ -23,6 +23,19 @@ impl IndexFloor {
         Ok(Self(AtomicI64::new(floor)))
     }
 
+    /// Learns what other processes have declared. Only filters over the past need it.
+    pub(crate) async fn refresh(
+        &self,
+        engine: &dyn Engine,
+        revision: Option<Revision>,
+        filter: &Filter,
+    ) -> Result<()> {
+        if revision.is_some() && !filter.is_empty() {
+            self.0.fetch_max(Self::load(engine).await?.0.into_inner(), Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
     /// Refuses to filter a past that was written under another declaration.
     pub(crate) fn check(&self, revision: Option<Revision>, filter: &Filter) -> Result<()> {
         let Some(requirement) = filter.0.first() else { return Ok(()) };

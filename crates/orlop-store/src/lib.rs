@@ -35,6 +35,7 @@ mod indexing;
 mod metrics;
 mod postgres;
 mod range;
+mod renewals;
 mod request;
 mod sqlite;
 mod store;

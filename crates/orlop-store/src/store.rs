@@ -14,6 +14,7 @@ use crate::{
     indexing::IndexFloor,
     metrics::Metrics,
     postgres::Postgres,
+    renewals::Renewals,
     sqlite::Sqlite,
     terms::check_terms,
     watch::Hub,
@@ -37,6 +38,7 @@ struct Inner {
     writer: Arc<Writer>,
     hub: Arc<Hub>,
     housekeeper: Arc<Housekeeper>,
+    renewals: Renewals,
     counts: Counts,
     index_floor: IndexFloor,
     limits: Limits,
@@ -63,18 +65,24 @@ impl Store {
         Self::start(engine, config, metrics).await
     }
 
+    /// Makes a new PostgreSQL database of a copy that [`Self::snapshot`] wrote, revisions, history and leases
+    /// included; the revision it has. A database that holds data is refused. (A SQLite store needs no such
+    /// step: the copy is one.)
+    pub async fn restore(config: &Config, copy: &Path) -> Result<Revision> {
+        match &config.endpoint {
+            Endpoint::Postgres(url) => Postgres::restore(url, config, copy).await,
+            Endpoint::Memory | Endpoint::Sqlite(_) => {
+                Err(Error::Invalid("a copy is a SQLite database already: open it".into()))
+            }
+        }
+    }
+
     async fn start(engine: Arc<dyn Engine>, config: Config, metrics: Metrics) -> Result<Self> {
         let bounds = engine.bounds().await?;
         let hub = Arc::new(Hub::new(bounds.current, config.ring_bytes, metrics.clone()));
-        let writer =
-            Arc::new(Writer::start(engine.clone(), hub.clone(), metrics.clone(), config.limits.queue)?);
-        let housekeeper = Arc::new(Housekeeper::new(
-            engine.clone(),
-            hub.clone(),
-            writer.clone(),
-            config.retention,
-            metrics.clone(),
-        ));
+        let writer = Arc::new(Writer::start(engine.clone(), hub.clone(), metrics.clone(), &config)?);
+        let housekeeper =
+            Arc::new(Housekeeper::new(engine.clone(), hub.clone(), writer.clone(), &config, metrics.clone()));
         let mut tasks = JoinSet::new();
         {
             let (hub, engine) = (hub.clone(), engine.clone());
@@ -89,6 +97,7 @@ impl Store {
                 writer,
                 hub,
                 housekeeper,
+                renewals: Renewals::default(),
                 counts: Counts::default(),
                 limits: config.limits,
                 watcher_queue: config.watcher_queue,
@@ -130,7 +139,6 @@ impl Store {
     /// Reads a range page by page, all at the revision of the first.
     pub fn pages(&self, read: Read) -> Result<Pages> {
         self.check_range(&read.range)?;
-        self.inner.index_floor.check(read.revision, &read.filter)?;
         let limit = if read.limit == 0 { self.inner.limits.read_keys } else { read.limit };
         Ok(Pages { store: self.clone(), read: Some(Read { limit, ..read }), revision: None })
     }
@@ -173,11 +181,27 @@ impl Store {
     /// Runs a transaction. When this returns `Ok`, what it wrote is durable.
     pub async fn txn(&self, txn: Txn) -> Result<TxnResult> {
         let mut operations = 0;
+        self.learn_floor(&txn).await?;
         self.check_txn(&txn, 1, &mut operations)?;
         match self.submit(Command::Txn(txn)).await? {
             Outcome::Txn(result) => Ok(result),
             other => Err(unexpected(&other)),
         }
+    }
+
+    /// Learns what other processes have declared, if a step filters the past.
+    async fn learn_floor(&self, txn: &Txn) -> Result<()> {
+        for op in txn.then.iter().chain(&txn.otherwise) {
+            match op {
+                Op::Read(read) => {
+                    let inner = &self.inner;
+                    inner.index_floor.refresh(&*inner.engine, read.revision, &read.filter).await?;
+                }
+                Op::Txn(inner) => Box::pin(self.learn_floor(inner)).await?,
+                Op::Put(_) | Op::Delete(_) => {}
+            }
+        }
+        Ok(())
     }
 
     fn check_txn(&self, txn: &Txn, depth: usize, operations: &mut usize) -> Result<()> {
@@ -231,12 +255,21 @@ impl Store {
 
     /// Gives a lease its whole time to live again.
     pub async fn keep_alive(&self, id: LeaseId) -> Result<Lease> {
-        self.lease_command(Command::Renew(id)).await
+        let renewals = &self.inner.renewals;
+        if let Some(lease) = renewals.recent(id) {
+            return Ok(lease);
+        }
+        let begun = renewals.begin();
+        let lease = self.lease_command(Command::Renew(id)).await?;
+        renewals.renewed(&lease, begun);
+        Ok(lease)
     }
 
     /// Deletes a lease and every key that hangs on it, at one revision, which is returned.
     pub async fn revoke(&self, id: LeaseId) -> Result<Revision> {
-        match self.submit(Command::Revoke(id)).await? {
+        let revoked = self.submit(Command::Revoke(id)).await;
+        self.inner.renewals.forget(id);
+        match revoked? {
             Outcome::Done(revision) => Ok(revision),
             other => Err(unexpected(&other)),
         }
@@ -334,6 +367,11 @@ impl Pages {
     /// with the first; `more` says whether the read's own limit left keys out.
     pub async fn next(&mut self) -> Result<Option<ReadResult>> {
         let Some(mut read) = self.read.take() else { return Ok(None) };
+        if self.revision.is_none() {
+            let inner = &self.store.inner;
+            inner.index_floor.refresh(&*inner.engine, read.revision, &read.filter).await?;
+            inner.index_floor.check(read.revision, &read.filter)?;
+        }
         if read.range.is_empty() {
             return self.nothing(&read).await.map(Some);
         }

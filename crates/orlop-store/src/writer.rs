@@ -20,7 +20,7 @@ use futures_util::FutureExt;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
-    Op, Txn,
+    Config, Op, Txn,
     engine::{Command, Engine, Outcome},
     error::{Error, Result},
     metrics::Metrics,
@@ -49,6 +49,8 @@ pub(crate) struct Writer {
     desk: Arc<Desk>,
     /// Whether callers may commit for themselves.
     inline: bool,
+    /// How long a caller waits for an answer from a database that may be out of sight.
+    patience: Duration,
     finished: tokio::sync::watch::Receiver<bool>,
 }
 
@@ -71,9 +73,9 @@ impl Writer {
         engine: Arc<dyn Engine>,
         hub: Arc<Hub>,
         metrics: Metrics,
-        queue_limit: usize,
+        config: &Config,
     ) -> Result<Self> {
-        let (queue, jobs) = mpsc::channel(queue_limit);
+        let (queue, jobs) = mpsc::channel(config.limits.queue);
         let (finish, finished) = tokio::sync::watch::channel(false);
         let runtime = tokio::runtime::Handle::current();
         let inline = engine.commits_at_once();
@@ -87,7 +89,7 @@ impl Writer {
                 finish.send_replace(true);
             })
             .map_err(|error| Error::Unavailable(format!("cannot start the writer thread: {error}")))?;
-        Ok(Self { queue, desk, inline, finished })
+        Ok(Self { queue, desk, inline, patience: config.patience, finished })
     }
 
     /// Has a command committed. Once it is queued it runs to its end, even if the caller goes away.
@@ -102,7 +104,15 @@ impl Writer {
         } else {
             self.enqueue(job).await?;
         }
-        answer.await.unwrap_or_else(|_| Err(stopped()))
+        if self.inline {
+            return answer.await.unwrap_or_else(|_| Err(stopped()));
+        }
+        match tokio::time::timeout(self.patience, answer).await {
+            Ok(answer) => answer.unwrap_or_else(|_| Err(stopped())),
+            Err(_) => Err(Error::Unavailable(
+                "the database has not answered: whether the write has happened is not known yet".into(),
+            )),
+        }
     }
 
     async fn enqueue(&self, job: Job) -> Result<()> {
@@ -195,9 +205,7 @@ impl Desk {
         match result {
             Ok(committed) => {
                 self.hub.publish(committed.commits);
-                for (reply, outcome) in replies.into_iter().zip(committed.outcomes) {
-                    let _ = reply.send(outcome);
-                }
+                answer(replies, committed.outcomes);
             }
             Err(error) => {
                 metrics.insert_error(false);
@@ -207,6 +215,23 @@ impl Desk {
                 }
             }
         }
+    }
+}
+
+/// Answers everyone. Many are answered by one task, within the runtime: from this thread each of them would
+/// be a wake-up through the runtime's shared queue.
+fn answer(replies: Vec<oneshot::Sender<Result<Outcome>>>, outcomes: Vec<Result<Outcome>>) {
+    const FEW: usize = 4;
+    let many = replies.len() > FEW;
+    let answers = move || {
+        for (reply, outcome) in replies.into_iter().zip(outcomes) {
+            let _ = reply.send(outcome);
+        }
+    };
+    if many {
+        tokio::spawn(async move { answers() });
+    } else {
+        answers();
     }
 }
 

@@ -4,9 +4,11 @@
 
 mod postgres_support;
 
+use std::time::Duration;
+
 use orlop_store::{
-    Compare, Comparison, Delete, Error, Filter, KeyRange, Op, OpResult, Put, Read, Requirement, Select,
-    Target, Terms, Txn, Watch,
+    Compare, Comparison, Config, Delete, Endpoint, Error, Filter, KeyRange, Op, OpResult, Put, Read,
+    Requirement, Select, Store, Target, Terms, Txn, Watch,
 };
 use postgres_support::{database, events, get, open, put, within};
 
@@ -233,5 +235,57 @@ async fn a_newer_schema_is_refused_and_an_ordinary_role_is_enough() {
     assert_eq!(cluster.sql(&name, roles).unwrap().trim(), "f");
     cluster.sql(&name, "update orlop.schema_version set version = 99").unwrap();
     let refused = orlop_store::Store::open(postgres_support::config(&cluster.url(&name))).await;
-    assert_eq!(refused.unwrap_err(), Error::NewerSchema { found: 99, known: 1 });
+    assert_eq!(refused.unwrap_err(), Error::NewerSchema { found: 99, known: 2 });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_of_the_first_schema_is_brought_up_to_date() {
+    let (cluster, name) = database();
+    let store = open(&cluster.url(&name)).await;
+    put(&store, "/k", &"x".repeat(5_000)).await;
+    store.close().await;
+    cluster
+        .sql(&name, "alter table orlop.state drop column bytes; update orlop.schema_version set version = 1")
+        .unwrap();
+    let store = open(&cluster.url(&name)).await;
+    assert_eq!(get(&store, "/k").await.map(|value| value.len()), Some(5_000));
+    let size = store.size().await.unwrap();
+    assert!((5_000..20_000).contains(&size.used), "{size:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_of_either_engine_is_restored_with_everything() {
+    let (cluster, name) = database();
+    let folder = tempfile::tempdir().unwrap();
+    let endpoints = [Endpoint::Memory, Endpoint::parse(&cluster.url(&name)).unwrap()];
+    for (number, endpoint) in endpoints.into_iter().enumerate() {
+        let source = Store::open(Config { retention: None, ..Config::new(endpoint) }).await.unwrap();
+        source.grant(Some(5), Duration::from_secs(600)).await.unwrap();
+        put(&source, "a", "1").await;
+        put(&source, "a", "2").await;
+        let held = Put { lease: 5, terms: Terms::new([("x", "y")]), ..Put::new("b", "3") };
+        source.txn(Txn::of([Op::Put(held)])).await.unwrap();
+        source.set_note("kept", "beside").await.unwrap();
+        source.compact(2).await.unwrap();
+        let copy = folder.path().join(format!("{number}.db"));
+        source.snapshot(&copy).await.unwrap();
+
+        let target = cluster.url(&cluster.create_database().unwrap());
+        let config = || Config { retention: None, ..Config::new(Endpoint::parse(&target).unwrap()) };
+        assert_eq!(Store::restore(&config(), &copy).await, Ok(4));
+        let restored = Store::open(config()).await.unwrap();
+        assert_eq!((restored.revision().await, restored.compacted().await), (Ok(4), Ok(2)));
+        let past = Read { revision: Some(2), ..Read::new(KeyRange::all()) };
+        assert_eq!(restored.read(past).await.unwrap().kvs[0].value, "1");
+        let filter = Filter(vec![Requirement::equals("x", "y")]);
+        let found = restored.read(Read { filter, ..Read::new(KeyRange::all()) }).await.unwrap();
+        assert_eq!((found.kvs.len(), &found.kvs[0].key[..]), (1, &b"b"[..]));
+        assert_eq!(restored.lease_keys(5).await.unwrap(), ["b"]);
+        assert!(restored.lease(5).await.unwrap().remaining_ms > 500_000);
+        assert_eq!(restored.note("kept").await.unwrap().as_deref(), Some("beside"));
+        assert_eq!(put(&restored, "c", "goes on").await.revision, 5);
+        assert!(restored.size().await.unwrap().used > 0);
+        let again = Store::restore(&config(), &copy).await;
+        assert!(matches!(again, Err(Error::Invalid(_))), "{again:?}");
+    }
 }

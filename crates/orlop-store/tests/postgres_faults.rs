@@ -165,6 +165,27 @@ async fn a_lost_answer_to_a_commit_is_found_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_caller_is_answered_while_nobody_knows_what_became_of_a_commit() {
+    let (cluster, name) = database();
+    let proxy = proxy::Proxy::start(cluster.port()).await;
+    let direct = format!("127.0.0.1:{}", cluster.port());
+    let url = cluster.tcp_url(&name).replace(&direct, &proxy.address()) + "?sslmode=disable";
+    let hasty = orlop_store::Config { patience: std::time::Duration::from_millis(300), ..config(&url) };
+    let store = Store::open(hasty).await.unwrap();
+    let write = |value: &'static str| store.txn(Txn::of([orlop_store::Op::Put(Put::new("/k", value))]));
+    within("a connection", async { while write("before").await.is_err() {} }).await;
+    proxy.close(true);
+    proxy.cut_soon();
+    for value in ["lost", "behind it"] {
+        let answer = within("an answer", write(value)).await;
+        assert!(matches!(answer, Err(Error::Unavailable(_))), "{value}: {answer:?}");
+    }
+    proxy.close(false);
+    within("service", async { while write("after").await.is_err() {} }).await;
+    assert_eq!(get(&store, "/k").await.as_deref(), Some("after"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_killed_server_loses_nothing_and_reuses_no_revision() {
     let cluster = Arc::new(Cluster::start().unwrap());
     let name = cluster.create_database().unwrap();
@@ -271,4 +292,28 @@ async fn one_process_leads_and_another_takes_over() {
     // Whoever is left expires leases.
     second.grant(Some(5), std::time::Duration::from_secs(1)).await.unwrap();
     within("the lease to expire", async { while second.lease(5).await.is_ok() {} }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_lease_is_expired_once_whoever_does_it() {
+    const LEASES: i64 = 20;
+    let (cluster, name) = database();
+    let url = cluster.url(&name);
+    let (first, second) = (open(&url).await, open(&url).await);
+    let mut watcher = second.watch(Watch::new(KeyRange::prefix("/lease/"))).await.unwrap();
+    for id in 1..=LEASES {
+        first.grant(Some(id), std::time::Duration::from_secs(1)).await.unwrap();
+        let key = Put { lease: id, ..Put::new(format!("/lease/{id:02}"), "held") };
+        first.txn(Txn::of([orlop_store::Op::Put(key)])).await.unwrap();
+    }
+    let events = postgres_support::events(&mut watcher, 2 * LEASES as usize).await;
+    let mut gone: Vec<_> =
+        events.iter().filter(|(.., value)| value.is_empty()).map(|(_, key, _)| key).collect();
+    gone.sort_unstable();
+    gone.dedup();
+    assert_eq!(gone.len(), LEASES as usize, "{events:?}");
+    // A second attempt on any of them would be a revision without an event, or an event more.
+    put(&first, "/lease/last", "x").await;
+    let last = postgres_support::events(&mut watcher, 1).await;
+    assert_eq!(last, [(2 + 2 * LEASES, "/lease/last".into(), "x".into())]);
 }

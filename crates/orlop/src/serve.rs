@@ -124,7 +124,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
 
     let mut config = Config::new(endpoint.clone());
     // Watchers that fall behind read the log, and the operating system keeps what SQLite does not: see
-    // docs/decisions/0012-memory.md.
+    // docs/decisions/0013-memory.md.
     (config.ring_bytes, config.cache_bytes) = (4 << 20, 4 << 20);
     if arguments.durability == "relaxed" {
         config.durability = Durability::Relaxed;

@@ -61,6 +61,9 @@ const KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(20);
 /// What a client may send on a connection before the server has read it.
 const WINDOW_BYTES: u32 = 256 << 10;
 
+/// Bytes of data in memory past which history is forgotten before its time.
+const MEMORY_HISTORY_BYTES: u64 = 4 << 20;
+
 /// How a server is set up.
 #[derive(Debug)]
 pub struct Config {
@@ -90,7 +93,7 @@ pub struct Config {
     pub bookmark_period: Duration,
     /// How long calls may take to end once the server stops.
     pub grace: Duration,
-    /// How long history stays readable, for watches that resume.
+    /// How long history stays readable, for watches that resume; in memory not more than a few MiB of it.
     pub retention: Duration,
 }
 
@@ -274,7 +277,11 @@ async fn open_store(config: &Config) -> Result<Store, orlop_store::Error> {
     let mut settings = orlop_store::Config::new(config.storage.clone());
     settings.retention = Some(config.retention);
     // A node has hundreds of devices, not millions: small buffers keep the process small.
-    settings.ring_bytes = 2 << 20;
+    settings.ring_bytes = 1 << 20;
+    settings.cache_bytes = 1 << 20;
+    if config.storage == Endpoint::Memory {
+        settings.history_bytes = Some(MEMORY_HISTORY_BYTES);
+    }
     settings.readers = 2;
     settings.limits.queue = 1024;
     Store::open(settings).await

@@ -7,7 +7,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use orlop_api::{object_meta, status::Status};
-use orlop_crd::{Acceptance, Conditions, Definition, Names, accept_beside};
+use orlop_crd::{Acceptance, Conditions, Definition, Names, accept};
 use orlop_store::{Compare, Comparison, Delete, KeyRange, Op, Put, Read, Target};
 use serde_json::Value;
 
@@ -76,7 +76,7 @@ pub(crate) async fn claim(
         let revision = holder.map_or(0, |holder| holder.revision);
         claims.compares.push(Compare::new(KeyRange::key(key), Comparison::Equal, Target::Revision(revision)));
     }
-    let acceptance = accept_beside(&definition, &taken);
+    let acceptance = accept(&definition, &taken);
     let has = Held::by(&acceptance.names);
     for held in has.difference(&had) {
         claims.ops.push(Op::Put(Put::new(held.key(cluster, &group), name.clone())));

@@ -1,12 +1,14 @@
 //! A list that is streamed: stored bytes, copied once, a piece at a time. However long the list is and
 //! however slow its reader, it holds one page of the store and a few pieces.
 
+use std::time::Duration;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use http::Response;
 use orlop_api::status::Status;
 use orlop_store::{KeyValue, ReadResult, Revision};
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::SendTimeoutError};
 
 use super::{Request, answer, list::Listing};
 use crate::{
@@ -20,6 +22,8 @@ const WHOLE_BYTES: usize = 512 << 10;
 /// Bytes of a piece, and pieces that may wait for a slow client.
 const PIECE_BYTES: usize = 128 << 10;
 const PIECES: usize = 4;
+/// How long a client may take no piece at all.
+const STALLED: Duration = Duration::from_secs(60);
 
 /// A list, so far.
 struct Streamed {
@@ -55,12 +59,16 @@ pub(super) async fn stream(
         piece.put_slice(list.closing().as_bytes());
         return Ok(answer::bytes(200, "application/json", piece.freeze()));
     }
-    let (sender, receiver) = mpsc::channel(PIECES);
+    let (sender, receiver) = mpsc::channel(PIECES + 1);
+    // One place is kept, so that a client that takes nothing can still be told that this is not all.
+    let farewell = sender.clone().try_reserve_owned();
     tokio::spawn(async move {
         if let Err(status) = list.send(&sender, piece, first, taken).await {
             // The answer has begun: all that is left is to break it off, so that nobody takes it for whole.
             tracing::warn!(message = status.message, "list cut short");
-            let _ = sender.send(Err(Broken)).await;
+            if let Ok(farewell) = farewell {
+                farewell.send(Err(Broken));
+            }
         }
     });
     Ok(answer::bytes(200, "application/json", Body::Stream(receiver)))
@@ -79,7 +87,7 @@ impl Streamed {
     ) -> Result<(), Status> {
         loop {
             while taken < page.kvs.len() {
-                if sender.send(Ok(std::mem::take(&mut piece).freeze())).await.is_err() {
+                if !hand_over(sender, std::mem::take(&mut piece)).await? {
                     return Ok(());
                 }
                 let rest = page.kvs.get(taken..).unwrap_or_default();
@@ -92,8 +100,7 @@ impl Streamed {
             }
         }
         piece.put_slice(self.closing().as_bytes());
-        let _ = sender.send(Ok(piece.freeze())).await;
-        Ok(())
+        hand_over(sender, piece).await.map(drop)
     }
 
     /// Appends objects with commas between, up to so many bytes; how many it took.
@@ -132,6 +139,15 @@ impl Streamed {
             (self.listing.token(self.revision, last), remaining)
         });
         format!("],\"metadata\":{}}}", self.listing.metadata(self.revision, rest))
+    }
+}
+
+/// Hands a piece to whoever sends it; whether there is still a client.
+async fn hand_over(sender: &Sender, piece: BytesMut) -> Result<bool, Status> {
+    match sender.send_timeout(Ok(piece.freeze()), STALLED).await {
+        Ok(()) => Ok(true),
+        Err(SendTimeoutError::Closed(_)) => Ok(false),
+        Err(SendTimeoutError::Timeout(_)) => Err(Status::timeout("the client takes nothing", 0)),
     }
 }
 

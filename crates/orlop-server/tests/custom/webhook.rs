@@ -14,11 +14,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
-use orlop_server::pki::{Authority, Credential};
-use rustls::{
-    ServerConfig,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-};
+use orlop_server::pki::{self, Authority};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -44,7 +40,8 @@ impl Hook {
         let authority = Authority::kept(folder.path()).unwrap();
         let names = ["localhost".to_owned(), "converter.default.svc".to_owned()];
         let credential = authority.server(&names, &[[127, 0, 0, 1].into()]).unwrap();
-        let acceptor = TlsAcceptor::from(Arc::new(tls(&credential)));
+        let acceptor =
+            TlsAcceptor::from(pki::Tls::new(&credential, authority.certificate()).unwrap().config());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let hook = Self {
             port: listener.local_addr().unwrap().port(),
@@ -93,15 +90,6 @@ impl Hook {
     fn url(&self) -> Value {
         json!({"url": format!("https://127.0.0.1:{}/convert", self.port)})
     }
-}
-
-fn tls(credential: &Credential) -> ServerConfig {
-    let chain =
-        CertificateDer::pem_slice_iter(credential.certificate.as_bytes()).map(Result::unwrap).collect();
-    let key = PrivateKeyDer::from_pem_slice(credential.key.as_bytes()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    config.with_no_client_auth().with_single_cert(chain, key).unwrap()
 }
 
 fn converted(review: &Value) -> Value {

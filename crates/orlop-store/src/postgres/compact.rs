@@ -5,7 +5,7 @@
 //! is ever locked by a batch. The state's row is touched last and its commit does not wait for the disk: a
 //! step that is lost is simply done again.
 
-use super::{connect::Session, fault::Fault, rows::column};
+use super::{connect::Session, fault::Fault, rows::column, schema::VERSION_BYTES};
 use crate::Revision;
 
 /// Raises the compacted revision.
@@ -43,9 +43,14 @@ pub(super) async fn step(session: &Session, limit: usize) -> Result<bool, Fault>
     let history = "delete from history h using unnest($1::bytea[], $2::int8[]) gone(key, superseded_at)
                    where h.key = gone.key and h.superseded_at = gone.superseded_at";
     session.execute(history, &[&keys, &superseded_at]).await?;
-    session.execute("delete from log where id = any($1)", &[&versions]).await?;
+    let log = "delete from log where id = any($1) returning octet_length(key) + octet_length(value)";
+    let mut bytes = 0;
+    for row in session.query(log, &[&versions]).await? {
+        bytes += i64::from(column::<i32>(&row, 0)?) + VERSION_BYTES;
+    }
     // Another process may have been here too, and further.
-    session.execute("update state set compacted_done = $1 where compacted_done < $1", &[&last]).await?;
+    let state = "update state set compacted_done = greatest(compacted_done, $1), bytes = bytes - $2";
+    session.execute(state, &[&last, &bytes]).await?;
     session.simple("commit").await?;
     Ok(rows.len() >= limit)
 }

@@ -12,7 +12,8 @@ use super::{
 use crate::error::{Error, Result};
 
 /// Each entry takes the schema from its index to the next version. Entries are never changed once released.
-const MIGRATIONS: [&str; 1] = [r#"
+const MIGRATIONS: [&str; 2] = [
+    r#"
 create table state (
     only_row boolean primary key default true check (only_row),
     revision bigint not null,
@@ -84,7 +85,16 @@ create table writer (
     batch bigint not null,
     seen timestamptz not null
 ) with (fillfactor = 50);
-"#];
+"#,
+    // What the versions in the log take: the database's own size says what they once took.
+    "
+alter table state add column bytes bigint not null default 0;
+update state set bytes = (select coalesce(sum(octet_length(key) + octet_length(value) + 200), 0) from log);
+",
+];
+
+/// What a version takes besides its key and value, in all tables and indexes, about.
+pub(super) const VERSION_BYTES: i64 = 200;
 
 /// Classes of advisory locks; the other half of a lock's name is the schema's.
 const MIGRATION_LOCK: i32 = i32::from_be_bytes(*b"orlm");

@@ -15,14 +15,23 @@ use crate::{
     event::{Commit, Event, Previous, VersionId},
 };
 
-/// The state's row joined to the events, so that both are of one snapshot. A revision is taken whole.
+/// Bytes of values after which a stretch of the log is long enough, however few its events.
+const TAIL_BYTES: i64 = 4 << 20;
+
+/// The state's row joined to the events, so that both are of one snapshot. A revision is taken whole; the
+/// last is the one that reaches either limit.
 const TAIL: &str = "
     select s.compacted, e.key, e.id, e.revision, e.create_revision, e.version, e.lease, e.terms,
            e.value, e.checksum,
            p.id, p.revision, p.create_revision, p.version, p.lease, p.terms
     from state s left join lateral (
         select * from log where revision > $1 and revision <= (
-            select max(revision) from (select revision from log where revision > $1 order by revision limit $2) m
+            select max(revision) from (
+                select revision, sum(bytes) over (order by revision, id) - bytes as bytes_before from (
+                    select revision, id, octet_length(value) as bytes from log
+                    where revision > $1 order by revision, id limit $2
+                ) first
+            ) m where bytes_before < $3
         ) order by revision, id
     ) e on true left join log p on p.id = e.previous";
 
@@ -32,7 +41,7 @@ pub(super) async fn tail(
     after: Revision,
     limit: usize,
 ) -> Result<Vec<Arc<Commit>>, Fault> {
-    let rows = session.query(TAIL, &[&after, &(limit.max(1) as i64)]).await?;
+    let rows = session.query(TAIL, &[&after, &(limit.max(1) as i64), &TAIL_BYTES]).await?;
     let mut commits: Vec<Commit> = Vec::new();
     let mut arena = Arena::default();
     for row in &rows {

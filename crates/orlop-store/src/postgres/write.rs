@@ -9,6 +9,7 @@ use tokio_postgres::{Statement, types::ToSql};
 use super::{
     connect::{Parameters, Session},
     fault::Fault,
+    schema::VERSION_BYTES,
 };
 use crate::{
     LeaseId, Terms,
@@ -42,7 +43,7 @@ const MOVE: &str = "
         insert into writer (process, batch, seen) values ($15, $16, now())
         on conflict (process) do update set batch = excluded.batch, seen = excluded.seen
     ), raised as (
-        update state set revision = $17, last_id = $18
+        update state set revision = $17, last_id = $18, bytes = bytes + $20
     )
     select pg_notify($19, '')";
 
@@ -131,6 +132,8 @@ pub(super) struct Changes<'e> {
     leases_new: [Vec<i64>; 3],
     revision: i64,
     last_id: VersionId,
+    /// Bytes that the new versions take.
+    bytes: i64,
 }
 
 /// Columns that versions have everywhere; each table uses those it has.
@@ -228,6 +231,7 @@ impl<'e> Changes<'e> {
         if self.log.last().is_none_or(|log| log.bytes + bytes > STATEMENT_BYTES) {
             self.log.push(Versions::default());
         }
+        self.bytes += (event.kv.key.len() + event.kv.value.len()) as i64 + VERSION_BYTES;
         let previous = event.previous.as_ref().map(|previous| &previous.row);
         if let Some(log) = self.log.last_mut() {
             log.push(&event.kv.key, numbers(event), &event.terms);
@@ -355,6 +359,7 @@ impl<'e> Changes<'e> {
                 &self.revision,
                 &self.last_id,
                 &mark.channel,
+                &self.bytes,
             ],
         ));
         pipeline

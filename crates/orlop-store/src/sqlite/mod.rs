@@ -38,6 +38,8 @@ pub(crate) struct Sqlite {
     /// In a file there is a write-ahead log to bring home. Ends before the connections do.
     _checkpointer: Option<Checkpointer>,
     connections: Arc<Connections>,
+    /// One for each connection that reads.
+    places: tokio::sync::Semaphore,
     limits: Limits,
     /// A key greater than every key there can be.
     last: Bytes,
@@ -55,6 +57,7 @@ impl Sqlite {
         Ok(Self {
             _checkpointer: if memory { None } else { Some(Checkpointer::start(&connections, gauge)?) },
             connections,
+            places: tokio::sync::Semaphore::new(config.readers.max(1)),
             limits: config.limits.clone(),
             last: vec![0xff; config.limits.key_bytes + 2].into(),
             memory,
@@ -74,6 +77,9 @@ impl Sqlite {
         let result = match if small { self.connections.try_read(&work) } else { None } {
             Some(result) => result,
             None => {
+                // As many threads as connections: one that only waited for a connection would hold on to
+                // memory of its own.
+                let _place = self.places.acquire().await;
                 let connections = self.connections.clone();
                 tokio::task::spawn_blocking(move || connections.read(work))
                     .await
@@ -111,6 +117,21 @@ pub(crate) fn new_file(path: &Path) -> Result<Connection> {
     connection.pragma_update_and_check(None, "journal_mode", "off", |_| Ok(())).map_err(sql_error)?;
     schema::migrate(&connection)?;
     Ok(connection)
+}
+
+/// Opens a copy that an engine wrote, for another engine to read.
+pub(crate) fn open_copy(path: &Path) -> Result<Connection> {
+    if !path.exists() {
+        return Err(Error::Invalid(format!("{}: no such file", path.display())));
+    }
+    let connection = Connection::open(path).map_err(sql_error)?;
+    let found: i64 =
+        connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(sql_error)?;
+    match found {
+        schema::VERSION => Ok(connection),
+        0 => Err(Error::Invalid(format!("{} is not a copy of a store", path.display()))),
+        found => Err(Error::NewerSchema { found, known: schema::VERSION }),
+    }
 }
 
 #[async_trait::async_trait]

@@ -1,11 +1,11 @@
 //! Reads: each is one snapshot, and one page.
 
 use bytes::Bytes;
-use rusqlite::{Connection, Params, Row, params};
+use rusqlite::{Connection, Params, Row, params, types::ValueRef};
 
 use super::{
     errors::sql_error,
-    rows::{self, Gathered, NOTHING_WRITTEN},
+    rows::{self, Gathered},
 };
 use crate::{
     Filter, KeyValue, Read, ReadResult, Requirement, Revision, Select, Terms,
@@ -18,34 +18,30 @@ const PLAN_ROWS: i64 = 4096;
 
 /// Answers one page from a snapshot of its own. `last` is a key greater than every key.
 pub(super) fn read(connection: &Connection, read: &Read, last: &[u8]) -> Result<ReadResult> {
-    match read.range.single() {
-        Some(key) if is_plain(read) => one(connection, read, key),
-        _ => in_snapshot(connection, || within(connection, read, last)),
+    if let (Some(key), None, Select::Values, true) =
+        (read.range.single(), read.revision, read.select, read.filter.is_empty())
+    {
+        return get(connection, read, key);
     }
+    in_snapshot(connection, || within(connection, read, last))
 }
 
-/// Whether a read wants nothing but the newest versions and their values.
-fn is_plain(read: &Read) -> bool {
-    read.revision.is_none() && read.filter.is_empty() && !read.count && read.select == Select::Values
-}
-
-/// Answers the most frequent read of all in one statement, which is a snapshot by itself.
-fn one(connection: &Connection, read: &Read, key: &[u8]) -> Result<ReadResult> {
-    const SQL: &str =
-        "SELECT live.key, live.revision, live.create_revision, live.version, live.lease, value, checksum,
-                (SELECT revision FROM log ORDER BY id DESC LIMIT 1)
-         FROM (SELECT 1) LEFT JOIN live ON live.key = ? LEFT JOIN log ON log.id = live.id";
+/// One key as it is now: one statement, which is a snapshot by itself.
+fn get(connection: &Connection, read: &Read, key: &[u8]) -> Result<ReadResult> {
+    const SQL: &str = "
+        SELECT live.key, live.revision, live.create_revision, live.version, live.lease, log.value, log.checksum,
+               coalesce((SELECT revision FROM log ORDER BY id DESC LIMIT 1), 1)
+        FROM (SELECT 1) LEFT JOIN live ON live.key = ? LEFT JOIN log ON log.id = live.id";
     let mut statement = connection.prepare_cached(SQL).map_err(sql_error)?;
     let mut rows = statement.query([key]).map_err(sql_error)?;
-    let mut result = ReadResult { revision: NOTHING_WRITTEN, ..ReadResult::default() };
+    let mut result = ReadResult { count: read.count.then_some(0), ..ReadResult::default() };
     if let Some(row) = rows.next().map_err(sql_error)? {
-        let current: Option<Revision> = row.get(7).map_err(sql_error)?;
-        result.revision = current.unwrap_or(NOTHING_WRITTEN);
-        let found = row.get_ref(0).map_err(sql_error)?;
-        if found != rusqlite::types::ValueRef::Null {
+        result.revision = row.get(7).map_err(sql_error)?;
+        if !matches!(row.get_ref(0).map_err(sql_error)?, ValueRef::Null) {
             let mut gathered = Gathered::default();
-            push(read, &mut gathered, row)?;
+            push(&mut gathered, row, Select::Values)?;
             result.kvs = gathered.finish();
+            result.count = read.count.then_some(1);
         }
     }
     Ok(result)
@@ -258,7 +254,7 @@ impl Query<'_> {
                 }
                 continue;
             }
-            push(self.read, &mut gathered, row)?;
+            push(&mut gathered, row, self.read.select)?;
         }
         Ok(gathered.finish())
     }
@@ -283,34 +279,6 @@ impl Query<'_> {
         let keys = statement.query_map(params, |row| row.get(0)).map_err(sql_error)?;
         keys.collect::<rusqlite::Result<_>>().map_err(sql_error)
     }
-}
-
-/// Takes a row of (key, revision, create_revision, version, lease, value, checksum, …).
-fn push(read: &Read, gathered: &mut Gathered, row: &Row<'_>) -> Result<()> {
-    let key = row.get_ref(0).map_err(sql_error)?.as_blob().map_err(|_| damaged(b""))?;
-    let versions = || -> rusqlite::Result<KeyValue> {
-        Ok(KeyValue {
-            revision: row.get(1)?,
-            create_revision: row.get(2)?,
-            version: row.get(3)?,
-            lease: row.get(4)?,
-            ..KeyValue::default()
-        })
-    };
-    let kv = versions().map_err(|_| damaged(key))?;
-    let value = match read.select {
-        Select::Values => {
-            let value =
-                row.get_ref(5).ok().and_then(|value| value.as_blob().ok()).ok_or_else(|| damaged(key))?;
-            if row.get::<_, i64>(6).map_err(|_| damaged(key))? != checksum(key, value) {
-                return Err(damaged(key));
-            }
-            value
-        }
-        Select::Keys | Select::Nothing => &[],
-    };
-    gathered.push(key, value, kv);
-    Ok(())
 }
 
 /// Live versions that pass the filter, gathered up to one more than the limit and counted past it.
@@ -345,6 +313,34 @@ impl Matches<'_> {
         }
         Ok(true)
     }
+}
+
+/// Gathers a row of (key, revision, create_revision, version, lease, value, checksum, …).
+fn push(gathered: &mut Gathered, row: &Row<'_>, select: Select) -> Result<()> {
+    let key = row.get_ref(0).map_err(sql_error)?.as_blob().map_err(|_| damaged(b""))?;
+    let read = || -> rusqlite::Result<KeyValue> {
+        Ok(KeyValue {
+            revision: row.get(1)?,
+            create_revision: row.get(2)?,
+            version: row.get(3)?,
+            lease: row.get(4)?,
+            ..KeyValue::default()
+        })
+    };
+    let kv = read().map_err(|_| damaged(key))?;
+    let value = match select {
+        Select::Values => {
+            let value =
+                row.get_ref(5).ok().and_then(|value| value.as_blob().ok()).ok_or_else(|| damaged(key))?;
+            if row.get::<_, i64>(6).map_err(|_| damaged(key))? != checksum(key, value) {
+                return Err(damaged(key));
+            }
+            value
+        }
+        Select::Keys | Select::Nothing => &[],
+    };
+    gathered.push(key, value, kv);
+    Ok(())
 }
 
 fn terms_at(row: &Row<'_>, at: usize) -> Result<Terms> {

@@ -12,7 +12,7 @@ use rusqlite::Connection;
 
 use super::errors::sql_error;
 use crate::{
-    Durability,
+    Config, Durability,
     error::{Error, Result},
 };
 
@@ -71,12 +71,7 @@ INSERT INTO state VALUES (0, 0);
 ";
 
 /// Sets up the connection that writes, and the file if it is new.
-pub(super) fn prepare_writer(
-    connection: &Connection,
-    durability: Durability,
-    memory: bool,
-    cache_bytes: usize,
-) -> Result<()> {
+pub(super) fn prepare_writer(connection: &Connection, config: &Config, memory: bool) -> Result<()> {
     let pragma = |name: &str, value: &str| {
         connection.pragma_update_and_check(None, name, value, |_| Ok(())).or_else(|error| match error {
             rusqlite::Error::QueryReturnedNoRows => Ok(()),
@@ -89,12 +84,12 @@ pub(super) fn prepare_writer(
     pragma("journal_size_limit", "67108864")?;
     // A thread of its own copies the log back: see `checkpoint`.
     pragma("wal_autocheckpoint", "0")?;
-    pragma("cache_size", &cache_size(cache_bytes).to_string())?;
+    pragma("cache_size", &in_kib(config.cache_bytes))?;
     pragma("temp_store", "memory")?;
     if memory {
         pragma("synchronous", "off")?;
     } else {
-        set_synchronous(connection, durability)?;
+        set_synchronous(connection, config.durability)?;
     }
     migrate(connection)?;
     renew_leases(connection)
@@ -116,15 +111,15 @@ fn renew_leases(connection: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// Bytes as `cache_size` has them: negative, and a thousand at a time.
-fn cache_size(bytes: usize) -> i64 {
-    -i64::try_from(bytes >> 10).unwrap_or(i64::MAX).max(64)
-}
-
 /// Sets up a connection that reads.
 pub(super) fn prepare_reader(connection: &Connection, cache_bytes: usize) -> Result<()> {
     connection.pragma_update(None, "query_only", true).map_err(sql_error)?;
-    connection.pragma_update(None, "cache_size", cache_size(cache_bytes)).map_err(sql_error)
+    connection.pragma_update(None, "cache_size", in_kib(cache_bytes)).map_err(sql_error)
+}
+
+/// A size as SQLite takes it: pages if positive, KiB if negative.
+fn in_kib(bytes: usize) -> String {
+    format!("-{}", (bytes >> 10).max(1))
 }
 
 /// Sets up a connection that copies the write-ahead log home. It holds on to no pages.

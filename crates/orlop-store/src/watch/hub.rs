@@ -15,7 +15,7 @@ use super::{
     matcher::Matcher,
     watcher::{Shared, load_previous},
 };
-use crate::{Commit, Revision, engine::Engine, metrics::Metrics};
+use crate::{Commit, Event, Revision, engine::Engine, metrics::Metrics};
 
 /// Commits that the dispatcher takes at a time: bounds how long it holds a lock.
 const DISPATCH_COMMITS: usize = 128;
@@ -47,9 +47,11 @@ struct Ring {
     tip: Revision,
 }
 
-/// About what a commit occupies.
+/// About what a commit occupies. The keeping of an event's parts costs as much again as a small value.
 pub(super) fn commit_bytes(commit: &Commit) -> usize {
-    commit.events.iter().map(|event| event.kv.key.len() + event.kv.value.len() + 256).sum()
+    const ALLOCATIONS: usize = 192;
+    let event_bytes = size_of::<Event>() + ALLOCATIONS;
+    commit.events.iter().map(|event| event.kv.key.len() + event.kv.value.len() + event_bytes).sum()
 }
 
 impl Ring {

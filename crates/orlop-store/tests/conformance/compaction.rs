@@ -205,7 +205,24 @@ async fn space_is_given_back(db: &Database) {
     assert_eq!(get(&store, "a").await.unwrap().value.len(), 400_000);
 }
 
+async fn compaction_frees_what_the_database_holds(db: &Database) {
+    let (store, _) = db.pair().await;
+    for round in 0..4 {
+        let value = vec![b'a' + round; 2_000];
+        write(&store, (0..100).map(|n| put_op(format!("{n:03}"), value.clone()))).await;
+    }
+    // What the newest revision superseded stays for whoever watches from there.
+    put(&store, "newest", "x").await;
+    let before = store.size().await.unwrap();
+    assert!(before.used >= 400 * 2_000 && before.used <= before.total, "{before:?}");
+    store.compact(store.revision().await.unwrap()).await.unwrap();
+    store.compaction_done().await.unwrap();
+    let after = store.size().await.unwrap();
+    assert!(after.used < before.used / 2, "{before:?} then {after:?}");
+}
+
 on_every_engine! {
+    compaction_frees_what_the_database_holds,
     reads_below_the_mark_expire_and_others_work,
     watches_below_the_mark_expire_and_others_tell_everything,
     compacting_on_a_deletion_keeps_its_event,

@@ -211,14 +211,15 @@ async fn declaring_an_index_backfills_what_is_there(db: &Database) {
 }
 
 async fn the_past_before_a_declaration_is_not_filtered_wrongly(db: &Database) {
-    let (store, _) = db.pair().await;
+    let (store, peer) = db.pair().await;
     let first = put(&store, "k/a", "1").await;
     put(&store, "k/a", "2").await;
     let terms = |kv: &KeyValue| Terms::new([("v", String::from_utf8_lossy(&kv.value).into_owned())]);
     store.declare_index(KeyRange::prefix("k/"), "v", terms).await.unwrap();
     let past = || Read { revision: Some(first), ..filtered([Requirement::equals("v", "1")]) };
     assert_eq!(store.read(past()).await.unwrap_err(), Error::NotIndexed("v".into()));
-    let inside = store.txn(orlop_store::Txn::of([Op::Read(past())])).await;
+    assert_eq!(peer.read(past()).await.unwrap_err(), Error::NotIndexed("v".into()), "whoever declared it");
+    let inside = peer.txn(orlop_store::Txn::of([Op::Read(past())])).await;
     assert_eq!(inside.unwrap_err(), Error::NotIndexed("v".into()), "nor inside a transaction");
     assert_eq!(found(&store, filtered([Requirement::equals("v", "2")])).await, "a");
     let unfiltered = Read { revision: Some(first), ..Read::new(KeyRange::all()) };

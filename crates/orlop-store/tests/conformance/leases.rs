@@ -126,6 +126,29 @@ async fn a_lease_that_is_kept_alive_lives(db: &Database) {
     assert_eq!(list(&peer, KeyRange::all()).await, ["2=v"]);
 }
 
+async fn a_lease_kept_alive_a_moment_ago_can_be_revoked(db: &Database) {
+    let (store, peer) = db.pair().await;
+    store.grant(Some(7), LONG).await.unwrap();
+    put_on(&store, "a", 7).await;
+    for _ in 0..100 {
+        assert_eq!(store.keep_alive(7).await.unwrap().ttl_seconds, 600);
+    }
+    assert!(peer.lease(7).await.unwrap().remaining_ms > 590_000);
+    store.revoke(7).await.unwrap();
+    assert_eq!(store.keep_alive(7).await, Err(Error::LeaseNotFound { lease: 7 }));
+    assert_eq!(get(&peer, "a").await, None);
+    // Of another process's revocation it hears within a moment.
+    store.grant(Some(8), LONG).await.unwrap();
+    store.keep_alive(8).await.unwrap();
+    peer.revoke(8).await.unwrap();
+    let heard = async {
+        while store.keep_alive(8).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), heard).await.expect("a revoked lease lives on");
+}
+
 on_every_engine! {
     leases_have_chosen_or_generated_ids,
     leases_are_listed_by_what_is_left_of_them,
@@ -134,4 +157,5 @@ on_every_engine! {
     a_put_on_an_unknown_lease_is_refused,
     a_lease_that_runs_out_takes_its_keys_along,
     a_lease_that_is_kept_alive_lives,
+    a_lease_kept_alive_a_moment_ago_can_be_revoked,
 }

@@ -3,7 +3,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use tokio::{
@@ -24,6 +24,8 @@ struct Shared {
     wanted: AtomicUsize,
     before: AtomicUsize,
     after: AtomicUsize,
+    /// Nobody gets through any more.
+    closed: AtomicBool,
 }
 
 impl Proxy {
@@ -35,6 +37,9 @@ impl Proxy {
             let shared = shared.clone();
             async move {
                 while let Ok((client, _)) = listener.accept().await {
+                    if shared.closed.load(Ordering::Relaxed) {
+                        continue;
+                    }
                     let server = TcpStream::connect(("127.0.0.1", server_port)).await.unwrap();
                     tokio::spawn(carry(client, server, shared.clone()));
                 }
@@ -50,6 +55,11 @@ impl Proxy {
     /// Cuts the connection around the next commit.
     pub(crate) fn cut_soon(&self) {
         self.shared.wanted.store(1, Ordering::Relaxed);
+    }
+
+    /// Turns new connections away, or takes them again.
+    pub(crate) fn close(&self, closed: bool) {
+        self.shared.closed.store(closed, Ordering::Relaxed);
     }
 
     /// How many commits never reached the server.

@@ -94,7 +94,8 @@ pub(crate) struct Serve {
     #[arg(long, default_value = "60s", value_parser = duration::parse, value_name = "DURATION")]
     bookmark_period: Duration,
 
-    /// How long history stays, so that watches can resume and lists can be read at a version.
+    /// How long history stays, so that watches can resume and lists can be read at a version. In memory not
+    /// more than about 4 MiB of it stays, but always the last second.
     #[arg(long, default_value = "5m", value_parser = duration::parse, value_name = "DURATION")]
     history: Duration,
 }

@@ -5,6 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use orlop_check::{Workload, check, seed};
+use orlop_testbed::Cluster;
 
 use crate::{grpc::Grpc, process::Orlop, support::peer::free_port};
 
@@ -19,13 +20,15 @@ impl Place {
     }
 }
 
-/// Runs a workload while `disturb` does its worst, and explains its history.
-async fn explained(workload: Workload, kills: usize) {
+/// Runs a workload on a SQLite file of its own.
+async fn explained_on_sqlite(workload: Workload, kills: usize) {
     let folder = tempfile::tempdir().unwrap();
-    let place = Place {
-        address: format!("127.0.0.1:{}", free_port().unwrap()),
-        endpoint: format!("sqlite://{}", folder.path().join("state.db").display()),
-    };
+    explained(workload, kills, format!("sqlite://{}", folder.path().join("state.db").display())).await;
+}
+
+/// Runs a workload while the process is killed under it, and explains its history.
+async fn explained(workload: Workload, kills: usize, endpoint: String) {
+    let place = Place { address: format!("127.0.0.1:{}", free_port().unwrap()), endpoint };
     let mut orlop = Some(place.start());
     let url = orlop.as_ref().unwrap().url.clone();
     let mut clients: Vec<Arc<dyn orlop_check::Client>> = Vec::new();
@@ -57,10 +60,17 @@ fn workload() -> Workload {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_clients_see_over_grpc_has_an_explanation() {
-    explained(workload(), 0).await;
+    explained_on_sqlite(workload(), 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_clients_see_over_grpc_has_an_explanation_when_the_process_is_killed() {
-    explained(Workload { operations: 500, ..workload() }, 3).await;
+    explained_on_sqlite(Workload { operations: 500, ..workload() }, 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_clients_see_over_grpc_has_an_explanation_on_postgresql_when_the_process_is_killed() {
+    let cluster = Cluster::shared().unwrap();
+    let database = cluster.create_database().unwrap();
+    explained(Workload { operations: 500, ..workload() }, 3, cluster.url(&database)).await;
 }
