@@ -71,7 +71,10 @@ async fn one_connection_has_a_hundred_calls_open_and_others_wait_their_turn() {
     // As long as another connection takes to be answered twenty times, this call is not.
     for _ in 0..20 {
         let answered = futures_util::future::select(&mut get, Box::pin(elsewhere.get("a"))).await;
-        assert!(matches!(answered, futures_util::future::Either::Right((Ok(_), _))), "more than a hundred at once");
+        assert!(
+            matches!(answered, futures_util::future::Either::Right((Ok(_), _))),
+            "more than a hundred at once"
+        );
     }
     watches.pop();
     get.await.unwrap();

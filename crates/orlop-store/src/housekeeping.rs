@@ -55,7 +55,7 @@ impl Housekeeper {
         engine: Arc<dyn Engine>,
         hub: Arc<Hub>,
         writer: Arc<Writer>,
-            config: &Config,
+        config: &Config,
         metrics: Metrics,
     ) -> Self {
         Self {

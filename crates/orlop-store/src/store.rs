@@ -79,15 +79,9 @@ impl Store {
     async fn start(engine: Arc<dyn Engine>, config: Config, metrics: Metrics) -> Result<Self> {
         let bounds = engine.bounds().await?;
         let hub = Arc::new(Hub::new(bounds.current, config.ring_bytes, metrics.clone()));
-        let writer =
-            Arc::new(Writer::start(engine.clone(), hub.clone(), metrics.clone(), &config)?);
-        let housekeeper = Arc::new(Housekeeper::new(
-            engine.clone(),
-            hub.clone(),
-            writer.clone(),
-            &config,
-            metrics.clone(),
-        ));
+        let writer = Arc::new(Writer::start(engine.clone(), hub.clone(), metrics.clone(), &config)?);
+        let housekeeper =
+            Arc::new(Housekeeper::new(engine.clone(), hub.clone(), writer.clone(), &config, metrics.clone()));
         let mut tasks = JoinSet::new();
         {
             let (hub, engine) = (hub.clone(), engine.clone());

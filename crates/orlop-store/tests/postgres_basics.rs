@@ -7,8 +7,8 @@ mod postgres_support;
 use std::time::Duration;
 
 use orlop_store::{
-    Compare, Comparison, Config, Delete, Endpoint, Error, Filter, KeyRange, Op, OpResult, Put, Read, Requirement,
-    Select, Store, Target, Terms, Txn, Watch,
+    Compare, Comparison, Config, Delete, Endpoint, Error, Filter, KeyRange, Op, OpResult, Put, Read,
+    Requirement, Select, Store, Target, Terms, Txn, Watch,
 };
 use postgres_support::{database, events, get, open, put, within};
 
@@ -244,7 +244,9 @@ async fn a_database_of_the_first_schema_is_brought_up_to_date() {
     let store = open(&cluster.url(&name)).await;
     put(&store, "/k", &"x".repeat(5_000)).await;
     store.close().await;
-    cluster.sql(&name, "alter table orlop.state drop column bytes; update orlop.schema_version set version = 1").unwrap();
+    cluster
+        .sql(&name, "alter table orlop.state drop column bytes; update orlop.schema_version set version = 1")
+        .unwrap();
     let store = open(&cluster.url(&name)).await;
     assert_eq!(get(&store, "/k").await.map(|value| value.len()), Some(5_000));
     let size = store.size().await.unwrap();

@@ -178,7 +178,7 @@ async fn a_caller_is_answered_while_nobody_knows_what_became_of_a_commit() {
     proxy.cut_soon();
     for value in ["lost", "behind it"] {
         let answer = within("an answer", write(value)).await;
-        assert!(matches!(answer, Err(Error::Unavailable(_))), "{value}: {answer:?}");
+        assert!(matches!(answer, Err(Error::Unresolved(_))), "{value}: {answer:?}");
     }
     proxy.close(false);
     within("service", async { while write("after").await.is_err() {} }).await;
@@ -307,7 +307,8 @@ async fn each_lease_is_expired_once_whoever_does_it() {
         first.txn(Txn::of([orlop_store::Op::Put(key)])).await.unwrap();
     }
     let events = postgres_support::events(&mut watcher, 2 * LEASES as usize).await;
-    let mut gone: Vec<_> = events.iter().filter(|(.., value)| value.is_empty()).map(|(_, key, _)| key).collect();
+    let mut gone: Vec<_> =
+        events.iter().filter(|(.., value)| value.is_empty()).map(|(_, key, _)| key).collect();
     gone.sort_unstable();
     gone.dedup();
     assert_eq!(gone.len(), LEASES as usize, "{events:?}");

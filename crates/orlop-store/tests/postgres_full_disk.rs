@@ -24,8 +24,7 @@ impl Disk {
         // The cluster's account owns what is in it.
         let options = format!("size={size},mode=0777");
         std::fs::create_dir(folder).unwrap();
-        let mounted =
-            run(Command::new("mount").args(["-t", "tmpfs", "-o", &options, "none"]).arg(folder));
+        let mounted = run(Command::new("mount").args(["-t", "tmpfs", "-o", &options, "none"]).arg(folder));
         if !mounted {
             println!("left out: only root may mount a small disk");
         }

@@ -137,7 +137,8 @@ pub(crate) fn open_copy(path: &Path) -> Result<Connection> {
 #[async_trait::async_trait]
 impl Engine for Sqlite {
     async fn commit(&self, batch: &[Command]) -> Result<Committed> {
-        self.connections.write(Sync::Now, |connection| commit::commit(connection, batch, &self.limits, &self.last))
+        self.connections
+            .write(Sync::Now, |connection| commit::commit(connection, batch, &self.limits, &self.last))
     }
 
     fn commits_at_once(&self) -> bool {
@@ -166,7 +167,8 @@ impl Engine for Sqlite {
     }
 
     async fn mark_compacted(&self, revision: Revision) -> Result<()> {
-        self.write_with("compact_mark", Sync::Now, move |connection| compact::mark(connection, revision)).await
+        self.write_with("compact_mark", Sync::Now, move |connection| compact::mark(connection, revision))
+            .await
     }
 
     async fn compact_step(&self, limit: usize) -> Result<bool> {
@@ -174,10 +176,13 @@ impl Engine for Sqlite {
     }
 
     async fn shrink_step(&self, pages: usize) -> Result<bool> {
-        let more = self.write_with("shrink", Sync::Later, move |connection| compact::shrink(connection, pages)).await?;
+        let more = self
+            .write_with("shrink", Sync::Later, move |connection| compact::shrink(connection, pages))
+            .await?;
         if !more && !self.memory {
             // Only then does the file get shorter.
-            self.read_with("checkpoint", false, |connection| checkpoint::passive(connection).map(drop)).await?;
+            self.read_with("checkpoint", false, |connection| checkpoint::passive(connection).map(drop))
+                .await?;
         }
         Ok(more)
     }
