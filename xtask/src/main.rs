@@ -1,6 +1,7 @@
 //! Every chore of this repository, in Rust: `cargo xtask help`.
 
 mod bench;
+mod conformance;
 mod steps;
 mod test;
 
@@ -14,6 +15,9 @@ cargo xtask test
 cargo xtask bench store|api|etcd [--json FILE]
     Measures, beside a peer in the same run; with --json also as rows in a file.
 
+cargo xtask conformance
+    Runs what real clients do (kubectl, kube-rs, Python, Node), and writes what was shown into COMPAT.md.
+
 cargo xtask help
     This text.
 ";
@@ -24,6 +28,7 @@ fn main() -> ExitCode {
     let done = match &words[..] {
         ["test"] => test::run(),
         ["bench", rest @ ..] => bench::run(rest),
+        ["conformance"] => conformance::run(),
         ["help" | "--help" | "-h"] | [] => {
             print!("{HELP}");
             Ok(())

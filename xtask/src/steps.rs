@@ -64,7 +64,7 @@ pub(crate) fn cargo(arguments: &[&str]) -> Result<(), String> {
 }
 
 /// The workspace's folder.
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     here.parent().map_or(here.clone(), PathBuf::from)
 }

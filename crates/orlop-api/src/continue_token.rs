@@ -3,8 +3,8 @@
 //! Opaque to clients, but the same as Kubernetes': base64url without padding of
 //! `{"v":"meta.k8s.io/v1","rv":N,"start":"<key>\0"}`.
 
-use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::{DecodeError, Engine};
 use serde::{Deserialize, Serialize};
 
 /// Where the next page begins and at which revision.
@@ -49,9 +49,21 @@ impl ContinueToken {
     }
 
     pub fn decode(token: &str) -> Result<Self, InvalidToken> {
-        let undecodable = |error: &dyn std::error::Error| InvalidToken::Undecodable(error.to_string());
-        let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|error| undecodable(&error))?;
-        let wire: Wire = serde_json::from_slice(&bytes).map_err(|error| undecodable(&error))?;
+        let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|error| {
+            let at = match error {
+                DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => at,
+                DecodeError::InvalidLength(_) | DecodeError::InvalidPadding => token.len(),
+            };
+            InvalidToken::Undecodable(format!("illegal base64 data at input byte {at}"))
+        })?;
+        let wire: Wire = serde_json::from_slice(&bytes).map_err(|error| {
+            InvalidToken::Undecodable(match bytes.first() {
+                Some(first) if *first != b'{' => {
+                    format!("invalid character {:?} looking for beginning of value", char::from(*first))
+                }
+                _ => error.to_string(),
+            })
+        })?;
         if wire.v != VERSION {
             return Err(InvalidToken::Version(wire.v));
         }

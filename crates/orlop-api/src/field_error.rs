@@ -192,6 +192,12 @@ impl FieldError {
         Self::new(FieldErrorKind::Internal, field, None, detail)
     }
 
+    /// The same, with the value left out of the text.
+    #[must_use]
+    pub fn without_value(self) -> Self {
+        Self { value: None, ..self }
+    }
+
     /// Everything after the path: label, value, detail.
     pub fn body(&self) -> String {
         let mut body = self.kind.label().to_owned();

@@ -105,6 +105,31 @@ fn push_display(out: &mut String, value: &Value) {
     }
 }
 
+/// What Go's decoder calls a JSON value that it cannot use.
+pub fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// `%T` of an untyped value.
+pub fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
 /// `%v` of a number: integers plain, floats as Go's `'g'` with the shortest digits.
 pub fn number(number: &serde_json::Number) -> String {
     if let Some(integer) = number.as_i64() {

@@ -1,5 +1,6 @@
 //! Names of kinds and resources: group, version, kind, resource.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 /// A group and a version: `v1`, `apps/v1`.
@@ -168,9 +169,68 @@ fn write_qualified(f: &mut fmt::Formatter<'_>, name: &str, group: &str) -> fmt::
     if group.is_empty() { f.write_str(name) } else { write!(f, "{name}.{group}") }
 }
 
+/// How versions rank: `v2` over `v1` over `v1beta2` over `v1beta1` over `v1alpha1`, and all of them over names of any
+/// other shape, which rank by the alphabet.
+pub fn compare_versions(one: &str, other: &str) -> Ordering {
+    match (rank(one), rank(other)) {
+        (None, None) => other.cmp(one),
+        (one, other) => one.cmp(&other),
+    }
+}
+
+/// Stability, major and minor of a version that is written as Kubernetes' are.
+fn rank(version: &str) -> Option<(u8, u64, u64)> {
+    let rest = version.strip_prefix('v')?;
+    let digits = rest.find(|character: char| !character.is_ascii_digit()).unwrap_or(rest.len());
+    let major = rest[..digits].parse().ok()?;
+    let (stability, minor) = match &rest[digits..] {
+        "" => return Some((2, major, 0)),
+        stage => match stage.strip_prefix("beta") {
+            Some(minor) => (1, minor),
+            None => (0, stage.strip_prefix("alpha")?),
+        },
+    };
+    let plain = minor.bytes().all(|byte| byte.is_ascii_digit());
+    Some((stability, major, minor.parse().ok().filter(|_| plain)?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_rank_by_stability_and_then_by_number() {
+        let mut versions = [
+            "foo1",
+            "v1alpha1",
+            "v10",
+            "v3beta1",
+            "v1",
+            "v12alpha1",
+            "foo10",
+            "v11beta2",
+            "v2",
+            "v11alpha2",
+            "v1beta",
+        ];
+        versions.sort_by(|one, other| compare_versions(other, one));
+        assert_eq!(
+            versions,
+            [
+                "v10",
+                "v2",
+                "v1",
+                "v11beta2",
+                "v3beta1",
+                "v12alpha1",
+                "v11alpha2",
+                "v1alpha1",
+                "foo1",
+                "foo10",
+                "v1beta"
+            ]
+        );
+    }
 
     #[test]
     fn group_versions_parse_and_print() {

@@ -168,6 +168,16 @@ impl Status {
         Self::conflict(resource, name, why)
     }
 
+    /// A delete of another object than the one there is. `what` is `UID` or `ResourceVersion`.
+    pub fn conflict_delete(kind: &GroupKind, name: &str, what: &str, asked: &str, found: &str) -> Self {
+        let fate = if what == "UID" { "been deleted and then recreated" } else { "been modified" };
+        let why = format!(
+            "the {what} in the precondition ({asked}) does not match the {what} in record ({found}). \
+             The object might have {fate}"
+        );
+        Self::conflict(&GroupResource::new(kind.group.clone(), kind.kind.clone()), name, &why)
+    }
+
     /// `what` is `UID` or `ResourceVersion`.
     pub fn conflict_precondition(
         resource: &GroupResource,
@@ -294,6 +304,19 @@ impl Status {
         let message =
             format!("{action} is not supported on resources of kind {}", quote(&resource.to_string()));
         Self::new(405, Reason::MethodNotAllowed, message).about(resource, "")
+    }
+
+    /// A method that a path does not have at all.
+    pub fn method_unknown() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        let mut status = Self::new(405, Reason::MethodNotAllowed, message);
+        status.details_mut();
+        status
+    }
+
+    /// A patch of a kind that there is not.
+    pub fn patch_type_unknown() -> Self {
+        Self::new(415, Reason::UnsupportedMediaType, "415: Unsupported Media Type")
     }
 
     pub fn not_acceptable(media_types: &[&str]) -> Self {
@@ -429,10 +452,10 @@ fn summarize(body: &[u8]) -> String {
     let head = body.get(..LENGTH_MAX).unwrap_or(body);
     let tail = if body.len() > LENGTH_MAX { " ..." } else { "" };
     match std::str::from_utf8(head) {
-        Ok(text) if text.trim_start().starts_with('{') => format!("{}{tail}", quote(text)),
+        Ok(text) if text.starts_with('{') => format!("{text}{tail}"),
         _ => {
-            use base64::Engine;
-            format!("{}{tail}", quote(&base64::engine::general_purpose::STANDARD.encode(head)))
+            let hex: String = head.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("{hex}{tail}")
         }
     }
 }

@@ -14,7 +14,7 @@ pub struct Column {
     pub format: String,
     pub description: String,
     /// Zero is shown always, more only when asked for wide output.
-    pub priority: i32,
+    pub priority: i64,
 }
 
 impl Column {
@@ -27,6 +27,22 @@ impl Column {
             description: description.to_owned(),
             priority: 0,
         }
+    }
+
+    /// A column of text that is always shown.
+    pub fn text(name: &str) -> Self {
+        Self::new(name, "string", "")
+    }
+
+    /// The column of names.
+    pub fn name() -> Self {
+        Self::new("Name", "string", "")
+    }
+
+    /// The same, shown only where wide output is asked for.
+    #[must_use]
+    pub fn wide(self) -> Self {
+        Self { priority: 1, ..self }
     }
 
     fn to_value(&self) -> Value {
@@ -54,22 +70,26 @@ impl IncludeObject {
     }
 }
 
-/// A row: its cells and what it carries.
-pub fn row(cells: Vec<Value>, object: &Value, include: IncludeObject) -> Value {
+/// A row: its cells and what it carries. `version` is that of `meta.k8s.io`.
+pub fn row(cells: Vec<Value>, object: &Value, include: IncludeObject, version: &str) -> Value {
     let mut row = Map::new();
     row.insert("cells".to_owned(), Value::Array(cells));
     match include {
         IncludeObject::None => {}
-        IncludeObject::Metadata => drop(row.insert("object".to_owned(), partial_object_metadata(object))),
-        IncludeObject::Object => drop(row.insert("object".to_owned(), object.clone())),
+        IncludeObject::Metadata => {
+            row.insert("object".to_owned(), partial_object_metadata(object, version));
+        }
+        IncludeObject::Object => {
+            row.insert("object".to_owned(), object.clone());
+        }
     }
     Value::Object(row)
 }
 
 /// A table. Watches send the columns with their first event only: pass none later.
-pub fn table(columns: Option<&[Column]>, rows: Vec<Value>, list_metadata: Value) -> Value {
+pub fn table(columns: Option<&[Column]>, rows: Vec<Value>, list_metadata: Value, version: &str) -> Value {
     let columns: Vec<Value> = columns.unwrap_or_default().iter().map(Column::to_value).collect();
-    json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": list_metadata, "columnDefinitions": columns, "rows": rows})
+    json!({"kind": "Table", "apiVersion": version, "metadata": list_metadata, "columnDefinitions": columns, "rows": rows})
 }
 
 /// The columns of a kind that says nothing about its own.
@@ -107,6 +127,7 @@ pub fn cell(value: &Value, kind: &str, now: Time) -> Value {
         ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) | ("string", Value::String(_)) => {
             value.clone()
         }
+        ("date", Value::String(text)) if text.is_empty() => duration::age(None, now).into(),
         ("date", Value::String(text)) => match Time::parse(text) {
             Some(time) => duration::human(now.seconds_since(time)).into(),
             None => "<invalid>".into(),
@@ -116,14 +137,16 @@ pub fn cell(value: &Value, kind: &str, now: Time) -> Value {
 }
 
 /// An object reduced to what it is called and who owns it.
-pub fn partial_object_metadata(object: &Value) -> Value {
+pub fn partial_object_metadata(object: &Value, version: &str) -> Value {
     let metadata = Value::Object(object_meta::of(object).clone());
-    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+    json!({"kind": "PartialObjectMetadata", "apiVersion": version, "metadata": metadata})
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const V1: &str = "meta.k8s.io/v1";
 
     #[test]
     fn rows_carry_what_was_asked_for() {
@@ -131,11 +154,14 @@ mod tests {
         let now = Time::parse("2026-01-01T00:02:03Z").unwrap();
         assert_eq!(age(&object, now), "2m3s");
         assert_eq!(default_cells(&object), [json!("n"), json!("2026-01-01T00:00:00Z")]);
-        assert_eq!(row(vec![], &object, IncludeObject::None), json!({"cells": []}));
-        assert_eq!(row(vec![], &object, IncludeObject::Metadata)["object"]["kind"], "PartialObjectMetadata");
-        assert_eq!(row(vec![], &object, IncludeObject::Object)["object"], object);
+        assert_eq!(row(vec![], &object, IncludeObject::None, V1), json!({"cells": []}));
+        assert_eq!(
+            row(vec![], &object, IncludeObject::Metadata, V1)["object"]["kind"],
+            "PartialObjectMetadata"
+        );
+        assert_eq!(row(vec![], &object, IncludeObject::Object, V1)["object"], object);
         assert_eq!(IncludeObject::parse("Nonsense"), None);
-        let table = table(Some(&default_columns()), vec![], json!({"resourceVersion": "5"}));
+        let table = table(Some(&default_columns()), vec![], json!({"resourceVersion": "5"}), V1);
         assert_eq!(table["columnDefinitions"][0]["format"], "name");
         assert_eq!(table["metadata"]["resourceVersion"], "5");
     }

@@ -7,7 +7,7 @@ use orlop_api::field_error::FieldPath;
 use orlop_api::group_version::GroupVersionKind;
 use orlop_api::managed_fields::{Managed, Set};
 use orlop_api::patch::{JsonPatch, merge_patch, strategic_merge_patch};
-use orlop_api::schema::{self, Malformed, Root, StructuralOptions, builtin, from_openapi};
+use orlop_api::schema::{self, Malformed, Root, builtin, from_openapi, structural};
 use orlop_api::time::Time;
 use orlop_api::{continue_token, decode, object_meta};
 use proptest::prelude::*;
@@ -108,7 +108,13 @@ proptest! {
 
     #[test]
     fn any_schema_reads_and_any_value_is_checked_against_it(source in json_values(), value in json_values(), old in json_values()) {
-        let _ = schema::validate_structural(&source, &FieldPath::root("schema"), StructuralOptions { status_subresource: true });
+        let path = FieldPath::root("schema");
+        let _ = structural::restrictions_at_root(&source, &path, true);
+        let _ = structural::violations(&source, &path);
+        let _ = structural::invalid_defaults(&source, &path, true, &mut |_| Vec::new());
+        let _ = structural::unsupported(&source, &path, structural::Strictness::default());
+        let _ = structural::unconvertible(&source);
+        let _ = structural::schema_form(&source);
         let schema = from_openapi(&source);
         let _ = schema::validate(&value, &schema);
         let _ = schema::validate_update(&value, &old, &schema);
@@ -119,7 +125,7 @@ proptest! {
         let _ = schema::coerce_metadata(&mut pruned, &schema, Malformed::Drop);
         let gone = schema::prune(&mut pruned, &schema, Root::Resource);
         prop_assert!(schema::unknown_fields(&pruned, &schema, Root::Resource).is_empty(), "{gone:?}");
-        schema::drop_nulls(&mut pruned, &schema);
+        schema::canonicalize(&mut pruned, &schema);
         schema::apply_defaults(&mut pruned, &schema);
     }
 

@@ -15,6 +15,7 @@ use anyhow::Context;
 use serde_json::json;
 
 use crate::{
+    api_writes,
     client::Client,
     load::{self, Measured},
     report::{Better, Report},
@@ -33,9 +34,9 @@ pub(crate) struct Size {
 }
 
 /// A server that was started for the benchmark.
-struct Server {
+pub(crate) struct Server {
     process: Child,
-    kubeconfig: PathBuf,
+    pub(crate) kubeconfig: PathBuf,
     ready: Duration,
 }
 
@@ -58,7 +59,7 @@ impl Server {
     }
 
     /// Processor time used so far, in seconds.
-    fn cpu_seconds(&self) -> f64 {
+    pub(crate) fn cpu_seconds(&self) -> f64 {
         load::processor_seconds(self.process.id())
     }
 
@@ -99,7 +100,7 @@ pub(crate) async fn run(
             None => report.alone(name, unit, value),
         }
     }
-    Ok(())
+    api_writes::run(report, &server, size).await
 }
 
 async fn measure(kubeconfig: &Path, server: Option<&Server>, size: Size) -> anyhow::Result<Figures> {

@@ -112,6 +112,21 @@ impl Client {
         self.whole("PATCH", path, "application/merge-patch+json", body.to_string().into()).await
     }
 
+    /// PATCH, as a strategic merge patch.
+    pub(crate) async fn strategic_merge_patch(
+        &self,
+        path: &str,
+        body: &serde_json::Value,
+    ) -> anyhow::Result<(u16, Bytes)> {
+        self.whole("PATCH", path, "application/strategic-merge-patch+json", body.to_string().into()).await
+    }
+
+    /// PATCH, as a server-side apply by force.
+    pub(crate) async fn apply(&self, path: &str, body: &serde_json::Value) -> anyhow::Result<(u16, Bytes)> {
+        let path = format!("{path}?fieldManager=bench&force=true");
+        self.whole("PATCH", &path, "application/apply-patch+yaml", body.to_string().into()).await
+    }
+
     /// DELETE.
     pub(crate) async fn delete(&self, path: &str) -> anyhow::Result<(u16, Bytes)> {
         self.whole("DELETE", path, "application/json", Bytes::new()).await

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use regex::Regex;
+use orlop_regex::Regex;
 
 use crate::error::EvalError;
 use crate::types::Type;

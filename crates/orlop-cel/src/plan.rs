@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use regex::Regex;
+use orlop_regex::Regex;
 
 use crate::ast::{
     Bind, Call, Entry, Expr, ExprKind, Fold, FoldKind, Literal, Message, OptMap, Select, SelectMode, operator,

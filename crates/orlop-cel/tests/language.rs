@@ -482,7 +482,7 @@ fn tests_on_strings() {
     all_fail(
         &env,
         &[
-            ("'a'.matches('(' + '')", "error parsing regexp: unclosed group: `(`"),
+            ("'a'.matches('(' + '')", "error parsing regexp: missing closing ): `(`"),
             ("dyn(1).matches('a')", "no such overload: matches(int, string)"),
         ],
     );

@@ -179,10 +179,7 @@ fn regular_expressions() {
             "'a1'.find('[a-z]' + '[0-9]') == 'a1'",
         ],
     );
-    all_fail(
-        &env,
-        &[("'a'.find('[' + '')", "Illegal regex: error parsing regexp: unclosed character class: `[`")],
-    );
+    all_fail(&env, &[("'a'.find('[' + '')", "Illegal regex: error parsing regexp: missing closing ]: `[`")]);
 }
 
 #[test]

@@ -192,7 +192,7 @@ fn literals_that_could_never_work() {
             ("duration('x')", 1, 10, "invalid duration argument"),
             ("timestamp('x')", 1, 11, "invalid timestamp argument"),
             ("'a'.matches('(')", 1, 13, "invalid matches argument"),
-            ("'a'.find('(')", 1, 10, "error parsing regexp: unclosed group: `(`"),
+            ("'a'.find('(')", 1, 10, "error parsing regexp: missing closing ): `(`"),
             (
                 "'%d'.format(['a'])",
                 1,

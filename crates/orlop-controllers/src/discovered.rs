@@ -40,7 +40,7 @@ impl Resource {
     }
 }
 
-/// Every resource, by API version and kind.
+/// Every resource, by group and kind: each in the version that the server prefers.
 #[derive(Debug, Default)]
 pub(crate) struct Resources(HashMap<(String, String), Resource>);
 
@@ -51,15 +51,17 @@ impl Resources {
         for group in discovery.groups() {
             for (api, supports) in group.recommended_resources() {
                 let namespaced = supports.scope == Scope::Namespaced;
-                let key = (api.api_version.clone(), api.kind.clone());
+                let key = (api.group.clone(), api.kind.clone());
                 found.insert(key, Resource { api, namespaced, supports });
             }
         }
         Ok(Self(found))
     }
 
+    /// The resource of a kind, whichever of its versions is named: the objects are the same.
     pub(crate) fn get(&self, api_version: &str, kind: &str) -> Option<&Resource> {
-        self.0.get(&(api_version.to_owned(), kind.to_owned()))
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        self.0.get(&(group.to_owned(), kind.to_owned()))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Resource> {

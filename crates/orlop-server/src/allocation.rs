@@ -1,4 +1,4 @@
-//! What the cluster hands out once: the addresses and node ports of services.
+//! What the cluster hands out once: the addresses and node ports of services, the names of custom kinds.
 //!
 //! A claim is part of the transaction that writes the service: the address and the service are there
 //! together or not at all, so nothing has to be repaired after a crash. An address is claimed by its
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster::{Cluster, new_uid, now, trouble},
-    stored,
+    custom,
     verbs::Request,
 };
 
@@ -42,6 +42,9 @@ pub(crate) async fn claim(
     object: &mut Value,
     old: Option<&Value>,
 ) -> Result<Claims, Status> {
+    if custom::is_definition(&request.kind) {
+        return custom::claim(&request.cluster, object, old).await;
+    }
     let mut claims = Claims::default();
     if !is_service(request) || !request.about.subresource.is_empty() {
         return Ok(claims);
@@ -78,6 +81,7 @@ pub(crate) fn release(request: &Request, object: &Value) -> Vec<Op> {
         addresses(object).iter().for_each(|address| claims.give_back(address_key(&request.cluster, address)));
         node_ports(object).iter().for_each(|port| claims.give_back(port_key(&request.cluster, *port)));
     }
+    claims.ops.extend(custom::release(request, object));
     claims.ops
 }
 
@@ -102,7 +106,16 @@ impl Claims {
         if is_taken(&request.cluster, &key).await? {
             return Err(refuse(format!("failed to allocate IP {address}: provided IP is already allocated")));
         }
-        self.take(key, stored::encode(&address_object(service, address)));
+        let kinds = request.cluster.registry.kinds();
+        let put = Put::new(key.clone(), bytes::Bytes::new());
+        let put = match kinds.get("networking.k8s.io", "v1", "ipaddresses") {
+            Some(kind) => {
+                let encoded = kind.write(&address_object(service, address)).await?;
+                Put { value: encoded.bytes, terms: encoded.terms, ..put }
+            }
+            None => put,
+        };
+        self.take(put);
         Ok(())
     }
 
@@ -125,14 +138,14 @@ impl Claims {
             let error = FieldError::invalid(&path, port, "provided port is already allocated");
             return Err(Status::invalid(&request.kind.group_kind(), &request.about.name, &[error]));
         }
-        self.take(key, bytes::Bytes::new());
+        self.take(Put::new(key, bytes::Bytes::new()));
         Ok(())
     }
 
-    fn take(&mut self, key: String, value: bytes::Bytes) {
-        let free = Compare::new(KeyRange::key(key.clone()), Comparison::Equal, Target::Revision(0));
+    fn take(&mut self, put: Put) {
+        let free = Compare::new(KeyRange::key(put.key.clone()), Comparison::Equal, Target::Revision(0));
         self.compares.push(free);
-        self.ops.push(Op::Put(Put::new(key, value)));
+        self.ops.push(Op::Put(put));
     }
 
     fn give_back(&mut self, key: String) {

@@ -3,25 +3,46 @@
 use http::Request;
 use serde_json::{Value, json};
 
-use crate::{User, chain::Chain};
+use crate::{User, chain::Chain, cluster::now, health::ROUTES};
 
 /// Namespaces that every cluster has.
 const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
 
+/// The steps, by the names that Kubernetes' health checks have for them.
+pub const STEPS: &[&str] = &[
+    ROUTES,
+    SYSTEM_NAMESPACES,
+    "start-kubernetes-service-cidr-controller",
+    "bootstrap-controller",
+    "start-cluster-authentication-info-controller",
+    "start-legacy-token-tracking-controller",
+    "scheduling/bootstrap-system-priority-classes",
+];
+const SYSTEM_NAMESPACES: &str = "start-system-namespaces-controller";
+
 /// Creates what is missing. Goes through the chain, so that these objects are like all others. `port` is
 /// where the API server listens, `ca` what its clients trust.
 pub async fn bootstrap(chain: &Chain, port: u16, ca: &str) -> Result<(), String> {
+    crate::custom::start(chain.cluster()).await.map_err(|status| status.message)?;
+    chain.done(ROUTES);
     for name in NAMESPACES {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         create(chain, "/api/v1/namespaces", &namespace).await?;
     }
-    for (path, object) in objects(port, ca) {
-        create(chain, path, &object).await?;
+    chain.done(SYSTEM_NAMESPACES);
+    let objects = objects(port, ca);
+    for (index, (step, path, object)) in objects.iter().enumerate() {
+        create(chain, path, object).await?;
+        if objects.get(index + 1).is_none_or(|(next, ..)| next != step) {
+            chain.done(step);
+        }
     }
     Ok(())
 }
 
-fn objects(port: u16, ca: &str) -> Vec<(&'static str, Value)> {
+/// Objects with their paths and the step that they belong to.
+fn objects(port: u16, ca: &str) -> Vec<(&'static str, &'static str, Value)> {
+    let today: String = now().to_string().chars().take("2026-01-01".len()).collect();
     let labels = json!({"component": "apiserver", "provider": "kubernetes"});
     let priority_class = |name: &str, value: i64, description: &str| {
         json!({
@@ -31,11 +52,13 @@ fn objects(port: u16, ca: &str) -> Vec<(&'static str, Value)> {
     };
     vec![
         (
+            "start-kubernetes-service-cidr-controller",
             "/apis/networking.k8s.io/v1/servicecidrs",
             json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"},
                 "spec": {"cidrs": ["10.0.0.0/16"]}}),
         ),
         (
+            "bootstrap-controller",
             "/api/v1/namespaces/default/services",
             json!({"apiVersion": "v1", "kind": "Service",
                 "metadata": {"name": "kubernetes", "namespace": "default", "labels": labels},
@@ -43,6 +66,7 @@ fn objects(port: u16, ca: &str) -> Vec<(&'static str, Value)> {
                     "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}]}}),
         ),
         (
+            "bootstrap-controller",
             "/api/v1/namespaces/default/endpoints",
             json!({"apiVersion": "v1", "kind": "Endpoints",
                 "metadata": {"name": "kubernetes", "namespace": "default",
@@ -51,6 +75,7 @@ fn objects(port: u16, ca: &str) -> Vec<(&'static str, Value)> {
                     "ports": [{"name": "https", "port": port, "protocol": "TCP"}]}]}),
         ),
         (
+            "bootstrap-controller",
             "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
             json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
                 "metadata": {"name": "kubernetes", "namespace": "default",
@@ -59,12 +84,23 @@ fn objects(port: u16, ca: &str) -> Vec<(&'static str, Value)> {
                 "ports": [{"name": "https", "port": port, "protocol": "TCP"}]}),
         ),
         (
+            "start-cluster-authentication-info-controller",
             "/api/v1/namespaces/kube-system/configmaps",
             json!({"apiVersion": "v1", "kind": "ConfigMap",
                 "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
                 "data": {"client-ca-file": ca}}),
         ),
         (
+            // Since when the use of old tokens is known; kube-controller-manager asks before it removes any.
+            "start-legacy-token-tracking-controller",
+            "/api/v1/namespaces/kube-system/configmaps",
+            json!({"apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": "kube-apiserver-legacy-service-account-token-tracking",
+                    "namespace": "kube-system"},
+                "data": {"since": today}}),
+        ),
+        (
+            "scheduling/bootstrap-system-priority-classes",
             "/apis/scheduling.k8s.io/v1/priorityclasses",
             priority_class(
                 "system-node-critical",
@@ -73,6 +109,7 @@ fn objects(port: u16, ca: &str) -> Vec<(&'static str, Value)> {
             ),
         ),
         (
+            "scheduling/bootstrap-system-priority-classes",
             "/apis/scheduling.k8s.io/v1/priorityclasses",
             priority_class(
                 "system-cluster-critical",
@@ -83,19 +120,38 @@ fn objects(port: u16, ca: &str) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Creates an object unless it is there.
+/// Creates an object unless it is there. What tells where the server is, or what it trusts, is brought up to
+/// date: it may have moved since.
 async fn create(chain: &Chain, path: &str, object: &Value) -> Result<(), String> {
-    let request = Request::post(path)
-        .header(http::header::CONTENT_TYPE, "application/json")
-        .header(http::header::USER_AGENT, "orlop")
-        .body(http_body_util::Full::new(bytes::Bytes::from(object.to_string())))
-        .map_err(|error| error.to_string())?;
-    let server = User::authenticated("system:apiserver", ["system:masters".to_owned()]);
-    let response = chain.answer(request, Some(&server)).await;
-    match response.status().as_u16() {
-        200..300 | 409 => Ok(()),
-        // An address that is taken means that the service has been created before.
-        422 if path.ends_with("/services") => Ok(()),
+    let code = ask(chain, "POST", path, "application/json", object.to_string()).await?;
+    // An address that is taken means that the service has been created before.
+    let is_there = code == 409 || (code == 422 && path.ends_with("/services"));
+    match code {
+        200..300 => Ok(()),
+        _ if is_there && path.contains("/namespaces/") => {
+            let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+            let mut change = object.clone();
+            if let Some(change) = change.as_object_mut() {
+                change.retain(|field, _| !matches!(field.as_str(), "apiVersion" | "kind" | "metadata"));
+            }
+            let path = format!("{path}/{name}");
+            match ask(chain, "PATCH", &path, "application/merge-patch+json", change.to_string()).await? {
+                200 => Ok(()),
+                code => Err(format!("{path} answered {code}")),
+            }
+        }
+        _ if is_there => Ok(()),
         code => Err(format!("{path} answered {code}")),
     }
+}
+
+async fn ask(chain: &Chain, method: &str, path: &str, media_type: &str, body: String) -> Result<u16, String> {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(http::header::CONTENT_TYPE, media_type)
+        .header(http::header::USER_AGENT, "orlop")
+        .body(http_body_util::Full::new(bytes::Bytes::from(body)))
+        .map_err(|error| error.to_string())?;
+    Ok(chain.answer(request, Some(&User::master("system:apiserver"))).await.status().as_u16())
 }

@@ -2,33 +2,38 @@
 //!
 //! panic guard → audit → deadline → authentication → flow control → authorization → routes.
 
-use std::sync::{Arc, PoisonError};
+use std::{
+    convert::Infallible,
+    sync::{Arc, PoisonError},
+};
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, header};
 use orlop_api::status::Status;
+use tower::Service;
 
 use crate::{
+    Tokens, User,
     body::{self, Body},
     cluster::Cluster,
-    filters::{
-        audit,
-        authentication::{self, Tokens, User},
-        authorization, deadline,
-        flow_control::FlowControl,
-        panic_guard,
-    },
-    negotiation::Offers,
+    compression,
+    filters::{audit, authentication, authorization, deadline, flow_control::FlowControl, panic_guard},
+    health::Health,
+    metrics::{Labels, Metrics},
+    negotiation::{Offers, content_type},
     query::Query,
     request_info::RequestInfo,
     routes,
     verbs::{Warnings, answer},
+    websocket::Upgrade,
 };
 
 /// What answers requests: a cluster and who may use it.
 #[derive(Clone, Debug)]
 pub struct Chain {
-    cluster: Arc<Cluster>,
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) health: Arc<Health>,
+    pub(crate) metrics: Arc<Metrics>,
     tokens: Tokens,
     flow_control: FlowControl,
 }
@@ -36,7 +41,52 @@ pub struct Chain {
 impl Chain {
     /// A chain in front of a cluster.
     pub fn new(cluster: Arc<Cluster>, tokens: Tokens) -> Self {
-        Self { cluster, tokens, flow_control: FlowControl::default() }
+        Self {
+            cluster,
+            health: Arc::default(),
+            metrics: Arc::default(),
+            tokens,
+            flow_control: FlowControl::default(),
+        }
+    }
+
+    /// Says what has to be done before the server is ready: each step is a health check that fails until
+    /// [`Chain::done`]. Until [`ROUTES`](crate::health::ROUTES) is done, an unknown path may be one that is
+    /// still to come, and is answered so.
+    pub fn expect(&self, steps: &[&'static str]) {
+        self.health.expect(steps);
+    }
+
+    /// Says that a step of starting is done.
+    pub fn done(&self, step: &str) {
+        self.health.done(step);
+    }
+
+    /// Says that the server is about to stop: it answers as before, but is no longer ready.
+    pub fn stopping(&self) {
+        self.health.stop();
+    }
+
+    /// The chain as a service on behalf of one user: for clients in the same process, such as controllers,
+    /// which then need no network and no credentials (`kube::Client::new(chain.service(user), "default")`).
+    pub fn service<B>(
+        &self,
+        user: User,
+    ) -> impl Service<Request<B>, Response = Response<Body>, Error = Infallible, Future: Send> + Clone + use<B>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let (chain, user) = (self.clone(), Arc::new(user));
+        tower::service_fn(move |request| {
+            let (chain, user) = (chain.clone(), user.clone());
+            async move { Ok(chain.answer(request, Some(&user)).await) }
+        })
+    }
+
+    /// The cluster behind it.
+    pub(crate) fn cluster(&self) -> &Arc<Cluster> {
+        &self.cluster
     }
 
     /// Ends what stays open, because the server stops.
@@ -50,23 +100,23 @@ impl Chain {
         B: http_body::Body<Data = Bytes>,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let (parts, incoming) = request.into_parts();
+        let (mut parts, incoming) = request.into_parts();
         let record = audit::Record::begin(&parts.headers);
-        let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
+        let query = Query::parse(parts.uri.query().unwrap_or_default());
+        let info = RequestInfo::of(&parts.method, parts.uri.path(), &query);
+        let upgrade = Upgrade::of(&mut parts).filter(|_| info.verb == "watch");
+        let running = self.metrics.requests.begin(&info);
         let mut user_name = String::new();
         let warnings = Warnings::default();
         let answered = panic_guard::guard(async {
-            let query = Query::parse(parts.uri.query().unwrap_or_default());
-            let info = RequestInfo::of(&parts.method, parts.uri.path(), &query);
-            let user = authentication::authenticate(&self.cluster, &parts.headers, certificate, &self.tokens)
-                .await?;
+            let user = authentication::authenticate(&self.cluster, &parts, certificate, &self.tokens).await?;
             user_name.clone_from(&user.name);
             let work = async {
                 let place = self.flow_control.place().await?;
                 authorization::authorize(&user, &info, parts.uri.path())?;
                 let body = body::read(incoming).await?;
                 let answered = routes::route(
-                    self.cluster.clone(),
+                    self,
                     &parts,
                     info.clone(),
                     query.clone(),
@@ -81,13 +131,25 @@ impl Chain {
             deadline::within(deadline::of(&query)?, work).await
         })
         .await;
+        drop(running);
         let mut response = answered.unwrap_or_else(|status| failure(&parts.headers, &status));
         add_warnings(&mut response, &warnings);
+        if info.verb != "watch" {
+            response = compression::compress(response, &parts.headers);
+        }
         let code = response.status().as_u16();
         let headers = response.headers_mut();
         headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
-        record.end(&method, &path, &user_name, headers, code);
-        response
+        record.end(&parts.method, parts.uri.path(), &user_name, headers, code);
+        let started = record.started();
+        let apply = content_type(&parts.headers).starts_with("application/apply-patch");
+        let labels = Labels::of(info, parts.uri.path(), &query, apply);
+        let kinds = || self.cluster.registry.kinds();
+        let response = response.map(|body| self.metrics.requests.end(labels, kinds, started, code, body));
+        match upgrade {
+            Some(upgrade) => upgrade.take(response),
+            None => response,
+        }
     }
 }
 

@@ -9,15 +9,15 @@ use std::{
 
 use bytes::Bytes;
 use orlop_api::{object_meta, status::Status, time::Time};
-use orlop_store::{Error, KeyRange, KeyValue, LeaseId, Read, Revision, Store, Terms};
+use orlop_store::{Error, KeyRange, KeyValue, LeaseId, Read, Revision, Store, Txn, TxnResult};
 use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::{
+    custom::{self, Customs},
     issuer::Issuer,
     openapi,
     registry::{Kind, Kinds, Registry},
-    selection::terms_of,
     stored,
 };
 
@@ -33,6 +33,8 @@ pub struct Cluster {
     pub registry: Registry,
     /// What OpenAPI documents have been made.
     pub(crate) openapi: openapi::Kept,
+    /// The kinds that users have defined.
+    pub(crate) custom: Customs,
     prefix: String,
     issuer: Issuer,
     /// The lease that objects with a time to live hang on for now, by that time.
@@ -51,8 +53,8 @@ pub struct Found {
 }
 
 impl Found {
-    /// The object, decoded.
-    pub fn object(&self) -> Result<Value, Status> {
+    /// The object, decoded, in the form it is stored in. `Kind::read` has it as it is served.
+    pub fn as_stored(&self) -> Result<Value, Status> {
         stored::decode(&self.bytes, self.revision)
             .map_err(|error| Status::internal(&format!("the stored object is damaged: {error}")))
     }
@@ -71,6 +73,7 @@ impl Cluster {
             store,
             registry: Registry::new(kinds),
             openapi: openapi::Kept::default(),
+            custom: Customs::default(),
             prefix: "/registry/".to_owned(),
             issuer,
             leases: Mutex::default(),
@@ -104,11 +107,16 @@ impl Cluster {
 
     /// The key of an object.
     pub fn key(&self, kind: &Kind, namespace: &str, name: &str) -> String {
-        format!("{}{name}", self.collection(kind, namespace))
+        let (namespace, name) = kind.placed(namespace, name);
+        format!("{}{name}", self.placed(kind, &namespace))
     }
 
     /// What every key of a collection begins with: of one namespace, or of all.
     pub fn collection(&self, kind: &Kind, namespace: &str) -> String {
+        self.placed(kind, &kind.placed(namespace, "").0)
+    }
+
+    fn placed(&self, kind: &Kind, namespace: &str) -> String {
         let slash = if namespace.is_empty() { "" } else { "/" };
         format!("{}{}{namespace}{slash}", self.prefix, kind.key_prefix())
     }
@@ -131,6 +139,20 @@ impl Cluster {
         found.ok_or_else(|| Status::not_found(&kind.group_resource(), name))
     }
 
+    /// An object at its newest, decoded, as it is served. It must exist.
+    pub async fn object(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Value, Status> {
+        kind.read(&self.get(kind, namespace, name).await?).await
+    }
+
+    /// Runs a transaction that writes objects of a kind. Once it is answered, what it defines is served.
+    pub(crate) async fn commit(&self, kind: &Kind, txn: Txn) -> Result<TxnResult, Status> {
+        let result = self.store.txn(txn).await.map_err(|error| trouble(&error))?;
+        if result.succeeded && custom::is_definition(kind) {
+            self.custom.wait_for(result.revision).await;
+        }
+        Ok(result)
+    }
+
     /// A lease for objects that live `seconds`. Objects of the same minute share one: they go together, up to
     /// a minute late.
     pub(crate) async fn lease(&self, seconds: u64) -> Result<LeaseId, Status> {
@@ -145,11 +167,6 @@ impl Cluster {
         let lease = self.store.grant(None, ttl).await.map_err(|error| trouble(&error))?.id;
         self.leases.lock().unwrap_or_else(PoisonError::into_inner).insert(seconds, (lease, Instant::now()));
         Ok(lease)
-    }
-
-    /// What an object is found under.
-    pub fn terms(&self, kind: &Kind, object: &Value) -> Terms {
-        terms_of(kind, object)
     }
 
     /// Waits until reads are not older than a revision.
@@ -186,8 +203,16 @@ pub fn new_uid() -> String {
     let mut bytes: [u8; 16] = rand::random();
     bytes[6] = (bytes[6] & 0x0f) | 0x40;
     bytes[8] = (bytes[8] & 0x3f) | 0x80;
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    let mut text = String::with_capacity(36);
+    for (index, byte) in bytes.into_iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        for digit in [byte >> 4, byte & 0x0f] {
+            text.extend(char::from_digit(digit.into(), 16));
+        }
+    }
+    text
 }
 
 /// Whether an object is on its way out.

@@ -2,7 +2,7 @@
 //! collector, which must otherwise ask kind by kind.
 
 use http::Response;
-use orlop_api::{object_meta, status::Status};
+use orlop_api::{group_version::GroupVersionKind, object_meta, status::Status};
 use orlop_store::{Filter, KeyRange, Read, Requirement};
 use serde_json::{Value, json};
 
@@ -24,14 +24,18 @@ pub(crate) async fn answer(cluster: &Cluster, query: &Query) -> Result<Response<
     let filter = Filter(vec![Requirement::equals(OWNER, uid)]);
     let read = Read { filter, ..Read::new(KeyRange::prefix(cluster.own_key(""))) };
     let mut pages = cluster.store.pages(read).map_err(|error| trouble(&error))?;
+    let kinds = cluster.registry.kinds();
     let mut items = Vec::new();
     while let Some(page) = pages.next().await.map_err(|error| trouble(&error))? {
         for kv in page.kvs {
-            let object = Found::from(kv).object()?;
+            let object = Found::from(kv).as_stored()?;
             let meta = object_meta::of(&object);
+            let stored = GroupVersionKind::of(&object);
+            // What is stored in a version that is not served is asked for in one that is.
+            let served = kinds.serving(&stored).map_or(stored, |kind| kind.gvk.clone());
             let field = |name: &str| meta.get(name).cloned().unwrap_or(Value::Null);
             items.push(json!({
-                "apiVersion": object.get("apiVersion"), "kind": object.get("kind"),
+                "apiVersion": served.api_version(), "kind": served.kind,
                 "namespace": field("namespace"), "name": field("name"), "uid": field("uid"),
             }));
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, header};
-use orlop_api::status::Status;
+use orlop_api::{group_version::compare_versions, status::Status};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256, Sha512};
 
@@ -103,23 +103,9 @@ fn groups(kinds: &Kinds) -> Vec<(String, Vec<String>)> {
     let mut groups: Vec<_> = versions.into_iter().collect();
     groups.sort_by_key(|(group, _)| std::cmp::Reverse(priority(group)));
     for (_, versions) in &mut groups {
-        versions.sort_by_key(|version| std::cmp::Reverse(version_rank(version)));
+        versions.sort_by(|one, other| compare_versions(other, one));
     }
     groups
-}
-
-/// `v2` before `v1` before `v1beta2` before `v1alpha1`, and anything else last.
-fn version_rank(version: &str) -> (u8, u32, u32) {
-    let Some(rest) = version.strip_prefix('v') else { return (0, 0, 0) };
-    let digits = rest.find(|character: char| !character.is_ascii_digit()).unwrap_or(rest.len());
-    let Ok(major) = rest[..digits].parse() else { return (0, 0, 0) };
-    let (stability, minor) = match &rest[digits..] {
-        "" => return (3, major, 0),
-        beta if beta.starts_with("beta") => (2, &beta[4..]),
-        alpha if alpha.starts_with("alpha") => (1, &alpha[5..]),
-        _ => return (0, 0, 0),
-    };
-    (stability, major, minor.parse().unwrap_or(0))
 }
 
 fn group((name, versions): &(String, Vec<String>)) -> Value {
@@ -139,9 +125,13 @@ fn resources(
     headers: &HeaderMap,
 ) -> Result<Response<Body>, Status> {
     if !kinds.has_version(group, version) {
-        return Ok(not_found());
+        return if kinds.has_builtin_group(group) {
+            Err(Status::resource_unknown())
+        } else {
+            Ok(not_found())
+        };
     }
-    let here = kinds.iter().filter(|kind| kind.gvk.group == group && kind.gvk.version == version);
+    let here = kinds.of_version(group, version);
     let mut resources: Vec<Value> = here.flat_map(|kind| listed(kind)).collect();
     resources.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
@@ -184,7 +174,8 @@ fn listed(kind: &Kind) -> Vec<Value> {
 
 fn storage_hash(kind: &Kind) -> String {
     use base64::{Engine, engine::general_purpose::STANDARD};
-    let text = format!("{}/{}/{}", kind.gvk.group, kind.storage_version, kind.gvk.kind);
+    let stored = kind.storage.gvk();
+    let text = format!("{}/{}/{}", stored.group, stored.version, stored.kind);
     STANDARD.encode(&Sha256::digest(text)[..8])
 }
 
@@ -208,7 +199,7 @@ fn aggregated_document(kinds: &Kinds, core: bool, version: &str, headers: &Heade
             let versions: Vec<Value> = versions
                 .iter()
                 .map(|version| {
-                    let here = kinds.iter().filter(|k| k.gvk.group == *group && k.gvk.version == *version);
+                    let here = kinds.of_version(group, version);
                     let resources: Vec<Value> = here.map(|kind| aggregated_resource(kind)).collect();
                     json!({"version": version, "freshness": "Current", "resources": resources})
                 })

@@ -48,6 +48,26 @@ impl Issuer {
         NAME
     }
 
+    /// What others need to know to check tokens: where the keys are.
+    pub(crate) fn discovery(&self) -> Value {
+        json!({
+            "issuer": NAME, "jwks_uri": format!("{NAME}/openid/v1/jwks"),
+            "response_types_supported": ["id_token"], "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": ["ES256"],
+        })
+    }
+
+    /// The keys, as a JSON Web Key Set.
+    pub(crate) fn keys(&self) -> Value {
+        // A point of the curve, uncompressed: a mark, then two coordinates.
+        let point = self.key.public_key().as_ref();
+        let coordinate = |from: usize| URL_SAFE_NO_PAD.encode(point.get(from..from + 32).unwrap_or_default());
+        json!({"keys": [{
+            "use": "sig", "kty": "EC", "kid": self.key_id, "crv": "P-256", "alg": "ES256",
+            "x": coordinate(1), "y": coordinate(33),
+        }]})
+    }
+
     /// A token with these claims.
     pub fn sign(&self, claims: &Value) -> Result<String, String> {
         let header = json!({"alg": "ES256", "kid": self.key_id});

@@ -1,23 +1,29 @@
 //! Certificates: a CA of the cluster's own, made at first start, and what it signs.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs::{self, OpenOptions, Permissions},
     io::{self, Write},
     net::IpAddr,
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::Path,
     sync::Arc,
 };
 
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, SanType,
 };
 use rustls::{
-    RootCertStore, ServerConfig,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-    server::WebPkiClientVerifier,
+    DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme,
+    client::danger::HandshakeSignatureValid,
+    pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject},
+    server::{
+        WebPkiClientVerifier,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
 };
+use x509_parser::extensions::GeneralName;
 
 use crate::User;
 
@@ -144,32 +150,139 @@ fn set_validity(params: &mut CertificateParams, years: i64) {
     params.not_after = now + time::Duration::days(365 * years);
 }
 
-/// TLS for a server, which asks clients for certificates of a CA but does not insist.
-pub fn server_config(server: &Credential, client_ca: &str) -> Result<Arc<ServerConfig>, Error> {
-    let unusable = |error: &dyn std::fmt::Display| Error::Use(error.to_string());
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(client_ca.as_bytes()) {
-        roots.add(certificate.map_err(|error| unusable(&error))?).map_err(|error| unusable(&error))?;
+/// How a server speaks TLS, and whose clients' certificates it knows.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    config: Arc<ServerConfig>,
+    clients: Arc<dyn ClientCertVerifier>,
+}
+
+impl Tls {
+    /// TLS for a server that asks its clients for certificates of a CA.
+    ///
+    /// A client that shows none, or one of another CA, is let in all the same: it may have a token, and
+    /// whether its certificate counts is decided when it asks for something. Go's servers do so, and clients
+    /// with a certificate for something else in the same store rely on it.
+    pub fn new(server: &Credential, client_ca: &str) -> Result<Self, Error> {
+        let unusable = |error: &dyn std::fmt::Display| Error::Use(error.to_string());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(client_ca.as_bytes()) {
+            roots.add(certificate.map_err(|error| unusable(&error))?).map_err(|error| unusable(&error))?;
+        }
+        let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+            .allow_unauthenticated()
+            .build()
+            .map_err(|error| unusable(&error))?;
+        let chain =
+            CertificateDer::pem_slice_iter(server.certificate.as_bytes()).collect::<Result<Vec<_>, _>>();
+        let key = PrivateKeyDer::from_pem_slice(server.key.as_bytes()).map_err(|error| unusable(&error))?;
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| unusable(&error))?
+            .with_client_cert_verifier(Arc::new(Owned(clients.clone())))
+            .with_single_cert(chain.map_err(|error| unusable(&error))?, key)
+            .map_err(|error| unusable(&error))?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Self { config: Arc::new(config), clients })
     }
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-        .allow_unauthenticated()
-        .build()
-        .map_err(|error| unusable(&error))?;
-    let chain = CertificateDer::pem_slice_iter(server.certificate.as_bytes()).collect::<Result<Vec<_>, _>>();
-    let key = PrivateKeyDer::from_pem_slice(server.key.as_bytes()).map_err(|error| unusable(&error))?;
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| unusable(&error))?
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(chain.map_err(|error| unusable(&error))?, key)
-        .map_err(|error| unusable(&error))?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
+
+    /// What a listener of one's own needs.
+    pub fn config(&self) -> Arc<ServerConfig> {
+        self.config.clone()
+    }
+
+    /// Whose the certificates of a connection are.
+    pub(crate) fn shown(&self, certificates: &[CertificateDer<'_>]) -> Shown {
+        let Some((first, others)) = certificates.split_first() else { return Shown::Nothing };
+        match self.clients.verify_client_cert(first, others, UnixTime::now()) {
+            Ok(_) => user_of(first).map_or(Shown::Stranger, Shown::User),
+            Err(error) => {
+                tracing::debug!(%error, "a client's certificate does not count");
+                Shown::Stranger
+            }
+        }
+    }
+}
+
+/// What a client showed of itself when it connected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// No certificate.
+    Nothing,
+    /// A certificate of this user's.
+    User(User),
+    /// A certificate that says nothing here.
+    Stranger,
+}
+
+/// Makes sure that a client has the key of the certificate that it shows, and of nothing else.
+#[derive(Debug)]
+struct Owned(Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for Owned {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[rustls::DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        _first: &CertificateDer<'_>,
+        _others: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
+
+/// The name by which clients must ask for a server that they reach at an address: `None` if its certificate
+/// has that address, otherwise the first name that it does have.
+pub fn name_for(certificate: &str, address: IpAddr) -> Option<String> {
+    let first = CertificateDer::pem_slice_iter(certificate.as_bytes()).next()?.ok()?;
+    let (_, parsed) = x509_parser::parse_x509_certificate(&first).ok()?;
+    let names = &parsed.subject_alternative_name().ok()??.value.general_names;
+    let bytes = match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    };
+    if names.iter().any(|name| matches!(name, GeneralName::IPAddress(known) if *known == bytes)) {
+        return None;
+    }
+    names.iter().find_map(|name| match name {
+        // A wildcard stands for any name; this is one that it covers.
+        GeneralName::DNSName(name) => Some(name.replacen('*', "orlop", 1)),
+        _ => None,
+    })
 }
 
 /// Whose a verified certificate is: the user is its common name, the groups are its organizations.
-pub fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
+fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let subject = parsed.subject();
     let user = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
@@ -187,40 +300,30 @@ pub fn issuer_kept(folder: &Path) -> Result<crate::issuer::Issuer, Error> {
     crate::issuer::Issuer::from_pem(&read(&path)?).map_err(Error::Use)
 }
 
-/// A kubeconfig for one cluster and one user.
-pub fn kubeconfig(server: &str, ca: Option<&str>, user: &Credential) -> String {
-    use base64::{Engine, engine::general_purpose::STANDARD};
-    let ca = ca
-        .map_or_else(String::new, |ca| format!("\n    certificate-authority-data: {}", STANDARD.encode(ca)));
-    format!(
-        "apiVersion: v1
-kind: Config
-clusters:
-- name: orlop
-  cluster:
-    server: {server}{ca}
-contexts:
-- name: orlop
-  context:
-    cluster: orlop
-    user: admin
-current-context: orlop
-users:
-- name: admin
-  user:
-    client-certificate-data: {}
-    client-key-data: {}
-",
-        STANDARD.encode(&user.certificate),
-        STANDARD.encode(&user.key),
-    )
+/// The administrator's token, kept in a folder; made there if there is none.
+pub fn token_kept(folder: &Path) -> Result<String, Error> {
+    let path = folder.join("admin.token");
+    if !path.exists() {
+        fs::create_dir_all(folder).map_err(|source| file(folder, source))?;
+        let random: [u8; 32] = rand::random();
+        write_secret(&path, URL_SAFE_NO_PAD.encode(random).as_bytes())?;
+    }
+    let token = read(&path)?.trim().to_owned();
+    if token.is_empty() {
+        return Err(Error::Use(format!("{} is empty; remove it and a new token is made", path.display())));
+    }
+    Ok(token)
 }
 
-/// Writes a file that only its owner reads.
+/// Writes a file that only its owner reads, also where there was one that others could read.
 pub fn write_secret(path: &Path, content: &[u8]) -> Result<(), Error> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
-    options.open(path).and_then(|mut file| file.write_all(content)).map_err(|source| file(path, source))
+    let write = |mut file: fs::File| {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+        file.write_all(content)
+    };
+    options.open(path).and_then(write).map_err(|source| file(path, source))
 }
 
 fn read(path: &Path) -> Result<String, Error> {

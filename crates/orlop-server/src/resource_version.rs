@@ -1,5 +1,7 @@
 //! Resource versions as requests carry them, and what they ask of a list.
 
+use std::num::IntErrorKind;
+
 use orlop_api::{continue_token::ContinueToken, status::Status};
 use orlop_store::Revision;
 
@@ -10,13 +12,17 @@ pub(crate) fn parse(text: &str) -> Result<Option<Revision>, Status> {
     if text.is_empty() {
         return Ok(None);
     }
-    match text.parse::<u64>().ok().and_then(|revision| Revision::try_from(revision).ok()) {
-        Some(0) => Ok(None),
-        Some(revision) => Ok(Some(revision)),
-        None => Err(Status::bad_request(format!(
-            "Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
-        ))),
-    }
+    let why = match text.parse::<u64>() {
+        Ok(0) => return Ok(None),
+        // A version beyond all others is waited for like any that is yet to come.
+        Ok(revision) => return Ok(Some(Revision::try_from(revision).unwrap_or(Revision::MAX))),
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => "value out of range",
+        Err(_) => "invalid syntax",
+    };
+    Err(Status::bad_request(format!(
+        "invalid resource version: resourceVersion: Invalid value: {text:?}: \
+         strconv.ParseUint: parsing {text:?}: {why}"
+    )))
 }
 
 /// Which moment a list shows.

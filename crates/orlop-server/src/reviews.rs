@@ -33,7 +33,7 @@ pub(crate) async fn create(request: &Request) -> Result<Response<Body>, Status> 
             access(&subject(&review), &review)?
         }
         "selfsubjectrulesreviews" => rules(&request.user),
-        _ => return Err(Status::method_not_allowed(&request.kind.group_resource(), "create")),
+        _ => return Err(Status::method_unknown()),
     };
     let created = now().to_string();
     review["metadata"] = json!({"creationTimestamp": created});

@@ -43,8 +43,8 @@ impl Selection {
         query: &Query,
     ) -> Result<Self, Status> {
         let label_text = query.text("labelSelector");
-        let label_selector = labels::parse(label_text)
-            .map_err(|error| Status::bad_request(format!("unable to parse requirement: {error}")))?;
+        let label_selector =
+            labels::parse(label_text).map_err(|error| Status::bad_request(error.to_string()))?;
         let field_selector = fields::Selector::parse(query.text("fieldSelector"))
             .map_err(|error| Status::bad_request(error.to_string()))?;
         let mut selection = Self {
@@ -55,7 +55,7 @@ impl Selection {
             selective: !label_selector.is_everything() || !field_selector.is_everything(),
         };
         let mut whole = selection.labels(&label_selector);
-        whole &= selection.fields(kind, &field_selector)?;
+        whole &= selection.fields(kind, namespace, name, &field_selector)?;
         selection.range =
             match Some(name).filter(|name| !name.is_empty()).or(field_selector.requires("metadata.name")) {
                 Some(name) if !kind.namespaced || !namespace.is_empty() => {
@@ -100,14 +100,29 @@ impl Selection {
         whole
     }
 
-    fn fields(&mut self, kind: &Kind, selector: &fields::Selector) -> Result<bool, Status> {
+    fn fields(
+        &mut self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        selector: &fields::Selector,
+    ) -> Result<bool, Status> {
+        let in_one_place = !kind.namespaced || !namespace.is_empty();
         let mut whole = true;
         for term in &selector.terms {
             let path = term.field.as_str();
-            if path == "metadata.name" || (path == "metadata.namespace" && kind.namespaced) {
-                whole = false;
-            } else if kind.rules.selectable.contains(&path) {
-                let (field, value) = (format!("f:{path}"), term.value.clone());
+            if path == "metadata.name" {
+                // A name in one place is one key, and needs no second look.
+                let wanted = if name.is_empty() { selector.requires(path) } else { Some(name) };
+                whole &= term.equal && in_one_place && wanted == Some(&term.value);
+            } else if path == "metadata.namespace" && kind.namespaced {
+                whole &= term.equal && term.value == namespace;
+            } else if kind.rules.selectable.iter().any(|known| known == path) {
+                let Some(indexed) = kind.indexed_as(path) else {
+                    whole = false;
+                    continue;
+                };
+                let (field, value) = (format!("f:{indexed}"), term.value.clone());
                 self.filter.0.push(if term.equal {
                     Requirement::equals(field, value)
                 } else {
@@ -132,7 +147,7 @@ fn field(kind: &Kind, object: &Value, path: &str) -> String {
     }
 }
 
-/// What an object is found under.
+/// What an object is found under, in the form it is stored in.
 pub(crate) fn terms_of(kind: &Kind, object: &Value) -> Terms {
     let meta = object_meta::of(object);
     let labels = meta.get("labels").and_then(Value::as_object).into_iter().flatten();

@@ -7,32 +7,61 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::{conn::auto::Builder, graceful::GracefulShutdown},
 };
+use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpListener,
 };
 use tokio_rustls::TlsAcceptor;
 
-use crate::{User, chain::Chain, pki};
+use crate::{
+    chain::Chain,
+    filters::authentication::BadCertificate,
+    pki::{Shown, Tls},
+};
 
-/// How long a client may take over its headers, and over its handshake.
-const HEADERS: Duration = Duration::from_secs(32);
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long requests that run are waited for when the server stops.
-const DRAIN: Duration = Duration::from_secs(30);
+/// How patient a server is with its clients.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// For the headers of a request.
+    pub headers: Duration,
+    /// For the beginning of a connection.
+    pub handshake: Duration,
+    /// For requests that run when the server stops.
+    pub drain: Duration,
+    /// For a sign of life on a connection where nothing happens.
+    pub silence: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            headers: Duration::from_secs(32),
+            handshake: Duration::from_secs(10),
+            drain: Duration::from_secs(30),
+            silence: Duration::from_secs(30),
+        }
+    }
+}
+
 /// Streams of one HTTP/2 connection: a client with many watches needs many.
 const STREAMS: u32 = 1000;
 /// Bytes of all headers of a request.
 const HEADER_BYTES: u32 = 64 << 10;
 
 /// Serves until `stop` resolves, then drains.
-pub async fn serve(
+pub async fn serve(listener: TcpListener, chain: Chain, tls: Option<Tls>, stop: impl Future<Output = ()>) {
+    serve_with(Patience::default(), listener, chain, tls, stop).await;
+}
+
+/// The same, as patient as told.
+pub async fn serve_with(
+    patience: Patience,
     listener: TcpListener,
     chain: Chain,
-    tls: Option<Arc<rustls::ServerConfig>>,
+    tls: Option<Tls>,
     stop: impl Future<Output = ()>,
 ) {
-    let acceptor = tls.map(TlsAcceptor::from);
     let graceful = Arc::new(GracefulShutdown::new());
     let mut stop = std::pin::pin!(stop);
     loop {
@@ -50,48 +79,63 @@ pub async fn serve(
             }
         };
         let _ = socket.set_nodelay(true);
-        let (chain, acceptor, watcher) = (chain.clone(), acceptor.clone(), graceful.watcher());
+        // Without this, a watch whose client vanished without a word would stay until it times out.
+        let keepalive = TcpKeepalive::new().with_time(patience.silence).with_interval(patience.silence);
+        let _ = SockRef::from(&socket).set_tcp_keepalive(&keepalive);
+        let (chain, tls, watcher) = (chain.clone(), tls.clone(), graceful.watcher());
         tokio::spawn(async move {
-            match acceptor {
-                None => connection(socket, chain, None, watcher).await,
-                Some(acceptor) => match tokio::time::timeout(HANDSHAKE, acceptor.accept(socket)).await {
-                    Ok(Ok(stream)) => {
-                        let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
-                        let user = certificates.first().and_then(|certificate| pki::user_of(certificate));
-                        connection(stream, chain, user, watcher).await;
-                    }
-                    Ok(Err(error)) => tracing::debug!(%error, "handshake failed"),
-                    Err(_) => tracing::debug!("handshake timed out"),
-                },
+            let Some(tls) = tls else {
+                return connection(socket, chain, Shown::Nothing, patience, watcher).await;
+            };
+            let handshake = TlsAcceptor::from(tls.config()).accept(socket);
+            match tokio::time::timeout(patience.handshake, handshake).await {
+                Ok(Ok(stream)) => {
+                    let shown = tls.shown(stream.get_ref().1.peer_certificates().unwrap_or_default());
+                    connection(stream, chain, shown, patience, watcher).await;
+                }
+                Ok(Err(error)) => tracing::debug!(%error, "handshake failed"),
+                Err(_) => tracing::debug!("handshake timed out"),
             }
         });
     }
     drop(listener);
     chain.close();
     if let Some(graceful) = Arc::into_inner(graceful) {
-        let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
+        let _ = tokio::time::timeout(patience.drain, graceful.shutdown()).await;
     }
 }
 
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     chain: Chain,
-    user: Option<User>,
+    shown: Shown,
+    patience: Patience,
     watcher: hyper_util::server::graceful::Watcher,
 ) {
-    let service = service_fn(|request| {
-        let (chain, user) = (chain.clone(), user.clone());
-        async move { Ok::<_, Infallible>(chain.answer(request, user.as_ref()).await) }
+    let shown = Arc::new(shown);
+    let service = service_fn(|mut request: http::Request<hyper::body::Incoming>| {
+        let (chain, shown) = (chain.clone(), shown.clone());
+        async move {
+            let user = match &*shown {
+                Shown::User(user) => Some(user),
+                Shown::Stranger => {
+                    request.extensions_mut().insert(BadCertificate);
+                    None
+                }
+                Shown::Nothing => None,
+            };
+            Ok::<_, Infallible>(chain.answer(request, user).await)
+        }
     });
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS)
+        .header_read_timeout(patience.headers)
         .max_buf_size(HEADER_BYTES as usize * 4)
         .http2()
         .timer(TokioTimer::new())
-        .keep_alive_interval(Duration::from_secs(30))
+        .keep_alive_interval(patience.silence)
         .keep_alive_timeout(Duration::from_secs(20))
         .max_concurrent_streams(STREAMS)
         .max_header_list_size(HEADER_BYTES);

@@ -1,62 +1,83 @@
 //! Objects as they are stored, and how they leave without being decoded.
 //!
 //! A stored value is the object's JSON without its resourceVersion, which is the row's revision. The
-//! encoding puts `metadata` first, so that the place where the version belongs is always the same and
-//! reading an object is copying bytes around it.
+//! encoding begins with the kind's *opening*, up to and including the brace of `metadata`, so that the place
+//! where the version belongs is always the same and reading an object is copying bytes around it.
 
 use bytes::{BufMut, Bytes, BytesMut};
+use orlop_api::group_version::GroupVersionKind;
 use orlop_store::Revision;
 use serde_json::{Map, Value};
 
-const OPENING: &[u8] = b"{\"metadata\":{";
+/// The field of the schema's stamp. It is never served.
+const STAMP: &str = "$orlop";
+
+/// How stored objects of a kind begin; with the stamp of the schema they were written under, if it can
+/// change.
+pub(crate) fn opening(gvk: &GroupVersionKind, stamp: Option<&str>) -> Bytes {
+    let stamp = stamp.map(|stamp| format!("\"{STAMP}\":{},", Value::from(stamp))).unwrap_or_default();
+    let (api_version, kind) = (Value::from(gvk.api_version()), Value::from(gvk.kind.as_str()));
+    format!("{{{stamp}\"apiVersion\":{api_version},\"kind\":{kind},\"metadata\":{{").into()
+}
 
 /// Encodes an object for the store. Its resourceVersion is left out.
-pub fn encode(object: &Value) -> Bytes {
+pub(crate) fn encode(object: &Value, opening: &[u8]) -> Bytes {
     let mut encoded = Vec::with_capacity(512);
-    encoded.extend_from_slice(b"{\"metadata\":");
+    encoded.extend_from_slice(opening);
     let empty = Map::new();
-    let mut metadata = object.get("metadata").and_then(Value::as_object).unwrap_or(&empty).clone();
-    metadata.remove("resourceVersion");
-    append(&mut encoded, &metadata);
-    for (key, value) in object.as_object().into_iter().flatten().filter(|(key, _)| *key != "metadata") {
-        encoded.push(b',');
-        append(&mut encoded, key);
-        encoded.push(b':');
-        append(&mut encoded, value);
+    let metadata = object.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
+    for (index, (key, value)) in metadata.iter().filter(|(key, _)| *key != "resourceVersion").enumerate() {
+        if index > 0 {
+            encoded.push(b',');
+        }
+        append(&mut encoded, key, value);
+    }
+    encoded.push(b'}');
+    for (key, value) in object.as_object().into_iter().flatten() {
+        if !matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
+            encoded.push(b',');
+            append(&mut encoded, key, value);
+        }
     }
     encoded.push(b'}');
     encoded.into()
 }
 
-/// Appends JSON. A `Value` and a key always encode.
-fn append<T: serde::Serialize + ?Sized>(to: &mut Vec<u8>, value: &T) {
+/// Appends a field. A `Value` and a key always encode.
+fn append(to: &mut Vec<u8>, key: &str, value: &Value) {
+    let _ = serde_json::to_writer(&mut *to, key);
+    to.push(b':');
     let _ = serde_json::to_writer(to, value);
 }
 
-/// Appends the object to a buffer with its resourceVersion in place.
-pub fn splice(to: &mut BytesMut, stored: &[u8], revision: Revision) {
-    match stored.strip_prefix(OPENING) {
-        Some(rest) => {
-            to.reserve(stored.len() + 48);
-            to.put_slice(OPENING);
-            to.put_slice(b"\"resourceVersion\":\"");
-            put_number(to, revision);
-            to.put_slice(if rest.first() == Some(&b'}') { b"\"" } else { b"\"," });
-            to.put_slice(rest);
-        }
-        // Written by somebody else, in another order.
-        None => match decode(stored, revision) {
-            Ok(object) => to.put_slice(object.to_string().as_bytes()),
-            Err(_) => to.put_slice(stored),
-        },
-    }
+/// Appends an object to a buffer with its resourceVersion in place. `rest` is what follows the opening it
+/// was stored with.
+pub(crate) fn splice(to: &mut BytesMut, opening: &[u8], rest: &[u8], revision: Revision) {
+    to.reserve(opening.len() + rest.len() + 48);
+    to.put_slice(opening);
+    to.put_slice(b"\"resourceVersion\":\"");
+    put_number(to, revision);
+    to.put_slice(if rest.first() == Some(&b'}') { b"\"" } else { b"\"," });
+    to.put_slice(rest);
 }
 
-/// The object with its resourceVersion in place.
-pub fn spliced(stored: &[u8], revision: Revision) -> Bytes {
-    let mut object = BytesMut::new();
-    splice(&mut object, stored, revision);
-    object.freeze()
+/// Of what follows an opening, that which is still metadata, with the brace that ends it.
+pub(crate) fn metadata(rest: &[u8]) -> Option<&[u8]> {
+    let (mut depth, mut quoted, mut escaped) = (1usize, false, false);
+    for (index, byte) in rest.iter().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'{' | b'[' if !quoted => depth += 1,
+            b'}' | b']' if !quoted => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return rest.get(..=index);
+        }
+    }
+    None
 }
 
 fn put_number(to: &mut BytesMut, number: Revision) {
@@ -66,8 +87,11 @@ fn put_number(to: &mut BytesMut, number: Revision) {
 }
 
 /// Decodes a stored object, its resourceVersion in place.
-pub fn decode(stored: &[u8], revision: Revision) -> serde_json::Result<Value> {
+pub(crate) fn decode(stored: &[u8], revision: Revision) -> serde_json::Result<Value> {
     let mut object: Value = serde_json::from_slice(stored)?;
+    if let Some(map) = object.as_object_mut() {
+        map.remove(STAMP);
+    }
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.insert("resourceVersion".into(), Value::String(revision.to_string()));
     }
@@ -80,23 +104,50 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn what_is_stored_comes_back_with_its_version() {
-        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"},
-            "metadata": {"name": "x", "resourceVersion": "7"}});
-        let stored = encode(&object);
-        assert!(!stored.windows(15).any(|window| window == b"resourceVersion"));
-        let read: Value = serde_json::from_slice(&spliced(&stored, 42)).unwrap();
-        assert_eq!(read["metadata"]["resourceVersion"], "42");
-        assert_eq!(read["data"], object["data"]);
-        assert_eq!(decode(&stored, 42).unwrap(), read);
+    fn spliced(stored: &[u8], opening: &[u8], served: &[u8], revision: Revision) -> Value {
+        let mut bytes = BytesMut::new();
+        splice(&mut bytes, served, stored.strip_prefix(opening).unwrap(), revision);
+        serde_json::from_slice(&bytes).unwrap()
     }
 
     #[test]
-    fn metadata_may_be_empty_or_stand_elsewhere() {
-        let read = |stored: &[u8]| -> Value { serde_json::from_slice(&spliced(stored, 3)).unwrap() };
-        assert_eq!(read(b"{\"metadata\":{}}"), json!({"metadata": {"resourceVersion": "3"}}));
-        let foreign = read(b"{\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"x\"}}");
-        assert_eq!(foreign["metadata"], json!({"name": "x", "resourceVersion": "3"}));
+    fn metadata_ends_where_its_brace_is() {
+        let gvk = GroupVersionKind::new("", "v1", "ConfigMap");
+        let begins = opening(&gvk, None);
+        for meta in [
+            json!({}),
+            json!({"name": "x"}),
+            json!({"annotations": {"a": "}\\\"{]", "b": "\\"}, "finalizers": ["[", "}"]}),
+        ] {
+            let stored = encode(&json!({"metadata": meta, "data": {"name": "}"}}), &begins);
+            let found = metadata(stored.strip_prefix(&*begins).unwrap()).unwrap();
+            let whole = [b"{", found].concat();
+            assert_eq!(serde_json::from_slice::<Value>(&whole).unwrap(), meta);
+        }
+        assert_eq!(metadata(b"\"name\":\"x\""), None);
+    }
+
+    #[test]
+    fn what_is_stored_comes_back_with_its_version() {
+        let gvk = GroupVersionKind::new("", "v1", "ConfigMap");
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"},
+            "metadata": {"name": "x", "resourceVersion": "7"}});
+        for stamp in [None, Some("5f2c")] {
+            let begins = opening(&gvk, stamp);
+            let stored = encode(&object, &begins);
+            assert!(!stored.windows(15).any(|window| window == b"resourceVersion"));
+            let read = spliced(&stored, &begins, &opening(&gvk, None), 42);
+            assert_eq!(read["metadata"], json!({"name": "x", "resourceVersion": "42"}));
+            assert_eq!(read["data"], object["data"]);
+            assert_eq!(decode(&stored, 42).unwrap(), read, "the stamp is not served");
+        }
+    }
+
+    #[test]
+    fn metadata_may_be_empty() {
+        let begins = opening(&GroupVersionKind::new("g", "v1", "K"), None);
+        let stored = encode(&json!({}), &begins);
+        let read = spliced(&stored, &begins, &begins, 3);
+        assert_eq!(read, json!({"apiVersion": "g/v1", "kind": "K", "metadata": {"resourceVersion": "3"}}));
     }
 }

@@ -1,6 +1,7 @@
 //! Subresources that are not the object itself: scale, binding, eviction, token, and those that a node
 //! would answer.
 
+mod eviction;
 mod pods;
 mod scale;
 mod token;
@@ -21,12 +22,12 @@ pub(crate) async fn run(verb: &str, name: &str, request: &Request) -> Result<Res
         ("update", "scale") => scale::update(request).await,
         ("patch", "scale") => scale::patch(request).await,
         ("create", "binding") => pods::bind(request).await,
-        ("create", "eviction") => pods::evict(request).await,
+        ("create", "eviction") => eviction::evict(request).await,
         ("create", "token") => token::create(request).await,
         ("get", "log") => pods::log(request).await,
         (_, "exec" | "attach" | "portforward") => Err(pods::without_a_node(request).await),
         (_, "proxy") => Err(Status::service_unavailable("no node can be reached from this server")),
-        _ => Err(Status::method_not_allowed(&request.kind.group_resource(), verb)),
+        _ => Err(Status::method_unknown()),
     }
 }
 

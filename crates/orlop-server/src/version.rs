@@ -13,6 +13,10 @@ pub(crate) fn version() -> Value {
         "buildDate": "1970-01-01T00:00:00Z",
         "goVersion": "none",
         "compiler": "rustc",
+        "emulationMajor": "1",
+        "emulationMinor": "37",
+        "minCompatibilityMajor": "1",
+        "minCompatibilityMinor": "36",
         "platform": concat!("linux/", "amd64"),
     })
 }

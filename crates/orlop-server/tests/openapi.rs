@@ -14,7 +14,7 @@ use orlop_server::{
     chain::Chain,
     cluster::Cluster,
     issuer::Issuer,
-    registry::{Kind, KindSchema, Kinds, Plain, Rules},
+    registry::{Kind, KindSchema, Kinds, Plain, Retirement, Rules, Storage},
 };
 use orlop_store::{Config, Endpoint, Store};
 use serde_json::{Value, json};
@@ -143,8 +143,10 @@ async fn a_hash_names_a_document_for_good() {
 fn widgets() -> Kind {
     let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
         "size": {"type": "integer", "default": 3}, "any": {"x-kubernetes-preserve-unknown-fields": true}}}}});
+    let gvk = GroupVersionKind::new("stable.example.com", "v1", "Widget");
     Kind {
-        gvk: GroupVersionKind::new("stable.example.com", "v1", "Widget"),
+        storage: Storage::own(&gvk),
+        gvk,
         list_kind: "WidgetList".into(),
         resource: "widgets".into(),
         singular: "widget".into(),
@@ -156,10 +158,10 @@ fn widgets() -> Kind {
         categories: Vec::new(),
         subresources: Vec::new(),
         schema: KindSchema::Owned(Arc::new(from_openapi(&schema))),
-        storage_version: "v1".into(),
         name_rule: NameRule::Subdomain,
         rules: Rules { custom: true, ..Rules::default() },
         hooks: Box::new(Plain),
+        retirement: Retirement::default(),
     }
 }
 
@@ -180,4 +182,21 @@ async fn a_kind_is_published_as_soon_as_it_is_registered_and_no_longer() {
     cluster.registry.change(|kinds| kinds.remove("stable.example.com", "v1", "widgets"));
     assert_eq!(get(&chain, path, &[]).await.status(), 404);
     assert!(read(&chain, "/openapi/v2").await["definitions"].get("com.example.stable.v1.Widget").is_none());
+}
+
+#[tokio::test]
+async fn version_2_comes_in_protobuf_for_those_who_read_nothing_else() {
+    let (_, chain) = server().await;
+    // As helm and older clients of Go spell it, and as it is answered.
+    let asked = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    let response = get(&chain, "/openapi/v2", &[(header::ACCEPT, asked)]).await;
+    assert_eq!(response.status(), 200);
+    let answered = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+    assert_eq!(response.headers()[header::CONTENT_TYPE], answered);
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    assert!(body.starts_with(b"\x0a\x032.0"), "{:?}", &body[..16]);
+    let holds = |text: &str| body.windows(text.len()).any(|window| window == text.as_bytes());
+    assert!(holds("io.k8s.api.apps.v1.Deployment") && holds("x-kubernetes-group-version-kind"));
+    let refused = get(&chain, "/openapi/v3/api/v1", &[(header::ACCEPT, asked)]).await;
+    assert_eq!(refused.status(), 406);
 }

@@ -10,22 +10,17 @@ use std::{
     process::Command,
 };
 
+use crate::{shell::run, tools};
+
 /// The oldest suite whose packages are recent enough.
 const SUITE: &str = "trixie";
 
 /// The folder that holds `programs`, from these packages. The first call downloads them; later ones find
 /// them. `name` is the folder's, in the cache.
 pub fn programs(name: &str, packages: &[&str], programs: &[&str]) -> Result<PathBuf, String> {
-    let home = std::env::var_os("HOME").ok_or("HOME is not set: there is no place for tools")?;
-    let cache = std::env::var_os("ORLOP_TOOLS")
-        .map_or_else(|| Path::new(&home).join(".cache/orlop-tools"), PathBuf::from);
-    let folder = cache.join(format!("{name}-{SUITE}"));
+    let folder = tools::folder(&format!("{name}-{SUITE}"))?;
     let unpacked = folder.join("root/usr/bin");
-    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    // Tests run in many processes: one of them downloads, the others wait.
-    let lock =
-        fs::File::create(folder.join("lock")).map_err(|error| format!("{}: {error}", folder.display()))?;
-    lock.lock().map_err(|error| format!("{}: {error}", folder.display()))?;
+    let _alone = tools::lock(&folder)?;
     if !programs.iter().all(|program| unpacked.join(program).exists()) {
         download(&folder, packages).map_err(|error| {
             format!(
@@ -70,7 +65,7 @@ fn download(folder: &Path, packages: &[&str]) -> Result<(), String> {
         for option in &options {
             command.args(["-o", option]);
         }
-        run(command.args(arguments))
+        run(command.args(arguments)).map(drop)
     };
     apt(&["update"])?;
     apt(&[&["download"][..], packages].concat())?;
@@ -126,12 +121,4 @@ fn line_of(line: &str, codename: &str) -> Option<String> {
 
 fn write(path: &Path, text: &str) -> Result<(), String> {
     fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
-}
-
-fn run(command: &mut Command) -> Result<(), String> {
-    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(format!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr).trim()))
 }

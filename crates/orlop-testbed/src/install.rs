@@ -50,6 +50,14 @@ fn install() -> Result<(), String> {
             .and_then(|()| fs::write(&file, "create_main_cluster = false\n"))
             .map_err(|error| format!("{} could not be written: {error}", file.display()))?;
     }
+    packages(&["postgresql", "openssl"])
+}
+
+/// Installs packages of Debian, if this process may.
+pub(crate) fn packages(names: &[&str]) -> Result<(), String> {
+    if !Path::new("/usr/bin/apt-get").exists() || !is_root()? {
+        return Err(format!("install {} (this process may not)", names.join(" and ")));
+    }
     let apt = || {
         let mut command = Command::new("apt-get");
         command.env("DEBIAN_FRONTEND", "noninteractive");
@@ -57,6 +65,5 @@ fn install() -> Result<(), String> {
     };
     run(apt().args(["update", "--quiet"]))?;
     let quiet = ["install", "--yes", "--quiet", "--no-install-recommends"];
-    run(apt().args(quiet).args(["-o", "Dpkg::Options::=--force-confold", "postgresql", "openssl"]))?;
-    Ok(())
+    run(apt().args(quiet).args(["-o", "Dpkg::Options::=--force-confold"]).args(names)).map(drop)
 }

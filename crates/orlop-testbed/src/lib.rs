@@ -1,4 +1,5 @@
-//! What tests and benchmarks stand on: throw-away PostgreSQL clusters, and programs from Debian.
+//! What tests and benchmarks stand on: throw-away PostgreSQL clusters, programs from Debian, and packages of
+//! Python and Node.js.
 //!
 //! ```no_run
 //! let cluster = orlop_testbed::Cluster::start()?;
@@ -18,7 +19,10 @@ mod certificates;
 mod cluster;
 pub mod debian;
 mod install;
+pub mod node;
+pub mod python;
 mod shell;
+mod tools;
 
 pub use cluster::{Cluster, Options};
 pub use install::{find, find_or_install};

@@ -7,6 +7,8 @@ mod logging;
 mod serve;
 mod shutdown;
 
+use std::time::Duration;
+
 use clap::{Parser, Subcommand};
 
 // Many small allocations on many threads: this one keeps the process about a third smaller than the
@@ -36,8 +38,9 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     arguments.logging.start()?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    // Threads that wait for the database: more of them than it has readers only hold memory.
-    runtime.max_blocking_threads(16);
+    // Threads that wait for the database: more of them than it has readers only hold memory, and what they
+    // held for a burst comes back when they end.
+    runtime.max_blocking_threads(8).thread_keep_alive(Duration::from_secs(2));
     if matches!(arguments.command, Command::Device(_)) {
         // A guest on somebody else's node stays small, however many cores the node has.
         runtime.worker_threads(2).max_blocking_threads(8);

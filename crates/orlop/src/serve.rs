@@ -1,35 +1,71 @@
 //! `orlop serve`: the Kubernetes API server.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Instant};
+mod identity;
 
-use anyhow::Context;
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
 use orlop_server::{
-    Tokens, User,
-    bootstrap::bootstrap,
+    User,
+    bootstrap::{self, bootstrap},
     chain::Chain,
     cluster::Cluster,
-    pki::{self, Authority},
     registry::Kinds,
     serve::serve,
 };
 use orlop_store::{Config, Durability, Endpoint, Store};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::watch};
 
-use crate::shutdown;
+use crate::{duration, shutdown};
+
+const EXAMPLES: &str = "\
+Examples:
+  orlop serve
+      A control plane in ./orlop-data, at https://127.0.0.1:6443.
+  orlop serve --data-dir /var/lib/orlop --listen 0.0.0.0:6443 --tls-san api.example.org
+      For other machines too, which reach it as api.example.org.
+  orlop serve --endpoint postgres://orlop@db.example.org/orlop --kubeconfig ~/.kube/orlop
+      On PostgreSQL, with the administrator's kubeconfig where you want it.
+  orlop serve --tls-cert-file tls.crt --tls-key-file tls.key
+      With a certificate of your own.
+  orlop serve --insecure-listen 127.0.0.1:8080
+      Also in plain HTTP for programs on this machine:
+      curl -H \"Authorization: Bearer $(cat orlop-data/pki/admin.token)\" http://127.0.0.1:8080/api/v1/namespaces
+  orlop serve --controllers=-garbage-collector-controller,-namespace-controller
+      Leaves these to a kube-controller-manager.
+  orlop serve --ephemeral
+      A server for a test: in memory, on a free port, gone with its process.";
+
+/// How long the store may take to close once nobody is served any more.
+const CLOSING: Duration = Duration::from_secs(5);
+
+/// The name of the health check of the controllers' start.
+const CONTROLLERS: &str = "start-orlop-controllers";
 
 /// Starts a control plane that kubectl and every Kubernetes client can use. Without options it keeps
 /// everything in ./orlop-data and listens on https://127.0.0.1:6443.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Folder for the database, the CA and the kubeconfig.
-    #[arg(long, env = "ORLOP_DATA_DIR", default_value = "orlop-data")]
+    /// Folder for the database, the CA, the administrator's token and the kubeconfig.
+    #[arg(long, env = "ORLOP_DATA_DIR", default_value = "orlop-data", value_name = "DIR")]
     data_dir: PathBuf,
 
-    /// Address and port to listen on.
-    #[arg(long, env = "ORLOP_LISTEN", default_value = "127.0.0.1:6443", value_name = "ADDR:PORT")]
-    listen: SocketAddr,
+    /// Address and port to listen on [default: 127.0.0.1:6443; with --ephemeral a free port].
+    #[arg(long, env = "ORLOP_LISTEN", value_name = "ADDR:PORT")]
+    listen: Option<SocketAddr>,
 
-    /// Where to write the administrator's kubeconfig [default: DATA_DIR/kubeconfig].
+    /// Also listen here without TLS, for programs on this machine: only loopback addresses are taken. Requests
+    /// need a bearer token, such as the one in DATA_DIR/pki/admin.token (kubectl shows none without TLS).
+    #[arg(long, value_name = "ADDR:PORT", value_parser = loopback)]
+    insecure_listen: Option<SocketAddr>,
+
+    /// Where to write the administrator's kubeconfig, mode 0600 [default: DATA_DIR/kubeconfig].
     #[arg(long, value_name = "PATH")]
     kubeconfig: Option<PathBuf>,
 
@@ -53,13 +89,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true, value_name = "LIST")]
     controllers: Vec<String>,
 
-    /// A certificate to serve with, instead of one of the cluster's own CA.
-    #[arg(long, requires = "tls_key_file", value_name = "PATH")]
-    tls_cert_file: Option<PathBuf>,
+    /// How long to go on serving, no longer ready, once asked to stop: time for load balancers to notice.
+    #[arg(long, default_value = "0", value_parser = duration::parse, value_name = "TIME")]
+    shutdown_delay_duration: Duration,
 
-    /// The key of that certificate.
-    #[arg(long, requires = "tls_cert_file", value_name = "PATH")]
-    tls_key_file: Option<PathBuf>,
+    #[command(flatten)]
+    identity: identity::Options,
 }
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
@@ -74,85 +109,108 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         (None, true) => Endpoint::Memory,
         (None, false) => Endpoint::Sqlite(data_dir.join("orlop.db")),
     };
+    let default_port = if arguments.ephemeral { 0 } else { 6443 };
+    let listener = bind(arguments.listen.unwrap_or(([127, 0, 0, 1], default_port).into())).await?;
+    let insecure_listener = match arguments.insecure_listen {
+        Some(address) => Some(bind(address).await?),
+        None => None,
+    };
+    let address = reachable(listener.local_addr()?);
+    let insecure_address = insecure_listener.as_ref().map(TcpListener::local_addr).transpose()?;
+    let identity = identity::Identity::kept(&data_dir, listener.local_addr()?.ip(), &arguments.identity)?;
+    let tls = identity.tls()?;
+    let kubeconfig = arguments.kubeconfig.unwrap_or_else(|| data_dir.join("kubeconfig"));
+    identity.write_kubeconfig(&kubeconfig, address)?;
+
     let mut config = Config::new(endpoint.clone());
+    // Watchers that fall behind read the log, and the operating system keeps what SQLite does not: see
+    // docs/decisions/0013-memory.md.
+    (config.ring_bytes, config.cache_bytes) = (4 << 20, 4 << 20);
     if arguments.durability == "relaxed" {
         config.durability = Durability::Relaxed;
     }
     let store = Store::open(config).await.with_context(|| format!("cannot open {endpoint}"))?;
+    let cluster = Arc::new(Cluster::new(store.clone(), Kinds::builtin(), identity.issuer));
+    let chain = Chain::new(cluster, identity.tokens);
+    chain.expect(bootstrap::STEPS);
+    chain.expect(&[CONTROLLERS]);
 
-    let mut listen = arguments.listen;
-    if arguments.ephemeral {
-        listen.set_port(0);
-    }
-    let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
-    let address = listener.local_addr()?;
-    let authority = Authority::kept(&data_dir.join("pki"))?;
-    let server = match (&arguments.tls_cert_file, &arguments.tls_key_file) {
-        (Some(certificate), Some(key)) => pki::Credential {
-            certificate: std::fs::read_to_string(certificate)?,
-            key: std::fs::read_to_string(key)?,
-        },
-        _ => authority.server(&names(), &[address.ip(), [127, 0, 0, 1].into(), [10, 0, 0, 1].into()])?,
-    };
-    let tls = pki::server_config(&server, authority.certificate())?;
-    let url = format!("https://{}", reachable(address));
-    let kubeconfig = arguments.kubeconfig.unwrap_or_else(|| data_dir.join("kubeconfig"));
-    let admin = authority.client("kubernetes-admin", "system:masters")?;
-    let text = pki::kubeconfig(&url, Some(authority.certificate()), &admin);
-    pki::write_secret(&kubeconfig, text.as_bytes())?;
-
-    let cluster =
-        Arc::new(Cluster::new(store.clone(), Kinds::builtin(), pki::issuer_kept(&data_dir.join("pki"))?));
-    let chain = Chain::new(cluster, Tokens::default());
-    bootstrap(&chain, address.port(), authority.certificate()).await.map_err(anyhow::Error::msg)?;
-    let certificate = authority.certificate().to_owned();
-    let client = local_client(chain.clone());
+    // Serving begins before everything is there, so that probes can ask how far it is.
+    let (stop, stopped) = watch::channel(false);
+    let serving = [Some((listener, Some(tls))), insecure_listener.map(|listener| (listener, None))];
+    let serving: Vec<_> = serving
+        .into_iter()
+        .flatten()
+        .map(|(listener, tls)| tokio::spawn(serve(listener, chain.clone(), tls, told(stopped.clone()))))
+        .collect();
+    bootstrap(&chain, address.port(), &identity.trusted).await.map_err(anyhow::Error::msg)?;
+    let client = kube::Client::new(chain.service(User::master("system:kube-controller-manager")), "default");
+    let trusted = identity.trusted;
     let controllers =
-        tokio::spawn(async move { orlop_controllers::run(client, &controllers, certificate).await });
+        tokio::spawn(async move { orlop_controllers::run(client, &controllers, trusted).await });
+    chain.done(CONTROLLERS);
+
     if arguments.ephemeral {
-        println!("{}", serde_json::json!({"server": url, "kubeconfig": kubeconfig}));
+        let mut ready = serde_json::json!({"server": format!("https://{address}"), "kubeconfig": kubeconfig});
+        if let Some(address) = insecure_address {
+            ready["insecureServer"] = format!("http://{address}").into();
+        }
+        println!("{ready}");
     } else {
+        let insecure = insecure_address.map_or_else(String::new, |address| {
+            format!("  insecure    http://{address} (this machine only)\n")
+        });
         println!(
-            "orlop serves the Kubernetes API at {url} (ready in {} ms)
+            "orlop serves the Kubernetes API at https://{address} (ready in {} ms)
 
   data        {endpoint}
   kubeconfig  {}
-
+  token       {}
+{insecure}
 Try it:
   kubectl --kubeconfig {} get namespaces
 ",
             started.elapsed().as_millis(),
             kubeconfig.display(),
+            identity.token_file.display(),
             kubeconfig.display(),
         );
     }
-    serve(listener, chain, Some(tls), shutdown::asked()).await;
+
+    shutdown::asked().await;
+    chain.stopping();
+    tokio::time::sleep(arguments.shutdown_delay_duration).await;
+    stop.send_replace(true);
+    for serving in serving {
+        let _ = serving.await;
+    }
     controllers.abort();
-    store.close().await;
+    let _ = controllers.await;
+    drop(chain);
+    // A request that outlived the drain still holds the store. What it was told is durable either way.
+    if tokio::time::timeout(CLOSING, store.close()).await.is_err() {
+        tracing::warn!("requests were still under way when the server stopped");
+    }
     Ok(())
 }
 
-/// A client that reaches the server without a network, as the controllers do.
-fn local_client(chain: Chain) -> kube::Client {
-    let user = Arc::new(User::authenticated("system:kube-controller-manager", ["system:masters".to_owned()]));
-    let service = tower::service_fn(move |request| {
-        let (chain, user) = (chain.clone(), user.clone());
-        async move { Ok::<_, std::convert::Infallible>(chain.answer(request, Some(&user)).await) }
-    });
-    kube::Client::new(service, "default")
+async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
 }
 
-/// Names under which clients may reach the server.
-fn names() -> Vec<String> {
-    [
-        "localhost",
-        "kubernetes",
-        "kubernetes.default",
-        "kubernetes.default.svc",
-        "kubernetes.default.svc.cluster.local",
-    ]
-    .map(str::to_owned)
-    .to_vec()
+/// Returns once the word to stop has been given.
+async fn told(mut stopped: watch::Receiver<bool>) {
+    // An error means that whoever would give the word is gone, which is as good.
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+}
+
+/// An address that only this machine can reach.
+fn loopback(text: &str) -> anyhow::Result<SocketAddr> {
+    let address: SocketAddr = text.parse().context("write ADDR:PORT, as in 127.0.0.1:8080")?;
+    if !address.ip().is_loopback() {
+        bail!("without TLS only a loopback address is served, such as 127.0.0.1:{}", address.port());
+    }
+    Ok(address)
 }
 
 /// An address that this machine can connect to.

@@ -410,7 +410,9 @@ pub(crate) fn validate_scalar(value: &Value, kind: ScalarKind) -> Result<(), Typ
         (_, Value::Null) | (ScalarKind::Numeric, Value::Number(_)) => return Ok(()),
         (ScalarKind::String, Value::String(_)) | (ScalarKind::Boolean, Value::Bool(_)) => return Ok(()),
         (ScalarKind::Untyped, Value::Number(_) | Value::String(_) | Value::Bool(_)) => return Ok(()),
-        (ScalarKind::Numeric, other) => format!("expected numeric (int or float), got {}", go_type(other)),
+        (ScalarKind::Numeric, other) => {
+            format!("expected numeric (int or float), got {}", go_text::type_name(other))
+        }
         (ScalarKind::String, other) => {
             format!("expected string, got &value.valueUnstructured{{Value:{}}}", go_syntax(other))
         }
@@ -418,19 +420,6 @@ pub(crate) fn validate_scalar(value: &Value, kind: ScalarKind) -> Result<(), Typ
         (ScalarKind::Untyped, other) => format!("expected any scalar, got &{{{}}}", go_text::display(other)),
     };
     Err(TypeErrors::one(message))
-}
-
-/// `%T`
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
 }
 
 /// `%#v`

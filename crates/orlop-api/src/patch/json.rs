@@ -5,7 +5,7 @@
 //! negative; `add` at the root is refused.
 
 use super::PatchError;
-use crate::decode;
+use crate::{decode, go_text};
 use serde_json::Value;
 
 /// More operations than this are refused before any is applied.
@@ -31,14 +31,12 @@ impl JsonPatch {
     pub fn decode(body: &[u8]) -> Result<Self, PatchError> {
         let value = decode::json(body)?.value;
         let Value::Array(list) = value else {
-            let found = match value {
-                Value::Object(_) => "object",
-                Value::String(_) => "string",
-                Value::Number(_) => "number",
-                Value::Bool(_) => "bool",
-                _ => return Ok(Self { operations: Vec::new() }),
-            };
-            let message = format!("json: cannot unmarshal {found} into Go value of type jsonpatch.Patch");
+            if value.is_null() {
+                return Ok(Self { operations: Vec::new() });
+            }
+            let found = go_text::json_type(&value);
+            let message =
+                format!("json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp");
             return Err(PatchError::Malformed(message));
         };
         if list.len() > OPERATIONS_MAX {
@@ -357,7 +355,7 @@ mod tests {
         );
         assert_eq!(
             Status::from(patch(json!({}), json!({"op": "add"})).unwrap_err()).message,
-            "json: cannot unmarshal object into Go value of type jsonpatch.Patch"
+            "json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"
         );
     }
 

@@ -60,15 +60,7 @@ fn unknown_directive<T>(directive: &Value, item: &Object) -> Outcome<T> {
 }
 
 fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "%!s(<nil>)",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
+    if value.is_null() { "%!s(<nil>)" } else { crate::go_text::type_name(value) }
 }
 
 // === Types ===

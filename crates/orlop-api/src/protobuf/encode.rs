@@ -7,7 +7,7 @@
 use super::{
     message::{Codec, Field, Message, Shape},
     special,
-    wire::{WireType, put_bytes, put_integer, put_message, put_tag},
+    wire::{put_bytes, put_double, put_integer, put_message},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Map, Value};
@@ -76,8 +76,7 @@ fn one(to: &mut Vec<u8>, codec: Codec, number: u32, value: &Value) {
         (Codec::Boolean, Value::Bool(boolean)) => put_integer(to, number, i64::from(*boolean)),
         (Codec::Double, Value::Number(double)) => {
             if let Some(double) = double.as_f64() {
-                put_tag(to, number, WireType::Fixed64);
-                to.extend_from_slice(&double.to_bits().to_le_bytes());
+                put_double(to, number, double);
             }
         }
         (Codec::Message(entry), object) => put_message(to, number, |to| message(to, entry.message(), object)),

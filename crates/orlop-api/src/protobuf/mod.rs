@@ -15,6 +15,7 @@ mod decode;
 mod encode;
 mod envelope;
 mod message;
+pub mod openapi;
 mod special;
 mod wire;
 

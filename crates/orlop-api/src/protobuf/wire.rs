@@ -134,6 +134,11 @@ pub(super) fn put_integer(to: &mut Vec<u8>, number: u32, value: i64) {
     put_varint(to, value as u64);
 }
 
+pub(super) fn put_double(to: &mut Vec<u8>, number: u32, value: f64) {
+    put_tag(to, number, WireType::Fixed64);
+    to.extend_from_slice(&value.to_bits().to_le_bytes());
+}
+
 /// Writes a nested message. Most are shorter than 128 bytes, so one byte is kept for the length and the
 /// few that are longer are moved.
 pub(super) fn put_message(to: &mut Vec<u8>, number: u32, write: impl FnOnce(&mut Vec<u8>)) {

@@ -1,7 +1,8 @@
 //! Filling in defaults, and dropping nulls that a schema does not allow.
 
-use super::{Additional, Schema};
-use serde_json::Value;
+use super::{Additional, Schema, Type};
+use crate::{quantity, time::Time};
+use serde_json::{Map, Value};
 
 fn is_disallowed_null(value: &Value, schema: Option<&Schema>) -> bool {
     value.is_null() && schema.is_some_and(|schema| !schema.nullable)
@@ -46,28 +47,76 @@ fn default_item(item: &mut Value, schema: &Schema) {
     apply_defaults(item, schema);
 }
 
-/// Drops nulls of properties that are neither nullable nor about to get a default.
-pub fn drop_nulls(value: &mut Value, schema: &Schema) {
+/// Writes an object as it is kept: without nulls of properties that are neither nullable nor about to get a
+/// default, and with the times and quantities of built-in types in the one way that
+/// Kubernetes writes them.
+pub fn canonicalize(value: &mut Value, schema: &Schema) {
     match value {
         Value::Object(map) => map.retain(|key, item| {
             let Some(field) = schema.field(key) else {
                 if let Additional::Of(inner) = &schema.additional {
-                    drop_nulls(item, inner.get());
+                    canonicalize(item, inner.get());
                 }
                 return true;
             };
             if is_disallowed_null(item, Some(field.schema())) && field.default().is_none() {
                 return false;
             }
-            drop_nulls(item, field.schema());
+            canonicalize(item, field.schema());
             true
         }),
         Value::Array(items) => {
             if let Some(inner) = schema.items() {
-                items.iter_mut().for_each(|item| drop_nulls(item, inner));
+                items.iter_mut().for_each(|item| canonicalize(item, inner));
+            }
+        }
+        Value::String(text) => {
+            if let Some(canonical) = canonical(text, schema).filter(|canonical| canonical != text) {
+                *text = canonical;
+            }
+        }
+        Value::Number(number) if schema.go_type == Some("Quantity") => {
+            if let Ok(canonical) = quantity::canonical(&number.to_string()) {
+                *value = canonical.into();
             }
         }
         _ => {}
+    }
+}
+
+/// A time or a quantity in the one way that Kubernetes writes it, where the schema is of one.
+fn canonical(text: &str, schema: &Schema) -> Option<String> {
+    match schema.go_type? {
+        "Time" => Some(Time::parse(text)?.to_string()),
+        "MicroTime" => Some(Time::parse(text)?.to_micro()),
+        "Quantity" => quantity::canonical(text).ok(),
+        _ => None,
+    }
+}
+
+/// The value that Go has before anything is decoded into it: structs within structs, and nothing in lists.
+/// What is as empty in a new object was not written by anybody.
+pub fn zero_value(schema: &Schema) -> Value {
+    let mut zero = Map::new();
+    for (name, field) in &schema.properties {
+        let value = match field.default() {
+            Some(Value::Object(_)) => zero_value(field.schema()),
+            Some(default) if is_zero(default) => default.clone(),
+            Some(_) => continue,
+            None if schema.required.contains(name) && field.schema().kind == Type::Array => Value::Null,
+            None => continue,
+        };
+        zero.insert(name.to_string(), value);
+    }
+    Value::Object(zero)
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.is_empty(),
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::Bool(flag) => !flag,
+        _ => false,
     }
 }
 
@@ -76,6 +125,38 @@ mod tests {
     use super::super::from_openapi;
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn times_of_built_in_types_are_written_in_one_way() {
+        let schema = super::super::builtin::type_of("coordination.k8s.io", "v1", "Lease").unwrap().schema();
+        let mut lease = json!({
+            "metadata": {"creationTimestamp": "2026-11-15T09:42:16.5+02:00", "annotations": {"t": "2026-11-15T09:42:16+02:00"}},
+            "spec": {"renewTime": "2026-11-15T07:42:16Z", "holderIdentity": "2026-11-15T09:42:16+02:00"},
+        });
+        canonicalize(&mut lease, schema);
+        assert_eq!(lease["metadata"]["creationTimestamp"], "2026-11-15T07:42:16Z");
+        assert_eq!(lease["spec"]["renewTime"], "2026-11-15T07:42:16.000000Z");
+        // What only looks like a time is left alone.
+        assert_eq!(lease["metadata"]["annotations"]["t"], lease["spec"]["holderIdentity"]);
+    }
+
+    #[test]
+    fn quantities_are_written_in_one_way() {
+        let schema = super::super::builtin::type_of("", "v1", "ResourceQuota").unwrap().schema();
+        let mut quota =
+            json!({"spec": {"hard": {"cpu": "0.5", "pods": 5000, "memory": "1.5Gi", "odd": "x"}}});
+        canonicalize(&mut quota, schema);
+        let hard = json!({"cpu": "500m", "pods": "5k", "memory": "1536Mi", "odd": "x"});
+        assert_eq!(quota["spec"]["hard"], hard);
+    }
+
+    #[test]
+    fn a_zero_value_is_what_go_begins_with() {
+        let schema = super::super::builtin::type_of("apps", "v1", "Deployment").unwrap().schema();
+        let template = json!({"metadata": {}, "spec": {"containers": null}});
+        let expected = json!({"metadata": {}, "spec": {"strategy": {}, "template": template}, "status": {}});
+        assert_eq!(zero_value(schema), expected);
+    }
 
     #[test]
     fn defaults_fill_what_is_absent_or_wrongly_null() {
@@ -90,7 +171,7 @@ mod tests {
         }}));
         let mut value =
             json!({"a": null, "n": null, "l": [{}, {"i": 5}], "m": {"k": null, "j": "v"}, "plain": null});
-        drop_nulls(&mut value, &schema);
+        canonicalize(&mut value, &schema);
         assert!(value.get("plain").is_none() && value.get("a").is_some());
         apply_defaults(&mut value, &schema);
         assert_eq!(

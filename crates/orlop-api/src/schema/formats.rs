@@ -1,7 +1,7 @@
 //! The formats of strings that Kubernetes enforces. Dashes in a format's name are ignored.
 
 use crate::names;
-use regex::Regex;
+use orlop_regex::Regex;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
 
@@ -40,6 +40,16 @@ fn normalized(format: &str) -> String {
 
 pub fn is_known_format(format: &str) -> bool {
     KNOWN.contains(&normalized(format).as_str())
+}
+
+/// Whether a format is checked on values of a type (`""` where the schema has none).
+pub fn is_enforced_format(format: &str, kind: &str) -> bool {
+    match kind {
+        "" | "string" => is_known_format(format),
+        "integer" => matches!(format, "int32" | "int64"),
+        "number" => matches!(format, "float" | "double"),
+        _ => false,
+    }
 }
 
 /// Whether a text is of a format; unknown formats hold for every text.
@@ -86,7 +96,8 @@ fn matches(pattern: &Lazy, text: &str) -> bool {
 
 macro_rules! pattern {
     ($name:ident, $pattern:literal) => {
-        static $name: Lazy = LazyLock::new(|| Regex::new($pattern).ok());
+        static $name: Lazy =
+            LazyLock::new(|| orlop_regex::compile($pattern, orlop_regex::COMPILED_BYTES_MAX).ok());
     };
 }
 
@@ -268,7 +279,9 @@ fn is_date(text: &str) -> bool {
 
 fn is_date_time(text: &str) -> bool {
     let text = text.to_lowercase();
-    let Some((date, time)) = text.split_once('t') else { return false };
+    // What follows a second t is never looked at.
+    let mut parts = text.split('t');
+    let (Some(date), Some(time)) = (parts.next(), parts.next()) else { return false };
     let Some(found) = TIME.as_ref().and_then(|pattern| pattern.captures(time)) else { return false };
     let part = |index: usize| found.get(index).map_or("", |part| part.as_str());
     is_date(date) && part(1) <= "23" && part(2) <= "59" && part(3) <= "59"

@@ -1,9 +1,9 @@
 //! A CRD's `openAPIV3Schema` as a [`Schema`].
 //!
 //! Reads what is there and ignores what is not understood: whether the schema is
-//! structural is [`super::validate_structural`]'s question, asked when the CRD is written.
+//! structural is [`super::structural`]'s question, asked when the CRD is written.
 
-use super::{Additional, Checks, Field, ListType, MapType, Pattern, Rule, Schema, SchemaRef, Type};
+use super::{Additional, Checks, Field, ListType, MapType, Pattern, Schema, SchemaRef, Type};
 use serde_json::{Map, Value};
 
 /// Reads a schema. Depth is bounded by the decoder that made the value.
@@ -49,7 +49,6 @@ pub fn from_openapi(source: &Value) -> Schema {
         opaque: false,
         default: object.get("default").filter(|value| !value.is_null()).cloned(),
         checks: checks(object),
-        rules: list(object, "x-kubernetes-validations").map(rule).collect(),
         go_type: None,
     }
 }
@@ -109,18 +108,6 @@ fn checks(object: &Map<String, Value>) -> Option<Box<Checks>> {
         one_of: schemas("oneOf"),
         not: object.get("not").filter(|not| not.is_object()).map(|not| Box::new(from_openapi(not))),
     }))
-}
-
-fn rule(source: &Value) -> Rule {
-    let text = |key: &str| source.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    Rule {
-        rule: text("rule"),
-        message: text("message"),
-        message_expression: text("messageExpression"),
-        reason: text("reason"),
-        field_path: text("fieldPath"),
-        optional_old_self: source.get("optionalOldSelf").and_then(Value::as_bool),
-    }
 }
 
 pub(super) fn entries<'a>(

@@ -30,6 +30,19 @@ pub fn coerce_metadata(
     Ok(unknown)
 }
 
+/// Whether a default value would be an object with good metadata, and so would everything embedded in it.
+pub(super) fn validate_default(value: &Value, schema: &Schema, embedded: bool) -> Vec<FieldError> {
+    let mut coerced = value.clone();
+    if let Err(error) =
+        coerce(&mut coerced, schema, embedded, &FieldPath::nil(), Malformed::Refuse, &mut Vec::new())
+    {
+        return vec![error];
+    }
+    let mut errors = Vec::new();
+    walk(&coerced, schema, embedded, &FieldPath::nil(), &mut errors);
+    errors
+}
+
 fn coerce(
     value: &mut Value,
     schema: &Schema,

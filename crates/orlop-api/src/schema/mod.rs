@@ -7,8 +7,8 @@
 //!
 //! - [`from_openapi`] reads a CRD's `openAPIV3Schema`;
 //! - [`builtin`] resolves our tables of built-in types, each on first use;
-//! - CEL is not here: [`Schema::rules`] carries the rules as written, and whoever
-//!   owns an evaluator runs [`visit_rules`] over an object.
+//! - CEL is not here: whoever owns an evaluator compiles the rules of the schema as
+//!   written; [`blocks_rules`] says when they must not run.
 
 pub mod builtin;
 mod defaults;
@@ -20,16 +20,18 @@ mod prune;
 
 mod formats;
 mod metadata;
-mod structural;
+mod old_items;
+pub mod source;
+pub mod structural;
 mod typed_decode;
 mod validate;
 
-pub use defaults::{apply_defaults, drop_nulls};
-pub use formats::{is_known_format, matches_format};
+pub use defaults::{apply_defaults, canonicalize, zero_value};
+pub use formats::{is_enforced_format, is_known_format, matches_format};
 pub use metadata::{Malformed, coerce_metadata, validate_embedded_resources};
-pub use structural::{StructuralOptions, validate_structural};
+pub use old_items::{OldItems, is_unchanged};
 pub use typed_decode::{TypeMismatch, check_types};
-pub use validate::{RuledNode, blocks_rules, rules_not_checked, validate, validate_update, visit_rules};
+pub use validate::{blocks_rules, rules_not_checked, validate, validate_update};
 
 pub use from_openapi::from_openapi;
 pub use list_types::validate_list_types;
@@ -199,7 +201,7 @@ pub struct Checks {
 #[derive(Clone, Debug)]
 pub struct Pattern {
     pub text: Box<str>,
-    compiled: Arc<std::sync::OnceLock<Result<regex::Regex, String>>>,
+    compiled: Arc<std::sync::OnceLock<Result<orlop_regex::Regex, String>>>,
 }
 
 impl Pattern {
@@ -207,25 +209,10 @@ impl Pattern {
         Self { text: text.into(), compiled: Arc::default() }
     }
 
-    pub fn regex(&self) -> Result<&regex::Regex, &str> {
-        let compile = || {
-            // Bounded, so that no pattern costs megabytes.
-            let builder = regex::RegexBuilder::new(&self.text).size_limit(1 << 22).build();
-            builder.map_err(|error| error.to_string())
-        };
+    pub fn regex(&self) -> Result<&orlop_regex::Regex, &str> {
+        let compile = || orlop_regex::compile(&self.text, orlop_regex::COMPILED_BYTES_MAX);
         self.compiled.get_or_init(compile).as_ref().map_err(String::as_str)
     }
-}
-
-/// A rule of `x-kubernetes-validations`, as written.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Rule {
-    pub rule: String,
-    pub message: String,
-    pub message_expression: String,
-    pub reason: String,
-    pub field_path: String,
-    pub optional_old_self: Option<bool>,
 }
 
 /// What a value must look like.
@@ -247,7 +234,6 @@ pub struct Schema {
     pub opaque: bool,
     pub default: Option<Value>,
     pub checks: Option<Box<Checks>>,
-    pub rules: Vec<Rule>,
     /// The Go type of a built-in, for the decoder's messages.
     pub go_type: Option<&'static str>,
 }

@@ -1,21 +1,25 @@
 //! The types of a built-in kind's fields, as Go's decoder insists on them.
 
 use super::{Additional, Schema, Type};
+use crate::time::Time;
 use serde_json::Value;
 use std::fmt;
 
 /// A value that its field's Go type cannot hold; the body is refused with a 400.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TypeMismatch {
-    found: String,
-    go_struct: String,
-    path: String,
-    go_type: String,
+pub enum TypeMismatch {
+    /// A value of another type.
+    Value { found: String, go_struct: String, path: String, go_type: String },
+    /// Text that is no time.
+    Time { text: String, micro: bool },
 }
 
 impl fmt::Display for TypeMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { found, go_struct, path, go_type } = self;
+        let (found, go_struct, path, go_type) = match self {
+            Self::Value { found, go_struct, path, go_type } => (found, go_struct, path, go_type),
+            Self::Time { text, micro } => return write!(f, "{}", go_time_error(text, *micro)),
+        };
         if path.is_empty() {
             return write!(f, "json: cannot unmarshal {found} into Go value of type {go_type}");
         }
@@ -62,7 +66,7 @@ fn check<'a>(
             Value::Array(_) => "array".to_owned(),
             _ => "object".to_owned(),
         };
-        return Err(TypeMismatch {
+        return Err(TypeMismatch::Value {
             found,
             go_struct: go_struct.to_owned(),
             path: path.join("."),
@@ -70,6 +74,12 @@ fn check<'a>(
         });
     }
     match value {
+        Value::String(text)
+            if matches!(schema.go_type, Some("Time" | "MicroTime")) && Time::parse(text).is_none() =>
+        {
+            let micro = schema.go_type == Some("MicroTime");
+            return Err(TypeMismatch::Time { text: text.clone(), micro });
+        }
         Value::Object(map) => {
             let inside = schema.go_type.unwrap_or(go_struct);
             for (key, item) in map {
@@ -92,6 +102,33 @@ fn check<'a>(
         _ => {}
     }
     Ok(())
+}
+
+/// What Go's `time.Parse` says: which part of the layout it could not find, and what stood there.
+fn go_time_error(text: &str, micro: bool) -> String {
+    let layout = if micro { "2006-01-02T15:04:05.000000Z07:00" } else { "2006-01-02T15:04:05Z07:00" };
+    let mut rest = text;
+    for part in ["2006", "-", "01", "-", "02", "T", "15", ":", "04", ":", "05"] {
+        let found = rest.get(..part.len()).filter(|found| {
+            let is_number = part.bytes().all(|byte| byte.is_ascii_digit());
+            if is_number { found.bytes().all(|byte| byte.is_ascii_digit()) } else { *found == part }
+        });
+        if found.is_none() {
+            return format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {part:?}");
+        }
+        rest = &rest[part.len()..];
+    }
+    let number = |from: usize| text.get(from..from + 2).and_then(|digits| digits.parse::<u32>().ok());
+    for (from, max, name) in [(5, 12, "month"), (11, 23, "hour"), (14, 59, "minute"), (17, 59, "second")] {
+        if number(from).is_none_or(|found| found > max || (from == 5 && found == 0)) {
+            return format!("parsing time {text:?}: {name} out of range");
+        }
+    }
+    let zone = rest.trim_start_matches(|c: char| c == '.' || c.is_ascii_digit());
+    match zone {
+        "Z" => format!("parsing time {text:?}: day out of range"),
+        zone => format!("parsing time {text:?} as {layout:?}: cannot parse {zone:?} as \"Z07:00\""),
+    }
 }
 
 fn go_type(schema: &Schema) -> String {
@@ -151,6 +188,18 @@ mod tests {
                 "json: cannot unmarshal object into Go struct field PodSpec.spec.template.spec.containers of type []v1.Container",
             ),
             (json!([]), "json: cannot unmarshal array into Go value of type v1.Deployment"),
+            (
+                json!({"metadata": {"creationTimestamp": "yesterday"}}),
+                r#"parsing time "yesterday" as "2006-01-02T15:04:05Z07:00": cannot parse "yesterday" as "2006""#,
+            ),
+            (
+                json!({"metadata": {"creationTimestamp": "2026-13-01T00:00:00Z"}}),
+                r#"parsing time "2026-13-01T00:00:00Z": month out of range"#,
+            ),
+            (
+                json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:00"}}),
+                r#"parsing time "2026-01-01T00:00:00" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "Z07:00""#,
+            ),
         ] {
             assert_eq!(check_types(&value, schema).unwrap_err().to_string(), expected);
         }

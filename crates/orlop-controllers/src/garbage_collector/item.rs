@@ -7,7 +7,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{Collector, Work};
+use super::{Collector, Work, kinds::GroupKind};
 use crate::{
     discovered::{Api, Metadata, Resource},
     retry::is_missing,
@@ -116,6 +116,7 @@ impl Collector {
     }
 
     async fn owner(&self, item: &Item, owner: &OwnerReference) -> kube::Result<Owner> {
+        self.kinds().asked(GroupKind::of(&owner.api_version, &owner.kind), item);
         let known = {
             let resources = self.resources.read().await;
             resources.get(&owner.api_version, &owner.kind).map(|resource| resource.namespaced)

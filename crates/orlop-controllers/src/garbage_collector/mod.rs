@@ -6,11 +6,12 @@
 
 mod dependents;
 mod item;
+mod kinds;
 mod watching;
 
 use std::{
     collections::{HashSet, VecDeque},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use kube::{Client, ResourceExt};
@@ -20,7 +21,10 @@ use tokio::{
     time::{Duration, sleep},
 };
 
-use self::item::Item;
+use self::{
+    item::Item,
+    kinds::{GroupKind, Kinds},
+};
 use crate::{
     discovered::{Metadata, Resource, Resources},
     retry::{Backoff, until_done},
@@ -45,11 +49,20 @@ enum Work {
     Deleting(Item),
 }
 
+impl Resource {
+    fn kind(&self) -> GroupKind {
+        GroupKind::of(&self.api.api_version, &self.api.kind)
+    }
+}
+
 struct Collector {
     client: Client,
     resources: RwLock<Resources>,
+    kinds: Mutex<Kinds>,
     queue: Mutex<Queue>,
     arrived: Notify,
+    /// Definitions of kinds have changed: there may be new ones.
+    defined: Notify,
 }
 
 /// Work that is due, each once.
@@ -65,8 +78,10 @@ pub(crate) async fn run(client: Client) {
     let collector = Arc::new(Collector {
         client,
         resources: RwLock::new(resources),
+        kinds: Mutex::default(),
         queue: Mutex::default(),
         arrived: Notify::new(),
+        defined: Notify::new(),
     });
     let mut tasks = JoinSet::new();
     for _ in 0..WORKERS {
@@ -126,8 +141,19 @@ impl Collector {
         }
     }
 
+    fn kinds(&self) -> MutexGuard<'_, Kinds> {
+        self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on, whatever goes of a kind is seen.
+    fn begin(&self, resource: &Resource) {
+        let unsettled = self.kinds().begin(resource.kind());
+        unsettled.into_iter().for_each(|item| self.add(Work::Owners(item)));
+    }
+
     /// What an object that was seen makes due.
     fn seen(&self, resource: &Resource, object: &Metadata) {
+        self.look_for_kinds(resource);
         let item = Item::of(resource, object);
         if item.is_deleting_for_us(object) {
             self.add(Work::Deleting(item.clone()));
@@ -137,8 +163,15 @@ impl Collector {
         }
     }
 
+    fn look_for_kinds(&self, changed: &Resource) {
+        if matches!(changed.api.kind.as_str(), "CustomResourceDefinition" | "APIService") {
+            self.defined.notify_one();
+        }
+    }
+
     /// What an object that went makes due.
-    fn gone(&self, object: &Metadata) {
+    fn gone(&self, resource: &Resource, object: &Metadata) {
+        self.look_for_kinds(resource);
         if let Some(uid) = object.uid() {
             self.add(Work::Dependents { uid });
         }
@@ -173,6 +206,7 @@ impl Collector {
                     let collector = self.clone();
                     watches.spawn(async move {
                         collector.watch(&resource).await;
+                        collector.kinds().end(&resource.kind());
                         key
                     });
                 }
@@ -180,6 +214,7 @@ impl Collector {
             tokio::select! {
                 // A watch ends when its kind is gone; should it come again, it is watched again.
                 Some(Ok(key)) = watches.join_next() => drop(watched.remove(&key)),
+                () = self.defined.notified() => {}
                 () = sleep(LOOK) => {}
             }
             if let Ok(resources) = Resources::discover(&self.client).await {

@@ -21,7 +21,10 @@ impl Collector {
         let mut backoff = Backoff::default();
         'list: loop {
             let mut version = match self.look_at_all(resource).await {
-                Ok(version) => version,
+                Ok(version) => {
+                    self.begin(resource);
+                    version
+                }
                 Err(error) if is_missing(&error) => return,
                 Err(error) => {
                     tracing::debug!(%error, resource = resource.api.plural, "cannot list now");
@@ -48,7 +51,7 @@ impl Collector {
                         }
                         Ok(WatchEvent::Deleted(object)) => {
                             version = version_of(&object).unwrap_or(version);
-                            self.gone(&object);
+                            self.gone(resource, &object);
                         }
                         Ok(WatchEvent::Bookmark(bookmark)) => version = bookmark.metadata.resource_version,
                         Ok(WatchEvent::Error(status)) if status.code == 410 => continue 'list,

@@ -25,9 +25,14 @@ impl Record {
         Self { id: id.unwrap_or_else(|| HeaderValue::from_static("unknown")), started: Instant::now() }
     }
 
+    /// When the request came.
+    pub(crate) fn started(&self) -> Instant {
+        self.started
+    }
+
     /// Ends the record, and marks the answer with its id.
     pub(crate) fn end(
-        self,
+        &self,
         method: &http::Method,
         path: &str,
         user: &str,
@@ -43,6 +48,6 @@ impl Record {
             took_us = self.started.elapsed().as_micros() as u64,
             "request"
         );
-        response.insert(AUDIT_ID, self.id);
+        response.insert(AUDIT_ID, self.id.clone());
     }
 }

@@ -1,12 +1,14 @@
 //! Who asks: by client certificate or bearer token.
 
-use std::sync::Arc;
-
-use http::{HeaderMap, header};
+use http::{HeaderValue, header, request::Parts};
 use orlop_api::{object_meta, status::Status};
 use serde_json::Value;
 
-use crate::cluster::{Cluster, now};
+use crate::{
+    Tokens,
+    cluster::{Cluster, now},
+    websocket,
+};
 
 /// A user, as authorization and audit know it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +27,11 @@ impl User {
         Self { name: name.into(), groups }
     }
 
+    /// One who may do everything.
+    pub fn master(name: impl Into<String>) -> Self {
+        Self::authenticated(name, ["system:masters".to_owned()])
+    }
+
     /// One who showed none.
     pub fn anonymous() -> Self {
         Self { name: "system:anonymous".into(), groups: vec!["system:unauthenticated".into()] }
@@ -36,57 +43,41 @@ impl User {
     }
 }
 
-/// Who has what token.
-#[derive(Clone, Default)]
-pub struct Tokens(Arc<Vec<(String, User)>>);
-
-impl std::fmt::Debug for Tokens {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Tokens stay out of logs.
-        write!(f, "Tokens({})", self.0.len())
-    }
-}
-
-impl Tokens {
-    /// Tokens and whose they are.
-    pub fn new(tokens: Vec<(String, User)>) -> Self {
-        Self(Arc::new(tokens))
-    }
-
-    fn user(&self, token: &str) -> Option<User> {
-        // Every token is compared, each in constant time: an answer's delay must not tell how much was right.
-        let mut found = None;
-        for (known, user) in self.0.iter() {
-            if same(known.as_bytes(), token.as_bytes()) {
-                found = Some(user.clone());
-            }
-        }
-        found
-    }
-}
-
-fn same(left: &[u8], right: &[u8]) -> bool {
-    left.len() == right.len() && left.iter().zip(right).fold(0, |all, (a, b)| all | (a ^ b)) == 0
-}
+/// Marks a request whose connection showed a certificate that does not count. It needs another credential:
+/// one who showed something is not anonymous.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BadCertificate;
 
 /// Finds out who asks. A bad credential is refused; none at all makes an anonymous user.
 pub(crate) async fn authenticate(
     cluster: &Cluster,
-    headers: &HeaderMap,
+    request: &Parts,
     certificate: Option<&User>,
     tokens: &Tokens,
 ) -> Result<User, Status> {
+    let headers = &request.headers;
     if let Some(user) = certificate {
         return Ok(user.clone());
     }
-    let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(User::anonymous()) };
-    let value = value.to_str().map_err(|_| Status::unauthorized())?;
-    let token = value.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-    let Some((_, token)) = token else { return Err(Status::unauthorized()) };
-    match tokens.user(token.trim()) {
+    let token = match headers.get(header::AUTHORIZATION) {
+        Some(value) => bearer(value).ok_or_else(Status::unauthorized)?,
+        None => match websocket::token(headers) {
+            Some(token) => token,
+            None if request.extensions.get::<BadCertificate>().is_some() => {
+                return Err(Status::unauthorized());
+            }
+            None => return Ok(User::anonymous()),
+        },
+    };
+    match tokens.user(&token) {
         Some(user) => Ok(user),
-        None => service_account(cluster, token.trim()).await.ok_or_else(Status::unauthorized),
+        None => service_account(cluster, &token).await.ok_or_else(Status::unauthorized),
     }
+}
+
+fn bearer(value: &HeaderValue) -> Option<String> {
+    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned())
 }
 
 /// The service account of a token, if it is still the one that the token was signed for.
@@ -97,7 +88,7 @@ pub(crate) async fn service_account(cluster: &Cluster, token: &str) -> Option<Us
     let name = text("/kubernetes.io/serviceaccount/name")?;
     let kinds = cluster.registry.kinds();
     let account = cluster.find(kinds.get("", "v1", "serviceaccounts")?, namespace, name).await.ok()??;
-    let account = account.object().ok()?;
+    let account = account.as_stored().ok()?;
     if text("/kubernetes.io/serviceaccount/uid") != Some(object_meta::text(object_meta::of(&account), "uid"))
     {
         return None;

@@ -15,6 +15,8 @@ pub(crate) fn of(query: &Query) -> Result<Duration, Status> {
     match query.get("timeout").filter(|text| !text.is_empty()) {
         None => Ok(LONGEST),
         Some(text) => match go_duration(text) {
+            // What is over before it began stands for no wish at all, as in Kubernetes.
+            Some(Duration::ZERO) => Ok(LONGEST),
             Some(asked) => Ok(asked.min(LONGEST)),
             None => Err(Status::bad_request(format!(
                 "invalid timeout specified in the request URL - time: invalid duration {text:?}"
@@ -33,8 +35,14 @@ pub(crate) async fn within(
         .unwrap_or_else(|_| Err(Status::timeout("request did not complete within the allotted timeout", 0)))
 }
 
-/// Durations as Go writes them: `1m30s`, `500ms`.
+/// Durations as Go writes them: `1m30s`, `500ms`, `0`; zero for what is negative.
 fn go_duration(text: &str) -> Option<Duration> {
+    if let Some(positive) = text.strip_prefix('-') {
+        return go_duration(positive).map(|_| Duration::ZERO);
+    }
+    if text == "0" {
+        return Some(Duration::ZERO);
+    }
     let mut rest = text;
     let mut total = Duration::ZERO;
     while !rest.is_empty() {
@@ -53,5 +61,5 @@ fn go_duration(text: &str) -> Option<Duration> {
         total += Duration::try_from_secs_f64(number.parse::<f64>().ok()? * seconds).ok()?;
         rest = &tail[unit..];
     }
-    (total > Duration::ZERO).then_some(total)
+    (!text.is_empty()).then_some(total)
 }

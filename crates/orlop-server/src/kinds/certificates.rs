@@ -10,9 +10,11 @@ use serde_json::Value;
 use super::{
     check,
     columns::{Heading, Table, labels, name},
+    fill,
     read::{condition, integer, list, map, present, text, text_or, texts},
 };
 use crate::{
+    User,
     registry::Hooks,
     table::{Columns, age},
 };
@@ -123,6 +125,15 @@ fn outcome(request: &Value) -> String {
 pub(super) struct CertificateSigningRequest;
 
 impl Hooks for CertificateSigningRequest {
+    fn set_creator(&self, object: &mut Value, creator: &User) {
+        let Some(spec) = fill::child(object, "spec").and_then(Value::as_object_mut) else { return };
+        for field in ["uid", "extra"] {
+            spec.remove(field);
+        }
+        spec.insert("username".into(), creator.name.clone().into());
+        spec.insert("groups".into(), creator.groups.clone().into());
+    }
+
     fn prepare_update(&self, object: &mut Value, old: &Value) {
         // What was asked for stays as it was asked.
         object["spec"] = old["spec"].clone();
@@ -244,6 +255,9 @@ mod tests {
                 "spec.expirationSeconds: Invalid value: 5: may not specify a duration less than 600 seconds (10 minutes)",
             ]
         );
+        let mut made = json!({"spec": {"username": "somebody", "uid": "1"}});
+        CertificateSigningRequest.set_creator(&mut made, &User::authenticated("jane", []));
+        assert_eq!(made["spec"], json!({"username": "jane", "groups": ["system:authenticated"]}));
         let mut changed = json!({"spec": {"username": "other"}});
         CertificateSigningRequest.prepare_update(&mut changed, &good);
         assert_eq!(changed["spec"], good["spec"]);

@@ -12,7 +12,7 @@ use super::{
     check,
     columns::{Heading, Table, few, name},
     fill,
-    read::{integer, list, map, present, text, texts},
+    read::{integer, list, map, present, repeats, text, texts},
 };
 use crate::{
     registry::Hooks,
@@ -91,8 +91,8 @@ impl Hooks for Endpoints {
         unless_own(object, check::every(object, "subsets", &FieldPath::nil(), subset))
     }
 
-    fn warnings(&self, _object: &Value) -> Vec<String> {
-        vec!["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned()]
+    fn deprecation(&self) -> Option<String> {
+        Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned())
     }
 
     fn columns(&self) -> Option<&dyn Columns> {
@@ -194,13 +194,14 @@ impl Hooks for EndpointSlice {
 
 fn slice_ports(ports: &[Value], path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    for (index, port) in ports.iter().enumerate() {
+    let repeated = repeats(ports, |port| text(port, "/name"));
+    for ((index, port), repeated) in ports.iter().enumerate().zip(repeated) {
         let path = path.index(index);
         let name = text(port, "/name");
         if !name.is_empty() {
             errors.extend(check::dns_label(name, &path.child("name")));
         }
-        if ports[..index].iter().any(|other| text(other, "/name") == name) {
+        if repeated {
             errors.push(FieldError::duplicate(&path.child("name"), name));
         }
         errors.extend(check::required_among(port, "protocol", &path, check::PROTOCOLS));

@@ -40,7 +40,10 @@ use orlop_api::{group_version::GroupResource, status::Status};
 use serde_json::Value;
 
 use self::columns::{NAME_AND_AGE, TableOnly};
-use crate::registry::{Hooks, Kind, Plain};
+use crate::{
+    custom::CustomResourceDefinition,
+    registry::{Hooks, Kind, Plain},
+};
 
 pub(crate) use namespace::{has_content, holds_namespace, mark_deleted};
 
@@ -75,6 +78,7 @@ pub(crate) fn hooks(group: &str, resource: &str) -> Box<dyn Hooks> {
         ("certificates.k8s.io", "certificatesigningrequests") => {
             Box::new(certificates::CertificateSigningRequest)
         }
+        ("apiextensions.k8s.io", _) => Box::new(CustomResourceDefinition),
         ("storage.k8s.io", "storageclasses") => Box::new(storage_class::StorageClass),
         ("storage.k8s.io", "csidrivers") => Box::new(storage::CsiDriver),
         _ => match table_only(group, resource) {

@@ -20,6 +20,13 @@ static TABLE: Table = Table {
 pub(super) struct Namespace;
 
 impl Hooks for Namespace {
+    fn default(&self, object: &mut Value) {
+        // A name that is generated comes later.
+        if !text(object, "/metadata/name").is_empty() {
+            label(object);
+        }
+    }
+
     fn prepare_create(&self, object: &mut Value) {
         object["spec"] = json!({"finalizers": ["kubernetes"]});
         object["status"] = json!({"phase": "Active"});
@@ -66,6 +73,8 @@ pub(crate) fn holds_namespace(object: &Value) -> bool {
 /// A namespace that is going says so.
 pub(crate) fn mark_deleted(_kind: &Kind, object: &mut Value) {
     if is_namespace(object) {
+        // A namespace has no time of grace, not even one of none.
+        super::fill::remove(&mut object["metadata"], "deletionGracePeriodSeconds");
         object["status"]["phase"] = "Terminating".into();
     }
 }

@@ -12,7 +12,7 @@ use super::{
     check,
     columns::{Heading, Table, name},
     fill, quantities,
-    read::{condition, flag, list, map, text, text_or, texts},
+    read::{condition, flag, list, map, repeats, text, text_or, texts},
 };
 use crate::{
     registry::Hooks,
@@ -142,16 +142,15 @@ impl Hooks for Node {
 
 fn taints(taints: &[Value], path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    for (index, taint) in taints.iter().enumerate() {
+    let repeated = repeats(taints, |taint| (text(taint, "/key"), text(taint, "/effect")));
+    for ((index, taint), repeated) in taints.iter().enumerate().zip(repeated) {
         let path = path.index(index);
         let (key, value) = (text(taint, "/key"), text(taint, "/value"));
         errors.extend(check::each(&path.child("key"), key, names::qualified_name(key)));
         errors.extend(check::each(&path.child("value"), value, names::label_value(value)));
         let effects = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
         errors.extend(check::required_among(taint, "effect", &path, effects));
-        let same =
-            |other: &Value| text(other, "/key") == key && text(other, "/effect") == text(taint, "/effect");
-        if taints[..index].iter().any(same) {
+        if repeated {
             let mut error = FieldError::duplicate(&path, taint.clone());
             error.detail = "taints must be unique by key and effect pair".to_owned();
             errors.push(error);

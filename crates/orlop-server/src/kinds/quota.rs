@@ -14,7 +14,7 @@ use super::{
     columns::{Heading, Table, name},
     fill, pod,
     quantities::{self, shown},
-    read::{list, map, text, texts},
+    read::{list, map, repeats, text, texts},
 };
 use crate::{
     registry::Hooks,
@@ -119,10 +119,11 @@ impl Hooks for LimitRange {
         let limits = list(object, "/spec/limits");
         let path = FieldPath::root("spec").child("limits");
         let mut errors = Vec::new();
-        for (index, item) in limits.iter().enumerate() {
+        let repeated = repeats(limits, |item| text(item, "/type"));
+        for ((index, item), repeated) in limits.iter().enumerate().zip(repeated) {
             let path = path.index(index);
             errors.extend(kind(item, &path));
-            if limits[..index].iter().any(|other| text(other, "/type") == text(item, "/type")) {
+            if repeated {
                 errors.push(FieldError::duplicate(&path.child("type"), text(item, "/type")));
             }
             errors.extend(bounds(item, &path));

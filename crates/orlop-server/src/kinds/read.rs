@@ -1,18 +1,36 @@
 //! Reading objects: what is absent reads as Go's zero value, as it does in Kubernetes' typed code.
 
+use std::{collections::HashSet, hash::Hash};
+
 use orlop_api::time::Time;
 use serde_json::{Map, Value};
 
 static NOTHING: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
 
+/// What a JSON pointer leads to. Pointers here are written in the code and have nothing escaped, so nothing is
+/// allocated on the way: validation asks thousands of times.
+fn find<'a>(value: &'a Value, pointer: &str) -> Option<&'a Value> {
+    pointer.split('/').skip(1).try_fold(value, |value, key| match value {
+        Value::Object(map) => map.get(key),
+        Value::Array(items) => items.get(key.parse::<usize>().ok()?),
+        _ => None,
+    })
+}
+
+/// For each item, whether an earlier one has the same key. In one pass: lists are as long as clients like.
+pub(super) fn repeats<'a, K: Eq + Hash>(items: &'a [Value], key: impl Fn(&'a Value) -> K) -> Vec<bool> {
+    let mut seen = HashSet::new();
+    items.iter().map(|item| !seen.insert(key(item))).collect()
+}
+
 /// What a JSON pointer leads to, unless it is null.
 pub(super) fn present<'a>(value: &'a Value, pointer: &str) -> Option<&'a Value> {
-    value.pointer(pointer).filter(|found| !found.is_null())
+    find(value, pointer).filter(|found| !found.is_null())
 }
 
 /// Text, or none.
 pub(super) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
-    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    find(value, pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Text, or what stands for its absence.
@@ -25,17 +43,17 @@ pub(super) fn text_or<'a>(value: &'a Value, pointer: &str, absent: &'a str) -> &
 
 /// An integer, or zero.
 pub(super) fn integer(value: &Value, pointer: &str) -> i64 {
-    value.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
+    find(value, pointer).and_then(Value::as_i64).unwrap_or_default()
 }
 
 /// A flag, or false.
 pub(super) fn flag(value: &Value, pointer: &str) -> bool {
-    value.pointer(pointer) == Some(&Value::Bool(true))
+    find(value, pointer) == Some(&Value::Bool(true))
 }
 
 /// A list, or an empty one.
 pub(super) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
-    value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    find(value, pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// The texts of a list.
@@ -45,7 +63,7 @@ pub(super) fn texts<'a>(value: &'a Value, pointer: &str) -> Vec<&'a str> {
 
 /// A map, or an empty one.
 pub(super) fn map<'a>(value: &'a Value, pointer: &str) -> &'a Map<String, Value> {
-    value.pointer(pointer).and_then(Value::as_object).unwrap_or(&NOTHING)
+    find(value, pointer).and_then(Value::as_object).unwrap_or(&NOTHING)
 }
 
 /// A moment.

@@ -18,7 +18,7 @@ pub(super) fn name(kind: &Kind, of: &str) -> String {
 /// The schema of a kind's objects: as its author wrote it where that is kept, else as it was understood.
 pub(super) fn schema(kind: &Kind, form: Form) -> Value {
     let mut schema = match kind.hooks.published_schema() {
-        Some(written) => written.clone(),
+        Some(written) => written,
         None => of(kind.schema.get()),
     };
     if form == Form::V2 {

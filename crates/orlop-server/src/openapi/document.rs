@@ -9,7 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
-use orlop_api::{group_version::GroupVersion, schema::builtin::type_named};
+use orlop_api::{group_version::GroupVersion, protobuf::openapi as protobuf, schema::builtin::type_named};
 use serde_json::{Value, json};
 
 use super::{
@@ -24,25 +24,18 @@ const COMMON: &[&str] = &["APIResourceList", "DeleteOptions", "Patch", "Status",
 
 /// The document of these kinds, compressed.
 pub(super) fn write(form: Form, kinds: &[Arc<Kind>]) -> std::io::Result<Bytes> {
-    let mut versions: Vec<GroupVersion> = kinds.iter().map(|kind| kind.gvk.group_version()).collect();
-    versions.dedup();
+    let versions = versions(kinds);
     let mut to = GzEncoder::new(Vec::new(), Compression::fast());
-    let info = json!({"title": "Kubernetes", "version": crate::version::version()["gitVersion"]});
+    let info = info();
     match form {
         Form::V2 => write!(to, "{{\"swagger\":\"2.0\",\"info\":{info},\"paths\":")?,
         Form::V3 => write!(to, "{{\"openapi\":\"3.0.0\",\"info\":{info},\"paths\":")?,
     }
-    let mut all = BTreeMap::new();
-    for version in &versions {
-        let root = paths::root(version);
-        all.insert(root.path.clone(), root);
-    }
-    for path in kinds.iter().flat_map(|kind| paths::of(kind)) {
-        all.insert(path.path.clone(), path);
-    }
     entries(
         &mut to,
-        all.iter().map(|(name, path)| (name, if form == Form::V2 { v2::path(path) } else { v3::path(path) })),
+        paths_of(kinds, &versions)
+            .iter()
+            .map(|(name, path)| (name, if form == Form::V2 { v2::path(path) } else { v3::path(path) })),
     )?;
     let definitions = definitions(kinds);
     let text = descriptions::Text::open();
@@ -64,6 +57,39 @@ pub(super) fn write(form: Form, kinds: &[Arc<Kind>]) -> std::io::Result<Bytes> {
         }
     }
     Ok(to.finish()?.into())
+}
+
+/// The document of version 2 in protobuf, compressed.
+pub(super) fn write_protobuf(kinds: &[Arc<Kind>]) -> std::io::Result<Bytes> {
+    let versions = versions(kinds);
+    let mut to = GzEncoder::new(Vec::new(), Compression::fast());
+    to.write_all(&protobuf::head(&info()))?;
+    for (name, path) in &paths_of(kinds, &versions) {
+        to.write_all(&protobuf::path(name, &v2::path(path)))?;
+    }
+    let text = descriptions::Text::open();
+    let words = text.index();
+    for (name, definition) in &definitions(kinds) {
+        to.write_all(&protobuf::definition(name, &definition.schema(Form::V2, &versions, &words)))?;
+    }
+    Ok(to.finish()?.into())
+}
+
+fn info() -> Value {
+    json!({"title": "Kubernetes", "version": crate::version::version()["gitVersion"]})
+}
+
+fn versions(kinds: &[Arc<Kind>]) -> Vec<GroupVersion> {
+    let mut versions: Vec<GroupVersion> = kinds.iter().map(|kind| kind.gvk.group_version()).collect();
+    versions.dedup();
+    versions
+}
+
+/// Every path, by its name.
+fn paths_of(kinds: &[Arc<Kind>], versions: &[GroupVersion]) -> BTreeMap<String, paths::Path> {
+    let roots = versions.iter().map(paths::root);
+    let all = roots.chain(kinds.iter().flat_map(|kind| paths::of(kind)));
+    all.map(|path| (path.path.clone(), path)).collect()
 }
 
 fn entries<'a>(

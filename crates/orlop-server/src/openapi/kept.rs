@@ -101,8 +101,10 @@ fn fingerprint(kinds: &[Arc<Kind>]) -> String {
     for kind in kinds {
         let Kind { gvk, list_kind, resource, verbs, subresources, namespaced, .. } = &**kind;
         digest.update(format!("{gvk:?}{list_kind}/{resource}/{verbs:?}{subresources:?}{namespaced}\n"));
-        if let KindSchema::Owned(_) = kind.schema {
-            digest.update(custom::schema(kind, Form::V3).to_string());
+        match &kind.schema {
+            KindSchema::Builtin(_) => {}
+            KindSchema::Owned(_) => digest.update(custom::schema(kind, Form::V3).to_string()),
+            KindSchema::Lazy(source) => digest.update(source.fingerprint()),
         }
     }
     digest.finalize().iter().fold(String::with_capacity(128), |mut hex, byte| {

@@ -33,6 +33,8 @@ use crate::{
     verbs::answer,
 };
 
+const JSON: &str = "application/json";
+const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 const YEAR_SECONDS: i64 = 365 * 24 * 3600;
 
 /// Which version of OpenAPI.
@@ -61,36 +63,40 @@ pub(crate) async fn answer(
 ) -> Result<Response<Body>, Status> {
     match segments {
         ["v2"] => {
-            accept(headers, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf")?;
             let kinds: Vec<Arc<Kind>> = cluster.registry.kinds().iter().cloned().collect();
-            send(cluster, Form::V2, "v2", kinds, headers, None).await
+            let page = match accept(headers, V2_PROTOBUF)? {
+                V2_PROTOBUF => Page { form: Form::V2, media_type: V2_PROTOBUF, path: "v2+protobuf" },
+                json => Page { form: Form::V2, media_type: json, path: "v2" },
+            };
+            send(cluster, page, kinds, headers, None).await
         }
         ["v3"] => {
-            accept(headers, "")?;
+            accept(headers, JSON)?;
             Ok(index(cluster))
         }
         ["v3", path @ ..] => {
             let path = path.join("/");
             let Some(kinds) = versions(cluster).remove(&path) else { return Ok(not_found()) };
-            accept(headers, "application/com.github.proto-openapi.spec.v3.v1.0+protobuf")?;
-            send(cluster, Form::V3, &path, kinds, headers, query.get("hash")).await
+            let page = Page { form: Form::V3, media_type: accept(headers, JSON)?, path: &path };
+            send(cluster, page, kinds, headers, query.get("hash")).await
         }
         _ => Ok(not_found()),
     }
 }
 
-/// Refuses clients that do not read JSON. `known` is what they might have meant instead, which is not made.
-fn accept(headers: &HeaderMap, known: &str) -> Result<(), Status> {
+/// What a client reads first: JSON, or `other`.
+fn accept(headers: &HeaderMap, other: &'static str) -> Result<&'static str, Status> {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let reads_json = |clause: &str| {
-        let media_type = clause.split(';').next().unwrap_or_default().trim();
-        matches!(media_type, "application/json" | "application/*" | "*/*")
-    };
-    if accept.trim().is_empty() || accept.split(',').any(reads_json) {
-        return Ok(());
+    if accept.trim().is_empty() {
+        return Ok(JSON);
     }
-    tracing::debug!(accept, known, "OpenAPI is offered in JSON only");
-    Err(Status::not_acceptable(&["application/json"]))
+    let readable = |clause: &str| match clause.split(';').next().unwrap_or_default().trim() {
+        JSON | "application/*" | "*/*" => Some(JSON),
+        // An older spelling, which clients of Go still use.
+        media_type if media_type.replace("v2@v1.0", "v2.v1.0") == other => Some(other),
+        _ => None,
+    };
+    accept.split(',').find_map(readable).ok_or_else(|| Status::not_acceptable(&[JSON, other]))
 }
 
 /// The kinds of each group version, by the path of its document: `api/v1`, `apis/apps/v1`.
@@ -112,14 +118,23 @@ fn index(cluster: &Cluster) -> Response<Body> {
     answer::bytes(200, "application/json", json!({"paths": paths}).to_string())
 }
 
+/// One document in one form.
+#[derive(Clone, Copy)]
+struct Page<'a> {
+    form: Form,
+    media_type: &'static str,
+    /// What it is kept under.
+    path: &'a str,
+}
+
 async fn send(
     cluster: &Arc<Cluster>,
-    form: Form,
-    path: &str,
+    page: Page<'_>,
     kinds: Vec<Arc<Kind>>,
     headers: &HeaderMap,
     asked: Option<&str>,
 ) -> Result<Response<Body>, Status> {
+    let Page { form, media_type, path } = page;
     let hash = cluster.openapi.hash(form, path, &kinds);
     if asked.is_some_and(|asked| !asked.eq_ignore_ascii_case(&hash)) {
         let mut response = answer::bytes(301, "text/plain", Bytes::new());
@@ -131,10 +146,10 @@ async fn send(
     let etag = format!("\"{hash}\"");
     let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
     let mut response = if known.is_some_and(|known| known.split(',').any(|tag| tag.trim() == etag)) {
-        answer::bytes(304, "application/json", Body::empty())
+        answer::bytes(304, media_type, Body::empty())
     } else {
-        let document = document(cluster, form, path, kinds).await?;
-        whole(document, headers)?
+        let document = document(cluster, page, kinds).await?;
+        whole(document, media_type, headers)?
     };
     let sent = response.headers_mut();
     if let Ok(etag) = HeaderValue::from_str(&etag) {
@@ -154,15 +169,18 @@ async fn send(
 /// A document, compressed: one that is kept, or a new one.
 async fn document(
     cluster: &Arc<Cluster>,
-    form: Form,
-    path: &str,
+    Page { form, media_type, path }: Page<'_>,
     kinds: Vec<Arc<Kind>>,
 ) -> Result<Bytes, Status> {
     if let Some(document) = cluster.openapi.document(form, path) {
         return Ok(document);
     }
     let of = kinds.clone();
-    let made = tokio::task::spawn_blocking(move || document::write(form, &of)).await;
+    let made = tokio::task::spawn_blocking(move || match media_type {
+        V2_PROTOBUF => document::write_protobuf(&of),
+        _ => document::write(form, &of),
+    })
+    .await;
     let document = made
         .map_err(|error| Status::internal(&error.to_string()))?
         .map_err(|error| Status::internal(&error.to_string()))?;
@@ -171,18 +189,18 @@ async fn document(
 }
 
 /// Compressed for clients that say so, as nearly all do.
-fn whole(document: Bytes, headers: &HeaderMap) -> Result<Response<Body>, Status> {
+fn whole(document: Bytes, media_type: &'static str, headers: &HeaderMap) -> Result<Response<Body>, Status> {
     let accepted =
         headers.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if accepted.split(',').any(|coding| coding.trim().starts_with("gzip")) {
-        let mut response = answer::bytes(200, "application/json", document);
+        let mut response = answer::bytes(200, media_type, document);
         response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         return Ok(response);
     }
     let mut text = Vec::new();
     let read = flate2::read::GzDecoder::new(&document[..]).read_to_end(&mut text);
     read.map_err(|error| Status::internal(&error.to_string()))?;
-    Ok(answer::bytes(200, "application/json", text))
+    Ok(answer::bytes(200, media_type, text))
 }
 
 // === Names ===

@@ -29,7 +29,7 @@ impl<'a> Definition<'a> {
     pub(super) fn of(kind: &'a Kind) -> Self {
         match kind.schema {
             KindSchema::Builtin(entry) => Self::Builtin(entry),
-            KindSchema::Owned(_) => Self::Custom(kind),
+            KindSchema::Owned(_) | KindSchema::Lazy(_) => Self::Custom(kind),
         }
     }
 
@@ -39,7 +39,7 @@ impl<'a> Definition<'a> {
             KindSchema::Builtin(entry) => {
                 type_named(&format!("{}List", entry.name())).map_or(Self::CustomList(kind), Self::Builtin)
             }
-            KindSchema::Owned(_) => Self::CustomList(kind),
+            KindSchema::Owned(_) | KindSchema::Lazy(_) => Self::CustomList(kind),
         }
     }
 
@@ -70,10 +70,20 @@ impl<'a> Definition<'a> {
     pub(super) fn schema(self, form: Form, versions: &[GroupVersion], words: &Descriptions<'_>) -> Value {
         match self {
             Self::Builtin(entry) => builtin(entry, form, versions, words),
-            Self::Custom(kind) => custom::schema(kind, form),
-            Self::CustomList(kind) => custom::list(kind, form),
+            Self::Custom(kind) => described(custom::schema(kind, form), words),
+            Self::CustomList(kind) => described(custom::list(kind, form), words),
         }
     }
+}
+
+/// What every kind has means the same in all of them.
+fn described(mut schema: Value, words: &Descriptions<'_>) -> Value {
+    for field in ["apiVersion", "kind", "metadata"] {
+        if let Some(text) = words.of("io.k8s.api.core.v1.ConfigMap", field) {
+            schema["properties"][field]["description"] = text.into();
+        }
+    }
+    schema
 }
 
 /// The type in the middle of `[map[T]]`.

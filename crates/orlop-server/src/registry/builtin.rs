@@ -1,13 +1,18 @@
 //! The built-in kinds: the tables of resources and types, and each kind's hooks.
 
+use std::sync::Arc;
+
 use orlop_api::{
     group_version::{GroupVersion, GroupVersionKind},
     names::NameRule,
     schema::builtin::{self, Resource},
 };
 
-use super::{Kind, KindSchema, Rules, Subresource};
-use crate::kinds;
+use super::{Kind, KindSchema, Retirement, Rules, Storage, Subresource};
+use crate::{
+    conversions::{self, Translation},
+    kinds,
+};
 
 /// Kinds whose updates must name the version they were made from.
 const CONDITIONAL_UPDATES: &[&str] = &[
@@ -77,8 +82,25 @@ const WITH_GENERATION: &[&str] = &[
     "priorityclasses",
 ];
 
-pub(super) fn kinds() -> Vec<Kind> {
-    builtin::resources().iter().filter_map(kind).collect()
+pub(super) fn kinds() -> Vec<Arc<Kind>> {
+    let mut kinds: Vec<Arc<Kind>> = Vec::new();
+    let mut translated = Vec::new();
+    for kind in builtin::resources().iter().filter_map(kind) {
+        match conversions::translation(&kind.gvk.group, &kind.gvk.version, &kind.resource) {
+            Some(translation) => translated.push((kind, translation)),
+            None => kinds.push(Arc::new(kind)),
+        }
+    }
+    for (mut kind, Translation { stored: (group, version), convert }) in translated {
+        let stored = |known: &&Arc<Kind>| {
+            known.gvk.group == group && known.gvk.version == version && known.resource == kind.resource
+        };
+        if let Some(of) = kinds.iter().find(stored).cloned() {
+            kind.storage = Storage::translated(of, convert);
+        }
+        kinds.push(Arc::new(kind));
+    }
+    kinds
 }
 
 fn kind(resource: &Resource) -> Option<Kind> {
@@ -104,7 +126,7 @@ fn kind(resource: &Resource) -> Option<Kind> {
         categories: owned(&resource.categories),
         subresources: subresources.collect(),
         schema: KindSchema::Builtin(entry),
-        storage_version: resource.version.to_owned(),
+        storage: Storage::own(&gvk),
         name_rule: name_rule(resource.group, resource.plural),
         rules: Rules {
             unconditional_update: !among(CONDITIONAL_UPDATES),
@@ -116,9 +138,10 @@ fn kind(resource: &Resource) -> Option<Kind> {
             has_generation: among(WITH_GENERATION),
             custom: false,
             ttl_seconds: (resource.plural == "events").then_some(EVENT_SECONDS),
-            selectable: selectable(resource.group, resource.plural),
+            selectable: owned(selectable(resource.group, resource.plural)),
         },
         hooks: kinds::hooks(resource.group, resource.plural),
+        retirement: Retirement::default(),
         gvk,
     })
 }

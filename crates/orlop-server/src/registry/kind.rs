@@ -1,6 +1,6 @@
 //! A kind is data plus a few hooks.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use orlop_api::{
     field_error::FieldError,
@@ -8,9 +8,12 @@ use orlop_api::{
     names::NameRule,
     schema::Schema,
 };
+use orlop_crd::Scale;
 use serde_json::Value;
+use tokio::sync::watch;
 
-use crate::table::Columns;
+use super::storage::Storage;
+use crate::{User, table::Columns};
 
 /// Everything the server knows about one resource in one version.
 pub struct Kind {
@@ -34,18 +37,45 @@ pub struct Kind {
     pub subresources: Vec<Subresource>,
     /// The shape of its objects.
     pub schema: KindSchema,
-    /// The version it is stored in: part of every object's storage hash, never of its key.
-    pub storage_version: String,
+    /// How its objects are kept.
+    pub storage: Storage,
     /// How its names are checked.
     pub name_rule: NameRule,
     /// What is its own.
     pub rules: Rules,
     /// What schema does not say.
     pub hooks: Box<dyn Hooks>,
+    /// Told when the registry no longer serves it.
+    pub retirement: Retirement,
+}
+
+/// Whether a kind is no longer served, for those who hold on to it: watches end then.
+#[derive(Debug, Default)]
+pub struct Retirement(watch::Sender<bool>);
+
+impl Retirement {
+    /// Tells everyone who waits.
+    pub fn retire(&self) {
+        self.0.send_replace(true);
+    }
+
+    /// Whether the kind is no longer served.
+    pub fn is_retired(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    /// Returns when the kind is no longer served.
+    pub fn retired(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut retired = self.0.subscribe();
+        async move {
+            // An error means that the kind is gone altogether.
+            let _ = retired.wait_for(|retired| *retired).await;
+        }
+    }
 }
 
 /// Where a kind departs from most.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Rules {
     /// An update without a resourceVersion overwrites.
     pub unconditional_update: bool,
@@ -60,7 +90,7 @@ pub struct Rules {
     /// Objects go by themselves after this many seconds.
     pub ttl_seconds: Option<u64>,
     /// Fields that selectors may name, besides name and namespace.
-    pub selectable: &'static [&'static str],
+    pub selectable: Vec<String>,
 }
 
 impl Default for Rules {
@@ -72,7 +102,7 @@ impl Default for Rules {
             has_generation: true,
             custom: false,
             ttl_seconds: None,
-            selectable: &[],
+            selectable: Vec::new(),
         }
     }
 }
@@ -94,7 +124,18 @@ pub enum KindSchema {
     /// One of the tables that came with the program.
     Builtin(&'static orlop_api::schema::builtin::TypeEntry),
     /// Given at run time.
-    Owned(std::sync::Arc<Schema>),
+    Owned(Arc<Schema>),
+    /// Made when it is first asked for.
+    Lazy(Arc<dyn LazySchema>),
+}
+
+/// A schema that is made when it is first asked for, and then kept.
+pub trait LazySchema: fmt::Debug + Send + Sync {
+    /// The schema.
+    fn schema(&self) -> &Schema;
+
+    /// What tells it from others without making it.
+    fn fingerprint(&self) -> &str;
 }
 
 impl KindSchema {
@@ -103,6 +144,7 @@ impl KindSchema {
         match self {
             Self::Builtin(entry) => entry.schema(),
             Self::Owned(schema) => schema,
+            Self::Lazy(source) => source.schema(),
         }
     }
 }
@@ -133,10 +175,11 @@ impl Kind {
         self.verbs.iter().any(|allowed| allowed == verb)
     }
 
-    /// A required precondition of every key: `group/resource/`.
+    /// What every key of its objects has in it: `group/resource/`.
     pub fn key_prefix(&self) -> String {
-        let group = if self.gvk.group.is_empty() { "core" } else { &self.gvk.group };
-        format!("{group}/{}/", self.resource)
+        let kind = self.stored_kind();
+        let group = if kind.gvk.group.is_empty() { "core" } else { &kind.gvk.group };
+        format!("{group}/{}/", kind.resource)
     }
 }
 
@@ -157,6 +200,9 @@ pub trait Hooks: Send + Sync {
     /// Sets what the server owns in a new object.
     fn prepare_create(&self, _object: &mut Value) {}
 
+    /// Writes down who creates an object, where a kind keeps that.
+    fn set_creator(&self, _object: &mut Value, _creator: &User) {}
+
     /// Sets what the server owns in a changed object.
     fn prepare_update(&self, _object: &mut Value, _old: &Value) {}
 
@@ -170,9 +216,33 @@ pub trait Hooks: Send + Sync {
         Vec::new()
     }
 
+    /// Says what is wrong with a change that came through a subresource.
+    fn validate_subresource(&self, _subresource: &str, object: &Value, old: &Value) -> Vec<FieldError> {
+        self.validate_update(object, old)
+    }
+
+    /// Says everything that is wrong with an object that replaces another, through the endpoint
+    /// `subresource` (empty for the object itself).
+    fn validate_replacing(&self, object: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
+        let mut errors = self.validate(object);
+        errors.extend(match subresource {
+            "" => self.validate_update(object, old),
+            subresource => self.validate_subresource(subresource, object, old),
+        });
+        errors
+    }
+
+    /// Sets what the server owns in an object that is about to be deleted, or marked for it.
+    fn prepare_delete(&self, _object: &mut Value) {}
+
     /// Says what a user should be warned about.
     fn warnings(&self, _object: &Value) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Says what a user should be warned about in a change.
+    fn warnings_replacing(&self, object: &Value, _old: &Value) -> Vec<String> {
+        self.warnings(object)
     }
 
     /// The columns that kubectl shows; `None` for name and creation time.
@@ -181,7 +251,17 @@ pub trait Hooks: Send + Sync {
     }
 
     /// The OpenAPI schema as its author wrote it, with descriptions and all, where that is kept.
-    fn published_schema(&self) -> Option<&Value> {
+    fn published_schema(&self) -> Option<Value> {
+        None
+    }
+
+    /// Where the parts of its scale are; `None` for where most kinds have them.
+    fn scale(&self) -> Option<&Scale> {
+        None
+    }
+
+    /// What users of a version that is on its way out are told with every answer.
+    fn deprecation(&self) -> Option<String> {
         None
     }
 

@@ -3,13 +3,18 @@
 
 mod builtin;
 mod kind;
+mod storage;
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, PoisonError, RwLock},
 };
 
-pub use kind::{Hooks, Kind, KindSchema, Plain, Rules, Subresource};
+use orlop_api::group_version::GroupVersionKind;
+
+pub use kind::{Hooks, Kind, KindSchema, LazySchema, Plain, Retirement, Rules, Subresource};
+pub(crate) use storage::Encoded;
+pub use storage::{Convert, Storage};
 
 /// The kinds at one moment. A change makes a new one; requests keep the one they began with.
 #[derive(Clone, Debug, Default)]
@@ -27,9 +32,10 @@ impl Kinds {
     }
 
     /// Adds a kind, or replaces it.
-    pub fn insert(&mut self, kind: Kind) {
+    pub fn insert(&mut self, kind: impl Into<Arc<Kind>>) {
+        let kind = kind.into();
         let key = (kind.gvk.group.clone(), kind.gvk.version.clone(), kind.resource.clone());
-        self.kinds.insert(key, Arc::new(kind));
+        self.kinds.insert(key, kind);
     }
 
     /// Removes a kind.
@@ -47,9 +53,28 @@ impl Kinds {
         self.kinds.values()
     }
 
+    /// The kind that serves objects of a group, version and kind: in that version, if it is served.
+    pub fn serving(&self, gvk: &GroupVersionKind) -> Option<&Arc<Kind>> {
+        let of_kind = |kind: &&Arc<Kind>| kind.gvk.group == gvk.group && kind.gvk.kind == gvk.kind;
+        self.iter().filter(of_kind).max_by_key(|kind| kind.gvk.version == gvk.version)
+    }
+
+    /// The kinds of a group and version, sorted by plural name.
+    pub fn of_version(&self, group: &str, version: &str) -> impl Iterator<Item = &Arc<Kind>> {
+        let first = (group.to_owned(), version.to_owned(), String::new());
+        let (group, version) = (first.0.clone(), first.1.clone());
+        let from = self.kinds.range(first..).map(|(_, kind)| kind);
+        from.take_while(move |kind| kind.gvk.group == group && kind.gvk.version == version)
+    }
+
+    /// Whether a group is one of those that came with the program.
+    pub fn has_builtin_group(&self, group: &str) -> bool {
+        self.iter().any(|kind| kind.gvk.group == group && matches!(kind.schema, KindSchema::Builtin(_)))
+    }
+
     /// Whether a group and version has any kind.
     pub fn has_version(&self, group: &str, version: &str) -> bool {
-        self.iter().any(|kind| kind.gvk.group == group && kind.gvk.version == version)
+        self.of_version(group, version).next().is_some()
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{
     body::Body,
     query::WriteOptions,
-    verbs::{Request, answer, delete, incoming, update},
+    verbs::{Request, answer, incoming, update},
 };
 
 /// Puts a pod on a node.
@@ -52,7 +52,8 @@ pub(super) async fn bind(request: &Request) -> Result<Response<Body>, Status> {
     )
 }
 
-fn set_condition(object: &mut Value, condition: &Value) {
+/// Sets a condition of an object's status, in place of the one of its type.
+pub(super) fn set_condition(object: &mut Value, condition: &Value) {
     let mut conditions =
         object.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
     conditions.retain(|known| known.get("type") != condition.get("type"));
@@ -60,26 +61,10 @@ fn set_condition(object: &mut Value, condition: &Value) {
     object["status"]["conditions"] = conditions.into();
 }
 
-/// Deletes a pod as its owner would want it to be asked.
-pub(super) async fn evict(request: &Request) -> Result<Response<Body>, Status> {
-    let options = WriteOptions::of(&request.query, "CreateOptions")?;
-    let kind = GroupVersionKind::new("policy", "v1", "Eviction");
-    let eviction = incoming::decoded(request, &request.body, &kind, options.field_validation)?;
-    let delete_options = eviction.get("deleteOptions").cloned().unwrap_or_else(|| json!({}));
-    delete::evict(request, &delete_options, options.dry_run).await?;
-    answer::object(
-        request,
-        201,
-        json!({
-            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
-        }),
-    )
-}
-
 /// A pod that runs nowhere has said nothing.
 pub(super) async fn log(request: &Request) -> Result<Response<Body>, Status> {
     let about = &request.about;
-    let pod = request.cluster.get(&request.kind, &about.namespace, &about.name).await?.object()?;
+    let pod = request.cluster.object(&request.kind, &about.namespace, &about.name).await?;
     match pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default() {
         "" => Ok(super::text("")),
         node => Err(Status::internal(&format!(

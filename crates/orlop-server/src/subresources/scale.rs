@@ -14,6 +14,7 @@ use crate::{
     body::Body,
     negotiation::content_type,
     query::WriteOptions,
+    registry::Kind,
     verbs::{Request, answer, incoming, update},
 };
 
@@ -23,8 +24,12 @@ fn scale_kind() -> GroupVersionKind {
 
 pub(super) async fn get(request: &Request) -> Result<Response<Body>, Status> {
     let about = &request.about;
-    let object = request.cluster.get(&request.kind, &about.namespace, &about.name).await?.object()?;
-    answer::object(request, 200, scale_of(&object))
+    let object = request.cluster.object(&request.kind, &about.namespace, &about.name).await?;
+    let (scale, says) = scale_of(&request.kind, &object)?;
+    match request.kind.hooks.scale() {
+        Some(paths) if !says => Err(Status::internal(&paths.missing_replicas())),
+        _ => answer::object(request, 200, scale),
+    }
 }
 
 pub(super) async fn update(request: &Request) -> Result<Response<Body>, Status> {
@@ -72,16 +77,21 @@ async fn write(
 ) -> Result<Response<Body>, Status> {
     let manager = options.manager(request.user_agent());
     let written = update::change(request, options.dry_run, |old| {
-        let present = scale_of(old);
+        let (present, says) = scale_of(&request.kind, old)?;
         let scale = make(&present)?;
-        let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
-        if replicas < 0 {
-            let path = FieldPath::root("spec").child("replicas");
-            let error = FieldError::invalid(&path, replicas, "must be greater than or equal to 0");
-            return Err(Status::invalid(&scale_kind().group_kind(), &request.about.name, &[error]));
+        let paths = request.kind.hooks.scale();
+        if let Some(paths) = paths
+            && !says
+            && scale.pointer("/spec/replicas").is_none()
+        {
+            return Err(Status::bad_request(paths.empty_replicas()));
         }
+        let replicas = replicas(request, &scale)?;
         let mut object = old.clone();
-        object["spec"]["replicas"] = replicas.into();
+        match paths {
+            Some(paths) => paths.write(&mut object, replicas).map_err(|why| Status::plain(&why))?,
+            None => object["spec"]["replicas"] = replicas.into(),
+        }
         let version = object_meta::text(object_meta::of(&scale), "resourceVersion");
         object["metadata"]["resourceVersion"] =
             if scale.pointer("/metadata/resourceVersion") == present.pointer("/metadata/resourceVersion") {
@@ -92,15 +102,35 @@ async fn write(
         update::finish(request, old, object, Some(&manager))
     })
     .await?;
-    let object = match written {
-        Ok(found) => found.object()?,
-        Err(object) => object,
-    };
-    answer::object(request, 200, scale_of(&object))
+    answer::object(request, 200, scale_of(&request.kind, &written.into_object(&request.kind).await?)?.0)
 }
 
-/// The scale of an object.
-fn scale_of(object: &Value) -> Value {
+/// How many replicas a scale asks for.
+fn replicas(request: &Request, scale: &Value) -> Result<i32, Status> {
+    let asked = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
+    if asked < 0 {
+        let path = FieldPath::root("spec").child("replicas");
+        let error = FieldError::invalid(&path, asked, "must be greater than or equal to 0");
+        return Err(Status::invalid(&scale_kind().group_kind(), &request.about.name, &[error]));
+    }
+    i32::try_from(asked).map_err(|_| {
+        let why = format!(
+            "json: cannot unmarshal number {asked} into Go struct field ScaleSpec.spec.replicas of type int32"
+        );
+        Status::cannot_decode(&scale_kind(), "Scale", &why)
+    })
+}
+
+/// The scale of an object, and whether the object says how many replicas it wants.
+fn scale_of(kind: &Kind, object: &Value) -> Result<(Value, bool), Status> {
+    match kind.hooks.scale() {
+        Some(paths) => paths.read(object).map_err(|why| Status::plain(&why)),
+        None => Ok((builtin_scale_of(object), true)),
+    }
+}
+
+/// The scale of an object that keeps it where most kinds do.
+fn builtin_scale_of(object: &Value) -> Value {
     let meta = object_meta::of(object);
     let kept = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"];
     let metadata: serde_json::Map<String, Value> =

@@ -28,7 +28,7 @@ pub(super) async fn create(request: &Request) -> Result<Response<Body>, Status> 
     let kind = GroupVersionKind::new("authentication.k8s.io", "v1", "TokenRequest");
     let mut token_request = incoming::decoded(request, &request.body, &kind, options.field_validation)?;
     let about = &request.about;
-    let account = request.cluster.get(&request.kind, &about.namespace, &about.name).await?.object()?;
+    let account = request.cluster.object(&request.kind, &about.namespace, &about.name).await?;
     let seconds = token_request.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(SECONDS);
     let path = FieldPath::root("spec").child("expirationSeconds");
     let error = if seconds < SECONDS_MIN {

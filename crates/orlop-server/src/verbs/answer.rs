@@ -2,7 +2,11 @@
 
 use bytes::Bytes;
 use http::{Response, header};
-use orlop_api::{object_meta, protobuf, status::Status};
+use orlop_api::{
+    object_meta, protobuf,
+    status::Status,
+    table::{self, IncludeObject, partial_object_metadata},
+};
 use serde_json::{Value, json};
 
 use super::Request;
@@ -11,16 +15,19 @@ use crate::{
     cluster::{Found, now},
     negotiation::{Encoding, Negotiated, Transform},
     registry::Kind,
-    stored,
     table::{Columns, NameAndCreation},
 };
 
 /// Answers with a stored object.
-pub(super) fn stored_object(request: &Request, code: u16, found: &Found) -> Result<Response<Body>, Status> {
-    if request.negotiated.is_plain() {
-        return Ok(bytes(code, "application/json", stored::spliced(&found.bytes, found.revision)));
+pub(super) async fn stored_object(
+    request: &Request,
+    code: u16,
+    found: &Found,
+) -> Result<Response<Body>, Status> {
+    match request.kind.passed(found) {
+        Some(passed) if request.negotiated.is_plain() => Ok(bytes(code, "application/json", passed)),
+        _ => object(request, code, request.kind.read(found).await?),
     }
-    object(request, code, found.object()?)
 }
 
 /// Answers with an object.
@@ -28,12 +35,11 @@ pub(crate) fn object(request: &Request, code: u16, object: Value) -> Result<Resp
     let Negotiated { encoding, transform } = request.negotiated;
     let value = match transform {
         Transform::Whole => object,
-        Transform::Metadata(version) => metadata_only(&object, version),
+        Transform::Metadata(version) => partial_object_metadata(&object, version),
         Transform::Table(version) => {
             let revision = object_meta::text(object_meta::of(&object), "resourceVersion").to_owned();
-            let mut table = table(request, version, std::slice::from_ref(&object), true);
-            table["metadata"] = json!({"resourceVersion": revision});
-            table
+            let metadata = json!({"resourceVersion": revision});
+            table(request, version, std::slice::from_ref(&object), true, metadata)
         }
     };
     Ok(bytes(code, encoding.media_type(), encode(encoding, &value)))
@@ -67,41 +73,22 @@ pub(crate) fn bytes(code: u16, media_type: &str, body: impl Into<Body>) -> Respo
     response
 }
 
-/// Only what an object's metadata says.
-pub(super) fn metadata_only(object: &Value, version: &str) -> Value {
-    json!({
-        "kind": "PartialObjectMetadata",
-        "apiVersion": version,
-        "metadata": object.get("metadata").cloned().unwrap_or_else(|| json!({})),
-    })
-}
-
 /// A table of objects, its headings only where they are wanted.
-pub(super) fn table(request: &Request, version: &str, objects: &[Value], headings: bool) -> Value {
+pub(super) fn table(
+    request: &Request,
+    version: &str,
+    objects: &[Value],
+    headings: bool,
+    metadata: Value,
+) -> Value {
     let columns = columns(&request.kind);
     let now = now();
-    let include = request.query.get("includeObject").unwrap_or("Metadata");
-    let rows: Vec<Value> = objects
-        .iter()
-        .map(|object| {
-            let mut row = json!({"cells": columns.cells(object, now)});
-            match include {
-                "None" => {}
-                "Object" => row["object"] = object.clone(),
-                _ => row["object"] = metadata_only(object, version),
-            }
-            row
-        })
-        .collect();
-    let definitions: Vec<Value> = if headings {
-        columns.definitions().iter().map(crate::table::Column::to_value).collect()
-    } else {
-        Vec::new()
-    };
-    json!({
-        "kind": "Table", "apiVersion": version, "metadata": {},
-        "columnDefinitions": definitions, "rows": rows,
-    })
+    // What cannot be read has been refused by now.
+    let include = IncludeObject::parse(request.query.text("includeObject")).unwrap_or_default();
+    let row = |object: &Value| table::row(columns.cells(object, now), object, include, version);
+    let rows = objects.iter().map(row).collect();
+    let definitions = headings.then(|| columns.definitions());
+    table::table(definitions.as_deref(), rows, metadata, version)
 }
 
 fn columns(kind: &Kind) -> &dyn Columns {

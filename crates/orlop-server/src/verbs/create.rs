@@ -1,19 +1,18 @@
 //! Create: a new object, under its own name or a generated one.
 
-use bytes::Bytes;
 use http::Response;
 use orlop_api::{object_meta, schema, status::Status};
 use orlop_store::{Compare, Comparison, KeyRange, LeaseId, Op, Put, Read, Revision, Target, Txn};
 use rand::Rng;
 use serde_json::{Value, json};
 
-use super::{Request, answer, incoming, prepare};
+use super::{Request, incoming, prepare, written::Written};
 use crate::{
     allocation::{self, Claims},
     body::Body,
-    cluster::{Found, is_terminating, new_uid, now, trouble},
+    cluster::{Found, is_terminating, new_uid, now},
     query::WriteOptions,
-    stored,
+    registry::Encoded,
 };
 
 /// Names tried when one is generated.
@@ -28,15 +27,9 @@ pub(super) async fn create(request: &Request) -> Result<Response<Body>, Status> 
     let options = WriteOptions::of(&request.query, "CreateOptions")?;
     let object = incoming::object(request, options.field_validation)?;
     let manager = options.manager(request.user_agent());
-    let (code, found) = create_object(request, object, &options, Some(&manager)).await?;
-    match found {
-        Ok(found) => answer::stored_object(request, code, &found),
-        Err(object) => answer::object(request, code, object),
-    }
+    let (code, written) = create_object(request, object, &options, Some(&manager)).await?;
+    written.answer(request, code).await
 }
-
-/// What a write left in the store, or would have left there.
-pub(crate) type Written = Result<Found, Value>;
 
 /// Creates an object that has been decoded. Without a `manager`, who owns what is already written down.
 pub(super) async fn create_object(
@@ -54,7 +47,10 @@ pub(super) async fn create_object(
     prepare::deduplicate_owners(request, &mut object);
     prepare::default(&request.kind, &mut object);
     if let Some(manager) = manager {
-        let nothing = json!({"apiVersion": request.kind.gvk.api_version(), "kind": request.kind.gvk.kind});
+        let kind = &request.kind;
+        let mut nothing = if kind.rules.custom { json!({}) } else { schema::zero_value(kind.schema.get()) };
+        nothing["apiVersion"] = kind.gvk.api_version().into();
+        nothing["kind"] = kind.gvk.kind.as_str().into();
         object = prepare::track(request, &nothing, object, manager);
     }
     crate::admission::mutate(request, &mut object, None)?;
@@ -69,22 +65,23 @@ pub(super) async fn create_object(
     request.kind.hooks.warnings(&object).into_iter().for_each(|warning| request.warn(warning));
     crate::admission::validate(request, &object, None)?;
     if options.dry_run {
-        prepare::namespace_guard(request).await?;
         let name = object_meta::text(object_meta::of(&object), "name");
+        crate::custom::guard(request, name)?;
+        prepare::namespace_guard(request, name).await?;
         return match request.cluster.find(&request.kind, &request.about.namespace, name).await? {
-            Some(found) => Err(exists(request, name, &found.object()?, generated)),
-            None => Ok((201, Err(object))),
+            Some(found) => Err(exists(request, name, &found.as_stored()?, generated)),
+            None => Ok((201, Written::Object(object))),
         };
     }
     let mut tries = if generated { NAMES_TRIED } else { 1 };
     loop {
         match store(request, &object).await? {
-            Ok(found) => return Ok((201, Ok(found))),
+            Ok(written) => return Ok((201, written)),
             Err(found) => {
                 tries -= 1;
                 let name = object_meta::text(object_meta::of(&object), "name").to_owned();
                 if tries == 0 {
-                    return Err(exists(request, &name, &found.object()?, generated));
+                    return Err(exists(request, &name, &found.as_stored()?, generated));
                 }
                 prepare::meta(&mut object).remove("name");
                 self::name(&mut object);
@@ -106,6 +103,7 @@ fn begin_life(request: &Request, object: &mut Value) {
         meta.insert("generation".into(), 1.into());
     }
     kind.hooks.prepare_create(object);
+    kind.hooks.set_creator(object, &request.user);
 }
 
 /// A new object has no history: its status is what its type is by default, or absent.
@@ -148,23 +146,24 @@ fn exists(request: &Request, name: &str, found: &Value, generated: bool) -> Stat
 }
 
 /// Writes a new object; the one that is there already, if there is one.
-async fn store(request: &Request, object: &Value) -> Result<Result<Found, Found>, Status> {
+async fn store(request: &Request, object: &Value) -> Result<Result<Written, Found>, Status> {
     let name = object_meta::text(object_meta::of(object), "name");
     let key = request.cluster.key(&request.kind, &request.about.namespace, name);
     let key_range = KeyRange::key(key.clone());
     for _ in 0..GUARD_TRIES {
         let mut object = object.clone();
         let mut claims = allocation::claim(request, &mut object, None).await?;
-        claims.compares.extend(prepare::namespace_guard(request).await?);
-        let value = stored::encode(&object);
+        claims.compares.extend(crate::custom::guard(request, name)?);
+        claims.compares.extend(prepare::namespace_guard(request, name).await?);
+        let encoded = request.kind.write(&object).await?;
         let lease = match request.kind.rules.ttl_seconds {
             Some(seconds) => request.cluster.lease(seconds).await?,
             None => 0,
         };
-        let txn = transaction(request, &key, &value, &object, claims, lease);
-        let result = request.cluster.store.txn(txn).await.map_err(|error| trouble(&error))?;
+        let txn = transaction(&key, &encoded, claims, lease);
+        let result = request.cluster.commit(&request.kind, txn).await?;
         if result.succeeded {
-            return Ok(Ok(Found { bytes: value, revision: result.revision }));
+            return Ok(Ok(Written::of(&request.kind, encoded, object, result.revision)));
         }
         if let Some(kv) = result.found().filter(|kv| key_range.contains(&kv.key)) {
             return Ok(Err(Found::from(kv.clone())));
@@ -174,19 +173,12 @@ async fn store(request: &Request, object: &Value) -> Result<Result<Found, Found>
     Err(Status::server_timeout(&request.kind.group_resource(), "create", 1))
 }
 
-fn transaction(
-    request: &Request,
-    key: &str,
-    value: &Bytes,
-    object: &Value,
-    claims: Claims,
-    lease: LeaseId,
-) -> Txn {
+fn transaction(key: &str, encoded: &Encoded, claims: Claims, lease: LeaseId) -> Txn {
     const ABSENT: Revision = 0;
     let range = KeyRange::key(key.to_owned());
     let absent = Compare::new(range.clone(), Comparison::Equal, Target::Revision(ABSENT));
-    let terms = request.cluster.terms(&request.kind, object);
-    let put = Op::Put(Put { terms, lease, ..Put::new(key.to_owned(), value.clone()) });
+    let put = Put::new(key.to_owned(), encoded.bytes.clone());
+    let put = Op::Put(Put { terms: encoded.terms.clone(), lease, ..put });
     Txn {
         compares: std::iter::once(absent).chain(claims.compares).collect(),
         then: std::iter::once(put).chain(claims.ops).collect(),

@@ -11,11 +11,11 @@ use orlop_api::{
 use orlop_store::Txn;
 use serde_json::Value;
 
-use super::{Request, answer, prepare, update};
+use super::{Request, answer, prepare, update, written::Written};
 use crate::{
     allocation::{self, Claims},
     body::Body,
-    cluster::{Found, is_terminating, now, trouble},
+    cluster::{Found, is_terminating, now},
     negotiation::content_type,
     query::{Query, refuse},
 };
@@ -25,7 +25,7 @@ const TRIES: usize = 64;
 
 /// What a delete may ask for.
 #[derive(Clone, Debug, Default)]
-pub(super) struct DeleteOptions {
+pub(crate) struct DeleteOptions {
     dry_run: bool,
     grace_seconds: Option<i64>,
     propagation: Option<String>,
@@ -113,7 +113,7 @@ pub(crate) async fn evict(request: &Request, options: &Value, dry_run: bool) -> 
 }
 
 /// How a delete left the object.
-pub(super) enum Deleted {
+pub(crate) enum Deleted {
     /// It is gone; this is what it was.
     Gone(Value),
     /// It waits for finalizers or grace.
@@ -121,7 +121,7 @@ pub(super) enum Deleted {
 }
 
 /// Deletes one object of the request's kind.
-pub(super) async fn delete_named(
+pub(crate) async fn delete_named(
     request: &Request,
     options: &DeleteOptions,
     namespace: &str,
@@ -131,10 +131,11 @@ pub(super) async fn delete_named(
     crate::kinds::may_delete(kind, name)?;
     for _ in 0..TRIES {
         let found = request.cluster.get(kind, namespace, name).await?;
-        let old = found.object()?;
+        let old = kind.read(&found).await?;
         check_preconditions(request, options, name, &old)?;
         let mut object = old.clone();
         set_finalizers(request, options, &mut object);
+        kind.hooks.prepare_delete(&mut object);
         let grace = grace_seconds(request, options, &object);
         let waits = has_finalizers(&object) || grace > 0 || crate::kinds::has_content(kind, &object);
         crate::admission::validate(request, &old, Some(&old))?;
@@ -152,7 +153,7 @@ pub(super) async fn delete_named(
             return Ok(Deleted::Marked(object));
         }
         if let Some(written) = update::swap(request, &object, &found, Claims::default()).await? {
-            return Ok(Deleted::Marked(written.object()?));
+            return Ok(Deleted::Marked(written.into_object(kind).await?));
         }
     }
     Err(Status::server_timeout(&kind.group_resource(), "delete", 1))
@@ -172,13 +173,7 @@ fn check_preconditions(
         if let Some(wanted) = wanted
             && wanted != found
         {
-            return Err(Status::conflict_precondition(
-                &request.kind.group_resource(),
-                name,
-                what,
-                wanted,
-                found,
-            ));
+            return Err(Status::conflict_delete(&request.kind.group_kind(), name, what, wanted, found));
         }
     }
     Ok(())
@@ -221,8 +216,8 @@ fn grace_seconds(request: &Request, options: &DeleteOptions, object: &Value) -> 
 
 fn mark(request: &Request, object: &mut Value, grace: i64) {
     let already = is_terminating(object);
-    let shorter =
-        object_meta::of(object).get("deletionGracePeriodSeconds").and_then(Value::as_i64) != Some(grace);
+    let given = object_meta::of(object).get("deletionGracePeriodSeconds").and_then(Value::as_i64);
+    let shorter = given.unwrap_or(0) != grace;
     if !already || shorter {
         let ends = Time::from_unix(now().unix_seconds + grace);
         let meta = prepare::meta(object);
@@ -249,7 +244,7 @@ pub(super) async fn remove(
     request: &Request,
     object: &Value,
     found: &Found,
-) -> Result<Option<Found>, Status> {
+) -> Result<Option<Written>, Status> {
     let meta = object_meta::of(object);
     let key = request.cluster.key(
         &request.kind,
@@ -258,6 +253,10 @@ pub(super) async fn remove(
     );
     let mut txn = Txn::remove(key, found.revision);
     txn.then.extend(allocation::release(request, object));
-    let result = request.cluster.store.txn(txn).await.map_err(|error| trouble(&error))?;
-    Ok(result.succeeded.then(|| Found { bytes: crate::stored::encode(object), revision: result.revision }))
+    let result = request.cluster.commit(&request.kind, txn).await?;
+    Ok(result.succeeded.then(|| {
+        let mut object = object.clone();
+        prepare::meta(&mut object).insert("resourceVersion".into(), result.revision.to_string().into());
+        Written::Object(object)
+    }))
 }

@@ -15,7 +15,7 @@ pub(super) async fn delete_collection(request: &Request) -> Result<Response<Body
     let options = DeleteOptions::of(request)?;
     let (revision, selected) = list::select(request).await?;
     let mut items = Vec::with_capacity(selected.len());
-    for (_, object) in selected {
+    for object in selected {
         let meta = object_meta::of(&object);
         let (namespace, name) = (object_meta::text(meta, "namespace"), object_meta::text(meta, "name"));
         match delete_named(request, &options, namespace, name).await {

@@ -1,7 +1,7 @@
 //! What a list has gathered, in the form that was asked for.
 
 use http::Response;
-use orlop_api::protobuf::ListWriter;
+use orlop_api::{protobuf::ListWriter, table::partial_object_metadata};
 use serde_json::{Value, json};
 
 use super::{Request, answer};
@@ -73,14 +73,10 @@ impl Gathered {
             }
             Transform::Metadata(version) => {
                 let items: Vec<Value> =
-                    objects.iter().map(|object| answer::metadata_only(object, version)).collect();
+                    objects.iter().map(|object| partial_object_metadata(object, version)).collect();
                 json!({"kind": list_kind, "apiVersion": api_version, "metadata": metadata, "items": items})
             }
-            Transform::Table(version) => {
-                let mut table = answer::table(request, version, &objects, true);
-                table["metadata"] = metadata;
-                table
-            }
+            Transform::Table(version) => answer::table(request, version, &objects, true, metadata),
         };
         answer::bytes(200, encoding.media_type(), answer::encode(encoding, &value))
     }

@@ -17,5 +17,5 @@ pub(super) async fn get(request: &Request) -> Result<Response<Body>, Status> {
     }
     let about = &request.about;
     let found = request.cluster.get(&request.kind, &about.namespace, &about.name).await?;
-    answer::stored_object(request, 200, &found)
+    answer::stored_object(request, 200, &found).await
 }

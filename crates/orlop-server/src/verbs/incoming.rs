@@ -2,10 +2,12 @@
 
 use orlop_api::{
     decode::{self, Decoded, StrictOrder},
-    group_version::GroupVersionKind,
+    field_error::{FieldError, FieldPath},
+    go_text,
+    group_version::{GroupKind, GroupVersionKind},
     options::FieldValidation,
     protobuf::{self, DecodeError, Envelope},
-    schema::{Root, check_types, prune},
+    schema::{Malformed, Root, check_types, coerce_metadata, prune},
     status::Status,
 };
 use serde_json::{Value, json};
@@ -31,13 +33,22 @@ pub(crate) fn decoded(
         protobuf::MEDIA_TYPE if has_protobuf(&request.kind) => Ok(from_protobuf(body, expected)?.into()),
         _ => return Err(Status::unsupported_media_type(media_types(&request.kind))),
     };
-    let decoded =
-        decoded.map_err(|error| Status::unrecognized_body(&expected.kind, &error.to_string(), body))?;
+    let decoded = decoded.map_err(|error| unrecognized(expected, &error.to_string(), body))?;
     if !decoded.value.is_object() {
-        return Err(Status::unrecognized_body(&expected.kind, "json: cannot unmarshal into an object", body));
+        let why = format!(
+            "json: cannot unmarshal {} into Go value of type struct {{ \
+             APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+            go_text::json_type(&decoded.value)
+        );
+        return Err(unrecognized(expected, &why, body));
     }
     check_kind(&decoded.value, expected)?;
     clean(request, decoded, body, expected, validation)
+}
+
+fn unrecognized(expected: &GroupVersionKind, why: &str, body: &[u8]) -> Status {
+    let why = format!("couldn't get version/kind; json parse error: {why}");
+    Status::unrecognized_body(&expected.kind, &why, body)
 }
 
 /// Reads a body in protobuf. The kind is checked before the rest is read: field numbers of one kind mean
@@ -79,11 +90,18 @@ fn clean(
 ) -> Result<Value, Status> {
     let mut value = decoded.value.clone();
     let unknown = if *expected == request.kind.gvk {
-        if !request.kind.rules.custom {
-            check_types(&value, request.kind.schema.get())
-                .map_err(|error| Status::cannot_decode(expected, &expected.kind, &error.to_string()))?;
+        let schema = request.kind.schema.get();
+        let refuse =
+            |error: &dyn ToString| Status::cannot_decode(expected, &expected.kind, &error.to_string());
+        if request.kind.rules.custom {
+            let mut unknown =
+                coerce_metadata(&mut value, schema, Malformed::Refuse).map_err(|error| refuse(&error))?;
+            unknown.extend(prune(&mut value, schema, Root::Resource));
+            unknown
+        } else {
+            check_types(&value, schema).map_err(|error| refuse(&error))?;
+            prune(&mut value, schema, Root::Resource)
         }
-        prune(&mut value, request.kind.schema.get(), Root::Resource)
     } else {
         Vec::new()
     };
@@ -108,6 +126,17 @@ fn clean(
 }
 
 /// Dropping again what a patch or an admission brought in.
-pub(super) fn prune_again(request: &Request, object: &mut Value) -> Vec<String> {
-    prune(object, request.kind.schema.get(), Root::Resource)
+pub(super) fn prune_again(request: &Request, object: &mut Value) -> Result<Vec<String>, Status> {
+    let schema = request.kind.schema.get();
+    let mut unknown = Vec::new();
+    if request.kind.rules.custom {
+        let coerced = coerce_metadata(object, schema, Malformed::Refuse);
+        unknown = coerced.map_err(|error| {
+            let patch = String::from_utf8_lossy(&request.body).into_owned();
+            let error = FieldError::invalid(&FieldPath::root("patch"), patch, error.to_string());
+            Status::invalid(&GroupKind::default(), "", &[error])
+        })?;
+    }
+    unknown.extend(prune(object, schema, Root::Resource));
+    Ok(unknown)
 }

@@ -1,44 +1,39 @@
 //! List: a collection at one moment, streamed from the store into the answer.
 //!
 //! The plain case copies each stored object once, into the piece of the body it travels in; memory does
-//! not grow with the list. Everything else (tables, metadata, YAML, selectors that the index cannot
-//! answer) goes through decoded objects, a page at a time.
+//! not grow with the list. Objects that are stored in another form than they are served in are converted,
+//! a page at a time. Everything else (tables, metadata, YAML, selectors that the index cannot answer) goes
+//! through decoded objects.
 
-use bytes::{BufMut, Bytes, BytesMut};
 use http::Response;
 use orlop_api::{continue_token::ContinueToken, status::Status};
-use orlop_store::{Error, KeyValue, Pages, Read, ReadResult, Revision};
+use orlop_store::{Error, Pages, Read, ReadResult, Revision};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 
-use super::{Request, answer, gathered::Gathered};
+use super::{Request, gathered::Gathered, streamed};
 use crate::{
     body::Body,
     cluster::{Found, trouble},
     resource_version::Moment,
     selection::Selection,
-    stored,
 };
 
-/// Pieces of a body that may wait for a slow client.
-const PIECES: usize = 4;
-
 /// What a list reads, and what goes into its metadata.
-struct Listing {
+pub(super) struct Listing {
     selection: Selection,
-    pages: Pages,
+    pub(super) pages: Pages,
     limit: usize,
     /// The revision of the first page of a continued list.
     pinned: Option<Revision>,
     /// What was remaining is told only where nothing selects.
-    counted: bool,
+    pub(super) counted: bool,
 }
 
 pub(super) async fn list(request: Request) -> Result<Response<Body>, Status> {
     let mut listing = Listing::begin(&request).await?;
     let first = listing.next(&request).await?.unwrap_or_default();
     if request.negotiated.is_plain() && listing.selection.is_indexed() {
-        return Ok(stream(request, listing, first));
+        return streamed::stream(request, listing, first).await;
     }
     gather(&request, listing, first).await
 }
@@ -47,13 +42,18 @@ impl Listing {
     async fn begin(request: &Request) -> Result<Self, Status> {
         let (kind, query) = (&request.kind, &request.query);
         let mut selection = Selection::of(&request.cluster, kind, &request.about.namespace, "", query)?;
+        query.number("timeoutSeconds")?;
         let limit = usize::try_from(query.number("limit")?.unwrap_or(0)).unwrap_or(0);
         let mut pinned = None;
         let mut revision = None;
         match Moment::of(query)? {
             Moment::Newest => {}
             Moment::NotOlderThan(wanted) => request.cluster.not_older_than(wanted).await?,
-            Moment::Exactly(wanted) => (revision, pinned) = (Some(wanted), Some(wanted)),
+            Moment::Exactly(wanted) => {
+                // Another server may have told the client of a revision that this one is yet to hear of.
+                request.cluster.not_older_than(wanted).await?;
+                (revision, pinned) = (Some(wanted), Some(wanted));
+            }
             Moment::Continued(token) => {
                 let start = format!("{}{}", selection.prefix, token.start_key);
                 if !selection.range.contains(start.as_bytes()) {
@@ -81,7 +81,7 @@ impl Listing {
         Ok(Self { selection, pages, limit, pinned, counted })
     }
 
-    async fn next(&mut self, request: &Request) -> Result<Option<ReadResult>, Status> {
+    pub(super) async fn next(&mut self, request: &Request) -> Result<Option<ReadResult>, Status> {
         match self.pages.next().await {
             Err(Error::Expired { .. }) if !request.query.text("continue").is_empty() => {
                 let token = ContinueToken::decode(request.query.text("continue")).ok();
@@ -94,18 +94,18 @@ impl Listing {
     }
 
     /// The revision the list shows.
-    fn revision(&self, first: &ReadResult) -> Revision {
+    pub(super) fn revision(&self, first: &ReadResult) -> Revision {
         self.pinned.unwrap_or(first.revision)
     }
 
     /// The token that goes on after a key.
-    fn token(&self, revision: Revision, last_key: &[u8]) -> String {
+    pub(super) fn token(&self, revision: Revision, last_key: &[u8]) -> String {
         let start = String::from_utf8_lossy(&last_key[self.selection.prefix.len().min(last_key.len())..]);
         let start_key = format!("{start}\0");
         ContinueToken { revision: u64::try_from(revision).ok(), start_key }.encode()
     }
 
-    fn metadata(&self, revision: Revision, rest: Option<(String, Option<u64>)>) -> Value {
+    pub(super) fn metadata(&self, revision: Revision, rest: Option<(String, Option<u64>)>) -> Value {
         let mut metadata = json!({"resourceVersion": revision.to_string()});
         if let Some((token, remaining)) = rest {
             metadata["continue"] = token.into();
@@ -115,72 +115,6 @@ impl Listing {
         }
         metadata
     }
-}
-
-/// Answers with stored bytes, page after page.
-fn stream(request: Request, mut listing: Listing, first: ReadResult) -> Response<Body> {
-    let revision = listing.revision(&first);
-    let kind = &request.kind;
-    let opening = format!(
-        "{{\"kind\":{},\"apiVersion\":{},\"items\":[",
-        Value::from(kind.list_kind.as_str()),
-        Value::from(kind.gvk.api_version())
-    );
-    let mut piece = BytesMut::from(opening.as_bytes());
-    let mut listed = append(&mut piece, &first.kvs, 0);
-    let closing =
-        move |listing: &Listing, last: Option<&KeyValue>, more: bool, count: Option<u64>, listed: usize| {
-            let rest = last.filter(|_| more).map(|last| {
-                let remaining =
-                    count.filter(|_| listing.counted).map(|count| count.saturating_sub(listed as u64));
-                (listing.token(revision, &last.key), remaining)
-            });
-            format!("],\"metadata\":{}}}", listing.metadata(revision, rest))
-        };
-    if listing.pages.is_done() {
-        let end = closing(&listing, first.kvs.last(), first.more, first.count, listed);
-        piece.put_slice(end.as_bytes());
-        return answer::bytes(200, "application/json", piece.freeze());
-    }
-    let (sender, receiver) = mpsc::channel(PIECES);
-    tokio::spawn(async move {
-        let count = first.count;
-        let (mut last, mut more) = (first.kvs.last().cloned(), first.more);
-        drop(first);
-        loop {
-            if sender.send(std::mem::take(&mut piece).freeze()).await.is_err() {
-                return;
-            }
-            match listing.next(&request).await {
-                Ok(Some(page)) => {
-                    listed = append(&mut piece, &page.kvs, listed);
-                    (last, more) = (page.kvs.last().cloned().or(last), page.more);
-                }
-                Ok(None) => break,
-                Err(status) => {
-                    // The answer has begun: all that is left is to break it off.
-                    tracing::warn!(message = status.message, "list cut short");
-                    return;
-                }
-            }
-        }
-        let end = closing(&listing, last.as_ref(), more, count, listed);
-        let _ = sender.send(Bytes::from(end)).await;
-    });
-    answer::bytes(200, "application/json", Body::Stream(receiver))
-}
-
-/// Appends objects with commas between; how many have been listed by then.
-fn append(piece: &mut BytesMut, kvs: &[KeyValue], mut listed: usize) -> usize {
-    piece.reserve(kvs.iter().map(|kv| kv.value.len() + 48).sum());
-    for kv in kvs {
-        if listed > 0 {
-            piece.put_u8(b',');
-        }
-        stored::splice(piece, &kv.value, kv.revision);
-        listed += 1;
-    }
-    listed
 }
 
 /// Answers with decoded objects.
@@ -195,9 +129,9 @@ async fn gather(
     let mut page = Some(first);
     'pages: while let Some(current) = page {
         rest = current.more;
-        for kv in current.kvs {
-            let key = kv.key.clone();
-            let object = Found::from(kv).object()?;
+        let keys: Vec<_> = current.kvs.iter().map(|kv| kv.key.clone()).collect();
+        let found: Vec<Found> = current.kvs.into_iter().map(Found::from).collect();
+        for (key, object) in keys.into_iter().zip(request.kind.read_all(&found).await?) {
             if !listing.selection.matches(&request.kind, &object) {
                 continue;
             }
@@ -219,18 +153,15 @@ async fn gather(
 }
 
 /// Every object that a request selects, decoded: what deletecollection goes through.
-pub(super) async fn select(request: &Request) -> Result<(Revision, Vec<(Found, Value)>), Status> {
+pub(crate) async fn select(request: &Request) -> Result<(Revision, Vec<Value>), Status> {
     let mut listing = Listing::begin(request).await?;
     let (mut revision, mut selected) = (0, Vec::new());
     while let Some(page) = listing.next(request).await? {
         revision = listing.pinned.unwrap_or(page.revision);
-        for kv in page.kvs {
-            let found = Found::from(kv);
-            let object = found.object()?;
-            if listing.selection.matches(&request.kind, &object) {
-                selected.push((found, object));
-            }
-        }
+        let found: Vec<Found> = page.kvs.into_iter().map(Found::from).collect();
+        let objects = request.kind.read_all(&found).await?;
+        selected
+            .extend(objects.into_iter().filter(|object| listing.selection.matches(&request.kind, object)));
     }
     Ok((revision, selected))
 }

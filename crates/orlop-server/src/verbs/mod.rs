@@ -11,25 +11,28 @@ mod endpoint;
 mod gathered;
 mod get;
 pub(crate) mod incoming;
-mod list;
+pub(crate) mod list;
 mod patch;
-mod prepare;
+pub(crate) mod prepare;
+mod streamed;
 pub(crate) mod update;
 mod watch;
+pub(crate) mod written;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::{HeaderMap, Response};
-use orlop_api::status::Status;
+use orlop_api::{status::Status, table::IncludeObject};
 
 use crate::{
     User,
     body::Body,
     cluster::Cluster,
-    negotiation::{Negotiated, Offers, has_protobuf, negotiate},
+    negotiation::{Negotiated, Offers, Transform, has_protobuf, negotiate},
     query::Query,
     registry::Kind,
+    remote,
     request_info::ResourceInfo,
     reviews,
 };
@@ -48,6 +51,8 @@ pub struct Request {
     pub about: ResourceInfo,
     /// Its query.
     pub query: Query,
+    /// Its path and query, as they came.
+    pub uri: http::Uri,
     /// Its headers.
     pub headers: HeaderMap,
     /// Its body.
@@ -70,6 +75,22 @@ impl Request {
         }
     }
 
+    /// A request about something else, made on the way of this one and for the same user.
+    pub(crate) fn aside(&self, kind: Arc<Kind>, about: ResourceInfo) -> Self {
+        Self {
+            cluster: self.cluster.clone(),
+            kind,
+            about,
+            query: Query::default(),
+            uri: http::Uri::default(),
+            headers: self.headers.clone(),
+            body: Bytes::new(),
+            negotiated: Negotiated::default(),
+            user: self.user.clone(),
+            warnings: self.warnings.clone(),
+        }
+    }
+
     /// Who writes, where a request does not say.
     pub(crate) fn user_agent(&self) -> &str {
         self.headers.get(http::header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default()
@@ -83,8 +104,20 @@ pub fn negotiate_for(
     headers: &HeaderMap,
     query: &Query,
 ) -> Result<Negotiated, Status> {
-    let transforms = matches!(verb, "get" | "list" | "watch" | "create" | "update" | "patch" | "delete");
-    negotiate(headers, query.get("pretty"), Offers { transforms, protobuf: has_protobuf(kind) })
+    // What is only ever created, a question, has no columns.
+    let read = kind.allows("get") || kind.allows("list");
+    let transforms =
+        read && matches!(verb, "get" | "list" | "watch" | "create" | "update" | "patch" | "delete");
+    let negotiated =
+        negotiate(headers, query.get("pretty"), Offers { transforms, protobuf: has_protobuf(kind) })?;
+    let include = query.text("includeObject");
+    if matches!(negotiated.transform, Transform::Table(_)) && IncludeObject::parse(include).is_none() {
+        return Err(Status::bad_request(format!(
+            "Unable to convert to Table as requested: includeObject: Invalid value: {include:?}: \
+             must be 'Metadata', 'Object', 'None', or empty"
+        )));
+    }
+    Ok(negotiated)
 }
 
 /// Does what a request asks.
@@ -98,7 +131,10 @@ pub async fn run(verb: &str, request: Request) -> Result<Response<Body>, Status>
         },
     };
     if !allowed {
-        return Err(Status::method_not_allowed(&request.kind.group_resource(), verb));
+        return Err(Status::method_unknown());
+    }
+    if let Some(remote) = request.kind.storage.elsewhere() {
+        return remote::forward(remote, verb, &request).await;
     }
     match (verb, subresource.as_str()) {
         ("list", "") => list::list(request).await,

@@ -2,9 +2,14 @@
 
 use http::Response;
 use orlop_api::{
-    decode, object_meta,
+    decode,
+    field_error::{FieldError, FieldPath},
+    go_text,
+    group_version::GroupKind,
+    object_meta,
     options::FieldValidation,
     patch::{JsonPatch, merge_patch, strategic_merge_patch},
+    schema::check_types,
     status::Status,
 };
 use serde_json::Value;
@@ -13,7 +18,7 @@ use super::{
     Request,
     create::create_object,
     incoming, prepare,
-    update::{change, finish, respond},
+    update::{change, finish},
 };
 use crate::{body::Body, cluster::now, negotiation::content_type, query::WriteOptions};
 
@@ -34,7 +39,8 @@ pub(super) async fn patch(request: &Request) -> Result<Response<Body>, Status> {
         let mut object = patch.apply(request, old)?;
         decode::check_depth(&object).map_err(|error| Status::bad_request(error.to_string()))?;
         check_identity(request, &object, old)?;
-        report_unknown(request, &mut object, options.field_validation)?;
+        patch.check_types(request, &object)?;
+        patch.report_unknown(request, &mut object, options.field_validation)?;
         // A patch that says nothing of the version is for whatever version there is.
         if object_meta::of(&object).get("resourceVersion") == object_meta::of(old).get("resourceVersion") {
             prepare::meta(&mut object).remove("resourceVersion");
@@ -46,7 +52,11 @@ pub(super) async fn patch(request: &Request) -> Result<Response<Body>, Status> {
         Ok(object)
     })
     .await?;
-    respond(request, 200, &written)
+    written.answer(request, 200).await
+}
+
+fn undecodable(why: &str) -> Status {
+    Status::bad_request(format!("error decoding patch: {why}"))
 }
 
 enum Patch {
@@ -60,14 +70,24 @@ impl Patch {
         let value = || {
             decode::json(&request.body)
                 .map(|decoded| decoded.value)
-                .map_err(|error| Status::bad_request(error.to_string()))
+                .map_err(|error| undecodable(&error.to_string()))
+                .and_then(|value| match &value {
+                    Value::Object(_) => Ok(value),
+                    other => Err(undecodable(&format!(
+                        "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+                        go_text::json_type(other)
+                    ))),
+                })
         };
         match media_type {
-            JSON => Ok(Self::Json(JsonPatch::decode(&request.body)?)),
+            JSON => JsonPatch::decode(&request.body).map(Self::Json).map_err(|error| {
+                let status = Status::from(error);
+                if status.code == 400 { undecodable(&status.message) } else { status }
+            }),
             MERGE => Ok(Self::Merge(value()?)),
             STRATEGIC if !request.kind.rules.custom => Ok(Self::Strategic(value()?)),
             _ if request.kind.rules.custom => Err(Status::unsupported_media_type(&[JSON, MERGE, APPLY])),
-            _ => Err(Status::unsupported_media_type(&[JSON, MERGE, STRATEGIC, APPLY])),
+            _ => Err(Status::patch_type_unknown()),
         }
     }
 
@@ -78,6 +98,45 @@ impl Patch {
             Self::Strategic(patch) => strategic_merge_patch(old, patch, request.kind.schema.get()),
         };
         Ok(patched?)
+    }
+
+    /// What came of the patch must fit the types of the kind.
+    fn check_types(&self, request: &Request, patched: &Value) -> Result<(), Status> {
+        if request.kind.rules.custom {
+            return Ok(());
+        }
+        check_types(patched, request.kind.schema.get())
+            .map_err(|mismatch| self.refusal(patched, &mismatch.to_string()))
+    }
+
+    /// What came of the patch may only have fields that exist, or is told otherwise.
+    fn report_unknown(
+        &self,
+        request: &Request,
+        patched: &mut Value,
+        validation: FieldValidation,
+    ) -> Result<(), Status> {
+        let given = (validation == FieldValidation::Strict).then(|| patched.clone());
+        let unknown = incoming::prune_again(request, patched)?;
+        let errors: Vec<String> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
+        match given {
+            Some(given) if !errors.is_empty() => Err(self.refusal(&given, &decode::strict_error(&errors))),
+            _ => {
+                if validation == FieldValidation::Warn {
+                    errors.into_iter().for_each(|error| request.warn(error));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn refusal(&self, patched: &Value, why: &str) -> Status {
+        let value = match self {
+            Self::Strategic(patch) => go_text::display(patch),
+            Self::Json(_) | Self::Merge(_) => go_text::json(patched),
+        };
+        let error = FieldError::invalid(&FieldPath::root("patch"), value, why);
+        Status::invalid(&GroupKind::default(), "", &[error])
     }
 }
 
@@ -100,21 +159,6 @@ fn check_identity(request: &Request, object: &Value, old: &Value) -> Result<(), 
     Ok(())
 }
 
-fn report_unknown(request: &Request, object: &mut Value, validation: FieldValidation) -> Result<(), Status> {
-    let unknown = incoming::prune_again(request, object);
-    let errors: Vec<String> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
-    match validation {
-        FieldValidation::Strict if !errors.is_empty() => {
-            Err(Status::bad_request(decode::strict_error(&errors)))
-        }
-        FieldValidation::Warn => {
-            errors.into_iter().for_each(|error| request.warn(error));
-            Ok(())
-        }
-        _ => Ok(()),
-    }
-}
-
 fn restore_version(object: &mut Value, old: &Value) {
     if let Some(version) = object_meta::of(old).get("resourceVersion") {
         prepare::meta(object).entry("resourceVersion").or_insert_with(|| version.clone());
@@ -129,7 +173,6 @@ async fn apply(request: &Request, options: &WriteOptions) -> Result<Response<Bod
     if !config.is_object() {
         return Err(Status::bad_request("error decoding YAML: the body is not an object"));
     }
-    report_unknown(request, &mut config, options.field_validation)?;
     check_target(request, &mut config)?;
     let (manager, force) = (options.field_manager.as_str(), options.force.unwrap_or(false));
     let about = &request.about;
@@ -143,7 +186,7 @@ async fn apply(request: &Request, options: &WriteOptions) -> Result<Response<Bod
             Err(status) if status.code == 409 => {}
             created => {
                 let (code, written) = created?;
-                return respond(request, code, &written);
+                return written.answer(request, code).await;
             }
         }
     }
@@ -159,7 +202,7 @@ async fn apply(request: &Request, options: &WriteOptions) -> Result<Response<Bod
         Ok(object)
     })
     .await?;
-    respond(request, 200, &written)
+    written.answer(request, 200).await
 }
 
 /// An applied object names what it is applied to, and says nothing of who owns what.

@@ -71,7 +71,7 @@ pub(super) fn default(kind: &Kind, object: &mut Value) {
         value => !value.is_null(),
     });
     let schema = kind.schema.get();
-    schema::drop_nulls(object, schema);
+    schema::canonicalize(object, schema);
     schema::apply_defaults(object, schema);
     kind.hooks.default(object);
 }
@@ -85,7 +85,8 @@ pub(super) fn track(request: &Request, live: &Value, object: Value, manager: &st
 pub(super) fn with_field_manager<T>(request: &Request, work: impl FnOnce(&FieldManager<'_>) -> T) -> T {
     let kind = &request.kind;
     let api_version = kind.gvk.api_version();
-    let versions = SingleVersion { api_version: &api_version, of: TypeRef::resource(kind.schema.get()) };
+    let single = SingleVersion { api_version: &api_version, of: TypeRef::resource(kind.schema.get()) };
+    let versions = kind.versions().unwrap_or(&single);
     let subresource = request.about.subresource.as_str();
     let reset = match subresource {
         "" if kind.has_status() => Some("status"),
@@ -96,7 +97,7 @@ pub(super) fn with_field_manager<T>(request: &Request, work: impl FnOnce(&FieldM
         .map(|field| (api_version.clone(), Set::from_paths([Path::of_fields(&[field])])))
         .into_iter()
         .collect();
-    work(&FieldManager { kind: &kind.gvk, versions: &versions, subresource, reset_fields: &reset_fields })
+    work(&FieldManager { kind: &kind.gvk, versions, subresource, reset_fields: &reset_fields })
 }
 
 /// Answers 422 unless nothing is wrong.
@@ -105,19 +106,31 @@ pub(super) fn refuse_invalid(kind: &Kind, object: &Value, errors: &[FieldError])
         return Ok(());
     }
     let name = object_meta::text(object_meta::of(object), "name");
-    Err(Status::invalid(&kind.group_kind(), name, errors))
+    // Metadata is looked at by every kind and by some again.
+    let mut each: Vec<FieldError> = Vec::with_capacity(errors.len());
+    for error in errors {
+        if !each.contains(error) {
+            each.push(error.clone());
+        }
+    }
+    Err(Status::invalid(&kind.group_kind(), name, &each))
 }
 
 /// Everything wrong with an object by itself.
 pub(super) fn validate(kind: &Kind, object: &Value) -> Vec<FieldError> {
-    let rules = MetaRules { namespaced: kind.namespaced, name: kind.name_rule };
-    let mut errors = object_meta::validate(object_meta::of(object), rules, &FieldPath::root("metadata"));
+    let mut errors = validate_metadata(kind, object);
     errors.extend(kind.hooks.validate(object));
     errors
 }
 
-/// What must still be so when the object is written: its namespace is there, and is not on its way out.
-pub(super) async fn namespace_guard(request: &Request) -> Result<Option<Compare>, Status> {
+/// Everything wrong with an object's metadata.
+pub(super) fn validate_metadata(kind: &Kind, object: &Value) -> Vec<FieldError> {
+    let rules = MetaRules { namespaced: kind.namespaced, name: kind.name_rule };
+    object_meta::validate(object_meta::of(object), rules, &FieldPath::root("metadata"))
+}
+
+/// What must still be so when a new object is written: its namespace is there, and is not on its way out.
+pub(super) async fn namespace_guard(request: &Request, name: &str) -> Result<Option<Compare>, Status> {
     let namespace = &request.about.namespace;
     if !request.kind.namespaced {
         return Ok(None);
@@ -127,12 +140,11 @@ pub(super) async fn namespace_guard(request: &Request) -> Result<Option<Compare>
     let found = request.cluster.get(kind, "", namespace).await?;
     // Most namespaces are not terminating, and telling that needs no decoding.
     const MARK: &[u8] = b"\"deletionTimestamp\"";
-    if found.bytes.windows(MARK.len()).any(|window| window == MARK) && is_terminating(&found.object()?) {
-        let name = object_name(request);
+    if found.bytes.windows(MARK.len()).any(|window| window == MARK) && is_terminating(&found.as_stored()?) {
         let why =
             format!("unable to create new content in namespace {namespace} because it is being terminated");
         let message = format!("namespace {namespace} is being terminated");
-        return Err(Status::forbidden(&request.kind.group_resource(), &name, &why).with_cause(
+        return Err(Status::forbidden(&request.kind.group_resource(), name, &why).with_cause(
             "NamespaceTerminating",
             message,
             "metadata.namespace",
@@ -140,9 +152,4 @@ pub(super) async fn namespace_guard(request: &Request) -> Result<Option<Compare>
     }
     let key = request.cluster.key(kind, "", namespace);
     Ok(Some(Compare::new(KeyRange::key(key), Comparison::Equal, Target::Revision(found.revision))))
-}
-
-fn object_name(request: &Request) -> String {
-    let object: Value = serde_json::from_slice(&request.body).unwrap_or_default();
-    object_meta::text(object_meta::of(&object), "name").to_owned()
 }

@@ -12,17 +12,12 @@ use orlop_api::{
 use orlop_store::{Put, Revision, Txn};
 use serde_json::Value;
 
-use super::{
-    Request, answer,
-    create::{Written, create_object},
-    delete, endpoint, incoming, prepare,
-};
+use super::{Request, create::create_object, delete, endpoint, incoming, prepare, written::Written};
 use crate::{
     allocation::{self, Claims},
     body::Body,
-    cluster::{Found, trouble},
+    cluster::Found,
     query::WriteOptions,
-    stored,
 };
 
 /// How often a change without a version is tried again.
@@ -41,7 +36,7 @@ pub(super) async fn replace(request: &Request) -> Result<Response<Body>, Status>
             let mut wanted = wanted;
             prepare::meta(&mut wanted).insert("name".into(), about.name.clone().into());
             let (code, written) = create_object(request, wanted, &options, Some(&manager)).await?;
-            return respond(request, code, &written);
+            return written.answer(request, code).await;
         }
     }
     let written = change(request, options.dry_run, |old| {
@@ -50,14 +45,7 @@ pub(super) async fn replace(request: &Request) -> Result<Response<Body>, Status>
         finish(request, old, object, Some(&manager))
     })
     .await?;
-    respond(request, 200, &written)
-}
-
-pub(super) fn respond(request: &Request, code: u16, written: &Written) -> Result<Response<Body>, Status> {
-    match written {
-        Ok(found) => answer::stored_object(request, code, found),
-        Err(object) => answer::object(request, code, object.clone()),
-    }
+    written.answer(request, 200).await
 }
 
 fn check_name(request: &Request, object: &Value) -> Result<(), Status> {
@@ -80,31 +68,32 @@ pub(crate) async fn change(
     let (kind, about, cluster) = (&request.kind, &request.about, &request.cluster);
     for _ in 0..TRIES {
         let found = cluster.get(kind, &about.namespace, &about.name).await?;
-        let old = found.object()?;
+        let old = kind.read(&found).await?;
         let mut object = make(&old)?;
         let pinned = pinned_version(request, &object, &found)?;
         prepare::meta(&mut object).insert("resourceVersion".into(), found.revision.to_string().into());
         let claims = allocation::claim(request, &mut object, Some(&old)).await?;
         let errors = validate(request, &object, &old);
         prepare::refuse_invalid(kind, &object, &errors)?;
-        kind.hooks.warnings(&object).into_iter().for_each(|warning| request.warn(warning));
+        kind.hooks.warnings_replacing(&object, &old).into_iter().for_each(|warning| request.warn(warning));
         crate::admission::validate(request, &object, Some(&old))?;
         if delete::is_released(&object) {
             if dry_run {
-                return Ok(Err(object));
+                return Ok(Written::Object(object));
             }
             if let Some(removed) = delete::remove(request, &object, &found).await? {
-                return Ok(Ok(removed));
+                return Ok(removed);
             }
         } else {
-            if object_meta::is_no_op(&object, &old) {
-                return Ok(Ok(found));
+            // What is stored in an older form is written again, which is how storage is migrated.
+            if object_meta::is_no_op(&object, &old) && kind.storage.is_current(&found.bytes) {
+                return Ok(Written::Stored(found));
             }
             if dry_run {
-                return Ok(Err(object));
+                return Ok(Written::Object(object));
             }
             if let Some(written) = swap(request, &object, &found, claims).await? {
-                return Ok(Ok(written));
+                return Ok(written);
             }
         }
         if pinned {
@@ -173,8 +162,8 @@ fn pinned_version(request: &Request, object: &Value, found: &Found) -> Result<bo
 fn validate(request: &Request, object: &Value, old: &Value) -> Vec<FieldError> {
     let metadata = FieldPath::root("metadata");
     let mut errors = object_meta::validate_update(object_meta::of(object), object_meta::of(old), &metadata);
-    errors.extend(prepare::validate(&request.kind, object));
-    errors.extend(request.kind.hooks.validate_update(object, old));
+    errors.extend(prepare::validate_metadata(&request.kind, object));
+    errors.extend(request.kind.hooks.validate_replacing(object, old, &request.about.subresource));
     errors
 }
 
@@ -184,16 +173,16 @@ pub(super) async fn swap(
     object: &Value,
     found: &Found,
     claims: Claims,
-) -> Result<Option<Found>, Status> {
+) -> Result<Option<Written>, Status> {
     let (kind, cluster) = (&request.kind, &request.cluster);
     let meta = object_meta::of(object);
     let key = cluster.key(kind, object_meta::text(meta, "namespace"), object_meta::text(meta, "name"));
-    let bytes = stored::encode(object);
-    let terms = cluster.terms(kind, object);
-    let put = Put { terms, keep_lease: true, ..Put::new(key, bytes.clone()) };
+    let encoded = kind.write(object).await?;
+    let put = Put::new(key, encoded.bytes.clone());
+    let put = Put { terms: encoded.terms.clone(), keep_lease: true, ..put };
     let mut txn = Txn::replace(put, found.revision);
     txn.compares.extend(claims.compares);
     txn.then.extend(claims.ops);
-    let result = cluster.store.txn(txn).await.map_err(|error| trouble(&error))?;
-    Ok(result.succeeded.then_some(Found { bytes, revision: result.revision }))
+    let result = cluster.commit(kind, txn).await?;
+    Ok(result.succeeded.then(|| Written::of(kind, encoded, object.clone(), result.revision)))
 }

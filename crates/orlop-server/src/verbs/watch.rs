@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::Response;
-use orlop_api::{protobuf, status::Status};
-use orlop_store::{Error, Event, Read, Revision, Seen, Watch, Watcher};
+use orlop_api::{protobuf, status::Status, table::partial_object_metadata};
+use orlop_store::{Error, Event, KeyValue, Read, Revision, Seen, Watch, Watcher};
 use rand::Rng;
 use serde_json::{Value, json};
 use tokio::{
@@ -19,13 +19,12 @@ use tokio::{
 
 use super::{Request, answer};
 use crate::{
-    body::Body,
+    body::{Body, Broken},
     cluster::{Found, trouble},
     negotiation::{Encoding, Transform},
     query::check_list,
     resource_version,
     selection::Selection,
-    stored,
 };
 
 /// Lines that may wait for a slow client before it waits with its watcher.
@@ -61,8 +60,9 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
         _ => Duration::from_secs(rand::rng().random_range(LASTS_SECONDS..LASTS_SECONDS * 2)),
     };
     let mut initial = None;
-    let mut wanted =
-        Watch::new(selection.range.clone()).filter(selection.filter.clone()).previous_of_the_gone();
+    let wanted = Watch::new(selection.range.clone()).filter(selection.filter.clone());
+    // What the index cannot answer is found out by looking at what was there before.
+    let mut wanted = if selection.is_indexed() { wanted.previous_of_the_gone() } else { wanted.previous() };
     match beginning {
         Beginning::After(revision) => wanted = wanted.after(revision),
         Beginning::Next => {}
@@ -80,7 +80,7 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
     };
     let watcher = request.cluster.store.watch(wanted).await.map_err(|error| expired(&error))?;
     let (sender, receiver) = mpsc::channel(LINES);
-    let closing = request.cluster.closing();
+    let (closing, retired) = (request.cluster.closing(), request.kind.retirement.retired());
     let mut stream = Stream { request, selection, sender, headings_sent: false };
     tokio::spawn(async move {
         let deadline = Instant::now() + lasts;
@@ -95,6 +95,7 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
             _ = work => {}
             () = sleep_until(deadline) => {}
             () = closing => {}
+            () = retired => {}
         }
     });
     Ok(answer::bytes(200, media_type, Body::Stream(receiver)))
@@ -131,13 +132,13 @@ struct Ended;
 struct Stream {
     request: Request,
     selection: Selection,
-    sender: mpsc::Sender<Bytes>,
+    sender: mpsc::Sender<Result<Bytes, Broken>>,
     headings_sent: bool,
 }
 
 impl Stream {
     async fn send(&self, line: Bytes) -> Result<(), Ended> {
-        self.sender.send(line).await.map_err(|_| Ended)
+        self.sender.send(Ok(line)).await.map_err(|_| Ended)
     }
 
     /// Sends what is there at the beginning.
@@ -151,7 +152,7 @@ impl Stream {
         let mut page = Some(first);
         while let Some(current) = page {
             for kv in current.kvs {
-                if let Some(line) = self.line("ADDED", &Found::from(kv)) {
+                if let Some(line) = self.line("ADDED", &Found::from(kv)).await {
                     self.send(line).await?;
                 }
             }
@@ -175,7 +176,7 @@ impl Stream {
                 batch = watcher.next() => match batch {
                     Ok(batch) => {
                         for seen in batch.events() {
-                            if let Some(line) = self.event(&seen) {
+                            if let Some(line) = self.event(&seen).await {
                                 self.send(line).await?;
                             }
                         }
@@ -198,63 +199,115 @@ impl Stream {
     }
 
     /// The line of an event; `None` if it is of no concern after all.
-    fn event(&mut self, seen: &Seen<'_>) -> Option<Bytes> {
+    async fn event(&mut self, seen: &Seen<'_>) -> Option<Bytes> {
         let event = seen.event;
-        let (now, before) = self.looked_at(seen)?;
+        let (now, before) = self.looked_at(seen).await;
         let kind = match (now, before) {
             (true, false) => "ADDED",
             (true, true) => "MODIFIED",
             (false, true) => "DELETED",
             (false, false) => return None,
         };
-        if self.request.negotiated.is_plain() && kind == natural_type(event) {
-            return Some(event.sent_as.get_or_init(|| plain_line(kind, event)).clone());
+        let told = told(kind, event);
+        if self.request.negotiated.is_plain() && self.request.kind.passes(&told.bytes) {
+            // Those who see the object as it is stored share one line.
+            return if kind == natural_type(event) && self.request.kind.storage.is_own() {
+                Some(event.sent_as.get_or_init(|| self.plain_line(kind, &told)).clone())
+            } else {
+                Some(self.plain_line(kind, &told))
+            };
         }
-        if self.request.negotiated.is_plain() {
-            return Some(plain_line(kind, event));
+        if let Some(line) = self.metadata_line(kind, &told) {
+            return Some(line);
         }
-        self.line(kind, &told(kind, event))
+        let object = self.read(&told).await?;
+        Some(self.line_of(kind, told.revision, object))
     }
 
     /// Whether the version now, and the one before, are selected.
-    fn looked_at(&self, seen: &Seen<'_>) -> Option<(bool, bool)> {
+    async fn looked_at(&self, seen: &Seen<'_>) -> (bool, bool) {
         if self.selection.is_indexed() {
-            return Some((seen.matches, seen.matched_before));
+            return (seen.matches, seen.matched_before);
         }
-        let kind = &self.request.kind;
-        let selected = |bytes: &[u8]| {
-            stored::decode(bytes, seen.event.kv.revision)
-                .is_ok_and(|object| self.selection.matches(kind, &object))
-        };
-        let now = seen.matches && selected(&seen.event.kv.value);
+        let event = seen.event;
+        let now = seen.matches && self.selected(&event.kv).await;
         // What cannot be looked at any more is told as leaving: a client that never saw it ignores that.
-        let previous = seen.event.previous.as_ref();
-        let before = seen.matched_before
-            && previous.is_some_and(|p| p.kv(&seen.event.kv.key).is_none_or(|kv| selected(&kv.value)));
-        Some((now, before))
+        let before = match event.previous.as_ref().filter(|_| seen.matched_before) {
+            None => false,
+            Some(previous) => match previous.kv(&event.kv.key) {
+                None => true,
+                Some(kv) => self.selected(&kv).await,
+            },
+        };
+        (now, before)
+    }
+
+    async fn selected(&self, kv: &KeyValue) -> bool {
+        let object = self.read(&Found::from(kv.clone())).await;
+        object.is_some_and(|object| self.selection.matches(&self.request.kind, &object))
+    }
+
+    /// An object as it is served. One that cannot be read is left out: it must not end the watch of all
+    /// others.
+    async fn read(&self, found: &Found) -> Option<Value> {
+        match self.request.kind.read(found).await {
+            Ok(object) => Some(object),
+            Err(status) => {
+                tracing::warn!(message = status.message, "an object is left out of a watch");
+                None
+            }
+        }
+    }
+
+    /// The line of an object that is there at the beginning; `None` if it is not selected.
+    async fn line(&mut self, kind: &str, found: &Found) -> Option<Bytes> {
+        let plain = self.request.negotiated.is_plain() && self.selection.is_indexed();
+        if plain && self.request.kind.passes(&found.bytes) {
+            return Some(self.plain_line(kind, found));
+        }
+        let line = self.metadata_line(kind, found).filter(|_| self.selection.is_indexed());
+        if line.is_some() {
+            return line;
+        }
+        let object = self.read(found).await?;
+        self.selection
+            .matches(&self.request.kind, &object)
+            .then(|| self.line_of(kind, found.revision, object))
+    }
+
+    /// A line of bytes that can be handed out as they are.
+    fn plain_line(&self, kind: &str, found: &Found) -> Bytes {
+        let mut line = opening(kind, found.bytes.len() + 96);
+        self.request.kind.pass(&mut line, &found.bytes, found.revision);
+        line.put_slice(b"}\n");
+        line.freeze()
+    }
+
+    /// A line of metadata alone, if that is what was asked for and it takes no decoding.
+    fn metadata_line(&self, kind: &str, found: &Found) -> Option<Bytes> {
+        let negotiated = &self.request.negotiated;
+        let (Transform::Metadata(version), Encoding::Json) = (negotiated.transform, negotiated.encoding)
+        else {
+            return None;
+        };
+        let mut line = opening(kind, 1024);
+        let passed = self.request.kind.pass_metadata(&mut line, version, &found.bytes, found.revision);
+        line.put_slice(b"}\n");
+        passed.then(|| line.freeze())
     }
 
     /// A line in the form that was asked for.
-    fn line(&mut self, kind: &str, found: &Found) -> Option<Bytes> {
-        if self.request.negotiated.is_plain() && self.selection.is_indexed() {
-            return Some(line_of(kind, &stored::spliced(&found.bytes, found.revision)));
-        }
-        let object = found.object().ok()?;
-        if kind == "ADDED" && !self.selection.matches(&self.request.kind, &object) {
-            return None;
-        }
+    fn line_of(&mut self, kind: &str, revision: Revision, object: Value) -> Bytes {
         let object = match self.request.negotiated.transform {
             Transform::Whole => object,
-            Transform::Metadata(version) => answer::metadata_only(&object, version),
+            Transform::Metadata(version) => partial_object_metadata(&object, version),
             Transform::Table(version) => {
                 let headings = !std::mem::replace(&mut self.headings_sent, true);
-                let mut table =
-                    answer::table(&self.request, version, std::slice::from_ref(&object), headings);
-                table["metadata"] = json!({"resourceVersion": found.revision.to_string()});
-                table
+                let metadata = json!({"resourceVersion": revision.to_string()});
+                answer::table(&self.request, version, std::slice::from_ref(&object), headings, metadata)
             }
         };
-        Some(self.framed(kind, &object))
+        self.framed(kind, &object)
     }
 
     /// An event of an object, in the encoding that was asked for.
@@ -262,7 +315,7 @@ impl Stream {
         match self.request.negotiated.encoding {
             Encoding::Protobuf => protobuf::encode(object)
                 .map_or_else(Bytes::new, |envelope| protobuf::watch_frame(kind, &envelope).into()),
-            _ => line_of(kind, object.to_string().as_bytes()),
+            _ => json_line(kind, object.to_string().as_bytes()),
         }
     }
 
@@ -312,14 +365,6 @@ fn told(kind: &str, event: &Event) -> Found {
     Found { bytes, revision }
 }
 
-fn plain_line(kind: &str, event: &Event) -> Bytes {
-    let told = told(kind, event);
-    let mut line = opening(kind, told.bytes.len() + 96);
-    stored::splice(&mut line, &told.bytes, told.revision);
-    line.put_slice(b"}\n");
-    line.freeze()
-}
-
 fn opening(kind: &str, capacity: usize) -> BytesMut {
     let mut line = BytesMut::with_capacity(capacity);
     line.put_slice(b"{\"type\":\"");
@@ -328,7 +373,7 @@ fn opening(kind: &str, capacity: usize) -> BytesMut {
     line
 }
 
-fn line_of(kind: &str, object: &[u8]) -> Bytes {
+fn json_line(kind: &str, object: &[u8]) -> Bytes {
     let mut line = opening(kind, object.len() + 40);
     line.put_slice(object);
     line.put_slice(b"}\n");

@@ -7,12 +7,15 @@ use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::errors::sql_error;
 use crate::{
-    KeyValue, Terms,
+    KeyValue, Revision, Terms,
     engine::Bounds,
     error::{Error, Result},
     evaluate::LeaseRow,
     event::{Current, VersionId, checksum},
 };
+
+/// The revision of a store that nothing has been written to.
+pub(super) const NOTHING_WRITTEN: Revision = 1;
 
 /// The newest revision, the id of its last version, and the oldest readable revision.
 pub(super) fn bounds(connection: &Connection) -> Result<(Bounds, VersionId)> {
@@ -23,7 +26,7 @@ pub(super) fn bounds(connection: &Connection) -> Result<(Bounds, VersionId)> {
     let mut statement =
         connection.prepare_cached("SELECT revision FROM log WHERE id = ?").map_err(sql_error)?;
     let current = statement.query_row([last_id], |row| row.get(0)).optional().map_err(sql_error)?;
-    Ok((Bounds { current: current.unwrap_or(1), compacted }, last_id))
+    Ok((Bounds { current: current.unwrap_or(NOTHING_WRITTEN), compacted }, last_id))
 }
 
 /// Columns of `live` and `history`, in the order that [`current`] reads them.

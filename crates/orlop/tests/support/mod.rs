@@ -1,5 +1,7 @@
 //! A server for tests, and kubectl to talk to it.
 
+#![allow(dead_code, reason = "each test program uses its part")]
+
 use std::{
     io::{BufRead, BufReader, Write},
     path::PathBuf,
@@ -14,13 +16,22 @@ pub(crate) struct Server {
     process: Child,
     kubeconfig: PathBuf,
     kubectl: PathBuf,
+    ready: Value,
 }
 
 impl Server {
     pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts one with more options.
+    pub(crate) fn start_with(options: &[&str]) -> Self {
         let kubectl = orlop_testbed::debian::kubectl().expect("kubectl");
-        let mut process = Command::new(env!("CARGO_BIN_EXE_orlop"))
+        // Another server may take its place, to see that these tests expect what Kubernetes does.
+        let program = std::env::var_os("ORLOP_TEST_SERVER").unwrap_or(env!("CARGO_BIN_EXE_orlop").into());
+        let mut process = Command::new(program)
             .args(["serve", "--ephemeral"])
+            .args(options)
             .stdout(Stdio::piped())
             .spawn()
             .expect("orlop starts");
@@ -28,17 +39,38 @@ impl Server {
         BufReader::new(process.stdout.take().expect("its output")).read_line(&mut line).expect("a line");
         let ready: Value = serde_json::from_str(&line).expect("one line of JSON");
         let kubeconfig = PathBuf::from(ready["kubeconfig"].as_str().expect("a kubeconfig"));
-        Self { process, kubeconfig, kubectl }
+        Self { process, kubeconfig, kubectl, ready }
     }
 
-    /// Runs kubectl; its output and its errors.
+    /// The line that it printed when it was ready.
+    pub(crate) fn ready(&self) -> &Value {
+        &self.ready
+    }
+
+    /// Its process.
+    pub(crate) fn process(&mut self) -> &mut Child {
+        &mut self.process
+    }
+
+    /// Runs kubectl; whether it succeeded, and its output and its errors.
     pub(crate) fn run(&self, arguments: &[&str], input: &str) -> (bool, String) {
+        self.run_with(arguments, input, &[])
+    }
+
+    /// As [`run`](Self::run), with more in the environment.
+    pub(crate) fn run_with(
+        &self,
+        arguments: &[&str],
+        input: &str,
+        environment: &[(&str, &str)],
+    ) -> (bool, String) {
         let mut process = Command::new(&self.kubectl)
             .arg("--kubeconfig")
             .arg(&self.kubeconfig)
             // Each server is new: what another said must not be remembered.
             .args(["--cache-dir", &format!("{}.cache", self.kubeconfig.display())])
             .args(arguments)
+            .envs(environment.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

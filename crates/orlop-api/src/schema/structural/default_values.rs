@@ -1,46 +1,143 @@
 //! Defaults must be valid under the schema that gives them, and have nothing it would prune.
 
-use super::entries;
-use crate::field_error::{FieldError, FieldPath};
-use crate::schema::{self, Malformed, Root, from_openapi};
-use serde_json::Value;
+use crate::field_error::{FieldError, FieldPath, aggregate};
+use crate::schema::metadata::validate_default;
+use crate::schema::source::{entries, flag};
+use crate::schema::{self, Root, from_openapi};
+use serde_json::{Map, Value};
 
-pub(super) fn validate(source: &Value, path: &FieldPath) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    walk(source, path, &mut errors);
-    errors
+/// A default that holds under its schema, as far as the schema says without rules.
+#[derive(Debug)]
+pub struct DefaultValue<'a> {
+    pub value: &'a Value,
+    /// The node that gives it, as written.
+    pub schema: &'a Value,
+    /// The node is a whole resource: the root, or an embedded one.
+    pub is_resource: bool,
+    /// `….default`
+    pub path: FieldPath,
 }
 
-fn walk(source: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
-    if let Some(default) = source.get("default").filter(|default| !default.is_null()) {
-        check(default, source, &path.child("default"), errors);
+/// What is wrong with the defaults of a schema. `rules` is asked for what its rules say of each.
+pub fn invalid_defaults(
+    schema: &Value,
+    path: &FieldPath,
+    require_pruned: bool,
+    rules: &mut dyn FnMut(&DefaultValue<'_>) -> Vec<FieldError>,
+) -> Vec<FieldError> {
+    let mut walk = Walk { require_pruned, rules, errors: Vec::new() };
+    let resource = Resource { schema, way: Vec::new() };
+    walk.node(schema, path, true, &resource, false);
+    walk.errors
+}
+
+/// The nearest resource above a node, and the way down from it.
+#[derive(Clone)]
+struct Resource<'a> {
+    schema: &'a Value,
+    way: Vec<Step<'a>>,
+}
+
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    Field(&'a str),
+    Item,
+}
+
+impl<'a> Resource<'a> {
+    fn step(&self, step: Step<'a>) -> Self {
+        let mut way = self.way.clone();
+        way.push(step);
+        Self { schema: self.schema, way }
     }
-    if let Some(items) = source.get("items").filter(|items| items.is_object()) {
-        walk(items, &path.child("items"), errors);
-    }
-    for (name, property) in entries(source, "properties") {
-        walk(property, &path.child("properties").key(name), errors);
+
+    /// An object with nothing but a value at the end of the way.
+    fn around(&self, value: &Value) -> Value {
+        let wrap = |inner: Value, step: &Step<'_>| match step {
+            Step::Field(name) => Value::Object(Map::from_iter([((*name).to_owned(), inner)])),
+            Step::Item => Value::Array(vec![inner]),
+        };
+        let mut object = self.way.iter().rev().fold(value.clone(), wrap);
+        if let Some(map) = object.as_object_mut() {
+            map.entry("kind").or_insert_with(|| "Validation".into());
+            map.entry("apiVersion").or_insert_with(|| "validation/v1".into());
+        }
+        object
     }
 }
 
-fn check(default: &Value, source: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
-    let node = from_openapi(source);
-    let root = if node.embedded_resource { Root::Resource } else { Root::Plain };
-    let mut pruned = default.clone();
-    schema::prune(&mut pruned, &node, root);
-    if pruned != *default {
-        errors.push(FieldError::invalid(path, default.clone(), "must not have unknown fields"));
+struct Walk<'w> {
+    require_pruned: bool,
+    rules: &'w mut dyn FnMut(&DefaultValue<'_>) -> Vec<FieldError>,
+    errors: Vec<FieldError>,
+}
+
+impl Walk<'_> {
+    fn node<'a>(
+        &mut self,
+        source: &'a Value,
+        path: &FieldPath,
+        is_resource: bool,
+        within: &Resource<'a>,
+        inside_metadata: bool,
+    ) {
+        let itself = Resource { schema: source, way: Vec::new() };
+        let (within, inside_metadata) =
+            if is_resource { (&itself, false) } else { (within, inside_metadata) };
+        if let Some(value) = source.get("default").filter(|default| !default.is_null()) {
+            let default = DefaultValue { value, schema: source, is_resource, path: path.child("default") };
+            let found = self.check(&default, within, inside_metadata);
+            self.errors.extend(found);
+        }
+        // Defaults are not followed into additionalProperties.
+        if let Some(items) = source.get("items").filter(|items| items.is_object()) {
+            let embedded = flag(items, "x-kubernetes-embedded-resource");
+            self.node(items, &path.child("items"), embedded, &within.step(Step::Item), inside_metadata);
+        }
+        for (name, property) in entries(source, "properties") {
+            let meta = is_resource && matches!(name.as_str(), "metadata" | "apiVersion" | "kind");
+            let embedded = flag(property, "x-kubernetes-embedded-resource");
+            let path = path.child("properties").key(name);
+            self.node(property, &path, embedded, &within.step(Step::Field(name)), inside_metadata || meta);
+        }
     }
-    let mut coerced = default.clone();
-    if node.embedded_resource
-        && let Err(error) = schema::coerce_metadata(&mut coerced, &node, Malformed::Refuse)
-    {
-        errors.push(beneath(error, path));
-        return;
+
+    fn check(
+        &mut self,
+        default: &DefaultValue<'_>,
+        within: &Resource<'_>,
+        inside_metadata: bool,
+    ) -> Vec<FieldError> {
+        let (value, path) = (default.value, &default.path);
+        let node = from_openapi(default.schema);
+        let mut errors = Vec::new();
+        if inside_metadata {
+            let problems = validate_default(&within.around(value), &from_openapi(within.schema), true);
+            if !problems.is_empty() {
+                let detail = format!("must result in valid metadata: {}", aggregate(&problems));
+                return vec![FieldError::invalid(path, value.clone(), detail)];
+            }
+        } else {
+            if self.require_pruned {
+                let root = if default.is_resource { Root::Resource } else { Root::Plain };
+                if !schema::unknown_fields(value, &node, root).is_empty() {
+                    errors.push(FieldError::invalid(path, value.clone(), "must not have unknown fields"));
+                }
+            }
+            let problems = validate_default(value, &node, default.is_resource);
+            if !problems.is_empty() {
+                errors.extend(problems.into_iter().map(|error| beneath(error, path)));
+                return errors;
+            }
+        }
+        let problems = schema::validate(value, &node);
+        if problems.is_empty() {
+            errors.extend((self.rules)(default));
+        } else {
+            errors.extend(problems.into_iter().map(|error| beneath(error, path)));
+        }
+        errors
     }
-    let embedded = schema::validate_embedded_resources(default, &node);
-    let found = if embedded.is_empty() { schema::validate(default, &node) } else { embedded };
-    errors.extend(found.into_iter().map(|error| beneath(error, path)));
 }
 
 /// The same error, its path seen from above the default.

@@ -1,7 +1,8 @@
 //! Every specified node has a type; value checks carry no structure, and name nothing that the structure does not.
 
-use super::{entries, flag, list, present, properties, text};
+use super::properties;
 use crate::field_error::{FieldError, FieldPath};
+use crate::schema::source::{entries, flag, list, present, text};
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 
@@ -14,11 +15,12 @@ enum Level {
     Field,
 }
 
-/// All problems, sorted by their text as Kubernetes does.
-pub(super) fn validate(schema: &Value, path: &FieldPath) -> Vec<FieldError> {
+/// What keeps a schema from being structural, sorted by text as Kubernetes does.
+pub fn violations(schema: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     structure(schema, Level::Root, path, &mut errors);
-    completeness(schema, path, &mut errors);
+    // Only the root's value checks are asked what they name; Kubernetes does not look further down.
+    checks_complete(schema, Some(schema), path, path, &mut errors);
     errors.sort_by_cached_key(ToString::to_string);
     errors
 }
@@ -202,8 +204,7 @@ fn nested(schema: &Value, skip_any_of: bool, path: &FieldPath, errors: &mut Vec<
     }
     let rules = ("x-kubernetes-validations", "must be empty to be structural");
     for (key, detail) in STRUCTURE.into_iter().chain([rules]) {
-        let set = present(schema, key)
-            .is_some_and(|value| key == "additionalProperties" || *value != Value::Bool(false));
+        let set = present(schema, key).is_some_and(|value| *value != Value::Bool(false));
         if set {
             errors.push(FieldError::forbidden(&path.child(key), detail));
         }
@@ -214,20 +215,7 @@ fn nested(schema: &Value, skip_any_of: bool, path: &FieldPath, errors: &mut Vec<
     }
 }
 
-/// The alternatives of every node name only what the node's structure has.
-fn completeness(schema: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
-    checks_complete(schema, Some(schema), path, path, errors);
-    if let Some(items) = schema.get("items").filter(|items| items.is_object()) {
-        completeness(items, &path.child("items"), errors);
-    }
-    for (name, property) in entries(schema, "properties") {
-        completeness(property, &path.child("properties").key(name), errors);
-    }
-    if let Some(additional) = schema.get("additionalProperties").filter(|additional| additional.is_object()) {
-        completeness(additional, &path.child("additionalProperties"), errors);
-    }
-}
-
+/// Value checks name only what the structure has.
 fn checks_complete(
     checks: &Value,
     structure: Option<&Value>,

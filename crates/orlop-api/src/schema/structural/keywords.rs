@@ -1,7 +1,8 @@
 //! The keywords that are supported, and how the `x-kubernetes-` ones go together.
 
-use super::{entries, flag, list, present, properties, text};
+use super::{properties, relative_path};
 use crate::field_error::{FieldError, FieldPath};
+use crate::schema::source::{entries, flag, list, present, text};
 use serde_json::Value;
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
@@ -15,12 +16,62 @@ struct Place<'a> {
     inside_metadata: bool,
     /// Why a default may not stand here.
     no_defaults: Option<&'a str>,
+    strictness: Strictness,
 }
 
-pub(super) fn validate(schema: &Value, path: &FieldPath) -> Vec<FieldError> {
+/// What is asked of a schema. A definition that was stored before something was asked need not have it on updates.
+#[derive(Clone, Copy, Debug)]
+pub struct Strictness {
+    /// Types are those of OpenAPI v3.
+    pub known_types: bool,
+    /// Items of sets are scalars or atomic.
+    pub atomic_sets: bool,
+    /// Items of sets and maps can be told apart: not null, their keys always there.
+    pub identities: bool,
+}
+
+impl Default for Strictness {
+    fn default() -> Self {
+        Self { known_types: true, atomic_sets: true, identities: true }
+    }
+}
+
+/// Keywords that are not supported or do not go together; what rules say about themselves, but not their expressions.
+pub fn unsupported(schema: &Value, path: &FieldPath, strictness: Strictness) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    walk(schema, path, Place { root: true, inside_metadata: false, no_defaults: None }, &mut errors);
+    walk(
+        schema,
+        path,
+        Place { root: true, inside_metadata: false, no_defaults: None, strictness },
+        &mut errors,
+    );
     errors
+}
+
+/// Whether a node has a type that OpenAPI v3 does not have.
+pub fn has_unknown_types(node: &Value) -> bool {
+    let kind = text(node, "type");
+    !kind.is_empty() && !TYPES.contains(&kind)
+}
+
+/// Whether a node is a set with items that are not atomic.
+pub fn has_loose_sets(node: &Value) -> bool {
+    let mut errors = Vec::new();
+    if let (true, Some(items)) = (text(node, "x-kubernetes-list-type") == "set", single_items(node)) {
+        set_items(items, &FieldPath::nil(), &mut errors);
+    }
+    !errors.is_empty()
+}
+
+/// Whether a node is a set or map with items that cannot be told apart.
+pub fn has_loose_identities(node: &Value) -> bool {
+    let mut errors = Vec::new();
+    identities(node, &FieldPath::nil(), &mut errors);
+    !errors.is_empty()
+}
+
+fn single_items(schema: &Value) -> Option<&Value> {
+    schema.get("items").filter(|items| items.is_object())
 }
 
 fn walk(schema: &Value, path: &FieldPath, place: Place<'_>, errors: &mut Vec<FieldError>) {
@@ -77,13 +128,13 @@ fn walk(schema: &Value, path: &FieldPath, place: Place<'_>, errors: &mut Vec<Fie
         }
         _ => {}
     }
-    extensions(schema, path, errors);
+    extensions(schema, path, place.strictness, errors);
     rules(schema, path, errors);
 }
 
 fn supported(schema: &Value, path: &FieldPath, place: Place<'_>, errors: &mut Vec<FieldError>) {
     let kind = text(schema, "type");
-    if !kind.is_empty() && !TYPES.contains(&kind) {
+    if place.strictness.known_types && has_unknown_types(schema) {
         errors.push(FieldError::not_supported(&path.child("type"), kind, &TYPES));
     }
     if let Some(reason) = place.no_defaults.filter(|_| present(schema, "default").is_some()) {
@@ -115,7 +166,7 @@ fn supported(schema: &Value, path: &FieldPath, place: Place<'_>, errors: &mut Ve
     }
 }
 
-fn extensions(schema: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
+fn extensions(schema: &Value, path: &FieldPath, strictness: Strictness, errors: &mut Vec<FieldError>) {
     let kind = text(schema, "type");
     if schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false)) {
         let path = path.child("x-kubernetes-preserve-unknown-fields");
@@ -141,9 +192,12 @@ fn extensions(schema: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
         }
     }
     let list_type = schema.get("x-kubernetes-list-type").and_then(Value::as_str);
-    let items = schema.get("items").filter(|items| items.is_object());
+    let items = single_items(schema);
     if let Some(list_type) = list_type {
         must_be("array", "must be array if x-kubernetes-list-type is specified", errors);
+        if let ("set", "array", Some(items), true) = (list_type, kind, items, strictness.atomic_sets) {
+            set_items(items, &path.child("items"), errors);
+        }
         if !matches!(list_type, "atomic" | "set" | "map") {
             errors.push(FieldError::not_supported(
                 &path.child("x-kubernetes-list-type"),
@@ -152,12 +206,9 @@ fn extensions(schema: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
             ));
         }
     }
-    if let (Some("set"), "array", Some(items)) = (list_type, kind, items) {
-        set_items(items, &path.child("items"), errors);
-    }
     map_keys(schema, list_type, items, path, errors);
-    if let (Some(list_type @ ("set" | "map")), Some(items)) = (list_type, items) {
-        identities(schema, list_type, items, path, errors);
+    if strictness.identities {
+        identities(schema, path, errors);
     }
 }
 
@@ -242,13 +293,9 @@ fn map_keys(
 }
 
 /// Items must be identifiable: not null, their keys always there.
-fn identities(
-    schema: &Value,
-    list_type: &str,
-    items: &Value,
-    path: &FieldPath,
-    errors: &mut Vec<FieldError>,
-) {
+fn identities(schema: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
+    let list_type = text(schema, "x-kubernetes-list-type");
+    let Some(items) = single_items(schema).filter(|_| matches!(list_type, "set" | "map")) else { return };
     let path = path.child("items");
     if flag(items, "nullable") {
         let detail = format!("cannot be nullable when x-kubernetes-list-type is {list_type}");
@@ -319,32 +366,8 @@ fn field_path(rule: &Value, schema: &Value, path: &FieldPath, errors: &mut Vec<F
     if written.contains(['\n', '\r']) {
         errors.push(FieldError::invalid(path, written, "must not contain line breaks"));
     }
-    if !leads_somewhere(written, schema) {
+    // A schema that cannot be converted says so itself.
+    if super::unconvertible(schema).is_none() && relative_path::resolve(written, schema, true).is_err() {
         errors.push(FieldError::invalid(path, written, "must be a valid path"));
     }
-}
-
-/// `.a.b` and `['c']` steps through properties and maps; lists cannot be stepped into.
-fn leads_somewhere(path: &str, schema: &Value) -> bool {
-    let mut rest = path;
-    let mut node = schema;
-    while !rest.is_empty() {
-        let name;
-        if let Some(after) = rest.strip_prefix('.') {
-            let end = after.find(['.', '[']).unwrap_or(after.len());
-            (name, rest) = after.split_at(end);
-        } else if let Some((quoted, after)) = rest.strip_prefix("['").and_then(|rest| rest.split_once("']")) {
-            (name, rest) = (quoted, after);
-        } else {
-            return false;
-        }
-        let property = node.get("properties").and_then(|properties| properties.get(name));
-        let Some(next) =
-            property.or_else(|| node.get("additionalProperties").filter(|next| next.is_object()))
-        else {
-            return false;
-        };
-        node = next;
-    }
-    true
 }

@@ -1,41 +1,27 @@
 //! Whether a CRD's schema is one that Kubernetes accepts.
 //!
-//! Three questions, in files of their own: is it structural (every node typed, value
-//! checks free of structure), are its defaults valid under itself, and does it keep to
+//! Questions in files of their own, asked in this order: is it structural (every node typed,
+//! value checks free of structure), are its defaults valid under itself, and does it keep to
 //! the keywords that are supported. All work on the schema as written, so that messages
-//! name what the author wrote.
+//! name what the author wrote. Rules (CEL) are somebody else's: [`invalid_defaults`] asks for them.
 
+mod convertible;
 mod default_values;
+mod go_form;
 mod invariants;
 mod keywords;
+mod relative_path;
 
+pub use convertible::unconvertible;
+pub use default_values::{DefaultValue, invalid_defaults};
+pub use go_form::{rule_form, schema_form};
+pub use invariants::violations;
+pub use keywords::{Strictness, has_loose_identities, has_loose_sets, has_unknown_types, unsupported};
+pub use relative_path::resolve;
+
+use super::source::{flag, text};
 use crate::field_error::{FieldError, FieldPath};
 use serde_json::{Map, Value, json};
-
-/// What else is known of the version whose schema it is.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct StructuralOptions {
-    /// With a status subresource, the root may say little, because status is validated alone.
-    pub status_subresource: bool,
-}
-
-/// Checks an `openAPIV3Schema`; `path` is where it stands, `spec.versions[0].schema.openAPIV3Schema`.
-pub fn validate_structural(schema: &Value, path: &FieldPath, options: StructuralOptions) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    if options.status_subresource {
-        errors.extend(root_restrictions(schema, path));
-    }
-    if flag(schema, "nullable") {
-        errors.push(FieldError::forbidden(&path.child("nullable"), "nullable cannot be true at the root"));
-    }
-    let structural = invariants::validate(schema, path);
-    if structural.is_empty() {
-        errors.extend(default_values::validate(schema, path));
-    }
-    errors.extend(structural);
-    errors.extend(keywords::validate(schema, path));
-    errors
-}
 
 const ROOT_KEYWORDS: [(&str, &str); 22] = [
     ("description", "Description"),
@@ -62,7 +48,19 @@ const ROOT_KEYWORDS: [(&str, &str); 22] = [
     ("x-kubernetes-validations", "XValidations"),
 ];
 
-fn root_restrictions(schema: &Value, path: &FieldPath) -> Option<FieldError> {
+/// What may not stand at the root. With a status subresource it may say little, because status is validated alone.
+pub fn restrictions_at_root(schema: &Value, path: &FieldPath, status_subresource: bool) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if status_subresource {
+        errors.extend(root_restriction(schema, path));
+    }
+    if flag(schema, "nullable") {
+        errors.push(FieldError::forbidden(&path.child("nullable"), "nullable cannot be true at the root"));
+    }
+    errors
+}
+
+fn root_restriction(schema: &Value, path: &FieldPath) -> Option<FieldError> {
     let kind = text(schema, "type");
     if !kind.is_empty() && kind != "object" {
         let detail = r#"only "object" is allowed as the type at the root of the schema if the status subresource is enabled"#;
@@ -72,41 +70,14 @@ fn root_restrictions(schema: &Value, path: &FieldPath) -> Option<FieldError> {
         matches!(value, Value::Null | Value::Bool(false)) || *value == json!("") || *value == json!([])
     };
     let allowed = |key: &str| ROOT_KEYWORDS.iter().any(|(keyword, _)| *keyword == key);
-    schema.as_object()?.iter().find(|(key, value)| !allowed(key) && !unset(value))?;
+    let known = |key: &str| allowed(key) || go_form::is_keyword(key);
+    schema.as_object()?.iter().find(|(key, value)| known(key) && !allowed(key) && !unset(value))?;
     let names: Vec<_> = ROOT_KEYWORDS.iter().map(|(_, name)| *name).collect();
     let detail = format!(
         "only [{}] fields are allowed at the root of the schema if the status subresource is enabled",
         names.join(" ")
     );
-    Some(FieldError::invalid(path, schema.clone(), detail))
-}
-
-// === Reading a schema as written ===
-
-fn text<'a>(schema: &'a Value, key: &str) -> &'a str {
-    schema.get(key).and_then(Value::as_str).unwrap_or_default()
-}
-
-fn flag(schema: &Value, key: &str) -> bool {
-    schema.get(key) == Some(&Value::Bool(true))
-}
-
-/// A keyword that says something: not null, not empty.
-fn present<'a>(schema: &'a Value, key: &str) -> Option<&'a Value> {
-    schema.get(key).filter(|value| match value {
-        Value::Null => false,
-        Value::String(text) => !text.is_empty(),
-        Value::Array(items) => !items.is_empty(),
-        _ => true,
-    })
-}
-
-fn entries<'a>(schema: &'a Value, key: &str) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
-    schema.get(key).and_then(Value::as_object).into_iter().flatten()
-}
-
-fn list<'a>(schema: &'a Value, key: &str) -> &'a [Value] {
-    schema.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    Some(FieldError::invalid_printed(path, schema_form(schema), detail))
 }
 
 fn properties(schema: &Value) -> Option<&Map<String, Value>> {
@@ -117,12 +88,21 @@ fn properties(schema: &Value) -> Option<&Map<String, Value>> {
 mod tests {
     use super::*;
 
+    /// Everything but the rules.
+    fn validate_structural(schema: &Value, path: &FieldPath, status_subresource: bool) -> Vec<FieldError> {
+        let mut errors = restrictions_at_root(schema, path, status_subresource);
+        let structural = violations(schema, path);
+        if structural.is_empty() {
+            errors.extend(invalid_defaults(schema, path, true, &mut |_| Vec::new()));
+        }
+        errors.extend(structural);
+        errors.extend(unsupported(schema, path, Strictness::default()));
+        errors
+    }
+
     fn errors(schema: Value) -> Vec<String> {
         let path = FieldPath::root("schema");
-        validate_structural(&schema, &path, StructuralOptions::default())
-            .iter()
-            .map(ToString::to_string)
-            .collect()
+        validate_structural(&schema, &path, false).iter().map(ToString::to_string).collect()
     }
 
     fn spec_errors(schema: Value) -> Vec<String> {
@@ -197,14 +177,6 @@ mod tests {
             (
                 json!({"type": "object", "not": {"properties": {"metadata": {}}}, "properties": {"metadata": {"type": "object"}}}),
                 "schema.properties[a].not.properties[metadata]: Forbidden: must not be specified in a nested context",
-            ),
-            (
-                json!({"type": "object", "anyOf": [{"properties": {"x": {"minimum": 1}}}]}),
-                "schema.properties[a].properties[x]: Required value: because it is defined in schema.properties[a].anyOf[0].properties[x]",
-            ),
-            (
-                json!({"type": "object", "anyOf": [{"items": {"minimum": 1}}]}),
-                "schema.properties[a].items: Required value: because it is defined in schema.properties[a].anyOf[0].items",
             ),
             (
                 json!({"type": "object", "x-kubernetes-embedded-resource": true}),
@@ -359,11 +331,23 @@ mod tests {
                 "{schema}\n  wanted {expected}\n  found {found:#?}"
             );
         }
-        assert!(spec_errors(json!({"type": "string", "pattern": "("})).iter().any(|error| error.starts_with("schema.properties[a].pattern: Invalid value: \"(\": must be a valid regular expression, but isn't:")));
+        assert_eq!(
+            spec_errors(json!({"type": "string", "pattern": "("})),
+            [
+                "schema.properties[a].pattern: Invalid value: \"(\": must be a valid regular expression, but isn't: error parsing regexp: missing closing ): `(`"
+            ]
+        );
     }
 
     #[test]
     fn the_root_has_rules_of_its_own() {
+        // What alternatives name must be in the structure; further down Kubernetes does not look.
+        let alternative = json!({"type": "object", "anyOf": [{"properties": {"x": {"minimum": 1}}}]});
+        assert_eq!(
+            errors(alternative.clone()),
+            ["schema.properties[x]: Required value: because it is defined in schema.anyOf[0].properties[x]"]
+        );
+        assert!(errors(json!({"type": "object", "properties": {"a": alternative}})).is_empty());
         assert_eq!(errors(json!({})), ["schema.type: Required value: must not be empty at the root"]);
         assert_eq!(
             errors(json!({"type": "string"})),
@@ -398,13 +382,7 @@ mod tests {
             errors(json!({"type": "object", "properties": {"kind": {"type": "integer"}}})),
             ["schema.properties[kind].type: Invalid value: \"integer\": must be string"]
         );
-        let with_status = |schema: Value| {
-            validate_structural(
-                &schema,
-                &FieldPath::root("schema"),
-                StructuralOptions { status_subresource: true },
-            )
-        };
+        let with_status = |schema: Value| validate_structural(&schema, &FieldPath::root("schema"), true);
         assert!(with_status(json!({"type": "object", "properties": {}, "description": "d"})).is_empty());
         let found = with_status(json!({"type": "object", "oneOf": [{"required": ["x"]}]}));
         assert!(found[0].detail.starts_with("only [Description Type Format"), "{found:?}");

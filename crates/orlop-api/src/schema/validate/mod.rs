@@ -9,10 +9,10 @@
 
 mod rules;
 
-pub use rules::{RuledNode, blocks_rules, rules_not_checked, visit_rules};
+pub use rules::{blocks_rules, rules_not_checked};
 
-use super::formats::{is_known_format, matches_format};
-use super::{Additional, Checks, ListType, MapType, Schema, Type};
+use super::formats::{is_enforced_format, is_known_format, matches_format};
+use super::{Additional, Checks, OldItems, Schema, Type, is_unchanged};
 use crate::field_error::{FieldError, FieldPath};
 use crate::go_text::{self, quote};
 use serde_json::{Map, Number, Value};
@@ -27,19 +27,9 @@ pub fn validate_update(value: &Value, old: &Value, schema: &Schema) -> Vec<Field
     ratcheted(value, Some(old), schema, "").errors
 }
 
-/// The old value of a map's entry; an atomic map has no parts to compare.
-fn corresponding_entry<'a>(old: Option<&'a Value>, key: &str, schema: &Schema) -> Option<&'a Value> {
-    if schema.map_type == MapType::Atomic {
-        return None;
-    }
+/// The old value of a field or a map's entry.
+fn corresponding_entry<'a>(old: Option<&'a Value>, key: &str) -> Option<&'a Value> {
     old?.get(key)
-}
-
-/// The old item with the same keys; only lists of type map have items that can be told apart.
-fn corresponding_item<'a>(old: Option<&'a Value>, item: &Value, schema: &Schema) -> Option<&'a Value> {
-    let ListType::Map(keys) = &schema.list_type else { return None };
-    let same = |other: &&Value| keys.iter().all(|key| other.get(&**key) == item.get(&**key));
-    old?.as_array()?.iter().find(same)
 }
 
 // === Results ===
@@ -96,7 +86,7 @@ fn wrong_type(name: &str, expected: &str, found: &str) -> FieldError {
 
 fn ratcheted(value: &Value, old: Option<&Value>, schema: &Schema, name: &str) -> Outcome {
     let mut outcome = check(value, old, schema, name);
-    if !outcome.errors.is_empty() && old == Some(value) {
+    if !outcome.errors.is_empty() && old.is_some_and(|old| old == value || is_unchanged(value, old, schema)) {
         outcome.errors.clear();
     }
     outcome
@@ -138,13 +128,7 @@ fn check(value: &Value, old: Option<&Value>, schema: &Schema, name: &str) -> Out
 /// Formats that do not go with the type, or that nobody knows, are as if not there.
 fn effective_format(schema: &Schema) -> Option<&str> {
     let format = schema.format.as_deref()?;
-    let known = match schema.kind {
-        Type::String | Type::Any => is_known_format(format),
-        Type::Integer => matches!(format, "int32" | "int64"),
-        Type::Number => matches!(format, "float" | "double"),
-        _ => false,
-    };
-    known.then_some(format)
+    is_enforced_format(format, schema.kind.name()).then_some(format)
 }
 
 fn check_type(value: &Value, schema: &Schema, format: Option<&str>, name: &str) -> Outcome {
@@ -162,7 +146,11 @@ fn check_type(value: &Value, schema: &Schema, format: Option<&str>, name: &str) 
         Value::String(_) => (Type::String, ""),
         Value::Array(_) => (Type::Array, ""),
         Value::Object(_) => (Type::Object, ""),
-        Value::Number(number) if number.is_f64() => (Type::Number, "float64"),
+        Value::Number(number) if number.is_f64() => {
+            // A whole number is an integer, however it is written.
+            let whole = number.as_f64().is_some_and(is_whole);
+            (if whole && accepts(Type::Integer) { Type::Integer } else { Type::Number }, "float64")
+        }
         Value::Number(_) => (Type::Integer, "int64"),
     };
     let integer_as_number = found == Type::Integer && accepts(Type::Number);
@@ -294,74 +282,97 @@ fn check_number(
 ) -> Outcome {
     let mut outcome = Outcome { errors: Vec::new(), matches: 1 };
     let float = number.as_f64().unwrap_or_default();
-    let integer = number.as_i64();
-    let in_range = match (schema.kind, format) {
-        (Type::Integer, Some("int32")) => integer.is_some_and(|integer| i32::try_from(integer).is_ok()),
-        (Type::Integer, _) => integer.is_some(),
-        (Type::Number, Some("float")) => float.abs() <= f64::from(f32::MAX),
-        _ => true,
-    };
-    if !in_range {
+    let out_of_range = |integer: Option<i64>, float: f64, what: &str| {
+        // A float that is written without a fraction is read as an integer.
+        let exact =
+            (float.fract() == 0.0 && float.abs() < 9_223_372_036_854_775_808.0).then_some(float as i64);
+        let integer = integer.or(exact);
+        let in_range = match (schema.kind, format) {
+            (Type::Integer, Some("int32")) => integer.is_some_and(|integer| i32::try_from(integer).is_ok()),
+            (Type::Integer, _) => integer.is_some(),
+            (Type::Number, Some("float")) => float.abs() <= f64::from(f32::MAX),
+            _ => true,
+        };
         let format =
             format.map_or_else(|| "(default format)".to_owned(), |format| format!("with format {format}"));
-        outcome.fail(unplaced(format!(
-            "Checked value must be of type {} {format} in {name}",
-            schema.kind.name()
-        )));
+        let kind = schema.kind.name();
+        (!in_range).then(|| unplaced(format!("{what} value must be of type {kind} {format} in {name}")))
+    };
+    if let Some(error) = out_of_range(number.as_i64(), float, "Checked") {
+        outcome.fail(error);
     }
     let value = Value::Number(number.clone());
-    // Integers are compared as integers, against the bound cut to one, as Go does.
-    let bound =
-        |bound: f64| if integer.is_some() { (bound as i64).to_string() } else { go_text::float(bound) };
-    let compare = |bound: f64| match integer {
+    // Integers are compared as integers, against the bound cut to one, as Go does; a bound that is none itself makes
+    // every value wrong.
+    let integer_against = |bound: f64, what: &str, outcome: &mut Outcome| {
+        let problem = out_of_range(None, bound, what);
+        let sound = problem.is_none();
+        problem.into_iter().for_each(|error| outcome.fail(error));
+        number.as_i64().filter(|_| sound)
+    };
+    let text = |integer: Option<i64>, bound: f64| {
+        if integer.is_some() { (bound as i64).to_string() } else { go_text::float(bound) }
+    };
+    let order = |integer: Option<i64>, bound: f64| match integer {
         Some(integer) => integer.cmp(&(bound as i64)),
         None => float.total_cmp(&bound),
     };
     if let Some(factor) = checks.multiple_of {
-        let whole = |value: f64| (value - value.round()).abs() < 1e-9 * value.abs().max(1.0);
+        let integer = integer_against(factor, "MultipleOf", &mut outcome);
         let (positive, multiple) = match integer {
             Some(integer) => {
                 let factor = factor as i64;
                 (factor > 0, factor > 0 && integer % factor == 0)
             }
-            None => (factor > 0.0, whole(if factor < 1.0 { 1.0 / factor * float } else { float / factor })),
+            None => {
+                (factor > 0.0, is_whole(if factor < 1.0 { 1.0 / factor * float } else { float / factor }))
+            }
         };
+        let factor = text(integer, factor);
         if !positive {
-            let message =
-                format!("factor MultipleOf declared for {name} must be positive: {}", bound(factor));
-            outcome.fail(FieldError::invalid(&field_path(name), value.clone(), message));
+            let message = format!("factor MultipleOf declared for {name} must be positive: {factor}");
+            outcome.fail(FieldError::invalid_printed(&field_path(name), factor.clone(), message));
         } else if !multiple {
-            outcome.fail(invalid(name, value.clone(), &format!("should be a multiple of {}", bound(factor))));
+            outcome.fail(invalid(name, value.clone(), &format!("should be a multiple of {factor}")));
         }
     }
     if let Some(minimum) = checks.minimum {
-        let order = compare(minimum);
+        let integer = integer_against(minimum, "Minimum boundary", &mut outcome);
+        let order = order(integer, minimum);
         if order.is_lt() || (checks.exclusive_minimum && order.is_eq()) {
-            let or_equal = if checks.exclusive_minimum { "" } else { " or equal to" };
-            let or_equal = if or_equal.is_empty() {
-                "greater than".to_owned()
-            } else {
-                format!("greater than{or_equal}")
-            };
-            outcome.fail(invalid(name, value.clone(), &format!("should be {or_equal} {}", bound(minimum))));
+            let relation = if checks.exclusive_minimum { "greater than" } else { "greater than or equal to" };
+            let minimum = text(integer, minimum);
+            outcome.fail(invalid(name, value.clone(), &format!("should be {relation} {minimum}")));
         }
     }
     if let Some(maximum) = checks.maximum {
-        let order = compare(maximum);
+        let integer = integer_against(maximum, "Maximum boundary", &mut outcome);
+        let order = order(integer, maximum);
         if order.is_gt() || (checks.exclusive_maximum && order.is_eq()) {
             let relation = if checks.exclusive_maximum { "less than" } else { "less than or equal to" };
-            outcome.fail(invalid(name, value, &format!("should be {relation} {}", bound(maximum))));
+            let maximum = text(integer, maximum);
+            outcome.fail(invalid(name, value, &format!("should be {relation} {maximum}")));
         }
     }
     outcome
 }
 
+/// Whether a float is an integer to JSON, give or take what arithmetic loses.
+fn is_whole(float: f64) -> bool {
+    const EXACT_MAX: f64 = 9_007_199_254_740_991.0;
+    if float.is_nan() || float.abs() > EXACT_MAX {
+        return false;
+    }
+    let cut = float.trunc();
+    cut == float || (float > 0.0 && cut != 0.0 && (float - cut) / (float + cut) < 1e-9)
+}
+
 fn check_list(items: &[Value], old: Option<&Value>, schema: &Schema, checks: &Checks, name: &str) -> Outcome {
     let mut outcome = Outcome::default();
     if let Some(inner) = schema.items() {
+        let old = OldItems::new(old, schema);
         for (index, item) in items.iter().enumerate() {
-            let old = corresponding_item(old, item, schema);
-            outcome.merge(ratcheted(item, old, inner, &format!("{name}[{index}]")));
+            outcome.merge(ratcheted(item, old.get(item), inner, &format!("{name}[{index}]")));
         }
     }
     let size = count(items.len());
@@ -383,7 +394,13 @@ fn check_list(items: &[Value], old: Option<&Value>, schema: &Schema, checks: &Ch
 
 fn check_enumeration(value: &Value, checks: &Checks, name: &str) -> Outcome {
     let mut outcome = Outcome::default();
-    if !checks.enumeration.is_empty() && !checks.enumeration.contains(value) {
+    // Null is never among the values, even if it is written there; 1 and 1.0 are one value.
+    let same = |allowed: &Value| match (allowed, value) {
+        (_, Value::Null) => false,
+        (Value::Number(allowed), Value::Number(value)) => allowed.as_f64() == value.as_f64(),
+        (allowed, value) => allowed == value,
+    };
+    if !checks.enumeration.is_empty() && !checks.enumeration.iter().any(same) {
         let allowed: Vec<String> = checks
             .enumeration
             .iter()
@@ -416,7 +433,7 @@ fn check_object(
                 outcome.fail(FieldError::invalid(&field_path(name), key.as_str(), message));
             }
             Additional::Of(inner) => {
-                let old = corresponding_entry(old, key, schema);
+                let old = corresponding_entry(old, key);
                 outcome.merge(ratcheted(item, old, inner.get(), &format!("{name}.{key}")));
             }
             _ => {}
@@ -426,7 +443,7 @@ fn check_object(
         let Some(item) = map.get(&**key) else { continue };
         let inner = if name.is_empty() { key.to_string() } else { format!("{name}.{key}") };
         let type_meta = name.is_empty() && matches!(&**key, "kind" | "apiVersion");
-        let old = corresponding_entry(old, key, schema).filter(|_| !type_meta);
+        let old = corresponding_entry(old, key).filter(|_| !type_meta);
         outcome.merge(ratcheted(item, old, field.schema(), &inner));
     }
     for key in schema.required.iter().filter(|key| !map.contains_key(&***key)) {

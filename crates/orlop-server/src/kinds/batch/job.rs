@@ -79,6 +79,14 @@ fn completions(job: &Value) -> String {
     }
 }
 
+/// A job without labels has those of its pods.
+fn label_as_template(job: &mut Value) {
+    let labels = map(job, "/spec/template/metadata/labels").clone();
+    if map(job, "/metadata/labels").is_empty() && !labels.is_empty() {
+        job["metadata"]["labels"] = Value::Object(labels);
+    }
+}
+
 pub(in super::super) struct Job;
 
 impl Hooks for Job {
@@ -96,10 +104,7 @@ impl Hooks for Job {
         let fails = present(spec, "/podFailurePolicy").is_some();
         fill::absent(spec, "podReplacementPolicy", if fails { "Failed" } else { "TerminatingOrFailed" });
         fill::absent(spec, "manualSelector", false);
-        let labels = map(object, "/spec/template/metadata/labels").clone();
-        if map(object, "/metadata/labels").is_empty() && !labels.is_empty() {
-            object["metadata"]["labels"] = Value::Object(labels);
-        }
+        label_as_template(object);
     }
 
     fn prepare_create(&self, object: &mut Value) {
@@ -123,6 +128,7 @@ impl Hooks for Job {
         if let Some(selector) = fill::child(spec, "selector") {
             fill::entries(selector, "matchLabels", &own);
         }
+        label_as_template(object);
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {

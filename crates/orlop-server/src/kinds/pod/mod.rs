@@ -69,6 +69,16 @@ impl Hooks for Pod {
         update::changes(object, old)
     }
 
+    fn validate_subresource(&self, subresource: &str, object: &Value, old: &Value) -> Vec<FieldError> {
+        match subresource {
+            "ephemeralcontainers" => update::ephemeral_containers(object, old),
+            "resize" => update::resize(object, old),
+            // Whoever may bind a pod to a node decides where it runs.
+            "binding" => Vec::new(),
+            _ => update::changes(object, old),
+        }
+    }
+
     fn warnings(&self, object: &Value) -> Vec<String> {
         template::spec_warnings(object.get("spec").unwrap_or(&Value::Null), &FieldPath::root("spec"))
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{
     super::{
         check,
-        read::{flag, list, map, present, text, texts},
+        read::{flag, list, map, present, repeats, text, texts},
     },
     Place,
     containers::{self, Surroundings},
@@ -73,11 +73,12 @@ pub(super) fn validate(spec: &Value, path: &FieldPath, place: Place) -> Vec<Fiel
 fn gates(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let gates = list(spec, "/schedulingGates");
     let mut errors = Vec::new();
-    for (index, gate) in gates.iter().enumerate() {
+    let repeated = repeats(gates, |gate| text(gate, "/name"));
+    for ((index, gate), repeated) in gates.iter().enumerate().zip(repeated) {
         let (name, path) = (text(gate, "/name"), path.index(index));
         // Kubernetes says what is wrong with the name without naming the field.
         errors.extend(check::each(&path, name, names::qualified_name(name)));
-        if gates[..index].iter().any(|other| text(other, "/name") == name) {
+        if repeated {
             errors.push(FieldError::duplicate(&path, name));
         }
     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{
     super::{
         fill,
-        read::{list, map, present, text},
+        read::{list, map, present, repeats, text},
     },
     Place, defaults, spec,
 };
@@ -115,17 +115,19 @@ pub(super) fn spec_warnings(spec: &Value, path: &FieldPath) -> Vec<String> {
 /// A variable that is set twice hides its first value.
 fn repeated_variables(container: &Value, path: &FieldPath) -> Vec<String> {
     let variables = list(container, "/env");
-    let hides = |index: &usize| {
-        let (name, value) = (text(&variables[*index], "/name"), text(&variables[*index], "/value"));
-        let mention = format!("$({name})");
-        let plain = !value.contains(&mention) && present(&variables[*index], "/valueFrom").is_none();
-        plain && variables[..*index].iter().any(|other| text(other, "/name") == name)
-    };
-    let told = |index: usize| {
-        let (name, at) = (text(&variables[index], "/name"), path.child("env").index(index));
-        format!("{at}: hides previous definition of {name:?}, which may be dropped when using apply")
-    };
-    (0..variables.len()).filter(hides).map(told).collect()
+    let repeated = repeats(variables, |variable| text(variable, "/name"));
+    let mut warnings = Vec::new();
+    for ((index, variable), repeated) in variables.iter().enumerate().zip(repeated) {
+        let name = text(variable, "/name");
+        let uses_previous = || text(variable, "/value").contains(&format!("$({name})"));
+        if repeated && present(variable, "/valueFrom").is_none() && !uses_previous() {
+            let at = path.child("env").index(index);
+            warnings.push(format!(
+                "{at}: hides previous definition of {name:?}, which may be dropped when using apply"
+            ));
+        }
+    }
+    warnings
 }
 
 #[cfg(test)]

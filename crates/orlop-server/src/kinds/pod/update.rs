@@ -9,7 +9,7 @@ use super::{
         read::{integer, list, map, present, text},
         same::same,
     },
-    scheduling,
+    resources, scheduling,
 };
 
 const ALLOWED: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
@@ -42,6 +42,45 @@ pub(super) fn changes(object: &Value, old: &Value) -> Vec<FieldError> {
     }
     if !same(&kept, old) {
         errors.push(FieldError::forbidden(&path, ALLOWED));
+    }
+    errors
+}
+
+/// Containers for debugging may come, and then stay as they are. Nothing else reaches this endpoint.
+pub(super) fn ephemeral_containers(object: &Value, old: &Value) -> Vec<FieldError> {
+    let path = FieldPath::root("spec").child("ephemeralContainers");
+    let given = list(object, "/spec/ephemeralContainers");
+    let mut errors = Vec::new();
+    for before in list(old, "/spec/ephemeralContainers") {
+        let name = text(before, "/name");
+        let detail = match given.iter().find(|container| text(container, "/name") == name) {
+            Some(now) if same(now, before) => continue,
+            Some(_) => format!("existing ephemeral containers {name:?} may not be changed\n"),
+            None => format!("existing ephemeral containers {name:?} may not be removed\n"),
+        };
+        errors.push(FieldError::forbidden(&path, detail));
+    }
+    errors
+}
+
+/// Containers may get more or less of the processor and of memory, as long as the pod stays of its class.
+pub(super) fn resize(object: &Value, old: &Value) -> Vec<FieldError> {
+    let path = FieldPath::root("spec");
+    let mut kept = object.get("spec").cloned().unwrap_or_default();
+    for field in ["containers", "initContainers"] {
+        for (container, before) in fill::items(&mut kept, field).zip(list(old, &format!("/spec/{field}"))) {
+            for field in ["resources", "resizePolicy"] {
+                restore(container, before, field);
+            }
+        }
+    }
+    let mut errors = Vec::new();
+    if !same(&kept, old.get("spec").unwrap_or(&Value::Null)) {
+        errors.push(FieldError::forbidden(&path, "only cpu and memory resources are mutable"));
+    }
+    if resources::quality(object) != resources::quality(old) {
+        let detail = "Pod QOS Class may not change as a result of resizing";
+        errors.push(FieldError::invalid(&path, resources::quality(object), detail));
     }
     errors
 }

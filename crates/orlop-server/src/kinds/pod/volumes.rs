@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{
     super::{
         check, persistent_volume_claim,
-        read::{flag, list, present, text},
+        read::{flag, list, present, repeats, text},
     },
     environment,
 };
@@ -204,7 +204,8 @@ pub(super) fn mounts(container: &Value, volumes: &[Mountable<'_>], path: &FieldP
     let (mounts, devices) = (list(container, "/volumeMounts"), list(container, "/volumeDevices"));
     let mut errors = Vec::new();
     let at = path.child("volumeMounts");
-    for (index, mount) in mounts.iter().enumerate() {
+    let repeated = repeats(mounts, |mount| text(mount, "/mountPath"));
+    for ((index, mount), repeated) in mounts.iter().enumerate().zip(repeated) {
         let path = at.index(index);
         let (name, target) = (text(mount, "/name"), text(mount, "/mountPath"));
         errors.extend(check::required(mount, "name", &path));
@@ -212,7 +213,7 @@ pub(super) fn mounts(container: &Value, volumes: &[Mountable<'_>], path: &FieldP
             errors.push(FieldError::not_found(&path.child("name"), name));
         }
         errors.extend(check::required(mount, "mountPath", &path));
-        if mounts[..index].iter().any(|other| text(other, "/mountPath") == target) {
+        if repeated {
             errors.push(FieldError::invalid(&path.child("mountPath"), target, "must be unique"));
         }
         if devices.iter().any(|device| text(device, "/name") == name) {
@@ -260,11 +261,14 @@ fn propagation(mount: &Value, container: &Value, path: &FieldPath) -> Vec<FieldE
 fn devices(container: &Value, volumes: &[Mountable<'_>], path: &FieldPath) -> Vec<FieldError> {
     let devices = list(container, "/volumeDevices");
     let mut errors = Vec::new();
-    for (index, device) in devices.iter().enumerate() {
+    let names = repeats(devices, |device| text(device, "/name"));
+    let targets = repeats(devices, |device| text(device, "/devicePath"));
+    let repeated = names.into_iter().zip(targets);
+    for ((index, device), (repeated_name, repeated_target)) in devices.iter().enumerate().zip(repeated) {
         let path = path.index(index);
         let (name, target) = (text(device, "/name"), text(device, "/devicePath"));
         errors.extend(check::required(device, "name", &path));
-        if devices[..index].iter().any(|other| text(other, "/name") == name) {
+        if repeated_name {
             errors.push(FieldError::invalid(&path.child("name"), name, "must be unique"));
         }
         match volumes.iter().find(|volume| volume.name == name) {
@@ -277,7 +281,7 @@ fn devices(container: &Value, volumes: &[Mountable<'_>], path: &FieldPath) -> Ve
             None => errors.push(FieldError::not_found(&path.child("name"), name)),
         }
         errors.extend(check::required(device, "devicePath", &path));
-        if devices[..index].iter().any(|other| text(other, "/devicePath") == target) {
+        if repeated_target {
             errors.push(FieldError::invalid(&path.child("devicePath"), target, "must be unique"));
         }
     }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{
     super::{
         check,
-        read::{integer, list, map, present, text, texts},
+        read::{integer, list, map, present, repeats, text, texts},
     },
     is_external, is_headless, needs_health_check,
 };
@@ -207,17 +207,16 @@ fn repeated_ports(spec: &Value, kind: &str, path: &FieldPath) -> Vec<FieldError>
             errors.push(FieldError::forbidden(&path.index(index).child("nodePort"), detail));
         }
     }
-    let same = |one: &Value, other: &Value, field: &str| {
-        one.get(field) == other.get(field) && text(one, "/protocol") == text(other, "/protocol")
-    };
-    for (index, port) in ports.iter().enumerate() {
+    let repeated =
+        |field: &'static str| repeats(ports, |port| (integer(port, field), text(port, "/protocol")));
+    for ((index, port), repeated) in ports.iter().enumerate().zip(repeated("/nodePort")) {
         let number = integer(port, "/nodePort");
-        if number != 0 && ports[..index].iter().any(|other| same(port, other, "nodePort")) {
+        if number != 0 && repeated {
             errors.push(FieldError::duplicate(&path.index(index).child("nodePort"), number));
         }
     }
-    for (index, port) in ports.iter().enumerate() {
-        if ports[..index].iter().any(|other| same(port, other, "port")) {
+    for ((index, port), repeated) in ports.iter().enumerate().zip(repeated("/port")) {
+        if repeated {
             let key = json!({"name": "", "protocol": text(port, "/protocol"), "port": integer(port, "/port"), "targetPort": 0});
             errors.push(FieldError::duplicate(&path.index(index), key));
         }

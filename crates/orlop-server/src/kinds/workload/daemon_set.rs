@@ -8,7 +8,7 @@ use super::{
         check,
         columns::{Heading, Table, containers, labels, name, selector},
         fill, pod,
-        read::{integer, map, present, text},
+        read::{annotation, integer, map, present, text},
     },
     counts, default_rolling_update, default_template, is_zero, same_selector, selector_and_template,
 };
@@ -52,6 +52,16 @@ static TABLE: Table = Table {
 
 pub(in super::super) struct DaemonSet;
 
+/// How often the template has changed, for clients that are older than `metadata.generation`.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+fn set_template_generation(object: &mut Value, generation: i64) {
+    let annotations = fill::child(object, "metadata").and_then(|meta| fill::made(meta, "annotations"));
+    if let Some(annotations) = annotations {
+        annotations.insert(TEMPLATE_GENERATION.to_owned(), generation.to_string().into());
+    }
+}
+
 impl Hooks for DaemonSet {
     fn default(&self, object: &mut Value) {
         let Some(spec) = default_template(object) else { return };
@@ -61,6 +71,15 @@ impl Hooks for DaemonSet {
             &[("maxUnavailable", json!(1)), ("maxSurge", json!(0))],
         );
         fill::absent(spec, "revisionHistoryLimit", 10);
+        if annotation(object, TEMPLATE_GENERATION).is_empty() {
+            set_template_generation(object, 1);
+        }
+    }
+
+    fn prepare_update(&self, object: &mut Value, old: &Value) {
+        let generation = annotation(old, TEMPLATE_GENERATION).parse().unwrap_or(1i64);
+        let changed = object.pointer("/spec/template") != old.pointer("/spec/template");
+        set_template_generation(object, generation.saturating_add(changed.into()));
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
@@ -144,6 +163,21 @@ mod tests {
         },
         *,
     };
+
+    #[test]
+    fn changes_of_the_template_are_counted() {
+        let mut object = workload();
+        object["metadata"] = json!({"name": "d"});
+        DaemonSet.default(&mut object);
+        assert_eq!(annotation(&object, TEMPLATE_GENERATION), "1");
+        let mut changed = object.clone();
+        changed["metadata"]["annotations"] = json!({});
+        DaemonSet.prepare_update(&mut changed, &object);
+        assert_eq!(annotation(&changed, TEMPLATE_GENERATION), "1", "a client may forget it");
+        changed["spec"]["template"]["spec"]["hostNetwork"] = true.into();
+        DaemonSet.prepare_update(&mut changed, &object);
+        assert_eq!(annotation(&changed, TEMPLATE_GENERATION), "2");
+    }
 
     #[test]
     fn a_daemon_set_rolls_one_node_at_a_time() {

@@ -65,6 +65,13 @@ impl Hooks for Deployment {
         fill::absent(spec, "progressDeadlineSeconds", 600);
     }
 
+    fn prepare_update(&self, object: &mut Value, old: &Value) {
+        // The controller copies annotations to replica sets, so that a change of them is work to be done too.
+        if object.pointer("/metadata/annotations") != old.pointer("/metadata/annotations") {
+            object["metadata"]["generation"] = integer(old, "/metadata/generation").saturating_add(1).into();
+        }
+    }
+
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let (spec, path) = (object.get("spec").unwrap_or(&Value::Null), FieldPath::root("spec"));
         let mut errors: Vec<FieldError> = check::not_negative(spec, "replicas", &path).into_iter().collect();

@@ -1,8 +1,6 @@
-//! kubectl, unmodified, against `orlop serve`.
+//! Objects from their creation to their end.
 
-mod support;
-
-use support::Server;
+use crate::support::Server;
 
 #[test]
 fn a_new_cluster_has_what_every_cluster_has() {

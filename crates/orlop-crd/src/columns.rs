@@ -1,0 +1,82 @@
+//! Printer columns: the cells of `kubectl get`.
+
+use orlop_api::go_text;
+use orlop_api::json_path::JsonPath;
+use orlop_api::object_meta;
+use orlop_api::schema::source::text;
+use orlop_api::table::{Column, cell};
+use orlop_api::time::Time;
+use serde_json::{Value, json};
+
+/// The columns of a version: the name, then what the definition declares, else the age.
+#[derive(Clone, Debug)]
+pub struct Columns {
+    columns: Vec<Column>,
+    /// Where the cells after the name come from.
+    paths: Vec<JsonPath>,
+}
+
+impl Columns {
+    /// Reads `additionalPrinterColumns`. A path that cannot be parsed ends the list, as it does in Kubernetes.
+    pub fn of(declared: &Value) -> Self {
+        let age = json!([{
+            "name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp",
+            "description": "CreationTimestamp is a timestamp representing the server time when this object was created. \
+                It is not guaranteed to be set in happens-before order across separate operations. \
+                Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\n\
+                Populated by the system. Read-only. Null for lists. More info: \
+                https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata",
+        }]);
+        let declared = declared.as_array().filter(|columns| !columns.is_empty()).or(age.as_array());
+        let name = "Name must be unique within a namespace. Is required when creating resources, although some \
+            resources may allow a client to request the generation of an appropriate name automatically. Name is \
+            primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: \
+            https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
+        let mut result = Self { columns: vec![Column::new("Name", "string", name)], paths: Vec::new() };
+        for column in declared.into_iter().flatten() {
+            let written = text(column, "jsonPath");
+            let Ok(path) = JsonPath::column(written) else { break };
+            let described = text(column, "description");
+            let description = if described.is_empty() {
+                format!("Custom resource definition column (in JSONPath format): {written}")
+            } else {
+                described.to_owned()
+            };
+            let priority = column.get("priority").and_then(Value::as_i64).unwrap_or_default();
+            result.paths.push(path);
+            result.columns.push(Column {
+                name: text(column, "name").to_owned(),
+                kind: text(column, "type").to_owned(),
+                format: text(column, "format").to_owned(),
+                description,
+                priority,
+            });
+        }
+        result
+    }
+
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// An object's cells, one for each column; null where the path leads nowhere or to another type.
+    pub fn cells(&self, object: &Value, now: Time) -> Vec<Value> {
+        let name = object_meta::text(object_meta::of(object), "name");
+        let declared = self.columns.iter().skip(1).zip(&self.paths);
+        let cells = declared.map(|(column, path)| match path.find(object).first() {
+            None => Value::Null,
+            Some(found) if column.kind == "string" => printed(found).into(),
+            Some(found) => cell(found, &column.kind, now),
+        });
+        std::iter::once(name.into()).chain(cells).collect()
+    }
+}
+
+/// A value of any type in a column of strings.
+fn printed(value: &Value) -> String {
+    match value {
+        Value::Null => "<no value>".to_owned(),
+        Value::Array(_) | Value::Object(_) => go_text::json(value),
+        scalar => go_text::display(scalar),
+    }
+}

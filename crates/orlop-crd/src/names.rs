@@ -1,0 +1,226 @@
+//! Names and who gets them.
+//!
+//! Within a group a name means one kind. A definition asks for names in its spec and is given them in its status;
+//! what another definition was given before stays that one's.
+
+use crate::conditions::{API_APPROVAL, Condition, ESTABLISHED, NAMES_ACCEPTED, NON_STRUCTURAL_SCHEMA};
+use crate::definition::Definition;
+use crate::validate::approval::{Approval, is_protected};
+use orlop_api::field_error::{FieldError, FieldPath, aggregate};
+use orlop_api::go_text::quote;
+use orlop_api::schema::source::{entry, flag, list, strings, text};
+use orlop_api::schema::structural;
+use serde_json::{Map, Value};
+use std::collections::HashSet;
+
+/// What a kind is called.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    pub plural: String,
+    pub singular: String,
+    pub kind: String,
+    pub list_kind: String,
+    pub short_names: Vec<String>,
+    pub categories: Vec<String>,
+}
+
+impl Names {
+    /// Reads `spec.names` or `status.acceptedNames`.
+    pub fn of(names: &Value) -> Self {
+        Self {
+            plural: text(names, "plural").to_owned(),
+            singular: text(names, "singular").to_owned(),
+            kind: text(names, "kind").to_owned(),
+            list_kind: text(names, "listKind").to_owned(),
+            short_names: strings(names, "shortNames").map(str::to_owned).collect(),
+            categories: strings(names, "categories").map(str::to_owned).collect(),
+        }
+    }
+
+    /// As the API writes them: `plural` and `kind` always, the rest where there is something to say.
+    pub fn to_value(&self) -> Value {
+        let mut map = Map::new();
+        for (key, value, always) in [
+            ("plural", &self.plural, true),
+            ("singular", &self.singular, false),
+            ("kind", &self.kind, true),
+            ("listKind", &self.list_kind, false),
+        ] {
+            if always || !value.is_empty() {
+                map.insert(key.to_owned(), value.as_str().into());
+            }
+        }
+        for (key, values) in [("shortNames", &self.short_names), ("categories", &self.categories)] {
+            if !values.is_empty() {
+                map.insert(key.to_owned(), values.clone().into());
+            }
+        }
+        Value::Object(map)
+    }
+}
+
+/// What a definition is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acceptance {
+    pub names: Names,
+    pub names_accepted: Condition,
+    /// False with reason `Installing` once all names are accepted; whoever serves the kind then says
+    /// [`Acceptance::established`].
+    pub established: Condition,
+}
+
+impl Acceptance {
+    /// The condition of a definition whose kind is served.
+    pub fn established() -> Condition {
+        Condition::new(ESTABLISHED, "True", "InitialNamesAccepted", "the initial names have been accepted")
+    }
+
+    /// Whether all names were accepted.
+    pub fn is_complete(&self) -> bool {
+        self.names_accepted.is_true()
+    }
+}
+
+/// Gives a definition the names that are free. `others` are those that other definitions of its group have.
+pub fn accept<'a>(definition: &Definition, others: impl IntoIterator<Item = &'a Names>) -> Acceptance {
+    let (requested, held) = (&definition.names, &definition.accepted_names);
+    let mut taken = Taken::default();
+    taken.add(held);
+    others.into_iter().for_each(|names| taken.add(names));
+    let mut names = held.clone();
+    let mut conflict: Option<(&str, String)> = None;
+    if let Some(message) = taken.resource(&requested.plural, &held.plural) {
+        conflict = Some(("PluralConflict", message));
+    } else {
+        names.plural.clone_from(&requested.plural);
+    }
+    if let Some(message) = taken.resource(&requested.singular, &held.singular) {
+        conflict = Some(("SingularConflict", message));
+    } else {
+        names.singular.clone_from(&requested.singular);
+    }
+    let fresh = requested.short_names.iter().filter(|name| !held.short_names.contains(name));
+    let conflicts: Vec<_> = fresh.filter_map(|name| taken.resource(name, "")).collect();
+    if conflicts.is_empty() {
+        names.short_names.clone_from(&requested.short_names);
+    } else {
+        conflict = Some(("ShortNamesConflict", aggregate(&conflicts)));
+    }
+    if let Some(message) = taken.kind(&requested.kind, &held.kind) {
+        conflict = Some(("KindConflict", message));
+    } else {
+        names.kind.clone_from(&requested.kind);
+    }
+    if let Some(message) = taken.kind(&requested.list_kind, &held.list_kind) {
+        conflict = Some(("ListKindConflict", message));
+    } else {
+        names.list_kind.clone_from(&requested.list_kind);
+    }
+    names.categories.clone_from(&requested.categories);
+    let names_accepted = match conflict {
+        Some((reason, message)) => Condition::new(NAMES_ACCEPTED, "False", reason, message),
+        None => Condition::new(NAMES_ACCEPTED, "True", "NoConflicts", "no conflicts found"),
+    };
+    let established = established(definition, &names_accepted);
+    Acceptance { names, names_accepted, established }
+}
+
+/// A kind that was established stays so, whatever becomes of its names.
+fn established(definition: &Definition, names_accepted: &Condition) -> Condition {
+    let before = definition.conditions.get(ESTABLISHED);
+    if let Some(before) = before.filter(|before| before.is_true() || !names_accepted.is_true()) {
+        return before.clone();
+    }
+    if names_accepted.is_true() {
+        Condition::new(ESTABLISHED, "False", "Installing", "the initial names have been accepted")
+    } else {
+        Condition::new(ESTABLISHED, "False", "NotAccepted", "not all names are accepted")
+    }
+}
+
+/// The names that the definitions of a group hold.
+#[derive(Default)]
+struct Taken<'a> {
+    resources: HashSet<&'a str>,
+    kinds: HashSet<&'a str>,
+}
+
+impl<'a> Taken<'a> {
+    fn add(&mut self, names: &'a Names) {
+        self.resources.extend([names.plural.as_str(), names.singular.as_str()]);
+        self.resources.extend(names.short_names.iter().map(String::as_str));
+        self.kinds.extend([names.kind.as_str(), names.list_kind.as_str()]);
+    }
+
+    fn resource(&self, requested: &str, held: &str) -> Option<String> {
+        conflict(requested, held, &self.resources)
+    }
+
+    fn kind(&self, requested: &str, held: &str) -> Option<String> {
+        conflict(requested, held, &self.kinds)
+    }
+}
+
+fn conflict(requested: &str, held: &str, taken: &HashSet<&str>) -> Option<String> {
+    let refused = requested != held && taken.contains(requested);
+    refused.then(|| format!("{} is already in use", quote(requested)))
+}
+
+/// The condition of a definition in one of Kubernetes' own groups; none for others.
+pub fn approval_condition(definition: &Value) -> Option<Condition> {
+    let group = text(definition.get("spec")?, "group");
+    if !is_protected(group) {
+        return None;
+    }
+    let approval = Approval::of(definition);
+    let (status, reason) = match &approval {
+        Approval::Invalid => ("False", "InvalidAnnotation"),
+        Approval::Missing => ("False", "MissingAnnotation"),
+        Approval::Approved(_) => ("True", "ApprovedAnnotation"),
+        Approval::Bypassed(_) => ("False", "UnapprovedAnnotation"),
+    };
+    Some(Condition::new(API_APPROVAL, status, reason, approval.to_string()))
+}
+
+/// The condition of a definition with a schema that is not structural; none where all are.
+pub fn structural_condition(definition: &Value) -> Option<Condition> {
+    let spec = definition.get("spec")?;
+    let mut errors: Vec<FieldError> = Vec::new();
+    if flag(spec, "preserveUnknownFields") {
+        let path = FieldPath::root("spec").child("preserveUnknownFields");
+        errors.push(FieldError::invalid(&path, true, "must be false"));
+    }
+    for (index, version) in list(spec, "versions").iter().enumerate() {
+        let Some(schema) = version.get("schema").and_then(|schema| schema.get("openAPIV3Schema")) else {
+            continue;
+        };
+        let path =
+            FieldPath::root("spec").child("versions").index(index).child("schema").child("openAPIV3Schema");
+        errors.extend(structural::violations(schema, &path));
+    }
+    if errors.is_empty() {
+        return None;
+    }
+    Some(Condition::new(NON_STRUCTURAL_SCHEMA, "True", "Violations", aggregate(&errors)))
+}
+
+/// Writes what was accepted into a definition's status. Whether anything changed.
+impl Acceptance {
+    pub fn write(&self, definition: &mut Value, now: orlop_api::time::Time) -> bool {
+        let mut conditions = crate::Conditions::of(definition);
+        let set = conditions.set(self.names_accepted.clone(), now);
+        let set = conditions.set(self.established.clone(), now) || set;
+        let Some(status) = definition.as_object_mut().and_then(|object| entry(object, "status")) else {
+            return false;
+        };
+        let names = self.names.to_value();
+        let renamed = status.get("acceptedNames") != Some(&names);
+        if set {
+            status.insert("conditions".to_owned(), conditions.to_value());
+        }
+        if renamed {
+            status.insert("acceptedNames".to_owned(), names);
+        }
+        set || renamed
+    }
+}

@@ -1,0 +1,77 @@
+//! Which old value a value replaces, and whether anything changed.
+//!
+//! An error about what did not change does not fail an update: the value at hand where it can be told which old value
+//! it replaces, else the nearest value above of which that is known.
+
+use orlop_api::schema::{Field, Schema, is_unchanged};
+use serde_json::Value;
+use std::collections::HashMap;
+
+/// A value and the old value it replaces.
+#[derive(Clone, Copy)]
+struct Pair<'a> {
+    new: &'a Value,
+    old: &'a Value,
+    schema: &'a Schema,
+}
+
+/// What is known of the place at hand.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Correlation<'a> {
+    current: Option<Pair<'a>>,
+    parent: Option<Pair<'a>>,
+}
+
+impl<'a> Correlation<'a> {
+    pub(super) fn root(new: &'a Value, old: Option<&'a Value>, schema: &'a Schema) -> Self {
+        Self { current: old.map(|old| Pair { new, old, schema }), parent: None }
+    }
+
+    /// The same for a field or a map's entry.
+    pub(super) fn key(self, name: &str) -> Self {
+        let Some(pair) = self.current else { return self };
+        // Both objects were converted to one version, so what these were is not known.
+        if self.parent.is_none() && matches!(name, "apiVersion" | "kind") {
+            return Self::default();
+        }
+        Self { current: pair.key(name), parent: Some(pair) }
+    }
+
+    /// The same for an item, given the old item with its keys.
+    pub(super) fn item(self, new: &'a Value, old: Option<&'a Value>) -> Self {
+        let Some(pair) = self.current else { return self };
+        let current = old.zip(pair.schema.items()).map(|(old, schema)| Pair { new, old, schema });
+        Self { current, parent: Some(pair) }
+    }
+
+    /// Whether the value, or what it is known to be part of, is what it was.
+    pub(super) fn is_unchanged(self, known: &mut Unchanged) -> bool {
+        self.current.or(self.parent).is_some_and(|pair| known.pair(pair))
+    }
+}
+
+impl<'a> Pair<'a> {
+    fn key(self, name: &str) -> Option<Pair<'a>> {
+        let (new, old) = (self.new.as_object()?.get(name)?, self.old.as_object()?.get(name)?);
+        Some(Pair { new, old, schema: field_schema(self.schema, name)? })
+    }
+}
+
+fn field_schema<'s>(schema: &'s Schema, name: &str) -> Option<&'s Schema> {
+    schema.field(name).map(Field::schema).or_else(|| schema.additional.schema())
+}
+
+/// What was compared before: many errors may ask about one large value.
+#[derive(Default)]
+pub(super) struct Unchanged {
+    known: HashMap<*const Value, bool>,
+}
+
+impl Unchanged {
+    fn pair(&mut self, pair: Pair<'_>) -> bool {
+        *self
+            .known
+            .entry(std::ptr::from_ref(pair.new))
+            .or_insert_with(|| is_unchanged(pair.new, pair.old, pair.schema))
+    }
+}

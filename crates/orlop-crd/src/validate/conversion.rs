@@ -1,0 +1,115 @@
+//! How a definition says its versions are converted.
+
+use super::ca_bundle;
+use super::webhook::{validate_service, validate_url};
+use orlop_api::field_error::{FieldError, FieldPath};
+use orlop_api::names::dns1035_label;
+use orlop_api::schema::source::{strings, text};
+use serde_json::Value;
+
+/// The versions of ConversionReview that we speak.
+const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
+
+/// What an update need not have because what is stored has it not either.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leniency {
+    /// No version of the review need be one that we speak.
+    pub(super) review_versions: bool,
+    /// Certificates need not be certificates.
+    pub(super) ca_bundle: bool,
+}
+
+fn webhook(conversion: &Value) -> &Value {
+    conversion.get("webhook").unwrap_or(&Value::Null)
+}
+
+fn client_config(conversion: &Value) -> Option<&Value> {
+    webhook(conversion).get("clientConfig").filter(|config| !config.is_null())
+}
+
+pub(super) fn validate(conversion: &Value, leniency: Leniency, path: &FieldPath) -> Vec<FieldError> {
+    if conversion.is_null() {
+        return Vec::new();
+    }
+    let mut errors = Vec::new();
+    let strategy = text(conversion, "strategy");
+    let strategy_path = path.child("strategy");
+    match strategy {
+        "None" | "Webhook" => {}
+        "" => errors.push(FieldError::required(&strategy_path, "")),
+        other => errors.push(FieldError::not_supported(&strategy_path, other, &["None", "Webhook"])),
+    }
+    let config = client_config(conversion);
+    let config_path = path.child("webhookClientConfig");
+    let versions_path = path.child("conversionReviewVersions");
+    let versions: Vec<_> = strings(webhook(conversion), "conversionReviewVersions").collect();
+    if strategy == "Webhook" {
+        match config {
+            None => {
+                errors.push(FieldError::required(&config_path, "required when strategy is set to Webhook"));
+            }
+            Some(config) => errors.extend(validate_config(config, leniency, &config_path)),
+        }
+        errors.extend(validate_review_versions(&versions, leniency, &versions_path));
+    } else {
+        let detail = "should not be set when strategy is not set to Webhook";
+        if config.is_some() {
+            errors.push(FieldError::forbidden(&config_path, detail));
+        }
+        if !versions.is_empty() {
+            errors.push(FieldError::forbidden(&versions_path, detail));
+        }
+    }
+    errors
+}
+
+fn validate_config(config: &Value, leniency: Leniency, path: &FieldPath) -> Vec<FieldError> {
+    let url = config.get("url").and_then(Value::as_str);
+    let service = config.get("service").filter(|service| !service.is_null());
+    let mut errors = match (url, service) {
+        (Some(url), None) => validate_url(url, &path.child("url")),
+        (None, Some(service)) => validate_service(service, &path.child("service")),
+        _ => vec![FieldError::required(path, "exactly one of url or service is required")],
+    };
+    let bundle = text(config, "caBundle");
+    if !bundle.is_empty() && !leniency.ca_bundle {
+        errors.extend(ca_bundle::validate(bundle, &path.child("caBundle")));
+    }
+    errors
+}
+
+fn validate_review_versions(versions: &[&str], leniency: Leniency, path: &FieldPath) -> Vec<FieldError> {
+    if versions.is_empty() {
+        return vec![FieldError::required(path, "")];
+    }
+    let mut errors = Vec::new();
+    for (index, version) in versions.iter().enumerate() {
+        let path = path.index(index);
+        if versions[..index].contains(version) {
+            errors.push(FieldError::invalid(&path, *version, "duplicate version"));
+        } else {
+            let problems = dns1035_label(version);
+            errors.extend(problems.into_iter().map(|why| FieldError::invalid(&path, *version, why)));
+        }
+    }
+    if !leniency.review_versions && !speaks(versions) {
+        let detail = format!("must include at least one of {}", REVIEW_VERSIONS.join(", "));
+        errors.push(FieldError::invalid(path, versions.to_vec(), detail));
+    }
+    errors
+}
+
+fn speaks(versions: &[&str]) -> bool {
+    versions.iter().any(|version| REVIEW_VERSIONS.contains(version))
+}
+
+/// What an update of a definition with this conversion need not have.
+pub(super) fn leniency_after(old: &Value, established: bool) -> Leniency {
+    let versions: Vec<_> = strings(webhook(old), "conversionReviewVersions").collect();
+    let bundle = client_config(old).map(|config| text(config, "caBundle")).unwrap_or_default();
+    let broken = !bundle.is_empty() && ca_bundle::validate(bundle, &FieldPath::nil()).is_some();
+    Leniency {
+        review_versions: !versions.is_empty() && !speaks(&versions),
+        ca_bundle: !established || broken,
+    }
+}

@@ -1,0 +1,126 @@
+//! What is asked of a definition, and what of one that is already stored.
+
+use super::conversion::{Leniency, leniency_after};
+use super::spec::{Spec, open_api};
+use super::walk::{any, visit};
+use orlop_api::field_error::FieldPath;
+use orlop_api::schema::source::{list, text};
+use orlop_api::schema::structural::{
+    Strictness, has_loose_identities, has_loose_sets, has_unknown_types, invalid_defaults, unconvertible,
+    violations,
+};
+use serde_json::Value;
+use std::collections::HashSet;
+
+pub(super) const SELECTABLE_MAX: usize = 8;
+
+#[derive(Clone, Debug)]
+pub(super) struct Options {
+    pub(super) require_schema: bool,
+    pub(super) require_structural: bool,
+    pub(super) require_pruned_defaults: bool,
+    pub(super) strictness: Strictness,
+    pub(super) conversion: Leniency,
+    /// Expressions that were accepted before, in whichever version of the language.
+    pub(super) known_rules: HashSet<String>,
+    pub(super) known_messages: HashSet<String>,
+    /// Versions whose schema did not change: what their rules may cost was accepted before.
+    pub(super) unchanged: HashSet<String>,
+    /// Versions that have too many selectable fields and keep them; the empty name stands for all versions.
+    pub(super) too_many_selectable: HashSet<String>,
+}
+
+impl Options {
+    pub(super) fn create() -> Self {
+        Self {
+            require_schema: true,
+            require_structural: true,
+            require_pruned_defaults: true,
+            strictness: Strictness::default(),
+            conversion: Leniency { review_versions: false, ca_bundle: true },
+            known_rules: HashSet::new(),
+            known_messages: HashSet::new(),
+            unchanged: HashSet::new(),
+            too_many_selectable: HashSet::new(),
+        }
+    }
+
+    pub(super) fn update(new: &Spec<'_>, old: &Spec<'_>, established: bool) -> Self {
+        let has = |is: fn(&Value) -> bool| old.schemas().any(|schema| any(schema, is));
+        let (mut known_rules, mut known_messages) = (HashSet::new(), HashSet::new());
+        for schema in old.schemas() {
+            visit(schema, &mut |node| {
+                for rule in list(node, "x-kubernetes-validations") {
+                    known_rules.insert(text(rule, "rule").to_owned());
+                    known_messages.insert(text(rule, "messageExpression").to_owned());
+                }
+            });
+        }
+        let shared = open_api(old.validation).is_some();
+        Self {
+            require_schema: shared || old.versions.iter().all(|version| open_api(version.schema).is_some()),
+            require_structural: !old.schemas().any(is_loose),
+            require_pruned_defaults: !old.schemas().any(has_unpruned_defaults),
+            strictness: Strictness {
+                known_types: !has(has_unknown_types),
+                atomic_sets: !has(has_loose_sets),
+                identities: !has(has_loose_identities),
+            },
+            conversion: leniency_after(old.source.get("conversion").unwrap_or(&Value::Null), established),
+            known_rules,
+            known_messages,
+            unchanged: unchanged(new, old),
+            too_many_selectable: too_many_selectable(new, old),
+        }
+    }
+
+    /// What a spec asks of itself: pruning, defaults and extensions need structural schemas.
+    pub(super) fn with_demands(&self, spec: &Spec<'_>) -> Self {
+        let mut options = self.clone();
+        let extended = |node: &Value| {
+            let set = |key: &str| {
+                node.get(key).is_some_and(|value| !matches!(value, Value::Null | Value::Bool(false)))
+            };
+            node.get("default").is_some_and(|default| !default.is_null())
+                || node.get("x-kubernetes-preserve-unknown-fields").is_some_and(|value| !value.is_null())
+                || set("x-kubernetes-embedded-resource")
+                || set("x-kubernetes-int-or-string")
+                || set("x-kubernetes-list-type")
+                || ["x-kubernetes-list-map-keys", "x-kubernetes-validations"]
+                    .iter()
+                    .any(|key| !list(node, key).is_empty())
+        };
+        options.require_structural |=
+            !spec.preserves_unknown_fields() || spec.schemas().any(|schema| any(schema, extended));
+        options
+    }
+}
+
+fn is_loose(schema: &Value) -> bool {
+    unconvertible(schema).is_some() || !violations(schema, &FieldPath::nil()).is_empty()
+}
+
+fn has_unpruned_defaults(schema: &Value) -> bool {
+    let found = || invalid_defaults(schema, &FieldPath::nil(), true, &mut |_| Vec::new());
+    !is_loose(schema) && found().iter().any(|error| error.detail == "must not have unknown fields")
+}
+
+fn unchanged(new: &Spec<'_>, old: &Spec<'_>) -> HashSet<String> {
+    let same = |name: &str| old.schema_of(name).is_some_and(|old| new.schema_of(name) == Some(old));
+    new.versions.iter().filter(|version| same(version.name)).map(|version| version.name.to_owned()).collect()
+}
+
+fn too_many_selectable(new: &Spec<'_>, old: &Spec<'_>) -> HashSet<String> {
+    let many = |fields: &Value| fields.as_array().is_some_and(|fields| fields.len() > SELECTABLE_MAX);
+    let mut names = HashSet::new();
+    if many(old.selectable) && new.selectable == old.selectable {
+        names.insert(String::new());
+    }
+    for version in &new.versions {
+        let before = old.versions.iter().find(|before| before.name == version.name);
+        if before.is_some_and(|before| many(before.selectable) && before.selectable == version.selectable) {
+            names.insert(version.name.to_owned());
+        }
+    }
+    names
+}

@@ -1,0 +1,120 @@
+//! The schemas of a definition: present where they must be, structural, with good defaults and rules that compile.
+
+use super::options::Options;
+use super::spec::{Spec, open_api};
+use crate::rules::check::{Expressions, check};
+use crate::rules::{OBJECT_COST_MAX, Rules};
+use orlop_api::field_error::{FieldError, FieldPath};
+use orlop_api::schema::from_openapi;
+use orlop_api::schema::source::flag;
+use orlop_api::schema::structural::{self, DefaultValue};
+use serde_json::Value;
+
+/// Schemas must be there: everywhere, or at least where they are served and would prune.
+pub(super) fn presence(spec: &Spec<'_>, options: &Options, path: &FieldPath) -> Vec<FieldError> {
+    if open_api(spec.validation).is_some() {
+        return Vec::new();
+    }
+    let mut errors = Vec::new();
+    for (index, version) in spec.versions.iter().enumerate() {
+        if open_api(version.schema).is_some() {
+            continue;
+        }
+        let path = path.child("versions").index(index).child("schema").child("openAPIV3Schema");
+        if options.require_schema {
+            errors.push(FieldError::required(&path, ""));
+        } else if !spec.preserves_unknown_fields() && flag(version.source, "served") {
+            errors.push(FieldError::required(&path, "because otherwise all fields are pruned"));
+        }
+    }
+    let defaults = |node: &Value| node.get("default").is_some_and(|default| !default.is_null());
+    if spec.preserves_unknown_fields() && spec.schemas().any(|schema| super::walk::any(schema, defaults)) {
+        let path = path.child("preserveUnknownFields");
+        errors.push(FieldError::invalid(&path, true, "must be false in order to use defaults in the schema"));
+    }
+    errors
+}
+
+/// Checks the schemas of one definition.
+pub(super) struct Run<'o> {
+    pub(super) options: &'o Options,
+}
+
+impl<'o> Run<'o> {
+    pub(super) fn new(options: &'o Options) -> Self {
+        Self { options }
+    }
+
+    /// Checks a `schema` or the shared `validation`; `version` is whose it is.
+    pub(super) fn validation(
+        &mut self,
+        validation: &Value,
+        version: &str,
+        status_subresource: bool,
+        path: &FieldPath,
+    ) -> Vec<FieldError> {
+        let Some(schema) = open_api(validation) else { return Vec::new() };
+        let path = path.child("openAPIV3Schema");
+        let mut errors = structural::restrictions_at_root(schema, &path, status_subresource);
+        let mut unconvertible = None;
+        let mut sound = false;
+        if self.options.require_structural {
+            unconvertible = structural::unconvertible(schema);
+            if unconvertible.is_none() {
+                let mut found = structural::violations(schema, &path);
+                if found.is_empty() {
+                    let pruned = self.options.require_pruned_defaults;
+                    let mut budget = OBJECT_COST_MAX;
+                    found = structural::invalid_defaults(schema, &path, pruned, &mut |default| {
+                        default_rules(default, &mut budget)
+                    });
+                }
+                sound = found.is_empty();
+                errors.extend(found);
+            }
+        }
+        let keywords = structural::unsupported(schema, &path, self.options.strictness);
+        let rules = if sound {
+            let expressions = Expressions {
+                known_rules: &self.options.known_rules,
+                known_messages: &self.options.known_messages,
+                cost_was_accepted: self.options.unchanged.contains(version),
+            };
+            check(schema, &path, &expressions, &keywords)
+        } else {
+            crate::rules::check::Checked::default()
+        };
+        errors.extend(keywords);
+        errors.extend(rules.errors);
+        if let Some(problem) = unconvertible.filter(|_| errors.is_empty()) {
+            errors.push(FieldError::invalid(&path, "", problem));
+        }
+        errors.extend(rules.total);
+        errors
+    }
+}
+
+/// What rules say of a default: as it is, and as it comes new.
+fn default_rules(default: &DefaultValue<'_>, budget: &mut u64) -> Vec<FieldError> {
+    let rules = Rules::of_node(default.schema, default.is_resource);
+    if rules.is_empty() || *budget == 0 {
+        return Vec::new();
+    }
+    let schema = from_openapi(default.schema);
+    let (mut changed, mut fresh) = (*budget, *budget);
+    let mut errors = rules.run(&schema, default.value, Some(default.value), &mut changed).errors;
+    if errors.is_empty() {
+        errors = rules.run(&schema, default.value, None, &mut fresh).errors;
+    }
+    *budget = changed.min(fresh);
+    let below = |mut error: FieldError| {
+        let inner = error.field.as_str();
+        error.field = match inner {
+            "" => default.path.clone(),
+            _ if inner.starts_with('[') => FieldPath::root(format!("{}{inner}", default.path)),
+            _ => default.path.child(inner),
+        };
+        error
+    };
+    errors.into_iter().map(below).collect()
+}

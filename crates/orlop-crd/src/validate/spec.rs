@@ -1,0 +1,106 @@
+//! A definition's spec the way Kubernetes looks at it.
+//!
+//! Its server validates an internal type, in which what all versions have in common stands once, beside `versions`.
+//! Messages name fields where they stand there.
+
+use orlop_api::field_error::FieldPath;
+use orlop_api::schema::source::{flag, list, text};
+use serde_json::Value;
+
+const NULL: &Value = &Value::Null;
+
+pub(crate) struct Spec<'a> {
+    pub(super) source: &'a Value,
+    pub(super) names: &'a Value,
+    /// What stands once because all versions have the same; null where they differ.
+    pub(super) validation: &'a Value,
+    pub(super) subresources: &'a Value,
+    pub(super) columns: &'a Value,
+    pub(super) selectable: &'a Value,
+    pub(super) versions: Vec<SpecVersion<'a>>,
+}
+
+/// A version with what the others do not have.
+pub(super) struct SpecVersion<'a> {
+    pub(super) source: &'a Value,
+    pub(super) name: &'a str,
+    pub(super) storage: bool,
+    /// `schema`, null where it is shared.
+    pub(super) schema: &'a Value,
+    pub(super) subresources: &'a Value,
+    pub(super) columns: &'a Value,
+    pub(super) selectable: &'a Value,
+}
+
+impl<'a> Spec<'a> {
+    pub(crate) fn of(definition: &'a Value) -> Self {
+        let source = definition.get("spec").unwrap_or(NULL);
+        let written = list(source, "versions");
+        // Shared, and what remains of a version.
+        let common = |key: &str| {
+            let all = |version: &Value| get(version, key) == get(&written[0], key);
+            !written.is_empty() && written.iter().all(all)
+        };
+        let shared = |key: &str| if common(key) { get(&written[0], key) } else { NULL };
+        let own = |version: &'a Value, key: &str| if common(key) { NULL } else { get(version, key) };
+        Self {
+            source,
+            names: source.get("names").unwrap_or(NULL),
+            validation: shared("schema"),
+            subresources: shared("subresources"),
+            columns: shared("additionalPrinterColumns"),
+            selectable: shared("selectableFields"),
+            versions: written
+                .iter()
+                .map(|version| SpecVersion {
+                    source: version,
+                    name: text(version, "name"),
+                    storage: flag(version, "storage"),
+                    schema: own(version, "schema"),
+                    subresources: own(version, "subresources"),
+                    columns: own(version, "additionalPrinterColumns"),
+                    selectable: own(version, "selectableFields"),
+                })
+                .collect(),
+        }
+    }
+
+    /// The name of the first version.
+    pub(super) fn version(&self) -> &'a str {
+        self.versions.first().map(|version| version.name).unwrap_or_default()
+    }
+
+    /// Every schema, the shared one once.
+    pub(crate) fn schemas(&self) -> impl Iterator<Item = &'a Value> {
+        let validations =
+            std::iter::once(self.validation).chain(self.versions.iter().map(|version| version.schema));
+        validations.filter_map(open_api)
+    }
+
+    /// The schema of a version, wherever it stands.
+    pub(super) fn schema_of(&self, name: &str) -> Option<&'a Value> {
+        if self.versions.iter().all(|version| version.schema.is_null()) {
+            return Some(self.validation);
+        }
+        self.versions.iter().find(|version| version.name == name).map(|version| version.schema)
+    }
+
+    pub(super) fn preserves_unknown_fields(&self) -> bool {
+        flag(self.source, "preserveUnknownFields")
+    }
+}
+
+/// The schema of a `schema` or `validation`.
+pub(super) fn open_api(validation: &Value) -> Option<&Value> {
+    validation.get("openAPIV3Schema").filter(|schema| !schema.is_null())
+}
+
+/// Absent, null and an empty list are the same to Kubernetes.
+fn get<'v>(version: &'v Value, key: &str) -> &'v Value {
+    let value = version.get(key).unwrap_or(NULL);
+    if value.as_array().is_some_and(Vec::is_empty) { NULL } else { value }
+}
+
+pub(super) fn path() -> FieldPath {
+    FieldPath::root("spec")
+}

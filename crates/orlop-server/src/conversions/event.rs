@@ -1,0 +1,61 @@
+//! Events: the new API's are the old one's under other names.
+
+use async_trait::async_trait;
+use orlop_api::status::Status;
+use serde_json::{Value, json};
+
+use crate::registry::Convert;
+
+/// What the old API calls a field, and what the new one does.
+const NAMES: &[(&str, &str)] = &[
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("reportingComponent", "reportingController"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+];
+
+/// `events.k8s.io`, kept as core events.
+pub(super) struct NewApi;
+
+#[async_trait]
+impl Convert for NewApi {
+    async fn served(&self, events: Vec<Value>) -> Result<Vec<Value>, Status> {
+        let names = || NAMES.iter().map(|(old, new)| (*old, *new));
+        Ok(events.into_iter().map(|event| renamed(event, names(), "events.k8s.io/v1")).collect())
+    }
+
+    async fn stored(&self, event: Value) -> Result<Value, Status> {
+        let mut event = renamed(event, NAMES.iter().map(|(old, new)| (*new, *old)), "v1");
+        // The old API always has them.
+        for (field, absent) in
+            [("source", json!({})), ("firstTimestamp", Value::Null), ("lastTimestamp", Value::Null)]
+        {
+            if event.get(field).is_none() {
+                event[field] = absent;
+            }
+        }
+        Ok(event)
+    }
+
+    fn indexed_as(&self, field: &str) -> Option<String> {
+        let (first, rest) = field.split_once('.').unwrap_or((field, ""));
+        let old = NAMES.iter().find(|(_, new)| *new == first).map_or(first, |(old, _)| *old);
+        Some(if rest.is_empty() { old.to_owned() } else { format!("{old}.{rest}") })
+    }
+}
+
+fn renamed<'a>(mut event: Value, names: impl Iterator<Item = (&'a str, &'a str)>, version: &str) -> Value {
+    let Some(fields) = event.as_object_mut() else { return event };
+    for (from, to) in names {
+        // What only the old API insists on is left out of the new one.
+        let kept = fields.remove(from).filter(|value| !value.is_null() && *value != json!({}));
+        if let Some(value) = kept {
+            fields.insert(to.to_owned(), value);
+        }
+    }
+    fields.insert("apiVersion".to_owned(), version.into());
+    event
+}

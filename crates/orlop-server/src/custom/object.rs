@@ -1,0 +1,75 @@
+//! Objects of custom kinds: what the server does with them, as their definition says.
+
+use std::sync::Arc;
+
+use orlop_api::{field_error::FieldError, time::Time};
+use orlop_crd::{Scale, Version};
+use serde_json::Value;
+
+use crate::{
+    registry::Hooks,
+    table::{Column, Columns},
+};
+
+/// The hooks of one version of a custom kind.
+#[derive(Debug)]
+pub(super) struct CustomObject {
+    version: Arc<Version>,
+}
+
+impl CustomObject {
+    pub(super) fn new(version: Arc<Version>) -> Self {
+        Self { version }
+    }
+}
+
+impl Hooks for CustomObject {
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        self.version.validate_create(object).errors
+    }
+
+    fn validate_replacing(&self, object: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
+        match subresource {
+            "status" => self.version.validate_status_update(object, old).errors,
+            _ => self.version.validate_update(object, old).errors,
+        }
+    }
+
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        orlop_crd::object_warnings(object, None)
+    }
+
+    fn warnings_replacing(&self, object: &Value, old: &Value) -> Vec<String> {
+        orlop_crd::object_warnings(object, Some(old))
+    }
+
+    fn deprecation(&self) -> Option<String> {
+        self.version.warning()
+    }
+
+    fn columns(&self) -> Option<&dyn Columns> {
+        Some(self)
+    }
+
+    fn published_schema(&self) -> Option<Value> {
+        Some(self.version.open_api_schema())
+    }
+
+    fn scale(&self) -> Option<&Scale> {
+        self.version.scale()
+    }
+
+    fn field(&self, object: &Value, path: &str) -> String {
+        self.version.selectable().value(path, object).unwrap_or_default()
+    }
+}
+
+impl Columns for CustomObject {
+    fn definitions(&self) -> Vec<Column> {
+        self.version.columns().columns().to_vec()
+    }
+
+    fn cells(&self, object: &Value, now: Time) -> Vec<Value> {
+        self.version.columns().cells(object, now)
+    }
+}

@@ -1,0 +1,43 @@
+//! Prometheus' older text form, which every reader knows, made from OpenMetrics.
+
+use std::collections::HashSet;
+
+/// The same metrics in the older form: there a counter is called by its whole name, and there are neither
+/// units nor an end mark.
+pub(super) fn prometheus(open_metrics: &str) -> String {
+    let counters: HashSet<&str> = open_metrics
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter"))
+        .collect();
+    let mut text = String::with_capacity(open_metrics.len());
+    for line in open_metrics.lines() {
+        let comment = line.strip_prefix("# ").and_then(|line| line.split_once(' '));
+        match comment {
+            Some(("HELP" | "TYPE", rest)) => {
+                let (name, said) = rest.split_once(' ').unwrap_or((rest, ""));
+                let total = if counters.contains(name) { "_total" } else { "" };
+                let word = if line.starts_with("# HELP") { "HELP" } else { "TYPE" };
+                text.push_str(&format!("# {word} {name}{total} {said}\n"));
+            }
+            Some(("UNIT", _)) => {}
+            _ if line == "# EOF" => {}
+            _ => {
+                text.push_str(line);
+                text.push('\n');
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn counters_have_their_whole_name_and_there_is_no_end_mark() {
+        let open = "# HELP a Things.\n# TYPE a counter\n# UNIT a seconds\na_total{x=\"1\"} 3\n\
+            # HELP b Size.\n# TYPE b gauge\nb 4\n# EOF\n";
+        let expected = "# HELP a_total Things.\n# TYPE a_total counter\na_total{x=\"1\"} 3\n\
+            # HELP b Size.\n# TYPE b gauge\nb 4\n";
+        assert_eq!(super::prometheus(open), expected);
+    }
+}

@@ -1,0 +1,127 @@
+//! Where a service is reached from this process. There may be no network of services here, so that whoever
+//! stands behind one is called directly if it is known.
+
+use orlop_api::status::Status;
+use orlop_store::{Filter, KeyRange, Read, Requirement};
+use serde_json::Value;
+
+use crate::{
+    cluster::{Cluster, Found, trouble},
+    registry::Kind,
+};
+
+/// The host and port behind a port of a service.
+pub(super) async fn resolve(
+    cluster: &Cluster,
+    namespace: &str,
+    name: &str,
+    port: u16,
+) -> Result<(String, u16), String> {
+    let told = |status: Status| status.message;
+    let Some(service) = find(cluster, "", "services", namespace, name).await.map_err(told)? else {
+        return Err(format!("service {name:?} not found"));
+    };
+    let spec = &service["spec"];
+    if spec["type"] == "ExternalName" {
+        return Ok((spec["externalName"].as_str().unwrap_or_default().to_owned(), port));
+    }
+    let ports = spec["ports"].as_array().into_iter().flatten();
+    let Some(wanted) = ports.into_iter().find(|found| found["port"] == port) else {
+        return Err(format!("no service port {port} found for service {name:?}"));
+    };
+    let port_name = wanted["name"].as_str().unwrap_or_default();
+    if let Some(behind) = behind(cluster, namespace, name, port_name).await.map_err(told)? {
+        return Ok(behind);
+    }
+    match spec["clusterIP"].as_str() {
+        Some(address) if !matches!(address, "" | "None") => Ok((address.to_owned(), port)),
+        _ => Err(format!("no endpoints available for service {name:?}")),
+    }
+}
+
+/// An endpoint of a service, from its slices or from its Endpoints.
+async fn behind(
+    cluster: &Cluster,
+    namespace: &str,
+    name: &str,
+    port: &str,
+) -> Result<Option<(String, u16)>, Status> {
+    let kinds = cluster.registry.kinds();
+    if let Some(kind) = kinds.get("discovery.k8s.io", "v1", "endpointslices") {
+        let of_service = Requirement::equals("l:kubernetes.io/service-name", name);
+        let range = KeyRange::prefix(cluster.collection(kind, namespace));
+        let read = Read { filter: Filter(vec![of_service]), ..Read::new(range) };
+        let slices = cluster.store.read(read).await.map_err(|error| trouble(&error))?;
+        for kv in slices.kvs {
+            if let Some(found) = in_slice(&kind.read(&Found::from(kv)).await?, port) {
+                return Ok(Some(found));
+            }
+        }
+    }
+    let endpoints = find(cluster, "", "endpoints", namespace, name).await?;
+    Ok(endpoints.and_then(|endpoints| in_endpoints(&endpoints, port)))
+}
+
+/// The first endpoint of a slice that does not say that it is not ready.
+fn in_slice(slice: &Value, port: &str) -> Option<(String, u16)> {
+    let mut endpoints = slice["endpoints"].as_array()?.iter();
+    let ready = endpoints.find(|endpoint| endpoint["conditions"]["ready"] != false)?;
+    Some((ready["addresses"][0].as_str()?.to_owned(), number(&slice["ports"], port)?))
+}
+
+/// The first address of Endpoints; those that are not ready stand apart.
+fn in_endpoints(endpoints: &Value, port: &str) -> Option<(String, u16)> {
+    endpoints["subsets"].as_array()?.iter().find_map(|subset| {
+        let address = subset["addresses"][0]["ip"].as_str()?;
+        Some((address.to_owned(), number(&subset["ports"], port)?))
+    })
+}
+
+/// The number of a port by its name.
+fn number(ports: &Value, name: &str) -> Option<u16> {
+    let mut ports = ports.as_array()?.iter();
+    let port = ports.find(|port| port["name"].as_str().unwrap_or_default() == name)?;
+    u16::try_from(port["port"].as_u64()?).ok()
+}
+
+async fn find(
+    cluster: &Cluster,
+    group: &str,
+    resource: &str,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Value>, Status> {
+    let kinds = cluster.registry.kinds();
+    let kind: Option<&Kind> = kinds.get(group, "v1", resource).map(AsRef::as_ref);
+    let Some(kind) = kind else { return Ok(None) };
+    match cluster.find(kind, namespace, name).await? {
+        Some(found) => kind.read(&found).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_found_by_the_name_of_its_port() {
+        let slice = json!({
+            "endpoints": [
+                {"addresses": ["10.1.0.1"], "conditions": {"ready": false}},
+                {"addresses": ["10.1.0.2"], "conditions": {}},
+            ],
+            "ports": [{"name": "metrics", "port": 9090}, {"name": "https", "port": 8443}],
+        });
+        assert_eq!(in_slice(&slice, "https"), Some(("10.1.0.2".to_owned(), 8443)));
+        assert_eq!(in_slice(&slice, ""), None);
+        let endpoints = json!({"subsets": [
+            {"notReadyAddresses": [{"ip": "10.1.0.1"}], "ports": [{"port": 1}]},
+            {"addresses": [{"ip": "10.1.0.3"}], "ports": [{"port": 8443}]},
+        ]});
+        assert_eq!(in_endpoints(&endpoints, ""), Some(("10.1.0.3".to_owned(), 8443)));
+        assert_eq!(in_endpoints(&json!({}), ""), None);
+    }
+}

@@ -1,0 +1,10 @@
+//! Custom resources through the whole server, in one process.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod definitions;
+mod many;
+mod objects;
+mod server;
+mod versions;
+mod webhook;

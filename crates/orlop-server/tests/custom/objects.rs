@@ -1,0 +1,268 @@
+//! Objects of custom kinds: how they are written, read and found.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::server::{DEFINITIONS, Server, path, version, widget, widgets};
+
+/// Serves widgets whose spec has these properties, changed by `change`.
+async fn serving(spec: Value, change: impl FnOnce(&mut Value)) -> Server {
+    let server = Server::start().await;
+    let mut definition = widgets(json!([version("v1", true, spec)]));
+    change(&mut definition["spec"]["versions"][0]);
+    server.create(DEFINITIONS, &definition).await.ok();
+    server
+}
+
+#[tokio::test]
+async fn an_object_is_pruned_defaulted_and_validated_in_order() {
+    let spec = json!({
+        "size": {"type": "integer", "default": 3, "minimum": 1},
+        "name": {"type": "string"},
+        "kept": {"type": "string", "nullable": true},
+        "ports": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "integer"}},
+        "template": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true},
+    });
+    let server = serving(spec, |version| {
+        version["schema"]["openAPIV3Schema"]["properties"]["spec"]["x-kubernetes-validations"] =
+            json!([{"rule": "self.size < 100", "message": "too large"}]);
+    })
+    .await;
+    let asked = widget(
+        "v1",
+        "a",
+        json!({
+            "size": null, "name": null, "kept": null, "unknown": 1,
+            "template": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "nope": 1}, "spec": {"any": 1}},
+        }),
+    );
+    let created = server.create(&path("v1"), &asked).await;
+    assert_eq!(
+        created.warnings,
+        [
+            "299 - \"unknown field \\\"spec.template.metadata.nope\\\"\"",
+            "299 - \"unknown field \\\"spec.unknown\\\"\"",
+        ]
+    );
+    assert_eq!(
+        created.ok()["spec"],
+        json!({
+            "size": 3, "kept": null,
+            "template": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"any": 1}},
+        })
+    );
+    let strict = format!("{}?fieldValidation=Strict", path("v1"));
+    let message = server.create(&strict, &widget("v1", "b", json!({"unknown": 1}))).await.refused(400);
+    assert_eq!(
+        message,
+        "Widget in version \"v1\" cannot be handled as a Widget: strict decoding error: unknown field \"spec.unknown\""
+    );
+    let wrong = widget("v1", "B", json!({"size": 0, "name": 5, "ports": [1, 1]}));
+    let message = server.create(&path("v1"), &wrong).await.refused(422);
+    let places: Vec<usize> = [
+        "metadata.name: Invalid value: \"B\"",
+        "spec.name in body must be of type string",
+        "spec.size in body should be greater than or equal to 1",
+        "spec.ports[1]: Duplicate value: 1",
+        "some validation rules were not checked",
+    ]
+    .iter()
+    .map(|text| message.find(text).unwrap_or_else(|| panic!("{text} is not in {message}")))
+    .collect();
+    assert!(places.is_sorted(), "{message}");
+    let message = server.create(&path("v1"), &widget("v1", "c", json!({"size": 100}))).await.refused(422);
+    assert!(message.contains("too large"), "{message}");
+    let mut malformed = widget("v1", "d", json!({}));
+    malformed["metadata"]["labels"] = json!({"a": 1});
+    let message = server.create(&path("v1"), &malformed).await.refused(400);
+    assert!(
+        message.contains("cannot unmarshal number into Go struct field ObjectMeta.labels of type string"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn what_did_not_change_does_not_fail() {
+    let server = serving(json!({"size": {"type": "integer"}, "note": {"type": "string"}}), |_| {}).await;
+    server.create(&path("v1"), &widget("v1", "a", json!({"size": 50}))).await.ok();
+    let narrow =
+        version("v1", true, json!({"size": {"type": "integer", "maximum": 5}, "note": {"type": "string"}}));
+    server
+        .merge(&format!("{DEFINITIONS}/widgets.example.com"), json!({"spec": {"versions": [narrow]}}))
+        .await
+        .ok();
+    let name = format!("{}/a", path("v1"));
+    server.merge(&name, json!({"spec": {"note": "x"}})).await.ok();
+    let message = server.merge(&name, json!({"spec": {"size": 51}})).await.refused(422);
+    assert!(message.contains("spec.size in body should be less than or equal to 5"), "{message}");
+}
+
+#[tokio::test]
+async fn status_and_the_rest_are_written_apart() {
+    let server = serving(json!({"size": {"type": "integer"}}), |version| {
+        version["subresources"] = json!({"status": {}});
+    })
+    .await;
+    let mut asked = widget("v1", "a", json!({"size": 1}));
+    asked["status"] = json!({"ready": true});
+    let created = server.create(&path("v1"), &asked).await.ok();
+    assert_eq!((created.get("status"), &created["metadata"]["generation"]), (None, &json!(1)));
+    let name = format!("{}/a", path("v1"));
+    let both = json!({"spec": {"size": 2}, "status": {"ready": true}, "metadata": {"labels": {"a": "b"}}});
+    let main = server.merge(&name, both.clone()).await.ok();
+    assert_eq!((main.get("status"), &main["metadata"]["generation"]), (None, &json!(2)));
+    let other = json!({"spec": {"size": 9}, "status": {"ready": true}, "metadata": {"labels": {"c": "d"}}});
+    let status = server.merge(&format!("{name}/status"), other).await.ok();
+    assert_eq!((&status["spec"]["size"], &status["status"]), (&json!(2), &json!({"ready": true})));
+    assert_eq!(status["metadata"]["generation"], 2);
+    assert_eq!(status["metadata"]["labels"], json!({"a": "b"}));
+
+    // Without the subresource, status is like any other field.
+    let plain = version("v1", true, json!({"size": {"type": "integer"}}));
+    server
+        .merge(&format!("{DEFINITIONS}/widgets.example.com"), json!({"spec": {"versions": [plain]}}))
+        .await
+        .ok();
+    assert_eq!(server.get(&format!("{name}/status")).await.code, 404);
+    let main = server.merge(&name, json!({"status": {"ready": false}})).await.ok();
+    assert_eq!((&main["status"]["ready"], &main["metadata"]["generation"]), (&json!(false), &json!(3)));
+}
+
+#[tokio::test]
+async fn replicas_are_scaled_where_the_definition_says() {
+    let server = serving(json!({"count": {"type": "integer"}}), |version| {
+        version["subresources"] = json!({"status": {}, "scale": {
+            "specReplicasPath": ".spec.count", "statusReplicasPath": ".status.count", "labelSelectorPath": ".status.selector"}});
+    })
+    .await;
+    server.create(&path("v1"), &widget("v1", "a", json!({}))).await.ok();
+    let (name, scale) = (format!("{}/a", path("v1")), format!("{}/a/scale", path("v1")));
+    let missing = server.get(&scale).await.refused(500);
+    assert_eq!(missing, "Internal error occurred: the spec replicas field \".spec.count\" does not exist");
+    let empty = server.merge(&scale, json!({"metadata": {"name": "a"}})).await.refused(400);
+    assert_eq!(empty, "the spec replicas field \".spec.count\" cannot be empty");
+    server
+        .merge(&format!("{name}/status"), json!({"status": {"count": 2, "selector": "app=web"}}))
+        .await
+        .ok();
+    let scaled = server.merge(&scale, json!({"spec": {"replicas": 4}})).await.ok();
+    assert_eq!(scaled["kind"], "Scale");
+    assert_eq!(scaled["status"], json!({"replicas": 2, "selector": "app=web"}));
+    let object = server.get(&name).await.ok();
+    assert_eq!((&object["spec"]["count"], &object["metadata"]["generation"]), (&json!(4), &json!(2)));
+    let mut scale_object = server.get(&scale).await.ok();
+    scale_object["spec"]["replicas"] = json!(5);
+    server.replace(&scale, &scale_object).await.ok();
+    let message = server.merge(&scale, json!({"spec": {"replicas": -1}})).await.refused(422);
+    assert!(
+        message.contains("spec.replicas: Invalid value: -1: must be greater than or equal to 0"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn selectable_fields_are_indexed_and_backfilled() {
+    let server = serving(json!({"color": {"type": "string"}, "size": {"type": "integer"}}), |_| {}).await;
+    for (name, color) in [("a", "red"), ("b", "blue"), ("c", "red")] {
+        server.create(&path("v1"), &widget("v1", name, json!({"color": color, "size": 1}))).await.ok();
+    }
+    let red = format!("{}?fieldSelector=spec.color%3Dred", path("v1"));
+    let unknown = server.get(&red).await.refused(400);
+    assert_eq!(unknown, "field label not supported: spec.color");
+    let mut selectable =
+        version("v1", true, json!({"color": {"type": "string"}, "size": {"type": "integer"}}));
+    selectable["selectableFields"] = json!([{"jsonPath": ".spec.color"}, {"jsonPath": ".spec.size"}]);
+    server
+        .merge(&format!("{DEFINITIONS}/widgets.example.com"), json!({"spec": {"versions": [selectable]}}))
+        .await
+        .ok();
+    let names = |list: Value| -> Vec<String> {
+        let items = list["items"].as_array().unwrap().iter();
+        items.map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(server.get(&red).await.ok()), ["a", "c"]);
+    server.merge(&format!("{}/a", path("v1")), json!({"spec": {"color": "blue"}})).await.ok();
+    assert_eq!(names(server.get(&red).await.ok()), ["c"]);
+    let both = format!("{}?fieldSelector=spec.color!%3Dred,spec.size%3D1", path("v1"));
+    assert_eq!(names(server.get(&both).await.ok()), ["a", "b"]);
+    let mut watch = server.watch(&format!("{red}&watch=true&resourceVersion=0")).await;
+    assert_eq!(watch.next().await.unwrap()["object"]["metadata"]["name"], "c");
+    server.merge(&format!("{}/b", path("v1")), json!({"spec": {"color": "red"}})).await.ok();
+    let came = watch.next().await.unwrap();
+    assert_eq!((&came["type"], &came["object"]["metadata"]["name"]), (&json!("ADDED"), &json!("b")));
+}
+
+#[tokio::test]
+async fn patches_and_apply_follow_the_structural_schema() {
+    let spec = json!({"ports": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+        "items": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}, "port": {"type": "integer"}}}}});
+    let server = serving(spec, |_| {}).await;
+    let strategic = "application/strategic-merge-patch+json";
+    let name = format!("{}/a", path("v1"));
+    server.create(&path("v1"), &widget("v1", "a", json!({}))).await.ok();
+    let refused = server.call(Method::PATCH, &name, strategic, &json!({})).await.refused(415);
+    assert!(
+        refused.contains(
+            "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
+        ),
+        "{refused}"
+    );
+    let mine = |port: i64| widget("v1", "a", json!({"ports": [{"name": "http", "port": port}]}));
+    let theirs = widget("v1", "a", json!({"ports": [{"name": "https", "port": 443}]}));
+    server.apply(&format!("{name}?fieldManager=me"), &mine(80)).await.ok();
+    let both = server.apply(&format!("{name}?fieldManager=you"), &theirs).await.ok();
+    assert_eq!(both["spec"]["ports"].as_array().unwrap().len(), 2);
+    let conflict = server.apply(&format!("{name}?fieldManager=you"), &mine(8080)).await.refused(409);
+    assert!(conflict.contains("conflict with \"me\": .spec.ports[name=\"http\"].port"), "{conflict}");
+    let created =
+        server.apply(&format!("{}/new?fieldManager=me", path("v1")), &widget("v1", "new", json!({}))).await;
+    assert_eq!(created.code, 201);
+}
+
+#[tokio::test]
+async fn updates_must_name_the_version_they_were_made_from() {
+    let server = serving(json!({"size": {"type": "integer"}}), |_| {}).await;
+    let created = server.create(&path("v1"), &widget("v1", "a", json!({}))).await.ok();
+    let name = format!("{}/a", path("v1"));
+    let message = server.replace(&name, &widget("v1", "a", json!({"size": 1}))).await.refused(422);
+    assert!(message.contains("metadata.resourceVersion: Invalid value"), "{message}");
+    server.replace(&name, &created).await.ok();
+    server.merge(&name, json!({"spec": {"size": 2}})).await.ok();
+    server.replace(&name, &created).await.ok_or_conflict();
+}
+
+impl crate::server::Answer {
+    #[track_caller]
+    fn ok_or_conflict(self) {
+        assert_eq!(self.code, 409, "{}", self.body);
+    }
+}
+
+#[tokio::test]
+async fn tables_have_the_declared_columns() {
+    let server = serving(json!({"size": {"type": "integer"}, "since": {"type": "string"}}), |version| {
+        version["additionalPrinterColumns"] = json!([
+            {"name": "Size", "type": "integer", "jsonPath": ".spec.size", "priority": 1, "description": "how large"},
+            {"name": "Since", "type": "date", "jsonPath": ".spec.since"},
+            {"name": "Labels", "type": "string", "jsonPath": ".metadata.labels"},
+        ]);
+    })
+    .await;
+    server
+        .create(&path("v1"), &widget("v1", "a", json!({"size": 5, "since": "2000-01-01T00:00:00Z"})))
+        .await
+        .ok();
+    let request =
+        http::Request::get(path("v1")).header("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
+    let table = server.send(request).await;
+    let columns: Vec<&str> = table["columnDefinitions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|column| column["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(columns, ["Name", "Size", "Since", "Labels"]);
+    let cells = &table["rows"][0]["cells"];
+    assert_eq!((&cells[0], &cells[1], &cells[3]), (&json!("a"), &json!(5), &Value::Null));
+    assert!(cells[2].as_str().unwrap().ends_with('y'), "{cells}");
+}

@@ -1,0 +1,241 @@
+//! Conversion by a webhook, over TLS.
+
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use orlop_server::pki::{self, Authority};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use crate::server::{DEFINITIONS, Server, path, version, widget, widgets};
+
+/// What a webhook answers to a review.
+type Answer = Arc<dyn Fn(&Value) -> Value + Send + Sync>;
+
+/// A webhook on a port of its own.
+struct Hook {
+    port: u16,
+    ca_bundle: String,
+    calls: Arc<AtomicUsize>,
+    answer: Arc<Mutex<Answer>>,
+    _folder: tempfile::TempDir,
+}
+
+impl Hook {
+    /// One that keeps `size` in v1 as `width` in v2.
+    async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = Authority::kept(folder.path()).unwrap();
+        let names = ["localhost".to_owned(), "converter.default.svc".to_owned()];
+        let credential = authority.server(&names, &[[127, 0, 0, 1].into()]).unwrap();
+        let acceptor =
+            TlsAcceptor::from(pki::Tls::new(&credential, authority.certificate()).unwrap().config());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let hook = Self {
+            port: listener.local_addr().unwrap().port(),
+            ca_bundle: STANDARD.encode(authority.certificate()),
+            calls: Arc::default(),
+            answer: Arc::new(Mutex::new(Arc::new(converted))),
+            _folder: folder,
+        };
+        let (calls, answer) = (hook.calls.clone(), hook.answer.clone());
+        tokio::spawn(async move {
+            loop {
+                let (socket, _) = listener.accept().await.unwrap();
+                let Ok(stream) = acceptor.accept(socket).await else { continue };
+                let (calls, answer) = (calls.clone(), answer.clone());
+                tokio::spawn(async move {
+                    let service = service_fn(|request: Request<Incoming>| {
+                        calls.fetch_add(1, Ordering::SeqCst);
+                        let answer = answer.lock().unwrap().clone();
+                        async move {
+                            let body = request.into_body().collect().await.unwrap().to_bytes();
+                            let answered = answer(&serde_json::from_slice(&body).unwrap()).to_string();
+                            Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(answered))))
+                        }
+                    });
+                    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+                });
+            }
+        });
+        hook
+    }
+
+    fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    fn answers(&self, answer: impl Fn(&Value) -> Value + Send + Sync + 'static) {
+        *self.answer.lock().unwrap() = Arc::new(answer);
+    }
+
+    fn conversion(&self, target: Value) -> Value {
+        let mut client = target;
+        client["caBundle"] = self.ca_bundle.clone().into();
+        json!({"strategy": "Webhook", "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]}})
+    }
+
+    fn url(&self) -> Value {
+        json!({"url": format!("https://127.0.0.1:{}/convert", self.port)})
+    }
+}
+
+fn converted(review: &Value) -> Value {
+    let wanted = review["request"]["desiredAPIVersion"].as_str().unwrap();
+    let (from, to) = if wanted.ends_with("/v2") { ("size", "width") } else { ("width", "size") };
+    let objects = review["request"]["objects"].as_array().unwrap().iter().map(|object| {
+        let mut object = object.clone();
+        let value = object["spec"].as_object_mut().unwrap().remove(from).unwrap_or_default();
+        object["spec"][to] = value;
+        object["apiVersion"] = wanted.into();
+        object
+    });
+    let objects: Vec<Value> = objects.collect();
+    json!({
+        "apiVersion": review["apiVersion"], "kind": "ConversionReview",
+        "response": {"uid": review["request"]["uid"], "result": {"status": "Success"}, "convertedObjects": objects},
+    })
+}
+
+async fn serving(conversion: Value) -> Server {
+    let server = Server::start().await;
+    let mut definition = widgets(json!([
+        version("v1", true, json!({"size": {"type": "integer"}})),
+        version(
+            "v2",
+            false,
+            json!({"width": {"type": "integer"}, "unit": {"type": "string", "default": "mm"}})
+        ),
+    ]));
+    definition["spec"]["conversion"] = conversion;
+    server.create(DEFINITIONS, &definition).await.ok();
+    server
+}
+
+#[tokio::test]
+async fn a_webhook_converts_reads_writes_lists_and_watches() {
+    let hook = Hook::start().await;
+    let server = serving(hook.conversion(hook.url())).await;
+    let mut watch = server.watch(&format!("{}?watch=true", path("v2"))).await;
+    for index in 0..20 {
+        server.create(&path("v1"), &widget("v1", &format!("w{index:02}"), json!({"size": index}))).await.ok();
+    }
+    assert_eq!(hook.calls(), 1.min(hook.calls()), "what is served as it is stored is not converted");
+    for index in 0..20 {
+        assert_eq!(watch.next().await.unwrap()["object"]["spec"], json!({"width": index, "unit": "mm"}));
+    }
+    drop(watch);
+    let before = hook.calls();
+    let listed = server.get(&path("v2")).await.ok();
+    assert_eq!(listed["items"].as_array().unwrap().len(), 20);
+    assert_eq!(listed["items"][7]["spec"], json!({"width": 7, "unit": "mm"}));
+    assert_eq!(hook.calls(), before + 1, "a page is converted in one call");
+
+    let answered = server.create(&path("v2"), &widget("v2", "new", json!({"width": 3}))).await.ok();
+    assert_eq!(answered["spec"], json!({"width": 3, "unit": "mm"}));
+    assert_eq!(server.get(&format!("{}/new", path("v1"))).await.ok()["spec"], json!({"size": 3}));
+    let merged = server.merge(&format!("{}/new", path("v2")), json!({"spec": {"width": 4}})).await.ok();
+    assert_eq!(merged["metadata"]["generation"], 2);
+    assert_eq!(server.get(&format!("{}/new", path("v1"))).await.ok()["spec"], json!({"size": 4}));
+    server.delete(&format!("{}/new", path("v2"))).await.ok();
+}
+
+#[tokio::test]
+async fn a_service_of_the_cluster_converts_too() {
+    let hook = Hook::start().await;
+    let service = json!({"service": {"namespace": "default", "name": "converter", "path": "/convert", "port": hook.port}});
+    let server = serving(hook.conversion(service)).await;
+    server.create(&path("v1"), &widget("v1", "a", json!({"size": 1}))).await.ok();
+    let name = format!("{}/a", path("v2"));
+    let missing = server.get(&name).await.refused(500);
+    assert_eq!(
+        missing,
+        format!(
+            "conversion webhook for example.com/v1, Kind=Widget failed: \
+             Post \"https://converter.default.svc:{}/convert?timeout=30s\": service \"converter\" not found",
+            hook.port
+        )
+    );
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "converter"},
+        "spec": {"type": "ExternalName", "externalName": "127.0.0.1"}});
+    server.create("/api/v1/namespaces/default/services", &service).await.ok();
+    assert_eq!(server.get(&name).await.ok()["spec"]["width"], 1);
+}
+
+#[tokio::test]
+async fn what_a_webhook_may_not_do_is_refused() {
+    let hook = Hook::start().await;
+    let server = serving(hook.conversion(hook.url())).await;
+    server.create(&path("v1"), &widget("v1", "a", json!({"size": 1}))).await.ok();
+    let name = format!("{}/a", path("v2"));
+    type Change = fn(&mut Value);
+    let cases: [(Change, &str); 7] = [
+        (|answer| answer["response"]["uid"] = "other".into(), "failed: expected response.uid="),
+        (|answer| answer["response"]["result"] = json!({"status": "Failure", "message": "no"}), "failed: no"),
+        (|answer| answer["response"]["convertedObjects"] = json!([]), "returned 0 objects, expected 1"),
+        (
+            |answer| answer["kind"] = "Other".into(),
+            "failed: expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview",
+        ),
+        (
+            |answer| answer["response"]["convertedObjects"][0]["apiVersion"] = "example.com/v3".into(),
+            "invalid groupVersion (expected example.com/v2, received example.com/v3)",
+        ),
+        (
+            |answer| answer["response"]["convertedObjects"][0]["kind"] = "Gadget".into(),
+            "invalid kind (expected Widget, received Gadget)",
+        ),
+        (
+            |answer| answer["response"]["convertedObjects"][0]["metadata"]["name"] = "b".into(),
+            "must have the same name: a != b",
+        ),
+    ];
+    for (change, expected) in cases {
+        hook.answers(move |review| {
+            let mut answer = converted(review);
+            change(&mut answer);
+            answer
+        });
+        let message = server.get(&name).await.refused(500);
+        assert!(message.starts_with("conversion webhook for example.com/v1, Kind=Widget "), "{message}");
+        assert!(message.contains(expected), "{message}\n  wanted {expected}");
+    }
+    // Of metadata, only labels and annotations are the webhook's to change.
+    hook.answers(|review| {
+        let mut answer = converted(review);
+        let metadata = &mut answer["response"]["convertedObjects"][0]["metadata"];
+        metadata["labels"] = json!({"by": "webhook"});
+        metadata["generation"] = json!(99);
+        metadata["finalizers"] = json!(["example.com/never"]);
+        answer
+    });
+    let metadata = server.get(&name).await.ok()["metadata"].clone();
+    assert_eq!((&metadata["labels"]["by"], &metadata["generation"]), (&json!("webhook"), &json!(1)));
+    assert_eq!(metadata.get("finalizers"), None);
+    // The stored version never needs the webhook.
+    server.get(&format!("{}/a", path("v1"))).await.ok();
+}
+
+#[tokio::test]
+async fn a_webhook_that_nobody_vouches_for_is_not_believed() {
+    let (hook, other) = (Hook::start().await, Hook::start().await);
+    let mut conversion = hook.conversion(hook.url());
+    conversion["webhook"]["clientConfig"]["caBundle"] = other.ca_bundle.clone().into();
+    let server = serving(conversion).await;
+    server.create(&path("v1"), &widget("v1", "a", json!({"size": 1}))).await.ok();
+    let message = server.get(&format!("{}/a", path("v2"))).await.refused(500);
+    assert!(message.contains("tls: "), "{message}");
+    assert_eq!(hook.calls(), 0);
+}

@@ -1,0 +1,226 @@
+//! Who owns which field, as clients read it.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use orlop_server::chain::Chain;
+use serde_json::{Value, json};
+use support::{ask, call, create, get, server, version, whole};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+/// Long ago, so that a new time is told from it.
+const LONG_AGO: &str = "2020-01-01T00:00:00Z";
+
+fn map(data: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": data})
+}
+
+fn deployment() -> Value {
+    let template =
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}})
+}
+
+async fn apply(chain: &Chain, path: &str, object: &Value) -> (u16, Value) {
+    let headers = [("content-type", "application/apply-patch+yaml")];
+    let (code, _, body) = whole(ask(chain, "PATCH", path, &headers, object.to_string()).await).await;
+    (code, serde_json::from_slice(&body).unwrap())
+}
+
+/// Each entry as `manager/operation/subresource`, sorted.
+fn managers(object: &Value) -> Vec<String> {
+    let text = |entry: &Value, field: &str| entry[field].as_str().unwrap_or_default().to_owned();
+    let entries = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+    let mut managers: Vec<String> = entries
+        .iter()
+        .map(|entry| {
+            format!("{}/{}/{}", text(entry, "manager"), text(entry, "operation"), text(entry, "subresource"))
+        })
+        .collect();
+    managers.sort_unstable();
+    managers
+}
+
+/// What a manager owns.
+fn owned(object: &Value, manager: &str) -> Value {
+    let entries = object["metadata"]["managedFields"].as_array().unwrap();
+    entries.iter().find(|entry| entry["manager"] == manager).unwrap()["fieldsV1"].clone()
+}
+
+/// The time of a manager's entry.
+fn time(object: &Value, manager: &str) -> String {
+    let entries = object["metadata"]["managedFields"].as_array().unwrap();
+    entries.iter().find(|entry| entry["manager"] == manager).unwrap()["time"].as_str().unwrap().to_owned()
+}
+
+/// Puts every entry's time long back.
+async fn age(chain: &Chain, path: &str) -> Value {
+    let (_, mut object) = get(chain, path).await;
+    for entry in object["metadata"]["managedFields"].as_array_mut().unwrap() {
+        entry["time"] = LONG_AGO.into();
+    }
+    // A change that is not only one of times, or nothing would be written.
+    object["metadata"]["annotations"] = json!({"aged": "yes"});
+    let (code, aged) = call(chain, "PUT", &format!("{path}?fieldManager=clock"), Some(&object)).await;
+    assert_eq!(code, 200, "{aged}");
+    aged
+}
+
+#[tokio::test]
+async fn every_write_says_who_wrote_what_and_how() {
+    let (chain, _store) = server().await;
+    // By the parameter, or else by the client's own name up to its version.
+    let headers = [("content-type", "application/json"), ("user-agent", "robot/1.2 (linux)")];
+    whole(ask(&chain, "POST", DEPLOYMENTS, &headers, deployment().to_string()).await).await;
+    let path = format!("{DEPLOYMENTS}/d");
+    call(&chain, "PATCH", &format!("{path}?fieldManager=patcher"), Some(&json!({"spec": {"paused": true}})))
+        .await;
+    let status = json!({"status": {"replicas": 1}});
+    call(&chain, "PATCH", &format!("{path}/status?fieldManager=kubelet"), Some(&status)).await;
+    call(
+        &chain,
+        "PATCH",
+        &format!("{path}/scale?fieldManager=scaler"),
+        Some(&json!({"spec": {"replicas": 5}})),
+    )
+    .await;
+    let wanted = json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"minReadySeconds": 3}});
+    let (code, object) = apply(&chain, &format!("{path}?fieldManager=applier"), &wanted).await;
+    assert_eq!(code, 200, "{object}");
+    assert_eq!(
+        managers(&object),
+        [
+            "applier/Apply/",
+            "kubelet/Update/status",
+            "patcher/Update/",
+            "robot/Update/",
+            "scaler/Update/scale"
+        ]
+    );
+    assert_eq!(owned(&object, "applier"), json!({"f:spec": {"f:minReadySeconds": {}}}));
+    assert_eq!(owned(&object, "kubelet"), json!({"f:status": {"f:replicas": {}}}));
+    assert_eq!(owned(&object, "scaler"), json!({"f:spec": {"f:replicas": {}}}));
+    assert_eq!(owned(&object, "patcher"), json!({"f:spec": {"f:paused": {}}}));
+    assert_eq!(owned(&object, "robot")["f:spec"]["f:replicas"], Value::Null, "whoever writes last owns");
+    let (code, refused) =
+        call(&chain, "PATCH", &format!("{path}?fieldManager={}", "m".repeat(129)), Some(&json!({}))).await;
+    assert_eq!(code, 422);
+    assert!(refused["message"].as_str().unwrap().contains("may not be more than 128 bytes"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_write_of_what_is_already_so_changes_nothing() {
+    let (chain, _store) = server().await;
+    create(&chain, &format!("{MAPS}?fieldManager=one"), &map(&json!({"a": "1"}))).await;
+    let path = format!("{MAPS}/m");
+    let before = age(&chain, &path).await;
+    for (method, object) in [
+        ("PUT", map(&json!({"a": "1"}))),
+        ("PATCH", json!({"data": {"a": "1"}})),
+        ("PATCH", json!({"metadata": {"labels": {}}})),
+    ] {
+        let mut object = object;
+        if method == "PUT" {
+            object["metadata"]["annotations"] = before["metadata"]["annotations"].clone();
+        }
+        let (code, after) = call(&chain, method, &format!("{path}?fieldManager=two"), Some(&object)).await;
+        assert_eq!(code, 200, "{after}");
+        assert_eq!(after, before, "{method} {object}");
+    }
+}
+
+#[tokio::test]
+async fn only_a_manager_whose_fields_change_gets_a_new_time() {
+    let (chain, _store) = server().await;
+    create(&chain, &format!("{MAPS}?fieldManager=one"), &map(&json!({"a": "1"}))).await;
+    let path = format!("{MAPS}/m");
+    let wanted = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"b": "1"}});
+    apply(&chain, &format!("{path}?fieldManager=two"), &wanted).await;
+    let aged = age(&chain, &path).await;
+    assert_eq!((time(&aged, "one").as_str(), time(&aged, "two").as_str()), (LONG_AGO, LONG_AGO));
+    // Applying the same again leaves even the time.
+    let (_, same) = apply(&chain, &format!("{path}?fieldManager=two"), &wanted).await;
+    assert_eq!(version(&same), version(&aged));
+    let (_, patched) = call(
+        &chain,
+        "PATCH",
+        &format!("{path}?fieldManager=one"),
+        Some(&json!({"data": {"a": "2", "c": "3"}})),
+    )
+    .await;
+    assert_ne!(time(&patched, "one"), LONG_AGO);
+    assert_eq!(time(&patched, "two"), LONG_AGO);
+    assert_eq!(owned(&patched, "two"), json!({"f:data": {"f:b": {}}}));
+}
+
+#[tokio::test]
+async fn an_empty_list_ends_tracking_until_the_next_apply() {
+    let (chain, _store) = server().await;
+    let path = format!("{MAPS}/m");
+    for none in [json!([]), json!([{}])] {
+        create(&chain, &format!("{MAPS}?fieldManager=one"), &map(&json!({"a": "1"}))).await;
+        let (_, reset) =
+            call(&chain, "PATCH", &path, Some(&json!({"metadata": {"managedFields": none}}))).await;
+        assert_eq!(reset["metadata"]["managedFields"], Value::Null);
+        let (_, updated) = call(&chain, "PATCH", &path, Some(&json!({"data": {"b": "2"}}))).await;
+        assert_eq!(updated["metadata"]["managedFields"], Value::Null, "an update does not begin it again");
+        // What was there before is somebody's: it does not go because the applier does not name it.
+        let wanted = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"c": "3"}});
+        let (_, applied) = apply(&chain, &format!("{path}?fieldManager=two"), &wanted).await;
+        assert_eq!(managers(&applied), ["before-first-apply/Update/", "two/Apply/"]);
+        assert_eq!(applied["data"], json!({"a": "1", "b": "2", "c": "3"}));
+        call(&chain, "DELETE", &path, None).await;
+    }
+}
+
+#[tokio::test]
+async fn the_oldest_of_many_managers_are_remembered_as_one() {
+    let (chain, _store) = server().await;
+    create(&chain, &format!("{MAPS}?fieldManager=first"), &map(&json!({}))).await;
+    let path = format!("{MAPS}/m");
+    let mut object = Value::Null;
+    for number in 0..30 {
+        let key = format!("k{number:02}");
+        let patch = json!({"data": {key: "1"}});
+        (_, object) = call(&chain, "PATCH", &format!("{path}?fieldManager=m{number:02}"), Some(&patch)).await;
+    }
+    let managers = managers(&object);
+    assert_eq!(managers.len(), 10, "{managers:?}");
+    assert!(managers.contains(&"ancient-changes/Update/".to_owned()), "{managers:?}");
+    // Nobody's field is lost.
+    let entries = object["metadata"]["managedFields"].as_array().unwrap();
+    let fields = entries.iter().flat_map(|entry| entry["fieldsV1"]["f:data"].as_object().unwrap().keys());
+    assert_eq!(fields.filter(|field| field.starts_with("f:k")).count(), 30);
+}
+
+#[tokio::test]
+async fn managers_that_make_no_sense_are_not_taken() {
+    let (chain, _store) = server().await;
+    create(&chain, &format!("{MAPS}?fieldManager=one"), &map(&json!({"a": "1"}))).await;
+    let path = format!("{MAPS}/m");
+    let (_, before) = get(&chain, &path).await;
+    let nonsense = json!({"metadata": {"managedFields": [{"manager": "x", "operation": "Update", "apiVersion": "v1",
+        "fieldsType": "FieldsV1", "fieldsV1": {"nonsense": {}}}]}});
+    let (code, after) = call(&chain, "PATCH", &path, Some(&nonsense)).await;
+    assert_eq!(
+        (code, &after["metadata"]["managedFields"]),
+        (200, &before["metadata"]["managedFields"]),
+        "{after}"
+    );
+    let mut wanted = map(&json!({"a": "1"}));
+    wanted["metadata"]["managedFields"] = before["metadata"]["managedFields"].clone();
+    let (code, refused) = apply(&chain, &format!("{path}?fieldManager=two"), &wanted).await;
+    assert_eq!((code, refused["message"].as_str()), (400, Some("metadata.managedFields must be nil")));
+    let (code, refused) = apply(&chain, &path, &map(&json!({}))).await;
+    assert_eq!(code, 422);
+    assert!(
+        refused["message"]
+            .as_str()
+            .unwrap()
+            .contains("fieldManager: Required value: is required for apply patch"),
+        "{refused}"
+    );
+}

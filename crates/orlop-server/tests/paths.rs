@@ -1,0 +1,137 @@
+//! Which paths there are, which methods each has, and what is said of the others. The answers were compared
+//! with a kube-apiserver's.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use serde_json::{Value, json};
+use support::{ask, call, config_map, create, get, server, whole};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+#[tokio::test]
+async fn a_path_has_the_methods_it_has() {
+    let (chain, _store) = server().await;
+    create(&chain, MAPS, &config_map("a", &json!({}))).await;
+    let object = config_map("b", &json!({}));
+    for (method, path) in [
+        ("POST", format!("{MAPS}/a")),
+        ("PUT", MAPS.to_owned()),
+        ("PATCH", MAPS.to_owned()),
+        // Nobody empties every namespace with one request.
+        ("DELETE", "/api/v1/configmaps".to_owned()),
+        ("POST", "/api/v1/configmaps".to_owned()),
+        ("OPTIONS", MAPS.to_owned()),
+        ("DELETE", "/api/v1/namespaces".to_owned()),
+        ("POST", "/api/v1/componentstatuses".to_owned()),
+        ("GET", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews".to_owned()),
+        ("GET", "/api/v1/namespaces/default/bindings".to_owned()),
+        ("POST", "/apis/apps/v1/namespaces/default/deployments/x/scale".to_owned()),
+        ("PUT", "/version".to_owned()),
+    ] {
+        let (code, status) = call(&chain, method, &path, Some(&object)).await;
+        assert_eq!((code, status["reason"].as_str()), (405, Some("MethodNotAllowed")), "{method} {path}");
+        let message = "the server does not allow this method on the requested resource";
+        assert_eq!(status["message"], message, "{method} {path}");
+    }
+    assert_eq!(get(&chain, &format!("{MAPS}/a")).await.0, 200, "nothing was deleted");
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_said_in_json_where_its_group_is() {
+    let (chain, _store) = server().await;
+    for path in
+        ["/api/v1/nothings", "/apis/apps/v2", "/apis/apps/v2/deployments", "/api/v2", "/api/v1/configmaps/a"]
+    {
+        let (code, status) = get(&chain, path).await;
+        assert_eq!((code, status["reason"].as_str()), (404, Some("NotFound")), "{path}");
+        assert_eq!(status["message"], "the server could not find the requested resource");
+    }
+    for path in
+        ["/nothing", "/apis/nothing.io", "/apis/nothing.io/v1", "/apis/nothing.io/v1/x", "/metrics/nothing"]
+    {
+        assert_eq!(get(&chain, path).await, (404, "404 page not found\n".into()), "{path}");
+    }
+    let (_, root) = get(&chain, "/").await;
+    let paths: Vec<&str> =
+        root["paths"].as_array().unwrap().iter().map(|path| path.as_str().unwrap()).collect();
+    assert!(paths.is_sorted() && paths.contains(&"/apis/apps/v1") && paths.contains(&"/api/v1"), "{paths:?}");
+}
+
+#[tokio::test]
+async fn a_question_has_no_columns() {
+    let (chain, _store) = server().await;
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}});
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let headers =
+        [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io"), ("content-type", "application/json")];
+    let (code, _, body) = whole(ask(&chain, "POST", path, &headers, review.to_string()).await).await;
+    let status: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!((code, status["reason"].as_str()), (406, Some("NotAcceptable")));
+    let (code, refused) = call_table(&chain, &format!("{MAPS}?includeObject=Bogus")).await;
+    let message = "Unable to convert to Table as requested: includeObject: Invalid value: \"Bogus\": \
+        must be 'Metadata', 'Object', 'None', or empty";
+    assert_eq!((code, refused["message"].as_str()), (400, Some(message)));
+    let (_, table) = call_table(&chain, &format!("{MAPS}?includeObject=None")).await;
+    assert_eq!(
+        (table["kind"].as_str(), table["columnDefinitions"][0]["format"].as_str()),
+        (Some("Table"), Some("name"))
+    );
+}
+
+async fn call_table(chain: &orlop_server::chain::Chain, path: &str) -> (u16, Value) {
+    let headers = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+    let (code, _, body) = whole(ask(chain, "GET", path, &headers, "").await).await;
+    (code, serde_json::from_slice(&body).unwrap())
+}
+
+#[tokio::test]
+async fn tokens_can_be_checked_by_others() {
+    let (chain, _store) = server().await;
+    let (code, discovery) = get(&chain, "/.well-known/openid-configuration").await;
+    assert_eq!((code, discovery["issuer"].as_str()), (200, Some("https://kubernetes.default.svc")));
+    let (code, headers, body) = whole(ask(&chain, "GET", "/openid/v1/jwks", &[], "").await).await;
+    assert_eq!((code, &headers["content-type"]), (200, &"application/jwk-set+json".parse().unwrap()));
+    let keys: Value = serde_json::from_slice(&body).unwrap();
+    let key = &keys["keys"][0];
+    assert_eq!((key["kty"].as_str(), key["crv"].as_str()), (Some("EC"), Some("P-256")));
+    assert!(key["x"].as_str().unwrap().len() == 43 && key["y"].as_str().unwrap().len() == 43, "{key}");
+}
+
+#[tokio::test]
+async fn bad_bodies_and_patches_are_refused_in_kubernetes_words() {
+    let (chain, _store) = server().await;
+    create(&chain, MAPS, &config_map("a", &json!({}))).await;
+    let item = format!("{MAPS}/a");
+    let unrecognized = "the object provided is unrecognized (must be of type ConfigMap): \
+        couldn't get version/kind; json parse error: unexpected end of JSON input";
+    for (method, path, media_type, body, code, message) in [
+        ("POST", MAPS, "application/json", "{", 400, format!("{unrecognized} ({{)")),
+        ("POST", MAPS, "application/json", "", 400, format!("{unrecognized} (<empty>)")),
+        ("PATCH", &item, "application/merge-patch+json", "{", 400,
+            "error decoding patch: unexpected end of JSON input".to_owned()),
+        ("PATCH", &item, "application/merge-patch+json", "[]", 400,
+            "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}".to_owned()),
+        ("PATCH", &item, "application/json-patch+json", "{}", 400,
+            "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp".to_owned()),
+        ("PATCH", &item, "text/plain", "{}", 415, "415: Unsupported Media Type".to_owned()),
+    ] {
+        let headers = [("content-type", media_type)];
+        let (answered, _, said) = whole(ask(&chain, method, path, &headers, body.to_owned()).await).await;
+        let status: Value = serde_json::from_slice(&said).unwrap();
+        assert_eq!((answered, status["message"].as_str()), (code, Some(message.as_str())), "{method} {body}");
+    }
+    let (_, object) = get(&chain, &item).await;
+    let uid = object["metadata"]["uid"].as_str().unwrap();
+    let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "zzz"}});
+    let (code, status) = call(&chain, "DELETE", &item, Some(&options)).await;
+    let message = format!(
+        "Operation cannot be fulfilled on ConfigMap \"a\": the UID in the precondition (zzz) does not match the \
+         UID in record ({uid}). The object might have been deleted and then recreated"
+    );
+    assert_eq!((code, status["message"].as_str()), (409, Some(message.as_str())));
+    assert_eq!(get(&chain, &format!("{item}?timeout=-1s")).await.0, 200);
+    assert_eq!(get(&chain, &format!("{item}?timeout=x")).await.0, 400);
+}

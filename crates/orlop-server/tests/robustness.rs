@@ -1,0 +1,258 @@
+//! Input of every bad kind: nothing panics, everything is answered, nothing grows without bound.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod nonsense;
+mod support;
+
+use std::{
+    fs,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+use http::{Method, Request, header};
+use http_body_util::{BodyExt, Full};
+use nonsense::Nonsense;
+use orlop_api::protobuf;
+use orlop_server::{
+    Tokens, User,
+    chain::Chain,
+    cluster::Cluster,
+    issuer::Issuer,
+    registry::Kinds,
+    serve::{Patience, serve_with},
+};
+use orlop_store::{Config, Endpoint, Store};
+use serde_json::{Value, json};
+use support::{ask, config_map, create, get, server, whole};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const CASES: u64 = 4000;
+
+/// Whether a refusal is a Status in one of the forms there are, or one of the few plain texts.
+fn is_proper(code: u16, media_type: &str, body: &[u8]) -> bool {
+    let is_status = |status: &Value| status["kind"] == "Status" && status["code"] == code;
+    match media_type {
+        "application/json" => serde_json::from_slice(body).is_ok_and(|status| is_status(&status)),
+        "application/yaml" => String::from_utf8_lossy(body).contains("kind: Status"),
+        protobuf::MEDIA_TYPE => protobuf::decode(body).is_ok_and(|status| is_status(&status)),
+        _ => code == 404 && body == b"404 page not found\n",
+    }
+}
+
+#[tokio::test]
+async fn nothing_that_is_sent_makes_the_server_panic() {
+    static PANICS: AtomicUsize = AtomicUsize::new(0);
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        PANICS.fetch_add(1, SeqCst);
+        usual(panic);
+    }));
+    let (chain, _store) = server().await;
+    for name in ["a", "b"] {
+        create(&chain, MAPS, &config_map(name, &json!({"app": "web"}))).await;
+    }
+    let mut refused = 0;
+    for seed in 0..CASES {
+        let mut nonsense = Nonsense::new(seed);
+        let Some(request) = nonsense.request() else { continue };
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        let what = || format!("seed {seed}: {method} {uri}");
+        let admin = User::master("admin");
+        let answered = chain.answer(request.map(Full::new), Some(&admin));
+        let response = tokio::time::timeout(Duration::from_secs(30), answered).await;
+        let response = response.unwrap_or_else(|_| panic!("{} was not answered", what()));
+        let (parts, body) = response.into_parts();
+        let code = parts.status.as_u16();
+        if code < 400 {
+            // Watches go on; it is enough that they begin.
+            let _ = tokio::time::timeout(Duration::from_millis(1), body.collect()).await;
+            continue;
+        }
+        refused += 1;
+        let body = body.collect().await.unwrap().to_bytes();
+        let media_type = parts.headers.get(header::CONTENT_TYPE).map_or("", |value| value.to_str().unwrap());
+        let text = String::from_utf8_lossy(&body);
+        assert!(!text.contains("panic"), "{}: {text}", what());
+        // The one failure of Kubernetes' own that it answers with 500.
+        let known = text.contains("resourceVersion should not be set on objects to be created");
+        assert!(code != 500 || known, "{}: {text}", what());
+        assert!(method == Method::HEAD || is_proper(code, media_type, &body), "{}: {code} {text}", what());
+        assert_eq!(PANICS.load(SeqCst), 0, "{}", what());
+    }
+    assert!(refused > CASES / 4 && refused < CASES, "{refused} of {CASES} were refused");
+    assert_eq!(get(&chain, "/readyz").await, (200, "ok".into()));
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_large_is_refused() {
+    let (chain, _store) = server().await;
+    let headers = [("content-type", "application/json")];
+    let (code, _, body) = whole(ask(&chain, "POST", MAPS, &headers, vec![b' '; (3 << 20) + 1]).await).await;
+    let status: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!((code, status["reason"].as_str()), (413, Some("RequestEntityTooLarge")));
+    assert_eq!(status["message"], "Request entity too large: limit is 3145728");
+    let mut object = config_map("large", &json!({}));
+    object["data"] = json!({"x": "y".repeat((1 << 20) + 1)});
+    let (code, status) = support::call(&chain, "POST", MAPS, Some(&object)).await;
+    assert_eq!(code, 422, "{status}");
+}
+
+#[tokio::test]
+async fn a_list_that_nobody_takes_is_broken_off_and_never_taken_for_whole() {
+    let (chain, _store) = server().await;
+    for number in 0..16 {
+        let mut object = config_map(&format!("c{number}"), &json!({}));
+        object["data"] = json!({"x": "y".repeat(200 << 10)});
+        create(&chain, MAPS, &object).await;
+    }
+    let mut body = ask(&chain, "GET", MAPS, &[], "").await.into_body();
+    // A minute without a piece taken passes at once.
+    tokio::time::pause();
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    tokio::time::resume();
+    let broken = loop {
+        match body.frame().await {
+            Some(Ok(_)) => {}
+            other => break other.is_some(),
+        }
+    };
+    assert!(broken, "the list ended as if that were all");
+    let (_, whole) = get(&chain, MAPS).await;
+    assert_eq!(whole["items"].as_array().unwrap().len(), 16);
+}
+
+/// A server that is quick to lose patience.
+async fn impatient() -> SocketAddr {
+    let store = Store::open(Config::new(Endpoint::Memory)).await.unwrap();
+    let cluster = Arc::new(Cluster::new(store, Kinds::builtin(), Issuer::make().unwrap()));
+    let chain = Chain::new(cluster, Tokens::new(vec![("secret".to_owned(), User::master("admin"))]));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let patience = Patience { headers: Duration::from_millis(300), ..Patience::default() };
+    tokio::spawn(serve_with(patience, listener, chain, None, std::future::pending()));
+    address
+}
+
+/// Everything the server says until it hangs up.
+async fn said(stream: &mut TcpStream) -> String {
+    let mut answer = Vec::new();
+    let read = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut answer)).await;
+    // A reset is a way to hang up too.
+    let _ = read.expect("the server hangs up");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[tokio::test]
+async fn headers_that_never_end_end_the_connection() {
+    let address = impatient().await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let started = Instant::now();
+    stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: x\r\n").await.unwrap();
+    let mut trickle = tokio::time::interval(Duration::from_millis(50));
+    let (mut reading, mut writing) = stream.split();
+    let mut answer = [0; 256];
+    loop {
+        tokio::select! {
+            _ = trickle.tick() => if writing.write_all(b"x-a: b\r\n").await.is_err() { break },
+            read = reading.read(&mut answer) => match read {
+                Ok(0) | Err(_) => break,
+                Ok(length) => assert!(String::from_utf8_lossy(&answer[..length]).contains(" 408 ")),
+            },
+        }
+        assert!(started.elapsed() < Duration::from_secs(10), "the server goes on waiting");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_never_comes_is_waited_for_only_so_long() {
+    let address = impatient().await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!(
+        "POST {MAPS}?timeout=300ms HTTP/1.1\r\nhost: x\r\nauthorization: Bearer secret\r\n\
+         content-type: application/json\r\ncontent-length: 1000\r\nconnection: close\r\n\r\n{{\"kind\":"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let answer = said(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
+    assert!(answer.contains("request did not complete within the allotted timeout"), "{answer}");
+}
+
+#[tokio::test]
+async fn headers_that_are_too_large_and_requests_that_are_none_are_refused() {
+    let address = impatient().await;
+    let huge = format!("GET /readyz HTTP/1.1\r\nhost: x\r\nx-long: {}\r\n\r\n", "y".repeat(1 << 20));
+    let many: String = (0..5000).map(|number| format!("x-{number}: y\r\n")).collect();
+    let many = format!("GET /readyz HTTP/1.1\r\nhost: x\r\n{many}\r\n");
+    for (request, code) in [
+        (huge.as_bytes(), "431"),
+        (many.as_bytes(), "431"),
+        (b"\x16\x03\x01\x02\x00\x01\x00 a TLS hello, where there is no TLS\r\n\r\n", "400"),
+        (b"nonsense\r\n\r\n", "400"),
+        (b"GET /readyz HTTP/9.9\r\n\r\n", "400"),
+        (b"GET /\xff\xfe HTTP/1.1\r\nhost: x\r\n\r\n", "400"),
+    ] {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let _ = stream.write_all(request).await;
+        let _ = stream.shutdown().await;
+        let answer = said(&mut stream).await;
+        let short = String::from_utf8_lossy(&request[..request.len().min(40)]).into_owned();
+        assert!(answer.is_empty() || answer.starts_with(&format!("HTTP/1.1 {code} ")), "{short:?}: {answer}");
+    }
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+    assert!(said(&mut stream).await.ends_with("ok"), "the server is well");
+}
+
+/// Bytes of this process that are in memory.
+fn resident() -> usize {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+}
+
+#[tokio::test]
+async fn ten_thousand_idle_watches_cost_a_few_kilobytes_each() {
+    const WATCHES: usize = 10_000;
+    let (chain, _store) = server().await;
+    let version = create(&chain, MAPS, &config_map("a", &json!({}))).await;
+    let path = format!("{MAPS}?watch=1&allowWatchBookmarks=true&resourceVersion={version}");
+    let open = || async {
+        let request = Request::get(&path)
+            .header(header::USER_AGENT, "controller/v1.2.3 (linux/amd64) kubernetes/abcdef")
+            .header(header::ACCEPT, "application/json")
+            .body(Full::<bytes::Bytes>::default())
+            .unwrap();
+        let response = chain.answer(request, Some(&User::master("admin"))).await;
+        assert_eq!(response.status(), 200);
+        response.into_body()
+    };
+    // The first ones pay for what all share.
+    let mut watches = Vec::with_capacity(WATCHES + 100);
+    for _ in 0..100 {
+        watches.push(open().await);
+    }
+    let before = resident();
+    for _ in 0..WATCHES {
+        watches.push(open().await);
+    }
+    let each = resident().saturating_sub(before) / WATCHES;
+    println!("{WATCHES} idle watches: {each} bytes each");
+    assert!(each < 16 << 10, "{each} bytes each");
+
+    create(&chain, MAPS, &config_map("b", &json!({}))).await;
+    for watch in &mut watches {
+        let frame = tokio::time::timeout(Duration::from_secs(60), watch.frame()).await.expect("in time");
+        let line = frame.unwrap().unwrap().into_data().unwrap();
+        assert!(line.starts_with(b"{\"type\":\"ADDED\""));
+    }
+}

@@ -1,0 +1,231 @@
+//! What surrounds every answer: health while starting, compression, websockets, metrics.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::{io::Read, net::SocketAddr, sync::Arc};
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use futures_util::StreamExt;
+use http::header;
+use orlop_server::{
+    Tokens, User, bootstrap, chain::Chain, cluster::Cluster, issuer::Issuer, registry::Kinds, serve::serve,
+};
+use orlop_store::{Config, Endpoint, Store};
+use serde_json::{Value, json};
+use support::{ask, config_map, create, get, server, whole};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_tungstenite::tungstenite::{Message, client::IntoClientRequest};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// A server on a port of this machine; `secret` is the administrator's token.
+async fn listening() -> (Chain, SocketAddr) {
+    let store = Store::open(Config::new(Endpoint::Memory)).await.unwrap();
+    let cluster = Arc::new(Cluster::new(store, Kinds::builtin(), Issuer::make().unwrap()));
+    let chain = Chain::new(cluster, Tokens::new(vec![("secret".to_owned(), User::master("admin"))]));
+    bootstrap::bootstrap(&chain, 6443, "").await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(serve(listener, chain.clone(), None, std::future::pending()));
+    (chain, address)
+}
+
+#[tokio::test]
+async fn until_every_route_is_known_nothing_is_said_to_be_missing() {
+    let store = Store::open(Config::new(Endpoint::Memory)).await.unwrap();
+    let cluster = Arc::new(Cluster::new(store, Kinds::builtin(), Issuer::make().unwrap()));
+    let chain = Chain::new(cluster, Tokens::default());
+    chain.expect(bootstrap::STEPS);
+    for path in ["/apis/example.org/v1/things", "/apis/example.org/v1", "/nothing", "/api/v1/things"] {
+        let (code, headers, body) = whole(ask(&chain, "GET", path, &[], "").await).await;
+        let status: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!((code, &headers[header::RETRY_AFTER]), (503, &"5".parse().unwrap()), "{path}");
+        assert_eq!(status["reason"], "ServiceUnavailable");
+        let told =
+            "the request has been made before all known HTTP paths have been installed, please try again";
+        assert_eq!(status["message"], told);
+    }
+    assert_eq!(get(&chain, "/api/v1/namespaces/nowhere").await.0, 404);
+    let (code, report) = get(&chain, "/readyz").await;
+    let report = report.as_str().unwrap();
+    assert_eq!(code, 500);
+    assert!(report.contains("[-]poststarthook/crd-informer-synced failed: reason withheld\n"), "{report}");
+    assert!(report.ends_with("readyz check failed\n"), "{report}");
+
+    bootstrap::bootstrap(&chain, 6443, "").await.unwrap();
+    assert_eq!(get(&chain, "/readyz").await, (200, "ok".into()));
+    assert_eq!(get(&chain, "/apis/example.org/v1/things").await, (404, "404 page not found\n".into()));
+    assert_eq!(get(&chain, "/api/v1/things").await.1["reason"], "NotFound");
+    let (_, report) = get(&chain, "/livez?verbose&exclude=ping&exclude=nonsense").await;
+    let report = report.as_str().unwrap();
+    assert!(report.starts_with("[+]ping excluded: ok\n[+]log ok\n[+]etcd ok\n"), "{report}");
+    let warning =
+        "warn: some health checks cannot be excluded: no matches for \"nonsense\"\nlivez check passed\n";
+    assert!(report.ends_with(warning), "{report}");
+    assert_eq!(get(&chain, "/healthz/poststarthook/bootstrap-controller").await, (200, "ok".into()));
+    assert_eq!(get(&chain, "/healthz/shutdown").await.0, 404);
+}
+
+#[tokio::test]
+async fn a_server_that_has_moved_says_where_it_is_now() {
+    let (chain, _store) = server().await;
+    bootstrap::bootstrap(&chain, 7443, "new").await.unwrap();
+    let (_, endpoints) = get(&chain, "/api/v1/namespaces/default/endpoints/kubernetes").await;
+    assert_eq!(endpoints["subsets"][0]["ports"][0]["port"], 7443);
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes";
+    assert_eq!(get(&chain, slices).await.1["ports"][0]["port"], 7443);
+    let (_, service) = get(&chain, "/api/v1/namespaces/default/services/kubernetes").await;
+    assert_eq!(service["spec"]["ports"][0]["targetPort"], 7443);
+    assert_eq!(service["spec"]["clusterIP"], "10.0.0.1");
+    let trusted = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
+    assert_eq!(get(&chain, trusted).await.1["data"]["client-ca-file"], "new");
+}
+
+#[tokio::test]
+async fn long_answers_are_compressed_whole_or_streamed_and_watches_never() {
+    let (chain, _store) = server().await;
+    for number in 0..3 {
+        let mut object = config_map(&format!("c{number}"), &json!({}));
+        object["data"] = json!({"text": format!("{number} lines of it\n").repeat(10_000)});
+        create(&chain, MAPS, &object).await;
+    }
+    let asking = [("accept-encoding", "gzip")];
+    for path in [MAPS.to_owned(), format!("{MAPS}/c1")] {
+        let (_, _, plain) = whole(ask(&chain, "GET", &path, &[], "").await).await;
+        let (code, headers, compressed) = whole(ask(&chain, "GET", &path, &asking, "").await).await;
+        assert_eq!((code, &headers[header::CONTENT_ENCODING]), (200, &"gzip".parse().unwrap()));
+        assert_eq!(headers[header::VARY], "Accept-Encoding");
+        assert!(compressed.len() < plain.len() / 10, "{} of {}", compressed.len(), plain.len());
+        let mut back = Vec::new();
+        flate2::read::GzDecoder::new(&compressed[..]).read_to_end(&mut back).unwrap();
+        assert!(back == plain, "{path}");
+    }
+    let short = ask(&chain, "GET", "/api/v1/namespaces/default", &asking, "").await;
+    assert!(!short.headers().contains_key(header::CONTENT_ENCODING));
+    let watch = ask(&chain, "GET", &format!("{MAPS}?watch=1"), &asking, "").await;
+    assert!(!watch.headers().contains_key(header::CONTENT_ENCODING));
+}
+
+#[tokio::test]
+async fn a_list_of_many_pages_is_compressed_as_it_comes() {
+    let (chain, store) = server().await;
+    // Written beneath the API, which would take its time over so many.
+    let puts = (0..10_000).map(|number| {
+        let value = format!(
+            "{{\"apiVersion\":\"v1\",\"kind\":\"Secret\",\"metadata\":{{\"name\":\"s{number:05}\",\"namespace\":\"many\"}}}}"
+        );
+        let key = format!("/registry/core/secrets/many/s{number:05}");
+        orlop_store::Op::Put(orlop_store::Put::new(key, value))
+    });
+    let puts: Vec<_> = puts.collect();
+    for chunk in puts.chunks(500) {
+        store.txn(orlop_store::Txn::of(chunk.iter().cloned())).await.unwrap();
+    }
+    let path = "/api/v1/namespaces/many/secrets";
+    let (code, headers, compressed) =
+        whole(ask(&chain, "GET", path, &[("accept-encoding", "gzip")], "").await).await;
+    assert_eq!((code, &headers[header::CONTENT_ENCODING]), (200, &"gzip".parse().unwrap()));
+    let list: Value = serde_json::from_reader(flate2::read::GzDecoder::new(&compressed[..])).unwrap();
+    assert_eq!(list["items"].as_array().unwrap().len(), 10_000);
+}
+
+#[tokio::test]
+async fn a_browser_watches_over_a_websocket() {
+    let (chain, address) = listening().await;
+    let version = create(&chain, MAPS, &config_map("before", &json!({}))).await;
+    let url = format!("ws://{address}{MAPS}?watch=1&resourceVersion={version}");
+    let mut request = url.as_str().into_client_request().unwrap();
+    let token = URL_SAFE_NO_PAD.encode("secret");
+    let protocols = format!("base64url.bearer.authorization.k8s.io.{token}, base64.binary.k8s.io");
+    request.headers_mut().insert(header::SEC_WEBSOCKET_PROTOCOL, protocols.parse().unwrap());
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (mut socket, response) = tokio_tungstenite::client_async(request, stream).await.unwrap();
+    assert_eq!(response.headers()[header::SEC_WEBSOCKET_PROTOCOL], "base64.binary.k8s.io");
+    for name in ["a", "b"] {
+        create(&chain, MAPS, &config_map(name, &json!({}))).await;
+    }
+    for name in ["a", "b"] {
+        let Message::Text(text) = socket.next().await.unwrap().unwrap() else { panic!("not a text") };
+        let event: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(support::short(&event), format!("ADDED {name}"));
+    }
+    // When the server stops, so does the watch, with a proper farewell.
+    chain.close();
+    assert!(socket.next().await.unwrap().unwrap().is_close());
+}
+
+#[tokio::test]
+async fn a_websocket_without_credentials_or_of_nonsense_is_refused_as_any_request() {
+    let (_chain, address) = listening().await;
+    for (path, token, code) in [
+        (format!("{MAPS}?watch=1"), None, 403),
+        (format!("{MAPS}?watch=1"), Some("wrong"), 401),
+        (format!("{MAPS}?watch=1&resourceVersion=x"), Some("secret"), 400),
+    ] {
+        let mut request = format!("ws://{address}{path}").as_str().into_client_request().unwrap();
+        if let Some(token) = token {
+            request.headers_mut().insert(header::AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
+        }
+        let stream = TcpStream::connect(address).await.unwrap();
+        let refused = tokio_tungstenite::client_async(request, stream).await.unwrap_err();
+        let tokio_tungstenite::tungstenite::Error::Http(response) = refused else { panic!("{refused}") };
+        assert_eq!(response.status(), code, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn requests_are_counted_under_kubernetes_names() {
+    let (chain, _store) = server().await;
+    create(&chain, MAPS, &config_map("a", &json!({}))).await;
+    get(&chain, &format!("{MAPS}/a")).await;
+    get(&chain, &format!("{MAPS}/missing")).await;
+    get(&chain, &format!("{MAPS}?limit=5")).await;
+    // What clients make up must not become a label.
+    for number in 0..50 {
+        get(&chain, &format!("/apis/group{number}.example.org/v1/made-up")).await;
+        get(&chain, &format!("{MAPS}/a/made-up-{number}")).await;
+    }
+    let mut watch = support::Events::of(&chain, &format!("{MAPS}?watch=1")).await;
+    watch.told(1).await;
+    let page = |text: Value| text.as_str().unwrap().to_owned();
+    let text = page(get(&chain, "/metrics").await.1);
+    let line = |wanted: &[&str]| {
+        let found = text
+            .lines()
+            .find(|line| line.starts_with(wanted[0]) && wanted.iter().all(|part| line.contains(part)));
+        found.unwrap_or_else(|| panic!("no line with {wanted:?} in\n{text}")).to_owned()
+    };
+    let maps = "resource=\"configmaps\"";
+    let count = |parts: &[&str]| line(parts).rsplit(' ').next().unwrap().to_owned();
+    let total = "apiserver_request_total{";
+    assert_eq!(
+        count(&[total, maps, "verb=\"GET\"", "scope=\"resource\"", "subresource=\"\"", "code=\"200\""]),
+        "1"
+    );
+    assert_eq!(
+        count(&[total, maps, "verb=\"GET\"", "scope=\"resource\"", "subresource=\"\"", "code=\"404\""]),
+        "1"
+    );
+    assert_eq!(count(&[total, maps, "verb=\"LIST\"", "scope=\"namespace\"", "code=\"200\""]), "1");
+    assert_eq!(count(&["apiserver_request_duration_seconds_count{", maps, "verb=\"LIST\""]), "1");
+    assert_eq!(count(&["apiserver_response_sizes_count{", maps, "verb=\"LIST\""]), "1");
+    assert_eq!(count(&["apiserver_longrunning_requests{", maps, "verb=\"WATCH\""]), "1");
+    assert_eq!(count(&["apiserver_watch_events_total{", maps, "version=\"v1\""]), "1");
+    assert_eq!(count(&["apiserver_current_inflight_requests{request_kind=\"readOnly\"}"]), "1");
+    assert_eq!(count(&["apiserver_storage_objects{resource=\"namespaces\"}"]), "4");
+    assert!(count(&["process_resident_memory_bytes "]).parse::<u64>().unwrap() > 1 << 20);
+    line(&["# TYPE apiserver_request_total counter"]);
+    line(&["kine_sql_total{"]);
+    assert!(!text.contains("made-up"), "{text}");
+
+    drop(watch);
+    let text = page(get(&chain, "/metrics").await.1);
+    let gone = text.lines().find(|line| line.starts_with("apiserver_longrunning_requests{")).unwrap();
+    assert!(gone.ends_with(" 0"), "{gone}");
+    let levels = page(get(&chain, "/metrics/slis").await.1);
+    assert!(levels.contains("kubernetes_healthcheck{name=\"ping\",type=\"healthz\"} 1"), "{levels}");
+    let open = ask(&chain, "GET", "/metrics", &[("accept", "application/openmetrics-text")], "").await;
+    assert!(whole(open).await.2.ends_with(b"# EOF\n"));
+}

@@ -1,0 +1,80 @@
+//! Clients with certificates that say nothing here.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::sync::Arc;
+
+use orlop_server::{
+    Tokens, User,
+    chain::Chain,
+    cluster::Cluster,
+    issuer::Issuer,
+    pki::{Authority, Credential, Tls},
+    registry::Kinds,
+    serve::serve,
+};
+use orlop_store::{Config, Endpoint, Store};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+
+/// Asks over TLS with a certificate, or none, and a token, or none; the code of the answer.
+async fn ask(
+    address: std::net::SocketAddr,
+    ca: &Authority,
+    client: Option<&Credential>,
+    token: Option<&str>,
+) -> u16 {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(ca.certificate().as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let config = match client {
+        None => builder.with_no_client_auth(),
+        Some(client) => {
+            let certificate = CertificateDer::from_pem_slice(client.certificate.as_bytes()).unwrap();
+            let key = PrivateKeyDer::from_pem_slice(client.key.as_bytes()).unwrap();
+            builder.with_client_auth_cert(vec![certificate], key).unwrap()
+        }
+    };
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let stream = TcpStream::connect(address).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut stream = connector.connect(name, stream).await.unwrap();
+    let token = token.map_or_else(String::new, |token| format!("authorization: Bearer {token}\r\n"));
+    let request = format!("GET /api/v1/nodes HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{token}\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).await.unwrap();
+    std::str::from_utf8(&answer[9..]).unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_certificate_of_another_ca_does_not_count_and_does_not_hurt() {
+    let (ours, other) = (Authority::make().unwrap(), Authority::make().unwrap());
+    let store = Store::open(Config::new(Endpoint::Memory)).await.unwrap();
+    let cluster = Arc::new(Cluster::new(store, Kinds::builtin(), Issuer::make().unwrap()));
+    let chain = Chain::new(cluster, Tokens::new(vec![("secret".to_owned(), User::master("robot"))]));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = ours.server(&["localhost".to_owned()], &[]).unwrap();
+    let tls = Tls::new(&server, ours.certificate()).unwrap();
+    tokio::spawn(serve(listener, chain, Some(tls), std::future::pending()));
+
+    let admin = ours.client("admin", "system:masters").unwrap();
+    let stranger = other.client("admin", "system:masters").unwrap();
+    assert_eq!(ask(address, &ours, Some(&admin), None).await, 200);
+    assert_eq!(ask(address, &ours, None, None).await, 403, "anonymous");
+    assert_eq!(ask(address, &ours, Some(&stranger), None).await, 401);
+    assert_eq!(ask(address, &ours, Some(&stranger), Some("secret")).await, 200);
+    assert_eq!(ask(address, &ours, Some(&stranger), Some("wrong")).await, 401);
+    // A certificate of the server's own is signed by the right CA, but not for clients.
+    assert_eq!(ask(address, &ours, Some(&server), None).await, 401);
+}

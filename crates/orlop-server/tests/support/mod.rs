@@ -1,0 +1,139 @@
+//! A server in the test's own process, and ways to ask it.
+
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "each test program uses its part, and fails by panicking"
+)]
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, header};
+use http_body_util::{BodyExt, Full};
+use orlop_server::{
+    Tokens, User, body::Body, bootstrap::bootstrap, chain::Chain, cluster::Cluster, issuer::Issuer,
+    registry::Kinds,
+};
+use orlop_store::{Config, Endpoint, Store};
+use serde_json::{Value, json};
+
+/// A server with what every cluster has, and its store.
+pub(crate) async fn server() -> (Chain, Store) {
+    let store = Store::open(Config::new(Endpoint::Memory)).await.unwrap();
+    let cluster = Arc::new(Cluster::new(store.clone(), Kinds::builtin(), Issuer::make().unwrap()));
+    let chain = Chain::new(cluster, Tokens::default());
+    bootstrap(&chain, 6443, "").await.unwrap();
+    (chain, store)
+}
+
+/// Asks as the administrator.
+pub(crate) async fn ask(
+    chain: &Chain,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: impl Into<Bytes>,
+) -> Response<Body> {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    chain.answer(request.body(Full::new(body.into())).unwrap(), Some(&User::master("admin"))).await
+}
+
+/// What was answered: code, headers and the whole body.
+pub(crate) async fn whole(response: Response<Body>) -> (u16, HeaderMap, Bytes) {
+    let (parts, body) = response.into_parts();
+    (parts.status.as_u16(), parts.headers, body.collect().await.unwrap().to_bytes())
+}
+
+/// Asks with or without a JSON body; the code and the object of the answer.
+pub(crate) async fn call(chain: &Chain, method: &str, path: &str, object: Option<&Value>) -> (u16, Value) {
+    let body = object.map(Value::to_string).unwrap_or_default();
+    let media_type = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    let headers: &[(&str, &str)] = if body.is_empty() { &[] } else { &[("content-type", media_type)] };
+    let (code, _, body) = whole(ask(chain, method, path, headers, body).await).await;
+    (code, serde_json::from_slice(&body).unwrap_or_else(|_| String::from_utf8_lossy(&body).into()))
+}
+
+pub(crate) async fn get(chain: &Chain, path: &str) -> (u16, Value) {
+    call(chain, "GET", path, None).await
+}
+
+/// Creates an object, which must succeed; its resourceVersion.
+pub(crate) async fn create(chain: &Chain, path: &str, object: &Value) -> String {
+    let (code, object) = call(chain, "POST", path, Some(object)).await;
+    assert_eq!(code, 201, "{object}");
+    version(&object)
+}
+
+pub(crate) fn version(object: &Value) -> String {
+    object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()
+}
+
+pub(crate) fn config_map(name: &str, labels: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}})
+}
+
+/// The body of a watch, event by event.
+#[derive(Debug)]
+pub(crate) struct Events {
+    body: Body,
+    rest: Vec<u8>,
+}
+
+impl Events {
+    /// Opens a watch, which must be answered with events.
+    pub(crate) async fn of(chain: &Chain, path: &str) -> Self {
+        let response = ask(chain, "GET", path, &[], "").await;
+        assert_eq!(response.status(), 200, "{path}");
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
+        Self { body: response.into_body(), rest: Vec::new() }
+    }
+
+    /// The next event; `None` if the watch has ended.
+    pub(crate) async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.rest.drain(..=end).collect();
+                return Some(serde_json::from_slice(&line).unwrap());
+            }
+            let frame = tokio::time::timeout(Duration::from_secs(20), self.body.frame()).await;
+            let frame = frame.expect("an event in time")?.unwrap();
+            self.rest.extend_from_slice(&frame.into_data().unwrap());
+        }
+    }
+
+    /// The next events in short: type and name, `ADDED a`.
+    pub(crate) async fn told(&mut self, count: usize) -> Vec<String> {
+        let mut told = Vec::new();
+        for _ in 0..count {
+            let event = self.next().await.expect("the watch goes on");
+            told.push(short(&event));
+        }
+        told
+    }
+
+    /// Everything until the watch ends.
+    pub(crate) async fn all(mut self) -> Vec<String> {
+        let mut told = Vec::new();
+        while let Some(event) = self.next().await {
+            told.push(short(&event));
+        }
+        told
+    }
+}
+
+/// An event in a word or two.
+pub(crate) fn short(event: &Value) -> String {
+    let object = &event["object"];
+    let end = object["metadata"]["annotations"]["k8s.io/initial-events-end"].as_str();
+    let what = match event["type"].as_str().unwrap() {
+        "ERROR" => object["code"].to_string(),
+        "BOOKMARK" => end.map_or("", |_| "end").to_owned(),
+        _ => object["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+    };
+    format!("{} {what}", event["type"].as_str().unwrap()).trim().to_owned()
+}

@@ -1,0 +1,119 @@
+//! A Kubernetes API server inside a test, for people who write operators.
+//!
+//! ```
+//! use k8s_openapi::api::core::v1::Namespace;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> anyhow::Result<()> {
+//! let server = orlop_test::Server::start().await?;
+//! let namespaces = kube::Api::<Namespace>::all(server.client());
+//! assert!(namespaces.get("default").await?.metadata.uid.is_some());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! It is the whole server, with every built-in kind, in memory and in this process: no port, no
+//! certificates, no files. Garbage collection and the deletion of namespaces work, because the controllers
+//! run too. It is ready in milliseconds and gone with its value, so every test can have one of its own.
+//!
+//! For tests in other languages there is `orlop serve --ephemeral`.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use kube::Client;
+use orlop_server::{
+    Tokens, User, bootstrap::bootstrap, chain::Chain, cluster::Cluster, issuer::Issuer, pki::Authority,
+    registry::Kinds,
+};
+use orlop_store::{Config, Endpoint, Store};
+use tokio::task::JoinHandle;
+
+/// Who [`Server::client`] is.
+const ADMINISTRATOR: &str = "kubernetes-admin";
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The store did not open.
+    #[error("the store could not be opened")]
+    Store(#[from] orlop_store::Error),
+    /// There is no CA.
+    #[error("a CA could not be made")]
+    Authority(#[from] orlop_server::pki::Error),
+    /// There is no such controller.
+    #[error(transparent)]
+    Controllers(#[from] orlop_controllers::Error),
+    /// What every cluster has could not be created.
+    #[error("the cluster could not be set up: {0}")]
+    SetUp(String),
+}
+
+/// A running server, which stops when it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    chain: Chain,
+    controllers: JoinHandle<()>,
+    ready_in: Duration,
+}
+
+impl Server {
+    /// Starts a server with every controller.
+    pub async fn start() -> Result<Self, Error> {
+        Self::with_controllers(&["*"]).await
+    }
+
+    /// Starts a server with some controllers, chosen as with `orlop serve --controllers`: `["*"]` for all,
+    /// `["-garbage-collector-controller"]` for all but one, `[]` for none.
+    pub async fn with_controllers(choices: &[&str]) -> Result<Self, Error> {
+        Self::with(Kinds::builtin(), choices).await
+    }
+
+    /// Starts a server with kinds of your own (see `orlop-typed`) and some controllers.
+    pub async fn with(kinds: Kinds, controllers: &[&str]) -> Result<Self, Error> {
+        let choices = controllers;
+        let began = Instant::now();
+        let choices: Vec<String> = choices.iter().map(|choice| (*choice).to_owned()).collect();
+        let chosen = if choices.is_empty() { Vec::new() } else { orlop_controllers::chosen(&choices)? };
+        let store = Store::open(Config::new(Endpoint::Memory)).await?;
+        let issuer = Issuer::make().map_err(Error::SetUp)?;
+        let chain = Chain::new(Arc::new(Cluster::new(store, kinds, issuer)), Tokens::default());
+        let certificate = Authority::make()?.certificate().to_owned();
+        // Nothing listens; the port is only what `default/kubernetes` says.
+        bootstrap(&chain, 6443, &certificate).await.map_err(Error::SetUp)?;
+        let client = client_of(&chain, User::master("system:kube-controller-manager"));
+        let controllers =
+            tokio::spawn(async move { orlop_controllers::run(client, &chosen, certificate).await });
+        Ok(Self { chain, controllers, ready_in: began.elapsed() })
+    }
+
+    /// A client that may do everything, with `default` as its namespace.
+    pub fn client(&self) -> Client {
+        client_of(&self.chain, User::master(ADMINISTRATOR))
+    }
+
+    /// A client that is a certain user in certain groups.
+    pub fn client_as(&self, user: &str, groups: &[&str]) -> Client {
+        let groups = groups.iter().map(|group| (*group).to_owned());
+        client_of(&self.chain, User::authenticated(user, groups))
+    }
+
+    /// How long it took to start.
+    pub fn ready_in(&self) -> Duration {
+        self.ready_in
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.controllers.abort();
+        // Ends watches that clients still hold.
+        self.chain.close();
+    }
+}
+
+fn client_of(chain: &Chain, user: User) -> Client {
+    Client::new(chain.service(user), "default")
+}

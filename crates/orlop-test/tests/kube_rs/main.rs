@@ -1,0 +1,33 @@
+//! kube-rs, as people write controllers with it.
+
+mod appliers;
+mod custom;
+mod election;
+mod objects;
+mod watching;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ObjectMeta;
+
+/// How long anything here may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A map with one entry.
+fn map(name: &str, key: &str, value: &str) -> ConfigMap {
+    ConfigMap {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        data: Some(BTreeMap::from([(key.to_owned(), value.to_owned())])),
+        ..ConfigMap::default()
+    }
+}
+
+/// What a request was refused with.
+#[track_caller]
+fn refusal<T: std::fmt::Debug>(result: kube::Result<T>) -> kube::core::Status {
+    match result {
+        Err(kube::Error::Api(status)) => *status,
+        other => unreachable!("not refused: {other:?}"),
+    }
+}

@@ -1,0 +1,168 @@
+//! What a type does beyond its schema, and how the server calls it.
+
+use orlop_api::{
+    field_error::{FieldError, FieldPath},
+    fields::field_text,
+    schema::{self, Schema},
+    time::Time,
+};
+use orlop_server::{
+    registry::Hooks,
+    table::{Column, Columns},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use std::sync::Arc;
+
+use crate::object::Object;
+
+/// What a type does beyond its schema. Every method has a default that does nothing.
+pub trait Behaviour<T>: Send + Sync + 'static {
+    /// Sets what the server owns. `old` is absent when the object is new.
+    fn prepare(&self, _object: &mut Object<T>, _old: Option<&Object<T>>) {}
+
+    /// Says what is wrong with an object, or with a change.
+    fn validate(&self, _object: &Object<T>, _old: Option<&Object<T>>) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// Says what a user should be warned about.
+    fn warnings(&self, _object: &Object<T>) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// What kubectl shows after the name.
+    fn columns(&self) -> Vec<TypedColumn<T>> {
+        Vec::new()
+    }
+
+    /// The value of a field that selectors may name; by default what stands at its path.
+    fn field(&self, _object: &Object<T>, _path: &str) -> Option<String> {
+        None
+    }
+}
+
+/// Nothing beyond the schema.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ByItself;
+
+impl<T> Behaviour<T> for ByItself {}
+
+/// A column of kubectl's table.
+#[derive(Debug)]
+pub struct TypedColumn<T> {
+    /// Its heading.
+    pub column: Column,
+    /// Its cell.
+    pub cell: fn(&Object<T>) -> Value,
+}
+
+impl<T> TypedColumn<T> {
+    /// A column that is always shown.
+    pub fn new(name: &str, cell: fn(&Object<T>) -> Value) -> Self {
+        Self { column: Column::text(name), cell }
+    }
+}
+
+/// The server's hooks of a typed kind.
+pub(crate) struct Adapter<T> {
+    pub(crate) behaviour: Box<dyn Behaviour<T>>,
+    pub(crate) schema: Arc<Schema>,
+    pub(crate) published: Value,
+    columns: Option<Table<T>>,
+}
+
+impl<T: 'static> Adapter<T> {
+    pub(crate) fn new(behaviour: Box<dyn Behaviour<T>>, schema: Arc<Schema>, published: Value) -> Self {
+        let columns = behaviour.columns();
+        Self { behaviour, schema, published, columns: (!columns.is_empty()).then_some(Table(columns)) }
+    }
+}
+
+/// An object as its type has it, or what its type says of it.
+fn typed<T: DeserializeOwned>(object: &Value) -> Result<Object<T>, String> {
+    serde_json::from_value(object.clone()).map_err(|error| error.to_string())
+}
+
+impl<T: Serialize + DeserializeOwned + 'static> Adapter<T> {
+    fn prepare(&self, object: &mut Value, old: Option<&Value>) {
+        // What does not fit its type is refused by validation, which comes next.
+        let Ok(mut new) = typed::<T>(object) else { return };
+        let old = old.and_then(|old| typed::<T>(old).ok());
+        self.behaviour.prepare(&mut new, old.as_ref());
+        if let (Ok(Value::Object(prepared)), Some(map)) = (serde_json::to_value(&new), object.as_object_mut())
+        {
+            map.retain(|key, _| matches!(key.as_str(), "apiVersion" | "kind") || prepared.contains_key(key));
+            map.extend(prepared);
+        }
+    }
+}
+
+impl<T: Serialize + DeserializeOwned + 'static> Hooks for Adapter<T> {
+    fn prepare_create(&self, object: &mut Value) {
+        self.prepare(object, None);
+    }
+
+    fn prepare_update(&self, object: &mut Value, old: &Value) {
+        self.prepare(object, Some(old));
+    }
+
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let errors = schema::validate(object, &self.schema);
+        if !errors.is_empty() {
+            return errors;
+        }
+        match typed::<T>(object) {
+            Ok(object) => self.behaviour.validate(&object, None),
+            // Only what a schema cannot say, such as a custom deserializer's refusal, is left for this.
+            Err(error) => vec![FieldError::invalid_printed(&FieldPath::nil(), "object", error)],
+        }
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        match (typed::<T>(object), typed::<T>(old)) {
+            (Ok(object), Ok(old)) => {
+                // What is wrong in itself has been told.
+                let alone = self.behaviour.validate(&object, None);
+                let mut errors = self.behaviour.validate(&object, Some(&old));
+                errors.retain(|error| !alone.contains(error));
+                errors
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        typed::<T>(object).map(|object| self.behaviour.warnings(&object)).unwrap_or_default()
+    }
+
+    fn columns(&self) -> Option<&dyn Columns> {
+        self.columns.as_ref().map(|table| table as &dyn Columns)
+    }
+
+    fn published_schema(&self) -> Option<Value> {
+        Some(self.published.clone())
+    }
+
+    fn field(&self, object: &Value, path: &str) -> String {
+        let own = typed::<T>(object).ok().and_then(|object| self.behaviour.field(&object, path));
+        own.unwrap_or_else(|| field_text(object, path))
+    }
+}
+
+/// Name, the type's columns, age.
+struct Table<T>(Vec<TypedColumn<T>>);
+
+impl<T: DeserializeOwned + 'static> Columns for Table<T> {
+    fn definitions(&self) -> Vec<Column> {
+        let own = self.0.iter().map(|typed| typed.column.clone());
+        std::iter::once(Column::name()).chain(own).chain([Column::text("Age")]).collect()
+    }
+
+    fn cells(&self, object: &Value, now: Time) -> Vec<Value> {
+        let typed = typed::<T>(object).ok();
+        let own = self.0.iter().map(|column| typed.as_ref().map_or(Value::Null, column.cell));
+        let name = field_text(object, "metadata.name").into();
+        std::iter::once(name).chain(own).chain([orlop_server::table::age(object, now)]).collect()
+    }
+}

@@ -1,0 +1,13 @@
+//! kubectl, unmodified, against `orlop serve`.
+
+mod apply;
+mod custom;
+mod deletion;
+mod editing;
+mod kinds;
+mod nodes;
+mod objects;
+mod output;
+mod rollout;
+#[path = "../support/mod.rs"]
+mod support;

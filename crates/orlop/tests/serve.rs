@@ -1,0 +1,159 @@
+//! `orlop serve` as its options say: addresses, credentials, readiness and the way it stops.
+
+mod support;
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use support::Server;
+
+/// One request in plain HTTP; the answer's code and body.
+fn get(server: &str, path: &str, token: Option<&str>) -> (u16, String) {
+    let address = server.strip_prefix("http://").expect("a plain address");
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    let authorization = token.map_or_else(String::new, |token| format!("authorization: Bearer {token}\r\n"));
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{authorization}\r\n")
+        .expect("sent");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+    (head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a code"), body.to_owned())
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).expect("the file").permissions().mode() & 0o777
+}
+
+#[test]
+fn a_plain_address_serves_this_machine_and_asks_for_a_token() {
+    let server = Server::start_with(&["--insecure-listen", "127.0.0.1:0"]);
+    let url = server.ready()["insecureServer"].as_str().expect("the plain address").to_owned();
+    let kubeconfig = PathBuf::from(server.ready()["kubeconfig"].as_str().expect("a kubeconfig"));
+    let token_file = kubeconfig.with_file_name("pki").join("admin.token");
+    assert_eq!((mode(&kubeconfig), mode(&token_file)), (0o600, 0o600));
+    let token = fs::read_to_string(&token_file).expect("the token");
+    assert!(!server.ready().to_string().contains(&token));
+
+    let (code, body) = get(&url, "/api/v1/namespaces/default", None);
+    assert_eq!(code, 403, "{body}");
+    assert_eq!(get(&url, "/api/v1/namespaces/default", Some("wrong")).0, 401);
+    assert_eq!(get(&url, "/api/v1/namespaces/default", Some(&token)).0, 200);
+    assert_eq!(get(&url, "/readyz", None), (200, "ok".to_owned()));
+    for context in ["orlop", "orlop-token"] {
+        let who =
+            server.kubectl(&["--context", context, "auth", "whoami", "-o", "jsonpath={.status.userInfo}"]);
+        assert!(who.contains("kubernetes-admin") && who.contains("system:masters"), "{context}: {who}");
+    }
+}
+
+#[test]
+fn only_loopback_goes_without_tls() {
+    let refused = Command::new(env!("CARGO_BIN_EXE_orlop"))
+        .args(["serve", "--ephemeral", "--insecure-listen", "0.0.0.0:8080"])
+        .output()
+        .expect("orlop runs");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("only a loopback address"), "{said}");
+}
+
+#[test]
+fn a_certificate_of_ones_own_and_a_file_of_tokens_are_taken() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let mut params = rcgen::CertificateParams::new(vec!["api.example.org".to_owned()]).expect("parameters");
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let certificate = params.self_signed(&key).expect("a certificate");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    fs::write(path("tls.crt"), certificate.pem()).expect("written");
+    fs::write(path("tls.key"), key.serialize_pem()).expect("written");
+    fs::write(path("tokens"), "abc,robot,1,\"system:masters\"\n").expect("written");
+    let server = Server::start_with(&[
+        "--tls-cert-file",
+        &path("tls.crt"),
+        "--tls-key-file",
+        &path("tls.key"),
+        "--token-auth-file",
+        &path("tokens"),
+        "--kubeconfig",
+        &path("kubeconfig"),
+    ]);
+    assert_eq!(server.ready()["kubeconfig"], path("kubeconfig"));
+    assert_eq!(server.kubectl(&["get", "namespace", "default", "-o", "name"]), "namespace/default");
+    let who =
+        ["--context", "orlop-token", "--token", "abc", "auth", "whoami", "-o", "jsonpath={.status.userInfo}"];
+    let who = server.kubectl(&who);
+    assert!(who.contains("robot"), "{who}");
+}
+
+#[test]
+fn a_server_keeps_its_data_its_ca_and_its_token_and_says_where() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let mut tokens = Vec::new();
+    for _ in 0..2 {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_orlop"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--data-dir", &data.display().to_string()])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("orlop starts");
+        let mut screen = String::new();
+        let mut output = std::io::BufReader::new(process.stdout.take().expect("its output"));
+        while !screen.contains("get namespaces") {
+            assert_ne!(std::io::BufRead::read_line(&mut output, &mut screen).expect("a line"), 0, "{screen}");
+        }
+        let token = fs::read_to_string(data.join("pki/admin.token")).expect("a token");
+        for told in ["https://127.0.0.1:", "data/orlop.db", "data/kubeconfig", "data/pki/admin.token"] {
+            assert!(screen.contains(told), "{told} is not in:\n{screen}");
+        }
+        assert!(!screen.contains(&token), "the token is a secret");
+        tokens.push((token, fs::read_to_string(data.join("pki/ca.crt")).expect("a CA")));
+        Command::new("kill").arg(process.id().to_string()).status().expect("kill");
+        assert!(process.wait().expect("it ends").success());
+    }
+    assert_eq!(tokens[0], tokens[1]);
+}
+
+#[test]
+fn a_server_that_is_asked_to_stop_is_no_longer_ready_but_still_answers() {
+    let mut server =
+        Server::start_with(&["--insecure-listen", "127.0.0.1:0", "--shutdown-delay-duration", "3s"]);
+    let url = server.ready()["insecureServer"].as_str().expect("the plain address").to_owned();
+    let (code, checks) = get(&url, "/readyz?verbose", None);
+    assert_eq!(code, 200);
+    for check in [
+        "ping",
+        "log",
+        "etcd",
+        "etcd-readiness",
+        "poststarthook/bootstrap-controller",
+        "poststarthook/crd-informer-synced",
+        "shutdown",
+    ] {
+        assert!(checks.contains(&format!("[+]{check} ok\n")), "{checks}");
+        assert_eq!(get(&url, &format!("/readyz/{check}"), None), (200, "ok".to_owned()));
+    }
+    assert!(checks.ends_with("readyz check passed\n"), "{checks}");
+    let id = server.process().id().to_string();
+    Command::new("kill").arg(&id).status().expect("kill");
+    let deadline = Instant::now() + Duration::from_secs(2);
+    let said = loop {
+        let (code, said) = get(&url, "/readyz", None);
+        if code == 500 {
+            break said;
+        }
+        assert!(Instant::now() < deadline, "still ready");
+    };
+    assert!(said.contains("[-]shutdown failed: reason withheld\nreadyz check failed\n"), "{said}");
+    assert_eq!(get(&url, "/livez", None), (200, "ok".to_owned()));
+    assert_eq!(get(&url, "/readyz?exclude=shutdown", None), (200, "ok".to_owned()));
+    let (code, one) = get(&url, "/readyz/shutdown", None);
+    assert!(code == 500 && one.starts_with("internal server error: "), "{one}");
+    assert!(server.process().wait().expect("it ends").success());
+}
