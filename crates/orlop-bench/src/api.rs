@@ -60,10 +60,7 @@ impl Server {
 
     /// Processor time used so far, in seconds.
     pub(crate) fn cpu_seconds(&self) -> f64 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap_or_default();
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        let ticks = |at: usize| fields.get(at).and_then(|text| text.parse::<f64>().ok()).unwrap_or(f64::NAN);
-        (ticks(11) + ticks(12)) / 100.0
+        load::processor_seconds(self.process.id())
     }
 
     fn resident_mib(&self) -> f64 {

@@ -40,6 +40,8 @@ pub(crate) const CORRUPT: Known = Known(Code::DataLoss, "etcdserver: corrupt clu
 pub(crate) const MEMBER_NOT_FOUND: Known = Known(Code::NotFound, "etcdserver: member not found");
 pub(crate) const BAD_LEADER_TRANSFEREE: Known =
     Known(Code::FailedPrecondition, "etcdserver: bad leader transferee");
+/// What etcd answers when a proposal was not decided in time: clients know that it may have happened.
+pub(crate) const TIMED_OUT: Known = Known(Code::Unavailable, "etcdserver: request timed out");
 pub(crate) const AUTH_NOT_ENABLED: Known =
     Known(Code::FailedPrecondition, "etcdserver: authentication is not enabled");
 pub(crate) const ROOT_USER_NOT_EXIST: Known =
@@ -57,6 +59,7 @@ pub(crate) fn status(error: Error) -> Status {
         Error::LeaseNotFound { .. } => LEASE_NOT_FOUND.into(),
         Error::LeaseExists { .. } => LEASE_EXISTS.into(),
         Error::Full(_) => NO_SPACE.into(),
+        Error::Unresolved(_) => TIMED_OUT.into(),
         Error::TooLarge { .. } => {
             tracing::debug!(%error, "request refused");
             REQUEST_TOO_LARGE.into()

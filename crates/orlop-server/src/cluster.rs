@@ -187,6 +187,7 @@ pub fn trouble(error: &Error) -> Status {
         Error::TooLarge { .. } => Status::request_entity_too_large(&error.to_string()),
         Error::Full(_) => Status::internal(&format!("etcdserver: mvcc: database space exceeded ({error})")),
         Error::Unavailable(_) => Status::service_unavailable(error.to_string()),
+        Error::Unresolved(_) => Status::timeout(&error.to_string(), 1),
         _ => Status::internal(&error.to_string()),
     }
 }

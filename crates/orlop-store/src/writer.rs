@@ -109,9 +109,7 @@ impl Writer {
         }
         match tokio::time::timeout(self.patience, answer).await {
             Ok(answer) => answer.unwrap_or_else(|_| Err(stopped())),
-            Err(_) => Err(Error::Unavailable(
-                "the database has not answered: whether the write has happened is not known yet".into(),
-            )),
+            Err(_) => Err(Error::Unresolved("the database has not answered in time".into())),
         }
     }
 

@@ -178,7 +178,7 @@ async fn a_caller_is_answered_while_nobody_knows_what_became_of_a_commit() {
     proxy.cut_soon();
     for value in ["lost", "behind it"] {
         let answer = within("an answer", write(value)).await;
-        assert!(matches!(answer, Err(Error::Unavailable(_))), "{value}: {answer:?}");
+        assert!(matches!(answer, Err(Error::Unresolved(_))), "{value}: {answer:?}");
     }
     proxy.close(false);
     within("service", async { while write("after").await.is_err() {} }).await;

@@ -1,5 +1,7 @@
 //! The write-ahead log of a SQLite file is brought home beside the writers, and stays short.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
 use std::{
     path::Path,
     time::{Duration, Instant},
