@@ -16,7 +16,9 @@ pub(crate) fn run() -> Result<(), String> {
         Ok(())
     })?;
     steps.step("build", || cargo(&["build", "--workspace", "--all-targets", "--quiet"]))?;
-    steps.step("tests", || cargo(&["test", "--workspace", "--quiet", "--lib", "--bins", "--tests"]))?;
+    steps.step("tests", || {
+        cargo(&["test", "--workspace", "--quiet", "--no-fail-fast", "--lib", "--bins", "--tests"])
+    })?;
     steps.step("examples in the documentation", || cargo(&["test", "--workspace", "--quiet", "--doc"]))?;
     steps.summary("ok");
     Ok(())

@@ -15,7 +15,7 @@ use anyhow::Context;
 use serde_json::json;
 
 use crate::{
-    api_writes,
+    api_custom, api_writes,
     client::Client,
     load::{self, Measured},
     report::{Better, Report},
@@ -89,7 +89,11 @@ pub(crate) async fn run(
     let server = Server::start(orlop, folder)?;
     let ours = measure(&server.kubeconfig, Some(&server), size).await?;
     let theirs = match peer {
-        Some(kubeconfig) => Some(measure(kubeconfig, None, size).await?),
+        // What was measured here is worth telling even if the other one fails.
+        Some(kubeconfig) => measure(kubeconfig, None, size)
+            .await
+            .inspect_err(|error| eprintln!("the peer could not be measured: {error:#}"))
+            .ok(),
         None => None,
     };
     for (name, unit, better, value) in ours {
@@ -100,7 +104,8 @@ pub(crate) async fn run(
             None => report.alone(name, unit, value),
         }
     }
-    api_writes::run(report, &server, size).await
+    api_writes::run(report, &server, size).await?;
+    api_custom::run(report, &server, size).await
 }
 
 async fn measure(kubeconfig: &Path, server: Option<&Server>, size: Size) -> anyhow::Result<Figures> {

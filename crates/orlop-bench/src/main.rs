@@ -2,6 +2,7 @@
 //! `{name, unit, value, peer, peer_value, ratio}`; `ratio` above 1 is in our favour. They never fail on time.
 
 mod api;
+mod api_custom;
 mod api_writes;
 mod client;
 mod etcd;

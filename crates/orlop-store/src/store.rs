@@ -5,8 +5,8 @@ use std::{path::Path, sync::Arc, time::Duration};
 use tokio::task::JoinSet;
 
 use crate::{
-    Config, Endpoint, KeyRange, Lease, LeaseId, Limits, Op, Read, ReadResult, Revision, Size, Txn, TxnResult,
-    Watch, Watcher,
+    Config, Endpoint, KeyRange, KeyValue, Lease, LeaseId, Limits, Op, Read, ReadResult, Revision, Size, Txn,
+    TxnResult, Watch, Watcher,
     counts::Counts,
     engine::{Bounds, Command, Engine, Outcome},
     error::{Error, Result},
@@ -25,6 +25,10 @@ use crate::{
 /// revision, never a lock. Larger pages read no faster, and what is allocated on the threads that read stays
 /// with them.
 const PAGE_KEYS: usize = 512;
+/// Keys of the first page, before it is known how large values are.
+const FIRST_PAGE_KEYS: usize = 128;
+/// Bytes that a page is to come to: a read of large values holds few of them at a time.
+const PAGE_BYTES: usize = 2 << 20;
 
 /// An open store. Clones share it; it closes when the last one is dropped.
 #[derive(Clone, Debug)]
@@ -140,7 +144,12 @@ impl Store {
     pub fn pages(&self, read: Read) -> Result<Pages> {
         self.check_range(&read.range)?;
         let limit = if read.limit == 0 { self.inner.limits.read_keys } else { read.limit };
-        Ok(Pages { store: self.clone(), read: Some(Read { limit, ..read }), revision: None })
+        Ok(Pages {
+            store: self.clone(),
+            read: Some(Read { limit, ..read }),
+            revision: None,
+            keys: FIRST_PAGE_KEYS,
+        })
     }
 
     /// Waits until this process has seen a revision, as after being told of it by another. Reads and
@@ -355,6 +364,8 @@ pub struct Pages {
     read: Option<Read>,
     /// The revision that the first page was answered at.
     revision: Option<Revision>,
+    /// How many keys the next page may have.
+    keys: usize,
 }
 
 impl Pages {
@@ -376,13 +387,14 @@ impl Pages {
             return self.nothing(&read).await.map(Some);
         }
         let limit = read.limit;
-        read.limit = limit.min(PAGE_KEYS);
+        read.limit = limit.min(self.keys);
         let inner = &self.store.inner;
         let known = if read.count { inner.counts.known(&read) } else { None };
         let asked = Read { count: read.count && known.is_none(), ..read.clone() };
         let mut page = inner.engine.read(&asked).await?;
         page.count = page.count.or(known);
         inner.counts.learn(&read, &page);
+        self.keys = keys_of_next_page(&page.kvs);
         page.revision = *self.revision.get_or_insert(page.revision);
         if let Some(last) = page.kvs.last()
             && page.more
@@ -395,6 +407,13 @@ impl Pages {
         }
         Ok(Some(page))
     }
+}
+
+/// As many keys as come to [`PAGE_BYTES`], if they go on as they were.
+fn keys_of_next_page(kvs: &[KeyValue]) -> usize {
+    let bytes: usize = kvs.iter().map(|kv| kv.key.len() + kv.value.len()).sum();
+    let each = bytes / kvs.len().max(1);
+    (PAGE_BYTES / each.max(1)).clamp(1, PAGE_KEYS)
 }
 
 impl Pages {

@@ -99,6 +99,7 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let started = Instant::now();
+    let asked_to_stop = shutdown::asked();
     let controllers = orlop_controllers::chosen(&arguments.controllers)?;
     // An ephemeral server's files go with it.
     let temporary = arguments.ephemeral.then(tempfile::tempdir).transpose()?;
@@ -177,7 +178,7 @@ Try it:
         );
     }
 
-    shutdown::asked().await;
+    asked_to_stop.await;
     chain.stopping();
     tokio::time::sleep(arguments.shutdown_delay_duration).await;
     stop.send_replace(true);
