@@ -121,13 +121,13 @@ fn side_address(text: &str) -> anyhow::Result<Option<Address>> {
 
 impl Serve {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
-        let began = Instant::now();
+        let (began, asked_to_stop) = (Instant::now(), shutdown::asked());
         let config = self.config()?;
         let says = self.says(&config);
         let server = Server::start(config).await?;
         println!("{says}");
         tracing::info!(milliseconds = began.elapsed().as_millis() as u64, "ready");
-        shutdown::asked().await;
+        asked_to_stop.await;
         server.stop().await;
         Ok(())
     }

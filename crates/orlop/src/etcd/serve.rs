@@ -146,6 +146,7 @@ impl Data {
 
 impl Serve {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
+        let asked_to_stop = shutdown::asked();
         let tls = match (&self.server_cert_file, &self.server_key_file) {
             (Some(certificate), Some(key)) => {
                 Some(ServerTls::load(certificate, key, self.trusted_ca_file.as_deref())?)
@@ -172,7 +173,7 @@ impl Serve {
                 }))
             }
         };
-        server.serve(listener, tls, shutdown::asked()).await?;
+        server.serve(listener, tls, asked_to_stop).await?;
         stop.send_replace(true);
         if let Some(metrics) = metrics {
             metrics.await??;
