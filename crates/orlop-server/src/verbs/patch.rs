@@ -2,7 +2,7 @@
 
 use http::Response;
 use orlop_api::{
-    decode,
+    decode::{self, Decoded, StrictOrder},
     field_error::{FieldError, FieldPath},
     go_text,
     group_version::GroupKind,
@@ -159,10 +159,11 @@ fn check_identity(request: &Request, object: &Value, old: &Value) -> Result<(), 
 async fn apply(request: &Request, options: &WriteOptions) -> Result<Response<Body>, Status> {
     let decoded = decode::yaml_or_json(&request.body)
         .map_err(|error| Status::bad_request(format!("error decoding YAML: {error}")))?;
-    let mut config = decoded.value;
-    if !config.is_object() {
+    if !decoded.value.is_object() {
         return Err(Status::bad_request("error decoding YAML: the body is not an object"));
     }
+    report_duplicates(request, &decoded, options.field_validation)?;
+    let mut config = decoded.value;
     check_target(request, &mut config)?;
     let (manager, force) = (options.field_manager.as_str(), options.force.unwrap_or(false));
     let about = &request.about;
@@ -196,6 +197,28 @@ async fn apply(request: &Request, options: &WriteOptions) -> Result<Response<Bod
     })
     .await?;
     written.answer(request, 200).await
+}
+
+/// A key that comes twice is told as asked; the last one counts.
+fn report_duplicates(
+    request: &Request,
+    decoded: &Decoded,
+    validation: FieldValidation,
+) -> Result<(), Status> {
+    let errors = decoded.strict_errors(&request.body, Vec::new(), StrictOrder::DuplicatesFirst);
+    match validation {
+        FieldValidation::Strict if !errors.is_empty() => {
+            let told = errors.join(", ");
+            Err(Status::bad_request(format!(
+                "error strict decoding YAML: error converting YAML to JSON: {told}"
+            )))
+        }
+        FieldValidation::Warn => {
+            errors.into_iter().for_each(|error| request.warn(error));
+            Ok(())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// An applied object names what it is applied to, and says nothing of who owns what.
