@@ -122,7 +122,16 @@ async fn what_is_acknowledged_survives_a_kill_at_any_moment() {
 fn it_says_what_runs_where_and_ends_when_asked() {
     let folder = tempfile::tempdir().unwrap();
     let mut server = Server::start(folder.path());
-    let says = fs::read_to_string(folder.path().join("serve.out")).unwrap();
+    // It answers a moment before it says so.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let says = loop {
+        let says = fs::read_to_string(folder.path().join("serve.out")).unwrap();
+        if says.contains("orlop device watch") {
+            break says;
+        }
+        assert!(Instant::now() < deadline, "{says}");
+        std::thread::sleep(Duration::from_millis(5));
+    };
     for part in [
         "nvidia.nvsentinel.v1alpha1.GpuService",
         &address(folder.path()),
