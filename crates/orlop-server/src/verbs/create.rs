@@ -57,10 +57,6 @@ pub(super) async fn create_object(
     // Kinds make labels of names, so a name is generated before they prepare.
     let generated = name(&mut object);
     begin_life(request, &mut object);
-    if object_meta::text(object_meta::of(&object), "name").is_empty() {
-        // Kinds may refuse other things too; a name to speak of comes first.
-        prepare::refuse_invalid(&request.kind, &object, &prepare::validate(&request.kind, &object))?;
-    }
     prepare::refuse_invalid(&request.kind, &object, &prepare::validate(&request.kind, &object))?;
     request.kind.hooks.warnings(&object).into_iter().for_each(|warning| request.warn(warning));
     crate::admission::validate(request, &object, None)?;

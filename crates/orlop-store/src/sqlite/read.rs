@@ -5,7 +5,7 @@ use rusqlite::{Connection, Params, Row, params, types::ValueRef};
 
 use super::{
     errors::sql_error,
-    rows::{self, Gathered},
+    rows::{self, Gathered, NOTHING_WRITTEN},
 };
 use crate::{
     Filter, KeyValue, Read, ReadResult, Requirement, Revision, Select, Terms,
@@ -30,13 +30,13 @@ pub(super) fn read(connection: &Connection, read: &Read, last: &[u8]) -> Result<
 fn get(connection: &Connection, read: &Read, key: &[u8]) -> Result<ReadResult> {
     const SQL: &str = "
         SELECT live.key, live.revision, live.create_revision, live.version, live.lease, log.value, log.checksum,
-               coalesce((SELECT revision FROM log ORDER BY id DESC LIMIT 1), 1)
+               (SELECT revision FROM log ORDER BY id DESC LIMIT 1)
         FROM (SELECT 1) LEFT JOIN live ON live.key = ? LEFT JOIN log ON log.id = live.id";
     let mut statement = connection.prepare_cached(SQL).map_err(sql_error)?;
     let mut rows = statement.query([key]).map_err(sql_error)?;
     let mut result = ReadResult { count: read.count.then_some(0), ..ReadResult::default() };
     if let Some(row) = rows.next().map_err(sql_error)? {
-        result.revision = row.get(7).map_err(sql_error)?;
+        result.revision = row.get::<_, Option<Revision>>(7).map_err(sql_error)?.unwrap_or(NOTHING_WRITTEN);
         if !matches!(row.get_ref(0).map_err(sql_error)?, ValueRef::Null) {
             let mut gathered = Gathered::default();
             push(&mut gathered, row, Select::Values)?;

@@ -30,32 +30,13 @@ const STANDARD: &[&str] = &[
     "secrets",
     "configmaps",
     "persistentvolumeclaims",
-    "storage",
+    STORAGE,
     "requests.storage",
     "services.nodeports",
     "services.loadbalancers",
 ];
-const QUOTA: &[&str] = &[
-    "cpu",
-    "memory",
-    "ephemeral-storage",
-    "requests.cpu",
-    "requests.memory",
-    "requests.storage",
-    "requests.ephemeral-storage",
-    "limits.cpu",
-    "limits.memory",
-    "limits.ephemeral-storage",
-    "pods",
-    "resourcequotas",
-    "services",
-    "replicationcontrollers",
-    "secrets",
-    "configmaps",
-    "persistentvolumeclaims",
-    "services.nodeports",
-    "services.loadbalancers",
-];
+/// What is counted of claims; a quota names it by what asks for it, `requests.storage`.
+const STORAGE: &str = "storage";
 
 fn is_huge_page(name: &str) -> bool {
     name.starts_with("hugepages-") || name.starts_with("requests.hugepages-")
@@ -98,7 +79,7 @@ fn container_name(given: &str, path: &FieldPath) -> Vec<FieldError> {
 pub(in super::super) fn quota_name(given: &str, path: &FieldPath) -> Vec<FieldError> {
     // Counts of objects are named `count/pods`.
     let mut errors = name(given, path);
-    if !given.contains('/') && !QUOTA.contains(&given) && !is_huge_page(given) {
+    if !given.contains('/') && (!STANDARD.contains(&given) || given == STORAGE) && !is_huge_page(given) {
         errors.push(FieldError::invalid(path, given, "must be a standard resource for quota"));
     }
     errors

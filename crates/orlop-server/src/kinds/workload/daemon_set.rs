@@ -7,10 +7,11 @@ use super::{
     super::{
         check,
         columns::{Heading, Table, containers, labels, name, selector},
-        fill, pod,
+        fill,
         read::{annotation, integer, map, present, text},
     },
     counts, default_rolling_update, default_template, is_zero, same_selector, selector_and_template,
+    template_warnings,
 };
 use crate::{
     registry::Hooks,
@@ -106,8 +107,7 @@ impl Hooks for DaemonSet {
     }
 
     fn warnings(&self, object: &Value) -> Vec<String> {
-        let path = FieldPath::root("spec").child("template");
-        pod::template_warnings(object.pointer("/spec/template").unwrap_or(&Value::Null), &path)
+        template_warnings(object)
     }
 
     fn columns(&self) -> Option<&dyn Columns> {

@@ -38,6 +38,12 @@ fn default_template(object: &mut Value) -> Option<&mut Value> {
     Some(spec)
 }
 
+/// What a user should be warned about in the template.
+fn template_warnings(object: &Value) -> Vec<String> {
+    let path = FieldPath::root("spec").child("template");
+    pod::template_warnings(object.pointer("/spec/template").unwrap_or(&Value::Null), &path)
+}
+
 /// Checks a selector that must be there and choose something, and the template whose pods it must find.
 fn selector_and_template(spec: &Value, path: &FieldPath, told_as: &str, owner: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();

@@ -7,10 +7,10 @@ use super::{
     super::{
         check,
         columns::{Heading, Table, containers, name, selector},
-        fill, pod,
+        fill,
         read::integer,
     },
-    counts, default_template, same_selector, selector_and_template,
+    counts, default_template, same_selector, selector_and_template, template_warnings,
 };
 use crate::{
     registry::Hooks,
@@ -72,8 +72,7 @@ impl Hooks for ReplicaSet {
     }
 
     fn warnings(&self, object: &Value) -> Vec<String> {
-        let path = FieldPath::root("spec").child("template");
-        pod::template_warnings(object.pointer("/spec/template").unwrap_or(&Value::Null), &path)
+        template_warnings(object)
     }
 
     fn columns(&self) -> Option<&dyn Columns> {

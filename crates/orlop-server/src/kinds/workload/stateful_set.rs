@@ -7,10 +7,10 @@ use super::{
     super::{
         check,
         columns::{Heading, Table, containers, name},
-        fill, persistent_volume_claim, pod,
+        fill, persistent_volume_claim,
         read::{integer, list, present, text},
     },
-    counts, default_template, is_zero, selector_and_template,
+    counts, default_template, is_zero, selector_and_template, template_warnings,
 };
 use crate::{
     registry::Hooks,
@@ -109,8 +109,7 @@ impl Hooks for StatefulSet {
     }
 
     fn warnings(&self, object: &Value) -> Vec<String> {
-        let path = FieldPath::root("spec").child("template");
-        pod::template_warnings(object.pointer("/spec/template").unwrap_or(&Value::Null), &path)
+        template_warnings(object)
     }
 
     fn columns(&self) -> Option<&dyn Columns> {
