@@ -41,7 +41,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    fn start(program: &Path, folder: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn start(program: &Path, folder: &Path) -> anyhow::Result<Self> {
         let kubeconfig = folder.join("kubeconfig");
         let started = Instant::now();
         let mut process = Command::new(program)
@@ -63,7 +63,8 @@ impl Server {
         load::processor_seconds(self.process.id())
     }
 
-    fn resident_mib(&self) -> f64 {
+    /// Memory that it holds.
+    pub(crate) fn resident_mib(&self) -> f64 {
         load::status_mib(&self.process.id().to_string(), "VmRSS")
     }
 }

@@ -72,8 +72,14 @@ impl Client {
             .method(method)
             .uri(format!("https://{}{path}", self.authority))
             .header("content-type", media_type)
-            .header("accept", "application/json")
-            .body(Full::new(body))?;
+            .header("accept", "application/json");
+        self.send_request(request.body(Full::new(body))?).await
+    }
+
+    async fn send_request(
+        &self,
+        request: http::Request<Full<Bytes>>,
+    ) -> anyhow::Result<http::Response<hyper::body::Incoming>> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.connections.len();
         let mut connection = self.connections[turn].clone();
         connection.ready().await?;
@@ -95,6 +101,17 @@ impl Client {
     /// GET.
     pub(crate) async fn get(&self, path: &str) -> anyhow::Result<(u16, Bytes)> {
         self.whole("GET", path, "application/json", Bytes::new()).await
+    }
+
+    /// GET as kubectl asks for what may be long: in a form of its own choice, compressed on the way. The length of
+    /// what came.
+    pub(crate) async fn get_compressed(&self, path: &str, accept: &str) -> anyhow::Result<usize> {
+        let request = http::Request::get(format!("https://{}{path}", self.authority))
+            .header("accept", accept)
+            .header("accept-encoding", "gzip");
+        let response = self.send_request(request.body(Full::default())?).await?;
+        anyhow::ensure!(response.status() == 200, "{path}: {}", response.status());
+        Ok(response.into_body().collect().await?.to_bytes().len())
     }
 
     /// POST.

@@ -3,6 +3,7 @@
 
 mod api;
 mod api_custom;
+mod api_definitions;
 mod api_writes;
 mod client;
 mod etcd;
@@ -54,6 +55,15 @@ enum Bench {
         #[arg(long, default_value_t = 10_000)]
         objects: usize,
     },
+    /// What many custom resource definitions cost the API server while nobody uses them.
+    Definitions {
+        /// The orlop to measure; the one beside this program by default.
+        #[arg(long, value_name = "FILE")]
+        orlop: Option<PathBuf>,
+        /// How many.
+        #[arg(long, default_value_t = 1000)]
+        count: usize,
+    },
     /// The etcd endpoint, beside Debian's etcd.
     Etcd {
         /// The orlop to measure; the one beside this program by default.
@@ -86,11 +96,10 @@ fn main() -> anyhow::Result<()> {
         match arguments.bench {
             Bench::Api { orlop, peer, objects } => {
                 let size = api::Size { time: Duration::from_secs_f64(arguments.seconds), objects };
-                let orlop = match orlop {
-                    Some(path) => path,
-                    None => std::env::current_exe()?.with_file_name("orlop"),
-                };
-                api::run(&mut report, &orlop, peer.as_deref(), folder.path(), size).await
+                api::run(&mut report, &program(orlop)?, peer.as_deref(), folder.path(), size).await
+            }
+            Bench::Definitions { orlop, count } => {
+                api_definitions::run(&mut report, &program(orlop)?, folder.path(), count).await
             }
             Bench::Etcd { orlop, endpoint } => {
                 let time = Duration::from_secs_f64(arguments.seconds);
@@ -112,4 +121,12 @@ fn main() -> anyhow::Result<()> {
         report.write(path)?;
     }
     Ok(())
+}
+
+/// The orlop to measure: the one beside this program unless another is named.
+fn program(named: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    Ok(match named {
+        Some(path) => path,
+        None => std::env::current_exe()?.with_file_name("orlop"),
+    })
 }

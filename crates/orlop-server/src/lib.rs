@@ -12,6 +12,7 @@ mod allocation;
 pub mod body;
 pub mod bootstrap;
 pub mod chain;
+mod changes;
 pub mod cluster;
 mod compression;
 mod conversions;
