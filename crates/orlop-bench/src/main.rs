@@ -4,6 +4,8 @@
 mod api;
 mod api_custom;
 mod api_definitions;
+mod api_lists;
+mod api_watches;
 mod api_writes;
 mod client;
 mod etcd;
@@ -19,7 +21,7 @@ mod store_postgres;
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
 // What is measured here is measured as the program runs it.
 #[global_allocator]
@@ -51,9 +53,15 @@ enum Bench {
         /// A kubeconfig (with certificates in it) of another API server.
         #[arg(long, value_name = "KUBECONFIG")]
         peer: Option<PathBuf>,
+        /// The other server's processes, to measure their processor time and memory together.
+        #[arg(long, value_name = "PID", value_delimiter = ',', requires = "peer")]
+        peer_processes: Vec<u32>,
         /// Objects that are listed.
         #[arg(long, default_value_t = 10_000)]
         objects: usize,
+        /// Only these steps; all of them by default.
+        #[arg(long, value_delimiter = ',')]
+        only: Vec<api::Step>,
     },
     /// What many custom resource definitions cost the API server while nobody uses them.
     Definitions {
@@ -94,9 +102,11 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         match arguments.bench {
-            Bench::Api { orlop, peer, objects } => {
+            Bench::Api { orlop, peer, peer_processes, objects, only } => {
                 let size = api::Size { time: Duration::from_secs_f64(arguments.seconds), objects };
-                api::run(&mut report, &program(orlop)?, peer.as_deref(), folder.path(), size).await
+                let peer = peer.map(|kubeconfig| api::Peer { kubeconfig, processes: peer_processes });
+                let steps = if only.is_empty() { api::Step::value_variants() } else { &only };
+                api::run(&mut report, &program(orlop)?, peer, folder.path(), size, steps).await
             }
             Bench::Definitions { orlop, count } => {
                 api_definitions::run(&mut report, &program(orlop)?, folder.path(), count).await
