@@ -9,6 +9,7 @@ mod api_watches;
 mod api_writes;
 mod client;
 mod etcd;
+mod frames;
 mod kine_postgres;
 mod kine_sqlite;
 mod load;
@@ -18,6 +19,7 @@ mod peer;
 mod report;
 mod store;
 mod store_postgres;
+mod wire;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -77,9 +79,12 @@ enum Bench {
         /// The orlop to measure; the one beside this program by default.
         #[arg(long, value_name = "FILE")]
         orlop: Option<PathBuf>,
-        /// Where its data goes, instead of a SQLite file in the folder.
-        #[arg(long, value_name = "ENDPOINT")]
+        /// Where its data goes, instead of a SQLite file in the folder and a PostgreSQL of its own.
+        #[arg(long, value_name = "ENDPOINT", conflicts_with = "only")]
         endpoint: Option<String>,
+        /// Only on this database.
+        #[arg(long, value_parser = ["sqlite", "postgres"])]
+        only: Option<String>,
     },
     /// The store, beside kine's schema and statements on the same database.
     Store {
@@ -111,9 +116,16 @@ fn main() -> anyhow::Result<()> {
             Bench::Definitions { orlop, count } => {
                 api_definitions::run(&mut report, &program(orlop)?, folder.path(), count).await
             }
-            Bench::Etcd { orlop, endpoint } => {
+            Bench::Etcd { orlop, endpoint, only } => {
                 let time = Duration::from_secs_f64(arguments.seconds);
-                etcd::run(&mut report, folder.path(), &etcd::Plan { time, program: orlop, endpoint }).await
+                let databases = match (endpoint, only.as_deref()) {
+                    (Some(endpoint), _) => vec![etcd::Database::At(endpoint)],
+                    (None, Some("sqlite")) => vec![etcd::Database::Sqlite],
+                    (None, Some(_)) => vec![etcd::Database::Postgres],
+                    (None, None) => vec![etcd::Database::Sqlite, etcd::Database::Postgres],
+                };
+                let plan = etcd::Plan { time, program: orlop, databases };
+                etcd::run(&mut report, folder.path(), &plan).await
             }
             Bench::Store { keys, only } => {
                 let size = store::Size { time: Duration::from_secs_f64(arguments.seconds), many: keys };
