@@ -50,7 +50,9 @@ fn first_after(connection: &Connection, revision: Revision) -> Result<VersionId>
     let mut at_or_after = connection
         .prepare_cached("SELECT id, revision FROM log WHERE id >= ? ORDER BY id LIMIT 1")
         .map_err(sql_error)?;
-    let mut ends = connection.prepare_cached("SELECT min(id), max(id) FROM log").map_err(sql_error)?;
+    // Two statements in one: asked for both ends at once, SQLite reads all that lies between them.
+    const ENDS: &str = "SELECT (SELECT min(id) FROM log), (SELECT max(id) FROM log)";
+    let mut ends = connection.prepare_cached(ENDS).map_err(sql_error)?;
     let ends: (Option<VersionId>, Option<VersionId>) =
         ends.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(sql_error)?;
     let (Some(mut low), Some(last)) = ends else { return Ok(0) };
