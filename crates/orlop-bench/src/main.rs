@@ -94,6 +94,12 @@ enum Bench {
         /// Only on this database.
         #[arg(long, value_parser = ["sqlite", "postgres"])]
         only: Option<String>,
+        /// Only these parts.
+        #[arg(long, value_enum, value_delimiter = ',')]
+        part: Vec<store::Part>,
+        /// How many clients write at a time, for each load of writes.
+        #[arg(long, value_delimiter = ',', default_values_t = [1, 16, 64, 256])]
+        clients: Vec<usize>,
     },
 }
 
@@ -127,13 +133,14 @@ fn main() -> anyhow::Result<()> {
                 let plan = etcd::Plan { time, program: orlop, databases };
                 etcd::run(&mut report, folder.path(), &plan).await
             }
-            Bench::Store { keys, only } => {
-                let size = store::Size { time: Duration::from_secs_f64(arguments.seconds), many: keys };
+            Bench::Store { keys, only, part, clients } => {
+                let time = Duration::from_secs_f64(arguments.seconds);
+                let plan = store::Plan { time, many: keys, parts: part, clients };
                 if only.as_deref() != Some("postgres") {
-                    store::run(&mut report, &folder, size).await?;
+                    store::run(&mut report, &folder, &plan).await?;
                 }
                 if only.as_deref() != Some("sqlite") {
-                    store_postgres::run(&mut report, size).await?;
+                    store_postgres::run(&mut report, &plan).await?;
                 }
                 anyhow::Ok(())
             }
