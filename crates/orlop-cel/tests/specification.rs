@@ -68,7 +68,12 @@ fn equality_across_types_is_false_and_not_an_error() {
         &[
             ("[1] < [2]", 1, 5, "found no matching overload for '_<_' applied to '(list(int), list(int))'"),
             ("1 == 'a'", 1, 3, "found no matching overload for '_==_' applied to '(int, string)'"),
-            ("[1] == ['a']", 1, 5, "found no matching overload for '_==_' applied to '(list(int), list(string))'"),
+            (
+                "[1] == ['a']",
+                1,
+                5,
+                "found no matching overload for '_==_' applied to '(list(int), list(string))'",
+            ),
             ("null == 1", 1, 6, "found no matching overload for '_==_' applied to '(null, int)'"),
             ("[1, 'a']", 1, 5, "expected type 'int' but found 'string'"),
             ("{'a': 1, 2: 3}", 1, 10, "expected type 'string' but found 'int'"),
@@ -125,9 +130,18 @@ fn conversions_take_what_go_takes() {
             ("bool('yes')", "type conversion error from 'string' to 'bool'"),
             ("bool('tRUE')", "type conversion error from 'string' to 'bool'"),
             ("string(b'\\x80')", "invalid UTF-8 in bytes, cannot convert to string"),
-            ("timestamp('2020-01-01t00:00:00z' + '')", "type conversion error from 'string' to 'google.protobuf.Timestamp'"),
-            ("timestamp('2020-01-01' + '')", "type conversion error from 'string' to 'google.protobuf.Timestamp'"),
-            ("timestamp('2021-02-29T00:00:00Z' + '')", "type conversion error from 'string' to 'google.protobuf.Timestamp'"),
+            (
+                "timestamp('2020-01-01t00:00:00z' + '')",
+                "type conversion error from 'string' to 'google.protobuf.Timestamp'",
+            ),
+            (
+                "timestamp('2020-01-01' + '')",
+                "type conversion error from 'string' to 'google.protobuf.Timestamp'",
+            ),
+            (
+                "timestamp('2021-02-29T00:00:00Z' + '')",
+                "type conversion error from 'string' to 'google.protobuf.Timestamp'",
+            ),
             ("duration('1d' + '')", "type conversion error from 'string' to 'google.protobuf.Duration'"),
             ("timestamp(253402300800)", "timestamp overflow"),
         ],
@@ -276,7 +290,12 @@ fn macros_shadow_nest_and_need_names() {
             ("[1].all(x, y, z, true)", 1, 8, "undeclared reference to 'all' (in container '')"),
             ("has(x)", 1, 5, "invalid argument to has() macro"),
             ("has({}['a'])", 1, 7, "invalid argument to has() macro"),
-            ("1.map(x, x)", 1, 1, "expression of type 'int' cannot be range of a comprehension (must be list, map, or dynamic)"),
+            (
+                "1.map(x, x)",
+                1,
+                1,
+                "expression of type 'int' cannot be range of a comprehension (must be list, map, or dynamic)",
+            ),
         ],
     );
 }
@@ -377,7 +396,12 @@ fn optionals_pass_through_what_is_missing() {
         &env,
         &[
             ("[?1]", 1, 3, "expected type 'optional_type(int)' but found 'int'"),
-            ("optional.of(1).orValue('a')", 1, 23, "found no matching overload for 'orValue' applied to 'optional_type(int).(string)'"),
+            (
+                "optional.of(1).orValue('a')",
+                1,
+                23,
+                "found no matching overload for 'orValue' applied to 'optional_type(int).(string)'",
+            ),
         ],
     );
 }
@@ -444,7 +468,12 @@ fn what_is_written_is_what_is_read() {
             ("while", 1, 1, "reserved identifier: while"),
             ("0XA", 1, 2, "Syntax error: extraneous input 'XA' expecting <EOF>"),
             ("b'\\u00c4'", 1, 1, "unable to unescape string"),
-            ("1 == 2 == ", 1, 11, "Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}"),
+            (
+                "1 == 2 == ",
+                1,
+                11,
+                "Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}",
+            ),
             ("{'a': 1}.`a`", 1, 10, "unsupported syntax: '`'"),
         ],
     );
@@ -457,7 +486,9 @@ fn variables_with_dots_are_one_name() {
         .variable("a.b.c", Type::String)
         .variable("x", Type::Int)
         .build();
-    let map = Value::Map(std::collections::BTreeMap::from([(orlop_cel::Key::String("d".into()), Value::Int(1))]).into());
+    let map = Value::Map(
+        std::collections::BTreeMap::from([(orlop_cel::Key::String("d".into()), Value::Int(1))]).into(),
+    );
     let activation = Activation::new()
         .value("a.b", map)
         .value("a.b.c", Value::string("the longest name wins"))
@@ -471,10 +502,13 @@ fn variables_with_dots_are_one_name() {
     ] {
         let program = env.compile(row).unwrap_or_else(|errors| panic!("{row}: {errors}"));
         let value = program.evaluate(&activation, &mut Budget::unlimited());
-        let text = value.map_or_else(|error| format!("error: {error}"), |value| match value {
-            Value::String(text) => text.to_string(),
-            other => other.to_string(),
-        });
+        let text = value.map_or_else(
+            |error| format!("error: {error}"),
+            |value| match value {
+                Value::String(text) => text.to_string(),
+                other => other.to_string(),
+            },
+        );
         assert_eq!(text, expected, "{row}");
     }
 }

@@ -145,7 +145,8 @@ fn is_request_uri(text: &str) -> bool {
 /// `user:password@host:port`, each part optional.
 fn is_authority(text: &str) -> bool {
     let in_user = |c: char| c.is_ascii_alphanumeric() || "-._:~!$&'()*+,;=%@".contains(c);
-    let in_host = |c: char| !c.is_ascii() || c.is_ascii_alphanumeric() || "-_.~!$&'()*+,;=:[]<>\"%".contains(c);
+    let in_host =
+        |c: char| !c.is_ascii() || c.is_ascii_alphanumeric() || "-_.~!$&'()*+,;=:[]<>\"%".contains(c);
     let host = match text.rsplit_once('@') {
         Some((user, _)) if !user.chars().all(in_user) || !valid_escapes(user) => return false,
         Some((_, host)) => host,
@@ -195,9 +196,8 @@ fn is_email(text: &str) -> bool {
 /// A name alone has one dash at most, which is its second character; of several, the last has two characters at
 /// least. Letters of any script are taken for letters, and symbols too: go-openapi's rule, oddities included.
 fn is_hostname(text: &str) -> bool {
-    let letter = |c: char| {
-        c.is_ascii_alphanumeric() || matches(&LETTER_OR_SYMBOL, c.encode_utf8(&mut [0; 4]))
-    };
+    let letter =
+        |c: char| c.is_ascii_alphanumeric() || matches(&LETTER_OR_SYMBOL, c.encode_utf8(&mut [0; 4]));
     let letters = |text: &str| !text.is_empty() && text.chars().all(letter);
     let fits = text.len() <= 255 && text.split('.').all(|part| part.len() <= 63);
     let well_formed = match text.rsplit_once('.') {
@@ -374,25 +374,73 @@ mod tests {
             (
                 "uri",
                 &[
-                    "http://a.b/c?d", "/path", "mailto:a@b", "mailto:", "urn:%zz", "*", "/a b", "/a?b=%zz", "http://",
-                    "http://u:p@a.b:80/", "http://a:/", "http://[::1]:80/", "HTTP://ä.example/", "http://a<b",
+                    "http://a.b/c?d",
+                    "/path",
+                    "mailto:a@b",
+                    "mailto:",
+                    "urn:%zz",
+                    "*",
+                    "/a b",
+                    "/a?b=%zz",
+                    "http://",
+                    "http://u:p@a.b:80/",
+                    "http://a:/",
+                    "http://[::1]:80/",
+                    "HTTP://ä.example/",
+                    "http://a<b",
                 ],
                 &[
-                    "", "a b", "foo", "a/b", ":a", "1a:b", "http://a b", "http://a/%zz", "http://a:b", "http://a:80b/",
-                    "http://[::1/", "http://a|b", "http://u^@a", "/a\tb", "http:/%z",
+                    "",
+                    "a b",
+                    "foo",
+                    "a/b",
+                    ":a",
+                    "1a:b",
+                    "http://a b",
+                    "http://a/%zz",
+                    "http://a:b",
+                    "http://a:80b/",
+                    "http://[::1/",
+                    "http://a|b",
+                    "http://u^@a",
+                    "/a\tb",
+                    "http:/%z",
                 ],
             ),
             ("email", &["a@b.c", "A <a@b>"], &["a", "a@", "@b", "a b@c"]),
             (
                 "hostname",
                 &[
-                    "a", "1", "a-b", "a-", "localhost", "example.com", "a-b.example", "a-b-c.d-e-f.example", "1.22", "a.b1", "a.b-c",
-                    "ä.example", "\u{1f600}.example", "a+b",
+                    "a",
+                    "1",
+                    "a-b",
+                    "a-",
+                    "localhost",
+                    "example.com",
+                    "a-b.example",
+                    "a-b-c.d-e-f.example",
+                    "1.22",
+                    "a.b1",
+                    "a.b-c",
+                    "ä.example",
+                    "\u{1f600}.example",
+                    "a+b",
                 ],
-                &["", "-a", "a.", ".a", "a_b", "1.2", "a.b", "a.b-", "a-b-c", "my-host", "a..bc", "a.b--c", "a-.bc", "a b", "a.bc."],
+                &[
+                    "", "-a", "a.", ".a", "a_b", "1.2", "a.b", "a.b-", "a-b-c", "my-host", "a..bc", "a.b--c",
+                    "a-.bc", "a b", "a.bc.",
+                ],
             ),
-            ("ipv4", &["1.2.3.4", "01.2.3.4", "::ffff:1.2.3.4"], &["", "1.2.3", "1.2.3.256", "::1", "1.2.3.4 "]),
-            ("ipv6", &["::1", "2001:db8::1", "::ffff:1.2.3.4"], &["", "1.2.3.4", ":::", "fe80::1%eth0", "[::1]"]),
+            (
+                "ipv4",
+                &["1.2.3.4", "01.2.3.4", "::ffff:1.2.3.4"],
+                &["", "1.2.3", "1.2.3.256", "::1", "1.2.3.4 "],
+            ),
+            (
+                "ipv6",
+                &["::1", "2001:db8::1", "::ffff:1.2.3.4"],
+                &["", "1.2.3.4", ":::", "fe80::1%eth0", "[::1]"],
+            ),
             (
                 "cidr",
                 &["10.0.0.0/8", "10.1.2.3/08", "::/0", "2001:db8::/128"],
@@ -415,7 +463,11 @@ mod tests {
             ("isbn10", &["0321751043", "0-8044-2957-X"], &["978-0321751041"]),
             ("isbn13", &["978-0321751041"], &["9780321751042"]),
             ("creditcard", &["4111-1111-1111-1111"], &["4111-1111-1111-1112", "1"]),
-            ("ssn", &["111-11-1111", "111 11 1111"], &["11-11-1111", "111111111", "111-111111", "a11-11-1111"]),
+            (
+                "ssn",
+                &["111-11-1111", "111 11 1111"],
+                &["11-11-1111", "111111111", "111-111111", "a11-11-1111"],
+            ),
             ("hexcolor", &["#FFF", "fff000"], &["#FFFF", "ggg"]),
             ("rgbcolor", &["rgb(100,100,100)"], &["rgb(256,0,0)", "rgb(1,2)"]),
             ("byte", &["aGk=", "aGkh", "+/+/"], &["", "aGk", "a", "-_-_", "aGk=\n", "aG=h"]),
