@@ -406,3 +406,22 @@ async fn fields_that_are_owned_in_another_version_are_converted_by_the_webhook()
     hook.answers(converted);
     assert_eq!(server.get(&format!("{}/a", path("v1"))).await.ok()["spec"]["size"], 2);
 }
+
+#[tokio::test]
+async fn a_webhook_that_does_not_answer_is_not_waited_for() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let hook = Hook::start().await;
+    let server = serving(hook.conversion(json!({"url": format!("https://127.0.0.1:{port}/convert")}))).await;
+    server.create(&path("v1"), &widget("v1", "a", json!({"size": 1}))).await.ok();
+    // From here on the clock goes on by itself whenever everybody waits.
+    tokio::time::pause();
+    assert_eq!(
+        server.get(&format!("{}/a", path("v2"))).await.refused(500),
+        format!(
+            "conversion webhook for example.com/v1, Kind=Widget failed: \
+             Post \"https://127.0.0.1:{port}/convert?timeout=30s\": context deadline exceeded"
+        )
+    );
+    drop(listener);
+}
