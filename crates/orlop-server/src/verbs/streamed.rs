@@ -17,11 +17,12 @@ use crate::{
     registry::Kind,
 };
 
-/// Bytes of a list that is answered whole.
-const WHOLE_BYTES: usize = 512 << 10;
-/// Bytes of a piece, and pieces that may wait for a slow client.
-const PIECE_BYTES: usize = 128 << 10;
-const PIECES: usize = 4;
+/// Bytes of a list that is answered whole. What is longer is worth compressing.
+const WHOLE_BYTES: usize = 128 << 10;
+/// Bytes of a piece, and pieces that may wait for a slow client. The allocator keeps larger pieces of memory in
+/// much larger ones.
+const PIECE_BYTES: usize = 60 << 10;
+const PIECES: usize = 8;
 /// How long a client may take no piece at all.
 const STALLED: Duration = Duration::from_secs(60);
 
