@@ -71,7 +71,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    fn start(program: &Path, folder: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn start(program: &Path, folder: &Path) -> anyhow::Result<Self> {
         let kubeconfig = folder.join("kubeconfig");
         let started = Instant::now();
         let mut process = Command::new(program)
@@ -91,6 +91,11 @@ impl Server {
     /// Processor time used so far, in seconds.
     pub(crate) fn cpu_seconds(&self) -> f64 {
         load::processor_seconds(self.process.id())
+    }
+
+    /// Memory that it holds.
+    pub(crate) fn resident_mib(&self) -> f64 {
+        load::status_mib(&self.process.id().to_string(), "VmRSS")
     }
 }
 

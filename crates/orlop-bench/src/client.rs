@@ -79,8 +79,14 @@ impl Client {
             .method(method)
             .uri(format!("https://{}{path}", self.authority))
             .header("content-type", media_type)
-            .header("accept", "application/json")
-            .body(Full::new(body))?;
+            .header("accept", "application/json");
+        self.send_request(request.body(Full::new(body))?).await
+    }
+
+    async fn send_request(
+        &self,
+        request: http::Request<Full<Bytes>>,
+    ) -> anyhow::Result<http::Response<hyper::body::Incoming>> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.connections.len();
         let mut connection = self.connections[turn].clone();
         connection.ready().await?;
@@ -107,6 +113,17 @@ impl Client {
     /// GET, left in the pieces that it came in: what a client makes of them is its own.
     pub(crate) async fn get_pieces(&self, path: &str) -> anyhow::Result<Collected<Bytes>> {
         Ok(self.send("GET", path, "application/json", Bytes::new()).await?.into_body().collect().await?)
+    }
+
+    /// GET as kubectl asks for what may be long: in a form of its own choice, compressed on the way. The length of
+    /// what came.
+    pub(crate) async fn get_compressed(&self, path: &str, accept: &str) -> anyhow::Result<usize> {
+        let request = http::Request::get(format!("https://{}{path}", self.authority))
+            .header("accept", accept)
+            .header("accept-encoding", "gzip");
+        let response = self.send_request(request.body(Full::default())?).await?;
+        anyhow::ensure!(response.status() == 200, "{path}: {}", response.status());
+        Ok(response.into_body().collect().await?.to_bytes().len())
     }
 
     /// POST.

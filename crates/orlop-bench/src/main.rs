@@ -3,11 +3,13 @@
 
 mod api;
 mod api_custom;
+mod api_definitions;
 mod api_lists;
 mod api_watches;
 mod api_writes;
 mod client;
 mod etcd;
+mod frames;
 mod kine_postgres;
 mod kine_sqlite;
 mod load;
@@ -17,6 +19,7 @@ mod peer;
 mod report;
 mod store;
 mod store_postgres;
+mod wire;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -62,14 +65,26 @@ enum Bench {
         #[arg(long, value_delimiter = ',')]
         only: Vec<api::Step>,
     },
+    /// What many custom resource definitions cost the API server while nobody uses them.
+    Definitions {
+        /// The orlop to measure; the one beside this program by default.
+        #[arg(long, value_name = "FILE")]
+        orlop: Option<PathBuf>,
+        /// How many.
+        #[arg(long, default_value_t = 1000)]
+        count: usize,
+    },
     /// The etcd endpoint, beside Debian's etcd.
     Etcd {
         /// The orlop to measure; the one beside this program by default.
         #[arg(long, value_name = "FILE")]
         orlop: Option<PathBuf>,
-        /// Where its data goes, instead of a SQLite file in the folder.
-        #[arg(long, value_name = "ENDPOINT")]
+        /// Where its data goes, instead of a SQLite file in the folder and a PostgreSQL of its own.
+        #[arg(long, value_name = "ENDPOINT", conflicts_with = "only")]
         endpoint: Option<String>,
+        /// Only on this database.
+        #[arg(long, value_parser = ["sqlite", "postgres"])]
+        only: Option<String>,
     },
     /// The store, beside kine's schema and statements on the same database.
     Store {
@@ -79,6 +94,12 @@ enum Bench {
         /// Only on this database.
         #[arg(long, value_parser = ["sqlite", "postgres"])]
         only: Option<String>,
+        /// Only these parts.
+        #[arg(long, value_enum, value_delimiter = ',')]
+        part: Vec<store::Part>,
+        /// How many clients write at a time, for each load of writes.
+        #[arg(long, value_delimiter = ',', default_values_t = [1, 16, 64, 256])]
+        clients: Vec<usize>,
     },
 }
 
@@ -94,25 +115,32 @@ fn main() -> anyhow::Result<()> {
         match arguments.bench {
             Bench::Api { orlop, peer, peer_processes, objects, only } => {
                 let size = api::Size { time: Duration::from_secs_f64(arguments.seconds), objects };
-                let orlop = match orlop {
-                    Some(path) => path,
-                    None => std::env::current_exe()?.with_file_name("orlop"),
-                };
                 let peer = peer.map(|kubeconfig| api::Peer { kubeconfig, processes: peer_processes });
                 let steps = if only.is_empty() { api::Step::value_variants() } else { &only };
-                api::run(&mut report, &orlop, peer, folder.path(), size, steps).await
+                api::run(&mut report, &program(orlop)?, peer, folder.path(), size, steps).await
             }
-            Bench::Etcd { orlop, endpoint } => {
+            Bench::Definitions { orlop, count } => {
+                api_definitions::run(&mut report, &program(orlop)?, folder.path(), count).await
+            }
+            Bench::Etcd { orlop, endpoint, only } => {
                 let time = Duration::from_secs_f64(arguments.seconds);
-                etcd::run(&mut report, folder.path(), &etcd::Plan { time, program: orlop, endpoint }).await
+                let databases = match (endpoint, only.as_deref()) {
+                    (Some(endpoint), _) => vec![etcd::Database::At(endpoint)],
+                    (None, Some("sqlite")) => vec![etcd::Database::Sqlite],
+                    (None, Some(_)) => vec![etcd::Database::Postgres],
+                    (None, None) => vec![etcd::Database::Sqlite, etcd::Database::Postgres],
+                };
+                let plan = etcd::Plan { time, program: orlop, databases };
+                etcd::run(&mut report, folder.path(), &plan).await
             }
-            Bench::Store { keys, only } => {
-                let size = store::Size { time: Duration::from_secs_f64(arguments.seconds), many: keys };
+            Bench::Store { keys, only, part, clients } => {
+                let time = Duration::from_secs_f64(arguments.seconds);
+                let plan = store::Plan { time, many: keys, parts: part, clients };
                 if only.as_deref() != Some("postgres") {
-                    store::run(&mut report, &folder, size).await?;
+                    store::run(&mut report, &folder, &plan).await?;
                 }
                 if only.as_deref() != Some("sqlite") {
-                    store_postgres::run(&mut report, size).await?;
+                    store_postgres::run(&mut report, &plan).await?;
                 }
                 anyhow::Ok(())
             }
@@ -122,4 +150,12 @@ fn main() -> anyhow::Result<()> {
         report.write(path)?;
     }
     Ok(())
+}
+
+/// The orlop to measure: the one beside this program unless another is named.
+fn program(named: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    Ok(match named {
+        Some(path) => path,
+        None => std::env::current_exe()?.with_file_name("orlop"),
+    })
 }

@@ -13,7 +13,7 @@ mod get;
 pub(crate) mod incoming;
 pub(crate) mod list;
 mod namespace_guard;
-mod patch;
+pub(crate) mod patch;
 pub(crate) mod prepare;
 mod streamed;
 pub(crate) mod update;
