@@ -49,6 +49,8 @@ pub(crate) struct Writer {
     desk: Arc<Desk>,
     /// Whether callers may commit for themselves.
     inline: bool,
+    /// Whether the thread that asks may commit.
+    on_caller: bool,
     /// How long a caller waits for an answer from a database that may be out of sight.
     patience: Duration,
     finished: tokio::sync::watch::Receiver<bool>,
@@ -89,7 +91,8 @@ impl Writer {
                 finish.send_replace(true);
             })
             .map_err(|error| Error::Unavailable(format!("cannot start the writer thread: {error}")))?;
-        Ok(Self { queue, desk, inline, patience: config.patience, finished })
+        let on_caller = config.commit_on_caller;
+        Ok(Self { queue, desk, inline, on_caller, patience: config.patience, finished })
     }
 
     /// Has a command committed. Once it is queued it runs to its end, even if the caller goes away.
@@ -97,6 +100,7 @@ impl Writer {
         let (reply, answer) = oneshot::channel();
         let job = Job { bytes: bytes_of(&command), command, queued: Instant::now(), reply };
         if self.inline
+            && self.on_caller
             && may_block()
             && let Some(_turn) = self.desk.idle_turn()
         {
