@@ -6,7 +6,6 @@ mod api_custom;
 mod api_writes;
 mod client;
 mod etcd;
-mod frames;
 mod kine_postgres;
 mod kine_sqlite;
 mod load;
