@@ -7,10 +7,6 @@ const SUBJECTS: [&str; 3] = ["store", "api", "etcd"];
 pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     match arguments {
         [subject, ..] if SUBJECTS.contains(subject) => {
-            if *subject == "etcd" {
-                // The benchmark measures the program itself, as a process beside etcd's.
-                cargo(&["build", "--release", "--quiet", "--package", "orlop"])?;
-            }
             // The API server and the etcd endpoint are measured as the program that people run.
             cargo(&["build", "--release", "--quiet", "--package", "orlop"])?;
             cargo(&[&["run", "--release", "--quiet", "--package", "orlop-bench", "--"], arguments].concat())

@@ -23,13 +23,36 @@ use crate::{
 const KINE: &str = "kine's schema";
 const VALUE_BYTES: usize = 1024;
 
-/// How much to do.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Size {
+/// What to do, and how much of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
     /// How long each load runs.
     pub(crate) time: Duration,
     /// Keys in the large database.
     pub(crate) many: usize,
+    /// Only these parts; none are all.
+    pub(crate) parts: Vec<Part>,
+    /// How many clients write at a time, for each load of writes.
+    pub(crate) clients: Vec<usize>,
+}
+
+impl Plan {
+    pub(crate) fn includes(&self, part: Part) -> bool {
+        self.parts.is_empty() || self.parts.contains(&part)
+    }
+}
+
+/// A part of the benchmark that can be run by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Part {
+    /// Writes by a few and by many clients.
+    Writes,
+    /// Gets, lists, counts and index queries over 10k keys.
+    Reads,
+    /// Writes seen by many watchers.
+    Watches,
+    /// A million keys: reading, walking, compacting, starting.
+    Many,
 }
 
 pub(crate) fn value() -> Bytes {
@@ -45,12 +68,21 @@ async fn open(endpoint: &Endpoint) -> anyhow::Result<Store> {
 }
 
 /// Measures everything on one endpoint. `folder` holds the peers' files.
-pub(crate) async fn run(report: &mut Report, folder: &tempfile::TempDir, size: Size) -> anyhow::Result<()> {
+pub(crate) async fn run(report: &mut Report, folder: &tempfile::TempDir, plan: &Plan) -> anyhow::Result<()> {
     let path = |name: &str| folder.path().join(name);
-    writes(report, path("writes.db"), path("kine.db"), path("one.db"), size).await?;
-    lists(report, path("lists.db"), path("kine-lists.db"), size).await?;
-    watches(report, path("watch.db"), size).await?;
-    many_keys(report, path("many.db"), size).await
+    if plan.includes(Part::Writes) {
+        writes(report, path("writes.db"), path("kine.db"), path("one.db"), plan).await?;
+    }
+    if plan.includes(Part::Reads) {
+        lists(report, path("lists.db"), path("kine-lists.db"), plan).await?;
+    }
+    if plan.includes(Part::Watches) {
+        watches(report, path("watch.db"), plan).await?;
+    }
+    if plan.includes(Part::Many) {
+        many_keys(report, path("many.db"), plan).await?;
+    }
+    Ok(())
 }
 
 async fn writes(
@@ -58,26 +90,26 @@ async fn writes(
     ours: PathBuf,
     kine: PathBuf,
     one: PathBuf,
-    size: Size,
+    plan: &Plan,
 ) -> anyhow::Result<()> {
     let store = open(&Endpoint::Sqlite(ours)).await?;
     let kine = Kine::open(&kine)?;
     let one = OneRow::open(&one)?;
     let started = Instant::now();
     let mut rows = 0;
-    while started.elapsed() < size.time {
+    while started.elapsed() < plan.time {
         one.insert(&value())?;
         rows += 1;
     }
     let bare = f64::from(rows) / started.elapsed().as_secs_f64();
-    for clients in [1, 16, 64, 256] {
+    for clients in plan.clients.iter().copied() {
         let writer = store.clone();
-        let written = load::run(clients, size.time, move |client, n| {
+        let written = load::run(clients, plan.time, move |client, n| {
             let (store, put) = (writer.clone(), Put::new(key(client * 1000 + n % 1000), value()));
             async move { store.txn(Txn::of([Op::Put(put)])).await.is_ok() }
         })
         .await;
-        let peer = load::run_threads(clients, size.time, |client, n| {
+        let peer = load::run_threads(clients, plan.time, |client, n| {
             kine.put(&key(client * 1000 + n % 1000), &value()).is_ok()
         });
         let rate = format!("sqlite: writes of 1 KiB, {clients} clients");
@@ -92,7 +124,7 @@ async fn writes(
     Ok(())
 }
 
-async fn lists(report: &mut Report, ours: PathBuf, kine: PathBuf, size: Size) -> anyhow::Result<()> {
+async fn lists(report: &mut Report, ours: PathBuf, kine: PathBuf, plan: &Plan) -> anyhow::Result<()> {
     const KEYS: usize = 10_000;
     let store = open(&Endpoint::Sqlite(ours)).await?;
     let kine = Kine::open(&kine)?;
@@ -103,14 +135,14 @@ async fn lists(report: &mut Report, ours: PathBuf, kine: PathBuf, size: Size) ->
     for clients in [1, 16] {
         let reader = store.clone();
         let got =
-            load::run(clients, size.time, move |client, n| {
+            load::run(clients, plan.time, move |client, n| {
                 let (store, key) = (reader.clone(), key((client * 7919 + n * 31) % KEYS));
                 async move {
                     store.read(Read::new(KeyRange::key(key))).await.is_ok_and(|read| read.kvs.len() == 1)
                 }
             })
             .await;
-        let peer = load::run_threads(clients, size.time, |client, n| {
+        let peer = load::run_threads(clients, plan.time, |client, n| {
             let key = key((client * 7919 + n * 31) % KEYS);
             kine.list(&key, &format!("{key}\0"), 1).is_ok_and(|bytes| bytes > 0)
         });
@@ -119,12 +151,12 @@ async fn lists(report: &mut Report, ours: PathBuf, kine: PathBuf, size: Size) ->
     }
     let prefix = || KeyRange::prefix("/registry/configmaps/");
     let reader = store.clone();
-    let listed = load::run(1, size.time, move |_, _| {
+    let listed = load::run(1, plan.time, move |_, _| {
         let (store, read) = (reader.clone(), Read::new(prefix()));
         async move { store.read(read).await.is_ok_and(|read| read.kvs.len() == KEYS) }
     })
     .await;
-    let peer = load::run_threads(1, size.time, |_, _| {
+    let peer = load::run_threads(1, plan.time, |_, _| {
         kine.list("/registry/configmaps/", "/registry/configmaps0", -1)
             .is_ok_and(|bytes| bytes > KEYS * VALUE_BYTES)
     });
@@ -134,7 +166,7 @@ async fn lists(report: &mut Report, ours: PathBuf, kine: PathBuf, size: Size) ->
 
     let indexed = |read: Read| {
         let store = store.clone();
-        load::run(1, size.time, move |_, _| {
+        load::run(1, plan.time, move |_, _| {
             let (store, read) = (store.clone(), read.clone());
             async move { store.read(read).await.is_ok_and(|read| read.kvs.len() == KEYS / 100) }
         })
@@ -151,7 +183,7 @@ async fn lists(report: &mut Report, ours: PathBuf, kine: PathBuf, size: Size) ->
     );
     let counter = store.clone();
     let counted =
-        load::run(1, size.time, move |_, _| {
+        load::run(1, plan.time, move |_, _| {
             let store = counter.clone();
             async move {
                 store.read(Read::count(prefix())).await.is_ok_and(|read| read.count == Some(KEYS as u64))
@@ -162,7 +194,7 @@ async fn lists(report: &mut Report, ours: PathBuf, kine: PathBuf, size: Size) ->
     Ok(())
 }
 
-async fn watches(report: &mut Report, ours: PathBuf, size: Size) -> anyhow::Result<()> {
+async fn watches(report: &mut Report, ours: PathBuf, plan: &Plan) -> anyhow::Result<()> {
     for watchers in [1, 100, 1000] {
         let store = open(&Endpoint::Sqlite(ours.with_extension(format!("{watchers}.db")))).await?;
         let seen = Arc::new(AtomicUsize::new(0));
@@ -178,12 +210,12 @@ async fn watches(report: &mut Report, ours: PathBuf, size: Size) -> anyhow::Resu
         }
         let writer = store.clone();
         let started = Instant::now();
-        let written = load::run(16, size.time, move |client, n| {
+        let written = load::run(16, plan.time, move |client, n| {
             let (store, put) = (writer.clone(), Put::new(key(client * 1000 + n % 1000), value()));
             async move { store.txn(Txn::of([Op::Put(put)])).await.is_ok() }
         })
         .await;
-        let expected = (written.per_second * size.time.as_secs_f64()) as usize * watchers;
+        let expected = (written.per_second * plan.time.as_secs_f64()) as usize * watchers;
         let deadline = Instant::now() + Duration::from_secs(30);
         while seen.load(Ordering::Relaxed) < expected * 99 / 100 && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -200,11 +232,11 @@ async fn watches(report: &mut Report, ours: PathBuf, size: Size) -> anyhow::Resu
     Ok(())
 }
 
-async fn many_keys(report: &mut Report, ours: PathBuf, size: Size) -> anyhow::Result<()> {
+async fn many_keys(report: &mut Report, ours: PathBuf, plan: &Plan) -> anyhow::Result<()> {
     let endpoint = Endpoint::Sqlite(ours);
     let p99 = async |store: &Store, keys: usize| {
         let reader = store.clone();
-        load::run(4, size.time, move |client, n| {
+        load::run(4, plan.time, move |client, n| {
             let (store, key) = (reader.clone(), key((client * 7919 + n * 104_729) % keys));
             async move { store.read(Read::new(KeyRange::key(key))).await.is_ok_and(|read| read.kvs.len() == 1) }
         })
@@ -215,17 +247,17 @@ async fn many_keys(report: &mut Report, ours: PathBuf, size: Size) -> anyhow::Re
     fill(&store, 10_000, |_| Terms::none()).await?;
     let few = p99(&store, 10_000).await;
     let filling = Instant::now();
-    fill(&store, size.many, |_| Terms::none()).await?;
-    let rate = size.many as f64 / filling.elapsed().as_secs_f64();
-    report.alone(format!("sqlite: filling {} keys, 256 clients", size.many), "/s", rate);
-    let many = p99(&store, size.many).await;
-    let name = format!("sqlite: 99th percentile of a get, {} keys", size.many);
+    fill(&store, plan.many, |_| Terms::none()).await?;
+    let rate = plan.many as f64 / filling.elapsed().as_secs_f64();
+    report.alone(format!("sqlite: filling {} keys, 256 clients", plan.many), "/s", rate);
+    let many = p99(&store, plan.many).await;
+    let name = format!("sqlite: 99th percentile of a get, {} keys", plan.many);
     report.beside(name, "ms", Better::Lower, many, "10k keys", few);
     let counting = Instant::now();
     let counted = store.read(Read::count(KeyRange::all())).await?;
-    anyhow::ensure!(counted.count == Some(size.many as u64), "counted {:?}", counted.count);
+    anyhow::ensure!(counted.count == Some(plan.many as u64), "counted {:?}", counted.count);
     report.alone(
-        format!("sqlite: count of {} keys", size.many),
+        format!("sqlite: count of {} keys", plan.many),
         "ms",
         counting.elapsed().as_secs_f64() * 1e3,
     );
@@ -250,12 +282,12 @@ async fn many_keys(report: &mut Report, ours: PathBuf, size: Size) -> anyhow::Re
 
     // Every key written twice, then the first versions compacted away while a client writes, and once
     // more without that.
-    fill(&store, size.many.min(200_000), |_| Terms::none()).await?;
+    fill(&store, plan.many.min(200_000), |_| Terms::none()).await?;
     let before = store.size().await?;
     store.compact(store.revision().await?).await?;
     let writes = || {
         let store = store.clone();
-        load::run(1, size.time, move |_, n| {
+        load::run(1, plan.time, move |_, n| {
             let (store, put) = (store.clone(), Put::new(format!("/other/{}", n % 100), value()));
             async move { store.txn(Txn::of([Op::Put(put)])).await.is_ok() }
         })
@@ -266,7 +298,7 @@ async fn many_keys(report: &mut Report, ours: PathBuf, size: Size) -> anyhow::Re
         anyhow::Ok(compacting.elapsed())
     };
     let (took, written) = tokio::join!(compaction, writes());
-    let rate = size.many.min(200_000) as f64 / took?.as_secs_f64();
+    let rate = plan.many.min(200_000) as f64 / took?.as_secs_f64();
     report.alone("sqlite: versions forgotten", "/s", rate);
     let alone = writes().await;
     let name = "sqlite: slowest write meanwhile";
@@ -278,13 +310,13 @@ async fn many_keys(report: &mut Report, ours: PathBuf, size: Size) -> anyhow::Re
         "",
         after.total as f64 / before.total as f64,
     );
-    report.alone(format!("sqlite: RSS with {} keys of 1 KiB", size.many), "MiB", resident_mib());
+    report.alone(format!("sqlite: RSS with {} keys of 1 KiB", plan.many), "MiB", resident_mib());
     store.close().await;
     let starting = Instant::now();
     let store = open(&endpoint).await?;
     store.read(Read::new(KeyRange::key(key(1)))).await?;
     report.alone(
-        format!("sqlite: start with {} keys", size.many),
+        format!("sqlite: start with {} keys", plan.many),
         "ms",
         starting.elapsed().as_secs_f64() * 1e3,
     );

@@ -9,18 +9,25 @@ use crate::{
     kine_postgres::Kine,
     load,
     report::{Better, Report},
-    store::{Size, fill, key, value},
+    store::{Part, Plan, fill, key, value},
 };
 
 const KINE: &str = "kine's schema";
 const KEYS: usize = 10_000;
+/// Clients at the most: each of the peer's has a connection.
+const CONNECTIONS: usize = 150;
 
 /// Measures everything on a cluster of its own.
-pub(crate) async fn run(report: &mut Report, size: Size) -> anyhow::Result<()> {
+pub(crate) async fn run(report: &mut Report, plan: &Plan) -> anyhow::Result<()> {
     let cluster = tokio::task::spawn_blocking(Cluster::start).await?.map_err(anyhow::Error::msg)?;
     let database = || cluster.create_database().map_err(anyhow::Error::msg);
-    writes(report, &cluster.url(&database()?), &cluster.url(&database()?), size).await?;
-    reads(report, &cluster.url(&database()?), &cluster.url(&database()?), size).await
+    if plan.includes(Part::Writes) {
+        writes(report, &cluster.url(&database()?), &cluster.url(&database()?), plan).await?;
+    }
+    if plan.includes(Part::Reads) {
+        reads(report, &cluster.url(&database()?), &cluster.url(&database()?), plan).await?;
+    }
+    Ok(())
 }
 
 async fn open(url: &str) -> anyhow::Result<Store> {
@@ -36,19 +43,19 @@ async fn kines(url: &str, clients: usize) -> anyhow::Result<Arc<Vec<Kine>>> {
     Ok(Arc::new(kines))
 }
 
-async fn writes(report: &mut Report, ours: &str, kine: &str, size: Size) -> anyhow::Result<()> {
+async fn writes(report: &mut Report, ours: &str, kine: &str, plan: &Plan) -> anyhow::Result<()> {
     let store = open(ours).await?;
     Kine::create(kine).await?;
-    for clients in [1, 16, 64, 150] {
+    for clients in plan.clients.iter().map(|clients| (*clients).min(CONNECTIONS)) {
         let writer = store.clone();
-        let written = load::run(clients, size.time, move |client, n| {
+        let written = load::run(clients, plan.time, move |client, n| {
             let (store, put) = (writer.clone(), Put::new(key(client * 1000 + n % 1000), value()));
             async move { store.txn(Txn::of([Op::Put(put)])).await.is_ok() }
         })
         .await;
         let connections = kines(kine, clients).await?;
         let peers = connections.clone();
-        let peer = load::run(clients, size.time, move |client, n| {
+        let peer = load::run(clients, plan.time, move |client, n| {
             let peers = peers.clone();
             async move { peers[client].put(&key(client * 1000 + n % 1000), &value()).await.is_ok() }
         })
@@ -58,7 +65,7 @@ async fn writes(report: &mut Report, ours: &str, kine: &str, size: Size) -> anyh
         let slowest = format!("postgres: their 99th percentile, {clients} clients");
         report.beside(slowest, "ms", Better::Lower, written.quantile_ms(0.99), KINE, peer.quantile_ms(0.99));
         if clients == 1 {
-            let bare = load::run(1, size.time, move |_, _| {
+            let bare = load::run(1, plan.time, move |_, _| {
                 let connections = connections.clone();
                 async move { connections[0].one_row(&value()).await.is_ok() }
             })
@@ -70,7 +77,7 @@ async fn writes(report: &mut Report, ours: &str, kine: &str, size: Size) -> anyh
     Ok(())
 }
 
-async fn reads(report: &mut Report, ours: &str, kine: &str, size: Size) -> anyhow::Result<()> {
+async fn reads(report: &mut Report, ours: &str, kine: &str, plan: &Plan) -> anyhow::Result<()> {
     let store = open(ours).await?;
     Kine::create(kine).await?;
     fill(&store, KEYS, |n| Terms::new([("app", format!("app-{}", n % 100))])).await?;
@@ -84,12 +91,12 @@ async fn reads(report: &mut Report, ours: &str, kine: &str, size: Size) -> anyho
     for clients in [1, 16] {
         let (reader, peers) = (store.clone(), kines.clone());
         let nth = |client: usize, n: usize| key((client * 7919 + n * 31) % KEYS);
-        let got = load::run(clients, size.time, move |client, n| {
+        let got = load::run(clients, plan.time, move |client, n| {
             let (store, read) = (reader.clone(), Read::new(KeyRange::key(nth(client, n))));
             async move { store.read(read).await.is_ok_and(|read| read.kvs.len() == 1) }
         })
         .await;
-        let peer = load::run(clients, size.time, move |client, n| {
+        let peer = load::run(clients, plan.time, move |client, n| {
             let (peers, key) = (peers.clone(), nth(client, n));
             async move { peers[client].list(&key, &format!("{key}!"), 1).await.is_ok_and(|bytes| bytes > 0) }
         })
@@ -99,7 +106,7 @@ async fn reads(report: &mut Report, ours: &str, kine: &str, size: Size) -> anyho
     }
     let repeat = async |read: Read, keys: usize| {
         let store = store.clone();
-        let done = load::run(1, size.time, move |_, _| {
+        let done = load::run(1, plan.time, move |_, _| {
             let (store, read) = (store.clone(), read.clone());
             async move { store.read(read).await.is_ok_and(|read| read.kvs.len() == keys) }
         });
@@ -107,7 +114,7 @@ async fn reads(report: &mut Report, ours: &str, kine: &str, size: Size) -> anyho
     };
     let everything = || Read::new(KeyRange::prefix("/registry/configmaps/"));
     let listed = repeat(everything(), KEYS).await;
-    let peer = load::run(1, size.time, move |_, _| {
+    let peer = load::run(1, plan.time, move |_, _| {
         let kines = kines.clone();
         async move {
             let bytes = kines[0].list("/registry/configmaps/", "/registry/configmaps0", i64::MAX).await;
