@@ -87,13 +87,20 @@ impl Calls {
         A: Message,
     {
         let (head, mut body) = request.into_parts();
-        let first = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
-        let message = match &first {
-            Some(Ok(frame)) => frame.data_ref().and_then(whole).and_then(|bytes| Q::decode(bytes).ok()),
+        let mut seen = Vec::with_capacity(1);
+        // A message and then the end, which may come by itself.
+        while seen.len() < 2
+            && !body.is_end_stream()
+            && let Some(frame) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await
+        {
+            seen.push(frame);
+        }
+        let message = match &seen[..] {
+            [Ok(frame)] => frame.data_ref().and_then(whole).and_then(|bytes| Q::decode(bytes).ok()),
             _ => None,
         };
         let Some(message) = message else {
-            let body = Resumed { first, rest: body };
+            let body = Resumed { seen: seen.into_iter(), rest: body };
             return self.routed(Request::from_parts(head, tonic::body::Body::new(body))).await;
         };
         match method(&self.kv, tonic::Request::new(message)).await {
@@ -153,10 +160,7 @@ impl Body for Answer {
     type Data = Bytes;
     type Error = Status;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         match self.get_mut() {
             Self::Plain(message @ Some(_)) => Poll::Ready(message.take().map(|data| Ok(Frame::data(data)))),
             answer @ Self::Plain(None) => {
@@ -181,9 +185,9 @@ impl Body for Answer {
     }
 }
 
-/// A request's body after somebody has looked at its first frame.
+/// A request's body after somebody has looked at its first frames.
 struct Resumed {
-    first: Option<Result<Frame<Bytes>, hyper::Error>>,
+    seen: std::vec::IntoIter<Result<Frame<Bytes>, hyper::Error>>,
     rest: Incoming,
 }
 
@@ -195,8 +199,8 @@ impl Body for Resumed {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        match self.first.take() {
-            Some(first) => Poll::Ready(Some(first)),
+        match self.seen.next() {
+            Some(frame) => Poll::Ready(Some(frame)),
             None => Pin::new(&mut self.rest).poll_frame(cx),
         }
     }

@@ -1,12 +1,6 @@
 //! The services put together and served.
 
-use std::{
-    future::Future,
-    io,
-    pin::pin,
-    sync::Arc,
-    time::Duration,
-};
+use std::{future::Future, io, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::{Stream, StreamExt, stream};
 use hyper_util::server::graceful::GracefulShutdown;

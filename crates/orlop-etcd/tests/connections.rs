@@ -79,7 +79,9 @@ async fn a_peer_that_ignores_the_limit_of_streams_is_refused_and_hurts_nobody() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_knows_the_limit_of_streams_waits_for_its_turn() {
     let address = serve(Options { max_streams: 2, ..Options::default() }).await;
-    let client = connect(&address).await;
+    let mut client = connect(&address).await;
+    // With the first answer the client knows the limit.
+    client.kv.put(put(vec![0])).await.unwrap();
     let mut calls = tokio::task::JoinSet::new();
     for n in 0..50 {
         let mut client = client.clone();
@@ -102,11 +104,17 @@ async fn messages_of_many_frames_are_put_together_and_larger_ones_refused() {
     let found = client.kv.range(request).await.unwrap().into_inner();
     assert_eq!(found.kvs[0].value, value);
     let refused = client.kv.put(put(vec![0; 1_600_000])).await.unwrap_err();
-    assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, "etcdserver: request is too large"));
+    assert_eq!(
+        (refused.code(), refused.message()),
+        (Code::InvalidArgument, "etcdserver: request is too large")
+    );
     let refused = client.kv.put(put(vec![0; 3_000_000])).await.unwrap_err();
     assert_eq!(refused.code(), Code::OutOfRange, "{refused}");
     let refused = client.kv.put(PutRequest::default()).await.unwrap_err();
-    assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, "etcdserver: key is not provided"));
+    assert_eq!(
+        (refused.code(), refused.message()),
+        (Code::InvalidArgument, "etcdserver: key is not provided")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
