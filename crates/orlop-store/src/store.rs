@@ -174,6 +174,12 @@ impl Store {
         Ok(self.inner.engine.bounds().await?.current)
     }
 
+    /// The newest revision that this process has heard of, without asking the database: that of every answer it
+    /// has given, or a later one.
+    pub fn seen_revision(&self) -> Revision {
+        self.inner.hub.tip()
+    }
+
     /// The oldest revision that can be read.
     pub async fn compacted(&self) -> Result<Revision> {
         Ok(self.inner.engine.bounds().await?.compacted)
