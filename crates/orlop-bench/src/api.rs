@@ -1,28 +1,27 @@
-//! The API server, over TLS and HTTP/2 as clients use it; with `--peer`, the same against another server.
+//! The API server, over TLS and HTTP/2 as clients use it; with `--peer`, the same against another server,
+//! step by step in turn.
 
 use std::{
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
     time::{Duration, Instant},
 };
 
 use anyhow::Context;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
-    api_custom, api_writes,
+    api_custom, api_lists, api_watches, api_writes,
     client::Client,
-    load::{self, Measured},
+    load,
     report::{Better, Report},
 };
 
-const NAMESPACE: &str = "default";
 const VALUE_BYTES: usize = 1024;
+const CLIENTS: usize = 64;
+/// Where the loads put their objects.
+pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// How much to do.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +32,37 @@ pub(crate) struct Size {
     pub(crate) objects: usize,
 }
 
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Step {
+    /// From nothing to ready, and memory then.
+    Start,
+    /// Lists of everything, by label and by page, and memory afterwards.
+    Lists,
+    /// Creates.
+    Create,
+    /// Gets.
+    Get,
+    /// Updates.
+    Update,
+    /// Merge patches.
+    Patch,
+    /// Events to 1, 100 and 1,000 watchers.
+    Watches,
+    /// Each way of changing small and large objects (ours only).
+    Writes,
+    /// Custom resources beside ConfigMaps (ours only).
+    Custom,
+}
+
+/// Another server.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) kubeconfig: PathBuf,
+    /// Its processes, where their processor time and memory are to be measured too.
+    pub(crate) processes: Vec<u32>,
+}
+
 /// A server that was started for the benchmark.
 pub(crate) struct Server {
     process: Child,
@@ -41,7 +71,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    fn start(program: &Path, folder: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn start(program: &Path, folder: &Path) -> anyhow::Result<Self> {
         let kubeconfig = folder.join("kubeconfig");
         let started = Instant::now();
         let mut process = Command::new(program)
@@ -63,7 +93,8 @@ impl Server {
         load::processor_seconds(self.process.id())
     }
 
-    fn resident_mib(&self) -> f64 {
+    /// Memory that it holds.
+    pub(crate) fn resident_mib(&self) -> f64 {
         load::status_mib(&self.process.id().to_string(), "VmRSS")
     }
 }
@@ -75,117 +106,144 @@ impl Drop for Server {
     }
 }
 
-/// What one server came to, by name.
-type Figures = Vec<(String, &'static str, Better, f64)>;
+/// One of the servers that are measured.
+pub(crate) struct Contender {
+    pub(crate) client: Client,
+    pub(crate) kubeconfig: PathBuf,
+    processes: Vec<u32>,
+    ready: Option<Duration>,
+    /// What names and labels of this run begin with.
+    pub(crate) run: String,
+}
+
+impl Contender {
+    async fn new(kubeconfig: &Path, processes: Vec<u32>, ready: Option<Duration>) -> anyhow::Result<Self> {
+        let client = Client::connect(kubeconfig, 4).await?;
+        let run = format!("bench-{:x}", std::process::id());
+        for worker in 0..CLIENTS {
+            let name = format!("{run}-{worker}");
+            let (code, body) = client.post(CONFIG_MAPS, &object(&name, &run, 0)).await?;
+            anyhow::ensure!(code == 201, "{code}: {}", String::from_utf8_lossy(&body));
+        }
+        Ok(Self { client, kubeconfig: kubeconfig.to_owned(), processes, ready, run })
+    }
+
+    /// Processor time used so far, in seconds, where the processes are known.
+    pub(crate) fn cpu_seconds(&self) -> Option<f64> {
+        let processes = self.processes.iter();
+        (!self.processes.is_empty()).then(|| processes.map(|process| load::processor_seconds(*process)).sum())
+    }
+
+    /// Memory now, where the processes are known.
+    pub(crate) fn resident_mib(&self) -> Option<f64> {
+        let processes = self.processes.iter();
+        let resident = processes.map(|process| load::status_mib(&process.to_string(), "VmRSS"));
+        (!self.processes.is_empty()).then(|| resident.sum())
+    }
+
+    async fn measure(&self, step: Step, size: Size) -> anyhow::Result<Vec<Figure>> {
+        Ok(match step {
+            Step::Start => {
+                let ready = self.ready.map(|ready| ready.as_secs_f64() * 1e3);
+                let ready = ready.map(|ms| Figure::lower("from nothing to ready", "ms", ms));
+                let idle = self.resident_mib().map(|mib| Figure::lower("RSS idle", "MiB", mib));
+                ready.into_iter().chain(idle).collect()
+            }
+            Step::Lists => api_lists::measure(self, size).await?,
+            Step::Create => self.load("create", size, Operation::Create).await,
+            Step::Get => self.load("get", size, Operation::Get).await,
+            Step::Update => self.load("update", size, Operation::Update).await,
+            Step::Patch => self.load("patch", size, Operation::Patch).await,
+            Step::Watches => api_watches::measure(self, size).await?,
+            Step::Writes | Step::Custom => Vec::new(),
+        })
+    }
+
+    async fn load(&self, what: &str, size: Size, operation: Operation) -> Vec<Figure> {
+        let before = self.cpu_seconds();
+        let (client, run) = (self.client.clone(), self.run.clone());
+        let done = load::run(CLIENTS, size.time, move |worker, n| {
+            let (client, run) = (client.clone(), run.clone());
+            async move { operation.once(&client, &run, worker, n).await }
+        })
+        .await;
+        let mut figures = vec![
+            Figure::higher(format!("{what}, {CLIENTS} clients"), "/s", done.per_second),
+            Figure::lower(format!("{what}, 99th percentile"), "ms", done.quantile_ms(0.99)),
+        ];
+        if let (Some(before), Some(after)) = (before, self.cpu_seconds()) {
+            let each = (after - before) * 1e6 / done.count().max(1) as f64;
+            figures.push(Figure::lower(format!("{what}, processor time each"), "us", each));
+        }
+        if done.errors > 0 {
+            figures.push(Figure::lower(format!("{what}, failures"), "", done.errors as f64));
+        }
+        figures
+    }
+}
+
+/// What one server came to.
+pub(crate) struct Figure {
+    name: String,
+    unit: &'static str,
+    better: Better,
+    value: f64,
+}
+
+impl Figure {
+    pub(crate) fn higher(name: impl Into<String>, unit: &'static str, value: f64) -> Self {
+        Self { name: format!("api: {}", name.into()), unit, better: Better::Higher, value }
+    }
+
+    pub(crate) fn lower(name: impl Into<String>, unit: &'static str, value: f64) -> Self {
+        Self { name: format!("api: {}", name.into()), unit, better: Better::Lower, value }
+    }
+}
 
 /// Measures `orlop`, and beside it a peer if there is one.
 pub(crate) async fn run(
     report: &mut Report,
     orlop: &Path,
-    peer: Option<&Path>,
+    peer: Option<Peer>,
     folder: &Path,
     size: Size,
+    steps: &[Step],
 ) -> anyhow::Result<()> {
     let server = Server::start(orlop, folder)?;
-    let ours = measure(&server.kubeconfig, Some(&server), size).await?;
+    let ours = Contender::new(&server.kubeconfig, vec![server.process.id()], Some(server.ready)).await?;
     let theirs = match peer {
-        // What was measured here is worth telling even if the other one fails.
-        Some(kubeconfig) => measure(kubeconfig, None, size)
-            .await
-            .inspect_err(|error| eprintln!("the peer could not be measured: {error:#}"))
-            .ok(),
+        Some(peer) => Some(Contender::new(&peer.kubeconfig, peer.processes, None).await?),
         None => None,
     };
-    for (name, unit, better, value) in ours {
-        let peer_value =
-            theirs.as_ref().and_then(|rows| rows.iter().find(|row| row.0 == name)).map(|row| row.3);
-        match peer_value {
-            Some(peer_value) => report.beside(name, unit, better, value, "the peer", peer_value),
-            None => report.alone(name, unit, value),
+    for step in steps {
+        let figures = ours.measure(*step, size).await?;
+        let beside = match &theirs {
+            // What was measured here is worth telling even if the other one fails.
+            Some(theirs) => theirs
+                .measure(*step, size)
+                .await
+                .inspect_err(|error| eprintln!("the peer could not be measured: {error:#}"))
+                .unwrap_or_default(),
+            None => Vec::new(),
+        };
+        for Figure { name, unit, better, value } in figures {
+            match beside.iter().find(|figure| figure.name == name) {
+                Some(peer) => report.beside(name, unit, better, value, "the peer", peer.value),
+                None => report.alone(name, unit, value),
+            }
+        }
+        match step {
+            Step::Writes => api_writes::run(report, &server, size).await?,
+            Step::Custom => api_custom::run(report, &server, size).await?,
+            _ => {}
         }
     }
-    api_writes::run(report, &server, size).await?;
-    api_custom::run(report, &server, size).await
+    Ok(())
 }
 
-async fn measure(kubeconfig: &Path, server: Option<&Server>, size: Size) -> anyhow::Result<Figures> {
-    let client = Client::connect(kubeconfig, 4).await?;
-    let mut figures = Figures::new();
-    if let Some(server) = server {
-        figures.push((
-            "api: from nothing to ready".into(),
-            "ms",
-            Better::Lower,
-            server.ready.as_secs_f64() * 1e3,
-        ));
-        figures.push(("api: RSS idle".into(), "MiB", Better::Lower, server.resident_mib()));
-    }
-    let run = format!("bench-{:x}", std::process::id());
-    let mut load_of = async |what: &str, clients: usize, operation: Operation| {
-        let before = server.map(Server::cpu_seconds);
-        let (client, run) = (client.clone(), run.clone());
-        let done: Measured = load::run(clients, size.time, move |worker, n| {
-            let (client, run, operation) = (client.clone(), run.clone(), operation);
-            async move { operation.once(&client, &run, worker, n).await }
-        })
-        .await;
-        let count = done.per_second * size.time.as_secs_f64();
-        figures.push((format!("api: {what}, {clients} clients"), "/s", Better::Higher, done.per_second));
-        figures.push((format!("api: {what}, 99th percentile"), "ms", Better::Lower, done.quantile_ms(0.99)));
-        figures.push((format!("api: {what}, failures"), "", Better::Lower, done.errors as f64));
-        if let (Some(before), Some(server)) = (before, server) {
-            let cpu = (server.cpu_seconds() - before) * 1e6 / count;
-            figures.push((format!("api: {what}, processor time each"), "us", Better::Lower, cpu));
-        }
-    };
-    load_of("create", 64, Operation::Create).await;
-    load_of("get", 64, Operation::Get).await;
-    load_of("update", 64, Operation::Update).await;
-    load_of("patch", 64, Operation::Patch).await;
-    fill(&client, &run, size.objects).await?;
-    let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps?labelSelector=bench%3D{run}-list");
-    let listing = Instant::now();
-    let (_, body) = client.get(&path).await?;
-    let all_by_label = listing.elapsed();
-    anyhow::ensure!(count_items(&body) == size.objects, "listed {} objects", count_items(&body));
-    figures.push((
-        format!("api: list of {} by label", size.objects),
-        "ms",
-        Better::Lower,
-        all_by_label.as_secs_f64() * 1e3,
-    ));
-    let listing = Instant::now();
-    let (_, body) = client.get(&format!("/api/v1/namespaces/{NAMESPACE}/configmaps")).await?;
-    let took = listing.elapsed().as_secs_f64();
-    let found = count_items(&body);
-    figures.push(("api: objects listed in one go".into(), "/s", Better::Higher, found as f64 / took));
-    let walking = Instant::now();
-    let (mut token, mut pages) = (String::new(), 0);
-    loop {
-        let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps?limit=500&continue={token}");
-        let (_, body) = client.get(&path).await?;
-        pages += 1;
-        match continue_of(&body) {
-            Some(next) => token = next,
-            None => break,
-        }
-    }
-    let rate = found as f64 / walking.elapsed().as_secs_f64();
-    figures.push((format!("api: objects listed in {pages} pages"), "/s", Better::Higher, rate));
-    if let Some(server) = server {
-        let held = server.resident_mib();
-        figures.push((format!("api: RSS with {found} objects"), "MiB", Better::Lower, held));
-    }
-    for watchers in [1, 100, 1000] {
-        let rate = fan_out(&client, &run, watchers, size.time).await?;
-        figures.push((format!("api: events to {watchers} watchers"), "/s", Better::Higher, rate));
-    }
-    client.delete(&format!("/api/v1/namespaces/{NAMESPACE}/configmaps?labelSelector=bench")).await?;
-    Ok(figures)
-}
-
+/// What a client does again and again.
 #[derive(Clone, Copy)]
-enum Operation {
+pub(crate) enum Operation {
     Create,
     Get,
     Update,
@@ -193,80 +251,24 @@ enum Operation {
 }
 
 impl Operation {
-    async fn once(self, client: &Client, run: &str, worker: usize, n: usize) -> bool {
-        let collection = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
-        let own = format!("{collection}/{run}-{worker}-0");
+    pub(crate) async fn once(self, client: &Client, run: &str, worker: usize, n: usize) -> bool {
+        let name = format!("{run}-{worker}");
+        let own = format!("{CONFIG_MAPS}/{name}");
         let answered = match self {
-            Self::Create => client.post(&collection, &object(&format!("{run}-{worker}-{n}"), run, n)).await,
+            Self::Create => client.post(CONFIG_MAPS, &object(&format!("{name}-{n}"), run, n)).await,
             Self::Get => client.get(&own).await,
-            Self::Update => client.put(&own, &object(&format!("{run}-{worker}-0"), run, n)).await,
+            Self::Update => client.put(&own, &object(&name, run, n + 1)).await,
             Self::Patch => client.patch(&own, &json!({"data": {"n": n.to_string()}})).await,
         };
         answered.is_ok_and(|(code, _)| code < 300)
     }
 }
 
-fn object(name: &str, label: &str, n: usize) -> serde_json::Value {
+/// A ConfigMap of about a KiB.
+pub(crate) fn object(name: &str, label: &str, n: usize) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": name, "labels": {"bench": label}},
         "data": {"n": n.to_string(), "value": "x".repeat(VALUE_BYTES)},
     })
-}
-
-async fn fill(client: &Client, run: &str, objects: usize) -> anyhow::Result<()> {
-    const AT_ONCE: usize = 64;
-    let mut tasks = tokio::task::JoinSet::new();
-    for worker in 0..AT_ONCE {
-        let (client, label) = (client.clone(), format!("{run}-list"));
-        tasks.spawn(async move {
-            for n in (worker..objects).step_by(AT_ONCE) {
-                let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
-                let (code, body) = client.post(&path, &object(&format!("{label}-{n:06}"), &label, n)).await?;
-                anyhow::ensure!(code == 201, "{code}: {}", String::from_utf8_lossy(&body));
-            }
-            Ok(())
-        });
-    }
-    while let Some(done) = tasks.join_next().await {
-        done??;
-    }
-    Ok(())
-}
-
-/// How many events a second reach all watchers together, while objects are changed.
-async fn fan_out(client: &Client, run: &str, watchers: usize, time: Duration) -> anyhow::Result<f64> {
-    let (_, body) = client.get(&format!("/api/v1/namespaces/{NAMESPACE}/configmaps?limit=1")).await?;
-    let list: serde_json::Value = serde_json::from_slice(&body)?;
-    let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
-    let seen = Arc::new(AtomicUsize::new(0));
-    let mut tasks = tokio::task::JoinSet::new();
-    for _ in 0..watchers {
-        let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps?watch=1&resourceVersion={version}");
-        let (client, seen) = (client.clone(), seen.clone());
-        tasks.spawn(async move { client.count_lines(&path, &seen).await });
-    }
-    let (writer, run) = (client.clone(), run.to_owned());
-    let started = Instant::now();
-    let written = load::run(16, time, move |worker, n| {
-        let (client, run) = (writer.clone(), run.clone());
-        async move { Operation::Update.once(&client, &run, worker, n).await }
-    })
-    .await;
-    let expected = (written.per_second * time.as_secs_f64()) as usize * watchers;
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while seen.load(Ordering::Relaxed) < expected * 99 / 100 && Instant::now() < deadline {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    Ok(seen.load(Ordering::Relaxed) as f64 / started.elapsed().as_secs_f64())
-}
-
-fn count_items(list: &[u8]) -> usize {
-    let list: serde_json::Value = serde_json::from_slice(list).unwrap_or_default();
-    list["items"].as_array().map_or(0, Vec::len)
-}
-
-fn continue_of(list: &[u8]) -> Option<String> {
-    let list: serde_json::Value = serde_json::from_slice(list).ok()?;
-    list["metadata"]["continue"].as_str().filter(|token| !token.is_empty()).map(str::to_owned)
 }

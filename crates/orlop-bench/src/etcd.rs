@@ -2,6 +2,9 @@
 //!
 //! Both run as processes of their own on the same disk, and each load runs several rounds that alternate
 //! between them, so that what else the machine does falls on both. The median round counts.
+//!
+//! Calls are made by [`crate::wire`], which leaves the processor to the servers; only watches, which both
+//! servers feed faster than they are asked to, are read with a client library.
 
 use std::{
     path::{Path, PathBuf},
@@ -14,25 +17,28 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
+use bytes::Bytes;
 use orlop_etcd::{
     Client, ClientTls,
     pb::etcdserverpb::{
-        LeaseGrantRequest, LeaseKeepAliveRequest, LeaseKeepAliveResponse, PutRequest, RangeRequest,
-        WatchCreateRequest, WatchRequest, watch_request::RequestUnion,
+        LeaseGrantRequest, LeaseKeepAliveRequest, LeaseKeepAliveResponse, PutRequest, PutResponse,
+        RangeRequest, WatchCreateRequest, WatchRequest, watch_request::RequestUnion,
     },
 };
-use tokio::sync::{Mutex, mpsc};
+use orlop_testbed::Cluster;
+use prost::Message;
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::Streaming;
 
 use crate::{
     load::{self, Measured},
     peer::{Peer, free_port},
     report::{Better, Report},
+    wire::{self, Call, Kind},
 };
 
 const PEER: &str = "etcd";
-const VALUE_BYTES: usize = 256;
+const VALUE: &[u8] = &[b'x'; 256];
 const ROUNDS: usize = 3;
 const WATCHES: usize = 25;
 const LISTED: usize = 500;
@@ -44,13 +50,26 @@ pub(crate) struct Plan {
     pub(crate) time: Duration,
     /// The program under test; `orlop` beside this one by default.
     pub(crate) program: Option<PathBuf>,
-    /// Where orlop's data goes instead of a SQLite file.
-    pub(crate) endpoint: Option<String>,
+    /// What orlop keeps its data in, one after the other.
+    pub(crate) databases: Vec<Database>,
+}
+
+/// What orlop keeps its data in.
+#[derive(Clone, Debug)]
+pub(crate) enum Database {
+    /// A file in the folder.
+    Sqlite,
+    /// A cluster for this run.
+    Postgres,
+    /// Whatever an address says.
+    At(String),
 }
 
 /// A server under test.
 struct Server {
     process: Process,
+    /// host:port
+    authority: String,
     clients: Vec<Client>,
 }
 
@@ -71,8 +90,13 @@ impl Server {
         load::status_mib(&self.id().to_string(), field)
     }
 
-    fn client(&self, n: usize, clients: usize) -> Client {
-        self.clients[n % connections(clients).min(self.clients.len())].clone()
+    /// One of its clients with a library of their own.
+    fn client(&self, n: usize) -> Client {
+        self.clients[n % self.clients.len()].clone()
+    }
+
+    async fn load(&self, clients: usize, time: Duration, call: Call) -> anyhow::Result<Measured> {
+        wire::run(&self.authority, connections(clients), clients, time, call).await
     }
 }
 
@@ -90,89 +114,114 @@ fn connections(clients: usize) -> usize {
     (clients / 10).clamp(1, 100)
 }
 
-/// Runs every load on both.
+/// Runs every load on every database and, in the same run, on etcd.
 pub(crate) async fn run(report: &mut Report, folder: &Path, plan: &Plan) -> anyhow::Result<()> {
-    let peer = Peer::start(&["--quota-backend-bytes", "8589934592"]).map_err(|error| anyhow!(error))?;
-    let url = peer.url.clone();
-    let etcd = Arc::new(Server { process: Process::Etcd(peer), clients: connect(&url).await? });
-    let orlop = Arc::new(start(folder, plan).await?);
-    for clients in [1, 64, 1000] {
-        both(report, &format!("put, {clients} clients"), clients, plan.time, [&etcd, &orlop], put).await?;
-    }
-    for server in [&etcd, &orlop] {
-        fill(server).await?;
-    }
-    both(report, "get, 64 clients", 64, plan.time, [&etcd, &orlop], get).await?;
-    both(report, "list 500 keys, 8 clients", 8, plan.time, [&etcd, &orlop], list).await?;
-    churn(report, plan.time, [&etcd, &orlop]).await?;
-    keep_alive(report, plan.time, [&etcd, &orlop]).await?;
-    for (name, field) in [("resident memory at the end", "VmRSS"), ("resident memory at the most", "VmHWM")] {
-        let (theirs, ours) = (etcd.resident_mib(field), orlop.resident_mib(field));
-        report.beside(name, "MiB", Better::Lower, ours, PEER, theirs);
+    for database in &plan.databases {
+        let cluster = match database {
+            Database::Postgres => {
+                let started = tokio::task::spawn_blocking(Cluster::start).await?;
+                Some(started.map_err(|error| anyhow!(error))?)
+            }
+            Database::Sqlite | Database::At(_) => None,
+        };
+        let (name, data) = match (database, &cluster) {
+            (Database::At(endpoint), _) => (String::new(), endpoint.clone()),
+            (_, Some(cluster)) => {
+                let database = cluster.create_database().map_err(|error| anyhow!(error))?;
+                ("postgres: ".to_owned(), cluster.url(&database))
+            }
+            (_, None) => (String::new(), format!("sqlite://{}", folder.join("orlop.db").display())),
+        };
+        on(report, plan, &name, &data).await?;
     }
     Ok(())
 }
 
-async fn start(folder: &Path, plan: &Plan) -> anyhow::Result<Server> {
+/// Runs every load on etcd and on orlop with its data at an endpoint.
+async fn on(report: &mut Report, plan: &Plan, name: &str, data: &str) -> anyhow::Result<()> {
+    let peer = Peer::start(&["--quota-backend-bytes", "8589934592"]).map_err(|error| anyhow!(error))?;
+    let (authority, clients) = connect(&peer.url).await?;
+    let etcd = Server { process: Process::Etcd(peer), authority, clients };
+    let orlop = start(plan, data).await?;
+    let servers = [&etcd, &orlop];
+    for clients in [1, 64, 1000] {
+        both(report, &format!("{name}put, {clients} clients"), clients, plan.time, servers, put).await?;
+    }
+    for server in servers {
+        fill(server).await?;
+    }
+    both(report, &format!("{name}get, 64 clients"), 64, plan.time, servers, get).await?;
+    both(report, &format!("{name}list 500 keys, 8 clients"), 8, plan.time, servers, list).await?;
+    churn(report, name, plan.time, servers).await?;
+    keep_alive(report, name, plan.time, servers).await?;
+    for (label, field) in [("resident memory at the end", "VmRSS"), ("resident memory at the most", "VmHWM")] {
+        let (theirs, ours) = (etcd.resident_mib(field), orlop.resident_mib(field));
+        report.beside(format!("{name}{label}"), "MiB", Better::Lower, ours, PEER, theirs);
+    }
+    Ok(())
+}
+
+async fn start(plan: &Plan, data: &str) -> anyhow::Result<Server> {
     let beside = std::env::current_exe()?.with_file_name("orlop");
     let program = plan.program.clone().unwrap_or(beside);
     let url = format!("http://127.0.0.1:{}", free_port().map_err(|error| anyhow!(error))?);
-    let data =
-        plan.endpoint.clone().unwrap_or_else(|| format!("sqlite://{}", folder.join("orlop.db").display()));
     let child = Command::new(&program)
-        .args(["etcd", "--listen-address", &url, "--endpoint", &data])
+        .args(["etcd", "--listen-address", &url, "--endpoint", data])
         .stdout(Stdio::null())
         .spawn()
         .with_context(|| format!("{}: build it with `cargo build --release -p orlop`", program.display()))?;
-    Ok(Server { process: Process::Orlop(child), clients: connect(&url).await? })
+    let process = Process::Orlop(child);
+    let mut server = Server { process, authority: String::new(), clients: Vec::new() };
+    (server.authority, server.clients) = connect(&url).await?;
+    Ok(server)
 }
 
-async fn connect(url: &str) -> anyhow::Result<Vec<Client>> {
+/// The server's host and port, and as many clients as watch.
+async fn connect(url: &str) -> anyhow::Result<(String, Vec<Client>)> {
     let begun = Instant::now();
     let mut clients = Vec::new();
-    while clients.len() < connections(1000) {
+    while clients.len() < WATCHES {
         match Client::connect(url, &ClientTls::default()).await {
             Ok(client) => clients.push(client),
             Err(error) if begun.elapsed() > Duration::from_secs(20) => return Err(error.into()),
             Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
         }
     }
-    Ok(clients)
+    let authority = url.strip_prefix("http://").context("not an http address")?;
+    Ok((authority.to_owned(), clients))
 }
 
 /// Runs a load on both servers in turn and reports the median rounds.
-async fn both<O, F>(
+async fn both(
     report: &mut Report,
     name: &str,
     clients: usize,
     time: Duration,
-    servers: [&Arc<Server>; 2],
-    operation: O,
-) -> anyhow::Result<()>
-where
-    O: Fn(Client, usize, usize) -> F + Copy + Send + Sync + 'static,
-    F: Future<Output = bool> + Send,
-{
-    let mut measured = [Vec::new(), Vec::new()];
-    // Processor time of each server, and the operations it went into.
-    let mut spent = [(0.0, 0); 2];
+    servers: [&Server; 2],
+    call: fn() -> Call,
+) -> anyhow::Result<()> {
+    let mut rounds = [Vec::new(), Vec::new()];
+    // Processor time of each server and of its clients, and the operations it went into.
+    let mut spent = [(0.0, 0.0, 0); 2];
     for _ in 0..ROUNDS {
-        for ((server, measured), spent) in servers.iter().zip(&mut measured).zip(&mut spent) {
-            let server = Arc::clone(server);
-            let (id, before) = (server.id(), load::processor_seconds(server.id()));
-            let load = load::run(clients, time, move |client, n| {
-                operation(server.client(client, clients), client, n)
-            });
-            let load = load.await;
-            spent.0 += load::processor_seconds(id) - before;
-            spent.1 += load.count();
-            measured.push(load);
+        for ((server, rounds), spent) in servers.iter().zip(&mut rounds).zip(&mut spent) {
+            let processes = [server.id(), std::process::id()];
+            let before = processes.map(load::processor_seconds);
+            let load = server.load(clients, time, call()).await?;
+            let after = processes.map(load::processor_seconds);
+            spent.0 += after[0] - before[0];
+            spent.1 += after[1] - before[1];
+            spent.2 += load.count();
+            rounds.push(load);
         }
     }
-    let [theirs, ours] = measured.map(median);
+    let [theirs, ours] = rounds.map(median);
     report.beside(name, "1/s", Better::Higher, ours.per_second, PEER, theirs.per_second);
-    let [theirs_each, ours_each] = spent.map(|(seconds, count)| seconds * 1e6 / count.max(1) as f64);
+    let each = |seconds: f64, count: usize| seconds * 1e6 / count.max(1) as f64;
+    let [theirs_each, ours_each] = spent.map(|(server, _, count)| each(server, count));
     report.beside("  the server's processor time", "us", Better::Lower, ours_each, PEER, theirs_each);
+    let [theirs_each, ours_each] = spent.map(|(_, clients, count)| each(clients, count));
+    report.beside("  its clients' processor time", "us", Better::Lower, ours_each, PEER, theirs_each);
     for (quantile, label) in [(0.5, "p50"), (0.99, "p99")] {
         let (ours, theirs) = (ours.quantile_ms(quantile), theirs.quantile_ms(quantile));
         report.beside(format!("  {label}"), "ms", Better::Lower, ours, PEER, theirs);
@@ -192,41 +241,73 @@ fn median(mut rounds: Vec<Measured>) -> Measured {
     middle
 }
 
-async fn put(mut client: Client, number: usize, n: usize) -> bool {
-    let request = PutRequest {
-        key: format!("/bench/put/{number}/{}", n % 100).into(),
-        value: vec![b'x'; VALUE_BYTES].into(),
-        ..PutRequest::default()
-    };
-    client.kv.put(request).await.is_ok()
+/// Encodes what a client sends.
+fn request<M: Message>(
+    of: impl Fn(usize, usize) -> M + Send + Sync + 'static,
+) -> Box<dyn Fn(usize, usize, &mut Vec<u8>) + Send + Sync> {
+    // A vector grows as it needs to, so that encoding into one cannot fail.
+    Box::new(move |client, n, into| {
+        let _ = of(client, n).encode(into);
+    })
+}
+
+fn put() -> Call {
+    Call {
+        path: "/etcdserverpb.KV/Put",
+        kind: Kind::Unary,
+        request: request(|number, n| PutRequest {
+            key: format!("/bench/put/{number}/{}", n % 100).into(),
+            value: Bytes::from_static(VALUE),
+            ..PutRequest::default()
+        }),
+        good: |answer| PutResponse::decode(answer).is_ok_and(|answer| answer.header.is_some()),
+    }
 }
 
 async fn fill(server: &Server) -> anyhow::Result<()> {
     for n in 0..LISTED {
-        let key = format!("/bench/list/{n:04}").into();
-        let value = vec![b'x'; VALUE_BYTES].into();
-        server.client(n, 1000).kv.put(PutRequest { key, value, ..PutRequest::default() }).await?;
+        let (key, value) = (format!("/bench/list/{n:04}").into(), Bytes::from_static(VALUE));
+        server.client(n).kv.put(PutRequest { key, value, ..PutRequest::default() }).await?;
     }
     Ok(())
 }
 
-async fn get(mut client: Client, number: usize, n: usize) -> bool {
-    let key = format!("/bench/list/{:04}", (number * 31 + n) % LISTED).into();
-    let answer = client.kv.range(RangeRequest { key, ..RangeRequest::default() }).await;
-    answer.is_ok_and(|answer| answer.get_ref().kvs.len() == 1)
+/// Whether an answer holds as many values as it should: they are most of its bytes.
+fn values(answer: &[u8], count: usize) -> bool {
+    answer.len() / VALUE.len() / count == 1
 }
 
-async fn list(mut client: Client, _: usize, _: usize) -> bool {
-    let request = RangeRequest {
-        key: "/bench/list/".into(),
-        range_end: "/bench/list0".into(),
-        ..RangeRequest::default()
-    };
-    client.kv.range(request).await.is_ok_and(|answer| answer.get_ref().kvs.len() == LISTED)
+fn get() -> Call {
+    Call {
+        path: "/etcdserverpb.KV/Range",
+        kind: Kind::Unary,
+        request: request(|number, n| RangeRequest {
+            key: format!("/bench/list/{:04}", (number * 31 + n) % LISTED).into(),
+            ..RangeRequest::default()
+        }),
+        good: |answer| values(answer, 1),
+    }
+}
+
+fn list() -> Call {
+    Call {
+        request: request(|_, _| RangeRequest {
+            key: "/bench/list/".into(),
+            range_end: "/bench/list0".into(),
+            ..RangeRequest::default()
+        }),
+        good: |answer| values(answer, LISTED),
+        ..get()
+    }
 }
 
 /// 64 writers and 25 watches of all they write: how many events a second reach the watches.
-async fn churn(report: &mut Report, time: Duration, servers: [&Arc<Server>; 2]) -> anyhow::Result<()> {
+async fn churn(
+    report: &mut Report,
+    name: &str,
+    time: Duration,
+    servers: [&Server; 2],
+) -> anyhow::Result<()> {
     let mut rates = [Vec::new(), Vec::new()];
     for _ in 0..ROUNDS {
         for (server, rates) in servers.iter().zip(&mut rates) {
@@ -237,11 +318,12 @@ async fn churn(report: &mut Report, time: Duration, servers: [&Arc<Server>; 2]) 
         rates.sort_by(f64::total_cmp);
         rates[rates.len() / 2]
     });
-    report.beside("watch churn: events to 25 watches, 64 writers", "1/s", Better::Higher, ours, PEER, theirs);
+    let name = format!("{name}watch churn: events to 25 watches, 64 writers");
+    report.beside(name, "1/s", Better::Higher, ours, PEER, theirs);
     Ok(())
 }
 
-async fn churn_once(server: &Arc<Server>, time: Duration) -> anyhow::Result<f64> {
+async fn churn_once(server: &Server, time: Duration) -> anyhow::Result<f64> {
     let seen = Arc::new(AtomicU64::new(0));
     let mut watches = tokio::task::JoinSet::new();
     for n in 0..WATCHES {
@@ -252,7 +334,7 @@ async fn churn_once(server: &Arc<Server>, time: Duration) -> anyhow::Result<f64>
             ..WatchCreateRequest::default()
         };
         requests.send(WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) }).await?;
-        let mut client = server.client(n, 1000).watch;
+        let mut client = server.client(n).watch;
         let mut responses = client.watch(ReceiverStream::new(sent)).await?.into_inner();
         responses.message().await?.context("the watch was not created")?;
         let seen = seen.clone();
@@ -264,8 +346,7 @@ async fn churn_once(server: &Arc<Server>, time: Duration) -> anyhow::Result<f64>
         });
     }
     let begun = Instant::now();
-    let writer = server.clone();
-    let written = load::run(64, time, move |client, n| put(writer.client(client, 64), client, n)).await;
+    let written = server.load(64, time, put()).await?;
     let expected = (written.count() * WATCHES) as u64;
     while seen.load(Ordering::Relaxed) < expected {
         anyhow::ensure!(
@@ -278,36 +359,34 @@ async fn churn_once(server: &Arc<Server>, time: Duration) -> anyhow::Result<f64>
     Ok(expected as f64 / begun.elapsed().as_secs_f64())
 }
 
-type KeepAlive = (mpsc::Sender<LeaseKeepAliveRequest>, Streaming<LeaseKeepAliveResponse>, i64);
-
 /// 64 holders, each keeping its own lease alive on a stream of its own.
-async fn keep_alive(report: &mut Report, time: Duration, servers: [&Arc<Server>; 2]) -> anyhow::Result<()> {
+async fn keep_alive(
+    report: &mut Report,
+    name: &str,
+    time: Duration,
+    servers: [&Server; 2],
+) -> anyhow::Result<()> {
+    const HOLDERS: usize = 64;
     let mut rates = [Vec::new(), Vec::new()];
     for _ in 0..ROUNDS {
         for (server, rates) in servers.iter().zip(&mut rates) {
-            let mut holders: Vec<Arc<Mutex<KeepAlive>>> = Vec::new();
-            for n in 0..64 {
-                let mut client = server.client(n, 64).lease;
-                let id = client.lease_grant(LeaseGrantRequest { ttl: 60, id: 0 }).await?.into_inner().id;
-                let (requests, sent) = mpsc::channel(1);
-                requests.send(LeaseKeepAliveRequest { id }).await?;
-                let mut responses = client.lease_keep_alive(ReceiverStream::new(sent)).await?.into_inner();
-                responses.message().await?;
-                holders.push(Arc::new(Mutex::new((requests, responses, id))));
+            let mut leases = Vec::new();
+            for n in 0..HOLDERS {
+                let mut client = server.client(n).lease;
+                let granted = client.lease_grant(LeaseGrantRequest { ttl: 60, id: 0 }).await?;
+                leases.push(granted.into_inner().id);
             }
-            let measured = load::run(64, time, move |holder, _| {
-                let holder = holders[holder].clone();
-                async move {
-                    let (requests, responses, id) = &mut *holder.lock().await;
-                    requests.send(LeaseKeepAliveRequest { id: *id }).await.is_ok()
-                        && matches!(responses.message().await, Ok(Some(answer)) if answer.ttl > 0)
-                }
-            });
-            rates.push(measured.await);
+            let call = Call {
+                path: "/etcdserverpb.Lease/LeaseKeepAlive",
+                kind: Kind::Stream,
+                request: request(move |holder, _| LeaseKeepAliveRequest { id: leases[holder] }),
+                good: |answer| LeaseKeepAliveResponse::decode(answer).is_ok_and(|answer| answer.ttl > 0),
+            };
+            rates.push(server.load(HOLDERS, time, call).await?);
         }
     }
     let [theirs, ours] = rates.map(median);
-    let name = "lease keep-alives, 64 holders";
+    let name = format!("{name}lease keep-alives, {HOLDERS} holders");
     report.beside(name, "1/s", Better::Higher, ours.per_second, PEER, theirs.per_second);
     Ok(())
 }

@@ -3,9 +3,13 @@
 
 mod api;
 mod api_custom;
+mod api_definitions;
+mod api_lists;
+mod api_watches;
 mod api_writes;
 mod client;
 mod etcd;
+mod frames;
 mod kine_postgres;
 mod kine_sqlite;
 mod load;
@@ -15,10 +19,11 @@ mod peer;
 mod report;
 mod store;
 mod store_postgres;
+mod wire;
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
 // What is measured here is measured as the program runs it.
 #[global_allocator]
@@ -50,18 +55,36 @@ enum Bench {
         /// A kubeconfig (with certificates in it) of another API server.
         #[arg(long, value_name = "KUBECONFIG")]
         peer: Option<PathBuf>,
+        /// The other server's processes, to measure their processor time and memory together.
+        #[arg(long, value_name = "PID", value_delimiter = ',', requires = "peer")]
+        peer_processes: Vec<u32>,
         /// Objects that are listed.
         #[arg(long, default_value_t = 10_000)]
         objects: usize,
+        /// Only these steps; all of them by default.
+        #[arg(long, value_delimiter = ',')]
+        only: Vec<api::Step>,
+    },
+    /// What many custom resource definitions cost the API server while nobody uses them.
+    Definitions {
+        /// The orlop to measure; the one beside this program by default.
+        #[arg(long, value_name = "FILE")]
+        orlop: Option<PathBuf>,
+        /// How many.
+        #[arg(long, default_value_t = 1000)]
+        count: usize,
     },
     /// The etcd endpoint, beside Debian's etcd.
     Etcd {
         /// The orlop to measure; the one beside this program by default.
         #[arg(long, value_name = "FILE")]
         orlop: Option<PathBuf>,
-        /// Where its data goes, instead of a SQLite file in the folder.
-        #[arg(long, value_name = "ENDPOINT")]
+        /// Where its data goes, instead of a SQLite file in the folder and a PostgreSQL of its own.
+        #[arg(long, value_name = "ENDPOINT", conflicts_with = "only")]
         endpoint: Option<String>,
+        /// Only on this database.
+        #[arg(long, value_parser = ["sqlite", "postgres"])]
+        only: Option<String>,
     },
     /// The store, beside kine's schema and statements on the same database.
     Store {
@@ -90,17 +113,25 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         match arguments.bench {
-            Bench::Api { orlop, peer, objects } => {
+            Bench::Api { orlop, peer, peer_processes, objects, only } => {
                 let size = api::Size { time: Duration::from_secs_f64(arguments.seconds), objects };
-                let orlop = match orlop {
-                    Some(path) => path,
-                    None => std::env::current_exe()?.with_file_name("orlop"),
-                };
-                api::run(&mut report, &orlop, peer.as_deref(), folder.path(), size).await
+                let peer = peer.map(|kubeconfig| api::Peer { kubeconfig, processes: peer_processes });
+                let steps = if only.is_empty() { api::Step::value_variants() } else { &only };
+                api::run(&mut report, &program(orlop)?, peer, folder.path(), size, steps).await
             }
-            Bench::Etcd { orlop, endpoint } => {
+            Bench::Definitions { orlop, count } => {
+                api_definitions::run(&mut report, &program(orlop)?, folder.path(), count).await
+            }
+            Bench::Etcd { orlop, endpoint, only } => {
                 let time = Duration::from_secs_f64(arguments.seconds);
-                etcd::run(&mut report, folder.path(), &etcd::Plan { time, program: orlop, endpoint }).await
+                let databases = match (endpoint, only.as_deref()) {
+                    (Some(endpoint), _) => vec![etcd::Database::At(endpoint)],
+                    (None, Some("sqlite")) => vec![etcd::Database::Sqlite],
+                    (None, Some(_)) => vec![etcd::Database::Postgres],
+                    (None, None) => vec![etcd::Database::Sqlite, etcd::Database::Postgres],
+                };
+                let plan = etcd::Plan { time, program: orlop, databases };
+                etcd::run(&mut report, folder.path(), &plan).await
             }
             Bench::Store { keys, only, part, clients } => {
                 let time = Duration::from_secs_f64(arguments.seconds);
@@ -119,4 +150,12 @@ fn main() -> anyhow::Result<()> {
         report.write(path)?;
     }
     Ok(())
+}
+
+/// The orlop to measure: the one beside this program unless another is named.
+fn program(named: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    Ok(match named {
+        Some(path) => path,
+        None => std::env::current_exe()?.with_file_name("orlop"),
+    })
 }

@@ -30,6 +30,11 @@ impl Resource {
         }
     }
 
+    /// The apiVersion and kind of its objects.
+    pub(crate) fn type_of(&self) -> (&str, &str) {
+        (&self.api.api_version, &self.api.kind)
+    }
+
     pub(crate) fn can(&self, verb: &str) -> bool {
         self.supports.supports_operation(verb)
     }
@@ -62,6 +67,11 @@ impl Resources {
     pub(crate) fn get(&self, api_version: &str, kind: &str) -> Option<&Resource> {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         self.0.get(&(group.to_owned(), kind.to_owned()))
+    }
+
+    /// Whether there is a resource of a kind.
+    pub(crate) fn has(&self, group: &str, kind: &str) -> bool {
+        self.0.contains_key(&(group.to_owned(), kind.to_owned()))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Resource> {

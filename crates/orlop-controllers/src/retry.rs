@@ -52,6 +52,17 @@ pub(crate) fn is_conflict(error: &kube::Error) -> bool {
     code(error) == Some(409)
 }
 
+/// Whether an answer says that this one may not ask.
+pub(crate) fn is_forbidden(error: &kube::Error) -> bool {
+    code(error) == Some(403)
+}
+
+/// Whether an answer says that an object is not there, and not that its kind is served no longer.
+pub(crate) fn is_missing_object(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404
+        && status.details.as_ref().is_some_and(|details| !details.name.is_empty()))
+}
+
 /// Whether an answer says that history is gone.
 pub(crate) fn is_expired(error: &kube::Error) -> bool {
     code(error) == Some(410)

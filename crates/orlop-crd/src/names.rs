@@ -6,6 +6,7 @@
 use crate::conditions::{API_APPROVAL, Condition, ESTABLISHED, NAMES_ACCEPTED, NON_STRUCTURAL_SCHEMA};
 use crate::definition::Definition;
 use crate::validate::approval::{Approval, is_protected};
+use crate::validate::conversion::has_broken_ca_bundle;
 use orlop_api::field_error::{FieldError, FieldPath, aggregate};
 use orlop_api::go_text::quote;
 use orlop_api::schema::source::{entry, flag, list, strings, text};
@@ -70,8 +71,13 @@ pub struct Acceptance {
 }
 
 impl Acceptance {
-    /// The condition of a definition whose kind is served.
-    pub fn established() -> Condition {
+    /// The condition of a definition whose kind is served from now on. One whose conversion webhook cannot be
+    /// trusted, because what it is to be trusted by cannot be read, is not served.
+    pub fn established(definition: &Value) -> Condition {
+        if has_broken_ca_bundle(definition) {
+            let why = "The conversion webhook CABundle is invalid";
+            return Condition::new(ESTABLISHED, "False", "InvalidCABundle", why);
+        }
         Condition::new(ESTABLISHED, "True", "InitialNamesAccepted", "the initial names have been accepted")
     }
 

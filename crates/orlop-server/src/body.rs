@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use orlop_api::status::Status;
 use tokio::sync::mpsc;
 
-use crate::{compression::Gzip, metrics::Measured};
+use crate::{compression::Gzip, events::Events, metrics::Measured};
 
 /// Bytes of a request's body.
 pub const BODY_BYTES_MAX: usize = 3 << 20;
@@ -32,6 +32,8 @@ pub enum Body {
     Whole(Option<Bytes>),
     /// Piece by piece; it ends when the sender is dropped, or breaks off.
     Stream(mpsc::Receiver<Result<Bytes, Broken>>),
+    /// What a watch tells, as it happens.
+    Events(Box<Events>),
     /// Compressed on the way.
     Gzip(Box<Gzip>),
     /// Counted on the way.
@@ -48,12 +50,21 @@ impl Body {
     pub fn length(&self) -> Option<u64> {
         match self {
             Self::Whole(bytes) => Some(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            Self::Stream(_) | Self::Gzip(_) | Self::Measured(_) => None,
+            Self::Stream(_) | Self::Events(_) | Self::Gzip(_) | Self::Measured(_) => None,
         }
     }
 }
 
 impl Body {
+    /// Sees to it that each event of a watch is a frame by itself.
+    pub(crate) fn separate_events(&mut self) {
+        match self {
+            Self::Events(events) => events.separate(),
+            Self::Measured(measured) => measured.body_mut().separate_events(),
+            Self::Whole(_) | Self::Stream(_) | Self::Gzip(_) => {}
+        }
+    }
+
     /// A body that comes from somewhere else, passed on as it comes. It breaks off where that one does.
     pub fn passed_on<B>(body: B) -> Self
     where
@@ -107,6 +118,9 @@ impl http_body::Body for Body {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Self::Stream(pieces) => {
                 pieces.poll_recv(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
+            }
+            Self::Events(events) => {
+                events.poll_piece(cx).map(|piece| piece.map(|(piece, _)| Ok(Frame::data(piece))))
             }
             Self::Gzip(gzip) => gzip.poll_frame(cx),
             Self::Measured(measured) => measured.poll_frame(cx),

@@ -1,5 +1,7 @@
 //! What a cluster has from its first moment.
 
+use std::time::Duration;
+
 use http::Request;
 use serde_json::{Value, json};
 
@@ -19,12 +21,30 @@ pub const STEPS: &[&str] = &[
     "scheduling/bootstrap-system-priority-classes",
 ];
 const SYSTEM_NAMESPACES: &str = "start-system-namespaces-controller";
+/// Says since when the use of old tokens is known: the first start, and no later one.
+const TOKEN_TRACKING: &str = "kube-apiserver-legacy-service-account-token-tracking";
+/// How often it is looked whether everything is still there.
+const KEPT_EVERY: Duration = Duration::from_secs(10);
 
 /// Creates what is missing. Goes through the chain, so that these objects are like all others. `port` is
 /// where the API server listens, `ca` what its clients trust.
 pub async fn bootstrap(chain: &Chain, port: u16, ca: &str) -> Result<(), String> {
     crate::custom::start(chain.cluster()).await.map_err(|status| status.message)?;
     chain.done(ROUTES);
+    ensure(chain, port, ca).await
+}
+
+/// Puts back what every cluster has when somebody deletes it.
+pub async fn keep(chain: Chain, port: u16, ca: String) {
+    loop {
+        tokio::time::sleep(KEPT_EVERY).await;
+        if let Err(error) = ensure(&chain, port, &ca).await {
+            tracing::debug!(%error, "cannot see to what every cluster has; trying again");
+        }
+    }
+}
+
+async fn ensure(chain: &Chain, port: u16, ca: &str) -> Result<(), String> {
     for name in NAMESPACES {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         create(chain, "/api/v1/namespaces", &namespace).await?;
@@ -95,8 +115,7 @@ fn objects(port: u16, ca: &str) -> Vec<(&'static str, &'static str, Value)> {
             "start-legacy-token-tracking-controller",
             "/api/v1/namespaces/kube-system/configmaps",
             json!({"apiVersion": "v1", "kind": "ConfigMap",
-                "metadata": {"name": "kube-apiserver-legacy-service-account-token-tracking",
-                    "namespace": "kube-system"},
+                "metadata": {"name": TOKEN_TRACKING, "namespace": "kube-system"},
                 "data": {"since": today}}),
         ),
         (
@@ -126,10 +145,10 @@ async fn create(chain: &Chain, path: &str, object: &Value) -> Result<(), String>
     let code = ask(chain, "POST", path, "application/json", object.to_string()).await?;
     // An address that is taken means that the service has been created before.
     let is_there = code == 409 || (code == 422 && path.ends_with("/services"));
+    let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     match code {
         200..300 => Ok(()),
-        _ if is_there && path.contains("/namespaces/") => {
-            let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        _ if is_there && path.contains("/namespaces/") && name != TOKEN_TRACKING => {
             let mut change = object.clone();
             if let Some(change) = change.as_object_mut() {
                 change.retain(|field, _| !matches!(field.as_str(), "apiVersion" | "kind" | "metadata"));

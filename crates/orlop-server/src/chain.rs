@@ -1,6 +1,6 @@
 //! The chain of a request: every filter, in order, in one place.
 //!
-//! panic guard → audit → deadline → authentication → flow control → authorization → routes.
+//! panic guard → audit → deadline → authentication → impersonation → flow control → authorization → routes.
 
 use std::{
     convert::Infallible,
@@ -17,7 +17,9 @@ use crate::{
     body::{self, Body},
     cluster::Cluster,
     compression,
-    filters::{audit, authentication, authorization, deadline, flow_control::FlowControl, panic_guard},
+    filters::{
+        audit, authentication, authorization, deadline, flow_control::FlowControl, impersonation, panic_guard,
+    },
     health::Health,
     metrics::{Labels, Metrics},
     negotiation::{Offers, content_type},
@@ -111,6 +113,10 @@ impl Chain {
         let answered = panic_guard::guard(async {
             let user = authentication::authenticate(&self.cluster, &parts, certificate, &self.tokens).await?;
             user_name.clone_from(&user.name);
+            let user = impersonation::impersonate(user, &parts.headers)?;
+            if user.name != user_name {
+                user_name = format!("{user_name} as {}", user.name);
+            }
             let work = async {
                 let place = self.flow_control.place().await?;
                 authorization::authorize(&user, &info, parts.uri.path())?;

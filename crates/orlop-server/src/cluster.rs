@@ -3,7 +3,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -14,6 +14,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::{
+    admission::Admission,
     custom::{self, Customs},
     issuer::Issuer,
     openapi,
@@ -37,6 +38,7 @@ pub struct Cluster {
     pub(crate) custom: Customs,
     prefix: String,
     issuer: Issuer,
+    admission: Vec<Arc<dyn Admission>>,
     /// The lease that objects with a time to live hang on for now, by that time.
     leases: Mutex<HashMap<u64, (LeaseId, Instant)>>,
     /// Set once, when the server is to stop.
@@ -76,9 +78,22 @@ impl Cluster {
             custom: Customs::default(),
             prefix: "/registry/".to_owned(),
             issuer,
+            admission: Vec::new(),
             leases: Mutex::default(),
             closing: watch::Sender::new(false),
         }
+    }
+
+    /// Gives somebody a say in every write, after those who have one already.
+    #[must_use]
+    pub fn with_admission(mut self, admission: Arc<dyn Admission>) -> Self {
+        self.admission.push(admission);
+        self
+    }
+
+    /// Who has a say in writes, in turn.
+    pub(crate) fn admission(&self) -> &[Arc<dyn Admission>] {
+        &self.admission
     }
 
     /// Who signs tokens here.

@@ -7,17 +7,20 @@
 //!
 //! Nothing here touches SQL, and nothing here is global: a [`cluster::Cluster`] is a value.
 
-mod admission;
+pub mod admission;
 mod allocation;
 pub mod body;
 pub mod bootstrap;
 pub mod chain;
+mod changes;
 pub mod cluster;
 mod compression;
 mod conversions;
+mod corked;
 mod custom;
 mod dependents;
 mod discovery;
+mod events;
 mod filters;
 pub mod health;
 pub mod issuer;

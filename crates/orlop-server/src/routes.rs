@@ -11,7 +11,7 @@ use crate::{
     User,
     body::Body,
     chain::Chain,
-    dependents, discovery, health, metrics, openapi,
+    changes, dependents, discovery, health, metrics, openapi,
     query::Query,
     registry::{Kind, Kinds},
     request_info::{RequestInfo, ResourceInfo},
@@ -106,6 +106,8 @@ async fn page(chain: &Chain, parts: &Parts, query: &Query) -> Result<Response<Bo
         ["metrics"] => Ok(chain.metrics.answer(cluster, &parts.headers).await),
         ["metrics", "slis"] => Ok(metrics::service_levels(&chain.health, cluster, &parts.headers).await),
         ["orlop", "v1", "dependents"] => dependents::answer(cluster, query).await,
+        ["orlop", "v1", "changes"] => changes::answer(cluster, query).await,
+        ["orlop", "v1", "elsewhere"] => Ok(changes::elsewhere(cluster)),
         ["openapi", rest @ ..] => openapi::answer(cluster, rest, &parts.headers, query).await,
         ["api" | "apis", ..] => discovery::answer(cluster, &segments, &parts.headers),
         [".well-known", "openid-configuration"] => {

@@ -16,6 +16,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{
     chain::Chain,
+    corked::Corked,
     filters::authentication::BadCertificate,
     pki::{Shown, Tls},
 };
@@ -84,14 +85,24 @@ pub async fn serve_with(
         let _ = SockRef::from(&socket).set_tcp_keepalive(&keepalive);
         let (chain, tls, watcher) = (chain.clone(), tls.clone(), graceful.watcher());
         tokio::spawn(async move {
+            let builder = Builder::new(TokioExecutor::new());
             let Some(tls) = tls else {
-                return connection(socket, chain, Shown::Nothing, patience, watcher).await;
+                return connection(socket, builder, chain, Shown::Nothing, patience, watcher).await;
             };
             let handshake = TlsAcceptor::from(tls.config()).accept(socket);
             match tokio::time::timeout(patience.handshake, handshake).await {
                 Ok(Ok(stream)) => {
-                    let shown = tls.shown(stream.get_ref().1.peer_certificates().unwrap_or_default());
-                    connection(stream, chain, shown, patience, watcher).await;
+                    let session = stream.get_ref().1;
+                    let shown = tls.shown(session.peer_certificates().unwrap_or_default());
+                    if session.alpn_protocol() == Some(b"h2") {
+                        let corked = Corked::new(stream);
+                        // Only HTTP/2: what another protocol is upgraded to would be driven by somebody else.
+                        let builder = builder.http2_only();
+                        let served = connection(corked.clone(), builder, chain, shown, patience, watcher);
+                        corked.drive(served).await;
+                    } else {
+                        connection(stream, builder, chain, shown, patience, watcher).await;
+                    }
                 }
                 Ok(Err(error)) => tracing::debug!(%error, "handshake failed"),
                 Err(_) => tracing::debug!("handshake timed out"),
@@ -107,6 +118,7 @@ pub async fn serve_with(
 
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    mut builder: Builder<TokioExecutor>,
     chain: Chain,
     shown: Shown,
     patience: Patience,
@@ -127,7 +139,6 @@ async fn connection(
             Ok::<_, Infallible>(chain.answer(request, user).await)
         }
     });
-    let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())

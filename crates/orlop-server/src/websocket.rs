@@ -60,7 +60,8 @@ impl Upgrade {
         if response.status() != StatusCode::OK || response.body().length().is_some() {
             return response;
         }
-        let (mut parts, body) = response.into_parts();
+        let (mut parts, mut body) = response.into_parts();
+        body.separate_events();
         let is_json =
             parts.headers.get(header::CONTENT_TYPE).is_some_and(|media| media == "application/json");
         tokio::spawn(async move {

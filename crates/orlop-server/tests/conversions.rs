@@ -5,7 +5,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{Events, call, create, get, server};
+use support::{Events, apply, call, create, get, server};
 
 const FIRST: &str = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers";
 const SECOND: &str = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers";
@@ -155,4 +155,95 @@ async fn an_event_of_either_api_is_an_event_of_both() {
     assert_eq!(event["object"]["regarding"]["name"], "q");
     assert_eq!(call(&chain, "DELETE", &format!("{NEW}/e1"), None).await.0, 200);
     assert_eq!(get(&chain, &format!("{OLD}/e1")).await.0, 404);
+}
+
+/// What a manager owns, and in which version; null where it owns nothing.
+fn owned(object: &Value, manager: &str) -> (Value, Value) {
+    let entries = object["metadata"]["managedFields"].as_array().unwrap();
+    let entry = entries.iter().find(|entry| entry["manager"] == manager);
+    entry.map_or_else(Default::default, |entry| (entry["apiVersion"].clone(), entry["fieldsV1"].clone()))
+}
+
+#[tokio::test]
+async fn fields_of_an_autoscaler_are_owned_across_its_versions() {
+    let (chain, _store) = server().await;
+    let cpu = |share: u32| {
+        json!([{"type": "Resource", "resource":
+            {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": share}}}])
+    };
+    let second = |share: u32| {
+        json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "a"},
+            "spec": {"maxReplicas": 5, "scaleTargetRef": target(), "metrics": cpu(share)}})
+    };
+    assert_eq!(apply(&chain, &format!("{SECOND}/a?fieldManager=new"), &second(50)).await.0, 201);
+
+    // In the terms of the first version, the second's owner is met.
+    let first = |spec: Value| {
+        json!({"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "a"},
+            "spec": spec})
+    };
+    let most = first(json!({"maxReplicas": 9, "scaleTargetRef": target()}));
+    let (code, refused) = apply(&chain, &format!("{FIRST}/a?fieldManager=old"), &most).await;
+    assert_eq!(code, 409);
+    assert_eq!(refused["message"], "Apply failed with 1 conflict: conflict with \"new\": .spec.maxReplicas");
+    let least = first(json!({"minReplicas": 2, "scaleTargetRef": target(), "maxReplicas": 5}));
+    let (code, object) = apply(&chain, &format!("{FIRST}/a?fieldManager=old"), &least).await;
+    assert_eq!(code, 200, "{object}");
+    let (version, fields) = owned(&object, "old");
+    assert_eq!((version, &fields["f:spec"]["f:minReplicas"]), (json!("autoscaling/v1"), &json!({})));
+    assert_eq!(owned(&object, "new").0, "autoscaling/v2");
+
+    // A plain write in one version takes what it changes from an owner in the other.
+    let change = json!({"spec": {"minReplicas": 3, "targetCPUUtilizationPercentage": 70}});
+    let (code, _) = call(&chain, "PATCH", &format!("{FIRST}/a?fieldManager=hand"), Some(&change)).await;
+    assert_eq!(code, 200);
+    let (_, object) = get(&chain, &format!("{SECOND}/a")).await;
+    assert_eq!((&object["spec"]["minReplicas"], &object["spec"]["metrics"]), (&json!(3), &cpu(70)));
+    assert_eq!(owned(&object, "new").1["f:spec"].get("f:metrics"), None);
+    assert_eq!(owned(&object, "old").1["f:spec"].get("f:minReplicas"), None);
+    let (version, fields) = owned(&object, "hand");
+    assert_eq!(version, "autoscaling/v1");
+    assert_eq!(fields, json!({"f:spec": {"f:minReplicas": {}, "f:targetCPUUtilizationPercentage": {}}}));
+
+    // What is applied no longer, and is nobody else's in either version, goes.
+    let again = json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "a", "labels": {"x": "y"}},
+        "spec": {"maxReplicas": 5, "scaleTargetRef": target(), "minReplicas": 3}});
+    assert_eq!(apply(&chain, &format!("{SECOND}/a?fieldManager=new"), &again).await.0, 200);
+    let mut without = again.clone();
+    without["metadata"] = json!({"name": "a"});
+    without["spec"].as_object_mut().unwrap().remove("minReplicas");
+    let (code, object) = apply(&chain, &format!("{SECOND}/a?fieldManager=new"), &without).await;
+    assert_eq!(code, 200, "{object}");
+    assert_eq!(object["metadata"].get("labels"), None);
+    assert_eq!(object["spec"]["minReplicas"], 3, "the first version's writer owns it still");
+}
+
+#[tokio::test]
+async fn fields_of_an_event_are_owned_across_its_two_apis() {
+    let (chain, _store) = server().await;
+    let event = json!({"apiVersion": "events.k8s.io/v1", "kind": "Event",
+        "metadata": {"name": "e", "namespace": "default"},
+        "regarding": {"kind": "Pod", "name": "q", "namespace": "default"}, "reason": "R", "note": "hello",
+        "reportingController": "x.io/c", "reportingInstance": "i", "action": "A", "type": "Warning",
+        "eventTime": "2026-01-01T00:00:00.000001Z"});
+    create(&chain, &format!("{NEW}?fieldManager=new"), &event).await;
+    let change = json!({"message": "other", "metadata": {"labels": {"x": "1"}}});
+    let (code, object) = call(&chain, "PATCH", &format!("{OLD}/e?fieldManager=old"), Some(&change)).await;
+    assert_eq!(code, 200, "{object}");
+    let labels = json!({".": {}, "f:x": {}});
+    assert_eq!(
+        owned(&object, "old"),
+        (json!("v1"), json!({"f:message": {}, "f:metadata": {"f:labels": labels}}))
+    );
+    let (version, fields) = owned(&object, "new");
+    assert_eq!((version, fields.get("f:note")), (json!("events.k8s.io/v1"), None));
+    assert_eq!(fields["f:regarding"], json!({}));
+    // And back.
+    let change = json!({"metadata": {"labels": {"x": "2"}}});
+    let (code, object) = call(&chain, "PATCH", &format!("{NEW}/e?fieldManager=new"), Some(&change)).await;
+    assert_eq!(code, 200, "{object}");
+    assert_eq!(owned(&object, "old").1["f:metadata"]["f:labels"], json!({}));
+    assert_eq!(owned(&object, "old").1["f:message"], json!({}));
+    assert_eq!(owned(&object, "new").1["f:metadata"]["f:labels"], json!({"f:x": {}}));
 }

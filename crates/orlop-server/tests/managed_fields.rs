@@ -5,8 +5,9 @@
 mod support;
 
 use orlop_server::chain::Chain;
+use orlop_store::{Config, Endpoint};
 use serde_json::{Value, json};
-use support::{ask, call, create, get, server, version, whole};
+use support::{apply, ask, call, create, get, server, version, whole};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
@@ -22,12 +23,6 @@ fn deployment() -> Value {
         json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
         "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}})
-}
-
-async fn apply(chain: &Chain, path: &str, object: &Value) -> (u16, Value) {
-    let headers = [("content-type", "application/apply-patch+yaml")];
-    let (code, _, body) = whole(ask(chain, "PATCH", path, &headers, object.to_string()).await).await;
-    (code, serde_json::from_slice(&body).unwrap())
 }
 
 /// Each entry as `manager/operation/subresource`, sorted.
@@ -246,4 +241,107 @@ async fn a_key_that_comes_twice_in_what_is_applied_is_told_as_asked() {
     let object: Value = serde_json::from_slice(&answer).unwrap();
     assert_eq!((code, &object["data"]), (201, &json!({"a": "2"})));
     assert!(warned["warning"].to_str().unwrap().contains("already set in map"));
+}
+
+fn scale(replicas: &Value) -> Value {
+    json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": replicas}})
+}
+
+#[tokio::test]
+async fn replicas_that_are_applied_through_the_scale_are_owned_there() {
+    let (chain, _store) = server().await;
+    let path = format!("{DEPLOYMENTS}/d");
+    let mut wanted = deployment();
+    wanted["spec"]["replicas"] = 2.into();
+    assert_eq!(apply(&chain, &format!("{path}?fieldManager=owner"), &wanted).await.0, 201);
+
+    let (code, refused) =
+        apply(&chain, &format!("{path}/scale?fieldManager=scaler"), &scale(&json!(5))).await;
+    assert_eq!(code, 409);
+    assert_eq!(refused["message"], "Apply failed with 1 conflict: conflict with \"owner\": .spec.replicas");
+    let (code, same) = apply(&chain, &format!("{path}/scale?fieldManager=scaler"), &scale(&json!(2))).await;
+    assert_eq!((code, &same["spec"]["replicas"]), (200, &json!(2)));
+    let (_, object) = get(&chain, &path).await;
+    assert_eq!(managers(&object), ["owner/Apply/", "scaler/Apply/scale"]);
+    assert_eq!(owned(&object, "owner")["f:spec"]["f:replicas"], json!({}), "shared");
+
+    let (code, scaled) =
+        apply(&chain, &format!("{path}/scale?fieldManager=scaler&force=true"), &scale(&json!(5))).await;
+    assert_eq!((code, &scaled["spec"]["replicas"]), (200, &json!(5)));
+    assert_eq!(scaled["metadata"].get("managedFields"), None, "a scale shows no managers");
+    let (_, object) = get(&chain, &path).await;
+    assert_eq!(object["spec"]["replicas"], 5);
+    assert_eq!(owned(&object, "scaler"), json!({"f:spec": {"f:replicas": {}}}));
+    assert_eq!(owned(&object, "owner")["f:spec"].get("f:replicas"), None);
+
+    // The owner of everything else may now leave them out, and conflicts if it does not.
+    let (code, refused) = apply(&chain, &format!("{path}?fieldManager=owner"), &wanted).await;
+    assert_eq!(code, 409);
+    assert_eq!(
+        refused["message"],
+        "Apply failed with 1 conflict: conflict with \"scaler\" with subresource \"scale\": .spec.replicas"
+    );
+    let (code, object) = apply(&chain, &format!("{path}?fieldManager=owner"), &deployment()).await;
+    assert_eq!((code, &object["spec"]["replicas"]), (200, &json!(5)));
+}
+
+#[tokio::test]
+async fn a_scale_that_is_not_one_is_refused() {
+    let (chain, _store) = server().await;
+    create(&chain, DEPLOYMENTS, &deployment()).await;
+    let path = format!("{DEPLOYMENTS}/d/scale");
+    let mut named = scale(&json!("many"));
+    named["metadata"] = json!({"name": "d"});
+    assert_eq!(call(&chain, "PUT", &path, Some(&named)).await.0, 400);
+    assert_eq!(call(&chain, "PATCH", &path, Some(&json!({"spec": {"replicas": "many"}}))).await.0, 422);
+    let (code, refused) =
+        call(&chain, "PATCH", &format!("{path}?fieldValidation=Strict"), Some(&json!({"spec": {"x": 1}})))
+            .await;
+    assert_eq!(code, 422);
+    assert!(refused["message"].as_str().unwrap().contains("unknown field \"spec.x\""), "{refused}");
+    let mut strange = scale(&json!(1));
+    strange["kind"] = "Deployment".into();
+    assert_eq!(apply(&chain, &format!("{path}?fieldManager=m"), &strange).await.0, 400);
+    let mut other = scale(&json!(3));
+    other["metadata"] = json!({"name": "d", "uid": "another"});
+    let (code, refused) = call(&chain, "PUT", &path, Some(&other)).await;
+    assert_eq!((code, &refused["reason"]), (409, &json!("Conflict")), "{refused}");
+    let (_, object) = get(&chain, &format!("{DEPLOYMENTS}/d")).await;
+    assert_eq!(object["spec"]["replicas"], 1);
+}
+
+#[tokio::test]
+async fn an_object_too_large_for_its_managers_is_kept_without_unless_it_is_applied() {
+    let mut config = Config::new(Endpoint::Memory);
+    config.limits.value_bytes = 16 << 10;
+    let (chain, _store) = support::server_on(config).await;
+    let many = |count: usize| -> Value {
+        (0..count)
+            .map(|number| (format!("key-{number}"), json!("v")))
+            .collect::<serde_json::Map<_, _>>()
+            .into()
+    };
+    // About 15 bytes a key, and 15 more for whoever owns it.
+    create(&chain, &format!("{MAPS}?fieldManager=one"), &map(&many(400))).await;
+    let path = format!("{MAPS}/m");
+    assert_eq!(managers(&get(&chain, &path).await.1), ["one/Update/"]);
+    let patch = json!({"data": many(700)});
+    let (code, object) = call(&chain, "PATCH", &format!("{path}?fieldManager=two"), Some(&patch)).await;
+    assert_eq!(code, 200, "{object}");
+    assert_eq!(object["data"].as_object().unwrap().len(), 700);
+    assert_eq!(object["metadata"].get("managedFields"), None);
+
+    let mut other = map(&many(700));
+    other["metadata"]["name"] = "n".into();
+    create(&chain, MAPS, &other).await;
+    assert_eq!(get(&chain, &format!("{MAPS}/n")).await.1["metadata"].get("managedFields"), None);
+    let (code, refused) = apply(&chain, &format!("{MAPS}/o?fieldManager=m"), &{
+        other["metadata"]["name"] = "o".into();
+        other.clone()
+    })
+    .await;
+    assert_eq!((code, &refused["reason"]), (413, &json!("RequestEntityTooLarge")));
+    other["metadata"]["name"] = "p".into();
+    other["data"] = many(2000);
+    assert_eq!(call(&chain, "POST", MAPS, Some(&other)).await.0, 413, "too large by itself");
 }

@@ -188,6 +188,11 @@ impl Store {
 
     // --- writing ---
 
+    /// The bounds on every input.
+    pub fn limits(&self) -> &Limits {
+        &self.inner.limits
+    }
+
     /// Runs a transaction. When this returns `Ok`, what it wrote is durable.
     pub async fn txn(&self, txn: Txn) -> Result<TxnResult> {
         let mut operations = 0;

@@ -147,6 +147,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     bootstrap(&chain, address.port(), &identity.trusted).await.map_err(anyhow::Error::msg)?;
     let client = kube::Client::new(chain.service(User::master("system:kube-controller-manager")), "default");
     let trusted = identity.trusted;
+    let kept = tokio::spawn(bootstrap::keep(chain.clone(), address.port(), trusted.clone()));
     let controllers =
         tokio::spawn(async move { orlop_controllers::run(client, &controllers, trusted).await });
     chain.done(CONTROLLERS);
@@ -185,8 +186,10 @@ Try it:
     for serving in serving {
         let _ = serving.await;
     }
-    controllers.abort();
-    let _ = controllers.await;
+    for work in [kept, controllers] {
+        work.abort();
+        let _ = work.await;
+    }
     drop(chain);
     // A request that outlived the drain still holds the store. What it was told is durable either way.
     if tokio::time::timeout(CLOSING, store.close()).await.is_err() {

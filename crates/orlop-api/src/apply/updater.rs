@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// The versions of a kind: their types, and how to go from one to another.
-pub trait Versions {
+pub trait Versions: Sync {
     /// The type of the kind in a version; none where the version is not (any longer) there.
     fn type_of(&self, api_version: &str) -> Option<TypeRef<'_>>;
 

@@ -12,6 +12,7 @@ use crate::group_version::GroupVersion;
 use crate::labels;
 use crate::names::{self, NameRule};
 use serde_json::{Map, Value};
+use std::collections::HashSet;
 
 /// Keys and values of all annotations together.
 pub const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
@@ -281,19 +282,18 @@ pub fn validate_field_manager(manager: &str, path: &FieldPath) -> Vec<FieldError
     errors
 }
 
-/// Drops repeated owner references; whether any went, so that the client can be warned.
-pub fn deduplicate_owner_references(meta: &mut Map<String, Value>) -> bool {
-    let Some(Value::Array(references)) = meta.get_mut("ownerReferences") else { return false };
-    let before = references.len();
-    let mut kept: Vec<Value> = Vec::with_capacity(before);
-    for reference in references.drain(..) {
-        if !kept.contains(&reference) {
-            kept.push(reference);
+/// Drops repeated owner references; the owners whose went, so that the client can be warned.
+pub fn deduplicate_owner_references(meta: &mut Map<String, Value>) -> Vec<String> {
+    let Some(Value::Array(references)) = meta.get_mut("ownerReferences") else { return Vec::new() };
+    let (mut seen, mut repeated) = (HashSet::new(), Vec::new());
+    references.retain(|reference| {
+        let first = seen.insert(reference.to_string());
+        if !first {
+            repeated.push(reference["uid"].as_str().unwrap_or_default().to_owned());
         }
-    }
-    let changed = kept.len() != before;
-    *references = kept;
-    changed
+        first
+    });
+    repeated
 }
 
 #[cfg(test)]
@@ -410,8 +410,8 @@ mod tests {
     #[test]
     fn repeated_owner_references_are_dropped() {
         let mut meta = json!({"ownerReferences": [{"uid": "a"}, {"uid": "b"}, {"uid": "a"}]});
-        assert!(deduplicate_owner_references(meta.as_object_mut().unwrap()));
+        assert_eq!(deduplicate_owner_references(meta.as_object_mut().unwrap()), ["a"]);
         assert_eq!(meta["ownerReferences"], json!([{"uid": "a"}, {"uid": "b"}]));
-        assert!(!deduplicate_owner_references(meta.as_object_mut().unwrap()));
+        assert!(deduplicate_owner_references(meta.as_object_mut().unwrap()).is_empty());
     }
 }

@@ -1,11 +1,10 @@
 //! What depends on an object.
 
-use http::Request;
 use kube::{ResourceExt, api::ListParams};
 use serde::Deserialize;
 
-use super::{Collector, item::Item};
-use crate::retry::is_missing;
+use super::{Collector, everything::Coverage, item::Item};
+use crate::{discovered::Resource, retry::is_missing};
 
 /// The answer of an Orlop server's index.
 #[derive(Debug, Deserialize)]
@@ -25,12 +24,16 @@ struct Dependent {
 }
 
 impl Collector {
-    /// Every object that names this uid as an owner.
+    /// Every object that names this uid as an owner: from the server's index, and kind by kind where it has none.
     pub(super) async fn dependents(&self, uid: &str) -> kube::Result<Vec<Item>> {
-        match self.ask_index(uid).await {
-            Err(error) if is_missing(&error) => self.ask_lists(uid).await,
-            found => found,
+        let mut found = match self.coverage() {
+            Coverage::Nothing => Vec::new(),
+            Coverage::AllBut(_) => self.ask_index(uid).await?,
+        };
+        for resource in self.one_by_one().await? {
+            self.ask_list(&resource, uid, &mut found).await?;
         }
+        Ok(found)
     }
 
     pub(super) async fn has_dependents(&self, uid: &str) -> kube::Result<bool> {
@@ -39,10 +42,7 @@ impl Collector {
 
     /// One question, over all kinds.
     async fn ask_index(&self, uid: &str) -> kube::Result<Vec<Item>> {
-        let request = Request::get(format!("/orlop/v1/dependents?uid={uid}"))
-            .body(Vec::new())
-            .map_err(kube::Error::HttpError)?;
-        let found: Found = self.client.request(request).await?;
+        let found: Found = self.own_page(&format!("/orlop/v1/dependents?uid={uid}")).await?;
         let item = |dependent: Dependent| Item {
             api_version: dependent.api_version,
             kind: dependent.kind,
@@ -53,29 +53,17 @@ impl Collector {
         Ok(found.items.into_iter().map(item).collect())
     }
 
-    /// A server that has no such index is asked kind by kind.
-    async fn ask_lists(&self, uid: &str) -> kube::Result<Vec<Item>> {
-        let resources: Vec<_> = self
-            .resources
-            .read()
-            .await
+    async fn ask_list(&self, resource: &Resource, uid: &str, found: &mut Vec<Item>) -> kube::Result<()> {
+        let listed = resource.objects(&self.client, None).list_metadata(&ListParams::default()).await;
+        let list = match listed {
+            Err(error) if is_missing(&error) => return Ok(()),
+            list => list?,
+        };
+        let owned = list
+            .items
             .iter()
-            .filter(|resource| resource.is_collectable())
-            .cloned()
-            .collect();
-        let mut found = Vec::new();
-        for resource in resources {
-            let list = match resource.objects(&self.client, None).list_metadata(&ListParams::default()).await
-            {
-                Err(error) if is_missing(&error) => continue,
-                list => list?,
-            };
-            let owned = list
-                .items
-                .iter()
-                .filter(|object| object.owner_references().iter().any(|owner| owner.uid == uid));
-            found.extend(owned.map(|object| Item::of(&resource, object)));
-        }
-        Ok(found)
+            .filter(|object| object.owner_references().iter().any(|owner| owner.uid == uid));
+        found.extend(owned.map(|object| Item::of(resource.type_of(), object)));
+        Ok(())
     }
 }

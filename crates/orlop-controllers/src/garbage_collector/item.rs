@@ -9,8 +9,8 @@ use serde_json::json;
 
 use super::{Collector, Work, kinds::GroupKind};
 use crate::{
-    discovered::{Api, Metadata, Resource},
-    retry::is_missing,
+    discovered::{Api, Metadata},
+    retry::{is_missing, is_missing_object},
 };
 
 const ORPHAN: &str = "orphan";
@@ -35,10 +35,11 @@ enum Owner {
 }
 
 impl Item {
-    pub(super) fn of(resource: &Resource, object: &Metadata) -> Self {
+    /// An object of an apiVersion and kind.
+    pub(super) fn of((api_version, kind): (&str, &str), object: &Metadata) -> Self {
         Self {
-            api_version: resource.api.api_version.clone(),
-            kind: resource.api.kind.clone(),
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
             namespace: object.namespace(),
             name: object.name_any(),
             uid: object.uid().unwrap_or_default(),
@@ -53,18 +54,22 @@ impl Item {
 }
 
 impl Collector {
-    /// The way to an object, if its kind is known.
-    async fn way_to(&self, item: &Item) -> Option<Api> {
-        let resources = self.resources.read().await;
-        let resource = resources.get(&item.api_version, &item.kind)?;
-        Some(resource.objects(&self.client, item.namespace.as_deref()))
-    }
-
     /// The object, if it is still the same one.
     async fn find(&self, item: &Item) -> kube::Result<Option<(Api, Metadata)>> {
-        let Some(objects) = self.way_to(item).await else { return Ok(None) };
-        let found = objects.get_metadata_opt(&item.name).await?;
-        Ok(found.filter(|object| object.uid().as_deref() == Some(&item.uid)).map(|object| (objects, object)))
+        let Some(resource) = self.resource(&item.api_version, &item.kind).await? else { return Ok(None) };
+        let objects = resource.objects(&self.client, item.namespace.as_deref());
+        match objects.get_metadata(&item.name).await {
+            Ok(object) if object.uid().as_deref() == Some(&item.uid) => Ok(Some((objects, object))),
+            Ok(_) => Ok(None),
+            Err(error) if is_missing_object(&error) => Ok(None),
+            Err(error) => {
+                // Its kind is not served as it was: what is known of kinds is of yesterday.
+                if is_missing(&error) {
+                    self.doubt_kinds();
+                }
+                Err(error)
+            }
+        }
     }
 
     /// Deletes an object whose owners are all gone; forgets those of several that are.
@@ -116,11 +121,11 @@ impl Collector {
     }
 
     async fn owner(&self, item: &Item, owner: &OwnerReference) -> kube::Result<Owner> {
-        self.kinds().asked(GroupKind::of(&owner.api_version, &owner.kind), item);
-        let known = {
-            let resources = self.resources.read().await;
-            resources.get(&owner.api_version, &owner.kind).map(|resource| resource.namespaced)
-        };
+        let kind = GroupKind::of(&owner.api_version, &owner.kind);
+        let known = self.resource(&owner.api_version, &owner.kind).await?.map(|resource| resource.namespaced);
+        if known.is_none() || !self.coverage().has(&kind) {
+            self.kinds().asked(kind, item);
+        }
         // A kind that is not known may be on its way: better to keep an object too long than to lose it.
         let Some(namespaced) = known else { return Ok(Owner::There) };
         // An owner in a namespace cannot own what is in none.

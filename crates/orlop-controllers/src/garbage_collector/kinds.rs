@@ -11,8 +11,8 @@ use super::item::Item;
 /// A kind, whatever its version.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct GroupKind {
-    group: String,
-    kind: String,
+    pub(super) group: String,
+    pub(super) kind: String,
 }
 
 impl GroupKind {
@@ -36,9 +36,19 @@ impl Kinds {
         }
     }
 
+    /// The kinds whose objects are waited for.
+    pub(super) fn unsettled(&self) -> Vec<GroupKind> {
+        self.unsettled.keys().cloned().collect()
+    }
+
+    /// The kind has come, and the end of every object of it is seen. Returns what is to be looked at again.
+    pub(super) fn settle(&mut self, kind: &GroupKind) -> HashSet<Item> {
+        self.unsettled.remove(kind).unwrap_or_default()
+    }
+
     /// From now on every end of an object of the kind is seen. Returns what is to be looked at again.
     pub(super) fn begin(&mut self, kind: GroupKind) -> HashSet<Item> {
-        let unsettled = self.unsettled.remove(&kind).unwrap_or_default();
+        let unsettled = self.settle(&kind);
         self.watched.insert(kind);
         unsettled
     }

@@ -2,26 +2,32 @@
 //!
 //! Nothing is kept in memory but work that is due. When an object is deleted, its dependents are looked up
 //! by its uid; when an object with owners appears or changes, its owners are looked up. An Orlop server
-//! answers the first from its index, over all kinds at once; against another server every kind is listed.
+//! answers the first from its index and tells of the others in one stream, over all kinds at once; against
+//! another server every kind is listed and watched.
 
 mod dependents;
+mod everything;
 mod item;
 mod kinds;
 mod watching;
 
 use std::{
     collections::{HashSet, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use kube::{Client, ResourceExt};
 use tokio::{
-    sync::{Notify, RwLock},
+    sync::{Notify, RwLock, RwLockReadGuard},
     task::JoinSet,
     time::{Duration, sleep},
 };
 
 use self::{
+    everything::Coverage,
     item::Item,
     kinds::{GroupKind, Kinds},
 };
@@ -57,7 +63,10 @@ impl Resource {
 
 struct Collector {
     client: Client,
+    coverage: Mutex<Coverage>,
     resources: RwLock<Resources>,
+    /// Kinds may have come or gone since they were discovered.
+    doubtful: AtomicBool,
     kinds: Mutex<Kinds>,
     queue: Mutex<Queue>,
     arrived: Notify,
@@ -74,15 +83,18 @@ struct Queue {
 
 /// Collects garbage, for ever.
 pub(crate) async fn run(client: Client) {
-    let resources = until_done("discovery", || Resources::discover(&client)).await;
     let collector = Arc::new(Collector {
         client,
-        resources: RwLock::new(resources),
+        coverage: Mutex::new(Coverage::Nothing),
+        resources: RwLock::default(),
+        doubtful: AtomicBool::new(true),
         kinds: Mutex::default(),
         queue: Mutex::default(),
         arrived: Notify::new(),
         defined: Notify::new(),
     });
+    let coverage = until_done("coverage", || collector.ask_coverage()).await;
+    collector.set_coverage(coverage);
     let mut tasks = JoinSet::new();
     for _ in 0..WORKERS {
         let collector = collector.clone();
@@ -152,9 +164,9 @@ impl Collector {
     }
 
     /// What an object that was seen makes due.
-    fn seen(&self, resource: &Resource, object: &Metadata) {
-        self.look_for_kinds(resource);
-        let item = Item::of(resource, object);
+    fn seen(&self, type_of: (&str, &str), object: &Metadata) {
+        self.look_for_kinds(type_of);
+        let item = Item::of(type_of, object);
         if item.is_deleting_for_us(object) {
             self.add(Work::Deleting(item.clone()));
         }
@@ -163,15 +175,21 @@ impl Collector {
         }
     }
 
-    fn look_for_kinds(&self, changed: &Resource) {
-        if matches!(changed.api.kind.as_str(), "CustomResourceDefinition" | "APIService") {
-            self.defined.notify_one();
+    fn look_for_kinds(&self, (_, changed): (&str, &str)) {
+        if matches!(changed, "CustomResourceDefinition" | "APIService") {
+            self.doubt_kinds();
         }
     }
 
+    /// What is known of kinds may not be so any more.
+    fn doubt_kinds(&self) {
+        self.doubtful.store(true, Ordering::Release);
+        self.defined.notify_one();
+    }
+
     /// What an object that went makes due.
-    fn gone(&self, resource: &Resource, object: &Metadata) {
-        self.look_for_kinds(resource);
+    fn gone(&self, type_of: (&str, &str), object: &Metadata) {
+        self.look_for_kinds(type_of);
         if let Some(uid) = object.uid() {
             self.add(Work::Dependents { uid });
         }
@@ -186,23 +204,60 @@ impl Collector {
         }
     }
 
+    fn coverage(&self) -> Coverage {
+        self.coverage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_coverage(&self, coverage: Coverage) {
+        *self.coverage.lock().unwrap_or_else(PoisonError::into_inner) = coverage;
+    }
+
+    /// What is known of kinds, asked again if that is in doubt.
+    async fn resources(&self) -> kube::Result<RwLockReadGuard<'_, Resources>> {
+        if self.doubtful.load(Ordering::Acquire) {
+            let mut resources = self.resources.write().await;
+            if self.doubtful.swap(false, Ordering::AcqRel) {
+                let discovered = Resources::discover(&self.client).await;
+                *resources =
+                    discovered.inspect_err(|_| self.doubtful.store(true, Ordering::Release))?;
+            }
+            return Ok(resources.downgrade());
+        }
+        Ok(self.resources.read().await)
+    }
+
+    /// The resource of a kind, if there is one.
+    async fn resource(&self, api_version: &str, kind: &str) -> kube::Result<Option<Resource>> {
+        Ok(self.resources().await?.get(api_version, kind).cloned())
+    }
+
+    /// What has to be watched and listed kind by kind.
+    async fn one_by_one(&self) -> kube::Result<Vec<Resource>> {
+        let coverage = self.coverage();
+        if coverage.is_complete() {
+            return Ok(Vec::new());
+        }
+        let resources = self.resources().await?;
+        let here = resources.iter().filter(|resource| {
+            // Events own nothing, are owned by nothing that matters, and are many.
+            resource.is_collectable() && resource.api.kind != "Event" && !coverage.has(&resource.kind())
+        });
+        Ok(here.cloned().collect())
+    }
+
     /// Watches every kind there is, and those that come.
     async fn watch_all(self: &Arc<Self>) {
         let mut watched = HashSet::new();
         let mut watches = JoinSet::new();
+        let mut everything = JoinSet::new();
         loop {
-            let collectable: Vec<Resource> = self
-                .resources
-                .read()
-                .await
-                .iter()
-                .filter(|resource| resource.is_collectable())
-                .cloned()
-                .collect();
-            for resource in collectable {
+            if everything.is_empty() && self.coverage() != Coverage::Nothing {
+                let collector = self.clone();
+                everything.spawn(async move { collector.watch_everything().await });
+            }
+            for resource in self.one_by_one().await.unwrap_or_default() {
                 let key = (resource.api.api_version.clone(), resource.api.plural.clone());
-                // Events own nothing, are owned by nothing that matters, and are many.
-                if resource.api.kind != "Event" && watched.insert(key.clone()) {
+                if watched.insert(key.clone()) {
                     let collector = self.clone();
                     watches.spawn(async move {
                         collector.watch(&resource).await;
@@ -211,15 +266,35 @@ impl Collector {
                     });
                 }
             }
+            if let Err(error) = self.settle().await {
+                tracing::debug!(%error, "kinds are not known now");
+            }
             tokio::select! {
                 // A watch ends when its kind is gone; should it come again, it is watched again.
                 Some(Ok(key)) = watches.join_next() => drop(watched.remove(&key)),
                 () = self.defined.notified() => {}
                 () = sleep(LOOK) => {}
             }
-            if let Ok(resources) = Resources::discover(&self.client).await {
-                *self.resources.write().await = resources;
+            match self.ask_coverage().await {
+                Ok(coverage) => self.set_coverage(coverage),
+                Err(error) => tracing::debug!(%error, "coverage is not known now"),
+            }
+            // Where definitions are not seen to change, kinds come and go unannounced.
+            if !self.coverage().is_complete() {
+                self.doubtful.store(true, Ordering::Release);
             }
         }
+    }
+
+    /// Looks again at what waited for kinds that are there now, and whose objects' ends are seen in the stream.
+    async fn settle(&self) -> kube::Result<()> {
+        let unsettled = self.kinds().unsettled();
+        let coverage = self.coverage();
+        for kind in unsettled.into_iter().filter(|kind| coverage.has(kind)) {
+            if self.resources().await?.has(&kind.group, &kind.kind) {
+                self.kinds().settle(&kind).into_iter().for_each(|item| self.add(Work::Owners(item)));
+            }
+        }
+        Ok(())
     }
 }

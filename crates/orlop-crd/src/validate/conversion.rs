@@ -106,10 +106,18 @@ fn speaks(versions: &[&str]) -> bool {
 /// What an update of a definition with this conversion need not have.
 pub(super) fn leniency_after(old: &Value, established: bool) -> Leniency {
     let versions: Vec<_> = strings(webhook(old), "conversionReviewVersions").collect();
-    let bundle = client_config(old).map(|config| text(config, "caBundle")).unwrap_or_default();
-    let broken = !bundle.is_empty() && ca_bundle::validate(bundle, &FieldPath::nil()).is_some();
     Leniency {
         review_versions: !versions.is_empty() && !speaks(&versions),
-        ca_bundle: !established || broken,
+        ca_bundle: !established || has_broken_bundle(old),
     }
+}
+
+/// Whether a definition's conversion webhook is to be trusted by what cannot be read.
+pub(crate) fn has_broken_ca_bundle(definition: &Value) -> bool {
+    definition.pointer("/spec/conversion").is_some_and(has_broken_bundle)
+}
+
+fn has_broken_bundle(conversion: &Value) -> bool {
+    let bundle = client_config(conversion).map(|config| text(config, "caBundle")).unwrap_or_default();
+    !bundle.is_empty() && ca_bundle::validate(bundle, &FieldPath::nil()).is_some()
 }

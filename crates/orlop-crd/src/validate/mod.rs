@@ -5,7 +5,7 @@
 
 pub(crate) mod approval;
 mod ca_bundle;
-mod conversion;
+pub(crate) mod conversion;
 mod names;
 mod options;
 mod schema;

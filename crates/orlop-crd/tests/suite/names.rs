@@ -28,7 +28,7 @@ fn free_names_are_given() {
     assert_eq!(summary(&given.names_accepted), ("True", "NoConflicts", "no conflicts found"));
     assert_eq!(summary(&given.established), ("False", "Installing", "the initial names have been accepted"));
     assert_eq!(
-        summary(&Acceptance::established()),
+        summary(&Acceptance::established(&widgets())),
         ("True", "InitialNamesAccepted", "the initial names have been accepted")
     );
     assert_eq!(

@@ -1,11 +1,9 @@
 //! Horizontal pod autoscalers: the first version knows one metric, the CPU. Everything else that the second
 //! version has travels in annotations, so that a client of the first loses nothing when it writes back.
 
-use async_trait::async_trait;
-use orlop_api::status::Status;
 use serde_json::{Map, Value, json};
 
-use crate::registry::Convert;
+use super::Translation;
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
@@ -13,18 +11,16 @@ const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 
 /// `autoscaling/v1`, kept as `autoscaling/v2`.
-pub(super) struct FirstVersion;
-
-#[async_trait]
-impl Convert for FirstVersion {
-    async fn served(&self, objects: Vec<Value>) -> Result<Vec<Value>, Status> {
-        Ok(objects.into_iter().map(|object| first(object).unwrap_or_default()).collect())
-    }
-
-    async fn stored(&self, object: Value) -> Result<Value, Status> {
-        second(object).ok_or_else(|| Status::internal("an autoscaler cannot be converted"))
-    }
-}
+pub(super) const FIRST_VERSION: Translation = Translation {
+    group: "autoscaling",
+    version: "v1",
+    plural: "horizontalpodautoscalers",
+    kind: "HorizontalPodAutoscaler",
+    stored: ("autoscaling", "v2"),
+    to_served: first,
+    to_stored: second,
+    indexed_as: str::to_owned,
+};
 
 /// The first version of an autoscaler.
 fn first(mut object: Value) -> Option<Value> {
@@ -74,8 +70,9 @@ fn first(mut object: Value) -> Option<Value> {
         }
     }
     if !notes.is_empty() {
-        let annotations = object.get_mut("metadata")?.as_object_mut()?;
-        let annotations = annotations.entry("annotations").or_insert_with(|| json!({})).as_object_mut()?;
+        let metadata = object.as_object_mut()?.entry("metadata").or_insert_with(|| json!({}));
+        let annotations =
+            metadata.as_object_mut()?.entry("annotations").or_insert_with(|| json!({})).as_object_mut()?;
         annotations.extend(notes.into_iter().map(|(key, note)| (key, note.to_string().into())));
     }
     Some(object)
@@ -85,8 +82,11 @@ fn first(mut object: Value) -> Option<Value> {
 fn second(mut object: Value) -> Option<Value> {
     object["apiVersion"] = "autoscaling/v2".into();
     let mut notes = Map::new();
-    let metadata = object.get_mut("metadata")?.as_object_mut()?;
-    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+    // Who owns what is worked out on parts of objects too.
+    let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
+    if let Some(metadata) = metadata
+        && let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
+    {
         for key in [METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR] {
             let note = annotations.remove(key).and_then(|note| serde_json::from_str(note.as_str()?).ok());
             notes.extend(note.map(|note| (key.to_owned(), note)));
@@ -97,18 +97,19 @@ fn second(mut object: Value) -> Option<Value> {
     }
     let mut noted =
         |key: &str| notes.remove(key).and_then(|note| note.as_array().cloned()).unwrap_or_default();
-    let spec = object.get_mut("spec")?.as_object_mut()?;
-    let others = noted(METRICS);
-    let mut metrics: Vec<Value> =
-        others.iter().map(|metric| shape(metric, "target", Shape::to_second)).collect();
-    let share = spec.remove("targetCPUUtilizationPercentage").filter(|share| !share.is_null());
-    // The second version's default, where nothing at all is to be measured.
-    let share = share.or_else(|| metrics.is_empty().then(|| 80.into()));
-    metrics.extend(share.map(|share| {
-        let target = json!({"type": "Utilization", "averageUtilization": share});
-        json!({"type": "Resource", "resource": {"name": "cpu", "target": target}})
-    }));
-    spec.insert("metrics".into(), metrics.into());
+    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+        let others = noted(METRICS);
+        let mut metrics: Vec<Value> =
+            others.iter().map(|metric| shape(metric, "target", Shape::to_second)).collect();
+        let share = spec.remove("targetCPUUtilizationPercentage").filter(|share| !share.is_null());
+        // The second version's default, where nothing at all is to be measured.
+        let share = share.or_else(|| metrics.is_empty().then(|| 80.into()));
+        metrics.extend(share.map(|share| {
+            let target = json!({"type": "Utilization", "averageUtilization": share});
+            json!({"type": "Resource", "resource": {"name": "cpu", "target": target}})
+        }));
+        spec.insert("metrics".into(), metrics.into());
+    }
     if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
         let share = status.remove("currentCPUUtilizationPercentage");
         let mut current: Vec<Value> =

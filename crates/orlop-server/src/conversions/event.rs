@@ -1,10 +1,8 @@
 //! Events: the new API's are the old one's under other names.
 
-use async_trait::async_trait;
-use orlop_api::status::Status;
 use serde_json::{Value, json};
 
-use crate::registry::Convert;
+use super::Translation;
 
 /// What the old API calls a field, and what the new one does.
 const NAMES: &[(&str, &str)] = &[
@@ -18,33 +16,40 @@ const NAMES: &[(&str, &str)] = &[
 ];
 
 /// `events.k8s.io`, kept as core events.
-pub(super) struct NewApi;
+pub(super) const NEW_API: Translation = Translation {
+    group: "events.k8s.io",
+    version: "v1",
+    plural: "events",
+    kind: "Event",
+    stored: ("", "v1"),
+    to_served: new,
+    to_stored: old,
+    indexed_as,
+};
 
-#[async_trait]
-impl Convert for NewApi {
-    async fn served(&self, events: Vec<Value>) -> Result<Vec<Value>, Status> {
-        let names = || NAMES.iter().map(|(old, new)| (*old, *new));
-        Ok(events.into_iter().map(|event| renamed(event, names(), "events.k8s.io/v1")).collect())
-    }
+#[expect(clippy::unnecessary_wraps, reason = "every event can be converted, as not every object can")]
+fn new(event: Value) -> Option<Value> {
+    Some(renamed(event, NAMES.iter().map(|(old, new)| (*old, *new)), "events.k8s.io/v1"))
+}
 
-    async fn stored(&self, event: Value) -> Result<Value, Status> {
-        let mut event = renamed(event, NAMES.iter().map(|(old, new)| (*new, *old)), "v1");
-        // The old API always has them.
-        for (field, absent) in
-            [("source", json!({})), ("firstTimestamp", Value::Null), ("lastTimestamp", Value::Null)]
-        {
-            if event.get(field).is_none() {
-                event[field] = absent;
-            }
+#[expect(clippy::unnecessary_wraps, reason = "every event can be converted, as not every object can")]
+fn old(event: Value) -> Option<Value> {
+    let mut event = renamed(event, NAMES.iter().map(|(old, new)| (*new, *old)), "v1");
+    // The old API always has them.
+    for (field, absent) in
+        [("source", json!({})), ("firstTimestamp", Value::Null), ("lastTimestamp", Value::Null)]
+    {
+        if event.get(field).is_none() {
+            event[field] = absent;
         }
-        Ok(event)
     }
+    Some(event)
+}
 
-    fn indexed_as(&self, field: &str) -> Option<String> {
-        let (first, rest) = field.split_once('.').unwrap_or((field, ""));
-        let old = NAMES.iter().find(|(_, new)| *new == first).map_or(first, |(old, _)| *old);
-        Some(if rest.is_empty() { old.to_owned() } else { format!("{old}.{rest}") })
-    }
+fn indexed_as(field: &str) -> String {
+    let (first, rest) = field.split_once('.').unwrap_or((field, ""));
+    let old = NAMES.iter().find(|(_, new)| *new == first).map_or(first, |(old, _)| *old);
+    if rest.is_empty() { old.to_owned() } else { format!("{old}.{rest}") }
 }
 
 fn renamed<'a>(mut event: Value, names: impl Iterator<Item = (&'a str, &'a str)>, version: &str) -> Value {

@@ -5,25 +5,115 @@ mod event;
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
+use orlop_api::{
+    apply::{ConversionError, TypeRef, Versions},
+    group_version::GroupVersion,
+    schema::builtin::{self, TypeEntry},
+    status::Status,
+};
+use serde_json::Value;
+
 use crate::registry::Convert;
 
-/// Another kind's objects: whose, and how they are converted.
-pub(crate) struct Translation {
-    /// The group and version of the kind that stores them; its plural name is the same.
-    pub(crate) stored: (&'static str, &'static str),
-    /// How they are converted.
-    pub(crate) convert: Arc<dyn Convert>,
+/// What a kind is served as, what it is kept as, and the way between the two.
+struct Translation {
+    group: &'static str,
+    version: &'static str,
+    plural: &'static str,
+    kind: &'static str,
+    /// The group and version of the kind that stores its objects; its names are the same.
+    stored: (&'static str, &'static str),
+    /// A stored object as it is served; `None` where it is not one.
+    to_served: fn(Value) -> Option<Value>,
+    /// The same back.
+    to_stored: fn(Value) -> Option<Value>,
+    /// What a selectable field is called in the index.
+    indexed_as: fn(&str) -> String,
 }
 
-/// How a built-in kind is kept, where it is another's.
-pub(crate) fn translation(group: &str, version: &str, plural: &str) -> Option<Translation> {
-    match (group, version, plural) {
-        ("autoscaling", "v1", "horizontalpodautoscalers") => {
-            Some(Translation { stored: ("autoscaling", "v2"), convert: Arc::new(autoscaler::FirstVersion) })
-        }
-        ("events.k8s.io", "v1", "events") => {
-            Some(Translation { stored: ("", "v1"), convert: Arc::new(event::NewApi) })
-        }
-        _ => None,
+const TRANSLATIONS: &[Translation] = &[autoscaler::FIRST_VERSION, event::NEW_API];
+
+/// The two forms of a built-in kind's objects. Fields may be owned in either.
+pub(crate) struct Forms {
+    translation: &'static Translation,
+    served: &'static TypeEntry,
+    stored: &'static TypeEntry,
+}
+
+/// The forms of a built-in kind's objects, where it is another's.
+pub(crate) fn forms(group: &str, version: &str, plural: &str) -> Option<Arc<Forms>> {
+    let asked =
+        |known: &&Translation| known.group == group && known.version == version && known.plural == plural;
+    let translation = TRANSLATIONS.iter().find(asked)?;
+    let (of_group, of_version) = translation.stored;
+    let served = builtin::type_of(group, version, translation.kind)?;
+    let stored = builtin::type_of(of_group, of_version, translation.kind)?;
+    Some(Arc::new(Forms { translation, served, stored }))
+}
+
+impl Forms {
+    /// The group and version of the kind that stores the objects.
+    pub(crate) fn stored_in(&self) -> (&'static str, &'static str) {
+        self.translation.stored
+    }
+
+    /// The versions that objects are written in: as served, and as stored.
+    pub(crate) fn api_versions(&self) -> [String; 2] {
+        let Translation { group, version, stored, .. } = self.translation;
+        [(*group, *version), *stored].map(|(group, version)| GroupVersion::new(group, version).to_string())
+    }
+
+    fn to_served(&self, object: Value) -> Result<Value, String> {
+        (self.translation.to_served)(object).ok_or_else(|| self.failure())
+    }
+
+    fn to_stored(&self, object: Value) -> Result<Value, String> {
+        (self.translation.to_stored)(object).ok_or_else(|| self.failure())
+    }
+
+    fn failure(&self) -> String {
+        let [served, stored] = self.api_versions();
+        format!("a {} cannot be converted between {served} and {stored}", self.translation.kind)
+    }
+}
+
+#[async_trait]
+impl Convert for Forms {
+    async fn served(&self, objects: Vec<Value>) -> Result<Vec<Value>, Status> {
+        let served = objects.into_iter().map(|object| self.to_served(object));
+        served.collect::<Result<_, _>>().map_err(|why| Status::internal(&why))
+    }
+
+    async fn stored(&self, object: Value) -> Result<Value, Status> {
+        self.to_stored(object).map_err(|why| Status::internal(&why))
+    }
+
+    fn indexed_as(&self, field: &str) -> Option<String> {
+        Some((self.translation.indexed_as)(field))
+    }
+}
+
+impl Versions for Forms {
+    fn type_of(&self, api_version: &str) -> Option<TypeRef<'_>> {
+        let [served, stored] = self.api_versions();
+        let entry = match api_version {
+            version if version == served => self.served,
+            version if version == stored => self.stored,
+            _ => return None,
+        };
+        Some(TypeRef::resource(entry.schema()))
+    }
+
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Value, ConversionError> {
+        let [served, stored] = self.api_versions();
+        let object = object.clone();
+        let converted = match api_version {
+            version if object["apiVersion"] == version => Ok(object),
+            version if version == served => self.to_served(object),
+            version if version == stored => self.to_stored(object),
+            _ => return Err(ConversionError::MissingVersion(api_version.to_owned())),
+        };
+        converted.map_err(ConversionError::Failed)
     }
 }

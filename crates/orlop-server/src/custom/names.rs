@@ -92,10 +92,10 @@ fn accepted(definition: Option<&Value>) -> Names {
 }
 
 /// Writes what came of a claim into the status. The kind is served before anyone is told, so that it is
-/// established at once.
+/// established at once unless it cannot be.
 fn write(object: &mut Value, mut acceptance: Acceptance) {
     if acceptance.is_complete() && !acceptance.established.is_true() {
-        acceptance.established = Acceptance::established();
+        acceptance.established = Acceptance::established(object);
     }
     acceptance.write(object, now());
     let others = [orlop_crd::approval_condition(object), orlop_crd::structural_condition(object)];

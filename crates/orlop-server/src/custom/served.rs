@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use orlop_api::{group_version::GroupVersionKind, names::NameRule, schema::Schema};
-use orlop_crd::{Definition, NAMES_ACCEPTED, Names, Scope, Version};
+use orlop_crd::{Definition, Names, Scope, Version};
 use orlop_store::{KeyValue, Revision};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -60,12 +60,11 @@ impl Served {
         Ok(Self { definition, created, ending: crd::is_ending(&object), generation, fingerprint, kinds })
     }
 
-    /// The kinds that are in the registry: of versions that are served, once the names are accepted.
+    /// The kinds that are in the registry: of versions that are served, once the definition is established.
     pub(super) fn offered(&self) -> impl Iterator<Item = &Arc<Kind>> {
-        let definition = &self.definition;
-        let accepted = definition.is_established() || definition.conditions.is_true(NAMES_ACCEPTED);
-        let versions = definition.versions.iter().zip(&self.kinds);
-        versions.filter(move |(version, _)| accepted && version.served).map(|(_, kind)| kind)
+        let established = self.definition.is_established();
+        let versions = self.definition.versions.iter().zip(&self.kinds);
+        versions.filter(move |(version, _)| established && version.served).map(|(_, kind)| kind)
     }
 
     /// The kind of the version that objects are stored in.

@@ -5,4 +5,5 @@ pub(crate) mod authentication;
 pub(crate) mod authorization;
 pub(crate) mod deadline;
 pub(crate) mod flow_control;
+pub(crate) mod impersonation;
 pub(crate) mod panic_guard;

@@ -237,21 +237,36 @@ pub struct Measured {
 }
 
 impl Measured {
+    pub(crate) fn body_mut(&mut self) -> &mut Body {
+        &mut self.body
+    }
+
     pub(crate) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<http_body::Frame<bytes::Bytes>, Broken>>> {
+        if let Body::Events(events) = &mut self.body {
+            return events.poll_piece(cx).map(|piece| {
+                let (data, events) = piece?;
+                self.count(&data, events);
+                Some(Ok(http_body::Frame::data(data)))
+            });
+        }
         let polled = Pin::new(&mut self.body).poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &polled
             && let Some(data) = frame.data_ref()
         {
-            self.bytes += data.len() as u64;
-            if self.watches {
-                self.series.events.fetch_add(1, Relaxed);
-                self.series.event_bytes.fetch_add(data.len() as u64, Relaxed);
-            }
+            self.count(data, 1);
         }
         polled
+    }
+
+    fn count(&mut self, data: &[u8], events: u64) {
+        self.bytes += data.len() as u64;
+        if self.watches {
+            self.series.events.fetch_add(events, Relaxed);
+            self.series.event_bytes.fetch_add(data.len() as u64, Relaxed);
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use orlop_api::{
 
 use super::{Kind, KindSchema, Retirement, Rules, Storage, Subresource};
 use crate::{
-    conversions::{self, Translation},
+    conversions::{self, Forms},
     kinds,
 };
 
@@ -83,24 +83,33 @@ const WITH_GENERATION: &[&str] = &[
 ];
 
 pub(super) fn kinds() -> Vec<Arc<Kind>> {
-    let mut kinds: Vec<Arc<Kind>> = Vec::new();
-    let mut translated = Vec::new();
+    let (mut kinds, mut translated) = (Vec::new(), Vec::new());
     for kind in builtin::resources().iter().filter_map(kind) {
-        match conversions::translation(&kind.gvk.group, &kind.gvk.version, &kind.resource) {
-            Some(translation) => translated.push((kind, translation)),
-            None => kinds.push(Arc::new(kind)),
+        match conversions::forms(&kind.gvk.group, &kind.gvk.version, &kind.resource) {
+            Some(forms) => translated.push((kind, forms)),
+            None => kinds.push(kind),
         }
     }
-    for (mut kind, Translation { stored: (group, version), convert }) in translated {
-        let stored = |known: &&Arc<Kind>| {
-            known.gvk.group == group && known.gvk.version == version && known.resource == kind.resource
-        };
-        if let Some(of) = kinds.iter().find(stored).cloned() {
-            kind.storage = Storage::translated(of, convert);
+    for (kind, forms) in &translated {
+        let stored = |known: &&mut Kind| is_stored(known, kind, forms);
+        if let Some(of) = kinds.iter_mut().find(stored) {
+            of.storage = of.storage.clone().with_forms(forms.clone());
+        }
+    }
+    let mut kinds: Vec<Arc<Kind>> = kinds.into_iter().map(Arc::new).collect();
+    for (mut kind, forms) in translated {
+        if let Some(of) = kinds.iter().find(|known| is_stored(known, &kind, &forms)).cloned() {
+            kind.storage = Storage::translated(of, forms.clone()).with_forms(forms);
         }
         kinds.push(Arc::new(kind));
     }
     kinds
+}
+
+/// Whether a kind is what another's objects are stored as.
+fn is_stored(known: &Kind, kind: &Kind, forms: &Forms) -> bool {
+    (known.gvk.group.as_str(), known.gvk.version.as_str()) == forms.stored_in()
+        && known.resource == kind.resource
 }
 
 fn kind(resource: &Resource) -> Option<Kind> {

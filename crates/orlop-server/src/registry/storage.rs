@@ -18,7 +18,7 @@ use orlop_store::{Revision, Terms};
 use serde_json::Value;
 
 use super::Kind;
-use crate::{cluster::Found, remote::Remote, selection::terms_of, stored};
+use crate::{cluster::Found, conversions::Forms, remote::Remote, selection::terms_of, stored};
 
 /// Turns objects into another form and back.
 #[async_trait]
@@ -62,6 +62,8 @@ pub struct Storage {
     gvk: GroupVersionKind,
     /// Another API server, if it is there that they are kept.
     remote: Option<Arc<dyn Remote>>,
+    /// The forms in which a built-in kind's objects are written, where there are two.
+    forms: Option<Arc<Forms>>,
 }
 
 impl Storage {
@@ -75,6 +77,7 @@ impl Storage {
             opening,
             gvk: gvk.clone(),
             remote: None,
+            forms: None,
         }
     }
 
@@ -87,7 +90,12 @@ impl Storage {
     /// Another kind's objects in another form.
     pub fn translated(of: Arc<Kind>, convert: Arc<dyn Convert>) -> Self {
         let Self { opening, gvk, .. } = of.storage.clone();
-        Self { of: Some(of), convert: Some(convert), opening, served: None, gvk, remote: None }
+        Self { of: Some(of), convert: Some(convert), opening, served: None, gvk, remote: None, forms: None }
+    }
+
+    /// The same, of a built-in kind that is written in two forms.
+    pub(crate) fn with_forms(self, forms: Arc<Forms>) -> Self {
+        Self { forms: Some(forms), ..self }
     }
 
     /// The same, where the two forms differ in nothing but what they are called.
@@ -158,7 +166,18 @@ impl Kind {
 
     /// The versions in which fields may be owned, where there are several.
     pub(crate) fn versions(&self) -> Option<&dyn Versions> {
-        self.storage.convert.as_ref()?.versions()
+        match &self.storage.forms {
+            Some(forms) => Some(&**forms),
+            None => self.storage.convert.as_ref()?.versions(),
+        }
+    }
+
+    /// The versions in which what an endpoint resets is reset alike.
+    pub(crate) fn reset_versions(&self) -> Vec<String> {
+        match &self.storage.forms {
+            Some(forms) => forms.api_versions().into(),
+            None => vec![self.gvk.api_version()],
+        }
     }
 
     /// Whether a stored object is handed out as it is.

@@ -1,21 +1,31 @@
 //! Scale: how many replicas, in a form that is the same for every kind that has them.
 
+use std::collections::BTreeMap;
+
 use http::Response;
 use orlop_api::{
+    apply::{FieldManager, ScaleHandler, SingleVersion, TypeRef},
     field_error::{FieldError, FieldPath},
-    group_version::GroupVersionKind,
-    labels, object_meta,
-    patch::{JsonPatch, merge_patch},
+    group_version::{GroupVersion, GroupVersionKind},
+    labels,
+    managed_fields::{Managed, Path},
+    object_meta,
     status::Status,
 };
 use serde_json::{Value, json};
 
 use crate::{
     body::Body,
+    cluster::now,
     negotiation::content_type,
     query::WriteOptions,
     registry::Kind,
-    verbs::{Request, answer, incoming, update},
+    verbs::{
+        Request, answer,
+        incoming::{self, Form},
+        patch::{APPLY, Patch, configuration},
+        update,
+    },
 };
 
 fn scale_kind() -> GroupVersionKind {
@@ -39,46 +49,57 @@ pub(super) async fn update(request: &Request) -> Result<Response<Body>, Status> 
     if name != request.about.name {
         return Err(Status::name_mismatch(name, &request.about.name));
     }
-    write(request, &options, |_| Ok(wanted.clone())).await
+    let manager = options.manager(request.user_agent());
+    write(request, options.dry_run, |present, fields| {
+        Ok(fields.update(present, wanted.clone(), &manager, now()))
+    })
+    .await
 }
 
 pub(super) async fn patch(request: &Request) -> Result<Response<Body>, Status> {
-    let is_apply = content_type(&request.headers) == "application/apply-patch+yaml";
-    let options = WriteOptions::of_patch(&request.query, is_apply)?;
-    let decoded = || {
-        let decoded = orlop_api::decode::yaml_or_json(&request.body);
-        decoded.map(|decoded| decoded.value).map_err(|error| Status::bad_request(error.to_string()))
-    };
-    match content_type(&request.headers) {
-        "application/json-patch+json" => {
-            let patch = JsonPatch::decode(&request.body)?;
-            write(request, &options, |scale| Ok(patch.apply(scale)?)).await
-        }
-        // A scale has no lists, so that all of these come to the same.
-        "application/merge-patch+json"
-        | "application/strategic-merge-patch+json"
-        | "application/apply-patch+yaml" => {
-            let patch = decoded()?;
-            write(request, &options, |scale| Ok(merge_patch(scale, &patch)?)).await
-        }
-        _ => Err(Status::unsupported_media_type(&[
-            "application/json-patch+json",
-            "application/merge-patch+json",
-            "application/apply-patch+yaml",
-        ])),
+    let media_type = content_type(&request.headers);
+    let options = WriteOptions::of_patch(&request.query, media_type == APPLY)?;
+    if media_type == APPLY {
+        let config = configuration(request, &options, &scale_kind())?;
+        let (manager, force) = (options.field_manager.as_str(), options.force.unwrap_or(false));
+        return write(request, options.dry_run, |present, fields| {
+            Ok(fields.apply(Some(present), &config, manager, force, now())?.object.into_owned())
+        })
+        .await;
     }
+    let (patch, kind) = (Patch::decode(request, media_type)?, scale_kind());
+    let form = Form::of(request, &kind)?;
+    let manager = options.manager(request.user_agent());
+    write(request, options.dry_run, |present, fields| {
+        let mut scale = patch.apply(form, present)?;
+        patch.check(request, form, &mut scale, options.field_validation)?;
+        Ok(fields.update(present, scale, &manager, now()))
+    })
+    .await
 }
 
-/// Writes what `make` makes of the present scale.
+/// Writes what `make` makes of the present scale: its replicas, and who owns them.
 async fn write(
     request: &Request,
-    options: &WriteOptions,
-    make: impl Fn(&Value) -> Result<Value, Status>,
+    dry_run: bool,
+    make: impl Fn(&Value, &FieldManager<'_>) -> Result<Value, Status>,
 ) -> Result<Response<Body>, Status> {
-    let manager = options.manager(request.user_agent());
-    let written = update::change(request, options.dry_run, |old| {
-        let (present, says) = scale_of(&request.kind, old)?;
-        let scale = make(&present)?;
+    let kind = scale_kind();
+    let api_version = kind.api_version();
+    let form = Form::of(request, &kind)?;
+    let versions = SingleVersion { api_version: &api_version, of: TypeRef::resource(form.schema) };
+    let fields = FieldManager {
+        kind: &kind,
+        versions: &versions,
+        subresource: "scale",
+        reset_fields: &BTreeMap::new(),
+    };
+    let written = update::write(request, dry_run, |old| {
+        let (mut present, says) = scale_of(&request.kind, old)?;
+        let owners = Managed::of(old).unwrap_or_default();
+        let handler = handler(request, &owners);
+        handler.to_scale(&owners).store(&mut present);
+        let scale = make(&present, &fields)?;
         let paths = request.kind.hooks.scale();
         if let Some(paths) = paths
             && !says
@@ -92,15 +113,39 @@ async fn write(
             Some(paths) => paths.write(&mut object, replicas).map_err(|why| Status::plain(&why))?,
             None => object["spec"]["replicas"] = replicas.into(),
         }
+        let owners_of_scale = Managed::of(&scale).unwrap_or_default();
+        handler.to_parent(&owners, owners_of_scale).store(&mut object);
         // A scale of the present version is as good as one that says nothing: if another writer is faster,
         // this is asked again, and a client that named the version is then refused.
         let version = object_meta::text(object_meta::of(&scale), "resourceVersion");
         let same = version == object_meta::text(object_meta::of(&present), "resourceVersion");
+        let uid = object_meta::text(object_meta::of(&scale), "uid");
+        if !uid.is_empty() {
+            object["metadata"]["uid"] = uid.into();
+        }
         object["metadata"]["resourceVersion"] = if same { "".into() } else { version.into() };
-        update::finish(request, old, object, Some(&manager))
+        update::completed(request, old, object, None)
     })
     .await?;
     answer::object(request, 200, scale_of(&request.kind, &written.into_object(&request.kind).await?)?.0)
+}
+
+/// Whose replicas are where, in every version that somebody owns fields in.
+fn handler(request: &Request, owners: &Managed) -> ScaleHandler {
+    let kinds = request.cluster.registry.kinds();
+    let own = request.kind.gvk.api_version();
+    let versions = owners.entries.values().map(|entry| entry.api_version.as_str()).chain([own.as_str()]);
+    let replicas_paths = versions.filter_map(|api_version| {
+        let version = GroupVersion::parse(api_version).ok()?;
+        let kind = kinds.get(&version.group, &version.version, &request.kind.resource)?;
+        Some((api_version.to_owned(), kind.subresource("scale").map(|_| replicas_path(kind))))
+    });
+    ScaleHandler { replicas_paths: replicas_paths.collect(), api_version: own.clone() }
+}
+
+fn replicas_path(kind: &Kind) -> Path {
+    let path = kind.hooks.scale().map_or(".spec.replicas", |paths| &paths.spec_replicas_path);
+    Path::of_fields(&path.split('.').filter(|step| !step.is_empty()).collect::<Vec<_>>())
 }
 
 /// How many replicas a scale asks for.

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Request, incoming, prepare, written::Written};
 use crate::{
+    admission,
     allocation::{self, Claims},
     body::Body,
     cluster::{Found, is_terminating, new_uid, now},
@@ -44,7 +45,7 @@ pub(super) async fn create_object(
     object_meta::clear_for_create(&mut object);
     prepare::meta(&mut object).remove("generation");
     prepare::set_namespace(request, &mut object)?;
-    prepare::deduplicate_owners(request, &mut object);
+    prepare::deduplicate_owners(request, &mut object, "");
     prepare::default(&request.kind, &mut object);
     if let Some(manager) = manager {
         let kind = &request.kind;
@@ -53,13 +54,13 @@ pub(super) async fn create_object(
         nothing["kind"] = kind.gvk.kind.as_str().into();
         object = prepare::track(request, &nothing, object, manager);
     }
-    crate::admission::mutate(request, &mut object, None)?;
+    admission::mutate(request, &mut object, None).await?;
     // Kinds make labels of names, so a name is generated before they prepare.
     let generated = name(&mut object);
     begin_life(request, &mut object);
     prepare::refuse_invalid(&request.kind, &object, &prepare::validate(&request.kind, &object))?;
     request.kind.hooks.warnings(&object).into_iter().for_each(|warning| request.warn(warning));
-    crate::admission::validate(request, &object, None)?;
+    admission::validate(request, &object, None).await?;
     if options.dry_run {
         let name = object_meta::text(object_meta::of(&object), "name");
         crate::custom::guard(request, name)?;
@@ -151,7 +152,7 @@ async fn store(request: &Request, object: &Value) -> Result<Result<Written, Foun
         let mut claims = allocation::claim(request, &mut object, None).await?;
         claims.compares.extend(crate::custom::guard(request, name)?);
         claims.compares.extend(prepare::namespace_guard(request, name).await?);
-        let encoded = request.kind.write(&object).await?;
+        let encoded = prepare::encode(request, &mut object).await?;
         let lease = match request.kind.rules.ttl_seconds {
             Some(seconds) => request.cluster.lease(seconds).await?,
             None => 0,

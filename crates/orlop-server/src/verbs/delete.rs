@@ -138,7 +138,7 @@ pub(crate) async fn delete_named(
         kind.hooks.prepare_delete(&mut object);
         let grace = grace_seconds(request, options, &object);
         let waits = has_finalizers(&object) || grace > 0 || crate::kinds::has_content(kind, &object);
-        crate::admission::validate(request, &old, Some(&old))?;
+        crate::admission::validate(request, &old, Some(&old)).await?;
         if !waits {
             if options.dry_run {
                 return Ok(Deleted::Gone(object));
@@ -152,7 +152,7 @@ pub(crate) async fn delete_named(
         if options.dry_run || object == old {
             return Ok(Deleted::Marked(object));
         }
-        if let Some(written) = update::swap(request, &object, &found, Claims::default()).await? {
+        if let Some(written) = update::swap(request, &mut object, &found, Claims::default()).await? {
             return Ok(Deleted::Marked(written.into_object(kind).await?));
         }
     }

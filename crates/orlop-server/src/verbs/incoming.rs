@@ -7,7 +7,7 @@ use orlop_api::{
     group_version::{GroupKind, GroupVersionKind},
     options::FieldValidation,
     protobuf::{self, DecodeError, Envelope},
-    schema::{Malformed, Root, check_types, coerce_metadata, prune},
+    schema::{Malformed, Root, Schema, builtin, check_types, coerce_metadata, prune},
     status::Status,
 };
 use serde_json::{Value, json};
@@ -89,22 +89,12 @@ fn clean(
     validation: FieldValidation,
 ) -> Result<Value, Status> {
     let mut value = decoded.value.clone();
-    let unknown = if *expected == request.kind.gvk {
-        let schema = request.kind.schema.get();
-        let refuse =
-            |error: &dyn ToString| Status::cannot_decode(expected, &expected.kind, &error.to_string());
-        if request.kind.rules.custom {
-            let mut unknown =
-                coerce_metadata(&mut value, schema, Malformed::Refuse).map_err(|error| refuse(&error))?;
-            unknown.extend(prune(&mut value, schema, Root::Resource));
-            unknown
-        } else {
-            check_types(&value, schema).map_err(|error| refuse(&error))?;
-            prune(&mut value, schema, Root::Resource)
-        }
-    } else {
-        Vec::new()
-    };
+    let form = Form::of(request, expected)?;
+    let refuse = |error: &dyn ToString| Status::cannot_decode(expected, &expected.kind, &error.to_string());
+    if !form.custom {
+        check_types(&value, form.schema).map_err(|error| refuse(&error))?;
+    }
+    let unknown = form.prune(&mut value).map_err(|error| refuse(&error))?;
     if let Some(map) = value.as_object_mut() {
         map.insert("apiVersion".into(), expected.api_version().into());
         map.insert("kind".into(), expected.kind.clone().into());
@@ -125,18 +115,46 @@ fn clean(
     }
 }
 
-/// Dropping again what a patch or an admission brought in.
-pub(super) fn prune_again(request: &Request, object: &mut Value) -> Result<Vec<String>, Status> {
-    let schema = request.kind.schema.get();
-    let mut unknown = Vec::new();
-    if request.kind.rules.custom {
-        let coerced = coerce_metadata(object, schema, Malformed::Refuse);
-        unknown = coerced.map_err(|error| {
-            let patch = String::from_utf8_lossy(&request.body).into_owned();
-            let error = FieldError::invalid(&FieldPath::root("patch"), patch, error.to_string());
-            Status::invalid(&GroupKind::default(), "", &[error])
-        })?;
+/// What the bodies of an endpoint look like.
+#[derive(Clone, Copy)]
+pub(crate) struct Form<'a> {
+    pub(crate) schema: &'a Schema,
+    /// Whether a definition says so, and not a type of the server's.
+    pub(crate) custom: bool,
+}
+
+impl<'a> Form<'a> {
+    /// The form of the request's own kind, or of a built-in one that its subresource speaks.
+    pub(crate) fn of(request: &'a Request, kind: &GroupVersionKind) -> Result<Self, Status> {
+        if *kind == request.kind.gvk {
+            return Ok(Self { schema: request.kind.schema.get(), custom: request.kind.rules.custom });
+        }
+        let entry = builtin::type_of(&kind.group, &kind.version, &kind.kind)
+            .ok_or_else(|| Status::internal(&format!("no type is known for {kind}")))?;
+        Ok(Self { schema: entry.schema(), custom: false })
     }
-    unknown.extend(prune(object, schema, Root::Resource));
-    Ok(unknown)
+
+    /// Drops fields that there are not, and names them.
+    fn prune(self, object: &mut Value) -> Result<Vec<String>, String> {
+        let mut unknown = Vec::new();
+        if self.custom {
+            let coerced = coerce_metadata(object, self.schema, Malformed::Refuse);
+            unknown = coerced.map_err(|error| error.to_string())?;
+        }
+        unknown.extend(prune(object, self.schema, Root::Resource));
+        Ok(unknown)
+    }
+}
+
+/// Dropping again what a patch or an admission brought in.
+pub(crate) fn prune_again(
+    request: &Request,
+    form: Form<'_>,
+    object: &mut Value,
+) -> Result<Vec<String>, Status> {
+    form.prune(object).map_err(|why| {
+        let patch = String::from_utf8_lossy(&request.body).into_owned();
+        let error = FieldError::invalid(&FieldPath::root("patch"), patch, why);
+        Status::invalid(&GroupKind::default(), "", &[error])
+    })
 }

@@ -12,7 +12,7 @@ mod gathered;
 mod get;
 pub(crate) mod incoming;
 pub(crate) mod list;
-mod patch;
+pub(crate) mod patch;
 pub(crate) mod prepare;
 mod streamed;
 pub(crate) mod update;

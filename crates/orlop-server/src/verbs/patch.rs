@@ -5,7 +5,7 @@ use orlop_api::{
     decode::{self, Decoded, StrictOrder},
     field_error::{FieldError, FieldPath},
     go_text,
-    group_version::GroupKind,
+    group_version::{GroupKind, GroupVersionKind},
     object_meta,
     options::FieldValidation,
     patch::{JsonPatch, merge_patch, strategic_merge_patch},
@@ -17,15 +17,16 @@ use serde_json::Value;
 use super::{
     Request,
     create::create_object,
-    incoming, prepare,
-    update::{change, finish},
+    incoming::{self, Form},
+    prepare,
+    update::{completed, write},
 };
 use crate::{body::Body, cluster::now, negotiation::content_type, query::WriteOptions};
 
 const JSON: &str = "application/json-patch+json";
 const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
-const APPLY: &str = "application/apply-patch+yaml";
+pub(crate) const APPLY: &str = "application/apply-patch+yaml";
 
 pub(super) async fn patch(request: &Request) -> Result<Response<Body>, Status> {
     let media_type = content_type(&request.headers);
@@ -34,18 +35,17 @@ pub(super) async fn patch(request: &Request) -> Result<Response<Body>, Status> {
         return apply(request, &options).await;
     }
     let patch = Patch::decode(request, media_type)?;
+    let form = Form::of(request, &request.kind.gvk)?;
     let manager = options.manager(request.user_agent());
-    let written = change(request, options.dry_run, |old| {
-        let mut object = patch.apply(request, old)?;
-        decode::check_depth(&object).map_err(|error| Status::bad_request(error.to_string()))?;
+    let written = write(request, options.dry_run, |old| {
+        let mut object = patch.apply(form, old)?;
         check_identity(request, &object, old)?;
-        patch.check_types(request, &object)?;
-        patch.report_unknown(request, &mut object, options.field_validation)?;
+        patch.check(request, form, &mut object, options.field_validation)?;
         // A patch that says nothing of the version is for whatever version there is.
         if object_meta::of(&object).get("resourceVersion") == object_meta::of(old).get("resourceVersion") {
             prepare::meta(&mut object).remove("resourceVersion");
         }
-        finish(request, old, object, Some(&manager))
+        completed(request, old, object, Some(&manager))
     })
     .await?;
     written.answer(request, 200).await
@@ -55,14 +55,15 @@ fn undecodable(why: &str) -> Status {
     Status::bad_request(format!("error decoding patch: {why}"))
 }
 
-enum Patch {
+/// A patch of one of the kinds that say what to change.
+pub(crate) enum Patch {
     Json(JsonPatch),
     Merge(Value),
     Strategic(Value),
 }
 
 impl Patch {
-    fn decode(request: &Request, media_type: &str) -> Result<Self, Status> {
+    pub(crate) fn decode(request: &Request, media_type: &str) -> Result<Self, Status> {
         let value = || {
             decode::json(&request.body)
                 .map(|decoded| decoded.value)
@@ -87,33 +88,31 @@ impl Patch {
         }
     }
 
-    fn apply(&self, request: &Request, old: &Value) -> Result<Value, Status> {
+    pub(crate) fn apply(&self, form: Form<'_>, old: &Value) -> Result<Value, Status> {
         let patched = match self {
             Self::Json(patch) => patch.apply(old),
             Self::Merge(patch) => merge_patch(old, patch),
-            Self::Strategic(patch) => strategic_merge_patch(old, patch, request.kind.schema.get()),
-        };
-        Ok(patched?)
+            Self::Strategic(patch) => strategic_merge_patch(old, patch, form.schema),
+        }?;
+        decode::check_depth(&patched).map_err(|error| Status::bad_request(error.to_string()))?;
+        Ok(patched)
     }
 
-    /// What came of the patch must fit the types of the kind.
-    fn check_types(&self, request: &Request, patched: &Value) -> Result<(), Status> {
-        if request.kind.rules.custom {
-            return Ok(());
-        }
-        check_types(patched, request.kind.schema.get())
-            .map_err(|mismatch| self.refusal(patched, &mismatch.to_string()))
-    }
-
-    /// What came of the patch may only have fields that exist, or is told otherwise.
-    fn report_unknown(
+    /// What came of the patch must fit the types of its form, and may only have fields that exist, or that is
+    /// told as asked.
+    pub(crate) fn check(
         &self,
         request: &Request,
+        form: Form<'_>,
         patched: &mut Value,
         validation: FieldValidation,
     ) -> Result<(), Status> {
+        if !form.custom {
+            check_types(patched, form.schema)
+                .map_err(|mismatch| self.refusal(patched, &mismatch.to_string()))?;
+        }
         let given = (validation == FieldValidation::Strict).then(|| patched.clone());
-        let unknown = incoming::prune_again(request, patched)?;
+        let unknown = incoming::prune_again(request, form, patched)?;
         let errors: Vec<String> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
         match given {
             Some(given) if !errors.is_empty() => Err(self.refusal(&given, &decode::strict_error(&errors))),
@@ -157,14 +156,7 @@ fn check_identity(request: &Request, object: &Value, old: &Value) -> Result<(), 
 
 /// Server-side apply: the object becomes what the manager wants of it, and is created if need be.
 async fn apply(request: &Request, options: &WriteOptions) -> Result<Response<Body>, Status> {
-    let decoded = decode::yaml_or_json(&request.body)
-        .map_err(|error| Status::bad_request(format!("error decoding YAML: {error}")))?;
-    if !decoded.value.is_object() {
-        return Err(Status::bad_request("error decoding YAML: the body is not an object"));
-    }
-    report_duplicates(request, &decoded, options.field_validation)?;
-    let mut config = decoded.value;
-    check_target(request, &mut config)?;
+    let config = configuration(request, options, &request.kind.gvk)?;
     let (manager, force) = (options.field_manager.as_str(), options.force.unwrap_or(false));
     let about = &request.about;
     let exists = request.cluster.find(&request.kind, &about.namespace, &about.name).await?.is_some();
@@ -181,7 +173,7 @@ async fn apply(request: &Request, options: &WriteOptions) -> Result<Response<Bod
             }
         }
     }
-    let written = change(request, options.dry_run, |old| {
+    let written = write(request, options.dry_run, |old| {
         let applied = prepare::with_field_manager(request, |fields| {
             fields.apply(Some(old), &config, manager, force, now())
         })?;
@@ -193,10 +185,27 @@ async fn apply(request: &Request, options: &WriteOptions) -> Result<Response<Bod
         if object_meta::text(object_meta::of(&config), "resourceVersion").is_empty() {
             prepare::meta(&mut object).remove("resourceVersion");
         }
-        finish(request, old, object, None)
+        completed(request, old, object, None)
     })
     .await?;
     written.answer(request, 200).await
+}
+
+/// What is applied, if it may be applied to an object of this kind and the request's name.
+pub(crate) fn configuration(
+    request: &Request,
+    options: &WriteOptions,
+    kind: &GroupVersionKind,
+) -> Result<Value, Status> {
+    let decoded = decode::yaml_or_json(&request.body)
+        .map_err(|error| Status::bad_request(format!("error decoding YAML: {error}")))?;
+    if !decoded.value.is_object() {
+        return Err(Status::bad_request("error decoding YAML: the body is not an object"));
+    }
+    report_duplicates(request, &decoded, options.field_validation)?;
+    let mut config = decoded.value;
+    check_target(request, &mut config, &kind.api_version())?;
+    Ok(config)
 }
 
 /// A key that comes twice is told as asked; the last one counts.
@@ -222,7 +231,7 @@ fn report_duplicates(
 }
 
 /// An applied object names what it is applied to, and says nothing of who owns what.
-fn check_target(request: &Request, config: &mut Value) -> Result<(), Status> {
+fn check_target(request: &Request, config: &mut Value, expected: &str) -> Result<(), Status> {
     let meta = object_meta::of(config);
     if meta.get("managedFields").is_some_and(|fields| !fields.is_null()) {
         return Err(Status::bad_request("metadata.managedFields must be nil"));
@@ -231,7 +240,6 @@ fn check_target(request: &Request, config: &mut Value) -> Result<(), Status> {
     if !name.is_empty() && name != request.about.name {
         return Err(Status::name_mismatch(name, &request.about.name));
     }
-    let expected = request.kind.gvk.api_version();
     let found = config.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
     if found != expected {
         return Err(Status::bad_request(format!(

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use orlop_api::{
     apply::{FieldManager, SingleVersion, TypeRef},
     field_error::{FieldError, FieldPath},
-    managed_fields::{Path, Set},
+    managed_fields::{Path, Set, entries},
     object_meta::{self, MetaRules},
     schema,
     status::Status,
@@ -13,14 +13,15 @@ use orlop_api::{
 use orlop_store::{Compare, Comparison, KeyRange, Target};
 use serde_json::{Map, Value, json};
 
-use super::Request;
+use super::{Request, patch};
 use crate::{
     cluster::{is_terminating, now},
-    registry::Kind,
+    negotiation::content_type,
+    registry::{Encoded, Kind},
 };
 
 /// An object's metadata, to change.
-pub(super) fn meta(object: &mut Value) -> &mut Map<String, Value> {
+pub(crate) fn meta(object: &mut Value) -> &mut Map<String, Value> {
     if !object.is_object() {
         *object = json!({});
     }
@@ -52,17 +53,33 @@ pub(super) fn set_namespace(request: &Request, object: &mut Value) -> Result<(),
     Ok(())
 }
 
-/// One controller listed twice is one controller.
-pub(super) fn deduplicate_owners(request: &Request, object: &mut Value) {
-    if object_meta::deduplicate_owner_references(meta(object)) {
-        request.warn(
-            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed",
-        );
+/// One controller listed twice is one controller. `when` says when, if not in the request itself.
+pub(crate) fn deduplicate_owners(request: &Request, object: &mut Value, when: &str) {
+    let repeated = object_meta::deduplicate_owner_references(meta(object));
+    if !repeated.is_empty() {
+        request.warn(format!(
+            ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references \
+             in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate \
+             UID(s) observed: {}",
+            repeated.join(", ")
+        ));
     }
 }
 
+/// An object as it is stored. One that is too large for that goes without its managers, unless it is
+/// applied: what somebody owns must not be lost, but who does may be.
+pub(super) async fn encode(request: &Request, object: &mut Value) -> Result<Encoded, Status> {
+    let encoded = request.kind.write(object).await?;
+    let limit = request.cluster.store.limits().value_bytes;
+    if encoded.bytes.len() <= limit || content_type(&request.headers) == patch::APPLY {
+        return Ok(encoded);
+    }
+    entries::remove_from(object);
+    request.kind.write(object).await
+}
+
 /// Fills in what the kind leaves to the server.
-pub(super) fn default(kind: &Kind, object: &mut Value) {
+pub(crate) fn default(kind: &Kind, object: &mut Value) {
     // Empty lists and maps of metadata are as good as absent, and are never shown. Only an empty list of
     // managers says something: that there are to be none.
     meta(object).retain(|field, value| match value {
@@ -93,10 +110,14 @@ pub(super) fn with_field_manager<T>(request: &Request, work: impl FnOnce(&FieldM
         "status" => Some("spec"),
         _ => None,
     };
-    let reset_fields: BTreeMap<String, Set> = reset
-        .map(|field| (api_version.clone(), Set::from_paths([Path::of_fields(&[field])])))
-        .into_iter()
-        .collect();
+    let reset_fields: BTreeMap<String, Set> = match reset.map(|field| Path::of_fields(&[field])) {
+        Some(path) => kind
+            .reset_versions()
+            .into_iter()
+            .map(|version| (version, Set::from_paths([path.clone()])))
+            .collect(),
+        None => BTreeMap::new(),
+    };
     work(&FieldManager { kind: &kind.gvk, versions, subresource, reset_fields: &reset_fields })
 }
 

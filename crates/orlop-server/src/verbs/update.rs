@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::{Request, create::create_object, delete, endpoint, incoming, prepare, written::Written};
 use crate::{
+    admission,
     allocation::{self, Claims},
     body::Body,
     cluster::Found,
@@ -39,11 +40,11 @@ pub(super) async fn replace(request: &Request) -> Result<Response<Body>, Status>
             return written.answer(request, code).await;
         }
     }
-    let written = change(request, options.dry_run, |old| {
+    let written = write(request, options.dry_run, |old| {
         let mut object = wanted.clone();
         require_version(request, &object)?;
         prepare::set_namespace(request, &mut object)?;
-        finish(request, old, object, Some(&manager))
+        completed(request, old, object, Some(&manager))
     })
     .await?;
     written.answer(request, 200).await
@@ -60,24 +61,50 @@ fn check_name(request: &Request, object: &Value) -> Result<(), Status> {
     Ok(())
 }
 
-/// The loop. `make` returns the object to store, complete but for what storing does.
+/// A change that a client asks for: `make` returns what it wants of the stored object, and then admission
+/// and the kind have their say.
+pub(crate) async fn write(
+    request: &Request,
+    dry_run: bool,
+    make: impl Fn(&Value) -> Result<Value, Status>,
+) -> Result<Written, Status> {
+    rounds(request, dry_run, make, true).await
+}
+
+/// A change of the server's own: `make` returns what is to be stored.
 pub(crate) async fn change(
     request: &Request,
     dry_run: bool,
     make: impl Fn(&Value) -> Result<Value, Status>,
+) -> Result<Written, Status> {
+    rounds(request, dry_run, make, false).await
+}
+
+async fn rounds(
+    request: &Request,
+    dry_run: bool,
+    make: impl Fn(&Value) -> Result<Value, Status>,
+    of_client: bool,
 ) -> Result<Written, Status> {
     let (kind, about, cluster) = (&request.kind, &request.about, &request.cluster);
     for _ in 0..TRIES {
         let found = cluster.get(kind, &about.namespace, &about.name).await?;
         let old = kind.read(&found).await?;
         let mut object = make(&old)?;
+        if of_client {
+            admission::mutate(request, &mut object, Some(&old)).await?;
+            kind.hooks.prepare_update(&mut object, &old);
+            if kind.rules.has_generation {
+                object_meta::bump_generation(&mut object, &old, kind.has_status());
+            }
+        }
         let pinned = pinned_version(request, &object, &found)?;
         prepare::meta(&mut object).insert("resourceVersion".into(), found.revision.to_string().into());
         let claims = allocation::claim(request, &mut object, Some(&old)).await?;
         let errors = validate(request, &object, &old);
         prepare::refuse_invalid(kind, &object, &errors)?;
         kind.hooks.warnings_replacing(&object, &old).into_iter().for_each(|warning| request.warn(warning));
-        crate::admission::validate(request, &object, Some(&old))?;
+        admission::validate(request, &object, Some(&old)).await?;
         if delete::is_released(&object) {
             if dry_run {
                 return Ok(Written::Object(object));
@@ -93,7 +120,7 @@ pub(crate) async fn change(
             if dry_run {
                 return Ok(Written::Object(object));
             }
-            if let Some(written) = swap(request, &object, &found, claims).await? {
+            if let Some(written) = swap(request, &mut object, &found, claims).await? {
                 return Ok(written);
             }
         }
@@ -104,8 +131,9 @@ pub(crate) async fn change(
     Err(Status::server_timeout(&kind.group_resource(), "update", 1))
 }
 
-/// Everything between what a client wants and what is stored, but for validation.
-pub(crate) fn finish(
+/// What a client wants of an object, made complete: what the endpoint does not own is as it was, defaults are
+/// filled in, and who owns what is written down.
+pub(crate) fn completed(
     request: &Request,
     old: &Value,
     mut object: Value,
@@ -115,15 +143,10 @@ pub(crate) fn finish(
     check_uid(request, &object, old)?;
     object_meta::carry_over(&mut object, old);
     endpoint::isolate(request, &mut object, old);
-    prepare::deduplicate_owners(request, &mut object);
+    prepare::deduplicate_owners(request, &mut object, "");
     prepare::default(kind, &mut object);
     if let Some(manager) = manager {
         object = prepare::track(request, old, object, manager);
-    }
-    crate::admission::mutate(request, &mut object, Some(old))?;
-    kind.hooks.prepare_update(&mut object, old);
-    if kind.rules.has_generation {
-        object_meta::bump_generation(&mut object, old, kind.has_status());
     }
     Ok(object)
 }
@@ -177,14 +200,14 @@ fn validate(request: &Request, object: &Value, old: &Value) -> Vec<FieldError> {
 /// Writes an object that a delete or a controller of the server has changed, if it is still the one read.
 pub(super) async fn swap(
     request: &Request,
-    object: &Value,
+    object: &mut Value,
     found: &Found,
     claims: Claims,
 ) -> Result<Option<Written>, Status> {
     let (kind, cluster) = (&request.kind, &request.cluster);
     let meta = object_meta::of(object);
     let key = cluster.key(kind, object_meta::text(meta, "namespace"), object_meta::text(meta, "name"));
-    let encoded = kind.write(object).await?;
+    let encoded = prepare::encode(request, object).await?;
     let put = Put::new(key, encoded.bytes.clone());
     let put = Put { terms: encoded.terms.clone(), keep_lease: true, ..put };
     let mut txn = Txn::replace(put, found.revision);

@@ -12,23 +12,19 @@ use orlop_api::{protobuf, status::Status, table::partial_object_metadata};
 use orlop_store::{Error, Event, KeyValue, Read, Revision, Seen, Watch, Watcher};
 use rand::Rng;
 use serde_json::{Value, json};
-use tokio::{
-    sync::mpsc,
-    time::{Instant, sleep_until},
-};
+use tokio::time::{Instant, sleep_until};
 
 use super::{Request, answer};
 use crate::{
-    body::{Body, Broken},
+    body::Body,
     cluster::{Found, trouble},
+    events::{Events, Outlet},
     negotiation::{Encoding, Transform},
     query::check_list,
     resource_version,
     selection::Selection,
 };
 
-/// Lines that may wait for a slow client before it waits with its watcher.
-const LINES: usize = 32;
 /// How often a quiet watch says how far it is.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// How long a watch lasts that does not say: at least this long, at most twice as long.
@@ -79,11 +75,11 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
         _ => "application/json",
     };
     let watcher = request.cluster.store.watch(wanted).await.map_err(|error| expired(&error))?;
-    let (sender, receiver) = mpsc::channel(LINES);
+    let outlet = Outlet::default();
     let (closing, retired) = (request.cluster.closing(), request.kind.retirement.retired());
-    let mut stream = Stream { request, selection, sender, headings_sent: false };
-    tokio::spawn(async move {
-        let deadline = Instant::now() + lasts;
+    let mut stream = Stream { request, selection, outlet: outlet.clone(), headings_sent: false };
+    let deadline = Instant::now() + lasts;
+    let events = Events::new(outlet, async move {
         let work = async {
             if let Some((first, pages, mark)) = initial {
                 stream.initial(first, pages, mark).await?;
@@ -91,14 +87,14 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
             stream.follow(watcher).await
         };
         tokio::select! {
-            // A client that went away, or an error that has been told.
-            _ = work => {}
+            // An error, which has been told.
+            Err(Ended) = work => {}
             () = sleep_until(deadline) => {}
             () = closing => {}
             () = retired => {}
         }
     });
-    Ok(answer::bytes(200, media_type, Body::Stream(receiver)))
+    Ok(answer::bytes(200, media_type, Body::Events(Box::new(events))))
 }
 
 async fn beginning(request: &Request) -> Result<Beginning, Status> {
@@ -125,22 +121,18 @@ fn expired(error: &Error) -> Status {
     }
 }
 
-/// The client is gone, or has been told why there is nothing more.
+/// The client has been told why there is nothing more.
 struct Ended;
 
 /// The body of a watch, being written.
 struct Stream {
     request: Request,
     selection: Selection,
-    sender: mpsc::Sender<Result<Bytes, Broken>>,
+    outlet: Outlet,
     headings_sent: bool,
 }
 
 impl Stream {
-    async fn send(&self, line: Bytes) -> Result<(), Ended> {
-        self.sender.send(Ok(line)).await.map_err(|_| Ended)
-    }
-
     /// Sends what is there at the beginning.
     async fn initial(
         &mut self,
@@ -153,7 +145,7 @@ impl Stream {
         while let Some(current) = page {
             for kv in current.kvs {
                 if let Some(line) = self.line("ADDED", &Found::from(kv)).await {
-                    self.send(line).await?;
+                    self.outlet.send(line).await;
                 }
             }
             page = match pages.next().await {
@@ -162,7 +154,7 @@ impl Stream {
             };
         }
         if mark {
-            self.send(self.bookmark(revision, true)).await?;
+            self.outlet.send(self.bookmark(revision, true)).await;
         }
         Ok(())
     }
@@ -177,7 +169,7 @@ impl Stream {
                     Ok(batch) => {
                         for seen in batch.events() {
                             if let Some(line) = self.event(&seen).await {
-                                self.send(line).await?;
+                                self.outlet.send(line).await;
                             }
                         }
                     }
@@ -186,15 +178,14 @@ impl Stream {
                 () = sleep_until(next_bookmark), if bookmarks => {
                     next_bookmark = Instant::now() + BOOKMARK_EVERY;
                     let line = self.bookmark(watcher.progress(), false);
-                    self.send(line).await?;
+                    self.outlet.send(line).await;
                 }
-                () = self.sender.closed() => return Err(Ended),
             }
         }
     }
 
     async fn fail(&self, status: &Status) -> Result<(), Ended> {
-        self.send(self.framed("ERROR", &status.to_value())).await?;
+        self.outlet.send(self.framed("ERROR", &status.to_value())).await;
         Err(Ended)
     }
 

@@ -1,5 +1,6 @@
 //! Calls to webhooks: JSON over HTTPS, to an address or to a service of the cluster.
 
+mod handshake;
 mod service;
 
 use std::{
@@ -168,7 +169,7 @@ impl Webhook {
         let _ = stream.set_nodelay(true);
         let name = ServerName::try_from(server.clone()).map_err(|error| error.to_string())?;
         let tls = TlsConnector::from(self.tls()?).connect(name, stream).await;
-        let tls = tls.map_err(|error| format!("tls: {error}"))?;
+        let tls = tls.map_err(|error| handshake::reason(&error, &self.ca_bundle))?;
         let (sender, connection) =
             http1::handshake(TokioIo::new(tls)).await.map_err(|error| error.to_string())?;
         tokio::spawn(async move {

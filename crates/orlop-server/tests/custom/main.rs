@@ -6,5 +6,6 @@ mod definitions;
 mod many;
 mod objects;
 mod server;
+mod shared_database;
 mod versions;
 mod webhook;

@@ -234,14 +234,175 @@ async fn what_a_webhook_may_not_do_is_refused() {
     server.get(&format!("{}/a", path("v1"))).await.ok();
 }
 
+/// An authority that signed nothing here.
+fn stranger(name: &str) -> String {
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name.push(rcgen::DnType::CommonName, name);
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = rcgen::KeyPair::generate().unwrap();
+    STANDARD.encode(params.self_signed(&key).unwrap().pem())
+}
+
 #[tokio::test]
 async fn a_webhook_that_nobody_vouches_for_is_not_believed() {
-    let (hook, other) = (Hook::start().await, Hook::start().await);
-    let mut conversion = hook.conversion(hook.url());
-    conversion["webhook"]["clientConfig"]["caBundle"] = other.ca_bundle.clone().into();
-    let server = serving(conversion).await;
-    server.create(&path("v1"), &widget("v1", "a", json!({"size": 1}))).await.ok();
-    let message = server.get(&format!("{}/a", path("v2"))).await.refused(500);
-    assert!(message.contains("tls: "), "{message}");
+    let hook = Hook::start().await;
+    let url = format!("https://127.0.0.1:{}/convert", hook.port);
+    let service =
+        json!({"service": {"namespace": "default", "name": "other", "path": "/convert", "port": hook.port}});
+    let by_url = json!({"url": url});
+    let by_localhost = json!({"url": format!("https://localhost:{}", hook.port)});
+    let cases = [
+        (by_url.clone(), stranger("stranger"), "certificate signed by unknown authority".to_owned()),
+        // One of the same name as the one that signed.
+        (
+            by_url,
+            stranger("orlop"),
+            "certificate signed by unknown authority (possibly because of \"x509: ECDSA verification failure\" \
+             while trying to verify candidate authority certificate \"orlop\")"
+                .to_owned(),
+        ),
+        (
+            service,
+            hook.ca_bundle.clone(),
+            "certificate is valid for localhost, converter.default.svc, not other.default.svc".to_owned(),
+        ),
+        (by_localhost, stranger("stranger"), "certificate signed by unknown authority".to_owned()),
+    ];
+    for (client, ca_bundle, expected) in cases {
+        let address = match client["url"].as_str() {
+            Some(url) => format!("{url}?timeout=30s"),
+            None => format!("https://other.default.svc:{}/convert?timeout=30s", hook.port),
+        };
+        let mut conversion = hook.conversion(client);
+        conversion["webhook"]["clientConfig"]["caBundle"] = ca_bundle.into();
+        let server = serving(conversion).await;
+        let other = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "other"},
+            "spec": {"type": "ExternalName", "externalName": "127.0.0.1"}});
+        server.create("/api/v1/namespaces/default/services", &other).await.ok();
+        server.create(&path("v1"), &widget("v1", "a", json!({"size": 1}))).await.ok();
+        assert_eq!(
+            server.get(&format!("{}/a", path("v2"))).await.refused(500),
+            format!(
+                "conversion webhook for example.com/v1, Kind=Widget failed: Post {address:?}: \
+                 tls: failed to verify certificate: x509: {expected}"
+            )
+        );
+    }
     assert_eq!(hook.calls(), 0);
+}
+
+#[tokio::test]
+async fn a_definition_is_established_once_its_webhook_can_be_trusted() {
+    let hook = Hook::start().await;
+    let name = format!("{DEFINITIONS}/widgets.example.com");
+    let pem = |label: &str| {
+        STANDARD.encode(format!("-----BEGIN {label}-----\naGVsbG8=\n-----END {label}-----\n"))
+    };
+    for (bundle, why) in [
+        // What injectors of certificates put there until they have one.
+        (STANDARD.encode("\n"), "unable to parse bytes as PEM block"),
+        (STANDARD.encode("nonsense"), "unable to parse bytes as PEM block"),
+        (pem("PUBLIC KEY"), "no valid certificate authority data seen"),
+        (pem("CERTIFICATE"), "failed to parse certificate: x509: malformed certificate"),
+    ] {
+        let bundle_is = |bundle: &str| {
+            json!({"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": bundle}}}}})
+        };
+        let mut conversion = hook.conversion(hook.url());
+        conversion["webhook"]["clientConfig"]["caBundle"] = bundle.clone().into();
+        let server = serving(conversion).await;
+        let made = server.get(&name).await.ok();
+        let conditions = made["status"]["conditions"].as_array().unwrap();
+        let established = conditions.iter().find(|condition| condition["type"] == "Established").unwrap();
+        assert_eq!(
+            (&established["status"], &established["reason"], &established["message"]),
+            (
+                &json!("False"),
+                &json!("InvalidCABundle"),
+                &json!("The conversion webhook CABundle is invalid")
+            )
+        );
+        assert_eq!(server.get("/apis/example.com/v1").await.code, 404, "it is not served");
+
+        let trusted = server.merge(&name, bundle_is(&hook.ca_bundle)).await.ok();
+        let conditions = trusted["status"]["conditions"].as_array().unwrap();
+        assert!(
+            conditions.iter().any(|c| c["type"] == "Established" && c["reason"] == "InitialNamesAccepted"),
+            "{conditions:?}"
+        );
+        server.create(&path("v1"), &widget("v1", "a", json!({"size": 1}))).await.ok();
+        assert_eq!(server.get(&format!("{}/a", path("v2"))).await.ok()["spec"]["width"], 1);
+        // From then on it may not be broken again.
+        assert_eq!(
+            server.merge(&name, bundle_is(&bundle)).await.refused(422),
+            format!(
+                "CustomResourceDefinition.apiextensions.k8s.io \"widgets.example.com\" is invalid: \
+                 spec.conversion.webhookClientConfig.caBundle: Invalid value: {bundle:?}: \
+                 unable to load root certificates: {why}"
+            )
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_webhook_that_does_not_speak_tls_is_told_apart() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let answer = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
+            let _ = tokio::io::AsyncWriteExt::write_all(&mut socket, answer).await;
+        }
+    });
+    let hook = Hook::start().await;
+    let server = serving(hook.conversion(json!({"url": format!("https://127.0.0.1:{port}")}))).await;
+    server.create(&path("v1"), &widget("v1", "a", json!({"size": 1}))).await.ok();
+    assert_eq!(
+        server.get(&format!("{}/a", path("v2"))).await.refused(500),
+        format!(
+            "conversion webhook for example.com/v1, Kind=Widget failed: \
+             Post \"https://127.0.0.1:{port}?timeout=30s\": http: server gave HTTP response to HTTPS client"
+        )
+    );
+}
+
+/// Who owns what is kept in the version that each manager spoke, so that an apply in one version has to ask the
+/// webhook about what managers of the other own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fields_that_are_owned_in_another_version_are_converted_by_the_webhook() {
+    let hook = Hook::start().await;
+    let server = serving(hook.conversion(hook.url())).await;
+    let name = |version: &str, manager: &str, more: &str| {
+        format!("{}/a?fieldManager={manager}{more}", path(version))
+    };
+    server.apply(&name("v1", "one", ""), &widget("v1", "a", json!({"size": 1}))).await.ok();
+    assert_eq!(hook.calls(), 0);
+    // `width` of v2 is `size` of v1, which another manager owns: only the webhook can tell.
+    let message = server.apply(&name("v2", "two", ""), &widget("v2", "a", json!({"width": 2}))).await.refused(409);
+    assert!(message.contains("conflict with \"one\": .spec.size"), "{message}");
+    assert!(hook.calls() > 0);
+
+    let applied = server.apply(&name("v2", "two", "&force=true"), &widget("v2", "a", json!({"width": 2}))).await.ok();
+    assert_eq!(applied["spec"]["width"], 2);
+    let owners = |object: &Value| -> Vec<(String, String)> {
+        let all = object["metadata"]["managedFields"].as_array().unwrap().iter();
+        let text = |entry: &Value, field: &str| entry[field].as_str().unwrap().to_owned();
+        all.map(|entry| (text(entry, "manager"), text(entry, "apiVersion"))).collect()
+    };
+    assert_eq!(owners(&applied), [("two".to_owned(), "example.com/v2".to_owned())]);
+    assert_eq!(server.get(&format!("{}/a", path("v1"))).await.ok()["spec"]["size"], 2);
+
+    // A webhook that fails meanwhile fails the write, and nothing is written.
+    hook.answers(|review| {
+        let mut answer = converted(review);
+        answer["response"]["result"] = json!({"status": "Failure", "message": "not today"});
+        answer
+    });
+    let failed = server.apply(&name("v1", "one", "&force=true"), &widget("v1", "a", json!({"size": 3}))).await;
+    assert_eq!(failed.code, 500, "{}", failed.body);
+    let message = failed.body["message"].as_str().unwrap();
+    assert!(message.contains("not today"), "{message}");
+    hook.answers(converted);
+    assert_eq!(server.get(&format!("{}/a", path("v1"))).await.ok()["spec"]["size"], 2);
 }

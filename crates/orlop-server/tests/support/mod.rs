@@ -21,11 +21,21 @@ use serde_json::{Value, json};
 
 /// A server with what every cluster has, and its store.
 pub(crate) async fn server() -> (Chain, Store) {
-    let store = Store::open(Config::new(Endpoint::Memory)).await.unwrap();
-    let cluster = Arc::new(Cluster::new(store.clone(), Kinds::builtin(), Issuer::make().unwrap()));
-    let chain = Chain::new(cluster, Tokens::default());
+    server_on(Config::new(Endpoint::Memory)).await
+}
+
+/// The same on a store of the test's choice.
+pub(crate) async fn server_on(config: Config) -> (Chain, Store) {
+    let store = Store::open(config).await.unwrap();
+    let cluster = Cluster::new(store.clone(), Kinds::builtin(), Issuer::make().unwrap());
+    (started(cluster).await, store)
+}
+
+/// A cluster of the test's making, with what every cluster has.
+pub(crate) async fn started(cluster: Cluster) -> Chain {
+    let chain = Chain::new(Arc::new(cluster), Tokens::default());
     bootstrap(&chain, 6443, "").await.unwrap();
-    (chain, store)
+    chain
 }
 
 /// Asks as the administrator.
@@ -60,6 +70,13 @@ pub(crate) async fn call(chain: &Chain, method: &str, path: &str, object: Option
 
 pub(crate) async fn get(chain: &Chain, path: &str) -> (u16, Value) {
     call(chain, "GET", path, None).await
+}
+
+/// Applies an object on the server's side.
+pub(crate) async fn apply(chain: &Chain, path: &str, object: &Value) -> (u16, Value) {
+    let headers = [("content-type", "application/apply-patch+yaml")];
+    let (code, _, body) = whole(ask(chain, "PATCH", path, &headers, object.to_string()).await).await;
+    (code, serde_json::from_slice(&body).unwrap())
 }
 
 /// Creates an object, which must succeed; its resourceVersion.

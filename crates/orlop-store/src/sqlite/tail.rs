@@ -23,12 +23,15 @@ pub(super) fn tail(connection: &Connection, after: Revision, limit: usize) -> Re
         FROM log AS l LEFT JOIN log AS p ON p.id = l.previous
         WHERE l.id >= ? ORDER BY l.id";
     in_snapshot(connection, || {
-        let (bounds, _) = rows::bounds(connection)?;
+        let (bounds, last) = rows::bounds(connection)?;
         if after < bounds.compacted - 1 {
             return Err(Error::Expired { compacted: bounds.compacted });
         }
+        if after >= bounds.current {
+            return Ok(Vec::new());
+        }
         let mut statement = connection.prepare_cached(SQL).map_err(sql_error)?;
-        let mut rows = statement.query([first_after(connection, after)?]).map_err(sql_error)?;
+        let mut rows = statement.query([first_after(connection, after, last)?]).map_err(sql_error)?;
         let (mut commits, mut events, mut bytes) = (Vec::<Commit>::new(), 0, 0);
         while let Some(row) = rows.next().map_err(sql_error)? {
             let event = event(row)?;
@@ -44,18 +47,13 @@ pub(super) fn tail(connection: &Connection, after: Revision, limit: usize) -> Re
     })
 }
 
-/// The first version after a revision, or one past the last. Revisions rise with ids, so the log is its own
+/// The first version after a revision, or one past the `last`. Revisions rise with ids, so the log is its own
 /// index: an index over revisions would cost every write a page, to save a few looks here.
-fn first_after(connection: &Connection, revision: Revision) -> Result<VersionId> {
+fn first_after(connection: &Connection, revision: Revision, last: VersionId) -> Result<VersionId> {
     let mut at_or_after = connection
         .prepare_cached("SELECT id, revision FROM log WHERE id >= ? ORDER BY id LIMIT 1")
         .map_err(sql_error)?;
-    // Two statements in one: asked for both ends at once, SQLite reads all that lies between them.
-    const ENDS: &str = "SELECT (SELECT min(id) FROM log), (SELECT max(id) FROM log)";
-    let mut ends = connection.prepare_cached(ENDS).map_err(sql_error)?;
-    let ends: (Option<VersionId>, Option<VersionId>) =
-        ends.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(sql_error)?;
-    let (Some(mut low), Some(last)) = ends else { return Ok(0) };
+    let mut low = 0;
     let mut high = last + 1;
     // Everything before `low` is not after the revision; everything from `high` on is.
     while low < high {

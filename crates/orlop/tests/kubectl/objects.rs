@@ -15,6 +15,10 @@ fn a_new_cluster_has_what_every_cluster_has() {
     assert_eq!(address, "10.0.0.1");
     assert!(server.kubectl(&["version"]).contains("Server Version: v1."));
     assert_eq!(server.kubectl(&["get", "--raw", "/readyz"]), "ok");
+    // And has it again when it is deleted.
+    server.kubectl(&["delete", "service", "kubernetes"]);
+    let address = ["get", "service", "kubernetes", "-o", "jsonpath={.spec.clusterIP}"];
+    server.eventually(&address, |output| output == "10.0.0.1");
 }
 
 #[test]

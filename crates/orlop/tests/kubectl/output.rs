@@ -103,6 +103,8 @@ fn the_cluster_says_who_one_is_and_where_it_is() {
         "{who}"
     );
     assert_eq!(server.kubectl(&["auth", "can-i", "create", "pods"]), "yes");
+    let as_bob = server.refused(&["get", "configmaps", "--as=bob"], "");
+    assert!(as_bob.contains("User \"bob\" cannot list resource \"configmaps\""), "{as_bob}");
     let list = server.kubectl(&["auth", "can-i", "--list"]);
     assert!(list.contains("*.*"), "{list}");
     let info = server.kubectl(&["cluster-info"]);

@@ -1,0 +1,94 @@
+//! Lists of many objects, and the memory that holding and listing them takes.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::{
+    api::{Contender, Figure, Size, object},
+    client::Client,
+};
+
+/// Lists of each kind: the fastest is told, since all do the same.
+const LISTS: usize = 5;
+const PAGE: usize = 500;
+
+pub(crate) async fn measure(contender: &Contender, size: Size) -> anyhow::Result<Vec<Figure>> {
+    let (client, run) = (&contender.client, &contender.run);
+    // A namespace of their own, so that exactly these are listed.
+    let namespace = format!("{run}-lists");
+    let made = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+    let (code, body) = client.post("/api/v1/namespaces", &made).await?;
+    anyhow::ensure!(code == 201, "{code}: {}", String::from_utf8_lossy(&body));
+    let collection = format!("/api/v1/namespaces/{namespace}/configmaps");
+    fill(client, &collection, run, size.objects).await?;
+    let objects = size.objects;
+    let mut figures = Vec::new();
+    let with = |what: &str, mib: f64| Figure::lower(format!("RSS {what} {objects} ConfigMaps"), "MiB", mib);
+    figures.extend(contender.resident_mib().map(|mib| with("with", mib)));
+
+    let label = format!("{collection}?labelSelector=bench%3D{run}");
+    for (what, path) in [("", &collection), (" by label", &label)] {
+        let (mut best, before) = (Duration::MAX, contender.cpu_seconds());
+        for _ in 0..LISTS {
+            let listing = Instant::now();
+            let (_, body) = client.get(path).await?;
+            best = best.min(listing.elapsed());
+            // Besides ours there is kube-root-ca.crt, which has no label.
+            let listed = count_items(&body);
+            anyhow::ensure!((objects..objects + 2).contains(&listed), "listed {listed} objects");
+        }
+        let rate = objects as f64 / best.as_secs_f64();
+        figures.push(Figure::lower(format!("list of {objects}{what}"), "ms", best.as_secs_f64() * 1e3));
+        figures.push(Figure::higher(format!("objects listed in one go{what}"), "/s", rate));
+        if let (Some(before), Some(after)) = (before, contender.cpu_seconds()) {
+            let each = (after - before) * 1e3 / LISTS as f64;
+            figures.push(Figure::lower(format!("list of {objects}{what}, processor time each"), "ms", each));
+        }
+    }
+
+    let walking = Instant::now();
+    let mut token = String::new();
+    loop {
+        let path = format!("{collection}?limit={PAGE}&continue={token}");
+        let (_, body) = client.get(&path).await?;
+        match continue_of(&body) {
+            Some(next) => token = next,
+            None => break,
+        }
+    }
+    let rate = objects as f64 / walking.elapsed().as_secs_f64();
+    figures.push(Figure::higher(format!("objects listed in pages of {PAGE}"), "/s", rate));
+    figures.extend(contender.resident_mib().map(|mib| with("after lists of", mib)));
+    Ok(figures)
+}
+
+async fn fill(client: &Client, collection: &str, run: &str, objects: usize) -> anyhow::Result<()> {
+    const AT_ONCE: usize = 64;
+    let mut tasks = tokio::task::JoinSet::new();
+    for worker in 0..AT_ONCE {
+        let (client, collection, run) = (client.clone(), collection.to_owned(), run.to_owned());
+        tasks.spawn(async move {
+            for n in (worker..objects).step_by(AT_ONCE) {
+                let (code, body) =
+                    client.post(&collection, &object(&format!("{run}-{n:06}"), &run, n)).await?;
+                anyhow::ensure!(code == 201, "{code}: {}", String::from_utf8_lossy(&body));
+            }
+            Ok(())
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done??;
+    }
+    Ok(())
+}
+
+fn count_items(list: &[u8]) -> usize {
+    let list: serde_json::Value = serde_json::from_slice(list).unwrap_or_default();
+    list["items"].as_array().map_or(0, Vec::len)
+}
+
+fn continue_of(list: &[u8]) -> Option<String> {
+    let list: serde_json::Value = serde_json::from_slice(list).ok()?;
+    list["metadata"]["continue"].as_str().filter(|token| !token.is_empty()).map(str::to_owned)
+}
