@@ -220,7 +220,8 @@ async fn lists_beside_writers_and_compaction_are_each_of_one_moment(db: &Databas
     const ROUNDS: usize = 40;
     for value_cache_bytes in [0, 40_000, 1 << 20] {
         let (store, peer) = db.pair_with(|config| config.value_cache_bytes = value_cache_bytes).await;
-        let round = |round: usize| (0..KEYS).map(move |n| put_op(format!("k/{n:03}"), format!("{n:0100}/{round}")));
+        let round =
+            |round: usize| (0..KEYS).map(move |n| put_op(format!("k/{n:03}"), format!("{n:0100}/{round}")));
         let first = write(&store, round(0)).await;
         let writer = tokio::spawn(async move {
             for number in 1..ROUNDS {
