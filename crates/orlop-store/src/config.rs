@@ -135,6 +135,8 @@ pub struct Config {
     pub history_bytes: Option<u64>,
     /// Bytes of pages that a SQLite connection that writes keeps at hand; one that reads keeps a quarter.
     pub cache_bytes: usize,
+    /// Bytes of values that a store on PostgreSQL keeps at hand, so that lists need not ask for them; 0 for none.
+    pub value_cache_bytes: usize,
     /// How many bytes of recent events stay in memory for watchers that are a little behind.
     pub ring_bytes: usize,
     /// How many events one watcher may have waiting before it reads from the ring or the tables instead.
@@ -162,6 +164,7 @@ impl Config {
             retention: Some(Duration::from_secs(300)),
             history_bytes: None,
             cache_bytes: 8 << 20,
+            value_cache_bytes: 32 << 20,
             ring_bytes: 8 << 20,
             watcher_queue: 256,
             readers: 4,

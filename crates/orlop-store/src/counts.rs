@@ -38,9 +38,9 @@ impl Counts {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Known::default();
     }
 
-    /// Remembers what is left after a page.
-    pub(crate) fn learn(&self, read: &Read, page: &ReadResult) {
-        let (Some(count), Some(last), true) = (page.count, page.kvs.last(), page.more) else { return };
+    /// Remembers what is left after a page of a range that held `count` keys.
+    pub(crate) fn learn(&self, read: &Read, page: &ReadResult, count: u64) {
+        let (Some(last), true) = (page.kvs.last(), page.more) else { return };
         let revision = read.revision.unwrap_or(page.revision);
         let walk = (read.range.after(&last.key), revision, read.filter.clone());
         let rest = count.saturating_sub(page.kvs.len() as u64);

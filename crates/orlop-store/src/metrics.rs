@@ -54,6 +54,7 @@ pub struct Metrics {
     database_bytes: Gauge,
     database_used_bytes: Gauge,
     revision: Gauge,
+    values: Family<Label, Counter>,
 }
 
 fn milliseconds_doubling() -> Histogram {
@@ -75,6 +76,7 @@ impl Default for Metrics {
             database_bytes: Gauge::default(),
             database_used_bytes: Gauge::default(),
             revision: Gauge::default(),
+            values: Family::default(),
         }
     }
 }
@@ -86,6 +88,7 @@ impl Metrics {
         for (family, label, values) in [
             (&self.compact_total, "result", ["success", "error"]),
             (&self.insert_errors, "retriable", ["true", "false"]),
+            (&self.values, "result", ["hit", "miss"]),
         ] {
             for value in values {
                 drop(family.get_or_create(&Label(label, value)));
@@ -119,6 +122,11 @@ impl Metrics {
             self.database_used_bytes.clone(),
         );
         registry.register("orlop_store_revision", "The newest revision", self.revision.clone());
+        registry.register(
+            "orlop_store_listed_values",
+            "Values listed from PostgreSQL that were at hand, and that were not",
+            self.values.clone(),
+        );
     }
 
     /// Counts and times one kind of SQL call.
@@ -157,6 +165,13 @@ impl Metrics {
 
     pub(crate) fn watcher_woken(&self) {
         self.watch_wakes.inc();
+    }
+
+    /// Values of a list that were at hand, and that were not.
+    pub(crate) fn values(&self, hits: usize, misses: usize) {
+        for (result, values) in [("hit", hits), ("miss", misses)] {
+            self.values.get_or_create(&Label("result", result)).inc_by(values as u64);
+        }
     }
 
     pub(crate) fn revision(&self, revision: i64) {

@@ -148,6 +148,7 @@ impl Store {
             store: self.clone(),
             read: Some(Read { limit, ..read }),
             revision: None,
+            left: None,
             keys: FIRST_PAGE_KEYS,
         })
     }
@@ -375,6 +376,8 @@ pub struct Pages {
     read: Option<Read>,
     /// The revision that the first page was answered at.
     revision: Option<Revision>,
+    /// How many keys there were from here on, if that was asked.
+    left: Option<u64>,
     /// How many keys the next page may have.
     keys: usize,
 }
@@ -404,7 +407,10 @@ impl Pages {
         let asked = Read { count: read.count && known.is_none(), ..read.clone() };
         let mut page = inner.engine.read(&asked).await?;
         page.count = page.count.or(known);
-        inner.counts.learn(&read, &page);
+        if let Some(count) = page.count.or(self.left) {
+            self.left = Some(count.saturating_sub(page.kvs.len() as u64));
+            inner.counts.learn(&read, &page, count);
+        }
         self.keys = keys_of_next_page(&page.kvs);
         page.revision = *self.revision.get_or_insert(page.revision);
         if let Some(last) = page.kvs.last()

@@ -10,7 +10,7 @@ use orlop_store::{
     Compare, Comparison, Config, Delete, Endpoint, Error, Filter, KeyRange, Op, OpResult, Put, Read,
     Requirement, Select, Store, Target, Terms, Txn, Watch,
 };
-use postgres_support::{database, events, get, open, put, within};
+use postgres_support::{database, events, get, metrics, open, put, within};
 
 #[tokio::test]
 async fn writes_reads_and_history() {
@@ -45,6 +45,43 @@ async fn writes_reads_and_history() {
     assert_eq!(then.kvs[0].value, "one");
     assert_eq!(store.read(past(1)).await.unwrap().kvs.len(), 0);
     assert_eq!(store.read(past(6)).await.unwrap_err(), Error::FutureRevision { requested: 6, current: 5 });
+}
+
+#[tokio::test]
+async fn lists_ask_only_for_values_that_are_not_at_hand() {
+    const KEYS: u64 = 100;
+    let (cluster, name) = database();
+    let (store, peer) = (open(&cluster.url(&name)).await, open(&cluster.url(&name)).await);
+    let write = |value: &'static str, keys| {
+        Txn::of((0..keys).map(move |n| Op::Put(Put::new(format!("/k/{n:03}"), value))))
+    };
+    let list = async || {
+        let all = store.read(Read::new(KeyRange::prefix("/k/"))).await.unwrap();
+        let values: Vec<_> = all.kvs.iter().map(|kv| kv.value.clone()).collect();
+        let new = values.iter().filter(|value| **value == "new").count();
+        (values.len(), new)
+    };
+    // Those of a list, and those of them that were not at hand.
+    let asked = || {
+        let metrics = metrics(&store);
+        let number = |result| {
+            let name = format!("orlop_store_listed_values_total{{result=\"{result}\"}} ");
+            let line = metrics.lines().find_map(|line| line.strip_prefix(&name));
+            line.unwrap().parse::<u64>().unwrap()
+        };
+        (number("hit"), number("miss"))
+    };
+    // By another process, so that nothing is at hand here.
+    peer.txn(write("old", KEYS)).await.unwrap();
+    assert_eq!((list().await, asked()), ((100, 0), (0, KEYS)));
+    assert_eq!((list().await, asked()), ((100, 0), (KEYS, KEYS)));
+    peer.txn(write("new", 30)).await.unwrap();
+    assert_eq!((list().await, asked()), ((100, 30), (2 * KEYS - 30, KEYS + 30)));
+    // One that is missing is damage, at hand or not.
+    peer.txn(write("new", 40)).await.unwrap();
+    cluster.sql(&name, "delete from orlop.log where id = (select max(id) from orlop.log)").unwrap();
+    let damaged = store.read(Read::new(KeyRange::prefix("/k/"))).await;
+    assert_eq!(damaged.unwrap_err(), Error::Corrupt { key: "/k/039".into() });
 }
 
 #[tokio::test]

@@ -181,7 +181,12 @@ impl Writer {
         let committed =
             Committed { outcomes: evaluated.outcomes, commits: commits.into_iter().map(Arc::new).collect() };
         match ended {
-            Ok(()) => Attempt::Done(committed),
+            Ok(()) => {
+                let events = committed.commits.iter().flat_map(|commit| &commit.events);
+                let put = events.filter(|event| !event.deleted);
+                writing.session.values().put(put.map(|event| (event.id, &event.kv.key, &event.kv.value)));
+                Attempt::Done(committed)
+            }
             // An error that the server has answered with means that it has undone everything.
             Err(Unsure { committing: true, fault: fault @ Fault::Lost(_) }) => {
                 Attempt::Unknown(committed, fault)

@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     future::poll_fn,
     pin::pin,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
     time::Duration,
 };
@@ -14,10 +14,12 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{
     fault::{Fault, not_connected},
+    rows::column,
     tls,
     url::Target,
+    values::Values,
 };
-use crate::{Durability, error::Result};
+use crate::{Config, Durability, error::Result, metrics::Metrics};
 
 /// How long one round trip may take before the connection counts as lost. The server's own limits are
 /// shorter, so this is only met when the server or the network is gone without a word.
@@ -35,6 +37,7 @@ pub(super) struct Connector {
     target: Target,
     tls: MakeRustlsConnect,
     settings: String,
+    values: Arc<Values>,
 }
 
 impl std::fmt::Debug for Connector {
@@ -44,11 +47,11 @@ impl std::fmt::Debug for Connector {
 }
 
 impl Connector {
-    pub(super) fn new(url: &str, durability: Durability) -> Result<Self> {
+    pub(super) fn new(url: &str, config: &Config, metrics: Metrics) -> Result<Self> {
         let target = Target::parse(url)?;
         let tls = tls::connector(&target)?;
-        let settings = settings(&target.schema, durability);
-        Ok(Self { target, tls, settings })
+        let settings = settings(&target.schema, config.durability);
+        Ok(Self { target, tls, settings, values: Arc::new(Values::new(config.value_cache_bytes, metrics)) })
     }
 
     pub(super) fn schema(&self) -> &str {
@@ -64,8 +67,12 @@ impl Connector {
     /// Connects and sets the session up.
     pub(super) async fn connect(&self) -> Result<Session, Fault> {
         let (client, wire) = self.dial().await?;
-        let session = Session { client, wire: Mutex::new(Some(wire)), statements: Mutex::default() };
+        let values = self.values.clone();
+        let session = Session { client, wire: Mutex::new(Some(wire)), statements: Mutex::default(), values };
         session.simple(&self.settings).await?;
+        // No two servers have started at the same moment, nor one twice.
+        let rows = session.query("select pg_postmaster_start_time()::text", &[]).await?;
+        self.values.only_from(rows.first().map_or(Ok(""), |row| column(row, 0))?);
         Ok(session)
     }
 
@@ -109,6 +116,7 @@ pub(super) struct Session {
     /// `None` once it has ended.
     wire: Mutex<Option<Wire>>,
     statements: Mutex<HashMap<String, Statement>>,
+    values: Arc<Values>,
 }
 
 impl std::fmt::Debug for Session {
@@ -124,6 +132,11 @@ impl Session {
 
     pub(super) fn is_closed(&self) -> bool {
         self.client.is_closed()
+    }
+
+    /// Values that need not be asked for.
+    pub(super) fn values(&self) -> &Values {
+        &self.values
     }
 
     /// Waits for what the server is asked for, but not for ever.

@@ -4,19 +4,17 @@
 //! index, and the others are checked on the narrow rows it leads to. If none leaves few, the range is
 //! walked. Values are fetched last, of what matched only. All of it sees one snapshot.
 
-use std::collections::HashMap;
-
 use bytes::Bytes;
 use futures_util::future::{try_join, try_join_all};
 
 use super::{
     connect::Session,
     fault::Fault,
-    read::{NARROW, check, limit, versions, within_range},
+    read::{NARROW, add_values, check, limit, versions, within_range},
     rows::{self, Arena, column},
 };
 use crate::{
-    Filter, KeyRange, Limits, Read, ReadResult, Requirement, Select, engine::Bounds, error::Error,
+    Filter, KeyRange, KeyValue, Limits, Read, ReadResult, Requirement, Select, engine::Bounds, error::Error,
     event::Current,
 };
 
@@ -24,8 +22,6 @@ use crate::{
 const SELECTIVE_MAX: i64 = 2000;
 /// Narrow rows that are brought at a time.
 const PAGE: usize = 5000;
-/// Values that are brought at a time.
-const VALUES_PAGE: usize = 2000;
 
 const BEGIN: &str = "begin isolation level repeatable read read only";
 const BOUNDS: &str = "select revision, compacted from state";
@@ -222,22 +218,11 @@ fn all_bytes(values: &[String]) -> Vec<&[u8]> {
     values.iter().map(String::as_bytes).collect()
 }
 
-/// Adds the values, in bounded pieces.
-async fn with_values(session: &Session, found: Vec<(Bytes, Current)>) -> Result<Vec<crate::KeyValue>, Fault> {
-    let mut kvs = Vec::with_capacity(found.len());
-    for piece in found.chunks(VALUES_PAGE) {
-        let ids: Vec<i64> = piece.iter().map(|(_, row)| row.id).collect();
-        let mut arena = Arena::default();
-        let mut values = HashMap::with_capacity(ids.len());
-        for row in &session.query(rows::VALUES, &[&ids]).await? {
-            let (id, value) = rows::value(row, &mut arena)?;
-            values.insert(id, value.map_err(Fault::Answer)?);
-        }
-        for (key, row) in piece {
-            let missing = || Fault::Answer(Error::Corrupt { key: key.clone() });
-            let value = values.remove(&row.id).ok_or_else(missing)?;
-            kvs.push(row.kv(key.clone(), value));
-        }
+/// Adds the values. Within one snapshot none of them can be gone, unless the row is damaged.
+async fn with_values(session: &Session, found: Vec<(Bytes, Current)>) -> Result<Vec<KeyValue>, Fault> {
+    let mut rows: Vec<_> = found.into_iter().map(|(key, row)| (row.id, row.kv(key, Bytes::new()))).collect();
+    match add_values(session, &mut rows).await? {
+        Ok(()) => Ok(rows.into_iter().map(|(_, kv)| kv).collect()),
+        Err(key) => Err(Fault::Answer(Error::Corrupt { key })),
     }
-    Ok(kvs)
 }

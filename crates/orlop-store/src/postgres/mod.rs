@@ -18,6 +18,7 @@ mod snapshot;
 mod tail;
 mod tls;
 mod url;
+mod values;
 mod view;
 mod write;
 
@@ -73,7 +74,7 @@ pub(crate) struct Postgres {
 
 impl Postgres {
     pub(crate) async fn open(url: &str, config: &Config, metrics: Metrics) -> Result<Self> {
-        let connector = Arc::new(Connector::new(url, config.durability)?);
+        let connector = Arc::new(Connector::new(url, config, metrics.clone())?);
         schema::migrate(&connector, START_MAX).await?;
         let writer = Writer::new(connector.clone(), config.limits.clone(), metrics.clone());
         Ok(Self {
@@ -92,7 +93,7 @@ impl Postgres {
 
     /// Fills an empty database with a copy that a snapshot wrote; the revision it then has.
     pub(crate) async fn restore(url: &str, config: &Config, copy: &Path) -> Result<Revision> {
-        let connector = Connector::new(url, config.durability)?;
+        let connector = Connector::new(url, config, Metrics::default())?;
         schema::migrate(&connector, START_MAX).await?;
         restore::restore(&connector, copy).await
     }

@@ -39,6 +39,8 @@ pub(super) struct Values {
 
 #[derive(Debug, Default)]
 struct Kept {
+    /// The server that all of it is from.
+    server: String,
     entries: HashMap<VersionId, Entry>,
     new: Queue,
     proven: Queue,
@@ -133,9 +135,13 @@ impl Values {
         }
     }
 
-    /// Forgets everything: a connection made anew may lead to a server with another past.
-    pub(super) fn clear(&self) {
-        *self.lock() = Kept::default();
+    /// Forgets everything that another server said: after a failover to one that had not heard of everything, ids
+    /// are given out again.
+    pub(super) fn only_from(&self, server: &str) {
+        let mut kept = self.lock();
+        if kept.server != server {
+            *kept = Kept { server: server.to_owned(), ..Kept::default() };
+        }
     }
 
     fn note(&self, rows: usize, hits: usize) {
@@ -241,8 +247,10 @@ mod tests {
         assert!(values.is_worth_asking(512) && !values.is_worth_asking(3));
         let other = Bytes::from_static(b"another key");
         assert_eq!(values.get([(7, &other), (8, &key(8))].into_iter()), [None, Some(key(8))]);
-        values.clear();
-        assert_eq!(values.get([(8, &key(8))].into_iter()), [None]);
+        for (server, kept) in [("", Some(key(8))), ("another", None)] {
+            values.only_from(server);
+            assert_eq!(values.get([(8, &key(8))].into_iter()), [kept]);
+        }
     }
 
     #[test]
@@ -267,7 +275,8 @@ mod tests {
             list(&values, new.clone());
         }
         assert_eq!(list(&values, new.clone()), new.count());
-        assert!(values.lock().new.bytes + values.lock().proven.bytes <= values.limit_bytes);
+        let kept = values.lock();
+        assert!(kept.new.bytes + kept.proven.bytes <= values.limit_bytes);
     }
 
     #[test]

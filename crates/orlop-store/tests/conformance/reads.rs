@@ -198,6 +198,55 @@ async fn a_long_read_is_one_snapshot_in_several_pages(db: &Database) {
     assert_eq!((limited.kvs.len(), limited.more, limited.count), (9_000, true, Some(10_000)));
 }
 
+async fn a_walk_of_large_pages_is_told_what_is_left_with_every_page(db: &Database) {
+    const KEYS: usize = 1_000;
+    let (store, peer) = db.pair().await;
+    write(&store, (0..KEYS).map(|n| put_op(format!("k/{n:04}"), ""))).await;
+    let mut read = Read { limit: 300, count: true, ..Read::new(KeyRange::prefix("k/")) };
+    for left in [1_000, 700, 400, 100] {
+        let page = peer.read(read.clone()).await.unwrap();
+        assert_eq!((page.count, page.more), (Some(left), left > 300));
+        read.revision = read.revision.or(Some(page.revision));
+        read.range = read.range.after(&page.kvs.last().unwrap().key);
+        // What happens meanwhile is not part of the walk.
+        write(&store, [put_op(format!("k/new-{left}"), ""), delete_op(KeyRange::key("k/0999"))]).await;
+    }
+    assert_eq!(peer.read(Read { revision: None, ..read }).await.unwrap().count, Some(4));
+}
+
+/// Values of versions may be kept at hand, in full or in part, but a list is always of one moment.
+async fn lists_beside_writers_and_compaction_are_each_of_one_moment(db: &Database) {
+    const KEYS: usize = 200;
+    const ROUNDS: usize = 40;
+    for value_cache_bytes in [0, 40_000, 1 << 20] {
+        let (store, peer) = db.pair_with(|config| config.value_cache_bytes = value_cache_bytes).await;
+        let round =
+            |round: usize| (0..KEYS).map(move |n| put_op(format!("k/{n:03}"), format!("{n:0100}/{round}")));
+        let first = write(&store, round(0)).await;
+        let writer = tokio::spawn(async move {
+            for number in 1..ROUNDS {
+                let revision = write(&store, round(number)).await;
+                store.compact(revision).await.unwrap();
+                store.compaction_done().await.unwrap();
+            }
+        });
+        let mut last = 0;
+        while last < first + ROUNDS as i64 - 1 {
+            // Asked for in one page, which cannot expire on its way.
+            let read = peer.read(Read { limit: 128, ..Read::new(KeyRange::prefix("k/")) }).await.unwrap();
+            let number = read.revision - first;
+            assert_eq!(read.kvs.len(), 128);
+            for (n, kv) in read.kvs.iter().enumerate() {
+                assert_eq!((pair(kv), kv.revision), (format!("k/{n:03}={n:0100}/{number}"), read.revision));
+            }
+            assert!(read.revision >= last);
+            last = read.revision;
+        }
+        writer.await.unwrap();
+        peer.close().await;
+    }
+}
+
 async fn what_is_acknowledged_is_read_by_everyone_at_once(db: &Database) {
     let (store, peer) = db.pair().await;
     for number in 0..50 {
@@ -220,5 +269,7 @@ on_every_engine! {
     the_future_cannot_be_read,
     pages_continue_at_the_revision_of_the_first,
     a_long_read_is_one_snapshot_in_several_pages,
+    a_walk_of_large_pages_is_told_what_is_left_with_every_page,
+    lists_beside_writers_and_compaction_are_each_of_one_moment,
     what_is_acknowledged_is_read_by_everyone_at_once,
 }

@@ -5,6 +5,7 @@ use std::{future::Future, time::Duration};
 
 use orlop_store::{Config, Endpoint, KeyRange, Put, Read, Store, Txn, TxnResult, Watcher};
 use orlop_testbed::Cluster;
+use prometheus_client::{encoding::text::encode, registry::Registry};
 
 /// How long anything may take before a test fails.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -33,6 +34,14 @@ pub(crate) async fn put(store: &Store, key: &str, value: &str) -> TxnResult {
 pub(crate) async fn get(store: &Store, key: &str) -> Option<String> {
     let read = store.read(Read::new(KeyRange::key(key.to_owned()))).await.unwrap();
     read.kvs.first().map(|kv| String::from_utf8(kv.value.to_vec()).unwrap())
+}
+
+/// What a store measures of itself, as `/metrics` shows it.
+pub(crate) fn metrics(store: &Store) -> String {
+    let (mut registry, mut text) = (Registry::default(), String::new());
+    store.metrics().register(&mut registry);
+    encode(&mut text, &registry).unwrap();
+    text
 }
 
 /// The next `count` events of a watch, as (revision, key, value).
