@@ -34,7 +34,7 @@ use crate::{
     load::{self, Measured},
     peer::{Peer, free_port},
     report::{Better, Report},
-    wire::{self, Call, Kind},
+    wire::{self, Call, Kind, Request},
 };
 
 const PEER: &str = "etcd";
@@ -243,9 +243,7 @@ fn median(mut rounds: Vec<Measured>) -> Measured {
 }
 
 /// Encodes what a client sends.
-fn request<M: Message>(
-    of: impl Fn(usize, usize) -> M + Send + Sync + 'static,
-) -> Box<dyn Fn(usize, usize, &mut Vec<u8>) + Send + Sync> {
+fn request<M: Message>(of: impl Fn(usize, usize) -> M + Send + Sync + 'static) -> Request {
     // A vector grows as it needs to, so that encoding into one cannot fail.
     Box::new(move |client, n, into| {
         let _ = of(client, n).encode(into);

@@ -22,13 +22,15 @@ use tokio::{
 
 use crate::load::Measured;
 
+/// Appends the n-th message of a client.
+pub(crate) type Request = Box<dyn Fn(usize, usize, &mut Vec<u8>) + Send + Sync>;
+
 /// What every client does, again and again.
 pub(crate) struct Call {
     /// `/package.Service/Method`.
     pub(crate) path: &'static str,
     pub(crate) kind: Kind,
-    /// Appends the n-th message of a client.
-    pub(crate) request: Box<dyn Fn(usize, usize, &mut Vec<u8>) + Send + Sync>,
+    pub(crate) request: Request,
     /// Whether a message is the answer hoped for.
     pub(crate) good: fn(&[u8]) -> bool,
 }
