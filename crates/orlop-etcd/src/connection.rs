@@ -6,13 +6,14 @@
 
 use std::{
     future::Future,
+    panic::AssertUnwindSafe,
     pin::{Pin, pin},
     sync::{Arc, Mutex, PoisonError},
     task::Poll,
     time::Duration,
 };
 
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::{conn::auto::Builder, graceful::Watcher},
@@ -86,6 +87,8 @@ impl Arrivals {
 
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Arrivals {
     fn execute(&self, future: F) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Box::pin(future));
+        // A call that panics ends its own stream, and not the others of the connection.
+        let guarded = AssertUnwindSafe(future).catch_unwind().map(drop);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Box::pin(guarded));
     }
 }
