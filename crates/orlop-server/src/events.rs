@@ -75,6 +75,17 @@ impl Outlet {
     }
 }
 
+impl Outlet {
+    /// Waits for something, but not while a piece is full: then there may be more to tell.
+    pub(crate) async fn unless_full(&self, awaited: impl Future<Output = ()>) {
+        let mut awaited = std::pin::pin!(awaited);
+        std::future::poll_fn(|cx| {
+            if self.waiting().is_full() { Poll::Pending } else { awaited.as_mut().poll(cx) }
+        })
+        .await;
+    }
+}
+
 /// A watch that is being sent.
 pub struct Events {
     outlet: Outlet,

@@ -24,11 +24,11 @@ use crate::{
 /// Keys that one page of a long read brings. A page is one short database transaction: long reads pin a
 /// revision, never a lock. Larger pages read no faster, and what is allocated on the threads that read stays
 /// with them.
-const PAGE_KEYS: usize = 256;
+const PAGE_KEYS: usize = 512;
 /// Keys of the first page, before it is known how large values are.
 const FIRST_PAGE_KEYS: usize = 128;
 /// Bytes that a page is to come to: a read of large values holds few of them at a time.
-const PAGE_BYTES: usize = 1 << 20;
+const PAGE_BYTES: usize = 2 << 20;
 
 /// An open store. Clones share it; it closes when the last one is dropped.
 #[derive(Clone, Debug)]

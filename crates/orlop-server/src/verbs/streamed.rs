@@ -1,5 +1,5 @@
 //! A list that is streamed: stored bytes, copied once, a piece at a time. However long the list is and
-//! however slow its reader, it holds two pages of the store and a few pieces.
+//! however slow its reader, it holds one page of the store and a few pieces.
 
 use std::time::Duration;
 
@@ -26,19 +26,14 @@ const PIECES: usize = 8;
 /// How long a client may take no piece at all.
 const STALLED: Duration = Duration::from_secs(60);
 
-/// A list that is being sent.
+/// A list, so far.
 struct Streamed {
     request: Request,
     listing: Listing,
-    listed: Listed,
-}
-
-/// What of a list has been written.
-struct Listed {
     revision: Revision,
     /// All that there are, if they were counted.
     count: Option<u64>,
-    objects: usize,
+    listed: usize,
     /// The key listed last, and whether the list's own limit left out what follows it.
     last: Option<Bytes>,
     more: bool,
@@ -58,16 +53,16 @@ pub(super) async fn stream(
         Value::from(kind.gvk.api_version())
     );
     let mut piece = BytesMut::from(opening.as_bytes());
-    let mut listed = Listed { revision, count, objects: 0, last: None, more: first.more };
-    let taken = listed.append(kind, &mut piece, &first.kvs, WHOLE_BYTES).await?;
-    if taken == first.kvs.len() && listing.pages.is_done() {
-        piece.put_slice(listed.closing(&listing).as_bytes());
+    let mut list = Streamed { request, listing, revision, count, listed: 0, last: None, more: false };
+    let taken = list.append(&mut piece, &first.kvs, WHOLE_BYTES).await?;
+    list.more = first.more;
+    if taken == first.kvs.len() && list.listing.pages.is_done() {
+        piece.put_slice(list.closing().as_bytes());
         return Ok(answer::bytes(200, "application/json", piece.freeze()));
     }
     let (sender, receiver) = mpsc::channel(PIECES + 1);
     // One place is kept, so that a client that takes nothing can still be told that this is not all.
     let farewell = sender.clone().try_reserve_owned();
-    let list = Streamed { request, listing, listed };
     tokio::spawn(async move {
         if let Err(status) = list.send(&sender, piece, first, taken).await {
             // The answer has begun: all that is left is to break it off, so that nobody takes it for whole.
@@ -83,55 +78,40 @@ pub(super) async fn stream(
 type Sender = mpsc::Sender<Result<Bytes, Broken>>;
 
 impl Streamed {
-    /// Sends a piece that has begun, the rest of a page, and all that follows. While a page is sent, the next is
-    /// read.
+    /// Sends a piece that has begun, the rest of a page, and all that follows.
     async fn send(
-        self,
+        &mut self,
         sender: &Sender,
-        piece: BytesMut,
+        mut piece: BytesMut,
         mut page: ReadResult,
         mut taken: usize,
     ) -> Result<(), Status> {
-        let Self { request, mut listing, mut listed } = self;
-        let mut piece = Some(piece);
         loop {
-            let sent = async {
-                while taken < page.kvs.len() {
-                    if !hand_over(sender, piece.take().unwrap_or_default()).await? {
-                        return Ok(false);
-                    }
-                    let rest = page.kvs.get(taken..).unwrap_or_default();
-                    taken += listed
-                        .append(&request.kind, piece.insert(BytesMut::new()), rest, PIECE_BYTES)
-                        .await?;
+            while taken < page.kvs.len() {
+                if !hand_over(sender, std::mem::take(&mut piece)).await? {
+                    return Ok(());
                 }
-                Ok::<_, Status>(true)
-            };
-            let (sent, next) = tokio::join!(sent, listing.next(&request));
-            if !sent? {
-                return Ok(());
+                let rest = page.kvs.get(taken..).unwrap_or_default();
+                taken += self.append(&mut piece, rest, PIECE_BYTES).await?;
             }
-            listed.more = page.more;
-            match next? {
+            self.more = page.more;
+            match self.listing.next(&self.request).await? {
                 Some(next) => (page, taken) = (next, 0),
                 None => break,
             }
         }
-        let mut piece = piece.unwrap_or_default();
-        piece.put_slice(listed.closing(&listing).as_bytes());
+        piece.put_slice(self.closing().as_bytes());
         hand_over(sender, piece).await.map(drop)
     }
-}
 
-impl Listed {
     /// Appends objects with commas between, up to so many bytes; how many it took.
     async fn append(
         &mut self,
-        kind: &Kind,
         piece: &mut BytesMut,
         kvs: &[KeyValue],
         bytes: usize,
     ) -> Result<usize, Status> {
+        let kind = &self.request.kind;
         let taken = fitting(kind, kvs, bytes);
         let kvs = kvs.get(..taken).unwrap_or_default();
         piece.reserve(kvs.iter().map(|kv| kv.value.len() + 48).sum());
@@ -139,7 +119,7 @@ impl Listed {
             kvs.iter().filter(|kv| !kind.passes(&kv.value)).cloned().map(Found::from).collect();
         let mut converted = kind.read_all(&strangers).await?.into_iter();
         for kv in kvs {
-            if self.objects > 0 {
+            if self.listed > 0 {
                 piece.put_u8(b',');
             }
             if !kind.pass(piece, &kv.value, kv.revision)
@@ -147,19 +127,19 @@ impl Listed {
             {
                 piece.put_slice(object.to_string().as_bytes());
             }
-            self.objects += 1;
+            self.listed += 1;
         }
         self.last = kvs.last().map(|kv| kv.key.clone()).or(self.last.take());
         Ok(taken)
     }
 
-    fn closing(&self, listing: &Listing) -> String {
+    fn closing(&self) -> String {
         let rest = self.last.as_ref().filter(|_| self.more).map(|last| {
-            let count = self.count.filter(|_| listing.counted);
-            let remaining = count.map(|count| count.saturating_sub(self.objects as u64));
-            (listing.token(self.revision, last), remaining)
+            let count = self.count.filter(|_| self.listing.counted);
+            let remaining = count.map(|count| count.saturating_sub(self.listed as u64));
+            (self.listing.token(self.revision, last), remaining)
         });
-        format!("],\"metadata\":{}}}", listing.metadata(self.revision, rest))
+        format!("],\"metadata\":{}}}", self.listing.metadata(self.revision, rest))
     }
 }
 

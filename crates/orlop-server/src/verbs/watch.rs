@@ -77,6 +77,7 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
     };
     let watcher = request.cluster.store.watch(wanted).await.map_err(|error| expired(&error))?;
     let outlet = Outlet::default();
+    let told = outlet.clone();
     let (closing, retired) = (request.cluster.closing(), request.kind.retirement.retired());
     let mut stream = Stream { request, selection, outlet: outlet.clone(), headings_sent: false };
     let deadline = Instant::now() + lasts;
@@ -87,12 +88,19 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
             }
             stream.follow(watcher).await
         };
+        let ending = async {
+            tokio::select! {
+                () = closing => {}
+                () = retired => {}
+            }
+        };
         tokio::select! {
+            // What has happened is told before the end, however late the client asks for it.
+            biased;
             // An error, which has been told.
             Err(Ended) = work => {}
+            () = told.unless_full(ending) => {}
             () = sleep_until(deadline) => {}
-            () = closing => {}
-            () = retired => {}
         }
     });
     Ok(answer::bytes(200, media_type, Body::Events(Box::new(events))))
