@@ -62,7 +62,11 @@ pub(crate) async fn run(
         ("index of OpenAPI v3", "/openapi/v3", "application/json"),
         ("OpenAPI v3 of a group", group, "application/json"),
         ("OpenAPI v2", "/openapi/v2", "application/json"),
-        ("OpenAPI v2 in protobuf", "/openapi/v2", "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"),
+        (
+            "OpenAPI v2 in protobuf",
+            "/openapi/v2",
+            "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+        ),
     ];
     for (what, path, accept) in asked {
         for time in ["at first", "again"] {

@@ -11,7 +11,7 @@ use std::{
 use anyhow::Context;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Collected, Full};
 use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
@@ -108,6 +108,11 @@ impl Client {
     /// GET.
     pub(crate) async fn get(&self, path: &str) -> anyhow::Result<(u16, Bytes)> {
         self.whole("GET", path, "application/json", Bytes::new()).await
+    }
+
+    /// GET, left in the pieces that it came in: what a client makes of them is its own.
+    pub(crate) async fn get_pieces(&self, path: &str) -> anyhow::Result<Collected<Bytes>> {
+        Ok(self.send("GET", path, "application/json", Bytes::new()).await?.into_body().collect().await?)
     }
 
     /// GET as kubectl asks for what may be long: in a form of its own choice, compressed on the way. The length of

@@ -154,7 +154,8 @@ async fn on(report: &mut Report, plan: &Plan, name: &str, data: &str) -> anyhow:
     both(report, &format!("{name}list 500 keys, 8 clients"), 8, plan.time, servers, list).await?;
     churn(report, name, plan.time, servers).await?;
     keep_alive(report, name, plan.time, servers).await?;
-    for (label, field) in [("resident memory at the end", "VmRSS"), ("resident memory at the most", "VmHWM")] {
+    for (label, field) in [("resident memory at the end", "VmRSS"), ("resident memory at the most", "VmHWM")]
+    {
         let (theirs, ours) = (etcd.resident_mib(field), orlop.resident_mib(field));
         report.beside(format!("{name}{label}"), "MiB", Better::Lower, ours, PEER, theirs);
     }
@@ -302,12 +303,7 @@ fn list() -> Call {
 }
 
 /// 64 writers and 25 watches of all they write: how many events a second reach the watches.
-async fn churn(
-    report: &mut Report,
-    name: &str,
-    time: Duration,
-    servers: [&Server; 2],
-) -> anyhow::Result<()> {
+async fn churn(report: &mut Report, name: &str, time: Duration, servers: [&Server; 2]) -> anyhow::Result<()> {
     let mut rates = [Vec::new(), Vec::new()];
     for _ in 0..ROUNDS {
         for (server, rates) in servers.iter().zip(&mut rates) {

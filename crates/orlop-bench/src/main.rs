@@ -9,7 +9,6 @@ mod api_watches;
 mod api_writes;
 mod client;
 mod etcd;
-mod frames;
 mod kine_postgres;
 mod kine_sqlite;
 mod load;

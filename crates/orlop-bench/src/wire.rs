@@ -14,13 +14,13 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use bytes::{Buf, BytesMut};
+use orlop_testbed::http2::*;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
 
-use crate::{frames::*, load::Measured};
+use crate::load::Measured;
 
 /// What every client does, again and again.
 pub(crate) struct Call {
@@ -66,7 +66,7 @@ enum State {
 struct Connection {
     call: Arc<Call>,
     socket: TcpStream,
-    input: BytesMut,
+    input: Vec<u8>,
     output: Vec<u8>,
     message: Vec<u8>,
     clients: Vec<Client>,
@@ -127,13 +127,13 @@ impl Connection {
         Ok(Self {
             call,
             socket,
-            input: BytesMut::with_capacity(64 << 10),
+            input: Vec::with_capacity(64 << 10),
             output: opening(),
             message: Vec::new(),
             clients: clients.collect(),
             next_stream: 1,
-            window: WINDOW,
-            stream_window: WINDOW,
+            window: WINDOW.into(),
+            stream_window: WINDOW.into(),
             unread: 0,
             authority: authority.to_owned(),
             latencies: Vec::new(),
@@ -155,10 +155,13 @@ impl Connection {
             }
             ensure!(self.socket.read_buf(&mut self.input).await? > 0, "the server hung up");
             let now = Instant::now();
-            while let Some(frame) = Frame::take(&mut self.input) {
-                self.take(frame, now, deadline)?;
+            let (mut input, mut at) = (std::mem::take(&mut self.input), 0);
+            while let Some(frame) = input.get(at..).and_then(Frame::first) {
+                self.take(&frame, now, deadline)?;
+                at += frame.size();
             }
-            self.input.reserve(16 << 10);
+            input.drain(..at);
+            self.input = input;
         }
     }
 
@@ -196,7 +199,7 @@ impl Connection {
         Ok(())
     }
 
-    fn take(&mut self, frame: Frame, now: Instant, deadline: Instant) -> anyhow::Result<()> {
+    fn take(&mut self, frame: &Frame<'_>, now: Instant, deadline: Instant) -> anyhow::Result<()> {
         let ends = frame.flags & END_STREAM != 0;
         match frame.kind {
             DATA => {
@@ -208,7 +211,7 @@ impl Connection {
                 }
                 let Some(at) = self.client_of(frame.stream) else { return Ok(()) };
                 let answer = &mut self.clients[at].answer;
-                answer.extend_from_slice(&frame.payload);
+                answer.extend_from_slice(frame.payload);
                 if self.call.kind == Kind::Stream && message(answer).is_some() {
                     self.answered(at, now, deadline);
                 }
@@ -224,7 +227,7 @@ impl Connection {
                 self.answered(at, now, deadline);
             }
             SETTINGS if frame.flags & ACK == 0 => {
-                if let Some(window) = initial_window(&frame.payload) {
+                if let Some(window) = initial_window(frame.payload).map(i64::from) {
                     let more = window - self.stream_window;
                     self.stream_window = window;
                     self.clients.iter_mut().for_each(|client| client.window += more);
@@ -232,10 +235,10 @@ impl Connection {
                 put_frame(&mut self.output, SETTINGS, ACK, 0, &[]);
             }
             PING if frame.flags & ACK == 0 => {
-                put_frame(&mut self.output, PING, ACK, 0, &frame.payload);
+                put_frame(&mut self.output, PING, ACK, 0, frame.payload);
             }
             WINDOW_UPDATE => {
-                let more = i64::from(frame.payload.clone().try_get_u32()?);
+                let more = frame.number().map_or(0, i64::from);
                 match self.client_of(frame.stream) {
                     Some(at) => self.clients[at].window += more,
                     None if frame.stream == 0 => self.window += more,

@@ -186,9 +186,9 @@ pub(crate) fn offset_of_zone(zone: &str) -> Result<i64, EvalError> {
 /// `2006-01-02T15:04:05.999Z` or with an offset.
 pub(crate) fn parse_rfc3339(text: &str) -> Option<Timestamp> {
     let (day, rest) = text.split_at_checked(10)?;
-    let rest = rest.strip_prefix(['T', 't'])?;
+    let rest = rest.strip_prefix('T')?;
     let (clock, rest) = rest.split_at_checked(8)?;
-    let (fraction, zone) = match rest.strip_prefix('.') {
+    let (fraction, zone) = match rest.strip_prefix(['.', ',']) {
         Some(rest) => {
             let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
             if digits == 0 {
@@ -199,7 +199,7 @@ pub(crate) fn parse_rfc3339(text: &str) -> Option<Timestamp> {
         None => ("", rest),
     };
     let offset_s = match zone {
-        "Z" | "z" => 0,
+        "Z" => 0,
         zone => {
             let (sign, zone) = match zone.split_at_checked(1)? {
                 ("+", zone) => (1, zone),
@@ -207,7 +207,8 @@ pub(crate) fn parse_rfc3339(text: &str) -> Option<Timestamp> {
                 _ => return None,
             };
             let [hours, minutes] = two_digit_parts(zone)?;
-            if hours > 23 || minutes > 59 {
+            // Go lets offsets be of a whole day and a whole hour.
+            if hours > 24 || minutes > 60 {
                 return None;
             }
             sign * (hours * 3600 + minutes * 60)

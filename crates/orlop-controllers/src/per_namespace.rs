@@ -23,61 +23,52 @@ const CERTIFICATE: &str = "kube-root-ca.crt";
 /// Sees to it that every namespace has its default service account.
 pub(crate) async fn service_accounts(client: Client) {
     let deleted = Api::<ServiceAccount>::all(client.clone());
-    keep(
-        &client,
-        deleted,
-        |name| name == DEFAULT_ACCOUNT,
-        |client, namespace| async move {
-            let account = ServiceAccount {
-                metadata: ObjectMeta { name: Some(DEFAULT_ACCOUNT.into()), ..ObjectMeta::default() },
-                ..ServiceAccount::default()
-            };
-            let accounts = Api::<ServiceAccount>::namespaced(client, &namespace);
-            accounts.create(&PostParams::default(), &account).await.map(drop)
-        },
-    )
+    keep(&client, deleted, DEFAULT_ACCOUNT, |client, namespace| async move {
+        let account = ServiceAccount {
+            metadata: ObjectMeta { name: Some(DEFAULT_ACCOUNT.into()), ..ObjectMeta::default() },
+            ..ServiceAccount::default()
+        };
+        let accounts = Api::<ServiceAccount>::namespaced(client, &namespace);
+        accounts.create(&PostParams::default(), &account).await.map(drop)
+    })
     .await;
 }
 
 /// Sees to it that every namespace has the root certificate, and the right one.
 pub(crate) async fn root_certificate(client: Client, certificate: String) {
     let changed = Api::<ConfigMap>::all(client.clone());
-    keep(
-        &client,
-        changed,
-        |name| name == CERTIFICATE,
-        |client, namespace| {
-            let certificate = certificate.clone();
-            async move {
-                let data = BTreeMap::from([("ca.crt".to_owned(), certificate)]);
-                let map = ConfigMap {
-                    metadata: ObjectMeta { name: Some(CERTIFICATE.into()), ..ObjectMeta::default() },
-                    data: Some(data.clone()),
-                    ..ConfigMap::default()
-                };
-                let maps = Api::<ConfigMap>::namespaced(client, &namespace);
-                match maps.create(&PostParams::default(), &map).await {
-                    Err(error) if is_conflict(&error) => {
-                        let current = maps.get(CERTIFICATE).await?;
-                        if current.data.as_ref() == Some(&data) {
-                            return Ok(());
-                        }
-                        let patch = serde_json::json!({"data": data});
-                        maps.patch(CERTIFICATE, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+    keep(&client, changed, CERTIFICATE, |client, namespace| {
+        let certificate = certificate.clone();
+        async move {
+            let data = BTreeMap::from([("ca.crt".to_owned(), certificate)]);
+            let map = ConfigMap {
+                metadata: ObjectMeta { name: Some(CERTIFICATE.into()), ..ObjectMeta::default() },
+                data: Some(data.clone()),
+                ..ConfigMap::default()
+            };
+            let maps = Api::<ConfigMap>::namespaced(client, &namespace);
+            match maps.create(&PostParams::default(), &map).await {
+                Err(error) if is_conflict(&error) => {
+                    let current = maps.get(CERTIFICATE).await?;
+                    if current.data.as_ref() == Some(&data) {
+                        return Ok(());
                     }
-                    created => created.map(drop),
+                    let patch = serde_json::json!({"data": data});
+                    maps.patch(CERTIFICATE, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
                 }
+                created => created.map(drop),
             }
-        },
-    )
+        }
+    })
     .await;
 }
 
-/// Calls `make` for every namespace there is or comes to be, and again when what it made is touched.
+/// Calls `make` for every namespace there is or comes to be, and again when what it made under the name is
+/// touched.
 async fn keep<K, F>(
     client: &Client,
     made: Api<K>,
-    is_ours: impl Fn(&str) -> bool + Send + Sync,
+    name: &str,
     make: impl Fn(Client, String) -> F + Send + Sync,
 ) where
     K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
@@ -94,11 +85,11 @@ async fn keep<K, F>(
             _ => None,
         }
     });
-    let touched = watcher(made, watcher::Config::default()).filter_map(|event| {
+    // Only what has the name: there may be very many others.
+    let ours = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let touched = watcher(made, ours).filter_map(|event| {
         let namespace = match event {
-            Ok(Event::Apply(object) | Event::Delete(object)) if is_ours(&object.name_any()) => {
-                object.namespace()
-            }
+            Ok(Event::Apply(object) | Event::Delete(object)) => object.namespace(),
             _ => None,
         };
         std::future::ready(namespace)

@@ -30,7 +30,7 @@ use orlop_device_client::{
 const GPUS: usize = 256;
 const WATCHERS: usize = 3;
 /// What a node does: a status from each GPU every half minute, and as many who look.
-const NODE_RATE: u64 = 20;
+const NODE_RATE: u64 = 50;
 const SECONDS: u64 = 8;
 const IDLE_KIB_MAX: u64 = 20 << 10;
 const LOAD_KIB_MAX: u64 = 32 << 10;

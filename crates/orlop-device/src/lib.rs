@@ -15,6 +15,7 @@
 //! are stored as `orlop serve` stores them, so both can serve one database.
 
 pub mod agent;
+mod codec;
 mod conditions;
 mod definition;
 mod error;

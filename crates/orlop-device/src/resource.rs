@@ -15,6 +15,7 @@ use orlop_api::{
 };
 use orlop_device_client::api::TypeMeta;
 use orlop_store::{KeyRange, KeyValue, Put, Read, Revision, Store, Txn};
+use prost::Message;
 use tokio::sync::watch;
 
 use crate::{
@@ -52,18 +53,18 @@ pub(crate) struct Resource {
 /// Objects as they travel, each at the newest version that was asked for: readers and watchers of one version
 /// share the work of making it. There is one for a key, so deleted and superseded versions do not pile up.
 #[derive(Debug, Default)]
-pub(crate) struct Encoded(Mutex<HashMap<Bytes, (Revision, wire::Object)>>);
+pub(crate) struct Encoded(Mutex<HashMap<Bytes, (Revision, Bytes)>>);
 
 /// Objects kept encoded; more than a node has devices.
-const ENCODED_MAX: usize = 4096;
+const ENCODED_MAX: usize = 1024;
 
 impl Encoded {
-    fn get(&self, kv: &KeyValue) -> Option<wire::Object> {
+    fn get(&self, kv: &KeyValue) -> Option<Bytes> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(&kv.key).filter(|(revision, _)| *revision == kv.revision).map(|(_, object)| object.clone())
     }
 
-    fn put(&self, kv: &KeyValue, object: &wire::Object) {
+    fn put(&self, kv: &KeyValue, object: &Bytes) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.get(&kv.key).is_some_and(|(revision, _)| *revision > kv.revision) {
             return;
@@ -159,7 +160,7 @@ impl Resource {
     }
 
     /// A stored version as it travels, if a selector chooses it.
-    pub(crate) fn chosen(&self, kv: &KeyValue, selector: &Selector) -> Result<Option<wire::Object>, Error> {
+    pub(crate) fn chosen(&self, kv: &KeyValue, selector: &Selector) -> Result<Option<Bytes>, Error> {
         let everything = selector.is_everything();
         if everything && let Some(known) = self.encoded.get(kv) {
             return Ok(Some(known));
@@ -168,11 +169,11 @@ impl Resource {
         if !selector::chooses(selector, &object) {
             return Ok(None);
         }
-        let wire = self.wire(&object)?;
+        let encoded = Bytes::from(self.wire(&object)?.encode_to_vec());
         if everything {
-            self.encoded.put(kv, &wire);
+            self.encoded.put(kv, &encoded);
         }
-        Ok(Some(wire))
+        Ok(Some(encoded))
     }
 
     /// An object as it travels.

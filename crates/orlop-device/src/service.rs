@@ -13,10 +13,10 @@ use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use prost::Message;
 use tonic::{Code, Status, body::Body, server::Grpc};
-use tonic_prost::ProstCodec;
 use tower::{Service, service_fn};
 
 use crate::{
+    codec::Fitting,
     error::Error,
     resource::Resource,
     server::{Caller, Policy},
@@ -131,12 +131,12 @@ fn name_of(request: &wire::WriteRequest) -> String {
     meta.map(|meta| meta.name().to_owned()).unwrap_or_default()
 }
 
-fn grpc<Req, Res>() -> Grpc<ProstCodec<Res, Req>>
+fn grpc<Req, Res>() -> Grpc<Fitting<Res, Req>>
 where
     Req: Message + Default + 'static,
     Res: Message + 'static,
 {
-    Grpc::new(ProstCodec::default())
+    Grpc::new(Fitting::default())
         .max_decoding_message_size(RECEIVE_BYTES_MAX)
         .max_encoding_message_size(SEND_BYTES_MAX)
 }

@@ -37,11 +37,11 @@ pub(crate) struct GetRequest {
     pub(crate) opts: Option<GetOptions>,
 }
 
-/// `GetXResponse`.
+/// `GetXResponse`, with the object as it is encoded already; so in the answers below.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct GetResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) object: Option<Object>,
+    #[prost(bytes = "bytes", optional, tag = "1")]
+    pub(crate) object: Option<Bytes>,
 }
 
 /// `ListXsRequest` and `WatchXsRequest`.
@@ -60,8 +60,8 @@ pub(crate) struct List {
     pub(crate) type_meta: Option<TypeMeta>,
     #[prost(message, optional, tag = "2")]
     pub(crate) list_meta: Option<ListMeta>,
-    #[prost(message, repeated, tag = "3")]
-    pub(crate) items: Vec<Object>,
+    #[prost(bytes = "bytes", repeated, tag = "3")]
+    pub(crate) items: Vec<Bytes>,
 }
 
 /// `ListXsResponse`.
@@ -76,8 +76,8 @@ pub(crate) struct ListResponse {
 pub(crate) struct WatchResponse {
     #[prost(string, tag = "1")]
     pub(crate) r#type: String,
-    #[prost(message, optional, tag = "2")]
-    pub(crate) object: Option<Object>,
+    #[prost(bytes = "bytes", optional, tag = "2")]
+    pub(crate) object: Option<Bytes>,
 }
 
 /// `CreateXRequest`, `UpdateXRequest` and `UpdateXStatusRequest`; their options are empty.

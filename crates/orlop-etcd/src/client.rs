@@ -104,9 +104,7 @@ impl Client {
         let server = server.clone();
         tokio::spawn(async move {
             let connections = tokio_stream::wrappers::ReceiverStream::new(connections);
-            if let Err(error) = server.serve_on(connections, std::future::pending()).await {
-                tracing::warn!(%error, "the server in this process has stopped");
-            }
+            server.serve_on(connections, std::future::pending()).await;
         });
         let connector = tower::service_fn(move |_: Uri| {
             let to_server = to_server.clone();

@@ -24,10 +24,12 @@
 
 mod alarms;
 mod auth;
+mod call;
 mod check;
 mod client;
 mod cluster;
 mod compactor;
+mod connection;
 mod convert;
 pub mod copy;
 mod errors;
@@ -49,5 +51,5 @@ mod watch;
 pub use client::{Client, ClientTls, ConnectError};
 pub use listen::{Address, Listener};
 pub use node::Options;
-pub use server::{ServeError, Server};
+pub use server::Server;
 pub use tls::{ServerTls, TlsError};

@@ -16,6 +16,11 @@ pub struct Options {
     pub client_urls: Vec<String>,
     /// The etcd version to claim. Clients decide by it what they may use.
     pub version: String,
+    /// A quiet client is asked for a sign of life this often, and dropped if it gives none within twenty
+    /// seconds, or as long again if that is less.
+    pub keep_alive: Duration,
+    /// Requests under way on one connection; more wait, or are refused if the client does not know how to.
+    pub max_streams: u32,
     /// Bytes of a request that writes.
     pub max_request_bytes: usize,
     /// Operations in a transaction.
@@ -40,6 +45,8 @@ impl Default for Options {
             name: "orlop".into(),
             client_urls: Vec::new(),
             version: "3.6.11".into(),
+            keep_alive: Duration::from_secs(60),
+            max_streams: 16_384,
             max_request_bytes: 3 << 19,
             max_txn_ops: 128,
             max_watches: 16_384,

@@ -1,17 +1,22 @@
 //! The services put together and served.
 
-use std::{future::Future, io, sync::Arc, time::Duration};
+use std::{future::Future, io, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::{Stream, StreamExt, stream};
+use hyper_util::server::graceful::GracefulShutdown;
 use orlop_store::Store;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    task::JoinSet,
+};
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
-use tonic::{service::Routes, transport::server::Connected};
+use tonic::service::Routes;
 
 use crate::{
     auth::AuthService,
+    call::Calls,
     cluster::ClusterService,
-    compactor, http,
+    compactor, connection, http,
     kv::KvService,
     lease::LeaseService,
     listen::Listener,
@@ -29,18 +34,10 @@ use crate::{
 const OVERHEAD: usize = 512 << 10;
 /// TLS handshakes under way at a time.
 const HANDSHAKES: usize = 256;
-/// Requests under way on one connection.
-const STREAMS: u32 = 16_384;
+/// How long to wait when the system has no more files to give.
+const PAUSE: Duration = Duration::from_millis(50);
 /// How long open requests may take once the server is to stop.
 const GRACE: Duration = Duration::from_secs(5);
-
-/// Why serving came to an end.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// The transport failed.
-    #[error(transparent)]
-    Transport(#[from] tonic::transport::Error),
-}
 
 /// etcd's API on a store, ready to be served. Clones serve the same.
 #[derive(Clone, Debug)]
@@ -82,17 +79,17 @@ impl Server {
         listener: Listener,
         tls: Option<ServerTls>,
         shutdown: impl Future<Output = ()> + Send,
-    ) -> Result<(), ServeError> {
+    ) {
         match (listener, tls) {
             (Listener::Tcp(listener), None) => self.serve_on(without_delay(listener), shutdown).await,
             (Listener::Tcp(listener), Some(tls)) => {
-                self.serve_on(handshakes(without_delay(listener), tls), shutdown).await
+                self.serve_on(handshakes(without_delay(listener), tls), shutdown).await;
             }
             (Listener::Unix(listener, _file), None) => {
-                self.serve_on(UnixListenerStream::new(listener), shutdown).await
+                self.serve_on(UnixListenerStream::new(listener), shutdown).await;
             }
             (Listener::Unix(listener, _file), Some(tls)) => {
-                self.serve_on(handshakes(UnixListenerStream::new(listener), tls), shutdown).await
+                self.serve_on(handshakes(UnixListenerStream::new(listener), tls), shutdown).await;
             }
         }
     }
@@ -116,42 +113,41 @@ impl Server {
         &self,
         connections: impl Stream<Item = io::Result<S>> + Send,
         shutdown: impl Future<Output = ()> + Send,
-    ) -> Result<(), ServeError>
-    where
-        S: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+    ) where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let node = self.node.clone();
-        let mut upkeep = tokio::task::JoinSet::new();
+        let node = &self.node;
+        // Ends with this, and with it whatever a peer keeps open for too long.
+        let mut tasks = JoinSet::new();
         let Options { compact_interval, compact_min_retain, .. } = node.options;
         if let Some(interval) = compact_interval {
-            upkeep.spawn(compactor::run(node.store.clone(), interval, compact_min_retain));
+            tasks.spawn(compactor::run(node.store.clone(), interval, compact_min_retain));
         }
-        let (stopping, stopped) = tokio::sync::oneshot::channel();
-        let shutdown = async move {
-            shutdown.await;
-            node.stop();
-            let _ = stopping.send(());
-        };
-        let server = tonic::transport::Server::builder()
-            .accept_http1(true)
-            .tcp_nodelay(true)
-            .max_concurrent_streams(STREAMS)
-            .http2_keepalive_interval(Some(Duration::from_secs(60)))
-            .http2_keepalive_timeout(Some(Duration::from_secs(20)))
-            .initial_stream_window_size(1 << 20)
-            .initial_connection_window_size(4 << 20)
-            .add_routes(self.routes())
-            .serve_with_incoming_shutdown(connections, shutdown);
-        // A peer that neither finishes nor goes away must not keep the process.
-        let overdue = async move {
-            match stopped.await {
-                Ok(()) => tokio::time::sleep(GRACE).await,
-                Err(_) => std::future::pending().await,
+        let calls = Calls { kv: KvService { node: node.clone() }, routes: self.routes().prepare() };
+        let graceful = GracefulShutdown::new();
+        {
+            let (mut connections, mut shutdown) = (pin!(connections), pin!(shutdown));
+            loop {
+                let accepted = tokio::select! {
+                    () = &mut shutdown => break,
+                    accepted = connections.next() => accepted,
+                };
+                match accepted {
+                    None => break,
+                    Some(Ok(stream)) => {
+                        tasks.spawn(connection::serve(stream, calls.clone(), graceful.watcher()));
+                    }
+                    Some(Err(error)) => {
+                        tracing::debug!(%error, "cannot accept a connection");
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                }
+                while tasks.try_join_next().is_some() {}
             }
-        };
-        tokio::select! {
-            served = server => Ok(served?),
-            () = overdue => Ok(()),
+        }
+        node.stop();
+        if tokio::time::timeout(GRACE, graceful.shutdown()).await.is_err() {
+            tracing::warn!("calls are cut short");
         }
     }
 }

@@ -41,9 +41,15 @@ pub struct Cluster {
     admission: Vec<Arc<dyn Admission>>,
     /// The lease that objects with a time to live hang on for now, by that time.
     leases: Mutex<HashMap<u64, (LeaseId, Instant)>>,
+    /// Namespaces that took new objects when they were last looked at, and their revision then. A write
+    /// that relies on one compares it.
+    open_namespaces: Mutex<HashMap<String, Revision>>,
     /// Set once, when the server is to stop.
     closing: watch::Sender<bool>,
 }
+
+/// Namespaces that are remembered.
+const OPEN_NAMESPACES: usize = 1024;
 
 /// An object as it was read.
 #[derive(Clone, Debug)]
@@ -80,6 +86,7 @@ impl Cluster {
             issuer,
             admission: Vec::new(),
             leases: Mutex::default(),
+            open_namespaces: Mutex::default(),
             closing: watch::Sender::new(false),
         }
     }
@@ -166,6 +173,25 @@ impl Cluster {
             self.custom.wait_for(result.revision).await;
         }
         Ok(result)
+    }
+
+    /// The revision at which a namespace was open, if that is remembered.
+    pub(crate) fn open_namespace(&self, namespace: &str) -> Option<Revision> {
+        self.open_namespaces.lock().unwrap_or_else(PoisonError::into_inner).get(namespace).copied()
+    }
+
+    /// Remembers the revision of a namespace that is open, or that nothing is known of it any more.
+    pub(crate) fn remember_namespace(&self, namespace: &str, open: Option<Revision>) {
+        let mut known = self.open_namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+        match open {
+            None => drop(known.remove(namespace)),
+            Some(revision) => {
+                if known.len() >= OPEN_NAMESPACES {
+                    known.clear();
+                }
+                known.insert(namespace.to_owned(), revision);
+            }
+        }
     }
 
     /// A lease for objects that live `seconds`. Objects of the same minute share one: they go together, up to

@@ -29,6 +29,8 @@ pub(crate) struct Selection {
     pub(crate) filter: Filter,
     /// What has to be checked on each object.
     rest: Option<(labels::Selector, fields::Selector)>,
+    /// What the keys of selected objects end with, if all that has to be checked is the name.
+    ending: Option<String>,
     /// Whether there is any selector at all.
     pub(crate) selective: bool,
 }
@@ -52,10 +54,11 @@ impl Selection {
             prefix: cluster.collection(kind, namespace),
             filter: Filter::everything(),
             rest: None,
+            ending: None,
             selective: !label_selector.is_everything() || !field_selector.is_everything(),
         };
-        let mut whole = selection.labels(&label_selector);
-        whole &= selection.fields(kind, namespace, name, &field_selector)?;
+        let labelled = selection.labels(&label_selector);
+        let (fields, named) = selection.fields(kind, namespace, name, &field_selector)?;
         selection.range =
             match Some(name).filter(|name| !name.is_empty()).or(field_selector.requires("metadata.name")) {
                 Some(name) if !kind.namespaced || !namespace.is_empty() => {
@@ -63,7 +66,11 @@ impl Selection {
                 }
                 _ => KeyRange::prefix(selection.prefix.clone()),
             };
-        if !whole {
+        if labelled && fields && !named {
+            let name = field_selector.requires("metadata.name");
+            selection.ending = name.map(|name| format!("/{}", kind.placed("", name).1));
+        }
+        if !(labelled && fields && named) {
             selection.rest = Some((label_selector, field_selector));
         }
         Ok(selection)
@@ -72,6 +79,16 @@ impl Selection {
     /// Whether the index answers all of it.
     pub(crate) fn is_indexed(&self) -> bool {
         self.rest.is_none()
+    }
+
+    /// Whether the index and an object's key answer all of it.
+    pub(crate) fn is_told_by_key(&self) -> bool {
+        self.is_indexed() || self.ending.is_some()
+    }
+
+    /// Whether an object with this key may be selected.
+    pub(crate) fn admits(&self, key: &[u8]) -> bool {
+        self.ending.as_ref().is_none_or(|ending| key.ends_with(ending.as_bytes()))
     }
 
     /// Whether an object that the index let through is selected.
@@ -100,21 +117,24 @@ impl Selection {
         whole
     }
 
+    /// Turns field requirements into index terms; whether that is all there is to them but the name, and
+    /// whether it is to the name.
     fn fields(
         &mut self,
         kind: &Kind,
         namespace: &str,
         name: &str,
         selector: &fields::Selector,
-    ) -> Result<bool, Status> {
+    ) -> Result<(bool, bool), Status> {
         let in_one_place = !kind.namespaced || !namespace.is_empty();
-        let mut whole = true;
+        let (mut whole, mut named) = (true, true);
         for term in &selector.terms {
             let path = term.field.as_str();
             if path == "metadata.name" {
                 // A name in one place is one key, and needs no second look.
                 let wanted = if name.is_empty() { selector.requires(path) } else { Some(name) };
-                whole &= term.equal && in_one_place && wanted == Some(&term.value);
+                whole &= term.equal && wanted == Some(&term.value);
+                named &= in_one_place;
             } else if path == "metadata.namespace" && kind.namespaced {
                 whole &= term.equal && term.value == namespace;
             } else if kind.rules.selectable.iter().any(|known| known == path) {
@@ -136,7 +156,7 @@ impl Selection {
                 return Err(Status::bad_request(format!("field label not supported: {path}")));
             }
         }
-        Ok(whole)
+        Ok((whole, named))
     }
 }
 

@@ -143,6 +143,10 @@ pub struct Config {
     pub watcher_queue: usize,
     /// How many connections read at a time.
     pub readers: usize,
+    /// Whether a write that finds nobody writing is committed by the thread that asks for it (SQLite). That is
+    /// a hop less for a lone writer; but its runtime puts another thread in its place meanwhile, and every
+    /// thread keeps memory of its own.
+    pub commit_on_caller: bool,
     /// The safety net under notifications: how often to look for other processes' writes.
     pub poll: Duration,
     /// How long a writer waits for a database that it has lost sight of, before it is told so. What it asked
@@ -164,6 +168,7 @@ impl Config {
             ring_bytes: 8 << 20,
             watcher_queue: 256,
             readers: 4,
+            commit_on_caller: true,
             poll: Duration::from_secs(1),
             patience: Duration::from_secs(20),
         }

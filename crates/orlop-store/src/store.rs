@@ -25,7 +25,7 @@ use crate::{
 /// transaction: long reads pin a revision, never a lock.
 const FIRST_PAGE_KEYS: usize = 128;
 /// Bytes that a page is to come to: a read of large values holds few of them at a time.
-const PAGE_BYTES: usize = 2 << 20;
+const PAGE_BYTES: usize = 1 << 20;
 
 /// An open store. Clones share it; it closes when the last one is dropped.
 #[derive(Clone, Debug)]
@@ -170,6 +170,12 @@ impl Store {
     /// The newest revision.
     pub async fn revision(&self) -> Result<Revision> {
         Ok(self.inner.engine.bounds().await?.current)
+    }
+
+    /// The newest revision that this process has heard of, without asking the database: that of every answer it
+    /// has given, or a later one.
+    pub fn seen_revision(&self) -> Revision {
+        self.inner.hub.tip()
     }
 
     /// The oldest revision that can be read.

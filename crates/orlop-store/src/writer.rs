@@ -5,12 +5,13 @@
 //! waits for nobody; sixty-four share the cost of one.
 //!
 //! A caller that finds the writer idle commits its own batch of one, where the engine can do that without
-//! giving up the thread: on an idle machine two switches between threads cost more than the disk.
+//! giving up the thread: on an idle machine two switches between threads cost more than the disk. Where several
+//! shared the last batch it waits for the others instead: alone it would take a whole sync from all of them.
 
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, TryLockError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -49,6 +50,8 @@ pub(crate) struct Writer {
     desk: Arc<Desk>,
     /// Whether callers may commit for themselves.
     inline: bool,
+    /// Whether the thread that asks may commit.
+    on_caller: bool,
     /// How long a caller waits for an answer from a database that may be out of sight.
     patience: Duration,
     finished: tokio::sync::watch::Receiver<bool>,
@@ -64,6 +67,8 @@ struct Desk {
     turn: Mutex<()>,
     /// Commands that are queued or being committed by the thread. While there are any, nobody passes them.
     waiting: AtomicUsize,
+    /// Whether several commands were in the last batch of the thread, or came while it was committed.
+    shared: AtomicBool,
 }
 
 impl Writer {
@@ -79,8 +84,14 @@ impl Writer {
         let (finish, finished) = tokio::sync::watch::channel(false);
         let runtime = tokio::runtime::Handle::current();
         let inline = engine.commits_at_once();
-        let desk =
-            Arc::new(Desk { engine, hub, metrics, turn: Mutex::default(), waiting: AtomicUsize::new(0) });
+        let desk = Arc::new(Desk {
+            engine,
+            hub,
+            metrics,
+            turn: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            shared: AtomicBool::new(false),
+        });
         let thread_desk = desk.clone();
         std::thread::Builder::new()
             .name("orlop-writer".into())
@@ -89,7 +100,8 @@ impl Writer {
                 finish.send_replace(true);
             })
             .map_err(|error| Error::Unavailable(format!("cannot start the writer thread: {error}")))?;
-        Ok(Self { queue, desk, inline, patience: config.patience, finished })
+        let on_caller = config.commit_on_caller;
+        Ok(Self { queue, desk, inline, on_caller, patience: config.patience, finished })
     }
 
     /// Has a command committed. Once it is queued it runs to its end, even if the caller goes away.
@@ -97,6 +109,7 @@ impl Writer {
         let (reply, answer) = oneshot::channel();
         let job = Job { bytes: bytes_of(&command), command, queued: Instant::now(), reply };
         if self.inline
+            && self.on_caller
             && may_block()
             && let Some(_turn) = self.desk.idle_turn()
         {
@@ -149,9 +162,9 @@ fn stopped() -> Error {
 }
 
 impl Desk {
-    /// The turn to commit, if nobody has it and nobody waits for it.
+    /// The turn to commit, if nobody has it, nobody waits for it and nobody is about to.
     fn idle_turn(&self) -> Option<MutexGuard<'_, ()>> {
-        if self.waiting.load(Ordering::Acquire) > 0 {
+        if self.waiting.load(Ordering::Acquire) > 0 || self.shared.load(Ordering::Relaxed) {
             return None;
         }
         match self.turn.try_lock() {
@@ -183,6 +196,7 @@ impl Desk {
                 runtime.block_on(self.commit(batch));
                 drop(turn);
                 (callers, took) = (self.waiting.fetch_sub(size, Ordering::AcqRel), started.elapsed());
+                self.shared.store(callers > 1, Ordering::Relaxed);
             }
         }
     }

@@ -190,7 +190,10 @@ async fn a_kind_that_comes_again_by_another_name_keeps_what_it_owns(pages: Pages
         }
     }
     until_collected_so_far(&server).await?;
-    assert!(secrets.get_opt("gadgets").await?.is_some(), "its owner is there, under another name of its kind");
+    assert!(
+        secrets.get_opt("gadgets").await?.is_some(),
+        "its owner is there, under another name of its kind"
+    );
     if let Some((objects, secret)) = lasting {
         objects.delete("w", &DeleteParams::default()).await?;
         until_gone(secrets, &secret).await?;

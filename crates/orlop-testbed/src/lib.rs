@@ -18,6 +18,7 @@
 mod certificates;
 mod cluster;
 pub mod debian;
+pub mod http2;
 mod install;
 pub mod node;
 pub mod python;

@@ -126,7 +126,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let mut config = Config::new(endpoint.clone());
     // Watchers that fall behind read the log, and the operating system keeps what SQLite does not: see
     // docs/decisions/0013-memory.md.
-    (config.ring_bytes, config.cache_bytes) = (4 << 20, 4 << 20);
+    (config.ring_bytes, config.cache_bytes) = (2 << 20, 2 << 20);
+    config.commit_on_caller = false;
+    config.readers = std::thread::available_parallelism().map_or(2, std::num::NonZero::get).clamp(2, 4);
     if arguments.durability == "relaxed" {
         config.durability = Durability::Relaxed;
     }

@@ -7,6 +7,7 @@ mod support;
 use std::{
     collections::BTreeMap,
     fs,
+    io::Read,
     path::Path,
     process::{Child, Command, Output, Stdio},
     sync::{Arc, Mutex},
@@ -15,7 +16,10 @@ use std::{
 
 use orlop_device_client::{
     Connect, Gpus, Source,
-    api::{CreateGpuRequest, Gpu, GpuSpec, ObjectMeta},
+    api::{
+        Condition, CreateGpuRequest, DeleteGpuRequest, Gpu, GpuSpec, GpuStatus, ObjectMeta,
+        UpdateGpuStatusRequest,
+    },
 };
 
 fn orlop(arguments: &[&str]) -> Command {
@@ -200,6 +204,93 @@ fn an_api_server_on_the_same_database_shows_the_devices() {
     assert!(api.kubectl(&["explain", "gpu.status.recommendedAction"]).contains("recommendedAction"));
     agent.kill().unwrap();
     agent.wait().unwrap();
+}
+
+/// `orlop device watch` on a terminal, which is one of `script`'s.
+struct Screen {
+    child: Child,
+    shown: Arc<Mutex<String>>,
+}
+
+impl Screen {
+    fn watch(folder: &Path) -> Self {
+        let command = format!("{} device watch --server {}", env!("CARGO_BIN_EXE_orlop"), address(folder));
+        let mut child = Command::new("script")
+            .args(["--quiet", "--flush", "--return", "--command", &command, "/dev/null"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let shown: Arc<Mutex<String>> = Arc::default();
+        let (mut output, into) = (child.stdout.take().unwrap(), shown.clone());
+        std::thread::spawn(move || {
+            let mut more = [0; 4096];
+            while let Ok(read @ 1..) = output.read(&mut more) {
+                into.lock().unwrap().push_str(&String::from_utf8_lossy(&more[..read]));
+            }
+        });
+        Self { child, shown }
+    }
+
+    /// What stands on the screen once it is as hoped: the last picture that is complete.
+    fn until(&self, hoped: impl Fn(&str) -> bool) -> String {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let shown = self.shown.lock().unwrap().clone();
+            let picture = shown.rsplit("\x1b[H").find_map(|picture| picture.strip_suffix("\x1b[J"));
+            match picture {
+                Some(picture) if hoped(picture) => return picture.to_owned(),
+                _ => assert!(Instant::now() < deadline, "{shown:?}"),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // With its terminal gone, the program in it ends too.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_terminal_the_table_is_drawn_again_with_each_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let screen = Screen::watch(folder.path());
+    screen.until(|picture| picture.contains("0 devices, 0 ready"));
+    let mut client = gpus(folder.path()).client();
+    for name in ["gpu-a", "gpu-b"] {
+        let meta = ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
+        let spec = Some(GpuSpec { uuid: "GPU-12".into() });
+        let gpu = Gpu { object_meta: Some(meta), spec, ..Gpu::default() };
+        client.create_gpu(CreateGpuRequest { gpu: Some(gpu), opts: None }).await.unwrap();
+    }
+    let picture = screen.until(|picture| picture.contains("2 devices, 0 ready"));
+    assert_eq!(picture.matches("gpu-a").count(), 1, "one table, not two:\n{picture}");
+    let lines = picture.trim_end().split("\r\n").collect::<Vec<_>>();
+    assert!(lines.iter().all(|line| line.ends_with("\x1b[K")), "what stood there is cleared: {lines:?}");
+
+    let condition = Condition { r#type: "Ready".into(), status: "True".into(), ..Condition::default() };
+    let status = GpuStatus { conditions: vec![condition], recommended_action: None };
+    let meta = ObjectMeta { name: Some("gpu-a".into()), ..ObjectMeta::default() };
+    let gpu = Gpu { object_meta: Some(meta), status: Some(status), ..Gpu::default() };
+    client.update_gpu_status(UpdateGpuStatusRequest { gpu: Some(gpu), opts: None }).await.unwrap();
+    screen.until(|picture| picture.contains("2 devices, 1 ready"));
+    let gone = DeleteGpuRequest { name: "gpu-b".into(), ..DeleteGpuRequest::default() };
+    client.delete_gpu(gone).await.unwrap();
+    let picture = screen.until(|picture| picture.contains("1 devices, 1 ready"));
+    assert!(!picture.contains("gpu-b"), "{picture}");
+
+    // The picture outlives a restart of the server and goes on with it.
+    drop(server);
+    let _server = Server::start(folder.path());
+    let mut client = gpus(folder.path()).client();
+    let gone = DeleteGpuRequest { name: "gpu-a".into(), ..DeleteGpuRequest::default() };
+    client.delete_gpu(gone).await.unwrap();
+    screen.until(|picture| picture.contains("0 devices, 0 ready"));
 }
 
 #[test]

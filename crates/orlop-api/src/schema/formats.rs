@@ -71,7 +71,8 @@ pub fn matches_format(format: &str, text: &str) -> bool {
         "isbn10" => is_isbn10(text),
         "isbn13" => is_isbn13(text),
         "creditcard" => is_credit_card(text),
-        "ssn" => matches(&SSN, text),
+        // With both of its separators.
+        "ssn" => text.len() == 11 && matches(&SSN, text),
         "hexcolor" => matches(&HEX_COLOR, text),
         "rgbcolor" => matches(&RGB_COLOR, text),
         "byte" => matches(&BASE64, text),
@@ -113,13 +114,16 @@ pattern!(
     r"^(?:4[0-9]{12}(?:[0-9]{3})?|5[1-5][0-9]{14}|(222[1-9]|22[3-9][0-9]|2[3-6][0-9]{2}|27[01][0-9]|2720)[0-9]{12}|6(?:011|5[0-9][0-9])[0-9]{12}|3[47][0-9]{13}|3(?:0[0-5]|[68][0-9])[0-9]{11}|(?:2131|1800|35\d{3})\d{11}|6[27][0-9]{14})$"
 );
 pattern!(TIME, r"^([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))$");
+pattern!(LETTER_OR_SYMBOL, r"^[\p{L}\p{S}]$");
 pattern!(LOOSE_DURATION, r"(\d+)\s*([A-Za-zµ]+)");
 
-/// Go's `url.ParseRequestURI`: absolute, or a path from the root; no spaces or controls in the host.
+/// Go's `url.ParseRequestURI`: a path from the root, or anything behind a scheme.
 fn is_request_uri(text: &str) -> bool {
-    if text.is_empty() || text.chars().any(char::is_control) {
+    if text.is_empty() || text.chars().any(|c| c.is_ascii_control()) {
         return false;
     }
+    // What a query says is not looked at.
+    let (text, _) = text.split_once('?').unwrap_or((text, ""));
     if text.starts_with('/') || text == "*" {
         return valid_escapes(text);
     }
@@ -128,11 +132,38 @@ fn is_request_uri(text: &str) -> bool {
     if !starts || !scheme.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.')) {
         return false;
     }
-    let Some(authority) = rest.strip_prefix("//") else { return !rest.is_empty() && valid_escapes(rest) };
-    let (host, path) = authority.split_at(authority.find(['/', '?']).unwrap_or(authority.len()));
-    !host.contains([' ', '<', '>', '"', '^', '`', '{', '}', '\\'])
-        && valid_escapes(host)
-        && valid_escapes(path)
+    match rest.strip_prefix("//") {
+        Some(rest) => {
+            let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+            is_authority(authority) && valid_escapes(path)
+        }
+        // Behind a scheme, what is no path is the scheme's own affair.
+        None => !rest.starts_with('/') || valid_escapes(rest),
+    }
+}
+
+/// `user:password@host:port`, each part optional.
+fn is_authority(text: &str) -> bool {
+    let in_user = |c: char| c.is_ascii_alphanumeric() || "-._:~!$&'()*+,;=%@".contains(c);
+    let in_host =
+        |c: char| !c.is_ascii() || c.is_ascii_alphanumeric() || "-_.~!$&'()*+,;=:[]<>\"%".contains(c);
+    let host = match text.rsplit_once('@') {
+        Some((user, _)) if !user.chars().all(in_user) || !valid_escapes(user) => return false,
+        Some((_, host)) => host,
+        None => text,
+    };
+    let port = match host.strip_prefix('[') {
+        Some(literal) => match literal.rsplit_once(']') {
+            Some((_, port)) => port,
+            None => return false,
+        },
+        None => host.find(':').map_or("", |at| &host[at..]),
+    };
+    let port_is_a_number = match port.strip_prefix(':') {
+        Some(digits) => digits.bytes().all(|byte| byte.is_ascii_digit()),
+        None => port.is_empty(),
+    };
+    port_is_a_number && host.chars().all(in_host) && valid_escapes(host)
 }
 
 fn valid_escapes(text: &str) -> bool {
@@ -162,24 +193,28 @@ fn is_email(text: &str) -> bool {
     (quoted || local.split('.').all(atom)) && (literal || host.split('.').all(atom))
 }
 
+/// A name alone has one dash at most, which is its second character; of several, the last has two characters at
+/// least. Letters of any script are taken for letters, and symbols too: go-openapi's rule, oddities included.
 fn is_hostname(text: &str) -> bool {
     let letter =
-        |c: char| c.is_ascii_alphanumeric() || (!c.is_ascii() && !c.is_whitespace() && !c.is_control());
-    if text.is_empty() || text.len() > 255 {
-        return false;
-    }
-    let parts: Vec<_> = text.split('.').collect();
-    let well_formed = |part: &&str| {
-        !part.is_empty()
-            && part.len() <= 63
-            && part.starts_with(letter)
-            && part.ends_with(letter)
-            && part.chars().all(|c| letter(c) || c == '-')
+        |c: char| c.is_ascii_alphanumeric() || matches(&LETTER_OR_SYMBOL, c.encode_utf8(&mut [0; 4]));
+    let letters = |text: &str| !text.is_empty() && text.chars().all(letter);
+    let fits = text.len() <= 255 && text.split('.').all(|part| part.len() <= 63);
+    let well_formed = match text.rsplit_once('.') {
+        None => {
+            let mut rest = text.chars();
+            let begins = rest.next().is_some_and(letter);
+            let rest = rest.as_str();
+            begins && rest.strip_prefix('-').unwrap_or(rest).chars().all(letter)
+        }
+        Some((rest, top)) => {
+            let outer = |part: &str| part.starts_with(letter) && part.ends_with(letter);
+            rest.split('.').all(|part| outer(part) && part.chars().all(|c| letter(c) || c == '-'))
+                && top.split('-').all(letters)
+                && top.chars().filter(|c| *c != '-').count() >= 2
+        }
     };
-    let top = parts.last().copied().unwrap_or_default();
-    let top_is_a_name =
-        parts.len() == 1 || (top.chars().count() >= 2 && top.chars().all(char::is_alphabetic));
-    parts.iter().all(well_formed) && top_is_a_name
+    fits && well_formed
 }
 
 /// As Go before 1.17: leading zeros in IPv4 octets are tolerated.
@@ -233,7 +268,7 @@ fn is_uuid(text: &str, version: Option<char>) -> bool {
 }
 
 fn bare_digits(text: &str) -> String {
-    text.chars().filter(|c| !matches!(c, ' ' | '-')).collect()
+    text.chars().filter(|c| !matches!(c, ' ' | '\t' | '\n' | '\u{c}' | '\r' | '-')).collect()
 }
 
 fn is_isbn10(text: &str) -> bool {
@@ -338,14 +373,79 @@ mod tests {
             ("bsonobjectid", &["507f1f77bcf86cd799439011"], &["507f", "507f1f77bcf86cd79943901g"]),
             (
                 "uri",
-                &["http://a.b/c?d", "/path", "mailto:a@b"],
-                &["a b", "foo", "http://a b", "http://a/%zz"],
+                &[
+                    "http://a.b/c?d",
+                    "/path",
+                    "mailto:a@b",
+                    "mailto:",
+                    "urn:%zz",
+                    "*",
+                    "/a b",
+                    "/a?b=%zz",
+                    "http://",
+                    "http://u:p@a.b:80/",
+                    "http://a:/",
+                    "http://[::1]:80/",
+                    "HTTP://ä.example/",
+                    "http://a<b",
+                ],
+                &[
+                    "",
+                    "a b",
+                    "foo",
+                    "a/b",
+                    ":a",
+                    "1a:b",
+                    "http://a b",
+                    "http://a/%zz",
+                    "http://a:b",
+                    "http://a:80b/",
+                    "http://[::1/",
+                    "http://a|b",
+                    "http://u^@a",
+                    "/a\tb",
+                    "http:/%z",
+                ],
             ),
             ("email", &["a@b.c", "A <a@b>"], &["a", "a@", "@b", "a b@c"]),
-            ("hostname", &["a", "example.com", "a-b.example"], &["", "-a", "a.", "a_b", "1.2"]),
-            ("ipv4", &["1.2.3.4", "01.2.3.4"], &["1.2.3", "1.2.3.256", "::1"]),
-            ("ipv6", &["::1", "2001:db8::1"], &["1.2.3.4", ":::"]),
-            ("cidr", &["10.0.0.0/8", "::/0"], &["10.0.0.0", "10.0.0.0/33", "x/8"]),
+            (
+                "hostname",
+                &[
+                    "a",
+                    "1",
+                    "a-b",
+                    "a-",
+                    "localhost",
+                    "example.com",
+                    "a-b.example",
+                    "a-b-c.d-e-f.example",
+                    "1.22",
+                    "a.b1",
+                    "a.b-c",
+                    "ä.example",
+                    "\u{1f600}.example",
+                    "a+b",
+                ],
+                &[
+                    "", "-a", "a.", ".a", "a_b", "1.2", "a.b", "a.b-", "a-b-c", "my-host", "a..bc", "a.b--c",
+                    "a-.bc", "a b", "a.bc.",
+                ],
+            ),
+            (
+                "ipv4",
+                &["1.2.3.4", "01.2.3.4", "::ffff:1.2.3.4"],
+                &["", "1.2.3", "1.2.3.256", "::1", "1.2.3.4 "],
+            ),
+            (
+                "ipv6",
+                &["::1", "2001:db8::1", "::ffff:1.2.3.4"],
+                &["", "1.2.3.4", ":::", "fe80::1%eth0", "[::1]"],
+            ),
+            (
+                "cidr",
+                &["10.0.0.0/8", "10.1.2.3/08", "::/0", "2001:db8::/128"],
+                &["10.0.0.0", "10.0.0.0/", "10.0.0.0/33", "::/129", "x/8", "10.0.0.0/-1"],
+            ),
             (
                 "mac",
                 &["01:02:03:04:05:06", "01-02-03-04-05-06", "0102.0304.0506"],
@@ -359,14 +459,18 @@ mod tests {
             ("uuid3", &["bcd02e22-68f0-3046-a512-327cca9def8f"], &["bcd02e22-68f0-4046-a512-327cca9def8f"]),
             ("uuid4", &["025b0d74-00a2-4048-bf57-227c5111bb34"], &["025b0d74-00a2-4048-0f57-227c5111bb34"]),
             ("uuid5", &["886313e1-3b8a-5372-9b90-0c9aee199e5d"], &["886313e1-3b8a-4372-9b90-0c9aee199e5d"]),
-            ("isbn", &["0321751043", "978-0321751041"], &["0321751042"]),
+            ("isbn", &["0321751043", "978-0321751041", "0 321\t75104 3"], &["0321751042", ""]),
             ("isbn10", &["0321751043", "0-8044-2957-X"], &["978-0321751041"]),
             ("isbn13", &["978-0321751041"], &["9780321751042"]),
             ("creditcard", &["4111-1111-1111-1111"], &["4111-1111-1111-1112", "1"]),
-            ("ssn", &["111-11-1111", "111111111"], &["11-11-1111"]),
+            (
+                "ssn",
+                &["111-11-1111", "111 11 1111"],
+                &["11-11-1111", "111111111", "111-111111", "a11-11-1111"],
+            ),
             ("hexcolor", &["#FFF", "fff000"], &["#FFFF", "ggg"]),
             ("rgbcolor", &["rgb(100,100,100)"], &["rgb(256,0,0)", "rgb(1,2)"]),
-            ("byte", &["aGk=", "aGkh"], &["aGk", "a"]),
+            ("byte", &["aGk=", "aGkh", "+/+/"], &["", "aGk", "a", "-_-_", "aGk=\n", "aG=h"]),
             ("password", &["anything"], &[]),
             ("date", &["2026-02-28"], &["2026-02-30", "26-1-1", "2026-02-28T"]),
             (

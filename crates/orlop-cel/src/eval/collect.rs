@@ -30,9 +30,11 @@ impl<'a> Evaluator<'_, '_, 'a> {
             let key = self.eval(key)?;
             let value = self.eval(value)?;
             let key = map_key(&key)?;
-            if let Some(value) = present(value, *optional, || format!("entry '{key}'"))? {
-                insert(&mut map, key, value)?;
-            }
+            // Of entries with the same key the last one counts, also if it is written with `?` and has no value.
+            match present(value, *optional, || format!("entry '{key}'"))? {
+                Some(value) => map.insert(key, value),
+                None => map.remove(&key),
+            };
         }
         Ok(Value::Map(Map::from(map)))
     }

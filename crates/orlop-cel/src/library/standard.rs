@@ -191,10 +191,16 @@ fn to_double<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
         [Value::Int(value)] => Ok(Value::Double(*value as f64)),
         [Value::Uint(value)] => Ok(Value::Double(*value as f64)),
         [Value::String(text)] => {
-            text.parse().map(Value::Double).map_err(|_| conversion_error("string", "double"))
+            let number = text.parse::<f64>().ok().filter(|number| !number.is_infinite() || is_word(text));
+            number.map(Value::Double).ok_or_else(|| conversion_error("string", "double"))
         }
         _ => Err(EvalError::no_such_overload()),
     }
+}
+
+/// Whether infinity is what was written, and not a number too large.
+fn is_word(text: &str) -> bool {
+    text.trim_start_matches(['+', '-']).starts_with(|first: char| first.is_ascii_alphabetic())
 }
 
 fn to_duration<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {

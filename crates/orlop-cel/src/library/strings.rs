@@ -101,10 +101,21 @@ fn last_index_of<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
             from => from,
         },
     };
-    // A match may begin at the limit and reach beyond it.
-    let end = byte_offset(text, limit).map_or(text.len(), |at| text.len().min(at + part.len()));
+    // A match may begin at the limit and reach beyond it; of those that overlap, the last one counts.
+    let limit = byte_offset(text, limit).unwrap_or(text.len());
+    let end = text.len().min(limit + part.len());
     let end = (end..=text.len()).find(|end| text.is_char_boundary(*end)).unwrap_or(text.len());
-    let found = text[..end].rfind(&**part).map(|at| position(text, at));
+    let begins = |at: &usize| *at <= limit;
+    let mut before = &text[..end];
+    let found = loop {
+        let Some(at) = before.rfind(&**part) else { break None };
+        if begins(&at) {
+            break Some(position(text, at));
+        }
+        // It begins beyond the limit: whatever is found next ends before it does.
+        let shorter = before.len().saturating_sub(1);
+        before = &before[..(0..=shorter).rev().find(|end| before.is_char_boundary(*end)).unwrap_or(0)];
+    };
     Ok(Value::Int(found.unwrap_or(-1)))
 }
 

@@ -25,8 +25,8 @@ pub(crate) fn compare(one: &Value<'_>, other: &Value<'_>) -> Result<Ordering, Ev
 pub(super) fn numbers(one: &Value<'_>, other: &Value<'_>) -> Option<Ordering> {
     match (one, other) {
         (Value::Double(one), Value::Double(other)) => one.partial_cmp(other),
-        (Value::Double(double), whole) => whole_and_double(integer(whole)?, *double).map(Ordering::reverse),
-        (whole, Value::Double(double)) => whole_and_double(integer(whole)?, *double),
+        (Value::Double(double), whole) => whole_and_double(whole, *double).map(Ordering::reverse),
+        (whole, Value::Double(double)) => whole_and_double(whole, *double),
         (one, other) => Some(integer(one)?.cmp(&integer(other)?)),
     }
 }
@@ -39,12 +39,12 @@ fn integer(value: &Value<'_>) -> Option<i128> {
     }
 }
 
-/// Compares without the rounding that turning the integer into a double would bring.
-fn whole_and_double(whole: i128, double: f64) -> Option<Ordering> {
-    if double.is_nan() {
-        return None;
-    }
-    // Doubles beyond the 64-bit integers saturate, which keeps their order.
-    let floor = double.floor();
-    Some(whole.cmp(&(floor as i128)).then(if double > floor { Ordering::Less } else { Ordering::Equal }))
+/// Compares as doubles, as the specification has it: integers beyond 2^53 equal the doubles they round to.
+fn whole_and_double(whole: &Value<'_>, double: f64) -> Option<Ordering> {
+    let rounded = match whole {
+        Value::Int(value) => *value as f64,
+        Value::Uint(value) => *value as f64,
+        _ => return None,
+    };
+    rounded.partial_cmp(&double)
 }

@@ -59,10 +59,8 @@ impl Collector {
             Err(error) if is_missing(&error) => return Ok(()),
             list => list?,
         };
-        let owned = list
-            .items
-            .iter()
-            .filter(|object| object.owner_references().iter().any(|owner| owner.uid == uid));
+        let owned =
+            list.items.iter().filter(|object| object.owner_references().iter().any(|owner| owner.uid == uid));
         found.extend(owned.map(|object| Item::of(resource.type_of(), object)));
         Ok(())
     }

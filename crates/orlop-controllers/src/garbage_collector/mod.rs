@@ -218,8 +218,7 @@ impl Collector {
             let mut resources = self.resources.write().await;
             if self.doubtful.swap(false, Ordering::AcqRel) {
                 let discovered = Resources::discover(&self.client).await;
-                *resources =
-                    discovered.inspect_err(|_| self.doubtful.store(true, Ordering::Release))?;
+                *resources = discovered.inspect_err(|_| self.doubtful.store(true, Ordering::Release))?;
             }
             return Ok(resources.downgrade());
         }

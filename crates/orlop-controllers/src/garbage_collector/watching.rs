@@ -53,7 +53,9 @@ impl Collector {
             let objects = resource.objects(&self.client, None);
             loop {
                 let end = match objects.watch_metadata(&WatchParams::default(), &version).await {
-                    Ok(events) => self.follow(events.boxed(), &mut version, &mut backoff, Some(resource)).await,
+                    Ok(events) => {
+                        self.follow(events.boxed(), &mut version, &mut backoff, Some(resource)).await
+                    }
                     Err(error) => End::of(&error),
                 };
                 match end {

@@ -55,8 +55,7 @@ use crate::{
 const STREAMS_MAX: u32 = 100;
 /// Bytes of a request's headers.
 const HEADERS_BYTES_MAX: u32 = 16 << 10;
-/// A quiet client is asked for a sign of life this often, and has this long to give it.
-const KEEP_ALIVE: Duration = Duration::from_secs(60);
+/// How long a quiet client may take to give a sign of life.
 const KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(20);
 /// What a client may send on a connection before the server has read it.
 const WINDOW_BYTES: u32 = 256 << 10;
@@ -91,6 +90,9 @@ pub struct Config {
     pub monitor_period: Duration,
     /// How often a watch that asked for bookmarks gets one.
     pub bookmark_period: Duration,
+    /// How often a quiet client is asked for a sign of life. One that gives none within twenty seconds, or as
+    /// long again if that is less, is dropped.
+    pub keep_alive: Duration,
     /// How long calls may take to end once the server stops.
     pub grace: Duration,
     /// How long history stays readable, for watches that resume; in memory not more than a few MiB of it.
@@ -112,6 +114,7 @@ impl Default for Config {
             metrics: None,
             monitor_period: Duration::from_secs(10),
             bookmark_period: Duration::from_secs(60),
+            keep_alive: Duration::from_secs(60),
             grace: Duration::from_secs(25),
             retention: Duration::from_secs(300),
         }
@@ -219,14 +222,15 @@ impl Server {
             let listener = open_tcp(address, &channelz, &mut tcp).await?;
             beside.spawn(acceptor.clone().tcp(listener, tls));
         }
-        serving.spawn(serve(observed(routes.clone()), connections, stopping.clone()));
+        let keep_alive = config.keep_alive;
+        serving.spawn(serve(observed(routes.clone()), connections, keep_alive, stopping.clone()));
 
         let mut admin = None;
         if let Some(address) = &config.admin {
             let (accepted, connections) = mpsc::channel(64);
             let acceptor = Acceptor { channelz: channelz.clone(), places, accepted };
             beside.spawn(acceptor.tcp(open_tcp(address, &channelz, &mut admin).await?, None));
-            serving.spawn(serve(observed(routes.without_kinds()), connections, stopping.clone()));
+            serving.spawn(serve(observed(routes.without_kinds()), connections, keep_alive, stopping.clone()));
         }
         let mut web = None;
         if let Some(Address::Tcp { host, port }) = &config.metrics {
@@ -315,7 +319,12 @@ async fn open_tcp(
     Ok(listener)
 }
 
-async fn serve(service: Observe, connections: mpsc::Receiver<Connection>, stopping: watch::Receiver<bool>) {
+async fn serve(
+    service: Observe,
+    connections: mpsc::Receiver<Connection>,
+    keep_alive: Duration,
+    stopping: watch::Receiver<bool>,
+) {
     let incoming = ReceiverStream::new(connections).map(Ok::<_, io::Error>);
     let mut stopping = stopping;
     let stopped = async move {
@@ -324,8 +333,8 @@ async fn serve(service: Observe, connections: mpsc::Receiver<Connection>, stoppi
     let served = tonic::transport::Server::builder()
         .max_concurrent_streams(STREAMS_MAX)
         .http2_max_header_list_size(HEADERS_BYTES_MAX)
-        .http2_keepalive_interval(Some(KEEP_ALIVE))
-        .http2_keepalive_timeout(Some(KEEP_ALIVE_ANSWER))
+        .http2_keepalive_interval(Some(keep_alive))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE_ANSWER.min(keep_alive)))
         .initial_connection_window_size(WINDOW_BYTES)
         .initial_stream_window_size(WINDOW_BYTES)
         .serve_with_incoming_shutdown(service, incoming, stopped)

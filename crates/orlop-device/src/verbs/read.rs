@@ -3,7 +3,6 @@
 use orlop_api::labels::Selector;
 use orlop_device_client::api::ListMeta;
 use orlop_store::{Filter, Read};
-use prost::Message;
 
 use crate::{error::Error, resource::Resource, selector, wire};
 
@@ -56,7 +55,7 @@ impl Resource {
             }
             for kv in &page.kvs {
                 if let Some(item) = self.chosen(kv, &selector)? {
-                    bytes += item.encoded_len() + 8;
+                    bytes += item.len() + 8;
                     items.push(item);
                 }
             }

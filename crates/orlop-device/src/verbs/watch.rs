@@ -5,10 +5,12 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use futures_util::{Stream, stream};
 use orlop_api::labels::Selector;
 use orlop_device_client::api::{ListOptions, ObjectMeta};
 use orlop_store::{KeyRange, Pages, Read, Revision, Seen, Watch, Watcher};
+use prost::Message;
 use serde_json::json;
 use tokio::time::{Instant, MissedTickBehavior};
 use tonic::Status;
@@ -240,7 +242,10 @@ impl Watching {
         let (kind, object) = match (before, after) {
             (None, Some(after)) => ("ADDED", after),
             (Some(_), Some(after)) => ("MODIFIED", after),
-            (Some(before), None) => ("DELETED", self.resource.wire(&Object { revision, ..before })?),
+            (Some(before), None) => {
+                let gone = self.resource.wire(&Object { revision, ..before })?;
+                ("DELETED", gone.encode_to_vec().into())
+            }
             (None, None) => return Ok(None),
         };
         Ok(Some(event(kind, object)))
@@ -260,7 +265,7 @@ impl Watching {
             spec: None,
             status: None,
         };
-        event("BOOKMARK", object)
+        event("BOOKMARK", object.encode_to_vec().into())
     }
 }
 
@@ -272,7 +277,7 @@ fn named(key: &[u8]) -> Object {
     Object { value: json!({"metadata": {"name": name, "namespace": namespace}}), revision: 0 }
 }
 
-fn event(kind: &str, object: wire::Object) -> wire::WatchResponse {
+fn event(kind: &str, object: Bytes) -> wire::WatchResponse {
     wire::WatchResponse { r#type: kind.to_owned(), object: Some(object) }
 }
 

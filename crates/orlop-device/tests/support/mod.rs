@@ -4,7 +4,10 @@
 
 pub(crate) mod python;
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use orlop_device::{Config, Server, server::Policy};
 use orlop_device_client::{
@@ -50,15 +53,23 @@ impl Fixture {
         };
         change(&mut config);
         let server = Server::start(config).await.unwrap();
-        let connection =
-            Connect::to(format!("unix://{}", folder.path().join("device.sock").display())).open().unwrap();
+        let connection = open(&folder.path().join("device.sock"));
         let client = GpuServiceClient::new(connection.clone());
         Self { folder, server, connection, client }
+    }
+
+    /// A client with a connection of its own.
+    pub(crate) fn connect(socket: &Path) -> GpuServiceClient<Connection> {
+        GpuServiceClient::new(open(socket))
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join("device.sock")
     }
+}
+
+fn open(socket: &Path) -> Connection {
+    Connect::to(format!("unix://{}", socket.display())).open().unwrap()
 }
 
 /// Runs a test on both kinds of storage.

@@ -6,7 +6,7 @@ use orlop_store::{Compare, Comparison, KeyRange, LeaseId, Op, Put, Read, Revisio
 use rand::Rng;
 use serde_json::{Value, json};
 
-use super::{Request, incoming, prepare, written::Written};
+use super::{Request, incoming, namespace_guard, prepare, written::Written};
 use crate::{
     admission,
     allocation::{self, Claims},
@@ -64,7 +64,7 @@ pub(super) async fn create_object(
     if options.dry_run {
         let name = object_meta::text(object_meta::of(&object), "name");
         crate::custom::guard(request, name)?;
-        prepare::namespace_guard(request, name).await?;
+        namespace_guard::look(request, name).await?;
         return match request.cluster.find(&request.kind, &request.about.namespace, name).await? {
             Some(found) => Err(exists(request, name, &found.as_stored()?, generated)),
             None => Ok((201, Written::Object(object))),
@@ -151,7 +151,12 @@ async fn store(request: &Request, object: &Value) -> Result<Result<Written, Foun
         let mut object = object.clone();
         let mut claims = allocation::claim(request, &mut object, None).await?;
         claims.compares.extend(crate::custom::guard(request, name)?);
-        claims.compares.extend(prepare::namespace_guard(request, name).await?);
+        let recalled = namespace_guard::recall(request);
+        let by_memory = recalled.is_some();
+        claims.compares.extend(match recalled {
+            Some(guard) => Some(guard),
+            None => namespace_guard::look(request, name).await?,
+        });
         let encoded = prepare::encode(request, &mut object).await?;
         let lease = match request.kind.rules.ttl_seconds {
             Some(seconds) => request.cluster.lease(seconds).await?,
@@ -161,6 +166,10 @@ async fn store(request: &Request, object: &Value) -> Result<Result<Written, Foun
         let result = request.cluster.commit(&request.kind, txn).await?;
         if result.succeeded {
             return Ok(Ok(Written::of(&request.kind, encoded, object, result.revision)));
+        }
+        if by_memory {
+            // What the namespace is now comes before what is found in it.
+            namespace_guard::look(request, name).await?;
         }
         if let Some(kv) = result.found().filter(|kv| key_range.contains(&kv.key)) {
             return Ok(Err(Found::from(kv.clone())));

@@ -12,6 +12,7 @@ mod gathered;
 mod get;
 pub(crate) mod incoming;
 pub(crate) mod list;
+mod namespace_guard;
 pub(crate) mod patch;
 pub(crate) mod prepare;
 mod streamed;

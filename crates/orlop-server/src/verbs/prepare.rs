@@ -10,12 +10,11 @@ use orlop_api::{
     schema,
     status::Status,
 };
-use orlop_store::{Compare, Comparison, KeyRange, Target};
 use serde_json::{Map, Value, json};
 
 use super::{Request, patch};
 use crate::{
-    cluster::{is_terminating, now},
+    cluster::now,
     negotiation::content_type,
     registry::{Encoded, Kind},
 };
@@ -148,29 +147,4 @@ pub(super) fn validate(kind: &Kind, object: &Value) -> Vec<FieldError> {
 pub(super) fn validate_metadata(kind: &Kind, object: &Value) -> Vec<FieldError> {
     let rules = MetaRules { namespaced: kind.namespaced, name: kind.name_rule };
     object_meta::validate(object_meta::of(object), rules, &FieldPath::root("metadata"))
-}
-
-/// What must still be so when a new object is written: its namespace is there, and is not on its way out.
-pub(super) async fn namespace_guard(request: &Request, name: &str) -> Result<Option<Compare>, Status> {
-    let namespace = &request.about.namespace;
-    if !request.kind.namespaced {
-        return Ok(None);
-    }
-    let kinds = request.cluster.registry.kinds();
-    let Some(kind) = kinds.get("", "v1", "namespaces") else { return Ok(None) };
-    let found = request.cluster.get(kind, "", namespace).await?;
-    // Most namespaces are not terminating, and telling that needs no decoding.
-    const MARK: &[u8] = b"\"deletionTimestamp\"";
-    if found.bytes.windows(MARK.len()).any(|window| window == MARK) && is_terminating(&found.as_stored()?) {
-        let why =
-            format!("unable to create new content in namespace {namespace} because it is being terminated");
-        let message = format!("namespace {namespace} is being terminated");
-        return Err(Status::forbidden(&request.kind.group_resource(), name, &why).with_cause(
-            "NamespaceTerminating",
-            message,
-            "metadata.namespace",
-        ));
-    }
-    let key = request.cluster.key(kind, "", namespace);
-    Ok(Some(Compare::new(KeyRange::key(key), Comparison::Equal, Target::Revision(found.revision))))
 }

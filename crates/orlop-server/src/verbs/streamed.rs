@@ -1,5 +1,5 @@
 //! A list that is streamed: stored bytes, copied once, a piece at a time. However long the list is and
-//! however slow its reader, it holds one page of the store and a few pieces.
+//! however slow its reader, it holds two pages of the store and a few pieces.
 
 use std::time::Duration;
 
@@ -17,22 +17,28 @@ use crate::{
     registry::Kind,
 };
 
-/// Bytes of a list that is answered whole.
-const WHOLE_BYTES: usize = 512 << 10;
-/// Bytes of a piece, and pieces that may wait for a slow client.
-const PIECE_BYTES: usize = 128 << 10;
-const PIECES: usize = 4;
+/// Bytes of a list that is answered whole. What is longer is worth compressing.
+const WHOLE_BYTES: usize = 128 << 10;
+/// Bytes of a piece, and pieces that may wait for a slow client. The allocator keeps larger pieces of memory in
+/// much larger ones.
+const PIECE_BYTES: usize = 60 << 10;
+const PIECES: usize = 8;
 /// How long a client may take no piece at all.
 const STALLED: Duration = Duration::from_secs(60);
 
-/// A list, so far.
+/// A list that is being sent.
 struct Streamed {
     request: Request,
     listing: Listing,
+    listed: Listed,
+}
+
+/// What of a list has been written.
+struct Listed {
     revision: Revision,
     /// All that there are, if they were counted.
     count: Option<u64>,
-    listed: usize,
+    objects: usize,
     /// The key listed last, and whether the list's own limit left out what follows it.
     last: Option<Bytes>,
     more: bool,
@@ -52,16 +58,16 @@ pub(super) async fn stream(
         Value::from(kind.gvk.api_version())
     );
     let mut piece = BytesMut::from(opening.as_bytes());
-    let mut list = Streamed { request, listing, revision, count, listed: 0, last: None, more: false };
-    let taken = list.append(&mut piece, &first.kvs, WHOLE_BYTES).await?;
-    list.more = first.more;
-    if taken == first.kvs.len() && list.listing.pages.is_done() {
-        piece.put_slice(list.closing().as_bytes());
+    let mut listed = Listed { revision, count, objects: 0, last: None, more: first.more };
+    let taken = listed.append(kind, &mut piece, &first.kvs, WHOLE_BYTES).await?;
+    if taken == first.kvs.len() && listing.pages.is_done() {
+        piece.put_slice(listed.closing(&listing).as_bytes());
         return Ok(answer::bytes(200, "application/json", piece.freeze()));
     }
     let (sender, receiver) = mpsc::channel(PIECES + 1);
     // One place is kept, so that a client that takes nothing can still be told that this is not all.
     let farewell = sender.clone().try_reserve_owned();
+    let list = Streamed { request, listing, listed };
     tokio::spawn(async move {
         if let Err(status) = list.send(&sender, piece, first, taken).await {
             // The answer has begun: all that is left is to break it off, so that nobody takes it for whole.
@@ -77,40 +83,55 @@ pub(super) async fn stream(
 type Sender = mpsc::Sender<Result<Bytes, Broken>>;
 
 impl Streamed {
-    /// Sends a piece that has begun, the rest of a page, and all that follows.
+    /// Sends a piece that has begun, the rest of a page, and all that follows. While a page is sent, the next is
+    /// read.
     async fn send(
-        &mut self,
+        self,
         sender: &Sender,
-        mut piece: BytesMut,
+        piece: BytesMut,
         mut page: ReadResult,
         mut taken: usize,
     ) -> Result<(), Status> {
+        let Self { request, mut listing, mut listed } = self;
+        let mut piece = Some(piece);
         loop {
-            while taken < page.kvs.len() {
-                if !hand_over(sender, std::mem::take(&mut piece)).await? {
-                    return Ok(());
+            let sent = async {
+                while taken < page.kvs.len() {
+                    if !hand_over(sender, piece.take().unwrap_or_default()).await? {
+                        return Ok(false);
+                    }
+                    let rest = page.kvs.get(taken..).unwrap_or_default();
+                    taken += listed
+                        .append(&request.kind, piece.insert(BytesMut::new()), rest, PIECE_BYTES)
+                        .await?;
                 }
-                let rest = page.kvs.get(taken..).unwrap_or_default();
-                taken += self.append(&mut piece, rest, PIECE_BYTES).await?;
+                Ok::<_, Status>(true)
+            };
+            let (sent, next) = tokio::join!(sent, listing.next(&request));
+            if !sent? {
+                return Ok(());
             }
-            self.more = page.more;
-            match self.listing.next(&self.request).await? {
+            listed.more = page.more;
+            match next? {
                 Some(next) => (page, taken) = (next, 0),
                 None => break,
             }
         }
-        piece.put_slice(self.closing().as_bytes());
+        let mut piece = piece.unwrap_or_default();
+        piece.put_slice(listed.closing(&listing).as_bytes());
         hand_over(sender, piece).await.map(drop)
     }
+}
 
+impl Listed {
     /// Appends objects with commas between, up to so many bytes; how many it took.
     async fn append(
         &mut self,
+        kind: &Kind,
         piece: &mut BytesMut,
         kvs: &[KeyValue],
         bytes: usize,
     ) -> Result<usize, Status> {
-        let kind = &self.request.kind;
         let taken = fitting(kind, kvs, bytes);
         let kvs = kvs.get(..taken).unwrap_or_default();
         piece.reserve(kvs.iter().map(|kv| kv.value.len() + 48).sum());
@@ -118,7 +139,7 @@ impl Streamed {
             kvs.iter().filter(|kv| !kind.passes(&kv.value)).cloned().map(Found::from).collect();
         let mut converted = kind.read_all(&strangers).await?.into_iter();
         for kv in kvs {
-            if self.listed > 0 {
+            if self.objects > 0 {
                 piece.put_u8(b',');
             }
             if !kind.pass(piece, &kv.value, kv.revision)
@@ -126,19 +147,19 @@ impl Streamed {
             {
                 piece.put_slice(object.to_string().as_bytes());
             }
-            self.listed += 1;
+            self.objects += 1;
         }
         self.last = kvs.last().map(|kv| kv.key.clone()).or(self.last.take());
         Ok(taken)
     }
 
-    fn closing(&self) -> String {
+    fn closing(&self, listing: &Listing) -> String {
         let rest = self.last.as_ref().filter(|_| self.more).map(|last| {
-            let count = self.count.filter(|_| self.listing.counted);
-            let remaining = count.map(|count| count.saturating_sub(self.listed as u64));
-            (self.listing.token(self.revision, last), remaining)
+            let count = self.count.filter(|_| listing.counted);
+            let remaining = count.map(|count| count.saturating_sub(self.objects as u64));
+            (listing.token(self.revision, last), remaining)
         });
-        format!("],\"metadata\":{}}}", self.listing.metadata(self.revision, rest))
+        format!("],\"metadata\":{}}}", listing.metadata(self.revision, rest))
     }
 }
 

@@ -58,7 +58,8 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
     let mut initial = None;
     let wanted = Watch::new(selection.range.clone()).filter(selection.filter.clone());
     // What the index cannot answer is found out by looking at what was there before.
-    let mut wanted = if selection.is_indexed() { wanted.previous_of_the_gone() } else { wanted.previous() };
+    let mut wanted =
+        if selection.is_told_by_key() { wanted.previous_of_the_gone() } else { wanted.previous() };
     match beginning {
         Beginning::After(revision) => wanted = wanted.after(revision),
         Beginning::Next => {}
@@ -144,7 +145,9 @@ impl Stream {
         let mut page = Some(first);
         while let Some(current) = page {
             for kv in current.kvs {
-                if let Some(line) = self.line("ADDED", &Found::from(kv)).await {
+                if self.selection.admits(&kv.key)
+                    && let Some(line) = self.line("ADDED", &Found::from(kv)).await
+                {
                     self.outlet.send(line).await;
                 }
             }
@@ -192,6 +195,9 @@ impl Stream {
     /// The line of an event; `None` if it is of no concern after all.
     async fn event(&mut self, seen: &Seen<'_>) -> Option<Bytes> {
         let event = seen.event;
+        if !self.selection.admits(&event.kv.key) {
+            return None;
+        }
         let (now, before) = self.looked_at(seen).await;
         let kind = match (now, before) {
             (true, false) => "ADDED",
@@ -217,7 +223,7 @@ impl Stream {
 
     /// Whether the version now, and the one before, are selected.
     async fn looked_at(&self, seen: &Seen<'_>) -> (bool, bool) {
-        if self.selection.is_indexed() {
+        if self.selection.is_told_by_key() {
             return (seen.matches, seen.matched_before);
         }
         let event = seen.event;
@@ -252,11 +258,11 @@ impl Stream {
 
     /// The line of an object that is there at the beginning; `None` if it is not selected.
     async fn line(&mut self, kind: &str, found: &Found) -> Option<Bytes> {
-        let plain = self.request.negotiated.is_plain() && self.selection.is_indexed();
+        let plain = self.request.negotiated.is_plain() && self.selection.is_told_by_key();
         if plain && self.request.kind.passes(&found.bytes) {
             return Some(self.plain_line(kind, found));
         }
-        let line = self.metadata_line(kind, found).filter(|_| self.selection.is_indexed());
+        let line = self.metadata_line(kind, found).filter(|_| self.selection.is_told_by_key());
         if line.is_some() {
             return line;
         }

@@ -20,11 +20,7 @@ impl Pair {
         let folder = tempfile::tempdir().unwrap();
         let config = Config::new(Endpoint::Sqlite(folder.path().join("orlop.db")));
         let store = Store::open(config).await.unwrap();
-        Self {
-            one: Server::on(store.clone()).await,
-            other: Server::on(store).await,
-            _folder: Some(folder),
-        }
+        Self { one: Server::on(store.clone()).await, other: Server::on(store).await, _folder: Some(folder) }
     }
 
     /// A store each, with connections of its own, as two processes have.
@@ -38,7 +34,9 @@ impl Pair {
 
 async fn what_is_defined_through_one_is_served_by_the_other(pair: Pair) {
     let Pair { one, other, .. } = &pair;
-    one.create(DEFINITIONS, &widgets(json!([version("v1", true, json!({"size": {"type": "integer"}}))]))).await.ok();
+    one.create(DEFINITIONS, &widgets(json!([version("v1", true, json!({"size": {"type": "integer"}}))])))
+        .await
+        .ok();
     other.eventually(&path("v1"), |answer| answer.code == 200).await;
     let resources = other.get("/apis/example.com/v1").await.ok();
     assert_eq!(resources["resources"][0]["name"], "widgets");
@@ -101,12 +99,14 @@ async fn a_name_is_given_once_whichever_server_is_asked(pair: Pair) {
 async fn writes_through_both_are_all_there(pair: Pair) {
     let Pair { one, other, .. } = &pair;
     const COUNT: usize = 60;
-    one.create(DEFINITIONS, &widgets(json!([version("v1", true, json!({"n": {"type": "integer"}}))]))).await.ok();
+    one.create(DEFINITIONS, &widgets(json!([version("v1", true, json!({"n": {"type": "integer"}}))])))
+        .await
+        .ok();
     other.eventually(&path("v1"), |answer| answer.code == 200).await;
     one.create(&path("v1"), &widget("v1", "shared", json!({"n": 0}))).await.ok();
     let shared = format!("{}/shared", path("v1"));
     let work = |index: usize| {
-        let (server, shared) = (if index % 2 == 0 { one } else { other }, shared.clone());
+        let (server, shared) = (if index.is_multiple_of(2) { one } else { other }, shared.clone());
         async move {
             let made = widget("v1", &format!("w{index:03}"), json!({"n": index}));
             server.create(&path("v1"), &made).await.ok();

@@ -295,9 +295,8 @@ async fn a_webhook_that_nobody_vouches_for_is_not_believed() {
 async fn a_definition_is_established_once_its_webhook_can_be_trusted() {
     let hook = Hook::start().await;
     let name = format!("{DEFINITIONS}/widgets.example.com");
-    let pem = |label: &str| {
-        STANDARD.encode(format!("-----BEGIN {label}-----\naGVsbG8=\n-----END {label}-----\n"))
-    };
+    let pem =
+        |label: &str| STANDARD.encode(format!("-----BEGIN {label}-----\naGVsbG8=\n-----END {label}-----\n"));
     for (bundle, why) in [
         // What injectors of certificates put there until they have one.
         (STANDARD.encode("\n"), "unable to parse bytes as PEM block"),
@@ -305,9 +304,7 @@ async fn a_definition_is_established_once_its_webhook_can_be_trusted() {
         (pem("PUBLIC KEY"), "no valid certificate authority data seen"),
         (pem("CERTIFICATE"), "failed to parse certificate: x509: malformed certificate"),
     ] {
-        let bundle_is = |bundle: &str| {
-            json!({"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": bundle}}}}})
-        };
+        let bundle_is = |bundle: &str| json!({"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": bundle}}}}});
         let mut conversion = hook.conversion(hook.url());
         conversion["webhook"]["clientConfig"]["caBundle"] = bundle.clone().into();
         let server = serving(conversion).await;
@@ -379,11 +376,13 @@ async fn fields_that_are_owned_in_another_version_are_converted_by_the_webhook()
     server.apply(&name("v1", "one", ""), &widget("v1", "a", json!({"size": 1}))).await.ok();
     assert_eq!(hook.calls(), 0);
     // `width` of v2 is `size` of v1, which another manager owns: only the webhook can tell.
-    let message = server.apply(&name("v2", "two", ""), &widget("v2", "a", json!({"width": 2}))).await.refused(409);
+    let message =
+        server.apply(&name("v2", "two", ""), &widget("v2", "a", json!({"width": 2}))).await.refused(409);
     assert!(message.contains("conflict with \"one\": .spec.size"), "{message}");
     assert!(hook.calls() > 0);
 
-    let applied = server.apply(&name("v2", "two", "&force=true"), &widget("v2", "a", json!({"width": 2}))).await.ok();
+    let applied =
+        server.apply(&name("v2", "two", "&force=true"), &widget("v2", "a", json!({"width": 2}))).await.ok();
     assert_eq!(applied["spec"]["width"], 2);
     let owners = |object: &Value| -> Vec<(String, String)> {
         let all = object["metadata"]["managedFields"].as_array().unwrap().iter();
@@ -399,10 +398,30 @@ async fn fields_that_are_owned_in_another_version_are_converted_by_the_webhook()
         answer["response"]["result"] = json!({"status": "Failure", "message": "not today"});
         answer
     });
-    let failed = server.apply(&name("v1", "one", "&force=true"), &widget("v1", "a", json!({"size": 3}))).await;
+    let failed =
+        server.apply(&name("v1", "one", "&force=true"), &widget("v1", "a", json!({"size": 3}))).await;
     assert_eq!(failed.code, 500, "{}", failed.body);
     let message = failed.body["message"].as_str().unwrap();
     assert!(message.contains("not today"), "{message}");
     hook.answers(converted);
     assert_eq!(server.get(&format!("{}/a", path("v1"))).await.ok()["spec"]["size"], 2);
+}
+
+#[tokio::test]
+async fn a_webhook_that_does_not_answer_is_not_waited_for() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let hook = Hook::start().await;
+    let server = serving(hook.conversion(json!({"url": format!("https://127.0.0.1:{port}/convert")}))).await;
+    server.create(&path("v1"), &widget("v1", "a", json!({"size": 1}))).await.ok();
+    // From here on the clock goes on by itself whenever everybody waits.
+    tokio::time::pause();
+    assert_eq!(
+        server.get(&format!("{}/a", path("v2"))).await.refused(500),
+        format!(
+            "conversion webhook for example.com/v1, Kind=Widget failed: \
+             Post \"https://127.0.0.1:{port}/convert?timeout=30s\": context deadline exceeded"
+        )
+    );
+    drop(listener);
 }

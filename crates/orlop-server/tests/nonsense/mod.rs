@@ -75,6 +75,7 @@ const PAGES: &[&str] = &[
     "/.well-known/openid-configuration",
     "/openid/v1/jwks",
     "/orlop/v1/dependents?uid=x",
+    "/orlop/v1/elsewhere",
 ];
 const PARAMETERS: &[&str] = &[
     "watch",

@@ -38,7 +38,7 @@ fn get(connection: &Connection, read: &Read, key: &[u8]) -> Result<ReadResult> {
     if let Some(row) = rows.next().map_err(sql_error)? {
         result.revision = row.get::<_, Option<Revision>>(7).map_err(sql_error)?.unwrap_or(NOTHING_WRITTEN);
         if !matches!(row.get_ref(0).map_err(sql_error)?, ValueRef::Null) {
-            let mut gathered = Gathered::default();
+            let mut gathered = Gathered::new(1);
             push(&mut gathered, row, Select::Values)?;
             result.kvs = gathered.finish();
             result.count = read.count.then_some(1);
@@ -140,7 +140,8 @@ impl Query<'_> {
             }
             None => None,
         };
-        let mut found = Matches { query: self, gathered: Gathered::default(), count: 0 };
+        let mut found =
+            Matches { query: self, gathered: Gathered::new(self.read.limit.saturating_add(1)), count: 0 };
         match candidates {
             Some(keys) => {
                 for key in keys {
@@ -242,7 +243,7 @@ impl Query<'_> {
     ) -> Result<Vec<KeyValue>> {
         let mut statement = self.connection.prepare_cached(sql).map_err(sql_error)?;
         let mut rows = statement.query(params).map_err(sql_error)?;
-        let mut gathered = Gathered::default();
+        let mut gathered = Gathered::new(self.read.limit.saturating_add(1));
         while let Some(row) = rows.next().map_err(sql_error)? {
             if !keep(row)? {
                 continue;

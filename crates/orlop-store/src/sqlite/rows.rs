@@ -85,14 +85,26 @@ pub(super) fn now_ms() -> i64 {
 }
 
 /// Gathers the bytes of many keys and values in one buffer, which the answers then share.
-#[derive(Default)]
 pub(super) struct Gathered {
     bytes: Vec<u8>,
     rows: Vec<(usize, usize, KeyValue)>,
+    limit: usize,
 }
 
 impl Gathered {
+    /// Room for about so many rows.
+    pub(super) fn new(limit: usize) -> Self {
+        Self { bytes: Vec::new(), rows: Vec::new(), limit }
+    }
+
     pub(super) fn push(&mut self, key: &[u8], value: &[u8], row: KeyValue) {
+        const ROOM_MAX: usize = 1 << 20;
+        if self.bytes.is_empty() {
+            // Rows of a range are much alike: what has room at once is not copied while it grows.
+            let room = (key.len() + value.len()).saturating_mul(self.limit);
+            self.bytes.reserve(room.min(ROOM_MAX));
+            self.rows.reserve(self.limit.min(ROOM_MAX / 1024));
+        }
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
         self.rows.push((key.len(), value.len(), row));

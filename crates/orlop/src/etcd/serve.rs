@@ -173,7 +173,7 @@ impl Serve {
                 }))
             }
         };
-        server.serve(listener, tls, asked_to_stop).await?;
+        server.serve(listener, tls, asked_to_stop).await;
         stop.send_replace(true);
         if let Some(metrics) = metrics {
             metrics.await??;

@@ -311,3 +311,42 @@ fn some_errors_keep_rules_from_running() {
             .starts_with("<nil>: Invalid value: null: some validation rules were not checked")
     );
 }
+
+#[test]
+fn every_format_has_kubernetes_message() {
+    let bad = [
+        ("bsonobjectid", "507f"),
+        ("uri", "a b"),
+        ("email", "nobody"),
+        ("hostname", "-a"),
+        ("ipv4", "1.2.3"),
+        ("ipv6", "1.2.3.4"),
+        ("cidr", "10.0.0.0/33"),
+        ("mac", "01:02"),
+        ("uuid", "a8098c1a"),
+        ("uuid3", "bcd02e22-68f0-4046-a512-327cca9def8f"),
+        ("uuid4", "025b0d74-00a2-4048-0f57-227c5111bb34"),
+        ("uuid5", "886313e1-3b8a-4372-9b90-0c9aee199e5d"),
+        ("isbn", "0321751042"),
+        ("isbn10", "978-0321751041"),
+        ("isbn13", "9780321751042"),
+        ("creditcard", "4111-1111-1111-1112"),
+        ("ssn", "111111111"),
+        ("hexcolor", "#FFFF"),
+        ("rgbcolor", "rgb(256,0,0)"),
+        ("byte", "aGk"),
+        ("date", "2026-02-30"),
+        ("duration", "5 parsecs"),
+        ("datetime", "2026-02-28"),
+        ("date-time", "2026-02-28"),
+        ("k8s-short-name", "a.b"),
+        ("k8s-long-name", "A"),
+    ];
+    for (format, text) in bad {
+        assert_eq!(
+            errors(json!({"type": "string", "format": format}), json!(text)),
+            [format!("spec.a: Invalid value: {text:?}: spec.a in body must be of type {format}: {text:?}")]
+        );
+    }
+    assert_eq!(errors(json!({"type": "string", "format": "password"}), json!("")), Vec::<String>::new());
+}
