@@ -78,6 +78,12 @@ pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
         false
     }
 
+    /// Keys that one page of a long read brings at the most. Larger pages read no faster from a file, and what is
+    /// allocated on the threads that read stays with them.
+    fn page_keys(&self) -> usize {
+        512
+    }
+
     /// Reads one snapshot. `read.limit` is never 0 here.
     async fn read(&self, read: &Read) -> Result<ReadResult>;
 

@@ -21,11 +21,8 @@ use crate::{
     writer::Writer,
 };
 
-/// Keys that one page of a long read brings. A page is one short database transaction: long reads pin a
-/// revision, never a lock. Larger pages read no faster, and what is allocated on the threads that read stays
-/// with them.
-const PAGE_KEYS: usize = 512;
-/// Keys of the first page, before it is known how large values are.
+/// Keys of the first page of a long read, before it is known how large values are. A page is one short database
+/// transaction: long reads pin a revision, never a lock.
 const FIRST_PAGE_KEYS: usize = 128;
 /// Bytes that a page is to come to: a read of large values holds few of them at a time.
 const PAGE_BYTES: usize = 2 << 20;
@@ -411,7 +408,7 @@ impl Pages {
             self.left = Some(count.saturating_sub(page.kvs.len() as u64));
             inner.counts.learn(&read, &page, count);
         }
-        self.keys = keys_of_next_page(&page.kvs);
+        self.keys = keys_of_next_page(&page.kvs, inner.engine.page_keys());
         page.revision = *self.revision.get_or_insert(page.revision);
         if let Some(last) = page.kvs.last()
             && page.more
@@ -427,10 +424,10 @@ impl Pages {
 }
 
 /// As many keys as come to [`PAGE_BYTES`], if they go on as they were.
-fn keys_of_next_page(kvs: &[KeyValue]) -> usize {
+fn keys_of_next_page(kvs: &[KeyValue], keys_max: usize) -> usize {
     let bytes: usize = kvs.iter().map(|kv| kv.key.len() + kv.value.len()).sum();
     let each = bytes / kvs.len().max(1);
-    (PAGE_BYTES / each.max(1)).clamp(1, PAGE_KEYS)
+    (PAGE_BYTES / each.max(1)).clamp(1, keys_max)
 }
 
 impl Pages {

@@ -140,6 +140,11 @@ impl Engine for Postgres {
         self.writer.commit(batch, full).await
     }
 
+    /// Each page is a round trip.
+    fn page_keys(&self) -> usize {
+        2048
+    }
+
     async fn read(&self, read: &Read) -> Result<ReadResult> {
         self.on(&self.readers, "read", |session| async move {
             // As far as this process knows nothing has happened since: then the present answers, which is one

@@ -180,12 +180,12 @@ fn statement(read: &Read, values: bool) -> String {
     };
     let versions = versions(&read.range, past, NARROW, Some("$4"));
     let (values, join) = match values {
-        true => ("v.value, v.checksum", "left join log v on v.id = l.id"),
-        false => ("null, null", ""),
+        true => (", v.value, v.checksum", "left join log v on v.id = l.id"),
+        false => ("", ""),
     };
     format!(
         "select s.revision, s.compacted, {count}, l.key,
-                l.id, l.revision, l.create_revision, l.version, l.lease, {values}
+                l.id, l.revision, l.create_revision, l.version, l.lease{values}
          from state s left join lateral ({versions}) l on true {join}"
     )
 }
