@@ -48,7 +48,7 @@ impl Write {
             json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}});
         let answered = match self {
             Self::Update => client.put(&path, &deployment(name, variables, n)).await,
-            Self::MergePatch => client.patch(&path, &json!({"spec": {"minReadySeconds": n}})).await,
+            Self::MergePatch => client.patch(&path, &json!({"spec": {"revisionHistoryLimit": n}})).await,
             Self::StrategicMergePatch => client.strategic_merge_patch(&path, &container).await,
             Self::Apply => client.apply(&path, &deployment(name, variables, n)).await,
             Self::ApplyAgain => client.apply(&path, &deployment(name, variables, 0)).await,
