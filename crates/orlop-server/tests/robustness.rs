@@ -28,6 +28,7 @@ use orlop_server::{
     serve::{Patience, serve_with},
 };
 use orlop_store::{Config, Endpoint, Store};
+use orlop_testbed::http2::{self, Peer};
 use serde_json::{Value, json};
 use support::{ask, config_map, create, get, server, whole};
 use tokio::{
@@ -255,4 +256,39 @@ async fn ten_thousand_idle_watches_cost_a_few_kilobytes_each() {
         let line = frame.unwrap().unwrap().into_data().unwrap();
         assert!(line.starts_with(b"{\"type\":\"ADDED\""));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_streams_than_a_connection_may_have_are_refused() {
+    const LIMIT: u32 = 1000;
+    let address = impatient().await;
+    let refused = tokio::task::spawn_blocking(move || {
+        let socket = std::net::TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut rude = Peer::new(socket).unwrap();
+        for number in 0..LIMIT + 3 {
+            let mut fields = if number == 0 {
+                http2::first_header_fields(MAPS, "x")
+            } else {
+                http2::HEADER_FIELDS.to_vec()
+            };
+            http2::put_field(&mut fields, "authorization", "Bearer secret");
+            // The body never comes, so that the stream stays.
+            rude.send(http2::HEADERS, http2::END_HEADERS, 2 * number + 1, &fields).unwrap();
+        }
+        let mut refused = Vec::new();
+        let all = rude.until(|frame| {
+            if frame.kind == http2::RST_STREAM && frame.number() == Some(http2::REFUSED_STREAM) {
+                refused.push(frame.stream);
+            }
+            refused.len() == 3
+        });
+        assert!(all.unwrap(), "{refused:?}");
+        refused
+    });
+    assert_eq!(refused.await.unwrap(), [2 * LIMIT + 1, 2 * LIMIT + 3, 2 * LIMIT + 5]);
+    // The connection is gone by now, and what it held with it.
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+    assert!(said(&mut stream).await.starts_with("HTTP/1.1 200 "));
 }

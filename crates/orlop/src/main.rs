@@ -43,7 +43,7 @@ fn main() -> anyhow::Result<()> {
     runtime.max_blocking_threads(8).thread_keep_alive(Duration::from_secs(2));
     if matches!(arguments.command, Command::Device(_)) {
         // A guest on somebody else's node stays small, however many cores the node has.
-        runtime.worker_threads(2).max_blocking_threads(8);
+        runtime.worker_threads(2).max_blocking_threads(4);
     }
     runtime.enable_all().build()?.block_on(async {
         match arguments.command {

@@ -61,7 +61,7 @@ const KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(20);
 const WINDOW_BYTES: u32 = 256 << 10;
 
 /// Bytes of data in memory past which history is forgotten before its time.
-const MEMORY_HISTORY_BYTES: u64 = 4 << 20;
+const MEMORY_HISTORY_BYTES: u64 = 2 << 20;
 
 /// How a server is set up.
 #[derive(Debug)]
@@ -281,12 +281,13 @@ async fn open_store(config: &Config) -> Result<Store, orlop_store::Error> {
     let mut settings = orlop_store::Config::new(config.storage.clone());
     settings.retention = Some(config.retention);
     // A node has hundreds of devices, not millions: small buffers keep the process small.
-    settings.ring_bytes = 1 << 20;
+    settings.ring_bytes = 512 << 10;
     settings.cache_bytes = 1 << 20;
     if config.storage == Endpoint::Memory {
         settings.history_bytes = Some(MEMORY_HISTORY_BYTES);
     }
     settings.readers = 2;
+    settings.commit_on_caller = false;
     settings.limits.queue = 1024;
     Store::open(settings).await
 }
