@@ -7,27 +7,22 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use http::Response;
 use orlop_api::status::Status;
 use orlop_store::{KeyRange, Pages, Read, ReadResult, Revision, Seen, Watch, Watcher};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::{
-    sync::mpsc,
-    time::{Instant, sleep_until},
-};
+use tokio::time::{Instant, sleep_until};
 
 use crate::{
-    body::{Body, Broken},
+    body::Body,
     cluster::{Cluster, trouble},
+    events::{Events, Outlet},
     query::Query,
     resource_version,
     verbs::answer,
 };
 
-/// Lines that may wait for the client.
-const LINES: usize = 32;
 /// How often the stream says how far it is, so that whoever comes back need not begin anew.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// Events own nothing, are owned by nothing that matters, and are many.
@@ -58,10 +53,9 @@ pub(crate) async fn answer(cluster: &Arc<Cluster>, query: &Query) -> Result<Resp
         }
     };
     let watcher = cluster.store.watch(watch.after(after)).await.map_err(|error| trouble(&error))?;
-    let (sender, receiver) = mpsc::channel(LINES);
-    let closing = cluster.closing();
-    tokio::spawn(async move {
-        let lines = Lines(sender);
+    let (outlet, closing) = (Outlet::default(), cluster.closing());
+    let lines = Lines(outlet.clone());
+    let events = Events::new(outlet, async move {
         let work = async {
             if let Some((first, pages)) = present {
                 lines.present(first, pages).await?;
@@ -69,36 +63,36 @@ pub(crate) async fn answer(cluster: &Arc<Cluster>, query: &Query) -> Result<Resp
             lines.follow(watcher).await
         };
         tokio::select! {
-            // The client went away, or has been told what is wrong.
-            _ = work => {}
+            // An error, which has been told.
+            Err(Ended) = work => {}
             () = closing => {}
         }
     });
-    Ok(answer::bytes(200, "application/json", Body::Stream(receiver)))
+    Ok(answer::bytes(200, "application/json", Body::Events(Box::new(events))))
 }
 
-/// The client is gone, or has been told why there is nothing more.
+/// The client has been told why there is nothing more.
 struct Ended;
 
 /// The body of the stream, being written.
-struct Lines(mpsc::Sender<Result<Bytes, Broken>>);
+struct Lines(Outlet);
 
 impl Lines {
-    async fn send(&self, event: &str, object: impl Serialize) -> Result<(), Ended> {
+    async fn send(&self, event: &str, object: impl Serialize) {
         let mut line = json!({"type": event, "object": object}).to_string();
         line.push('\n');
-        self.0.send(Ok(line.into())).await.map_err(|_| Ended)
+        self.0.send(line.into()).await;
     }
 
-    async fn bookmark(&self, revision: Revision) -> Result<(), Ended> {
+    async fn bookmark(&self, revision: Revision) {
         let metadata = json!({"resourceVersion": revision.to_string()});
         let object =
             json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata});
-        self.send("BOOKMARK", object).await
+        self.send("BOOKMARK", object).await;
     }
 
     async fn fail(&self, error: &orlop_store::Error) -> Result<(), Ended> {
-        self.send("ERROR", trouble(error).to_value()).await?;
+        self.send("ERROR", trouble(error).to_value()).await;
         Err(Ended)
     }
 
@@ -109,7 +103,7 @@ impl Lines {
         while let Some(current) = page {
             for kv in current.kvs {
                 if let Some(object) = Object::read(&kv.value, kv.revision).filter(Object::concerns) {
-                    self.send("ADDED", object).await?;
+                    self.send("ADDED", object).await;
                 }
             }
             page = match pages.next().await {
@@ -117,7 +111,8 @@ impl Lines {
                 Err(error) => return self.fail(&error).await,
             };
         }
-        self.bookmark(revision).await
+        self.bookmark(revision).await;
+        Ok(())
     }
 
     /// Sends what happens from then on.
@@ -129,7 +124,7 @@ impl Lines {
                     Ok(batch) => {
                         for seen in batch.events() {
                             if let Some((event, object)) = told(&seen) {
-                                self.send(event, object).await?;
+                                self.send(event, object).await;
                             }
                         }
                     }
@@ -137,9 +132,8 @@ impl Lines {
                 },
                 () = sleep_until(next_bookmark) => {
                     next_bookmark = Instant::now() + BOOKMARK_EVERY;
-                    self.bookmark(watcher.progress()).await?;
+                    self.bookmark(watcher.progress()).await;
                 }
-                () = self.0.closed() => return Err(Ended),
             }
         }
     }

@@ -37,8 +37,21 @@ const TRANSLATIONS: &[Translation] = &[autoscaler::FIRST_VERSION, event::NEW_API
 /// The two forms of a built-in kind's objects. Fields may be owned in either.
 pub(crate) struct Forms {
     translation: &'static Translation,
-    served: &'static TypeEntry,
-    stored: &'static TypeEntry,
+    served: Form,
+    stored: Form,
+}
+
+/// A form: the version it is written in, and its type.
+struct Form {
+    api_version: String,
+    entry: &'static TypeEntry,
+}
+
+impl Form {
+    fn of((group, version): (&str, &str), kind: &str) -> Option<Self> {
+        let api_version = GroupVersion::new(group, version).to_string();
+        Some(Self { api_version, entry: builtin::type_of(group, version, kind)? })
+    }
 }
 
 /// The forms of a built-in kind's objects, where it is another's.
@@ -46,9 +59,8 @@ pub(crate) fn forms(group: &str, version: &str, plural: &str) -> Option<Arc<Form
     let asked =
         |known: &&Translation| known.group == group && known.version == version && known.plural == plural;
     let translation = TRANSLATIONS.iter().find(asked)?;
-    let (of_group, of_version) = translation.stored;
-    let served = builtin::type_of(group, version, translation.kind)?;
-    let stored = builtin::type_of(of_group, of_version, translation.kind)?;
+    let served = Form::of((group, version), translation.kind)?;
+    let stored = Form::of(translation.stored, translation.kind)?;
     Some(Arc::new(Forms { translation, served, stored }))
 }
 
@@ -59,9 +71,8 @@ impl Forms {
     }
 
     /// The versions that objects are written in: as served, and as stored.
-    pub(crate) fn api_versions(&self) -> [String; 2] {
-        let Translation { group, version, stored, .. } = self.translation;
-        [(*group, *version), *stored].map(|(group, version)| GroupVersion::new(group, version).to_string())
+    pub(crate) fn api_versions(&self) -> [&str; 2] {
+        [&self.served.api_version, &self.stored.api_version]
     }
 
     fn to_served(&self, object: Value) -> Result<Value, String> {
@@ -96,13 +107,8 @@ impl Convert for Forms {
 
 impl Versions for Forms {
     fn type_of(&self, api_version: &str) -> Option<TypeRef<'_>> {
-        let [served, stored] = self.api_versions();
-        let entry = match api_version {
-            version if version == served => self.served,
-            version if version == stored => self.stored,
-            _ => return None,
-        };
-        Some(TypeRef::resource(entry.schema()))
+        let form = [&self.served, &self.stored].into_iter().find(|form| form.api_version == api_version)?;
+        Some(TypeRef::resource(form.entry.schema()))
     }
 
     fn convert(&self, object: &Value, api_version: &str) -> Result<Value, ConversionError> {

@@ -32,6 +32,12 @@ impl User {
         Self::authenticated(name, ["system:masters".to_owned()])
     }
 
+    /// A service account.
+    pub(crate) fn service_account(namespace: &str, name: &str) -> Self {
+        let groups = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
+        Self::authenticated(format!("system:serviceaccount:{namespace}:{name}"), groups)
+    }
+
     /// One who showed none.
     pub fn anonymous() -> Self {
         Self { name: "system:anonymous".into(), groups: vec!["system:unauthenticated".into()] }
@@ -93,6 +99,5 @@ pub(crate) async fn service_account(cluster: &Cluster, token: &str) -> Option<Us
     {
         return None;
     }
-    let groups = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
-    Some(User::authenticated(format!("system:serviceaccount:{namespace}:{name}"), groups))
+    Some(User::service_account(namespace, name))
 }

@@ -34,20 +34,17 @@ pub(crate) fn impersonate(user: User, headers: &HeaderMap) -> Result<User, Statu
         return Err(Status::forbidden(&GroupResource::new("", "users"), &name, &why));
     }
     let groups = headers.get_all(GROUP).iter().map(text).collect::<Result<Vec<_>, _>>();
-    let groups = groups.map_err(unreadable)?;
+    let mut groups = groups.map_err(unreadable)?;
+    // Everybody who is named is in this one, once.
+    groups.retain(|group| group != "system:authenticated");
     if name == User::anonymous().name {
         return Ok(User::anonymous());
     }
     let account = name.strip_prefix(SERVICE_ACCOUNT).and_then(|rest| rest.split_once(':'));
-    let own = match account {
-        Some((namespace, _)) if groups.is_empty() => {
-            vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]
-        }
-        _ => groups,
-    };
-    let mut acted = User::authenticated(name, own);
-    acted.groups.dedup();
-    Ok(acted)
+    Ok(match account {
+        Some((namespace, account)) if groups.is_empty() => User::service_account(namespace, account),
+        _ => User::authenticated(name, groups),
+    })
 }
 
 #[cfg(test)]

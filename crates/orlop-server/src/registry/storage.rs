@@ -175,7 +175,7 @@ impl Kind {
     /// The versions in which what an endpoint resets is reset alike.
     pub(crate) fn reset_versions(&self) -> Vec<String> {
         match &self.storage.forms {
-            Some(forms) => forms.api_versions().into(),
+            Some(forms) => forms.api_versions().map(str::to_owned).into(),
             None => vec![self.gvk.api_version()],
         }
     }
