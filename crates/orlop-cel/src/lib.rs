@@ -71,6 +71,7 @@ mod source;
 mod time;
 mod types;
 mod value;
+mod zone;
 
 pub use activation::{Activation, Lazy};
 pub use cost::{Budget, CostRange};

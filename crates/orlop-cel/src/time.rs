@@ -1,8 +1,7 @@
 //! Points and spans of time, without a clock.
 //!
 //! Timestamps are seconds and nanoseconds since 1970 in the years 1 to 9999, with the offset they were written with
-//! (only for printing them back). Durations are nanoseconds in 64 bits. Time zones are UTC and fixed offsets; names
-//! such as `Europe/Berlin` need a database that changes under us, and are an error.
+//! (only for printing them back). Durations are nanoseconds in 64 bits.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -155,30 +154,6 @@ impl fmt::Display for Duration {
         }
         write!(f, "{sign}{seconds}.{}s", format!("{fraction:09}").trim_end_matches('0'))
     }
-}
-
-/// Seconds east of UTC of a time zone: `UTC`, `+01:00`, `-08:30`.
-pub(crate) fn offset_of_zone(zone: &str) -> Result<i64, EvalError> {
-    if matches!(zone, "" | "UTC" | "Etc/UTC" | "GMT" | "Etc/GMT" | "Zulu" | "Etc/Zulu") {
-        return Ok(0);
-    }
-    let Some((hours, minutes)) = zone.split_once(':') else {
-        return Err(EvalError::Failed(format!(
-            "unknown time zone {zone}: only UTC and offsets such as +01:00 are known here"
-        )));
-    };
-    let number = |text: &str| {
-        let digits = text.trim_start_matches(['+', '-']);
-        let plain = text.len() - digits.len() <= 1 && !digits.is_empty() && digits.len() <= 3;
-        text.parse::<i64>().ok().filter(|_| plain)
-    };
-    let invalid = || EvalError::Failed(format!("invalid time zone offset: {zone}"));
-    let (hours, minutes) = (number(hours).ok_or_else(invalid)?, number(minutes).ok_or_else(invalid)?);
-    if !(0..=59).contains(&minutes) {
-        return Err(EvalError::Failed(format!("timezone offset minutes out of range [0, 59]: {zone}")));
-    }
-    let minutes = if zone.starts_with('-') { -minutes } else { minutes };
-    Ok(hours * 3600 + minutes * 60)
 }
 
 // ---- parsing ----
