@@ -207,6 +207,11 @@ pub(crate) fn parse_date(text: &str) -> Option<Timestamp> {
     Timestamp::new(date_days(text)? * SECONDS_PER_DAY, 0).ok()
 }
 
+/// Whether a text is a date, of the year 0 too.
+pub(crate) fn is_date(text: &str) -> bool {
+    date_days(text).is_some()
+}
+
 fn date_days(text: &str) -> Option<i64> {
     let (year, rest) = text.split_at_checked(4)?;
     let year = digits(year)?;

@@ -69,14 +69,13 @@ fn one_list<'s, 'a>(args: &'s [Value<'a>]) -> Result<&'s List<'a>, EvalError> {
 
 fn is_sorted<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     let values = one_list(args)?.to_values()?;
-    for pair in values.windows(2) {
-        if let [one, other] = pair
-            && compare(one, other)?.is_gt()
-        {
-            return Ok(Value::Bool(false));
-        }
-    }
-    Ok(Value::Bool(true))
+    // What has no order, such as numbers that are none, does not disturb it.
+    let disordered = |pair: &[Value<'_>]| matches!(pair, [one, other] if is_order(one, other, Ordering::Greater));
+    Ok(Value::Bool(!values.windows(2).any(disordered)))
+}
+
+fn is_order(one: &Value<'_>, other: &Value<'_>, order: Ordering) -> bool {
+    compare(one, other) == Ok(order)
 }
 
 /// The first element that no other beats; `beaten` is how the best so far compares to a better one.
@@ -85,7 +84,7 @@ fn extremum<'a>(args: &[Value<'a>], name: &str, beaten: Ordering) -> Outcome<'a>
     for item in one_list(args)?.iter() {
         let item = item?;
         best = match best {
-            Some(best) if compare(&best, &item)? != beaten => Some(best),
+            Some(best) if !is_order(&best, &item, beaten) => Some(best),
             _ => Some(item),
         };
     }
