@@ -52,7 +52,10 @@ fn named(name: &str, unix_seconds: i64) -> Result<i64, EvalError> {
         return Err(unknown());
     }
     // The library's time ends two days before ours, when every rule is long the same.
-    let moment = Timestamp::from_second(unix_seconds)
-        .unwrap_or(if unix_seconds < 0 { Timestamp::MIN } else { Timestamp::MAX });
+    let moment = Timestamp::from_second(unix_seconds).unwrap_or(if unix_seconds < 0 {
+        Timestamp::MIN
+    } else {
+        Timestamp::MAX
+    });
     Ok(i64::from(zone.to_offset(moment).seconds()))
 }

@@ -313,7 +313,7 @@ fn macros_over_lists_and_maps() {
             ("[0].map(i, 1 / i)", "division by zero"),
             ("[0].filter(i, 1 / i > 0)", "division by zero"),
             ("[1].all(i, dyn(i))", "no such overload"),
-            ("dyn(1).all(i, true)", "got 'int', expected iterable type"),
+            ("dyn(1).all(i, true)", "got 'types.Int', expected iterable type"),
             ("cel.bind(a, 1 / 0, a)", "division by zero"),
             ("[1, 1].transformMapEntry(i, v, {v: i})", "insert failed: key 1 already exists"),
             ("[dyn(1), dyn('a')].sortBy(e, e)", "list elements must have the same type"),

@@ -86,9 +86,9 @@ impl Argument<'_> {
         self.size.unwrap_or(SizeRange::UNKNOWN)
     }
 
-    /// Type and size of the elements of a list.
+    /// Type and size of the elements of a list. Kubernetes takes a map for a list of its keys, as large as its values.
     fn elements(&self) -> Option<(Type, SizeRange)> {
-        let Type::List(item) = self.ty else { return None };
+        let (Type::List(item) | Type::Map(item, _)) = self.ty else { return None };
         let known = self.schema.and_then(Schema::elements);
         let size =
             known.map_or(SizeRange::UNKNOWN, |schema| SizeRange { min: 0, max: schema.max_elements() });

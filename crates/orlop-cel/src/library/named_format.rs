@@ -165,6 +165,11 @@ fn too_long(text: &str, most: usize) -> Option<String> {
     (text.len() > most).then(|| format!("must be no more than {most} characters"))
 }
 
+/// Label keys and values are measured alike, but told so.
+fn too_many_bytes(text: &str, most: usize) -> Option<String> {
+    (text.len() > most).then(|| format!("must be no more than {most} bytes"))
+}
+
 fn pattern_complaint(rule: &str, pattern: &str, examples: &[&str]) -> String {
     let examples: Vec<String> = examples.iter().map(|example| format!("'{example}', ")).collect();
     format!("{rule} (e.g. {}regex used for validation is '{pattern}')", examples.join(" or "))
@@ -234,12 +239,12 @@ fn qualified_name(text: &str) -> Vec<String> {
         }
         _ => {
             let prefixed = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
-            return vec![format!("a qualified name {} {prefixed}", described())];
+            return vec![format!("a valid label key {} {prefixed}", described())];
         }
     };
     if name.is_empty() {
         complaints.push("name part must be non-empty".to_owned());
-    } else if let Some(complaint) = too_long(name, 63) {
+    } else if let Some(complaint) = too_many_bytes(name, 63) {
         complaints.push(format!("name part {complaint}"));
     }
     if !looks_qualified(name) {
@@ -249,7 +254,7 @@ fn qualified_name(text: &str) -> Vec<String> {
 }
 
 fn label_value(text: &str) -> Vec<String> {
-    let mut complaints: Vec<String> = too_long(text, 63).into_iter().collect();
+    let mut complaints: Vec<String> = too_many_bytes(text, 63).into_iter().collect();
     if !text.is_empty() && !looks_qualified(text) {
         complaints.push(pattern_complaint(
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must \
@@ -271,8 +276,7 @@ fn without_trailing_dash(text: &str) -> String {
 }
 
 /// What a time of day looks like behind the date, in lower case. Any character may begin the fraction.
-const DATE_TIME_PATTERN: &str =
-    "^([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))$";
+const DATE_TIME_PATTERN: &str = "^([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))$";
 
 fn is_date_time(text: &str) -> bool {
     let text = text.to_lowercase();
@@ -282,9 +286,8 @@ fn is_date_time(text: &str) -> bool {
 }
 
 fn is_time_of_day(text: &str) -> bool {
-    let two_digits = |text: &str, most: &str| {
-        text.len() == 2 && text.bytes().all(|b| b.is_ascii_digit()) && text <= most
-    };
+    let two_digits =
+        |text: &str, most: &str| text.len() == 2 && text.bytes().all(|b| b.is_ascii_digit()) && text <= most;
     let Some((clock, rest)) = text.split_at_checked(8) else { return false };
     let on_the_clock = match clock.split(':').collect::<Vec<_>>().as_slice() {
         [hour, minute, second] => {

@@ -233,9 +233,7 @@ fn checked_host(host: &str) -> Result<String, String> {
         return Err(format!("invalid character {:?} in host name", char::from(bad).to_string()));
     }
     // Of what could be written plainly, only the percent sign itself may be escaped.
-    let is_plain = |rest: &&str| {
-        matches!(rest.as_bytes(), [_, b'0'..=b'7', ..]) && !rest.starts_with("%25")
-    };
+    let is_plain = |rest: &&str| matches!(rest.as_bytes(), [_, b'0'..=b'7', ..]) && !rest.starts_with("%25");
     let plain = host.match_indices('%').map(|(at, _)| &host[at..]).find(is_plain);
     match bad_escape(host).or(plain.map(invalid_escape)) {
         Some(bad) => Err(bad),
@@ -253,9 +251,7 @@ fn checked_user(user: &str) -> Result<String, String> {
 
 /// The complaint about the first percent sign without two digits, if there is one.
 fn bad_escape(text: &str) -> Option<String> {
-    let is_bad = |rest: &&str| {
-        !matches!(rest.as_bytes(), [_, one, two, ..] if one.is_ascii_hexdigit() && two.is_ascii_hexdigit())
-    };
+    let is_bad = |rest: &&str| !matches!(rest.as_bytes(), [_, one, two, ..] if one.is_ascii_hexdigit() && two.is_ascii_hexdigit());
     text.match_indices('%').map(|(at, _)| &text[at..]).find(is_bad).map(invalid_escape)
 }
 
