@@ -8,7 +8,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 use super::{
     durable::Durable,
     errors::sql_error,
-    read,
+    past, read,
     rows::{self, CURRENT},
 };
 use crate::{
@@ -168,7 +168,9 @@ impl<'c> Writes<'c> {
             terms,
             value,
         ])?;
-        if let Some(row) = previous {
+        if let Some(row) = previous
+            && past::is_milestone(event, row)
+        {
             let superseded_at = kv.revision;
             self.history.execute(params![
                 key,

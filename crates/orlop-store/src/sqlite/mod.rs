@@ -5,6 +5,7 @@ mod commit;
 mod compact;
 mod durable;
 mod errors;
+mod past;
 mod pool;
 #[cfg(test)]
 mod power_cuts;

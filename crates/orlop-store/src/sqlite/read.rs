@@ -5,10 +5,11 @@ use rusqlite::{Connection, Params, Row, params, types::ValueRef};
 
 use super::{
     errors::sql_error,
+    past,
     rows::{self, Gathered, NOTHING_WRITTEN},
 };
 use crate::{
-    Filter, KeyValue, Read, ReadResult, Requirement, Revision, Select, Terms,
+    Filter, KeyValue, Read, ReadResult, Requirement, Revision, Select,
     error::{Error, Result},
     event::checksum,
 };
@@ -66,7 +67,7 @@ pub(super) fn within(connection: &Connection, read: &Read, last: &[u8]) -> Resul
     let mut result = match (past, read.filter.is_empty()) {
         (None, true) => query.present(),
         (None, false) => query.present_filtered(),
-        (Some(revision), _) => query.past(revision),
+        (Some(revision), _) => past::read(&query, revision),
     }?;
     result.revision = bounds.current;
     Ok(result)
@@ -85,11 +86,12 @@ fn execute(connection: &Connection, sql: &str) -> Result<()> {
     Ok(())
 }
 
-struct Query<'a> {
-    connection: &'a Connection,
-    read: &'a Read,
-    start: &'a [u8],
-    end: &'a [u8],
+/// A read of what is between two keys.
+pub(super) struct Query<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) read: &'a Read,
+    pub(super) start: &'a [u8],
+    pub(super) end: &'a [u8],
 }
 
 impl Query<'_> {
@@ -113,7 +115,7 @@ impl Query<'_> {
                  WHERE live.key >= ? AND live.key < ? ORDER BY live.key LIMIT ?"
             }
         };
-        let rows = self.gather(sql, params![self.start, self.end, limit.saturating_add(1)], |_| Ok(true))?;
+        let rows = self.gather(sql, params![self.start, self.end, limit.saturating_add(1)])?;
         self.paged(rows, &mut result);
         Ok(result)
     }
@@ -196,72 +198,19 @@ impl Query<'_> {
         Ok(best)
     }
 
-    /// What the range held at a past revision.
-    fn past(&self, revision: Revision) -> Result<ReadResult> {
-        let mut result = ReadResult::default();
-        let filter = &self.read.filter;
-        if self.read.count && filter.is_empty() {
-            const SQL: &str = "SELECT (SELECT count(*) FROM live WHERE key >= ?1 AND key < ?2 AND revision <= ?3)
-                + (SELECT count(*) FROM history WHERE key >= ?1 AND key < ?2 AND revision <= ?3 AND superseded_at > ?3)";
-            result.count = Some(self.number(SQL, params![self.start, self.end, revision])?);
-        }
-        if self.read.select == Select::Nothing && filter.is_empty() {
-            return Ok(result);
-        }
-        const SQL: &str = "
-            SELECT v.key, v.revision, v.create_revision, v.version, v.lease, log.value, log.checksum, log.terms FROM (
-                SELECT key, id, revision, create_revision, version, lease FROM live
-                WHERE key >= ?1 AND key < ?2 AND revision <= ?3
-                UNION ALL
-                SELECT key, id, revision, create_revision, version, lease FROM history
-                WHERE key >= ?1 AND key < ?2 AND revision <= ?3 AND superseded_at > ?3
-                ORDER BY key LIMIT ?4
-            ) AS v LEFT JOIN log ON log.id = v.id ORDER BY v.key";
-        // A filter can discard any row, so only a read without one may stop at the limit.
-        let stop = self.read.limit as i64;
-        let stop = if filter.is_empty() { stop.saturating_add(1) } else { i64::MAX };
-        let mut matching = 0;
-        let rows = self.gather(SQL, params![self.start, self.end, revision, stop], |row| {
-            let kept = filter.is_empty() || filter.matches(&terms_at(row, 7)?);
-            matching += u64::from(kept);
-            Ok(kept)
-        })?;
-        if self.read.count {
-            result.count.get_or_insert(matching);
-        }
-        self.paged(rows, &mut result);
-        Ok(result)
-    }
-
-    /// Reads rows of (key, revision, create_revision, version, lease, value, checksum, …) that `keep` wants,
-    /// one more than the limit.
-    fn gather(
-        &self,
-        sql: &str,
-        params: impl Params,
-        mut keep: impl FnMut(&Row<'_>) -> Result<bool>,
-    ) -> Result<Vec<KeyValue>> {
+    /// Reads rows of (key, revision, create_revision, version, lease, value, checksum).
+    fn gather(&self, sql: &str, params: impl Params) -> Result<Vec<KeyValue>> {
         let mut statement = self.connection.prepare_cached(sql).map_err(sql_error)?;
         let mut rows = statement.query(params).map_err(sql_error)?;
         let mut gathered = Gathered::new(self.read.limit.saturating_add(1));
         while let Some(row) = rows.next().map_err(sql_error)? {
-            if !keep(row)? {
-                continue;
-            }
-            if gathered.len() > self.read.limit {
-                // Only counting goes on past the limit.
-                if !self.read.count || self.read.filter.is_empty() {
-                    break;
-                }
-                continue;
-            }
             push(&mut gathered, row, self.read.select)?;
         }
         Ok(gathered.finish())
     }
 
     /// Cuts to the limit and says whether that left anything out.
-    fn paged(&self, mut kvs: Vec<KeyValue>, result: &mut ReadResult) {
+    pub(super) fn paged(&self, mut kvs: Vec<KeyValue>, result: &mut ReadResult) {
         result.more = kvs.len() > self.read.limit;
         kvs.truncate(self.read.limit);
         if self.read.select != Select::Nothing {
@@ -269,7 +218,7 @@ impl Query<'_> {
         }
     }
 
-    fn number(&self, sql: &str, params: impl Params) -> Result<u64> {
+    pub(super) fn number(&self, sql: &str, params: impl Params) -> Result<u64> {
         let mut statement = self.connection.prepare_cached(sql).map_err(sql_error)?;
         let number: i64 = statement.query_row(params, |row| row.get(0)).map_err(sql_error)?;
         Ok(number.max(0) as u64)
@@ -344,13 +293,7 @@ fn push(gathered: &mut Gathered, row: &Row<'_>, select: Select) -> Result<()> {
     Ok(())
 }
 
-fn terms_at(row: &Row<'_>, at: usize) -> Result<Terms> {
-    let key = row.get_ref(0).ok().and_then(|key| key.as_blob().ok()).unwrap_or_default();
-    let encoded = row.get_ref(at).ok().and_then(|terms| terms.as_blob().ok()).ok_or_else(|| damaged(key))?;
-    Terms::decode(Bytes::copy_from_slice(encoded)).ok_or_else(|| damaged(key))
-}
-
-fn damaged(key: &[u8]) -> Error {
+pub(super) fn damaged(key: &[u8]) -> Error {
     Error::Corrupt { key: Bytes::copy_from_slice(key) }
 }
 
