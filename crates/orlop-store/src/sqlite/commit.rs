@@ -133,6 +133,7 @@ fn write(connection: &Connection, evaluation: &Evaluation<'_>) -> rusqlite::Resu
 struct Writes<'c> {
     log: CachedStatement<'c>,
     live: CachedStatement<'c>,
+    moved: CachedStatement<'c>,
     gone: CachedStatement<'c>,
     history: CachedStatement<'c>,
     term: CachedStatement<'c>,
@@ -144,6 +145,10 @@ impl<'c> Writes<'c> {
         Ok(Self {
             log: connection.prepare_cached("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?,
             live: connection.prepare_cached("INSERT OR REPLACE INTO live VALUES (?, ?, ?, ?, ?, ?, ?)")?,
+            moved: connection.prepare_cached(
+                "UPDATE live SET id = ?2, revision = ?3, create_revision = ?4, version = ?5, lease = ?6, terms = ?7
+                 WHERE key = ?1",
+            )?,
             gone: connection.prepare_cached("DELETE FROM live WHERE key = ?")?,
             history: connection.prepare_cached("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?)")?,
             term: connection.prepare_cached("INSERT OR IGNORE INTO terms VALUES (?, ?, ?)")?,
@@ -185,7 +190,8 @@ impl<'c> Writes<'c> {
         if event.deleted {
             self.gone.execute([key])?;
         } else {
-            self.live.execute(params![
+            let live = if previous.is_some() { &mut self.moved } else { &mut self.live };
+            live.execute(params![
                 key,
                 event.id,
                 kv.revision,
