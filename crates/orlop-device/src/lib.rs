@@ -18,6 +18,7 @@ pub mod agent;
 mod codec;
 mod conditions;
 mod definition;
+mod encoded;
 mod error;
 pub mod kinds;
 mod object;

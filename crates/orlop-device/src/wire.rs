@@ -6,10 +6,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use bytes::Bytes;
+use bytes::{Buf, BufMut, Bytes};
 use orlop_api::{object_meta, time::Time};
 use orlop_device_client::api::{DeleteOptions, GetOptions, ListMeta, ListOptions, ObjectMeta, TypeMeta};
-use prost::Message;
+use prost::{
+    DecodeError, Message,
+    encoding::{DecodeContext, WireType},
+};
 use prost_types::Timestamp;
 use serde_json::{Map, Value};
 
@@ -24,6 +27,35 @@ pub(crate) struct Object {
     pub(crate) spec: Option<Bytes>,
     #[prost(bytes = "bytes", optional, tag = "4")]
     pub(crate) status: Option<Bytes>,
+}
+
+/// Any kind's object as it is encoded already, for the calls that answer with one.
+#[derive(Debug)]
+pub(crate) struct Made(pub(crate) Bytes);
+
+impl Message for Made {
+    fn encode_raw(&self, buffer: &mut impl BufMut) {
+        buffer.put_slice(&self.0);
+    }
+
+    fn encoded_len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// It is only ever sent.
+    fn merge_field(
+        &mut self,
+        tag: u32,
+        wire_type: WireType,
+        buffer: &mut impl Buf,
+        context: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        prost::encoding::skip_field(wire_type, tag, buffer, context)
+    }
+
+    fn clear(&mut self) {
+        self.0.clear();
+    }
 }
 
 /// `GetXRequest`.

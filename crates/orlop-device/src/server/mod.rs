@@ -44,8 +44,9 @@ pub use self::{
 };
 pub use crate::shape::ShapeError;
 use crate::{
+    encoded::Encoded,
     kinds::{self, Kind},
-    resource::{Encoded, Resource},
+    resource::Resource,
     service::DeviceService,
     shape::Shape,
     versions::Versions,
