@@ -11,6 +11,8 @@ use orlop_store::Revision;
 
 /// Objects kept; more than a node has devices.
 const OBJECTS_MAX: usize = 1024;
+/// Bytes of an object that is kept. One that is larger is made anew for everyone who asks.
+const OBJECT_BYTES_MAX: usize = 8 << 10;
 
 /// What is known. There is one version for a key, so superseded ones do not pile up.
 #[derive(Debug, Default)]
@@ -23,6 +25,9 @@ impl Encoded {
     }
 
     pub(crate) fn put(&self, key: &[u8], revision: Revision, object: &Bytes) {
+        if object.len() > OBJECT_BYTES_MAX {
+            return;
+        }
         let mut known = self.known();
         if let Some(version) = known.get_mut(key) {
             if version.0 < revision {
@@ -64,5 +69,7 @@ mod tests {
             encoded.put(number.to_string().as_bytes(), 1, &new);
         }
         assert!(encoded.known().len() <= OBJECTS_MAX);
+        encoded.put(b"large", 1, &vec![0; OBJECT_BYTES_MAX + 1].into());
+        assert_eq!(encoded.get(b"large", 1), None);
     }
 }

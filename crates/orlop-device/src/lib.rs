@@ -21,6 +21,7 @@ mod definition;
 mod encoded;
 mod error;
 pub mod kinds;
+mod list_body;
 mod object;
 mod resource;
 mod selector;

@@ -21,7 +21,7 @@ impl Resource {
         &self,
         request: wire::ListRequest,
         limit_bytes: usize,
-    ) -> Result<wire::ListResponse, Error> {
+    ) -> Result<wire::List, Error> {
         let opts = request.opts.unwrap_or_default();
         let range = self.range(request.namespace.as_deref())?;
         let selector = selector::parse(opts.label_selector())?;
@@ -69,12 +69,11 @@ impl Resource {
                 return Err(Error::TooLarge(why));
             }
         }
-        let list = wire::List {
+        Ok(wire::List {
             type_meta: Some(self.type_meta("List")),
             list_meta: Some(ListMeta { resource_version: Some(self.versions.text(revision)) }),
             items,
-        };
-        Ok(wire::ListResponse { list: Some(list) })
+        })
     }
 
     /// The objects of a page without values: what is known from memory, the rest from the store as it was at the
