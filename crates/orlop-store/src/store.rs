@@ -5,8 +5,8 @@ use std::{path::Path, sync::Arc, time::Duration};
 use tokio::task::JoinSet;
 
 use crate::{
-    Config, Endpoint, KeyRange, KeyValue, Lease, LeaseId, Limits, Op, Read, ReadResult, Revision, Select, Size,
-    Txn, TxnResult, Watch, Watcher,
+    Config, Endpoint, KeyRange, KeyValue, Lease, LeaseId, Limits, Op, Read, ReadResult, Revision, Select,
+    Size, Txn, TxnResult, Watch, Watcher,
     counts::Counts,
     engine::{Bounds, Command, Engine, Outcome},
     error::{Error, Result},
