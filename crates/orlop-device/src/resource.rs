@@ -210,7 +210,10 @@ impl Resource {
                 return Ok(current);
             }
             self.validate(&next)?;
-            let result = self.store.txn(Txn::replace(Self::put(key, &next), current.revision)).await?;
+            let revision = current.revision;
+            // Nobody looks at it while the write waits for its turn, with many others.
+            drop(current);
+            let result = self.store.txn(Txn::replace(Self::put(key, &next), revision)).await?;
             if result.succeeded {
                 next.revision = result.revision;
                 return Ok(next);

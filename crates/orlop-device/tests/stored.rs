@@ -7,7 +7,7 @@ mod support;
 use orlop_device::{Config, Server, server::Policy};
 use orlop_device_client::{
     Connect,
-    api::{Gpu, GpuList, ListOptions, gpu_service_client::GpuServiceClient},
+    api::{Gpu, GpuList, ListGpusRequest, ListOptions, gpu_service_client::GpuServiceClient},
 };
 use orlop_store::{Endpoint, Filter, KeyRange, Op, Put, Read, Requirement, Store, Terms, Txn};
 use serde_json::{Value, json};
@@ -147,4 +147,36 @@ async fn a_list_is_whole_and_of_one_version_whoever_wrote_what_is_in_it() {
 
 fn version_of(gpu: &Gpu) -> u64 {
     version(gpu).parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_list_too_large_to_send_is_refused_and_a_part_of_it_is_not() {
+    let f = Fixture::start(Storage::Disk).await;
+    let mut client = f.client.clone();
+    let other = open(&f.folder.path().join("state.db")).await;
+    // Seventeen of a MiB where sixteen may be sent; what is so large is kept by nobody.
+    let large = format!("GPU-{}", "a".repeat(1 << 20));
+    for number in 0..17 {
+        other.txn(Txn::of([stored_gpu(number, &large)])).await.unwrap();
+    }
+    let name = "g999";
+    let small = json!({
+        "metadata": {"name": name, "namespace": "other", "uid": "u", "generation": 1},
+        "apiVersion": "device.nvidia.com/v1alpha1", "kind": "GPU", "spec": {"uuid": "GPU-0"},
+    });
+    other
+        .txn(Txn::of([Op::Put(Put::new(format!("{PREFIX}other/{name}"), small.to_string()))]))
+        .await
+        .unwrap();
+    support::refused(client.list(Default::default()).await, tonic::Code::ResourceExhausted, "narrow it");
+    let request = ListGpusRequest { namespace: Some("other".into()), opts: None };
+    let part = client.list_gpus(request).await.unwrap().into_inner().gpu_list.unwrap();
+    assert_eq!(uuids(&part), ["GPU-0"]);
+    for number in 3..17 {
+        client.delete(&format!("g{number:03}")).await.unwrap();
+    }
+    for _ in 0..2 {
+        let rest = client.list(Default::default()).await.unwrap();
+        assert_eq!(uuids(&rest), [large.as_str(), &large, &large, "GPU-0"]);
+    }
 }
