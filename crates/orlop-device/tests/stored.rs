@@ -134,7 +134,7 @@ async fn a_list_is_whole_and_of_one_version_whoever_wrote_what_is_in_it() {
     }
     let after = client.list(Default::default()).await.unwrap();
     assert_eq!(uuids(&after), expected);
-    let newest = after.items.iter().map(|gpu| version_of(gpu)).max();
+    let newest = after.items.iter().map(version_of).max();
     assert_eq!(newest, Some(after.list_meta.unwrap().resource_version().parse().unwrap()));
 
     let exactly = ListOptions {
