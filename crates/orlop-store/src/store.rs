@@ -5,8 +5,8 @@ use std::{path::Path, sync::Arc, time::Duration};
 use tokio::task::JoinSet;
 
 use crate::{
-    Config, Endpoint, KeyRange, KeyValue, Lease, LeaseId, Limits, Op, Read, ReadResult, Revision, Size, Txn,
-    TxnResult, Watch, Watcher,
+    Config, Endpoint, KeyRange, KeyValue, Lease, LeaseId, Limits, Op, Read, ReadResult, Revision, Select,
+    Size, Txn, TxnResult, Watch, Watcher,
     counts::Counts,
     engine::{Bounds, Command, Engine, Outcome},
     error::{Error, Result},
@@ -141,12 +141,16 @@ impl Store {
     pub fn pages(&self, read: Read) -> Result<Pages> {
         self.check_range(&read.range)?;
         let limit = if read.limit == 0 { self.inner.limits.read_keys } else { read.limit };
+        let keys = match read.select {
+            Select::Values => FIRST_PAGE_KEYS,
+            Select::Keys | Select::Nothing => self.inner.engine.page_keys(),
+        };
         Ok(Pages {
             store: self.clone(),
             read: Some(Read { limit, ..read }),
             revision: None,
             left: None,
-            keys: FIRST_PAGE_KEYS,
+            keys,
         })
     }
 

@@ -299,7 +299,11 @@ pub(super) fn damaged(key: &[u8]) -> Error {
 
 /// Whether a read is so small that it is answered at once, without a thread of its own.
 pub(super) fn is_small(read: &Read) -> bool {
-    const SMALL_KEYS: usize = 16;
+    let rows_max = match read.select {
+        Select::Values => 16,
+        // Narrow rows, side by side.
+        Select::Keys | Select::Nothing => 512,
+    };
     read.range.single().is_some()
-        || (read.limit <= SMALL_KEYS && !read.count && read.filter == Filter::everything())
+        || (read.limit <= rows_max && !read.count && read.filter == Filter::everything())
 }
