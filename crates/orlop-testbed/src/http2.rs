@@ -21,7 +21,8 @@ pub const WINDOW: u32 = 65_535;
 /// A byte for compression and four for the length come before each message.
 pub const MESSAGE_PREFIX: usize = 5;
 
-const FRAME_PREFIX: usize = 9;
+/// Length, kind, flags and stream come before each frame.
+pub const FRAME_PREFIX: usize = 9;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const ENABLE_PUSH: u16 = 2;
 const INITIAL_WINDOW_SIZE: u16 = 4;
