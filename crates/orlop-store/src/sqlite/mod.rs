@@ -22,7 +22,7 @@ use self::{
     pool::{Connections, Sync},
 };
 use crate::{
-    Config, Endpoint, Lease, LeaseId, Limits, Read, ReadResult, Revision, Size,
+    Config, Endpoint, Form, FormedPage, Lease, LeaseId, Limits, Read, ReadResult, Revision, Size,
     engine::{Bounds, Command, Committed, Engine},
     error::{Error, Result},
     event::{Commit, VersionId},
@@ -147,7 +147,19 @@ impl Engine for Sqlite {
 
     async fn read(&self, read: &Read) -> Result<ReadResult> {
         let (small, last, read) = (read::is_small(read), self.last.clone(), read.clone());
-        self.read_with("read", small, move |connection| read::read(connection, &read, &last)).await
+        let page = move |connection: &Connection| Ok(read::read(connection, &read, &last, None)?.page);
+        self.read_with("read", small, page).await
+    }
+
+    async fn read_formed(&self, read: &Read, form: &Arc<dyn Form>) -> Result<FormedPage> {
+        let small = read::is_small(read);
+        let (asked, last, form) = (read.clone(), self.last.clone(), form.clone());
+        let work = move |connection: &Connection| read::read(connection, &asked, &last, Some(&*form));
+        match self.read_with("read", small, work).await? {
+            // Some row does not take the form: as they are stored, then.
+            FormedPage { bytes: None, .. } => Ok(FormedPage { page: self.read(read).await?, bytes: None }),
+            formed => Ok(formed),
+        }
     }
 
     async fn tail(&self, after: Revision, limit: usize) -> Result<Vec<Arc<Commit>>> {
