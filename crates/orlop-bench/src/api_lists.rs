@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Lists of each kind: the fastest is told, since all do the same.
-const LISTS: usize = 5;
+const LISTS: usize = 20;
 const PAGE: usize = 500;
 
 pub(crate) async fn measure(contender: &Contender, size: Size) -> anyhow::Result<Vec<Figure>> {

@@ -9,11 +9,6 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 
 use crate::client::{Stream, Target};
 
-/// `:method: GET`, `:scheme: https` and `:status: 200`, by their numbers.
-const GET: u8 = 0x82;
-const HTTPS: u8 = 0x87;
-const OK: u8 = 0x88;
-
 /// What becomes of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
@@ -40,12 +35,7 @@ impl Download {
 
     /// GETs a path; the length of the body.
     pub(crate) async fn get(&mut self, path: &str, keep: Keep) -> anyhow::Result<usize> {
-        let mut fields = vec![GET, HTTPS];
-        for (name, value) in
-            [(":path", path), (":authority", &self.authority), ("accept", "application/json")]
-        {
-            put_field(&mut fields, name, value);
-        }
+        let fields = get_fields("https", path, &self.authority, &[("accept", "application/json")]);
         let asked = self.next_stream;
         self.next_stream += 2;
         self.send(HEADERS, END_HEADERS | END_STREAM, asked, &fields).await?;
