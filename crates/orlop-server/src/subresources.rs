@@ -46,7 +46,8 @@ pub(crate) async fn bind(mut request: Request) -> Result<Response<Body>, Status>
     if name.is_empty() {
         return Err(Status::bad_request("name is required"));
     }
-    (request.kind, request.about.name) = (pods, name);
+    request.kind = pods;
+    (request.about.name, request.about.subresource) = (name, "binding".into());
     pods::bind(&request).await
 }
 
