@@ -276,7 +276,7 @@ impl View for Tables<'_> {
 
     fn past(&mut self, read: &Read) -> Result<ReadResult, Unseen> {
         let limit = if read.limit == 0 { usize::MAX >> 1 } else { read.limit };
-        Ok(read::within(self.connection, &Read { limit, ..read.clone() }, self.last)?)
+        Ok(read::within(self.connection, &Read { limit, ..read.clone() }, self.last, None)?.page)
     }
 
     fn lease(&mut self, id: LeaseId) -> Result<Option<LeaseRow>, Unseen> {

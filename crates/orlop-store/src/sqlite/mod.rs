@@ -29,7 +29,7 @@ use self::{
     presence::Presence,
 };
 use crate::{
-    Config, Durability, Endpoint, Lease, LeaseId, Limits, Read, ReadResult, Revision, Size,
+    Config, Durability, Endpoint, Form, FormedPage, Lease, LeaseId, Limits, Read, ReadResult, Revision, Size,
     engine::{Bounds, Command, Committed, Engine, Ticket},
     error::{Error, Result},
     event::{Commit, VersionId},
@@ -176,6 +176,17 @@ impl Sqlite {
         self.durable.answer(shown, newest, alone).await
     }
 
+    /// Sees to it that a page shows only what is on the disk.
+    async fn settle_page(&self, read: &Read, page: &mut ReadResult) -> Result<()> {
+        let shown = read.revision.unwrap_or_else(|| match &page.kvs[..] {
+            // There was nothing else to see.
+            [only] if read.range.single().is_some() => only.revision,
+            _ => page.revision,
+        });
+        page.revision = self.answer(shown, page.revision).await?;
+        Ok(())
+    }
+
     /// What was read, once everything that this process wrote before is on the disk: for what has no revision.
     async fn settled<T>(&self, read: T) -> Result<T> {
         self.durable.all().await?;
@@ -231,15 +242,23 @@ impl Engine for Sqlite {
 
     async fn read(&self, read: &Read) -> Result<ReadResult> {
         let (small, last, asked) = (read::is_small(read), self.last.clone(), read.clone());
-        let mut result =
-            self.read_with("read", small, move |connection| read::read(connection, &asked, &last)).await?;
-        let shown = read.revision.unwrap_or_else(|| match &result.kvs[..] {
-            // There was nothing else to see.
-            [only] if read.range.single().is_some() => only.revision,
-            _ => result.revision,
-        });
-        result.revision = self.answer(shown, result.revision).await?;
-        Ok(result)
+        let page = move |connection: &Connection| Ok(read::read(connection, &asked, &last, None)?.page);
+        let mut page = self.read_with("read", small, page).await?;
+        self.settle_page(read, &mut page).await?;
+        Ok(page)
+    }
+
+    async fn read_formed(&self, read: &Read, form: &Arc<dyn Form>) -> Result<FormedPage> {
+        let small = read::is_small(read);
+        let (asked, last, form) = (read.clone(), self.last.clone(), form.clone());
+        let work = move |connection: &Connection| read::read(connection, &asked, &last, Some(&*form));
+        let mut formed = self.read_with("read", small, work).await?;
+        if formed.bytes.is_none() {
+            // Some row does not take the form: as they are stored, then.
+            return Ok(FormedPage { page: self.read(read).await?, bytes: None });
+        }
+        self.settle_page(read, &mut formed.page).await?;
+        Ok(formed)
     }
 
     async fn tail(&self, after: Revision, limit: usize) -> Result<Vec<Arc<Commit>>> {

@@ -10,11 +10,11 @@ use rusqlite::{CachedStatement, params};
 
 use super::{
     errors::sql_error,
-    read::{Query, damaged},
+    read::{Query, counted, damaged},
     rows::Gathered,
 };
 use crate::{
-    KeyValue, ReadResult, Revision, Select, Terms,
+    FormedPage, KeyValue, Revision, Select, Terms,
     error::Result,
     event::{Current, Event, VersionId, checksum},
 };
@@ -28,7 +28,7 @@ pub(super) fn is_milestone(event: &Event, superseded: &Current) -> bool {
 }
 
 /// What the range held at a revision.
-pub(super) fn read(query: &Query<'_>, revision: Revision) -> Result<ReadResult> {
+pub(super) fn read(query: &Query<'_>, revision: Revision) -> Result<FormedPage> {
     // Those created by then that were live after it: the key's version then is one of these or before it. They
     // are all of one life of the key, and the first of them is the nearest.
     const SQL: &str = "
@@ -38,18 +38,16 @@ pub(super) fn read(query: &Query<'_>, revision: Revision) -> Result<ReadResult> 
         SELECT key, 9223372036854775807, id FROM live
         WHERE key >= ?1 AND key < ?2 AND create_revision <= ?3
         ORDER BY 1, 2";
-    let (read, mut result) = (query.read, ReadResult::default());
+    let read = query.read;
     let counts_all = read.count && read.filter.is_empty();
-    if counts_all {
-        result.count = Some(count(query, revision)?);
-    }
+    let all = if counts_all { Some(count(query, revision)?) } else { None };
     if read.select == Select::Nothing && read.filter.is_empty() {
-        return Ok(result);
+        return Ok(counted(FormedPage::default(), all));
     }
     let mut versions = Versions::prepare(query, revision)?;
     let mut statement = query.connection.prepare_cached(SQL).map_err(sql_error)?;
     let mut rows = statement.query(params![query.start, query.end, revision]).map_err(sql_error)?;
-    let (mut gathered, mut matching) = (Gathered::new(read.limit.saturating_add(1)), 0);
+    let (mut gathered, mut matching) = (Gathered::new(read.limit, query.form), 0);
     let mut key = Vec::new();
     while let Some(row) = rows.next().map_err(sql_error)? {
         let next = row.get_ref(0).map_err(sql_error)?.as_blob().map_err(|_| damaged(b""))?;
@@ -59,18 +57,14 @@ pub(super) fn read(query: &Query<'_>, revision: Revision) -> Result<ReadResult> 
         next.clone_into(&mut key);
         let full = gathered.len() > read.limit;
         // Only counting goes on past the limit.
-        if full && (!read.count || counts_all) {
+        if gathered.is_spoilt() || (full && (!read.count || counts_all)) {
             break;
         }
         if versions.take(&key, row.get(2).map_err(|_| damaged(&key))?, full, &mut gathered)? {
             matching += 1;
         }
     }
-    if read.count {
-        result.count.get_or_insert(matching);
-    }
-    query.paged(gathered.finish(), &mut result);
-    Ok(result)
+    Ok(counted(query.selected(gathered), all.or(read.count.then_some(matching))))
 }
 
 /// How many keys there were at a revision.
@@ -100,7 +94,7 @@ impl<'a> Versions<'a> {
 
     /// Walks back from a version to the one that the key had, and gathers it unless there are enough; whether it
     /// passes the filter.
-    fn take(&mut self, key: &[u8], id: VersionId, enough: bool, gathered: &mut Gathered) -> Result<bool> {
+    fn take(&mut self, key: &[u8], id: VersionId, enough: bool, gathered: &mut Gathered<'_>) -> Result<bool> {
         let read = self.query.read;
         let mut next = Some(id);
         while let Some(id) = next {
