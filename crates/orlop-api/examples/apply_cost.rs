@@ -4,7 +4,7 @@
 
 use orlop_api::apply::{FieldManager, SingleVersion, TypeRef};
 use orlop_api::group_version::GroupVersionKind;
-use orlop_api::managed_fields::Set;
+use orlop_api::managed_fields::Filter;
 use orlop_api::patch::{merge_patch, strategic_merge_patch};
 use orlop_api::schema::{Root, builtin, unknown_fields};
 use orlop_api::time::Time;
@@ -71,8 +71,8 @@ fn main() {
         std::mem::size_of::<schema::Field>()
     );
     let versions = SingleVersion { api_version: "apps/v1", of: TypeRef::resource(of) };
-    let no_reset: BTreeMap<String, Set> = BTreeMap::new();
-    let fields = FieldManager { kind: &kind, versions: &versions, subresource: "", reset_fields: &no_reset };
+    let no_reset: BTreeMap<String, Filter> = BTreeMap::new();
+    let fields = FieldManager { kind: &kind, versions: &versions, subresource: "", owned_fields: &no_reset };
     let config = deployment();
     let applied =
         fields.apply(None, &config, "deployer", false, Time::from_unix(1)).unwrap_or_else(|status| {

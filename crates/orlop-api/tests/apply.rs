@@ -4,7 +4,7 @@
 
 use orlop_api::apply::{Applied, ConversionError, FieldManager, SingleVersion, TypeRef, Versions};
 use orlop_api::group_version::GroupVersionKind;
-use orlop_api::managed_fields::{Managed, Operation, Path, Set};
+use orlop_api::managed_fields::{Filter, Managed, Operation, Path};
 use orlop_api::schema::{Schema, builtin, from_openapi};
 use orlop_api::status::Status;
 use orlop_api::time::Time;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-static NO_RESET: BTreeMap<String, Set> = BTreeMap::new();
+static NO_RESET: BTreeMap<String, Filter> = BTreeMap::new();
 
 static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
     from_openapi(&json!({"type": "object", "properties": {
@@ -49,7 +49,7 @@ fn object(spec: Value) -> Value {
 
 fn with_manager<T>(subresource: &str, work: impl FnOnce(FieldManager<'_>) -> T) -> T {
     let versions = SingleVersion { api_version: "example.com/v1", of: TypeRef::resource(&SCHEMA) };
-    work(FieldManager { kind: &KIND, versions: &versions, subresource, reset_fields: &NO_RESET })
+    work(FieldManager { kind: &KIND, versions: &versions, subresource, owned_fields: &NO_RESET })
 }
 
 fn apply<'v>(
@@ -410,7 +410,7 @@ fn untyped_parts_are_granular_in_maps_and_whole_in_lists() {
 #[test]
 fn a_kind_without_a_schema_is_deduced() {
     let versions = SingleVersion { api_version: "example.com/v1", of: TypeRef::Deduced };
-    let fields = FieldManager { kind: &KIND, versions: &versions, subresource: "", reset_fields: &NO_RESET };
+    let fields = FieldManager { kind: &KIND, versions: &versions, subresource: "", owned_fields: &NO_RESET };
     let live = fields
         .apply(None, &object(json!({"m": {"a": 1}, "l": [{"x": 1}]})), "one", false, now(1))
         .unwrap()
@@ -422,14 +422,12 @@ fn a_kind_without_a_schema_is_deduced() {
 #[test]
 fn subresources_have_entries_of_their_own_and_reset_fields_are_never_owned() {
     let versions = SingleVersion { api_version: "example.com/v1", of: TypeRef::resource(&SCHEMA) };
-    let reset = |field: &str| {
-        BTreeMap::from([("example.com/v1".to_owned(), Set::from_paths([Path::of_fields(&[field])]))])
-    };
+    let reset = |field: &str| BTreeMap::from([("example.com/v1".to_owned(), Filter::all_but(&[field]))]);
     let (reset_status, reset_spec) = (reset("status"), reset("spec"));
     let main =
-        FieldManager { kind: &KIND, versions: &versions, subresource: "", reset_fields: &reset_status };
+        FieldManager { kind: &KIND, versions: &versions, subresource: "", owned_fields: &reset_status };
     let status =
-        FieldManager { kind: &KIND, versions: &versions, subresource: "status", reset_fields: &reset_spec };
+        FieldManager { kind: &KIND, versions: &versions, subresource: "status", owned_fields: &reset_spec };
     let mut config = object(json!({"text": "a"}));
     config["status"] = json!({"phase": "Ready"});
     let mut live = stored(main.apply(None, &config, "one", false, now(1)).unwrap().object.into_owned());
@@ -532,9 +530,9 @@ impl Versions for TwoVersions {
 #[test]
 fn managers_of_other_versions_are_compared_in_theirs() {
     let kind_v2 = GroupVersionKind::new("example.com", "v2", "Thing");
-    let v1 = FieldManager { kind: &KIND, versions: &TwoVersions, subresource: "", reset_fields: &NO_RESET };
+    let v1 = FieldManager { kind: &KIND, versions: &TwoVersions, subresource: "", owned_fields: &NO_RESET };
     let v2 =
-        FieldManager { kind: &kind_v2, versions: &TwoVersions, subresource: "", reset_fields: &NO_RESET };
+        FieldManager { kind: &kind_v2, versions: &TwoVersions, subresource: "", owned_fields: &NO_RESET };
     let live = stored(
         v1.apply(None, &object(json!({"text": "a", "number": 1})), "one", false, now(1))
             .unwrap()
@@ -575,7 +573,7 @@ fn built_in_kinds_apply_by_their_tables() {
     let kind = GroupVersionKind::new("", "v1", "Pod");
     let schema = builtin::type_of("", "v1", "Pod").unwrap().schema();
     let versions = SingleVersion { api_version: "v1", of: TypeRef::resource(schema) };
-    let fields = FieldManager { kind: &kind, versions: &versions, subresource: "", reset_fields: &NO_RESET };
+    let fields = FieldManager { kind: &kind, versions: &versions, subresource: "", owned_fields: &NO_RESET };
     let pod = |containers: Value| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": containers}});
     let live = fields
         .apply(

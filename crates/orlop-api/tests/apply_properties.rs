@@ -4,7 +4,7 @@
 
 use orlop_api::apply::{FieldManager, SingleVersion, TypeRef, remove_fields};
 use orlop_api::group_version::GroupVersionKind;
-use orlop_api::managed_fields::{Managed, Operation, Set};
+use orlop_api::managed_fields::{Filter, Managed, Operation, Set};
 use orlop_api::schema::{Schema, from_openapi};
 use orlop_api::time::Time;
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-static NO_RESET: BTreeMap<String, Set> = BTreeMap::new();
+static NO_RESET: BTreeMap<String, Filter> = BTreeMap::new();
 static KIND: LazyLock<GroupVersionKind> =
     LazyLock::new(|| GroupVersionKind::new("example.com", "v1", "Thing"));
 static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
@@ -115,7 +115,7 @@ fn config(spec: &Value) -> Value {
 
 fn apply(live: Option<&Value>, spec: &Value, manager: &str, force: bool) -> Result<Value, String> {
     let versions = SingleVersion { api_version: "example.com/v1", of: TypeRef::resource(&SCHEMA) };
-    let fields = FieldManager { kind: &KIND, versions: &versions, subresource: "", reset_fields: &NO_RESET };
+    let fields = FieldManager { kind: &KIND, versions: &versions, subresource: "", owned_fields: &NO_RESET };
     let applied = fields.apply(live, &config(spec), manager, force, Time::from_unix(1));
     applied.map(|applied| applied.object.into_owned()).map_err(|status| status.message)
 }

@@ -5,7 +5,7 @@
 use orlop_api::apply::{FieldManager, SingleVersion, TypeRef};
 use orlop_api::field_error::FieldPath;
 use orlop_api::group_version::GroupVersionKind;
-use orlop_api::managed_fields::{Managed, Set};
+use orlop_api::managed_fields::{Filter, Managed};
 use orlop_api::patch::{JsonPatch, merge_patch, strategic_merge_patch};
 use orlop_api::schema::{self, Malformed, Root, builtin, from_openapi, structural};
 use orlop_api::time::Time;
@@ -140,10 +140,10 @@ proptest! {
         let _ = object_meta::validate(object_meta::of(&new), object_meta::MetaRules { namespaced: true, name: Default::default() }, &FieldPath::root("metadata"));
         let _ = object_meta::validate_update(object_meta::of(&new), object_meta::of(&live), &FieldPath::root("metadata"));
         let kind = GroupVersionKind::new("", "v1", "Pod");
-        let reset: BTreeMap<String, Set> = BTreeMap::new();
+        let reset: BTreeMap<String, Filter> = BTreeMap::new();
         for of in [TypeRef::resource(pod), TypeRef::resource(&custom), TypeRef::Deduced] {
             let versions = SingleVersion { api_version: "v1", of };
-            let fields = FieldManager { kind: &kind, versions: &versions, subresource: "", reset_fields: &reset };
+            let fields = FieldManager { kind: &kind, versions: &versions, subresource: "", owned_fields: &reset };
             let tracked = fields.update(&live, new.clone(), "m", Time::from_unix(1));
             let _ = fields.update(&tracked, live.clone(), "n", Time::from_unix(2));
             let mut config = patch.clone();

@@ -45,8 +45,8 @@
 //!
 //! # What it does not do
 //!
-//! Protocol buffer messages, enums and `Any`; partial evaluation with unknowns; named time zones. Where it differs
-//! from the reference implementation otherwise is told in `docs/decisions/0010-our-own-cel.md`.
+//! Protocol buffer messages, enums and `Any`; partial evaluation with unknowns. Where it differs from the reference
+//! implementation otherwise is told in `docs/decisions/0010-our-own-cel.md`.
 
 mod activation;
 pub mod ast;
@@ -71,6 +71,7 @@ mod source;
 mod time;
 mod types;
 mod value;
+mod zone;
 
 pub use activation::{Activation, Lazy};
 pub use cost::{Budget, CostRange};

@@ -161,6 +161,15 @@ impl Node {
         }
     }
 
+    /// Whether reaching into this begins a way of its own, which counts one: it is neither a variable, nor reached from
+    /// something, nor chosen from such.
+    pub(crate) fn is_computed(&self) -> bool {
+        !matches!(
+            self,
+            Self::Variable(_) | Self::Local(_) | Self::Field(_) | Self::Index(_) | Self::Conditional(_)
+        )
+    }
+
     fn constant(&self) -> Option<&Value<'static>> {
         match self {
             Self::Constant(value) => Some(value),

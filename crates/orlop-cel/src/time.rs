@@ -1,8 +1,7 @@
 //! Points and spans of time, without a clock.
 //!
 //! Timestamps are seconds and nanoseconds since 1970 in the years 1 to 9999, with the offset they were written with
-//! (only for printing them back). Durations are nanoseconds in 64 bits. Time zones are UTC and fixed offsets; names
-//! such as `Europe/Berlin` need a database that changes under us, and are an error.
+//! (only for printing them back). Durations are nanoseconds in 64 bits.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -157,30 +156,6 @@ impl fmt::Display for Duration {
     }
 }
 
-/// Seconds east of UTC of a time zone: `UTC`, `+01:00`, `-08:30`.
-pub(crate) fn offset_of_zone(zone: &str) -> Result<i64, EvalError> {
-    if matches!(zone, "" | "UTC" | "Etc/UTC" | "GMT" | "Etc/GMT" | "Zulu" | "Etc/Zulu") {
-        return Ok(0);
-    }
-    let Some((hours, minutes)) = zone.split_once(':') else {
-        return Err(EvalError::Failed(format!(
-            "unknown time zone {zone}: only UTC and offsets such as +01:00 are known here"
-        )));
-    };
-    let number = |text: &str| {
-        let digits = text.trim_start_matches(['+', '-']);
-        let plain = text.len() - digits.len() <= 1 && !digits.is_empty() && digits.len() <= 3;
-        text.parse::<i64>().ok().filter(|_| plain)
-    };
-    let invalid = || EvalError::Failed(format!("invalid time zone offset: {zone}"));
-    let (hours, minutes) = (number(hours).ok_or_else(invalid)?, number(minutes).ok_or_else(invalid)?);
-    if !(0..=59).contains(&minutes) {
-        return Err(EvalError::Failed(format!("timezone offset minutes out of range [0, 59]: {zone}")));
-    }
-    let minutes = if zone.starts_with('-') { -minutes } else { minutes };
-    Ok(hours * 3600 + minutes * 60)
-}
-
 // ---- parsing ----
 
 /// `2006-01-02T15:04:05.999Z` or with an offset.
@@ -230,6 +205,11 @@ pub(crate) fn parse_rfc3339(text: &str) -> Option<Timestamp> {
 /// `2006-01-02`.
 pub(crate) fn parse_date(text: &str) -> Option<Timestamp> {
     Timestamp::new(date_days(text)? * SECONDS_PER_DAY, 0).ok()
+}
+
+/// Whether a text is a date, of the year 0 too.
+pub(crate) fn is_date(text: &str) -> bool {
+    date_days(text).is_some()
 }
 
 fn date_days(text: &str) -> Option<i64> {

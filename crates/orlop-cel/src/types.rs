@@ -107,6 +107,10 @@ impl Type {
     }
 
     /// Whether values have a size fixed at compile time, for cost.
+    pub(crate) fn is_optional(&self) -> bool {
+        matches!(self, Self::Optional(_))
+    }
+
     pub(crate) fn is_scalar(&self) -> bool {
         match self {
             Self::Bool | Self::Double | Self::Duration | Self::Int | Self::Timestamp | Self::Uint => true,

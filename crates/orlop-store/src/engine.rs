@@ -43,11 +43,15 @@ pub(crate) enum Outcome {
     Done(Revision),
 }
 
-/// What a batch came to: one outcome a command, and what there is to publish, in order.
+/// A commit's place among those to be settled. See [`Engine::settle`].
+pub(crate) type Ticket = u64;
+
+/// What a batch came to: one outcome a command, and what there is to publish, in order, once it is settled.
 #[derive(Debug)]
 pub(crate) struct Committed {
     pub(crate) outcomes: Vec<Result<Outcome>>,
     pub(crate) commits: Vec<Arc<Commit>>,
+    pub(crate) ticket: Ticket,
 }
 
 /// The newest and the oldest readable revision.
@@ -69,12 +73,23 @@ pub struct Size {
 /// A database under the store. See the module's documentation.
 #[async_trait::async_trait]
 pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
-    /// Evaluates the commands in order, each seeing those before it, and makes all of them durable at once.
+    /// Evaluates the commands in order, each seeing those before it, and commits them as one.
     /// An error means that nothing of the batch happened. Called by one task at a time.
     async fn commit(&self, batch: &[Command]) -> Result<Committed>;
 
     /// Whether `commit` does its work when first polled, blocking the thread instead of waiting.
     fn commits_at_once(&self) -> bool {
+        false
+    }
+
+    /// Blocks the thread until a commit is durable; until then nobody is told of it. The next batch may be
+    /// committed meanwhile. An error means that a crash may yet undo it.
+    fn settle(&self, _ticket: Ticket) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether `settle` has anything to do: whether commits are not durable by themselves.
+    fn settles(&self) -> bool {
         false
     }
 

@@ -79,7 +79,7 @@ impl Store {
         }
     }
 
-    async fn start(engine: Arc<dyn Engine>, config: Config, metrics: Metrics) -> Result<Self> {
+    pub(crate) async fn start(engine: Arc<dyn Engine>, config: Config, metrics: Metrics) -> Result<Self> {
         let bounds = engine.bounds().await?;
         let hub = Arc::new(Hub::new(bounds.current, config.ring_bytes, metrics.clone()));
         let writer = Arc::new(Writer::start(engine.clone(), hub.clone(), metrics.clone(), &config)?);

@@ -1,8 +1,8 @@
 //! The group-commit writer: many callers, one commit.
 //!
-//! Callers put commands in a bounded queue. One thread takes all that has gathered, has the engine commit
-//! it as one batch with one sync to the disk, publishes what happened, and answers everyone. A lone caller
-//! waits for nobody; sixty-four share the cost of one.
+//! Callers put commands in a bounded queue. One thread takes all that has gathered and has the engine commit it as
+//! one batch; another waits until the batch is on the disk, publishes what happened, and answers everyone, while
+//! the first is at the next batch. A lone caller waits for nobody; sixty-four share the cost of one.
 //!
 //! A caller that finds the writer idle commits its own batch of one, where the engine can do that without
 //! giving up the thread: on an idle machine two switches between threads cost more than the disk. Where several
@@ -12,17 +12,21 @@ use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, TryLockError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc::{Receiver, sync_channel},
     },
     time::{Duration, Instant},
 };
 
 use futures_util::FutureExt;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    runtime::Handle,
+    sync::{mpsc, oneshot},
+};
 
 use crate::{
     Config, Op, Txn,
-    engine::{Command, Engine, Outcome},
+    engine::{Command, Committed, Engine, Outcome},
     error::{Error, Result},
     metrics::Metrics,
     watch::Hub,
@@ -40,7 +44,16 @@ struct Job {
     command: Command,
     bytes: usize,
     queued: Instant,
-    reply: oneshot::Sender<Result<Outcome>>,
+    reply: Reply,
+}
+
+type Reply = oneshot::Sender<Result<Outcome>>;
+
+/// A batch that is committed, and of which nobody has been told.
+#[derive(Debug)]
+struct Unsettled {
+    committed: Committed,
+    replies: Vec<Reply>,
 }
 
 /// The way to the writer. The thread ends when the last of these is dropped.
@@ -63,9 +76,9 @@ struct Desk {
     engine: Arc<dyn Engine>,
     hub: Arc<Hub>,
     metrics: Metrics,
-    /// Held from before a batch is evaluated until it is published.
+    /// Held while a batch is committed.
     turn: Mutex<()>,
-    /// Commands that are queued or being committed by the thread. While there are any, nobody passes them.
+    /// Commands that have not been answered. While there are any, nobody passes them.
     waiting: AtomicUsize,
     /// Whether several commands were in the last batch of the thread, or came while it was committed.
     shared: AtomicBool,
@@ -82,7 +95,7 @@ impl Writer {
     ) -> Result<Self> {
         let (queue, jobs) = mpsc::channel(config.limits.queue);
         let (finish, finished) = tokio::sync::watch::channel(false);
-        let runtime = tokio::runtime::Handle::current();
+        let runtime = Handle::current();
         let inline = engine.commits_at_once();
         let desk = Arc::new(Desk {
             engine,
@@ -113,7 +126,7 @@ impl Writer {
             && may_block()
             && let Some(_turn) = self.desk.idle_turn()
         {
-            tokio::task::block_in_place(|| self.desk.commit(vec![job]).now_or_never());
+            tokio::task::block_in_place(|| self.desk.commit_alone(job));
         } else {
             self.enqueue(job).await?;
         }
@@ -153,7 +166,7 @@ impl Writer {
 
 /// Whether the caller's thread may wait for the disk: a runtime of one thread must not.
 fn may_block() -> bool {
-    use tokio::runtime::{Handle, RuntimeFlavor};
+    use tokio::runtime::RuntimeFlavor;
     Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread)
 }
 
@@ -175,34 +188,67 @@ impl Desk {
     }
 
     /// Commits what is queued until the queue is closed.
-    fn work(&self, runtime: &tokio::runtime::Handle, mut jobs: mpsc::Receiver<Job>) {
-        let mut waiting = Vec::new();
-        let (mut callers, mut took) = (1, Duration::ZERO);
-        while runtime.block_on(jobs.recv_many(&mut waiting, BATCH_COMMANDS)) > 0 {
-            while !waiting.is_empty() {
-                if !self.engine.commits_at_once() {
-                    gather(&mut waiting, &mut jobs, callers, took);
-                }
-                let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-                // While this thread waited for its turn, more may have come.
-                while waiting.len() < BATCH_COMMANDS
-                    && let Ok(job) = jobs.try_recv()
-                {
-                    waiting.push(job);
-                }
-                let batch: Vec<_> = waiting.drain(..fitting(&waiting)).collect();
-                let size = batch.len();
-                let started = Instant::now();
-                runtime.block_on(self.commit(batch));
-                drop(turn);
-                (callers, took) = (self.waiting.fetch_sub(size, Ordering::AcqRel), started.elapsed());
-                self.shared.store(callers > 1, Ordering::Relaxed);
+    fn work(&self, runtime: &Handle, mut jobs: mpsc::Receiver<Job>) {
+        let _within = runtime.enter();
+        std::thread::scope(|scope| {
+            // Without a place in between: while a batch is on its way to the disk the next one is committed, and
+            // who comes after that gathers for a third.
+            let (hand_over, committed) = sync_channel(0);
+            if self.engine.settles() {
+                scope.spawn(move || self.settle_each(runtime, &committed));
             }
+            let mut waiting = Vec::new();
+            let (mut callers, mut took) = (1, Duration::ZERO);
+            while runtime.block_on(jobs.recv_many(&mut waiting, BATCH_COMMANDS)) > 0 {
+                while !waiting.is_empty() {
+                    if !self.engine.commits_at_once() {
+                        gather(&mut waiting, &mut jobs, callers, took);
+                    }
+                    let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+                    // While this thread waited for its turn, more may have come.
+                    while waiting.len() < BATCH_COMMANDS
+                        && let Ok(job) = jobs.try_recv()
+                    {
+                        waiting.push(job);
+                    }
+                    let batch: Vec<_> = waiting.drain(..fitting(&waiting)).collect();
+                    let size = batch.len();
+                    let started = Instant::now();
+                    let batch = runtime.block_on(self.commit(batch));
+                    callers = self.waiting.load(Ordering::Acquire);
+                    self.shared.store(callers > 1, Ordering::Relaxed);
+                    match batch {
+                        // The thread that settles has others in hand, or there are others to commit for.
+                        Some(batch) if callers > size && self.engine.settles() => drop(hand_over.send(batch)),
+                        Some(batch) => self.settle(batch),
+                        None => {}
+                    }
+                    took = started.elapsed();
+                    drop(turn);
+                }
+            }
+            drop(hand_over);
+        });
+    }
+
+    /// Commits for a caller on its own thread. Called with the turn held.
+    fn commit_alone(&self, job: Job) {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        if let Some(Some(batch)) = self.commit(vec![job]).now_or_never() {
+            self.settle(batch);
         }
     }
 
-    /// Commits a batch, publishes it and answers everyone. Called with the turn held.
-    async fn commit(&self, batch: Vec<Job>) {
+    /// Settles batches in order until there are no more.
+    fn settle_each(&self, runtime: &Handle, committed: &Receiver<Unsettled>) {
+        let _within = runtime.enter();
+        for batch in committed {
+            self.settle(batch);
+        }
+    }
+
+    /// Commits a batch; what is left to do if that worked. Called with the turn held.
+    async fn commit(&self, batch: Vec<Job>) -> Option<Unsettled> {
         let metrics = &self.metrics;
         metrics.batch(batch.len());
         let (mut commands, mut replies) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
@@ -215,24 +261,45 @@ impl Desk {
         let result = self.engine.commit(&commands).await;
         metrics.sql("commit", started, &result);
         match result {
-            Ok(committed) => {
+            Ok(committed) => Some(Unsettled { committed, replies }),
+            Err(error) => {
+                self.refuse(replies, &error);
+                None
+            }
+        }
+    }
+
+    /// Waits until a batch is durable, publishes it and answers everyone.
+    fn settle(&self, batch: Unsettled) {
+        let Unsettled { committed, replies } = batch;
+        match self.engine.settle(committed.ticket) {
+            Ok(()) => {
                 self.hub.publish(committed.commits);
+                self.leave(replies.len());
                 answer(replies, committed.outcomes);
             }
-            Err(error) => {
-                metrics.insert_error(false);
-                tracing::warn!(%error, commands = commands.len(), "batch not committed");
-                for reply in replies {
-                    let _ = reply.send(Err(error.clone()));
-                }
-            }
+            Err(error) => self.refuse(replies, &error),
+        }
+    }
+
+    /// So many callers are about to be answered.
+    fn leave(&self, callers: usize) {
+        self.waiting.fetch_sub(callers, Ordering::AcqRel);
+    }
+
+    fn refuse(&self, replies: Vec<Reply>, error: &Error) {
+        self.metrics.insert_error(false);
+        tracing::warn!(%error, commands = replies.len(), "batch not committed");
+        self.leave(replies.len());
+        for reply in replies {
+            let _ = reply.send(Err(error.clone()));
         }
     }
 }
 
 /// Answers everyone. Many are answered by one task, within the runtime: from this thread each of them would
 /// be a wake-up through the runtime's shared queue.
-fn answer(replies: Vec<oneshot::Sender<Result<Outcome>>>, outcomes: Vec<Result<Outcome>>) {
+fn answer(replies: Vec<Reply>, outcomes: Vec<Result<Outcome>>) {
     const FEW: usize = 4;
     let many = replies.len() > FEW;
     let answers = move || {

@@ -3,7 +3,7 @@
 use super::typed::{
     ListShape, MapShape, ScalarKind, Shape, TypeErrors, TypeRef, as_list, as_map, validate_scalar,
 };
-use crate::managed_fields::{Item, Node, PathElement, Set};
+use crate::managed_fields::{Filter, Item, Node, PathElement, Set};
 use serde_json::{Map, Value};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -21,15 +21,12 @@ impl Comparison {
         self.removed.is_empty() && self.modified.is_empty() && self.added.is_empty()
     }
 
-    /// Without what is below these paths.
-    pub fn without(self, fields: &Set) -> Self {
-        if fields.is_empty() {
-            return self;
-        }
+    /// What of it passes a filter.
+    pub fn passed(self, filter: &Filter) -> Self {
         Self {
-            removed: self.removed.recursive_difference(fields),
-            modified: self.modified.recursive_difference(fields),
-            added: self.added.recursive_difference(fields),
+            removed: filter.apply(self.removed),
+            modified: filter.apply(self.modified),
+            added: filter.apply(self.added),
         }
     }
 

@@ -5,7 +5,7 @@ use super::last_applied;
 use super::typed::validate;
 use super::updater::{UpdateError, Updater, Versions};
 use crate::group_version::GroupVersionKind;
-use crate::managed_fields::{Fields, Managed, Manager, Operation, Path, Set, VersionedSet, entries};
+use crate::managed_fields::{Fields, Filter, Managed, Manager, Operation, Path, Set, VersionedSet, entries};
 use crate::object_meta;
 use crate::status::Status;
 use crate::time::Time;
@@ -43,8 +43,8 @@ pub struct FieldManager<'a> {
     pub versions: &'a dyn Versions,
     /// Empty for the object itself, else `status`, `scale`…
     pub subresource: &'a str,
-    /// By version: what this endpoint resets (status on the object, spec on its status) and so never owns.
-    pub reset_fields: &'a BTreeMap<String, Set>,
+    /// By version: what this endpoint does not reset (as the object itself does its status), and so may own.
+    pub owned_fields: &'a BTreeMap<String, Filter>,
 }
 
 impl std::fmt::Debug for FieldManager<'_> {
@@ -130,7 +130,7 @@ impl FieldManager<'_> {
     ) -> Result<Managed, String> {
         let api_version = self.kind.api_version();
         let updater =
-            Updater { versions: self.versions, api_version: &api_version, reset_fields: self.reset_fields };
+            Updater { versions: self.versions, api_version: &api_version, owned_fields: self.owned_fields };
         let taken = updater.update(live, new, &mut managed).map_err(|error| match error {
             UpdateError::Failed(why) => why,
             UpdateError::Conflicts(_) => "unexpected conflict".to_owned(),
@@ -246,7 +246,7 @@ impl FieldManager<'_> {
         }
         let api_version = self.kind.api_version();
         let updater =
-            Updater { versions: self.versions, api_version: &api_version, reset_fields: self.reset_fields };
+            Updater { versions: self.versions, api_version: &api_version, owned_fields: self.owned_fields };
         let manager = self.manager(manager, Operation::Apply);
         let object = updater.apply(live, config, &mut managed, &manager, &UNTRACKED, force)?;
         if let Some(entry) = managed.entries.get_mut(&manager).filter(|_| object.is_some()) {

@@ -7,7 +7,7 @@ use super::merge::{Merged, merge, merge_changes};
 use super::reconcile::{reconcile, with_named_fields};
 use super::remove::remove_fields;
 use super::typed::{TypeErrors, TypeRef};
-use crate::managed_fields::{Fields, Managed, Manager, Set, VersionedSet};
+use crate::managed_fields::{Fields, Filter, Managed, Manager, Set, VersionedSet};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -68,8 +68,8 @@ impl UpdateError {
 pub(crate) struct Updater<'a> {
     pub(crate) versions: &'a dyn Versions,
     pub(crate) api_version: &'a str,
-    /// By version: what this endpoint resets, and so never owns.
-    pub(crate) reset_fields: &'a BTreeMap<String, Set>,
+    /// By version: what this endpoint does not reset, and so may own.
+    pub(crate) owned_fields: &'a BTreeMap<String, Filter>,
 }
 
 impl Updater<'_> {
@@ -99,8 +99,8 @@ impl Updater<'_> {
     }
 
     fn without_reset(&self, set: Set, api_version: &str) -> Set {
-        match self.reset_fields.get(api_version) {
-            Some(reset) => set.recursive_difference(reset),
+        match self.owned_fields.get(api_version) {
+            Some(filter) => filter.apply(set),
             None => set,
         }
     }
@@ -109,8 +109,8 @@ impl Updater<'_> {
         let of = self.type_of(api_version)?;
         let comparison =
             compare(old, new, of).map_err(|error| UpdateError::failed("failed to compare objects", error))?;
-        Ok(match self.reset_fields.get(api_version) {
-            Some(reset) => comparison.without(reset),
+        Ok(match self.owned_fields.get(api_version) {
+            Some(filter) => comparison.passed(filter),
             None => comparison,
         })
     }

@@ -38,8 +38,8 @@ struct Entries {
 
 /// Where in the document a value was read.
 ///
-/// Kubernetes follows paths whose first part it never looks at. So a type's name, and a variable that runs over
-/// something computed, count as large as the whole document's root, which for objects is nothing. Rules are accepted
+/// Kubernetes follows paths whose first part it never looks at. So a type's name, a part of something computed, and a
+/// variable that runs over it, count as large as the whole document's root, which for objects is nothing. Rules are accepted
 /// or refused by these numbers, so they are kept.
 #[derive(Clone, Debug)]
 enum Place {
@@ -155,7 +155,8 @@ impl Estimator<'_> {
             Place::Schema(schema) => {
                 schema.field(&select.field).cloned().map_or(Place::Nowhere, Place::Schema)
             }
-            _ => Place::Nowhere,
+            Place::Nowhere => self.root(),
+            Place::Key => Place::Nowhere,
         };
         let cost = if priced { operand.cost.plus(ONE) } else { operand.cost };
         Known { place, ..Known::of(cost) }.sized(ty)
@@ -206,17 +207,24 @@ impl Estimator<'_> {
         }
         let cost = sum(known.iter()).plus(cost.unwrap_or(CostRange::ZERO));
         let result = Known { cost, size, entries: None, place: Place::Nowhere };
-        self.indexed(&function.name, &known, result).sized(self.checked.type_of(expr))
+        let optional = operands.first().is_some_and(|first| self.checked.type_of(first).is_optional());
+        let result = self.indexed(&function.name, &known, optional, result);
+        // What is known of the elements themselves comes before what their place implies.
+        let element =
+            known.first().filter(|_| function.name == operator::INDEX).and_then(|list| list.entries);
+        let result = result.sized(self.checked.type_of(expr));
+        Known { size: element.map(|entries| entries.value).or(result.size), ..result }
     }
 
     /// What indexing and concatenation keep of their operands.
-    fn indexed(&self, function: &str, operands: &[Known], mut result: Known) -> Known {
+    fn indexed(&self, function: &str, operands: &[Known], optional: bool, mut result: Known) -> Known {
         match (function, operands) {
             (operator::INDEX, [container, _]) => {
-                result.size = container.entries.map(|entries| entries.value);
-                if let Place::Schema(schema) = &container.place {
-                    result.place = schema.elements().cloned().map_or(Place::Nowhere, Place::Schema);
-                }
+                result.place = match &container.place {
+                    Place::Schema(schema) => schema.elements().cloned().map_or(Place::Nowhere, Place::Schema),
+                    Place::Nowhere if !optional => self.root(),
+                    Place::Nowhere | Place::Key => Place::Nowhere,
+                };
             }
             (operator::ADD, [one, other]) => result.entries = union_entries(one.entries, other.entries),
             _ => {}
@@ -254,7 +262,7 @@ impl Estimator<'_> {
             FoldKind::TransformMap | FoldKind::TransformMapEntry => (NEW_MAP, 1),
         };
         let mut cost = range.cost.plus(once(before + after)).plus(count.times(per_item));
-        let (size, entries) = match fold.kind {
+        let (mut size, entries) = match fold.kind {
             FoldKind::All | FoldKind::Exists | FoldKind::ExistsOne => (Some(SizeRange::fixed(1)), None),
             FoldKind::Map => {
                 (Some(count), body.size.map(|value| Entries { key: SizeRange::fixed(1), value }))
@@ -265,7 +273,8 @@ impl Estimator<'_> {
         if fold.kind == FoldKind::SortBy {
             let text = matches!(self.checked.type_of(&fold.body), Type::String | Type::Bytes);
             let keys = Argument { ty: &Type::Dyn, size: Some(count), schema: None, literal: None };
-            cost = cost.plus(Rule::SelfCompare { text }.estimate(&[keys]).0);
+            let (compared, sorted) = Rule::SelfCompare { text }.estimate(&[keys]);
+            (cost, size) = (cost.plus(compared), sorted);
         }
         Known { cost, size, entries, place: Place::Nowhere }
     }

@@ -17,8 +17,10 @@ pub(crate) enum Rule {
     Check,
     /// The parse of a field or label selector.
     Selector,
-    /// A walk over a whole collection, its strings included.
-    Traversal,
+    /// A walk over a whole collection, its strings included; `includes` takes what is no list, too.
+    Traversal {
+        includes: bool,
+    },
     /// One pass over the first argument; the result is as long where `sized`.
     Scan {
         sized: bool,
@@ -84,9 +86,9 @@ impl Argument<'_> {
         self.size.unwrap_or(SizeRange::UNKNOWN)
     }
 
-    /// Type and size of the elements of a list.
+    /// Type and size of the elements of a list. Kubernetes takes a map for a list of its keys, as large as its values.
     fn elements(&self) -> Option<(Type, SizeRange)> {
-        let Type::List(item) = self.ty else { return None };
+        let (Type::List(item) | Type::Map(item, _)) = self.ty else { return None };
         let known = self.schema.and_then(Schema::elements);
         let size =
             known.map_or(SizeRange::UNKNOWN, |schema| SizeRange { min: 0, max: schema.max_elements() });
@@ -100,7 +102,10 @@ impl Rule {
         match function {
             "check" => Self::Check,
             "fieldSelector" | "labelSelector" => Self::Selector,
-            "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" | "includes" => Self::Traversal,
+            "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => {
+                Self::Traversal { includes: false }
+            }
+            "includes" => Self::Traversal { includes: true },
             "url" | "jsonpatch.escapeKey" | "lowerAscii" | "upperAscii" | "substring" | "trim" => {
                 Self::Scan { sized: true }
             }
@@ -147,7 +152,9 @@ impl Rule {
             | "less_equals_bytes"
             | "greater_bytes"
             | "greater_equals_bytes" => Self::CompareText,
-            "equals" | "not_equals" => Self::Equality,
+            "equals" => Self::Equality,
+            // Only of equality does Kubernetes know what it costs for values of its own.
+            "not_equals" => Self::CompareText,
             "in_list" => Self::InList,
             "conditional" => Self::Conditional,
             _ => Self::Unit,
@@ -162,7 +169,7 @@ impl Rule {
             Self::Unit | Self::AppendList | Self::Conditional => 1,
             Self::Check => CHECK,
             Self::Selector => selector(SizeRange::fixed(size(1))).max,
-            Self::Traversal => args.first().map_or(0, traversal),
+            Self::Traversal { .. } => args.first().map_or(0, traversal),
             Self::Scan { .. } | Self::StringToBytes | Self::BytesToString | Self::Quote | Self::Format => {
                 scale(size(0), PER_CHAR)
             }
@@ -218,25 +225,27 @@ impl Rule {
     /// What a call will cost without its arguments, and how large its result will be if that matters.
     pub(crate) fn estimate(self, args: &[Argument<'_>]) -> (CostRange, Option<SizeRange>) {
         let size = |index: usize| args.get(index).map_or(SizeRange::UNKNOWN, Argument::size);
-        let literal =
-            |index: usize| args.get(index).and_then(|arg| arg.literal).and_then(|n| u64::try_from(n).ok());
+        let written = |index: usize| args.get(index).and_then(|arg| arg.literal);
+        let literal = |index: usize| written(index).map(|number| u64::try_from(number).unwrap_or(0));
         let one = CostRange::fixed(1);
         match self {
             Self::Unit => (one, None),
             Self::Check => (CostRange::fixed(CHECK), None),
             Self::Selector => (selector(size(1)), None),
-            Self::Traversal => match args.first().and_then(Argument::elements) {
+            Self::Traversal { includes } => match args.first().and_then(Argument::elements) {
                 Some((Type::String | Type::Bytes, item)) => {
                     (size(0).times(one.plus(item.scaled(PER_CHAR))), None)
                 }
                 Some(_) => (size(0).times(one), None),
+                None if includes => (size(0).times(one), None),
                 None => (size(0).scaled(PER_CHAR), None),
             },
             Self::Scan { sized } => (size(0).scaled(PER_CHAR), sized.then(|| size(0))),
             Self::ScanTwice => (size(0).scaled(2.0 * PER_CHAR), None),
             Self::Replace => (size(0).scaled(2.0 * PER_CHAR), Some(replaced(size(0), size(1), size(2)))),
             Self::Split => {
-                let max = literal(2).unwrap_or(size(0).max);
+                // A negative limit is none, which Kubernetes takes for the largest of all.
+                let max = written(2).map_or(size(0).max, |limit| limit as u64);
                 (size(0).scaled(2.0 * PER_CHAR), Some(SizeRange { min: 0, max }))
             }
             Self::Join => {
@@ -286,7 +295,8 @@ impl Rule {
             Self::Sets { times } => (size(0).times(size(1)).scaled(f64::from(times)).plus(one), None),
             Self::Slice => {
                 let end = literal(2).unwrap_or(size(0).max);
-                allocating(1.0, SizeRange::fixed(end.saturating_sub(literal(1).unwrap_or(0))))
+                // An end before its start wraps, as in Kubernetes, and is refused for its cost.
+                allocating(1.0, SizeRange::fixed(end.wrapping_sub(literal(1).unwrap_or(0))))
             }
             Self::Range => allocating(1.0, SizeRange::fixed(literal(0).unwrap_or(u64::MAX))),
             Self::Reverse => allocating(1.0, size(0)),
@@ -303,10 +313,10 @@ impl Rule {
                 (sum.scaled(PER_CHAR), Some(sum))
             }
             Self::AppendList => (one, Some(size(0).plus(size(1)))),
-            Self::Equality if is_unit_equality(args) => (one, None),
             Self::CompareText | Self::Equality => {
+                let own = own_equality(args).filter(|_| self == Self::Equality);
                 let max = size(0).max.min(size(1).max);
-                (CostRange { min: u64::from(max > 0), max }.scaled(PER_CHAR), None)
+                (own.unwrap_or_else(|| CostRange { min: u64::from(max > 0), max }.scaled(PER_CHAR)), None)
             }
             Self::InList => (size(1), None),
             Self::Conditional => (CostRange::ZERO, Some(size(1).union(size(2)))),
@@ -314,14 +324,19 @@ impl Rule {
     }
 }
 
-/// Values such as quantities and addresses are compared in one step.
-fn is_unit_equality(args: &[Argument<'_>]) -> bool {
-    match args {
-        [one, other] => {
-            matches!(one.ty, Type::Opaque(name) if *name != "kubernetes.URL") && one.ty == other.ty
-        }
-        _ => false,
-    }
+/// What it costs to compare two values of a type of Kubernetes' own: one step for most, the length of the name for
+/// formats, the length of the right side's text for URLs.
+fn own_equality(args: &[Argument<'_>]) -> Option<CostRange> {
+    const FORMAT_NAME_MAX: u64 = 64;
+    let [one, other] = args else { return None };
+    let Type::Opaque(name) = one.ty else { return None };
+    let max = match *name {
+        _ if one.ty != other.ty => return None,
+        "kubernetes.NamedFormat" => FORMAT_NAME_MAX,
+        "kubernetes.URL" => other.size.map_or(1, |size| size.max),
+        _ => 1,
+    };
+    Some(CostRange { min: 1, max }.scaled(PER_CHAR))
 }
 
 fn allocating(factor: f64, list: SizeRange) -> (CostRange, Option<SizeRange>) {

@@ -26,6 +26,9 @@ impl<'a> Evaluator<'_, '_, 'a> {
             return Value::from_json(found?, Some(schema));
         }
         let operand = self.eval(&node.operand)?;
+        if node.mode != SelectMode::Presence && node.operand.is_computed() {
+            self.charge(1)?;
+        }
         let (operand, was_optional) = match operand {
             Value::Optional(None) if node.mode == SelectMode::Presence => return Ok(Value::Bool(false)),
             Value::Optional(None) => return Ok(Value::none()),
@@ -98,6 +101,9 @@ impl<'a> Evaluator<'_, '_, 'a> {
 
     pub(super) fn index(&mut self, node: &'a IndexNode) -> Outcome<'a> {
         let operand = self.eval(&node.operand)?;
+        if node.operand.is_computed() {
+            self.charge(1)?;
+        }
         let index = self.eval(&node.index)?;
         // A variable as an index is part of the way that the step itself is charged for.
         if node.index.is_attribute() {

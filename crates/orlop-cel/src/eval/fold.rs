@@ -38,11 +38,11 @@ impl<'a> Evaluator<'_, '_, 'a> {
             Value::List(list) => Range::List(list),
             Value::Map(map) => Range::Map(map.keys(), map),
             other => {
-                let kind = other.type_of();
-                return Err(EvalError::Failed(format!(
-                    "got '{}', expected iterable type",
-                    kind.runtime_name()
-                )));
+                let kind = go_type(&other);
+                return Err(EvalError::Failed(match node.slot2 {
+                    Some(_) => format!("unsupported comprehension range type: {kind}"),
+                    None => format!("got '{kind}', expected iterable type"),
+                }));
             }
         };
         match node.kind {
@@ -193,5 +193,21 @@ impl<'a> Evaluator<'_, '_, 'a> {
         self.charge(Rule::SelfCompare { text: false }.charge(std::slice::from_ref(&keys), None))?;
         let Value::List(keys) = keys else { return Err(EvalError::no_such_overload()) };
         sort_by_keys(list.to_values()?, keys.to_values()?)
+    }
+}
+
+/// What the reference's own language calls a value's type, which its messages say.
+fn go_type(value: &Value<'_>) -> String {
+    match value {
+        Value::Null => "types.Null".to_owned(),
+        Value::Bool(_) => "types.Bool".to_owned(),
+        Value::Int(_) => "types.Int".to_owned(),
+        Value::Uint(_) => "types.Uint".to_owned(),
+        Value::Double(_) => "types.Double".to_owned(),
+        Value::String(_) => "types.String".to_owned(),
+        Value::Bytes(_) => "types.Bytes".to_owned(),
+        Value::Timestamp(_) => "types.Timestamp".to_owned(),
+        Value::Duration(_) => "types.Duration".to_owned(),
+        other => other.type_of().runtime_name().to_string(),
     }
 }

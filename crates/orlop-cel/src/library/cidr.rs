@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use crate::error::EvalError;
 use crate::functions::{CallContext, Functions, Outcome};
+use crate::library::address;
 use crate::library::ip;
 use crate::library::opaque::{CIDR, IP, Opaque};
 use crate::types::Type;
@@ -60,7 +61,10 @@ fn one(args: &[Value<'_>]) -> Result<Cidr, EvalError> {
 fn contains_ip<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     let (cidr, address) = match args {
         [Value::Opaque(Opaque::Cidr(cidr)), Value::Opaque(Opaque::Ip(address))] => (cidr, *address),
-        [Value::Opaque(Opaque::Cidr(cidr)), Value::String(text)] => (cidr, ip::parse(text)?),
+        // Kubernetes does not say what is wrong with the address, only that it is none.
+        [Value::Opaque(Opaque::Cidr(cidr)), Value::String(text)] => {
+            (cidr, ip::parse(text).map_err(|_| EvalError::no_such_overload())?)
+        }
         _ => return Err(EvalError::no_such_overload()),
     };
     Ok(Value::Bool(cidr.contains(address)))
@@ -77,17 +81,23 @@ fn contains_cidr<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
 
 fn parse(text: &str) -> Result<Cidr, EvalError> {
     let context = "network address parse error during conversion from string";
-    let problem =
-        |reason: &str| EvalError::Failed(format!("{context}: {context}: ParsePrefix({text:?}): {reason}"));
+    let problem = |reason: &str| {
+        EvalError::Failed(format!("{context}: {context}: netip.ParsePrefix({text:?}): {reason}"))
+    };
     let (address, bits) = text.rsplit_once('/').ok_or_else(|| problem("no '/'"))?;
-    let address: IpAddr = address.parse().map_err(|_| problem("unable to parse IP"))?;
-    let most = if address.is_ipv4() { 32 } else { 128 };
-    let written_plainly = bits == "0" || (!bits.starts_with('0') && bits.bytes().all(|b| b.is_ascii_digit()));
-    let bits: u8 =
-        bits.parse().ok().filter(|_| written_plainly).ok_or_else(|| problem("bad bits after slash"))?;
-    if bits > most {
-        return Err(problem("prefix length out of range"));
+    let (address, zone) = address::parse(address).map_err(|reason| problem(&reason))?;
+    if !zone.is_empty() {
+        return Err(problem("IPv6 zones cannot be present in a prefix"));
     }
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    let plain = bits == "0" || (!bits.starts_with('0') && bits.bytes().all(|b| b.is_ascii_digit()));
+    let bits: i64 = bits
+        .parse()
+        .ok()
+        .filter(|_| plain)
+        .ok_or_else(|| problem(&format!("bad bits after slash: {bits:?}")))?;
+    let bits = u8::try_from(bits).ok().filter(|bits| *bits <= most);
+    let bits = bits.ok_or_else(|| problem("prefix length out of range"))?;
     match address {
         IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => {
             let reason = format!("IPv4-mapped IPv6 address {text:?} is not allowed");

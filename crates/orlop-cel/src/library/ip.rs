@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use crate::error::EvalError;
 use crate::functions::{CallContext, Functions, Outcome};
+use crate::library::address;
 use crate::library::opaque::{IP, Opaque};
 use crate::types::Type;
 use crate::value::Value;
@@ -63,16 +64,12 @@ fn family<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
 
 /// Parses an address; zones and IPv4 in IPv6 are not allowed.
 pub(crate) fn parse(text: &str) -> Result<IpAddr, EvalError> {
-    if let Some((address, zone)) = text.split_once('%')
-        && !zone.is_empty()
-        && address.parse::<std::net::Ipv6Addr>().is_ok()
-    {
-        return Err(EvalError::Failed(format!("IP address {text:?} with zone value is not allowed")));
-    }
-    let address: IpAddr = text.parse().map_err(|_| {
-        let reason = format!("ParseAddr({text:?}): unable to parse IP");
+    let (address, zone) = address::parse(text).map_err(|reason| {
         EvalError::Failed(format!("IP Address {text:?} parse error during conversion from string: {reason}"))
     })?;
+    if !zone.is_empty() {
+        return Err(EvalError::Failed(format!("IP address {text:?} with zone value is not allowed")));
+    }
     match address {
         IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => {
             Err(EvalError::Failed(format!("IPv4-mapped IPv6 address {text:?} is not allowed")))

@@ -69,14 +69,14 @@ fn one_list<'s, 'a>(args: &'s [Value<'a>]) -> Result<&'s List<'a>, EvalError> {
 
 fn is_sorted<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     let values = one_list(args)?.to_values()?;
-    for pair in values.windows(2) {
-        if let [one, other] = pair
-            && compare(one, other)?.is_gt()
-        {
-            return Ok(Value::Bool(false));
-        }
-    }
-    Ok(Value::Bool(true))
+    // What has no order, such as numbers that are none, does not disturb it.
+    let disordered =
+        |pair: &[Value<'_>]| matches!(pair, [one, other] if is_order(one, other, Ordering::Greater));
+    Ok(Value::Bool(!values.windows(2).any(disordered)))
+}
+
+fn is_order(one: &Value<'_>, other: &Value<'_>, order: Ordering) -> bool {
+    compare(one, other) == Ok(order)
 }
 
 /// The first element that no other beats; `beaten` is how the best so far compares to a better one.
@@ -85,7 +85,7 @@ fn extremum<'a>(args: &[Value<'a>], name: &str, beaten: Ordering) -> Outcome<'a>
     for item in one_list(args)?.iter() {
         let item = item?;
         best = match best {
-            Some(best) if compare(&best, &item)? != beaten => Some(best),
+            Some(best) if !is_order(&best, &item, beaten) => Some(best),
             _ => Some(item),
         };
     }
@@ -120,9 +120,10 @@ fn last_index_of<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
 /// `values` in the order of their `keys`; equal keys keep their order.
 pub(crate) fn sort_by_keys<'a>(values: Vec<Value<'a>>, keys: Vec<Value<'a>>) -> Outcome<'a> {
     if let Some(first) = keys.first() {
-        // A first comparison with itself tells whether the type has an order at all.
-        compare(first, first).map_err(|_| EvalError::failed("list elements must be comparable"))?;
         let kind = first.type_of();
+        if !COMPARABLE.contains(&kind) {
+            return Err(EvalError::failed("list elements must be comparable"));
+        }
         if keys.iter().any(|key| key.type_of() != kind) {
             return Err(EvalError::failed("list elements must have the same type"));
         }

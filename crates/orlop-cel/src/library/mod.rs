@@ -4,6 +4,7 @@
 //! libraries an environment has is the caller's choice; [`kubernetes_libraries`] is Kubernetes' choice by version.
 //! Implementations get arguments that fit their signature and fall back to `no such overload` otherwise.
 
+mod address;
 pub(crate) mod authorizer;
 pub(crate) mod cidr;
 pub(crate) mod encoders;

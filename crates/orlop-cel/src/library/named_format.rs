@@ -8,7 +8,7 @@ use crate::functions::{CallContext, Functions, Outcome};
 use crate::library::encoders::base64_decode;
 use crate::library::opaque::{FORMAT, Opaque};
 use crate::library::url;
-use crate::time::{parse_date, parse_rfc3339};
+use crate::time::is_date;
 use crate::types::Type;
 use crate::value::Value;
 
@@ -45,7 +45,7 @@ static FORMATS: [NamedFormat; 13] = [
     NamedFormat {
         name: "uri",
         pattern_length: 1103,
-        validate: |text| url::parse(text).err().into_iter().collect(),
+        validate: |text| url::check(text).err().into_iter().collect(),
     },
     NamedFormat {
         name: "uuid",
@@ -64,13 +64,13 @@ static FORMATS: [NamedFormat; 13] = [
     },
     NamedFormat {
         name: "date",
-        pattern_length: 74,
-        validate: |text| unless(parse_date(text).is_some(), "invalid date"),
+        pattern_length: DATE_TIME_PATTERN.len() as u64,
+        validate: |text| unless(is_date(text), "invalid date"),
     },
     NamedFormat {
         name: "datetime",
-        pattern_length: 74,
-        validate: |text| unless(parse_rfc3339(text).is_some(), "invalid datetime"),
+        pattern_length: DATE_TIME_PATTERN.len() as u64,
+        validate: |text| unless(is_date_time(text), "invalid datetime"),
     },
 ];
 
@@ -165,6 +165,11 @@ fn too_long(text: &str, most: usize) -> Option<String> {
     (text.len() > most).then(|| format!("must be no more than {most} characters"))
 }
 
+/// Label keys and values are measured alike, but told so.
+fn too_many_bytes(text: &str, most: usize) -> Option<String> {
+    (text.len() > most).then(|| format!("must be no more than {most} bytes"))
+}
+
 fn pattern_complaint(rule: &str, pattern: &str, examples: &[&str]) -> String {
     let examples: Vec<String> = examples.iter().map(|example| format!("'{example}', ")).collect();
     format!("{rule} (e.g. {}regex used for validation is '{pattern}')", examples.join(" or "))
@@ -218,8 +223,8 @@ fn looks_qualified(text: &str) -> bool {
 }
 
 fn qualified_name(text: &str) -> Vec<String> {
-    let rule = "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with \
-                an alphanumeric character";
+    let rule = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric \
+                character";
     let described = || pattern_complaint(rule, QUALIFIED_PATTERN, &["MyName", "my.name", "123-abc"]);
     let mut complaints = Vec::new();
     let name = match text.split('/').collect::<Vec<_>>().as_slice() {
@@ -234,12 +239,12 @@ fn qualified_name(text: &str) -> Vec<String> {
         }
         _ => {
             let prefixed = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
-            return vec![format!("{} {prefixed}", described())];
+            return vec![format!("a valid label key {} {prefixed}", described())];
         }
     };
     if name.is_empty() {
         complaints.push("name part must be non-empty".to_owned());
-    } else if let Some(complaint) = too_long(name, 63) {
+    } else if let Some(complaint) = too_many_bytes(name, 63) {
         complaints.push(format!("name part {complaint}"));
     }
     if !looks_qualified(name) {
@@ -249,7 +254,7 @@ fn qualified_name(text: &str) -> Vec<String> {
 }
 
 fn label_value(text: &str) -> Vec<String> {
-    let mut complaints: Vec<String> = too_long(text, 63).into_iter().collect();
+    let mut complaints: Vec<String> = too_many_bytes(text, 63).into_iter().collect();
     if !text.is_empty() && !looks_qualified(text) {
         complaints.push(pattern_complaint(
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must \
@@ -261,12 +266,43 @@ fn label_value(text: &str) -> Vec<String> {
     complaints
 }
 
-/// A prefix may end in a dash, because something will follow.
+/// A prefix may end in a dash, because something will follow. Kubernetes passes over what comes before it, too.
 fn without_trailing_dash(text: &str) -> String {
-    match text.strip_suffix('-') {
-        Some(rest) if !rest.is_empty() => format!("{rest}a"),
+    let mut rest = text.chars();
+    match (rest.next_back(), rest.next_back()) {
+        (Some('-'), Some(_)) => format!("{}a", rest.as_str()),
         _ => text.to_owned(),
     }
+}
+
+/// What a time of day looks like behind the date, in lower case. Any character may begin the fraction.
+const DATE_TIME_PATTERN: &str = "^([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))$";
+
+fn is_date_time(text: &str) -> bool {
+    let text = text.to_lowercase();
+    let mut parts = text.split('t');
+    let (Some(date), Some(time)) = (parts.next(), parts.next()) else { return false };
+    is_date(date) && is_time_of_day(time)
+}
+
+fn is_time_of_day(text: &str) -> bool {
+    let two_digits =
+        |text: &str, most: &str| text.len() == 2 && text.bytes().all(|b| b.is_ascii_digit()) && text <= most;
+    let Some((clock, rest)) = text.split_at_checked(8) else { return false };
+    let on_the_clock = match clock.split(':').collect::<Vec<_>>().as_slice() {
+        [hour, minute, second] => {
+            two_digits(hour, "23") && two_digits(minute, "59") && two_digits(second, "59")
+        }
+        _ => false,
+    };
+    let is_zone = |text: &str| match text.strip_prefix(['+', '-']).and_then(|zone| zone.split_once(':')) {
+        Some((hours, minutes)) => two_digits(hours, "99") && two_digits(minutes, "99"),
+        None => text == "z",
+    };
+    let mut after = rest.chars();
+    let fraction = after.next().map(|_| after.as_str()).unwrap_or_default();
+    let digits = fraction.bytes().take_while(u8::is_ascii_digit).count();
+    on_the_clock && (is_zone(rest) || (digits > 0 && is_zone(&fraction[digits..])))
 }
 
 /// Thirty-two hexadecimal digits, with or without dashes in the usual places.

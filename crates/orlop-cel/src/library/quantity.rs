@@ -1,7 +1,8 @@
 //! Kubernetes quantities: `100m`, `1.5Gi`, `12e6`.
 //!
-//! A quantity is a decimal with nine places; finer parts are rounded away from zero, and what is larger than 2⁶³-1 is
-//! cut there, as in Kubernetes. Whether it is an *integer* depends on how it was written: `1k` is one, `1000m` is not.
+//! A quantity is a decimal with nine places; finer parts are rounded away from zero, and what is written with a binary
+//! suffix is cut at 2⁶³-1, as in Kubernetes. Whether it is an *integer* depends on how it was written: `1k` and `1Ti`
+//! are, `1000m` and `1Pi` are not.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -13,14 +14,21 @@ use crate::types::Type;
 use crate::value::Value;
 
 const NANOS_PER_UNIT: i128 = 1_000_000_000;
-const NANOS_MAX: i128 = i64::MAX as i128 * NANOS_PER_UNIT;
+/// What binary suffixes are cut at.
+const BINARY_NANOS_MAX: i128 = i64::MAX as i128 * NANOS_PER_UNIT;
+/// What nothing we can count exceeds; sums of a few still fit.
+const NANOS_MAX: i128 = i128::MAX / 1_000_000;
+/// Decimal digits that always fit 64 bits.
+const SHORT_DIGITS_MAX: usize = 18;
 
 /// A parsed quantity.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantity {
     nanos: i128,
-    /// Written without a part below one, in a form that Kubernetes keeps as an integer.
-    whole: bool,
+    /// The power of ten that Kubernetes counts it in.
+    exponent: i32,
+    /// Whether Kubernetes keeps it in 64 bits, not as a decimal of any size.
+    short: bool,
 }
 
 pub(crate) fn declare(f: &mut Functions) {
@@ -31,7 +39,6 @@ pub(crate) fn declare(f: &mut Functions) {
         _ => Err(EvalError::no_such_overload()),
     });
     f.global("sign", "quantity_sign", [q()], Type::Int, sign);
-    f.member("sign", "quantity_sign_inst", [q()], Type::Int, sign);
     f.member("isGreaterThan", "quantity_is_greater_than", [q(), q()], Type::Bool, |_, args| {
         order(args).map(|order| Value::Bool(order.is_gt()))
     });
@@ -92,12 +99,20 @@ fn combine<'a>(args: &[Value<'a>], operation: fn(i128, i128) -> Option<i128>) ->
     let (one, other) = match args {
         [Value::Opaque(Opaque::Quantity(one)), Value::Opaque(Opaque::Quantity(other))] => (**one, **other),
         [Value::Opaque(Opaque::Quantity(one)), Value::Int(other)] => {
-            (**one, Quantity { nanos: i128::from(*other) * NANOS_PER_UNIT, whole: true })
+            (**one, Quantity { nanos: i128::from(*other) * NANOS_PER_UNIT, exponent: 0, short: true })
         }
         _ => return Err(EvalError::no_such_overload()),
     };
     let nanos = operation(one.nanos, other.nanos).ok_or_else(|| EvalError::failed("quantity overflow"))?;
-    Ok(value(Quantity { nanos, whole: one.whole && other.whole }))
+    // Nothing is counted as finely as the other is.
+    let exponent = match (one.nanos, other.nanos) {
+        (_, 0) => one.exponent,
+        (0, _) => other.exponent,
+        _ => one.exponent.min(other.exponent),
+    };
+    let sum = Quantity { nanos, exponent, short: true };
+    let short = one.short && other.short && i64::try_from(sum.count()).is_ok();
+    Ok(value(Quantity { short, ..sum }))
 }
 
 impl Quantity {
@@ -105,17 +120,22 @@ impl Quantity {
         self.nanos.cmp(&other.nanos)
     }
 
-    fn to_int(self) -> Option<i64> {
-        let whole = self.whole && self.nanos % NANOS_PER_UNIT == 0;
-        if whole { i64::try_from(self.nanos / NANOS_PER_UNIT).ok() } else { None }
+    /// How many of its power of ten it is.
+    fn count(self) -> i128 {
+        let places = self.exponent.saturating_add(9).max(0).unsigned_abs();
+        10_i128.checked_pow(places).map_or(0, |unit| self.nanos / unit)
     }
 
-    /// The nearest double, by way of the decimal digits.
+    fn to_int(self) -> Option<i64> {
+        if self.short && self.exponent >= 0 { i64::try_from(self.nanos / NANOS_PER_UNIT).ok() } else { None }
+    }
+
+    /// The double that Kubernetes computes, which need not be the nearest.
     fn to_double(self) -> f64 {
-        let sign = if self.nanos < 0 { "-" } else { "" };
-        let nanos = self.nanos.unsigned_abs();
-        let (units, places) = (nanos / NANOS_PER_UNIT as u128, nanos % NANOS_PER_UNIT as u128);
-        format!("{sign}{units}.{places:09}").parse().unwrap_or(f64::NAN)
+        if self.exponent == 0 {
+            return self.count() as f64;
+        }
+        self.count() as f64 * format!("1e{}", self.exponent).parse::<f64>().unwrap_or(f64::NAN)
     }
 }
 
@@ -125,27 +145,45 @@ const SUFFIX_WRONG: &str = "unable to parse quantity's suffix";
 
 /// Parses a quantity.
 pub(crate) fn parse(text: &str) -> Result<Quantity, &'static str> {
+    if text.is_empty() {
+        return Err(FORMAT_WRONG);
+    }
     let (negative, unsigned) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
-    let number = unsigned.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
-    let (number, suffix) = unsigned.split_at(number);
-    let (units, places) = number.split_once('.').unwrap_or((number, ""));
-    if (units.is_empty() && places.is_empty()) || places.contains('.') {
-        return Err(FORMAT_WRONG);
-    }
-    if !suffix.bytes().all(|b| b"eEinumkKMGTP+-0123456789".contains(&b)) {
+    let (units, rest) = unsigned.split_at(digits(unsigned));
+    let (places, suffix) = match rest.strip_prefix('.') {
+        Some(rest) => rest.split_at(digits(rest)),
+        None => ("", rest),
+    };
+    if !has_suffix_form(suffix) {
         return Err(FORMAT_WRONG);
     }
     let scale = Scale::of(suffix).ok_or(SUFFIX_WRONG)?;
     let units = units.trim_start_matches('0');
     let nanos = nanos(units, places, scale);
-    let whole = match scale {
-        Scale::Ten(exponent) => exponent >= places.len() as i32 && units.len() + places.len() <= 18,
-        Scale::Two(_) => places.is_empty(),
+    let length = units.len().max(1) + places.len();
+    let (short, exponent) = match scale {
+        Scale::Ten(exponent) => (length <= SHORT_DIGITS_MAX, exponent.saturating_sub(places.len() as i32)),
+        // Kubernetes guesses at the digits of the product.
+        Scale::Two(power) => (places.is_empty() && length + 3 * power as usize <= 14, 0),
     };
-    Ok(Quantity { nanos: if negative { -nanos } else { nanos }, whole })
+    // Everything else is a decimal with nine places.
+    let short = short && exponent >= -9 || nanos == 0;
+    let exponent = if short { exponent } else { -9 };
+    Ok(Quantity { nanos: if negative { -nanos } else { nanos }, exponent, short })
+}
+
+fn digits(text: &str) -> usize {
+    text.bytes().take_while(u8::is_ascii_digit).count()
+}
+
+/// Letters, then perhaps a sign, then perhaps digits.
+fn has_suffix_form(suffix: &str) -> bool {
+    let rest = suffix.trim_start_matches(|c: char| "eEinumkKMGTP".contains(c));
+    let rest = rest.strip_prefix(['+', '-']).unwrap_or(rest);
+    rest.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// What a suffix multiplies by.
@@ -190,8 +228,12 @@ fn nanos(units: &str, places: &str, scale: Scale) -> i128 {
     if digits.is_empty() {
         return 0;
     }
+    let most = match scale {
+        Scale::Ten(_) => NANOS_MAX,
+        Scale::Two(_) => BINARY_NANOS_MAX,
+    };
     if digits.len() > 36 {
-        return NANOS_MAX;
+        return most;
     }
     let mantissa: i128 = digits.parse().unwrap_or(i128::MAX);
     let (mantissa, exponent) = match scale {
@@ -199,14 +241,14 @@ fn nanos(units: &str, places: &str, scale: Scale) -> i128 {
         Scale::Two(power) => (mantissa.checked_mul(1024_i128.pow(power)), 9),
     };
     let exponent = exponent.saturating_sub(places.len() as i32);
-    let Some(mantissa) = mantissa else { return NANOS_MAX };
+    let Some(mantissa) = mantissa else { return most };
     let power = |exponent: u32| 10_i128.checked_pow(exponent);
     let nanos = match u32::try_from(exponent) {
-        Ok(exponent) => power(exponent).and_then(|power| mantissa.checked_mul(power)).unwrap_or(NANOS_MAX),
+        Ok(exponent) => power(exponent).and_then(|power| mantissa.checked_mul(power)).unwrap_or(most),
         Err(_) => match power(exponent.unsigned_abs()) {
             Some(power) => mantissa / power + i128::from(mantissa % power != 0),
             None => 1,
         },
     };
-    nanos.min(NANOS_MAX)
+    nanos.min(most)
 }

@@ -88,19 +88,20 @@ fn parse(text: &str) -> Result<Version, String> {
     if text.is_empty() {
         return Err("Version string empty".to_owned());
     }
-    let (text, build) = match text.split_once('+') {
-        Some((text, build)) => (text, Some(build)),
-        None => (text, None),
-    };
-    let (core, pre_release) = match text.split_once('-') {
-        Some((core, pre_release)) => (core, Some(pre_release)),
-        None => (text, None),
-    };
-    let parts: Vec<&str> = core.splitn(3, '.').collect();
+    let parts: Vec<&str> = text.splitn(3, '.').collect();
     let [major, minor, patch] = parts.as_slice() else {
         return Err("No Major.Minor.Patch elements found".to_owned());
     };
-    let numbers = [core_number(major, "major")?, core_number(minor, "minor")?, core_number(patch, "patch")?];
+    let (major, minor) = (core_number(major, "major")?, core_number(minor, "minor")?);
+    let (patch, build) = match patch.split_once('+') {
+        Some((patch, build)) => (patch, Some(build)),
+        None => (*patch, None),
+    };
+    let (patch, pre_release) = match patch.split_once('-') {
+        Some((patch, pre_release)) => (patch, Some(pre_release)),
+        None => (patch, None),
+    };
+    let numbers = [major, minor, core_number(patch, "patch")?];
     let pre_release = match pre_release {
         Some(text) => text.split('.').map(pre_release_part).collect::<Result<_, _>>()?,
         None => Vec::new(),
@@ -117,14 +118,19 @@ fn parse(text: &str) -> Result<Version, String> {
 }
 
 fn core_number(text: &str, name: &str) -> Result<u64, String> {
-    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
+    if !text.bytes().all(|b| b.is_ascii_digit()) {
         return Err(format!("Invalid character(s) found in {name} number {text:?}"));
     }
     if text.len() > 1 && text.starts_with('0') {
         let title = format!("{}{}", name[..1].to_ascii_uppercase(), &name[1..]);
         return Err(format!("{title} number must not contain leading zeroes {text:?}"));
     }
-    text.parse().map_err(|_| format!("strconv.ParseUint: parsing {text:?}: value out of range"))
+    parsed_number(text)
+}
+
+fn parsed_number(text: &str) -> Result<u64, String> {
+    let wrong = if text.is_empty() { "invalid syntax" } else { "value out of range" };
+    text.parse().map_err(|_| format!("strconv.ParseUint: parsing {text:?}: {wrong}"))
 }
 
 fn is_identifier(text: &str) -> bool {
@@ -144,20 +150,17 @@ fn pre_release_part(text: &str) -> Result<Identifier, String> {
     if text.len() > 1 && text.starts_with('0') {
         return Err(format!("Numeric PreRelease version must not contain leading zeroes {text:?}"));
     }
-    text.parse().map(Identifier::Number).map_err(|_| format!("prerelease number {text:?} is out of range"))
+    parsed_number(text).map(Identifier::Number)
 }
 
 /// Drops a leading `v`, leading zeros, and fills up to three numbers: `v01.2` becomes `1.2.0`.
 fn normalize(text: &str) -> Result<String, String> {
-    let text = text.trim();
     let text = text.strip_prefix('v').unwrap_or(text);
     let mut parts: Vec<String> = text.splitn(3, '.').map(str::to_owned).collect();
-    for part in &mut parts {
-        let digits = part.bytes().take_while(u8::is_ascii_digit).count();
-        let (number, rest) = part.split_at(digits);
-        let trimmed = number.trim_start_matches('0');
-        let number = if trimmed.is_empty() && !number.is_empty() { "0" } else { trimmed };
-        *part = format!("{number}{rest}");
+    for part in parts.iter_mut().filter(|part| part.len() > 1) {
+        let trimmed = part.trim_start_matches('0');
+        let zero = if trimmed.starts_with(|c: char| c.is_ascii_digit()) { "" } else { "0" };
+        *part = format!("{zero}{trimmed}");
     }
     if parts.len() < 3 {
         if parts.last().is_some_and(|last| last.contains(['+', '-'])) {

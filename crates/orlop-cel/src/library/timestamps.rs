@@ -5,9 +5,10 @@
 
 use crate::error::EvalError;
 use crate::functions::{Builtin, Functions, Outcome};
-use crate::time::{Civil, Timestamp, offset_of_zone};
+use crate::time::{Civil, Timestamp};
 use crate::types::Type;
 use crate::value::Value;
+use crate::zone;
 
 pub(crate) fn declare(f: &mut Functions) {
     let accessors: [(&str, &str, Builtin); 10] = [
@@ -45,7 +46,7 @@ pub(crate) fn declare(f: &mut Functions) {
 fn part<'a>(args: &[Value<'a>], read: fn(&Timestamp, Civil) -> i64) -> Outcome<'a> {
     let (time, offset) = match args {
         [Value::Timestamp(time)] => (time, 0),
-        [Value::Timestamp(time), Value::String(zone)] => (time, offset_of_zone(zone)?),
+        [Value::Timestamp(time), Value::String(name)] => (time, zone::offset_s(name, time.seconds)?),
         _ => return Err(EvalError::no_such_overload()),
     };
     Ok(Value::Int(read(time, time.civil(offset))))

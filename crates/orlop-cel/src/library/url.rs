@@ -1,7 +1,8 @@
 //! URLs, absolute or beginning with a slash.
 //!
-//! Parsing follows Go's `url.ParseRequestURI`, whose notion of a URL is the one Kubernetes has: lenient about what is
-//! in a path, strict about hosts, ports and percent escapes.
+//! Parsing follows Go's `url`, whose notion of a URL is the one Kubernetes has: lenient about what is in a path, strict
+//! about hosts, ports and percent escapes. A URL must be one as the target of a request, where `#` begins no fragment,
+//! and is then read as a reference, where it does and `//` begins a host.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,13 +22,15 @@ pub struct Url {
     host: String,
     raw_path: String,
     query: String,
+    /// A question mark with nothing behind it.
+    empty_query: bool,
     fragment: String,
     user: String,
 }
 
 pub(crate) fn declare(f: &mut Functions) {
     f.global("url", "string_to_url", [Type::String], URL, |_, args| match args {
-        [Value::String(text)] => match parse(text) {
+        [Value::String(text)] => match check(text).and_then(|()| parse(text, Form::Reference)) {
             Ok(url) => Ok(Value::Opaque(Opaque::Url(Arc::new(url)))),
             Err(reason) => {
                 Err(EvalError::Failed(format!("URL parse error during conversion from string: {reason}")))
@@ -36,7 +39,7 @@ pub(crate) fn declare(f: &mut Functions) {
         _ => Err(EvalError::no_such_overload()),
     });
     f.global("isURL", "is_url_string", [Type::String], Type::Bool, |_, args| match args {
-        [Value::String(text)] => Ok(Value::Bool(parse(text).is_ok())),
+        [Value::String(text)] => Ok(Value::Bool(check(text).is_ok())),
         _ => Err(EvalError::no_such_overload()),
     });
     let text = || Type::String;
@@ -129,20 +132,39 @@ fn host_and_port(host: &str) -> (&str, &str) {
     }
 }
 
-/// Parses a URL; the error is worded as Go words it.
-pub(crate) fn parse(text: &str) -> Result<Url, String> {
-    try_parse(text).map_err(|reason| format!("parse {text:?}: {reason}"))
+/// What a URL is read as.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// The target of a request.
+    Target,
+    /// A reference, as in a document.
+    Reference,
 }
 
-fn try_parse(text: &str) -> Result<Url, String> {
+/// Whether a text is a URL; the error is worded as Go words it.
+pub(crate) fn check(text: &str) -> Result<(), String> {
+    parse(text, Form::Target).map(drop)
+}
+
+fn parse(text: &str, form: Form) -> Result<Url, String> {
+    try_parse(text, form).map_err(|reason| format!("parse {text:?}: {reason}"))
+}
+
+fn try_parse(text: &str, form: Form) -> Result<Url, String> {
     if text.bytes().any(|b| b < 0x20 || b == 0x7f) {
         return Err("net/url: invalid control character in URL".to_owned());
     }
     if text.is_empty() {
         return Err("empty url".to_owned());
     }
-    let (scheme, rest) = split_scheme(text)?;
-    let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
+    let (text, fragment) = match text.split_once('#') {
+        Some(parts) if form == Form::Reference => parts,
+        _ => (text, ""),
+    };
+    if let Some(bad) = bad_escape(fragment) {
+        return Err(bad);
+    }
+    let (scheme, rest) = if text == "*" { ("", text) } else { split_scheme(text)? };
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let mut url = Url {
         scheme: scheme.to_ascii_lowercase(),
@@ -150,18 +172,22 @@ fn try_parse(text: &str) -> Result<Url, String> {
         host: String::new(),
         raw_path: String::new(),
         query: query.to_owned(),
+        empty_query: query.is_empty() && text.ends_with('?'),
         fragment: fragment.to_owned(),
         user: String::new(),
     };
-    if !rest.starts_with('/') {
-        if scheme.is_empty() {
+    if !rest.starts_with('/') && text != "*" {
+        if scheme.is_empty() && form == Form::Target {
             return Err("invalid URI for request".to_owned());
         }
-        url.opaque = rest.to_owned();
-        return Ok(url);
+        if !scheme.is_empty() {
+            url.opaque = rest.to_owned();
+            return Ok(url);
+        }
     }
     let mut path = rest;
-    if let (false, Some(authority)) = (scheme.is_empty(), rest.strip_prefix("//")) {
+    let has_host = !scheme.is_empty() || (form == Form::Reference && !rest.starts_with("///"));
+    if let (true, Some(authority)) = (has_host, rest.strip_prefix("//")) {
         let end = authority.find('/').unwrap_or(authority.len());
         let (authority, after) = authority.split_at(end);
         let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
@@ -169,8 +195,8 @@ fn try_parse(text: &str) -> Result<Url, String> {
         url.user = checked_user(user)?;
         path = after;
     }
-    if unescape(path).is_none() {
-        return Err(bad_escape(path));
+    if let Some(bad) = bad_escape(path) {
+        return Err(bad);
     }
     url.raw_path = path.to_owned();
     Ok(url)
@@ -206,7 +232,13 @@ fn checked_host(host: &str) -> Result<String, String> {
     if let Some(bad) = host.bytes().find(|b| !allowed(*b)) {
         return Err(format!("invalid character {:?} in host name", char::from(bad).to_string()));
     }
-    unescape(host).ok_or_else(|| bad_escape(host))
+    // Of what could be written plainly, only the percent sign itself may be escaped.
+    let is_plain = |rest: &&str| matches!(rest.as_bytes(), [_, b'0'..=b'7', ..]) && !rest.starts_with("%25");
+    let plain = host.match_indices('%').map(|(at, _)| &host[at..]).find(is_plain);
+    match bad_escape(host).or(plain.map(invalid_escape)) {
+        Some(bad) => Err(bad),
+        None => Ok(unescape(host).unwrap_or_default()),
+    }
 }
 
 fn checked_user(user: &str) -> Result<String, String> {
@@ -214,11 +246,15 @@ fn checked_user(user: &str) -> Result<String, String> {
     if !user.bytes().all(allowed) {
         return Err("net/url: invalid userinfo".to_owned());
     }
-    unescape(user).ok_or_else(|| bad_escape(user))
+    unescape(user).ok_or_else(|| bad_escape(user).unwrap_or_default())
 }
 
-fn bad_escape(text: &str) -> String {
-    let start = text.find('%').unwrap_or(0);
-    let bad: String = text[start..].chars().take(3).collect();
-    format!("invalid URL escape {bad:?}")
+/// The complaint about the first percent sign without two digits, if there is one.
+fn bad_escape(text: &str) -> Option<String> {
+    let is_bad = |rest: &&str| !matches!(rest.as_bytes(), [_, one, two, ..] if one.is_ascii_hexdigit() && two.is_ascii_hexdigit());
+    text.match_indices('%').map(|(at, _)| &text[at..]).find(is_bad).map(invalid_escape)
+}
+
+fn invalid_escape(rest: &str) -> String {
+    format!("invalid URL escape {:?}", rest.chars().take(3).collect::<String>())
 }

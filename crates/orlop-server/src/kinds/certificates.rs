@@ -12,9 +12,11 @@ use super::{
     columns::{Heading, Table, labels, name},
     fill,
     read::{condition, integer, list, map, present, text, text_or, texts},
+    signing_conditions,
 };
 use crate::{
     User,
+    cluster::now,
     registry::Hooks,
     table::{Columns, age},
 };
@@ -134,9 +136,11 @@ impl Hooks for CertificateSigningRequest {
         spec.insert("groups".into(), creator.groups.clone().into());
     }
 
-    fn prepare_update(&self, object: &mut Value, old: &Value) {
-        // What was asked for stays as it was asked.
-        object["spec"] = old["spec"].clone();
+    fn prepare_subresource(&self, subresource: &str, object: &mut Value, old: &Value) {
+        if subresource == "status" {
+            signing_conditions::keep_decisions(object, old);
+        }
+        signing_conditions::stamp(object, old, now());
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
@@ -162,6 +166,10 @@ impl Hooks for CertificateSigningRequest {
             errors.push(FieldError::invalid(&spec.child("expirationSeconds"), seconds.clone(), detail));
         }
         errors
+    }
+
+    fn validate_subresource(&self, subresource: &str, object: &Value, old: &Value) -> Vec<FieldError> {
+        signing_conditions::validate_change(object, old, subresource)
     }
 
     fn columns(&self) -> Option<&dyn Columns> {
@@ -258,8 +266,5 @@ mod tests {
         let mut made = json!({"spec": {"username": "somebody", "uid": "1"}});
         CertificateSigningRequest.set_creator(&mut made, &User::authenticated("jane", []));
         assert_eq!(made["spec"], json!({"username": "jane", "groups": ["system:authenticated"]}));
-        let mut changed = json!({"spec": {"username": "other"}});
-        CertificateSigningRequest.prepare_update(&mut changed, &good);
-        assert_eq!(changed["spec"], good["spec"]);
     }
 }

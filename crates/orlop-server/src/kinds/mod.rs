@@ -31,6 +31,7 @@ mod same;
 mod secret;
 mod service;
 mod service_account;
+mod signing_conditions;
 mod storage;
 mod storage_class;
 mod tables;

@@ -10,6 +10,7 @@ use super::{
     read::{annotation, is_deleted, map, present, text, text_or, texts},
 };
 use crate::{
+    cluster::now,
     registry::Hooks,
     table::{Columns, age},
 };
@@ -123,6 +124,20 @@ impl Hooks for PersistentVolume {
     fn prepare_create(&self, object: &mut Value) {
         object["status"] =
             json!({"phase": "Pending", "lastPhaseTransitionTime": object["metadata"]["creationTimestamp"]});
+    }
+
+    fn prepare_subresource(&self, _subresource: &str, object: &mut Value, old: &Value) {
+        const SINCE: &str = "/status/lastPhaseTransitionTime";
+        let phase_changed = text(object, "/status/phase") != text(old, "/status/phase");
+        let (given, before) = (text(object, SINCE), text(old, SINCE));
+        let since = match phase_changed {
+            false if given.is_empty() => before.to_owned(),
+            true if given.is_empty() || given == before => now().to_string(),
+            _ => return,
+        };
+        if !since.is_empty() {
+            object["status"]["lastPhaseTransitionTime"] = since.into();
+        }
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {

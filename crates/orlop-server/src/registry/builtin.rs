@@ -8,7 +8,7 @@ use orlop_api::{
     schema::builtin::{self, Resource},
 };
 
-use super::{Kind, KindSchema, Retirement, Rules, Storage, Subresource};
+use super::{Kind, KindSchema, Retirement, Rules, Storage, Subresource, scope};
 use crate::{
     conversions::{self, Forms},
     kinds,
@@ -148,6 +148,7 @@ fn kind(resource: &Resource) -> Option<Kind> {
             custom: false,
             ttl_seconds: (resource.plural == "events").then_some(EVENT_SECONDS),
             selectable: owned(selectable(resource.group, resource.plural)),
+            scopes: scope::builtin(resource.group, resource.plural),
         },
         hooks: kinds::hooks(resource.group, resource.plural),
         retirement: Retirement::default(),

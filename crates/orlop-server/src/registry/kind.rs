@@ -12,7 +12,7 @@ use orlop_crd::Scale;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::storage::Storage;
+use super::{scope::Scopes, storage::Storage};
 use crate::{User, table::Columns};
 
 /// Everything the server knows about one resource in one version.
@@ -91,6 +91,8 @@ pub struct Rules {
     pub ttl_seconds: Option<u64>,
     /// Fields that selectors may name, besides name and namespace.
     pub selectable: Vec<String>,
+    /// What writes through its endpoints may change and own, where that is not what most may.
+    pub scopes: Scopes,
 }
 
 impl Default for Rules {
@@ -103,6 +105,7 @@ impl Default for Rules {
             custom: false,
             ttl_seconds: None,
             selectable: Vec::new(),
+            scopes: &[],
         }
     }
 }
@@ -205,6 +208,9 @@ pub trait Hooks: Send + Sync {
 
     /// Sets what the server owns in a changed object.
     fn prepare_update(&self, _object: &mut Value, _old: &Value) {}
+
+    /// Sets what the server owns in an object that was changed through a subresource.
+    fn prepare_subresource(&self, _subresource: &str, _object: &mut Value, _old: &Value) {}
 
     /// Says what is wrong with an object.
     fn validate(&self, _object: &Value) -> Vec<FieldError> {

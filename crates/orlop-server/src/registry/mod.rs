@@ -3,6 +3,7 @@
 
 mod builtin;
 mod kind;
+mod scope;
 mod storage;
 
 use std::{
@@ -13,6 +14,7 @@ use std::{
 use orlop_api::group_version::GroupVersionKind;
 
 pub use kind::{Hooks, Kind, KindSchema, LazySchema, Plain, Retirement, Rules, Subresource};
+pub use scope::{Reset, Scope, Scopes};
 pub(crate) use storage::Encoded;
 pub use storage::{Convert, Storage};
 

@@ -92,7 +92,7 @@ async fn write(
         kind: &kind,
         versions: &versions,
         subresource: "scale",
-        reset_fields: &BTreeMap::new(),
+        owned_fields: &BTreeMap::new(),
     };
     let written = update::write(request, dry_run, |old| {
         let (mut present, says) = scale_of(&request.kind, old)?;

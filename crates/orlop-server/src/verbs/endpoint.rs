@@ -1,9 +1,9 @@
-//! What each endpoint of an object may write. The object itself, its status, its approval and so on are
-//! the same object in the store; a write to one leaves what the others own as it was.
+//! Keeps a write through one endpoint of an object from what the others own.
 
 use serde_json::Value;
 
 use super::Request;
+use crate::registry::Scope;
 
 /// Whether an endpoint speaks of the object itself, and not of something else such as its scale.
 pub(super) fn is_object(subresource: &str) -> bool {
@@ -12,49 +12,61 @@ pub(super) fn is_object(subresource: &str) -> bool {
 
 /// Restores everything that the request's endpoint does not own.
 pub(super) fn isolate(request: &Request, object: &mut Value, old: &Value) {
-    let kind = &request.kind;
-    match request.about.subresource.as_str() {
-        "" if kind.has_status() => restore(object, old, "/status"),
-        "" => {}
-        "status" if kind.rules.custom => only(object, old, &["/status"]),
-        "status" => only(object, old, &["/metadata", "/status"]),
-        "finalize" => only(object, old, &["/spec/finalizers"]),
-        "approval" => only(object, old, &["/metadata", "/status/conditions"]),
-        "ephemeralcontainers" => only(object, old, &["/spec/ephemeralContainers"]),
-        "resize" => only(object, old, &["/spec/containers", "/spec/initContainers"]),
-        _ => {}
+    keep(request.kind.scope(&request.about.subresource), object, old);
+}
+
+/// The version that a client is sure of is compared, and who owns what was written down for this write.
+const OF_THE_WRITE: [&str; 2] = ["/metadata/resourceVersion", "/metadata/managedFields"];
+
+fn keep(scope: Scope, object: &mut Value, old: &Value) {
+    // Most endpoints keep a part or two, for which nothing need be set aside.
+    let taken = !scope.but.is_empty() || scope.kept.contains(&"/metadata");
+    let new = taken.then(|| object.clone());
+    for path in scope.kept {
+        copy(object, old, &steps(path));
+    }
+    if let Some(new) = new {
+        for path in scope.but.iter().chain(&OF_THE_WRITE) {
+            copy(object, &new, &steps(path));
+        }
     }
 }
 
-/// The old object with only these parts taken from the new one.
-fn only(object: &mut Value, old: &Value, taken: &[&str]) {
-    let mut result = old.clone();
-    for path in taken {
-        set(&mut result, path, object.pointer(path).cloned());
-    }
-    // A version that the client was sure of must survive, to be compared.
-    let version = object.pointer("/metadata/resourceVersion").cloned();
-    set(&mut result, "/metadata/resourceVersion", version);
-    *object = result;
+fn steps(path: &str) -> Vec<&str> {
+    path.split('/').skip(1).collect()
 }
 
-fn restore(object: &mut Value, old: &Value, path: &str) {
-    set(object, path, old.pointer(path).cloned());
+/// Makes a part of an object what it is in another: the same, or absent. `*` stands for every item of a list
+/// whose items are the same ones by name; of another list, all is taken, for validation to refuse.
+fn copy(to: &mut Value, from: &Value, path: &[&str]) {
+    match path {
+        [] => to.clone_from(from),
+        ["*", rest @ ..] => match (to, from) {
+            (Value::Array(to), Value::Array(from)) if same_items(to, from) => {
+                to.iter_mut().zip(from).for_each(|(to, from)| copy(to, from, rest));
+            }
+            (to, from) => to.clone_from(from),
+        },
+        [step, rest @ ..] => {
+            let Value::Object(to) = to else { return };
+            match from.get(step) {
+                Some(from) => {
+                    let absent = if rest.is_empty() { Value::Null } else { serde_json::json!({}) };
+                    copy(to.entry(*step).or_insert(absent), from, rest);
+                }
+                None if rest.is_empty() => drop(to.remove(*step)),
+                None => {
+                    if let Some(to) = to.get_mut(*step) {
+                        copy(to, &Value::Null, rest);
+                    }
+                }
+            }
+        }
+    }
 }
 
-/// Sets a field, or removes it. Objects on the way are made where they are missing.
-fn set(object: &mut Value, path: &str, value: Option<Value>) {
-    let Some((parent, field)) = path.rsplit_once('/') else { return };
-    let mut place = object;
-    for step in parent.split('/').filter(|step| !step.is_empty()) {
-        let Some(map) = place.as_object_mut() else { return };
-        place = map.entry(step).or_insert_with(|| Value::Object(serde_json::Map::new()));
-    }
-    let Some(map) = place.as_object_mut() else { return };
-    match value {
-        Some(value) => drop(map.insert(field.to_owned(), value)),
-        None => drop(map.remove(field)),
-    }
+fn same_items(one: &[Value], other: &[Value]) -> bool {
+    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.get("name") == other.get("name"))
 }
 
 #[cfg(test)]
@@ -64,12 +76,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_takes_only_what_is_its_own() {
-        let old = json!({"metadata": {"name": "x", "resourceVersion": "3"}, "spec": {"a": 1, "b": 2}});
-        let mut new = json!({"metadata": {"name": "y"}, "spec": {"a": 9, "b": 9}, "status": {"s": 1}});
-        only(&mut new, &old, &["/spec/b", "/status"]);
-        assert_eq!(new, json!({"metadata": {"name": "x"}, "spec": {"a": 1, "b": 9}, "status": {"s": 1}}));
-        restore(&mut new, &old, "/status");
-        assert_eq!(new.get("status"), None);
+    fn a_part_of_an_object_becomes_what_it_is_in_another() {
+        let from =
+            json!({"metadata": {"name": "x"}, "spec": {"a": 1, "items": [{"name": "i", "r": 1, "q": 1}]}});
+        for (path, to, expected) in [
+            ("/spec/a", json!({"spec": {"a": 9, "b": 9}}), json!({"spec": {"a": 1, "b": 9}})),
+            ("/spec/a", json!({}), json!({"spec": {"a": 1}})),
+            ("/spec/b", json!({"spec": {"b": 9}}), json!({"spec": {}})),
+            ("/status", json!({"status": {"s": 1}}), json!({})),
+            (
+                "/status/conditions",
+                json!({"status": {"conditions": [], "s": 1}}),
+                json!({"status": {"s": 1}}),
+            ),
+            ("/status/conditions", json!({}), json!({})),
+            (
+                "/spec/items/*/r",
+                json!({"spec": {"items": [{"name": "i", "r": 5, "q": 5}]}}),
+                json!({"spec": {"items": [{"name": "i", "r": 1, "q": 5}]}}),
+            ),
+            (
+                "/spec/items/*/r",
+                json!({"spec": {"items": [{"name": "other", "r": 5, "q": 5}]}}),
+                json!({"spec": {"items": [{"name": "i", "r": 1, "q": 1}]}}),
+            ),
+            ("", json!({"status": 1}), from.clone()),
+        ] {
+            let mut changed = to.clone();
+            copy(&mut changed, &from, &steps(path));
+            assert_eq!(changed, expected, "{path} of {to}");
+        }
     }
 }

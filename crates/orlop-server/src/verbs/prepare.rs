@@ -1,11 +1,9 @@
 //! What every write does to an object between its body and the store.
 
-use std::collections::BTreeMap;
-
 use orlop_api::{
     apply::{FieldManager, SingleVersion, TypeRef},
     field_error::{FieldError, FieldPath},
-    managed_fields::{Path, Set, entries},
+    managed_fields::entries,
     object_meta::{self, MetaRules},
     schema,
     status::Status,
@@ -104,20 +102,8 @@ pub(super) fn with_field_manager<T>(request: &Request, work: impl FnOnce(&FieldM
     let single = SingleVersion { api_version: &api_version, of: TypeRef::resource(kind.schema.get()) };
     let versions = kind.versions().unwrap_or(&single);
     let subresource = request.about.subresource.as_str();
-    let reset = match subresource {
-        "" if kind.has_status() => Some("status"),
-        "status" => Some("spec"),
-        _ => None,
-    };
-    let reset_fields: BTreeMap<String, Set> = match reset.map(|field| Path::of_fields(&[field])) {
-        Some(path) => kind
-            .reset_versions()
-            .into_iter()
-            .map(|version| (version, Set::from_paths([path.clone()])))
-            .collect(),
-        None => BTreeMap::new(),
-    };
-    work(&FieldManager { kind: &kind.gvk, versions, subresource, reset_fields: &reset_fields })
+    let owned_fields = kind.owned_through(subresource);
+    work(&FieldManager { kind: &kind.gvk, versions, subresource, owned_fields: &owned_fields })
 }
 
 /// Answers 422 unless nothing is wrong.

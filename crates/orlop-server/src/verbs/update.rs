@@ -93,7 +93,11 @@ async fn rounds(
         let mut object = make(&old)?;
         if of_client {
             admission::mutate(request, &mut object, Some(&old)).await?;
+            endpoint::isolate(request, &mut object, &old);
             kind.hooks.prepare_update(&mut object, &old);
+            if !about.subresource.is_empty() {
+                kind.hooks.prepare_subresource(&about.subresource, &mut object, &old);
+            }
             if kind.rules.has_generation {
                 object_meta::bump_generation(&mut object, &old, kind.has_status());
             }
@@ -131,8 +135,7 @@ async fn rounds(
     Err(Status::server_timeout(&kind.group_resource(), "update", 1))
 }
 
-/// What a client wants of an object, made complete: what the endpoint does not own is as it was, defaults are
-/// filled in, and who owns what is written down.
+/// What a client wants of an object, made complete: defaults are filled in, and who owns what is written down.
 pub(crate) fn completed(
     request: &Request,
     old: &Value,
@@ -142,7 +145,6 @@ pub(crate) fn completed(
     let kind = &request.kind;
     check_uid(request, &object, old)?;
     object_meta::carry_over(&mut object, old);
-    endpoint::isolate(request, &mut object, old);
     prepare::deduplicate_owners(request, &mut object, "");
     prepare::default(kind, &mut object);
     if let Some(manager) = manager {

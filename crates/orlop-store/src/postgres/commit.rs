@@ -178,8 +178,11 @@ impl Writer {
             }
         };
         let commits = std::mem::take(&mut evaluated.evaluation.commits);
-        let committed =
-            Committed { outcomes: evaluated.outcomes, commits: commits.into_iter().map(Arc::new).collect() };
+        let committed = Committed {
+            outcomes: evaluated.outcomes,
+            commits: commits.into_iter().map(Arc::new).collect(),
+            ticket: 0,
+        };
         match ended {
             Ok(()) => {
                 let events = committed.commits.iter().flat_map(|commit| &commit.events);

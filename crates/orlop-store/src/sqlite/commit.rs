@@ -6,31 +6,34 @@ use bytes::Bytes;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::{
+    durable::Durable,
     errors::sql_error,
     read,
     rows::{self, CURRENT},
 };
 use crate::{
-    KeyRange, LeaseId, Limits, Read, ReadResult,
-    engine::{Command, Committed},
+    KeyRange, LeaseId, Limits, Read, ReadResult, Revision,
+    engine::{Command, Committed, Outcome},
     error::{Error, Result},
     evaluate::{Evaluation, LeaseRow, Unseen, View},
-    event::{Current, Event, VersionId, checksum},
+    event::{Commit, Current, Event, VersionId, checksum},
 };
 
-/// Evaluates and commits a batch on the connection that writes.
+/// Evaluates and commits a batch on the connection that writes; what `durable` has to settle is its ticket.
 pub(super) fn commit(
     connection: &Connection,
     batch: &[Command],
     limits: &Limits,
     last: &[u8],
+    durable: &Durable,
 ) -> Result<Committed> {
+    durable.check()?;
     connection
         .prepare_cached("BEGIN IMMEDIATE")
         .and_then(|mut begin| begin.execute([]))
         .map_err(sql_error)?;
     let result = evaluate_and_write(connection, batch, limits, last);
-    let end = if result.as_ref().is_ok_and(|(_, wrote)| *wrote) { "COMMIT" } else { "ROLLBACK" };
+    let end = if result.as_ref().is_ok_and(|evaluated| evaluated.wrote) { "COMMIT" } else { "ROLLBACK" };
     let ended = connection.prepare_cached(end).and_then(|mut end| end.execute([]));
     if let Err(error) = ended {
         // SQLite may have rolled back by itself, as on a full disk; then there is nothing to end.
@@ -41,16 +44,27 @@ pub(super) fn commit(
             return Err(sql_error(error));
         }
     }
-    result.map(|(committed, _)| committed)
+    let Evaluated { outcomes, commits, before, wrote } = result?;
+    let after = commits.last().map_or(before, |commit| commit.revision);
+    Ok(Committed { outcomes, commits, ticket: durable.committed(before, after, wrote) })
 }
 
-/// What the batch came to, and whether it wrote anything.
+/// What a batch came to.
+struct Evaluated {
+    outcomes: Vec<Result<Outcome>>,
+    commits: Vec<Arc<Commit>>,
+    /// The newest revision before it.
+    before: Revision,
+    /// Whether it wrote anything.
+    wrote: bool,
+}
+
 fn evaluate_and_write(
     connection: &Connection,
     batch: &[Command],
     limits: &Limits,
     last: &[u8],
-) -> Result<(Committed, bool)> {
+) -> Result<Evaluated> {
     let (bounds, last_id) = rows::bounds(connection)?;
     let full = limits.database_bytes > 0 && database_bytes(connection)? >= limits.database_bytes;
     let mut view = Tables { connection, now_ms: rows::now_ms(), last };
@@ -74,7 +88,7 @@ fn evaluate_and_write(
     }
     let wrote = write(connection, &evaluation).map_err(sql_error)?;
     let commits = evaluation.commits.into_iter().map(Arc::new).collect();
-    Ok((Committed { outcomes, commits }, wrote))
+    Ok(Evaluated { outcomes, commits, before: bounds.current, wrote })
 }
 
 /// Bytes that hold data: free pages are as good as a free disk.

@@ -3,8 +3,12 @@
 mod checkpoint;
 mod commit;
 mod compact;
+mod durable;
 mod errors;
 mod pool;
+#[cfg(test)]
+mod power_cuts;
+mod presence;
 mod read;
 mod rows;
 mod schema;
@@ -19,11 +23,13 @@ use rusqlite::{Connection, OptionalExtension};
 pub(crate) use self::errors::sql_error;
 use self::{
     checkpoint::{Checkpointer, Gauge},
-    pool::{Connections, Sync},
+    durable::{Durable, SyncLog},
+    pool::Connections,
+    presence::Presence,
 };
 use crate::{
-    Config, Endpoint, Form, FormedPage, Lease, LeaseId, Limits, Read, ReadResult, Revision, Size,
-    engine::{Bounds, Command, Committed, Engine},
+    Config, Durability, Endpoint, Form, FormedPage, Lease, LeaseId, Limits, Read, ReadResult, Revision, Size,
+    engine::{Bounds, Command, Committed, Engine, Ticket},
     error::{Error, Result},
     event::{Commit, VersionId},
     metrics::Metrics,
@@ -38,6 +44,9 @@ pub(crate) struct Sqlite {
     /// In a file there is a write-ahead log to bring home. Ends before the connections do.
     _checkpointer: Option<Checkpointer>,
     connections: Arc<Connections>,
+    durable: Arc<Durable>,
+    /// In a file there may be other processes.
+    presence: Option<Arc<Presence>>,
     /// One for each connection that reads.
     places: tokio::sync::Semaphore,
     limits: Limits,
@@ -51,10 +60,28 @@ pub(crate) struct Sqlite {
 
 impl Sqlite {
     pub(crate) fn open(config: &Config, metrics: Metrics) -> Result<Self> {
+        Self::open_on(config, metrics, |presence| Box::new(presence.sync_log()))
+    }
+
+    /// Opens a database whose log is brought to the disk by what `disk` makes.
+    fn open_on(config: &Config, metrics: Metrics, disk: impl Fn(&Presence) -> SyncLog) -> Result<Self> {
         let memory = config.endpoint == Endpoint::Memory;
         let gauge = Arc::<Gauge>::default();
         let connections = Arc::new(Connections::open(config, gauge.clone())?);
+        let presence = match &config.endpoint {
+            Endpoint::Sqlite(path) => Some(connections.write(|writer| Presence::enter(path, writer))?),
+            _ => None,
+        };
+        let durable = match &presence {
+            Some(presence) if config.durability == Durability::Full => {
+                let current = connections.read(|connection| Ok(rows::bounds(connection)?.0.current))?;
+                Durable::of_log(disk(presence), current, metrics.clone())?
+            }
+            _ => Durable::at_once(metrics.clone()),
+        };
         Ok(Self {
+            durable: Arc::new(durable),
+            presence: presence.map(Arc::new),
             _checkpointer: if memory { None } else { Some(Checkpointer::start(&connections, gauge)?) },
             connections,
             places: tokio::sync::Semaphore::new(config.readers.max(1)),
@@ -90,20 +117,83 @@ impl Sqlite {
         result
     }
 
-    /// Does something small with the connection that writes, without holding up the runtime.
+    /// Reads a page, in a form if there is one, and answers once what it shows is durable.
+    async fn read_page(&self, read: &Read, form: Option<Arc<dyn Form>>) -> Result<FormedPage> {
+        let (small, last, asked) = (read::is_small(read), self.last.clone(), read.clone());
+        let work = move |connection: &Connection| read::read(connection, &asked, &last, form.as_deref());
+        let mut formed = self.read_with("read", small, work).await?;
+        let page = &mut formed.page;
+        let shown = read.revision.unwrap_or_else(|| match &page.kvs[..] {
+            // There was nothing else to see.
+            [only] if read.range.single().is_some() => only.revision,
+            _ => page.revision,
+        });
+        page.revision = self.answer(shown, page.revision).await?;
+        Ok(formed)
+    }
+
+    /// Does something small with the connection that writes, without holding up the runtime. It reaches the disk
+    /// with the next commit that is settled: a power cut may take it.
     async fn write_with<T: Send + 'static>(
         &self,
         name: &'static str,
-        sync: Sync,
         work: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let started = std::time::Instant::now();
         let connections = self.connections.clone();
-        let result = tokio::task::spawn_blocking(move || connections.write(sync, work))
+        self.on_thread(name, move || connections.write(work)).await
+    }
+
+    /// As [`Self::write_with`], and returns when it is on the disk.
+    async fn write_durably(
+        &self,
+        name: &'static str,
+        work: impl FnOnce(&Connection) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        let (connections, durable) = (self.connections.clone(), self.durable.clone());
+        self.on_thread(name, move || {
+            let ticket = connections.write(|connection| {
+                durable.check()?;
+                work(connection)?;
+                let current = rows::bounds(connection)?.0.current;
+                Ok(durable.committed(current, current, true))
+            })?;
+            durable.settle(ticket)
+        })
+        .await
+    }
+
+    /// Does what may wait on a thread of its own, to its end even if the caller goes away.
+    async fn on_thread<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let started = std::time::Instant::now();
+        let result = tokio::task::spawn_blocking(work)
             .await
             .unwrap_or_else(|_| Err(Error::Unavailable("the write was cut short".into())));
         self.metrics.sql(name, started, &result);
         result
+    }
+
+    /// The revision that a read may be answered with, once it is on the disk. See [`Durable::answer`].
+    async fn answer(&self, shown: Revision, newest: Revision) -> Result<Revision> {
+        if newest <= self.durable.revision() {
+            return Ok(newest);
+        }
+        let alone = match self.presence.clone() {
+            Some(presence) => {
+                self.read_with("presence", true, move |connection| presence.is_alone(connection)).await?
+            }
+            None => true,
+        };
+        self.durable.answer(shown, newest, alone).await
+    }
+
+    /// What was read, once everything that this process wrote before is on the disk: for what has no revision.
+    async fn settled<T>(&self, read: T) -> Result<T> {
+        self.durable.all().await?;
+        Ok(read)
     }
 }
 
@@ -138,7 +228,15 @@ pub(crate) fn open_copy(path: &Path) -> Result<Connection> {
 impl Engine for Sqlite {
     async fn commit(&self, batch: &[Command]) -> Result<Committed> {
         self.connections
-            .write(Sync::Now, |connection| commit::commit(connection, batch, &self.limits, &self.last))
+            .write(|connection| commit::commit(connection, batch, &self.limits, &self.last, &self.durable))
+    }
+
+    fn settle(&self, ticket: Ticket) -> Result<()> {
+        self.durable.settle(ticket)
+    }
+
+    fn settles(&self) -> bool {
+        self.durable.is_needed()
     }
 
     fn commits_at_once(&self) -> bool {
@@ -146,24 +244,24 @@ impl Engine for Sqlite {
     }
 
     async fn read(&self, read: &Read) -> Result<ReadResult> {
-        let (small, last, read) = (read::is_small(read), self.last.clone(), read.clone());
-        let page = move |connection: &Connection| Ok(read::read(connection, &read, &last, None)?.page);
-        self.read_with("read", small, page).await
+        Ok(self.read_page(read, None).await?.page)
     }
 
     async fn read_formed(&self, read: &Read, form: &Arc<dyn Form>) -> Result<FormedPage> {
-        let small = read::is_small(read);
-        let (asked, last, form) = (read.clone(), self.last.clone(), form.clone());
-        let work = move |connection: &Connection| read::read(connection, &asked, &last, Some(&*form));
-        match self.read_with("read", small, work).await? {
+        match self.read_page(read, Some(form.clone())).await? {
             // Some row does not take the form: as they are stored, then.
-            FormedPage { bytes: None, .. } => Ok(FormedPage { page: self.read(read).await?, bytes: None }),
+            FormedPage { bytes: None, .. } => self.read_page(read, None).await,
             formed => Ok(formed),
         }
     }
 
     async fn tail(&self, after: Revision, limit: usize) -> Result<Vec<Arc<Commit>>> {
-        self.read_with("tail", false, move |connection| tail::tail(connection, after, limit)).await
+        let commits =
+            self.read_with("tail", false, move |connection| tail::tail(connection, after, limit)).await?;
+        if let Some(last) = commits.last() {
+            self.answer(last.revision, last.revision).await?;
+        }
+        Ok(commits)
     }
 
     async fn values(&self, ids: &[VersionId]) -> Result<Vec<Option<Bytes>>> {
@@ -172,25 +270,23 @@ impl Engine for Sqlite {
     }
 
     async fn bounds(&self) -> Result<Bounds> {
-        self.read_with("bounds", true, |connection| {
+        let bounds = self.read_with("bounds", true, |connection| {
             read::in_snapshot(connection, || Ok(rows::bounds(connection)?.0))
-        })
-        .await
+        });
+        let Bounds { current, compacted } = bounds.await?;
+        Ok(Bounds { current: self.answer(0, current).await?, compacted })
     }
 
     async fn mark_compacted(&self, revision: Revision) -> Result<()> {
-        self.write_with("compact_mark", Sync::Now, move |connection| compact::mark(connection, revision))
-            .await
+        self.write_durably("compact_mark", move |connection| compact::mark(connection, revision)).await
     }
 
     async fn compact_step(&self, limit: usize) -> Result<bool> {
-        self.write_with("compact", Sync::Later, move |connection| compact::step(connection, limit)).await
+        self.write_with("compact", move |connection| compact::step(connection, limit)).await
     }
 
     async fn shrink_step(&self, pages: usize) -> Result<bool> {
-        let more = self
-            .write_with("shrink", Sync::Later, move |connection| compact::shrink(connection, pages))
-            .await?;
+        let more = self.write_with("shrink", move |connection| compact::shrink(connection, pages)).await?;
         if !more && !self.memory {
             // Only then does the file get shorter.
             self.read_with("checkpoint", false, |connection| checkpoint::passive(connection).map(drop))
@@ -207,11 +303,8 @@ impl Engine for Sqlite {
             tokio::time::sleep(LOOK).await;
             // The end of the log says it from any connection; `data_version` means something only to the
             // connection that it was asked on before. Our own commits show too, which costs one look.
-            let Ok(last) =
-                self.read_with("last_id", true, |connection| Ok(rows::bounds(connection)?.1)).await
-            else {
-                return;
-            };
+            let look = self.read_with("last_id", true, |connection| Ok(rows::bounds(connection)?.1));
+            let Ok(last) = look.await else { return };
             let mut seen = self.seen_last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             if seen.replace(last) != Some(last) {
                 return;
@@ -226,34 +319,34 @@ impl Engine for Sqlite {
     }
 
     async fn lease(&self, id: LeaseId) -> Result<Option<Lease>> {
-        self.read_with("lease", true, move |connection| {
+        let lease = self.read_with("lease", true, move |connection| {
             let mut statement =
                 connection.prepare_cached("SELECT * FROM lease WHERE id = ?").map_err(sql_error)?;
             let row = statement.query_row([id], rows::lease).optional().map_err(sql_error)?;
             Ok(row.map(|row| row.lease(rows::now_ms())))
-        })
-        .await
+        });
+        self.settled(lease.await?).await
     }
 
     async fn lease_keys(&self, id: LeaseId) -> Result<Vec<Bytes>> {
-        self.read_with("lease_keys", false, move |connection| {
+        let keys = self.read_with("lease_keys", false, move |connection| {
             const SQL: &str = "SELECT key FROM live WHERE lease = ? AND lease <> 0 ORDER BY key";
             let mut statement = connection.prepare_cached(SQL).map_err(sql_error)?;
             let keys = statement.query_map([id], |row| row.get::<_, Vec<u8>>(0)).map_err(sql_error)?;
             keys.map(|key| key.map(Bytes::from).map_err(sql_error)).collect()
-        })
-        .await
+        });
+        self.settled(keys.await?).await
     }
 
     async fn leases(&self, limit: usize) -> Result<Vec<Lease>> {
-        self.read_with("leases", limit < 1024, move |connection| {
+        let leases = self.read_with("leases", limit < 1024, move |connection| {
             const SQL: &str = "SELECT * FROM lease ORDER BY deadline_ms LIMIT ?";
             let now_ms = rows::now_ms();
             let mut statement = connection.prepare_cached(SQL).map_err(sql_error)?;
             let leases = statement.query_map([limit as i64], rows::lease).map_err(sql_error)?;
             leases.map(|row| row.map(|row| row.lease(now_ms)).map_err(sql_error)).collect()
-        })
-        .await
+        });
+        self.settled(leases.await?).await
     }
 
     async fn note(&self, name: &str) -> Result<Option<String>> {
@@ -267,7 +360,7 @@ impl Engine for Sqlite {
 
     async fn set_note(&self, name: &str, text: &str) -> Result<()> {
         let (name, text) = (name.to_owned(), text.to_owned());
-        self.write_with("set_note", Sync::Now, move |connection| {
+        self.write_durably("set_note", move |connection| {
             connection
                 .execute("INSERT OR REPLACE INTO note VALUES (?, ?)", [&name, &text])
                 .map_err(sql_error)?;
@@ -291,6 +384,7 @@ impl Engine for Sqlite {
 
     async fn snapshot(&self, path: &Path) -> Result<()> {
         let path = path.to_owned();
-        self.read_with("snapshot", false, move |connection| snapshot::write(connection, &path)).await
+        let written = self.read_with("snapshot", false, move |c| snapshot::write(c, &path)).await?;
+        self.settled(written).await
     }
 }

@@ -13,7 +13,7 @@ use rusqlite::{Connection, OpenFlags, config::DbConfig, hooks::Wal};
 
 use super::{checkpoint, errors::sql_error, schema};
 use crate::{
-    Config, Durability, Endpoint,
+    Config, Endpoint,
     error::{Error, Result},
 };
 
@@ -28,38 +28,10 @@ pub(super) struct Connections {
     name: String,
     flags: OpenFlags,
     reader_cache_bytes: usize,
-    writer: Mutex<Writing>,
+    writer: Mutex<Connection>,
     readers: Mutex<Readers>,
     reader_free: Condvar,
     gate: Gate,
-}
-
-/// When a commit reaches the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sync {
-    /// Before it returns, as durable as the store is set to be.
-    Now,
-    /// With the next one that must: for upkeep, which is simply done again if a power cut takes it.
-    Later,
-}
-
-/// The connection that writes, and what it is set to.
-#[derive(Debug)]
-struct Writing {
-    connection: Connection,
-    durability: Durability,
-    sync: Sync,
-}
-
-impl Writing {
-    fn set(&mut self, sync: Sync) -> Result<()> {
-        if self.sync != sync {
-            let durability = if sync == Sync::Now { self.durability } else { Durability::Relaxed };
-            schema::set_synchronous(&self.connection, durability)?;
-            self.sync = sync;
-        }
-        Ok(())
-    }
 }
 
 #[derive(Debug)]
@@ -113,24 +85,17 @@ impl Connections {
             name,
             flags,
             reader_cache_bytes: config.cache_bytes / 4,
-            writer: Mutex::new(Writing {
-                connection: writer,
-                durability: config.durability,
-                sync: Sync::Now,
-            }),
+            writer: Mutex::new(writer),
             readers: Mutex::new(Readers { idle: Vec::new(), open: 0, limit: config.readers.max(1) }),
             reader_free: Condvar::new(),
             gate: Gate(memory.then(|| RwLock::new(()))),
         })
     }
 
-    /// Runs `work` on the connection that writes.
-    pub(super) fn write<T>(&self, sync: Sync, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-        let mut writing = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.gate.0.is_none() {
-            writing.set(sync)?;
-        }
-        self.gate.alone(|| work(&writing.connection))
+    /// Runs `work` on the connection that writes. What it commits is visible, and not yet on the disk.
+    pub(super) fn write<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        self.gate.alone(|| work(&writer))
     }
 
     /// Runs `work` while nobody in this process writes.

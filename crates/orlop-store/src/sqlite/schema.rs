@@ -12,7 +12,7 @@ use rusqlite::Connection;
 
 use super::errors::sql_error;
 use crate::{
-    Config, Durability,
+    Config,
     error::{Error, Result},
 };
 
@@ -86,22 +86,10 @@ pub(super) fn prepare_writer(connection: &Connection, config: &Config, memory: b
     pragma("wal_autocheckpoint", "0")?;
     pragma("cache_size", &in_kib(config.cache_bytes))?;
     pragma("temp_store", "memory")?;
-    if memory {
-        pragma("synchronous", "off")?;
-    } else {
-        set_synchronous(connection, config.durability)?;
-    }
+    // Commits do not wait for the disk; those who made them do: see `durable`.
+    pragma("synchronous", if memory { "off" } else { "normal" })?;
     migrate(connection)?;
     renew_leases(connection)
-}
-
-/// Sets what commits in a file wait for.
-pub(super) fn set_synchronous(connection: &Connection, durability: Durability) -> Result<()> {
-    let synchronous = match durability {
-        Durability::Full => "full",
-        Durability::Relaxed => "normal",
-    };
-    connection.pragma_update(None, "synchronous", synchronous).map_err(sql_error)
 }
 
 /// While nobody served, nobody could keep a lease alive: each gets its whole time again, as in etcd.

@@ -60,6 +60,14 @@ impl Hooks for Pod {
         }
     }
 
+    fn prepare_subresource(&self, subresource: &str, object: &mut Value, old: &Value) {
+        match subresource {
+            "status" => update::keep_status(object, old),
+            "resize" => update::keep_pod_resources(object, old),
+            _ => {}
+        }
+    }
+
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let path = FieldPath::root("spec");
         spec::validate(object.get("spec").unwrap_or(&Value::Null), &path, Place::Pod)

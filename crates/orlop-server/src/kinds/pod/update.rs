@@ -74,6 +74,7 @@ pub(super) fn resize(object: &Value, old: &Value) -> Vec<FieldError> {
             }
         }
     }
+    restore(&mut kept, old.get("spec").unwrap_or(&Value::Null), "resources");
     let mut errors = Vec::new();
     if !same(&kept, old.get("spec").unwrap_or(&Value::Null)) {
         errors.push(FieldError::forbidden(&path, "only cpu and memory resources are mutable"));
@@ -83,6 +84,41 @@ pub(super) fn resize(object: &Value, old: &Value) -> Vec<FieldError> {
         errors.push(FieldError::invalid(&path, resources::quality(object), detail));
     }
     errors
+}
+
+/// What writers of a status who know nothing of a field leave out stays.
+pub(super) fn keep_status(object: &mut Value, old: &Value) {
+    let Some(status) = fill::child(object, "status") else { return };
+    for field in ["qosClass", "observedGeneration"] {
+        if let Some(before) = present(old, &format!("/status/{field}")) {
+            fill::empty(status, field, before.clone());
+        }
+    }
+    for field in
+        ["resourceClaimStatuses", "extendedResourceClaimStatus", "nodeAllocatableResourceClaimStatuses"]
+    {
+        if let Some(before) = present(old, &format!("/status/{field}")) {
+            fill::absent(status, field, before.clone());
+        }
+    }
+    // There may be several conditions of a type: each keeps what its like had.
+    let mut before: Vec<&Value> = list(old, "/status/conditions").iter().collect();
+    for condition in fill::items(status, "conditions") {
+        let same = |known: &&Value| text(known, "/type") == text(condition, "/type");
+        let Some(known) = before.iter().position(same).map(|place| before.remove(place)) else { continue };
+        if let Some(generation) = present(known, "/observedGeneration") {
+            fill::empty(condition, "observedGeneration", generation.clone());
+        }
+    }
+}
+
+/// Who resizes containers and knows nothing of the pod's own resources leaves them.
+pub(super) fn keep_pod_resources(object: &mut Value, old: &Value) {
+    if let Some(before) = present(old, "/spec/resources")
+        && let Some(spec) = fill::child(object, "spec")
+    {
+        fill::absent(spec, "resources", before.clone());
+    }
 }
 
 /// A deadline may come, and come nearer.
