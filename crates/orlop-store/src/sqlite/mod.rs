@@ -118,6 +118,21 @@ impl Sqlite {
         result
     }
 
+    /// Reads a page, in a form if there is one, and answers once what it shows is durable.
+    async fn read_page(&self, read: &Read, form: Option<Arc<dyn Form>>) -> Result<FormedPage> {
+        let (small, last, asked) = (read::is_small(read), self.last.clone(), read.clone());
+        let work = move |connection: &Connection| read::read(connection, &asked, &last, form.as_deref());
+        let mut formed = self.read_with("read", small, work).await?;
+        let page = &mut formed.page;
+        let shown = read.revision.unwrap_or_else(|| match &page.kvs[..] {
+            // There was nothing else to see.
+            [only] if read.range.single().is_some() => only.revision,
+            _ => page.revision,
+        });
+        page.revision = self.answer(shown, page.revision).await?;
+        Ok(formed)
+    }
+
     /// Does something small with the connection that writes, without holding up the runtime. It reaches the disk
     /// with the next commit that is settled: a power cut may take it.
     async fn write_with<T: Send + 'static>(
@@ -176,17 +191,6 @@ impl Sqlite {
         self.durable.answer(shown, newest, alone).await
     }
 
-    /// Sees to it that a page shows only what is on the disk.
-    async fn settle_page(&self, read: &Read, page: &mut ReadResult) -> Result<()> {
-        let shown = read.revision.unwrap_or_else(|| match &page.kvs[..] {
-            // There was nothing else to see.
-            [only] if read.range.single().is_some() => only.revision,
-            _ => page.revision,
-        });
-        page.revision = self.answer(shown, page.revision).await?;
-        Ok(())
-    }
-
     /// What was read, once everything that this process wrote before is on the disk: for what has no revision.
     async fn settled<T>(&self, read: T) -> Result<T> {
         self.durable.all().await?;
@@ -241,24 +245,15 @@ impl Engine for Sqlite {
     }
 
     async fn read(&self, read: &Read) -> Result<ReadResult> {
-        let (small, last, asked) = (read::is_small(read), self.last.clone(), read.clone());
-        let page = move |connection: &Connection| Ok(read::read(connection, &asked, &last, None)?.page);
-        let mut page = self.read_with("read", small, page).await?;
-        self.settle_page(read, &mut page).await?;
-        Ok(page)
+        Ok(self.read_page(read, None).await?.page)
     }
 
     async fn read_formed(&self, read: &Read, form: &Arc<dyn Form>) -> Result<FormedPage> {
-        let small = read::is_small(read);
-        let (asked, last, form) = (read.clone(), self.last.clone(), form.clone());
-        let work = move |connection: &Connection| read::read(connection, &asked, &last, Some(&*form));
-        let mut formed = self.read_with("read", small, work).await?;
-        if formed.bytes.is_none() {
+        match self.read_page(read, Some(form.clone())).await? {
             // Some row does not take the form: as they are stored, then.
-            return Ok(FormedPage { page: self.read(read).await?, bytes: None });
+            FormedPage { bytes: None, .. } => self.read_page(read, None).await,
+            formed => Ok(formed),
         }
-        self.settle_page(read, &mut formed.page).await?;
-        Ok(formed)
     }
 
     async fn tail(&self, after: Revision, limit: usize) -> Result<Vec<Arc<Commit>>> {
