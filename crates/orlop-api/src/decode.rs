@@ -19,6 +19,9 @@ pub const DEPTH_MAX: usize = 120;
 /// Go stops collecting strict errors here.
 const STRICT_ERRORS_MAX: usize = 100;
 
+/// What Go puts before the lines of a YAML document that it does not like.
+const YAML_ERRORS: &str = "yaml: unmarshal errors:";
+
 /// A body that is not an object of the format it claims to be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
@@ -133,7 +136,7 @@ impl Decoded {
             })
             .collect();
         if !lines.is_empty() {
-            errors.push(format!("yaml: unmarshal errors:{}", lines.concat()));
+            errors.push(format!("{YAML_ERRORS}{}", lines.concat()));
         }
         let mut placed: Vec<(usize, String)> = Vec::new();
         for duplicate in &self.duplicates {
@@ -164,6 +167,14 @@ impl Decoded {
 /// `strict decoding error: a, b`, as refused bodies are told.
 pub fn strict_error(errors: &[String]) -> String {
     format!("strict decoding error: {}", errors.join(", "))
+}
+
+/// The same as warnings: each key that comes twice in YAML is one of its own.
+pub fn strict_warnings(errors: &[String]) -> impl Iterator<Item = &str> {
+    errors.iter().flat_map(|error| match error.strip_prefix(YAML_ERRORS) {
+        Some(lines) => lines.trim_start().lines().map(str::trim).collect(),
+        None => vec![error.as_str()],
+    })
 }
 
 /// The place of every key in a JSON document, for ordering messages; only read when there are some.
@@ -468,6 +479,8 @@ mod tests {
             strict_error(&errors),
             "strict decoding error: yaml: unmarshal errors:\n  line 4: key \"c\" already set in map, unknown field \"b.d\""
         );
+        let warnings: Vec<&str> = strict_warnings(&errors).collect();
+        assert_eq!(warnings, ["line 4: key \"c\" already set in map", "unknown field \"b.d\""]);
     }
 
     #[test]

@@ -131,9 +131,9 @@ fn resources(
             Ok(not_found())
         };
     }
-    let here = kinds.of_version(group, version);
-    let mut resources: Vec<Value> = here.flat_map(|kind| listed(kind)).collect();
-    resources.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
+    let mut here: Vec<_> = kinds.of_version(group, version).collect();
+    here.sort_by(|one, other| one.resource.cmp(&other.resource));
+    let resources: Vec<Value> = here.into_iter().flat_map(|kind| listed(kind)).collect();
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     let document = json!({
         "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources,
@@ -141,10 +141,14 @@ fn resources(
     page(headers, &document)
 }
 
-/// A resource and its subresources.
+/// A resource and its subresources: of built-in kinds by name, of custom ones as Kubernetes has them.
 fn listed(kind: &Kind) -> Vec<Value> {
-    let mut verbs = kind.verbs.clone();
-    verbs.sort_unstable();
+    let mut verbs: Vec<&String> = kind.verbs.iter().collect();
+    let mut subresources: Vec<_> = kind.subresources.iter().collect();
+    if !kind.rules.custom {
+        verbs.sort_unstable();
+        subresources.sort_by(|one, other| one.name.cmp(&other.name));
+    }
     let mut resource = json!({
         "name": kind.resource, "singularName": kind.singular, "namespaced": kind.namespaced,
         "kind": kind.gvk.kind, "verbs": verbs,
@@ -158,7 +162,7 @@ fn listed(kind: &Kind) -> Vec<Value> {
     if kind.allows("get") || kind.allows("list") {
         resource["storageVersionHash"] = storage_hash(kind).into();
     }
-    let subresources = kind.subresources.iter().map(|subresource| {
+    let subresources = subresources.into_iter().map(|subresource| {
         let mut entry = json!({
             "name": format!("{}/{}", kind.resource, subresource.name), "singularName": "",
             "namespaced": kind.namespaced, "kind": subresource.gvk.kind, "verbs": subresource.verbs,

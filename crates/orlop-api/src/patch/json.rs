@@ -5,7 +5,10 @@
 //! negative; `add` at the root is refused.
 
 use super::PatchError;
-use crate::{decode, go_text};
+use crate::{
+    decode::{self, Decoded, StrictOrder},
+    go_text,
+};
 use serde_json::Value;
 
 /// More operations than this are refused before any is applied.
@@ -17,6 +20,7 @@ const COPIED_BYTES_MAX: usize = 3 << 20;
 #[derive(Clone, Debug, PartialEq)]
 pub struct JsonPatch {
     operations: Vec<Operation>,
+    strict_errors: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -29,10 +33,18 @@ struct Operation {
 
 impl JsonPatch {
     pub fn decode(body: &[u8]) -> Result<Self, PatchError> {
-        let value = decode::json(body)?.value;
+        Self::read(decode::json(body)?, body)
+    }
+
+    /// Reads a patch from what its body was decoded to.
+    pub fn read(decoded: Decoded, body: &[u8]) -> Result<Self, PatchError> {
+        let unknown = unknown_fields(&decoded.value);
+        let strict_errors = decoded.strict_errors(body, unknown, StrictOrder::Document);
+        let strict_errors = strict_errors.into_iter().map(|error| format!("json patch {error}")).collect();
+        let value = decoded.value;
         let Value::Array(list) = value else {
             if value.is_null() {
-                return Ok(Self { operations: Vec::new() });
+                return Ok(Self { operations: Vec::new(), strict_errors });
             }
             let found = go_text::json_type(&value);
             let message =
@@ -55,7 +67,13 @@ impl JsonPatch {
                 value: map.remove("value"),
             })
         };
-        Ok(Self { operations: list.into_iter().map(operation).collect::<Result<_, _>>()? })
+        let operations = list.into_iter().map(operation).collect::<Result<_, _>>()?;
+        Ok(Self { operations, strict_errors })
+    }
+
+    /// What `fieldValidation` has to say of the patch itself.
+    pub fn strict_errors(&self) -> &[String] {
+        &self.strict_errors
     }
 
     /// Applies every operation, or none.
@@ -71,6 +89,18 @@ impl JsonPatch {
         }
         Ok(document)
     }
+}
+
+/// Fields that no operation has.
+fn unknown_fields(patch: &Value) -> Vec<String> {
+    let operations = patch.as_array().into_iter().flatten().enumerate();
+    operations
+        .flat_map(|(index, operation)| {
+            let fields = operation.as_object().into_iter().flat_map(|fields| fields.keys());
+            let unknown = fields.filter(|field| !["op", "path", "from", "value"].contains(&field.as_str()));
+            unknown.map(move |field| format!("[{index}].{field}"))
+        })
+        .collect()
 }
 
 impl Operation {

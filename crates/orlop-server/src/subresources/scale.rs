@@ -51,6 +51,7 @@ pub(super) async fn update(request: &Request) -> Result<Response<Body>, Status> 
     }
     let manager = options.manager(request.user_agent());
     write(request, options.dry_run, |present, fields| {
+        update::check_uid(request, &wanted, present)?;
         Ok(fields.update(present, wanted.clone(), &manager, now()))
     })
     .await
@@ -60,7 +61,7 @@ pub(super) async fn patch(request: &Request) -> Result<Response<Body>, Status> {
     let media_type = content_type(&request.headers);
     let options = WriteOptions::of_patch(&request.query, media_type == APPLY)?;
     if media_type == APPLY {
-        let config = configuration(request, &options, &scale_kind())?;
+        let config = configuration(request, &options)?;
         let (manager, force) = (options.field_manager.as_str(), options.force.unwrap_or(false));
         return write(request, options.dry_run, |present, fields| {
             Ok(fields.apply(Some(present), &config, manager, force, now())?.object.into_owned())

@@ -109,7 +109,7 @@ fn clean(
             Err(Status::cannot_decode(expected, &expected.kind, &decode::strict_error(&errors)))
         }
         _ => {
-            errors.into_iter().for_each(|error| request.warn(error));
+            decode::strict_warnings(&errors).for_each(|error| request.warn(error));
             Ok(value)
         }
     }

@@ -2,13 +2,13 @@
 
 use http::Response;
 use orlop_api::{
-    decode::{self, Decoded, StrictOrder},
+    decode::{self, DecodeError, Decoded, StrictOrder},
     field_error::{FieldError, FieldPath},
     go_text,
-    group_version::{GroupKind, GroupVersionKind},
+    group_version::GroupKind,
     object_meta,
     options::FieldValidation,
-    patch::{JsonPatch, merge_patch, strategic_merge_patch},
+    patch::{JsonPatch, PatchError, merge_patch, strategic_merge_patch},
     schema::check_types,
     status::Status,
 };
@@ -56,7 +56,13 @@ fn undecodable(why: &str) -> Status {
 }
 
 /// A patch of one of the kinds that say what to change.
-pub(crate) enum Patch {
+pub(crate) struct Patch {
+    change: Change,
+    /// What `fieldValidation` has to say of the patch itself.
+    strict_errors: Vec<String>,
+}
+
+enum Change {
     Json(JsonPatch),
     Merge(Value),
     Strategic(Value),
@@ -64,35 +70,40 @@ pub(crate) enum Patch {
 
 impl Patch {
     pub(crate) fn decode(request: &Request, media_type: &str) -> Result<Self, Status> {
-        let value = || {
-            decode::json(&request.body)
-                .map(|decoded| decoded.value)
-                .map_err(|error| undecodable(&error.to_string()))
-                .and_then(|value| match &value {
-                    Value::Object(_) => Ok(value),
-                    other => Err(undecodable(&format!(
-                        "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
-                        go_text::json_type(other)
-                    ))),
-                })
-        };
+        let (custom, body) = (request.kind.rules.custom, &request.body);
         match media_type {
-            JSON => JsonPatch::decode(&request.body).map(Self::Json).map_err(|error| {
-                let status = Status::from(error);
-                if status.code == 400 { undecodable(&status.message) } else { status }
-            }),
-            MERGE => Ok(Self::Merge(value()?)),
-            STRATEGIC if !request.kind.rules.custom => Ok(Self::Strategic(value()?)),
-            _ if request.kind.rules.custom => Err(Status::unsupported_media_type(&[JSON, MERGE, APPLY])),
-            _ => Err(Status::patch_type_unknown()),
+            JSON | MERGE => {}
+            STRATEGIC if !custom => {}
+            _ if custom => return Err(Status::unsupported_media_type(&[JSON, MERGE, APPLY])),
+            _ => return Err(Status::patch_type_unknown()),
         }
+        let decoded = decode::json(body).map_err(|error| match error {
+            DecodeError::Json(_) => Status::bad_request("invalid JSON patch"),
+            other => undecodable(&other.to_string()),
+        })?;
+        if media_type == JSON {
+            let patch = JsonPatch::read(decoded, body).map_err(|error| match error {
+                PatchError::Malformed(why) => undecodable(&why),
+                other => Status::from(other),
+            })?;
+            let strict_errors = patch.strict_errors().to_vec();
+            return Ok(Self { change: Change::Json(patch), strict_errors });
+        }
+        if !decoded.value.is_object() {
+            let found = go_text::json_type(&decoded.value);
+            let expected = "Go value of type map[string]interface {}";
+            return Err(undecodable(&format!("json: cannot unmarshal {found} into {expected}")));
+        }
+        let strict_errors = decoded.strict_errors(body, Vec::new(), StrictOrder::DuplicatesFirst);
+        let change = if media_type == MERGE { Change::Merge } else { Change::Strategic };
+        Ok(Self { change: change(decoded.value), strict_errors })
     }
 
     pub(crate) fn apply(&self, form: Form<'_>, old: &Value) -> Result<Value, Status> {
-        let patched = match self {
-            Self::Json(patch) => patch.apply(old),
-            Self::Merge(patch) => merge_patch(old, patch),
-            Self::Strategic(patch) => strategic_merge_patch(old, patch, form.schema),
+        let patched = match &self.change {
+            Change::Json(patch) => patch.apply(old),
+            Change::Merge(patch) => merge_patch(old, patch),
+            Change::Strategic(patch) => strategic_merge_patch(old, patch, form.schema),
         }?;
         decode::check_depth(&patched).map_err(|error| Status::bad_request(error.to_string()))?;
         Ok(patched)
@@ -113,12 +124,13 @@ impl Patch {
         }
         let given = (validation == FieldValidation::Strict).then(|| patched.clone());
         let unknown = incoming::prune_again(request, form, patched)?;
-        let errors: Vec<String> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
+        let mut errors = self.strict_errors.clone();
+        errors.extend(unknown.iter().map(|path| format!("unknown field \"{path}\"")));
         match given {
             Some(given) if !errors.is_empty() => Err(self.refusal(&given, &decode::strict_error(&errors))),
             _ => {
                 if validation == FieldValidation::Warn {
-                    errors.into_iter().for_each(|error| request.warn(error));
+                    decode::strict_warnings(&errors).for_each(|error| request.warn(error));
                 }
                 Ok(())
             }
@@ -126,9 +138,9 @@ impl Patch {
     }
 
     fn refusal(&self, patched: &Value, why: &str) -> Status {
-        let value = match self {
-            Self::Strategic(patch) => go_text::display(patch),
-            Self::Json(_) | Self::Merge(_) => go_text::json(patched),
+        let value = match &self.change {
+            Change::Strategic(patch) => go_text::display(patch),
+            Change::Json(_) | Change::Merge(_) => go_text::json(patched),
         };
         let error = FieldError::invalid(&FieldPath::root("patch"), value, why);
         Status::invalid(&GroupKind::default(), "", &[error])
@@ -156,7 +168,7 @@ fn check_identity(request: &Request, object: &Value, old: &Value) -> Result<(), 
 
 /// Server-side apply: the object becomes what the manager wants of it, and is created if need be.
 async fn apply(request: &Request, options: &WriteOptions) -> Result<Response<Body>, Status> {
-    let config = configuration(request, options, &request.kind.gvk)?;
+    let config = configuration(request, options)?;
     let (manager, force) = (options.field_manager.as_str(), options.force.unwrap_or(false));
     let about = &request.about;
     let exists = request.cluster.find(&request.kind, &about.namespace, &about.name).await?.is_some();
@@ -164,6 +176,13 @@ async fn apply(request: &Request, options: &WriteOptions) -> Result<Response<Bod
         let applied = prepare::with_field_manager(request, |fields| {
             fields.apply(None, &config, manager, force, now())
         })?;
+        let uid = object_meta::text(object_meta::of(&config), "uid");
+        if !uid.is_empty() {
+            let why = format!(
+                "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            );
+            return Err(Status::conflict(&request.kind.group_resource(), &about.name, &why));
+        }
         match create_object(request, applied.object.into_owned(), options, None).await {
             // Somebody else was faster: then it is there to be changed.
             Err(status) if status.code == 409 => {}
@@ -191,60 +210,50 @@ async fn apply(request: &Request, options: &WriteOptions) -> Result<Response<Bod
     written.answer(request, 200).await
 }
 
-/// What is applied, if it may be applied to an object of this kind and the request's name.
-pub(crate) fn configuration(
-    request: &Request,
-    options: &WriteOptions,
-    kind: &GroupVersionKind,
-) -> Result<Value, Status> {
-    let decoded = decode::yaml_or_json(&request.body)
-        .map_err(|error| Status::bad_request(format!("error decoding YAML: {error}")))?;
-    if !decoded.value.is_object() {
-        return Err(Status::bad_request("error decoding YAML: the body is not an object"));
+/// What is applied, if it may be applied to the object that the request names.
+pub(crate) fn configuration(request: &Request, options: &WriteOptions) -> Result<Value, Status> {
+    let decoded = decode::yaml_or_json(&request.body).map_err(|error| match error {
+        DecodeError::Yaml(why) => Status::bad_request(format!("error encoding patch: {why}")),
+        other => undecodable(&other.to_string()),
+    })?;
+    if !decoded.value.is_object() && !decoded.value.is_null() {
+        let found = go_text::json_type(&decoded.value);
+        let why = format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
+        return Err(undecodable(&format!("error unmarshaling JSON: while decoding JSON: {why}")));
     }
     report_duplicates(request, &decoded, options.field_validation)?;
     let mut config = decoded.value;
-    check_target(request, &mut config, &kind.api_version())?;
+    check_target(request, &mut config)?;
     Ok(config)
 }
 
-/// A key that comes twice is told as asked; the last one counts.
+/// A key that comes twice is told as asked, and by its line, whether in YAML or in JSON; the last one counts.
 fn report_duplicates(
     request: &Request,
     decoded: &Decoded,
     validation: FieldValidation,
 ) -> Result<(), Status> {
-    let errors = decoded.strict_errors(&request.body, Vec::new(), StrictOrder::DuplicatesFirst);
-    match validation {
-        FieldValidation::Strict if !errors.is_empty() => {
-            let told = errors.join(", ");
-            Err(Status::bad_request(format!(
-                "error strict decoding YAML: error converting YAML to JSON: {told}"
-            )))
-        }
-        FieldValidation::Warn => {
-            errors.into_iter().for_each(|error| request.warn(error));
-            Ok(())
-        }
-        _ => Ok(()),
+    let found =
+        |decoded: &Decoded| decoded.strict_errors(&request.body, Vec::new(), StrictOrder::DuplicatesFirst);
+    if validation == FieldValidation::Ignore || found(decoded).is_empty() {
+        return Ok(());
     }
+    let errors = decode::yaml(&request.body).map_or_else(|_| found(decoded), |decoded| found(&decoded));
+    if validation == FieldValidation::Strict {
+        let told = errors.join(", ");
+        let why = format!("error strict decoding patch: error converting YAML to JSON: {told}");
+        return Err(Status::bad_request(why));
+    }
+    decode::strict_warnings(&errors).for_each(|error| request.warn(error));
+    Ok(())
 }
 
-/// An applied object names what it is applied to, and says nothing of who owns what.
-fn check_target(request: &Request, config: &mut Value, expected: &str) -> Result<(), Status> {
-    let meta = object_meta::of(config);
-    if meta.get("managedFields").is_some_and(|fields| !fields.is_null()) {
-        return Err(Status::bad_request("metadata.managedFields must be nil"));
-    }
-    let name = object_meta::text(meta, "name");
+/// An applied object names what it is applied to. Whether it is of the right kind and version, whoever merges
+/// it says.
+fn check_target(request: &Request, config: &mut Value) -> Result<(), Status> {
+    let name = object_meta::text(object_meta::of(config), "name");
     if !name.is_empty() && name != request.about.name {
         return Err(Status::name_mismatch(name, &request.about.name));
-    }
-    let found = config.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-    if found != expected {
-        return Err(Status::bad_request(format!(
-            "the API version in the data ({found}) does not match the expected API version ({expected})"
-        )));
     }
     prepare::meta(config).insert("name".into(), request.about.name.clone().into());
     prepare::set_namespace(request, config)

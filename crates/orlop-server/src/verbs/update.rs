@@ -42,6 +42,7 @@ pub(super) async fn replace(request: &Request) -> Result<Response<Body>, Status>
     }
     let written = write(request, options.dry_run, |old| {
         let mut object = wanted.clone();
+        check_uid(request, &object, old)?;
         require_version(request, &object)?;
         prepare::set_namespace(request, &mut object)?;
         completed(request, old, object, Some(&manager))
@@ -143,7 +144,6 @@ pub(crate) fn completed(
     manager: Option<&str>,
 ) -> Result<Value, Status> {
     let kind = &request.kind;
-    check_uid(request, &object, old)?;
     object_meta::carry_over(&mut object, old);
     prepare::deduplicate_owners(request, &mut object, "");
     prepare::default(kind, &mut object);
@@ -153,7 +153,9 @@ pub(crate) fn completed(
     Ok(object)
 }
 
-fn check_uid(request: &Request, object: &Value, old: &Value) -> Result<(), Status> {
+/// What replaces an object names it by its uid too, if at all. (In a patch, a uid is a change that is not
+/// allowed, as of any field that stays: controllers tell the two apart.)
+pub(crate) fn check_uid(request: &Request, object: &Value, old: &Value) -> Result<(), Status> {
     let (given, stored) =
         (object_meta::text(object_meta::of(object), "uid"), object_meta::text(object_meta::of(old), "uid"));
     if !given.is_empty() && given != stored {

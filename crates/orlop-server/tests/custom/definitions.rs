@@ -237,3 +237,99 @@ async fn a_status_may_not_forget_versions_that_are_stored() {
     server.merge(&name, json!({"spec": {"versions": only}})).await.ok();
     assert_eq!(server.get(&path("v1")).await.code, 404);
 }
+
+#[tokio::test]
+async fn a_definition_that_ends_says_what_became_of_its_objects() {
+    let server = Server::start().await;
+    let versions = json!([version("v1", true, json!({}))]);
+    // Another's finalizer keeps the definition, so that what it says last can be read.
+    let mut first = definition("example.com", "firsts", "First", versions.clone());
+    first["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    let mut second = definition("example.com", "seconds", "First", versions);
+    second["metadata"]["finalizers"] = first["metadata"]["finalizers"].clone();
+    let expected = [
+        (second, ("False", "NeverEstablished", "resource was never established")),
+        (first.clone(), ("False", "InstanceDeletionCompleted", "removed all instances")),
+    ];
+    server.create(DEFINITIONS, &first).await.ok();
+    server.create(DEFINITIONS, &expected[0].0).await.ok();
+    let object = json!({"apiVersion": "example.com/v1", "kind": "First", "metadata": {"name": "a"}});
+    server.create("/apis/example.com/v1/namespaces/default/firsts", &object).await.ok();
+    for (definition, expected) in expected {
+        let name = format!("{DEFINITIONS}/{}", definition["metadata"]["name"].as_str().unwrap());
+        server.delete(&name).await.ok();
+        let ended = |answer: &crate::server::Answer| {
+            answer.body["metadata"]["finalizers"] == json!(["example.com/hold"])
+        };
+        let left = server.eventually(&name, ended).await.ok();
+        assert_eq!(condition(&left, "Terminating"), expected);
+        server.merge(&name, json!({"metadata": {"finalizers": null}})).await.ok();
+        assert_eq!(server.get(&name).await.code, 404);
+    }
+}
+
+#[tokio::test]
+async fn both_documents_describe_a_kind_each_in_its_way() {
+    let server = Server::start().await;
+    let spec = json!({
+        "size": {"type": "integer", "default": 3, "nullable": true, "oneOf": [{"minimum": 1}, {"maximum": -1}]},
+        "share": {"x-kubernetes-int-or-string": true},
+        "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"a": {"type": "string"}}},
+    });
+    let mut served = version("v1", true, spec);
+    served["schema"]["openAPIV3Schema"]["properties"]["spec"]["x-kubernetes-validations"] =
+        json!([{"rule": "self.size < 100"}]);
+    server.create(DEFINITIONS, &widgets(json!([served]))).await.ok();
+
+    let whole = server.get("/openapi/v3/apis/example.com/v1").await.ok();
+    let spec = &whole["components"]["schemas"]["com.example.v1.Widget"]["properties"]["spec"];
+    assert_eq!(spec["x-kubernetes-validations"], json!([{"rule": "self.size < 100"}]));
+    assert_eq!(spec["properties"]["size"]["oneOf"], json!([{"minimum": 1}, {"maximum": -1}]));
+    assert_eq!(spec["properties"]["size"]["nullable"], true);
+    assert_eq!(spec["properties"]["free"]["properties"], json!({"a": {"type": "string"}}));
+
+    // The second version of OpenAPI has no words for some of it, and clients of it drop what it does not name.
+    let plain = server.get("/openapi/v2").await.ok();
+    let widget = &plain["definitions"]["com.example.v1.Widget"];
+    let gvk = json!([{"group": "example.com", "kind": "Widget", "version": "v1"}]);
+    assert_eq!(widget["x-kubernetes-group-version-kind"], gvk);
+    let properties = &widget["properties"]["spec"]["properties"];
+    assert_eq!(properties["size"].get("oneOf"), None, "{properties}");
+    assert_eq!(properties["size"].get("nullable"), None, "{properties}");
+    assert_eq!(properties["share"].get("type"), None, "{properties}");
+    assert_eq!(properties["free"].get("properties"), None, "{properties}");
+    assert_eq!(properties["free"]["x-kubernetes-preserve-unknown-fields"], true, "{properties}");
+}
+
+#[tokio::test]
+async fn rules_that_cost_too_much_or_make_no_sense_are_refused_where_they_stand() {
+    let server = Server::start().await;
+    let of = |rule: &str| {
+        let names = json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-validations": [{"rule": rule}]});
+        widgets(json!([version("v1", true, json!({"names": names}))]))
+    };
+    let place =
+        "spec.validation.openAPIV3Schema.properties[spec].properties[names].x-kubernetes-validations[0].rule";
+    for (rule, told) in [
+        (
+            "self.all(a, self.all(b, self.all(c, a == b || b == c)))",
+            "estimated rule cost exceeds budget by factor of more than 100x (try simplifying the rule, or adding \
+             maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)",
+        ),
+        (
+            "self.size() == 'one'",
+            "compilation failed: ERROR: <input>:1:13: found no matching overload for '_==_' applied to '(int, string)'",
+        ),
+        ("oldSelf.", "compilation failed: ERROR: <input>:1:9: Syntax error"),
+    ] {
+        let message = server.create(DEFINITIONS, &of(rule)).await.refused(422);
+        assert!(message.contains(place) && message.contains(told), "{message}");
+    }
+    server.create(DEFINITIONS, &of("self.all(name, name.startsWith('a'))")).await.ok();
+    let wrong = widget("v1", "w", json!({"names": ["a", "b"]}));
+    assert_eq!(
+        server.create(&path("v1"), &wrong).await.refused(422),
+        "Widget.example.com \"w\" is invalid: spec.names: Invalid value: failed rule: \
+         self.all(name, name.startsWith('a'))"
+    );
+}

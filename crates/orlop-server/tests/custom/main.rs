@@ -8,5 +8,6 @@ mod many;
 mod objects;
 mod server;
 mod shared_database;
+mod values;
 mod versions;
 mod webhook;

@@ -275,3 +275,33 @@ async fn patches_that_meet_do_not_fail() {
     let counted = server.get(&name).await.ok();
     assert_eq!(counted["spec"]["count"].as_object().unwrap().len(), 16);
 }
+
+#[tokio::test]
+async fn a_schema_may_say_how_objects_are_named() {
+    let server = serving(json!({}), |version| {
+        version["schema"]["openAPIV3Schema"]["properties"]["metadata"] =
+            json!({"type": "object", "properties": {"name": {"type": "string", "pattern": "^w-", "maxLength": 5}}});
+    })
+    .await;
+    server.create(&path("v1"), &widget("v1", "w-one", json!({}))).await.ok();
+    for (name, told) in [
+        ("w-long", "metadata.name: Too long: may not be more than 5 bytes"),
+        ("x", "metadata.name: Invalid value: \"x\": metadata.name in body should match '^w-'"),
+    ] {
+        let message = server.create(&path("v1"), &widget("v1", name, json!({}))).await.refused(422);
+        assert_eq!(message, format!("Widget.example.com \"{name}\" is invalid: {told}"));
+    }
+}
+
+#[tokio::test]
+async fn what_was_stored_before_a_field_had_a_default_is_read_with_it() {
+    let server = serving(json!({"size": {"type": "integer"}}), |_| {}).await;
+    server.create(&path("v1"), &widget("v1", "a", json!({}))).await.ok();
+    let defaulted = version("v1", true, json!({"size": {"type": "integer", "default": 7}}));
+    let name = format!("{DEFINITIONS}/widgets.example.com");
+    server.merge(&name, json!({"spec": {"versions": [defaulted]}})).await.ok();
+    assert_eq!(server.get(&format!("{}/a", path("v1"))).await.ok()["spec"]["size"], 7);
+    assert_eq!(server.get(&path("v1")).await.ok()["items"][0]["spec"]["size"], 7);
+    let mut watch = server.watch(&format!("{}?watch=true&resourceVersion=0", path("v1"))).await;
+    assert_eq!(watch.next().await.unwrap()["object"]["spec"]["size"], 7);
+}

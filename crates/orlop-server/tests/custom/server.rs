@@ -182,8 +182,13 @@ pub(crate) fn path(version: &str) -> String {
 impl Server {
     /// Sends a request that has more to say in its headers; the answer's body.
     pub(crate) async fn send(&self, request: http::request::Builder) -> Value {
+        self.send_body(request, String::new()).await
+    }
+
+    /// The same with a body that is not of `Value`s.
+    pub(crate) async fn send_body(&self, request: http::request::Builder, body: String) -> Value {
         let admin = User::authenticated("admin", ["system:masters".to_owned()]);
-        let response = self.chain.answer(request.body(Full::new(Bytes::new())).unwrap(), Some(&admin)).await;
+        let response = self.chain.answer(request.body(Full::new(body.into())).unwrap(), Some(&admin)).await;
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
         serde_json::from_slice(&bytes).unwrap()
     }
