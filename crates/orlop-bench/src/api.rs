@@ -12,8 +12,8 @@ use anyhow::Context;
 use serde_json::{Value, json};
 
 use crate::{
-    api_custom, api_lists, api_watches, api_writes,
-    client::Client,
+    api_custom, api_lists, api_many, api_watches, api_writes,
+    client::{Client, Target},
     load,
     report::{Better, Report},
 };
@@ -30,6 +30,8 @@ pub(crate) struct Size {
     pub(crate) time: Duration,
     /// Objects that are listed.
     pub(crate) objects: usize,
+    /// Objects that a server of its own is filled with, to see that its memory does not grow with them.
+    pub(crate) many: usize,
 }
 
 /// What can be measured.
@@ -53,6 +55,8 @@ pub(crate) enum Step {
     Writes,
     /// Custom resources beside ConfigMaps (ours only).
     Custom,
+    /// Memory with very many objects (ours only).
+    Many,
 }
 
 /// Another server.
@@ -109,6 +113,7 @@ impl Drop for Server {
 /// One of the servers that are measured.
 pub(crate) struct Contender {
     pub(crate) client: Client,
+    pub(crate) target: Target,
     pub(crate) kubeconfig: PathBuf,
     processes: Vec<u32>,
     ready: Option<Duration>,
@@ -125,7 +130,12 @@ impl Contender {
             let (code, body) = client.post(CONFIG_MAPS, &object(&name, &run, 0)).await?;
             anyhow::ensure!(code == 201, "{code}: {}", String::from_utf8_lossy(&body));
         }
-        Ok(Self { client, kubeconfig: kubeconfig.to_owned(), processes, ready, run })
+        let target = Target::read(kubeconfig)?;
+        Ok(Self { client, target, kubeconfig: kubeconfig.to_owned(), processes, ready, run })
+    }
+
+    pub(crate) async fn ours(server: &Server) -> anyhow::Result<Self> {
+        Self::new(&server.kubeconfig, vec![server.process.id()], Some(server.ready)).await
     }
 
     /// Processor time used so far, in seconds, where the processes are known.
@@ -155,7 +165,7 @@ impl Contender {
             Step::Update => self.load("update", size, Operation::Update).await,
             Step::Patch => self.load("patch", size, Operation::Patch).await,
             Step::Watches => api_watches::measure(self, size).await?,
-            Step::Writes | Step::Custom => Vec::new(),
+            Step::Writes | Step::Custom | Step::Many => Vec::new(),
         })
     }
 
@@ -210,7 +220,7 @@ pub(crate) async fn run(
     steps: &[Step],
 ) -> anyhow::Result<()> {
     let server = Server::start(orlop, folder)?;
-    let ours = Contender::new(&server.kubeconfig, vec![server.process.id()], Some(server.ready)).await?;
+    let ours = Contender::ours(&server).await?;
     let theirs = match peer {
         Some(peer) => Some(Contender::new(&peer.kubeconfig, peer.processes, None).await?),
         None => None,
@@ -235,6 +245,7 @@ pub(crate) async fn run(
         match step {
             Step::Writes => api_writes::run(report, &server, size).await?,
             Step::Custom => api_custom::run(report, &server, size).await?,
+            Step::Many => api_many::run(report, orlop, &folder.join("many"), size.many).await?,
             _ => {}
         }
     }

@@ -11,25 +11,28 @@ use std::{
 use anyhow::Context;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Collected, Full};
+use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
+use tokio::{io::BufReader, net::TcpStream};
 
 /// Bytes read from a socket at a time.
 const READ_BYTES: usize = 64 << 10;
 
-/// A few connections to one server, used in turn. Clones share them.
-#[derive(Clone, Debug)]
-pub(crate) struct Client {
-    authority: Arc<str>,
-    connections: Arc<Vec<SendRequest<Full<Bytes>>>>,
-    turn: Arc<AtomicUsize>,
+/// A connection, encrypted.
+pub(crate) type Stream = tokio_rustls::client::TlsStream<BufReader<TcpStream>>;
+
+/// Where a server is, and how to speak to it.
+pub(crate) struct Target {
+    pub(crate) authority: String,
+    host: ServerName<'static>,
+    connector: tokio_rustls::TlsConnector,
 }
 
-impl Client {
-    /// Connects as the first user of a kubeconfig.
-    pub(crate) async fn connect(kubeconfig: &Path, connections: usize) -> anyhow::Result<Self> {
+impl Target {
+    /// As the first user of a kubeconfig.
+    pub(crate) fn read(kubeconfig: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(kubeconfig)?;
         let field = |name: &str| -> anyhow::Result<&str> {
             let line = text.lines().find_map(|line| line.trim().strip_prefix(name));
@@ -51,21 +54,42 @@ impl Client {
             )?;
         config.alpn_protocols = vec![b"h2".to_vec()];
         let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-        let host = authority.rsplit_once(':').map_or(authority.as_str(), |(host, _)| host).to_owned();
+        let host = authority.rsplit_once(':').map_or(authority.as_str(), |(host, _)| host);
+        let host = ServerName::try_from(host.to_owned())?;
+        Ok(Self { authority, host, connector })
+    }
+
+    /// Opens a connection.
+    pub(crate) async fn open(&self) -> anyhow::Result<Stream> {
+        let socket = TcpStream::connect(&self.authority).await?;
+        socket.set_nodelay(true)?;
+        // TLS by itself reads 4 KiB at a time.
+        let socket = BufReader::with_capacity(READ_BYTES, socket);
+        Ok(self.connector.connect(self.host.clone(), socket).await?)
+    }
+}
+
+/// A few connections to one server, used in turn. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    authority: Arc<str>,
+    connections: Arc<Vec<SendRequest<Full<Bytes>>>>,
+    turn: Arc<AtomicUsize>,
+}
+
+impl Client {
+    /// Connects as the first user of a kubeconfig.
+    pub(crate) async fn connect(kubeconfig: &Path, connections: usize) -> anyhow::Result<Self> {
+        let target = Target::read(kubeconfig)?;
         let mut open = Vec::new();
         for _ in 0..connections {
-            let socket = tokio::net::TcpStream::connect(&authority).await?;
-            socket.set_nodelay(true)?;
-            // TLS by itself reads 4 KiB at a time.
-            let socket = tokio::io::BufReader::with_capacity(READ_BYTES, socket);
-            let stream = connector.connect(ServerName::try_from(host.clone())?, socket).await?;
             let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
             builder.initial_stream_window_size(4 << 20).initial_connection_window_size(16 << 20);
-            let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
+            let (sender, connection) = builder.handshake(TokioIo::new(target.open().await?)).await?;
             tokio::spawn(connection);
             open.push(sender);
         }
-        Ok(Self { authority: authority.into(), connections: Arc::new(open), turn: Arc::default() })
+        Ok(Self { authority: target.authority.into(), connections: Arc::new(open), turn: Arc::default() })
     }
 
     async fn send(
@@ -108,11 +132,6 @@ impl Client {
     /// GET.
     pub(crate) async fn get(&self, path: &str) -> anyhow::Result<(u16, Bytes)> {
         self.whole("GET", path, "application/json", Bytes::new()).await
-    }
-
-    /// GET, left in the pieces that it came in: what a client makes of them is its own.
-    pub(crate) async fn get_pieces(&self, path: &str) -> anyhow::Result<Collected<Bytes>> {
-        Ok(self.send("GET", path, "application/json", Bytes::new()).await?.into_body().collect().await?)
     }
 
     /// GET as kubectl asks for what may be long: in a form of its own choice, compressed on the way. The length of

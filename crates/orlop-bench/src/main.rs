@@ -5,9 +5,11 @@ mod api;
 mod api_custom;
 mod api_definitions;
 mod api_lists;
+mod api_many;
 mod api_watches;
 mod api_writes;
 mod client;
+mod download;
 mod etcd;
 mod kine_postgres;
 mod kine_sqlite;
@@ -60,6 +62,9 @@ enum Bench {
         /// Objects that are listed.
         #[arg(long, default_value_t = 10_000)]
         objects: usize,
+        /// Objects that a server of its own is filled with, to see what memory it takes.
+        #[arg(long, default_value_t = 100_000)]
+        many: usize,
         /// Only these steps; all of them by default.
         #[arg(long, value_delimiter = ',')]
         only: Vec<api::Step>,
@@ -112,8 +117,8 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         match arguments.bench {
-            Bench::Api { orlop, peer, peer_processes, objects, only } => {
-                let size = api::Size { time: Duration::from_secs_f64(arguments.seconds), objects };
+            Bench::Api { orlop, peer, peer_processes, objects, many, only } => {
+                let size = api::Size { time: Duration::from_secs_f64(arguments.seconds), objects, many };
                 let peer = peer.map(|kubeconfig| api::Peer { kubeconfig, processes: peer_processes });
                 let steps = if only.is_empty() { api::Step::value_variants() } else { &only };
                 api::run(&mut report, &program(orlop)?, peer, folder.path(), size, steps).await

@@ -7,7 +7,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use kube::{
     Api, Client, ResourceExt,
     api::{ObjectMeta, Patch, PatchParams, PostParams},
-    runtime::watcher::{self, Event, watcher},
+    runtime::{
+        WatchStreamExt,
+        watcher::{self, Event, watcher},
+    },
 };
 
 use crate::retry::{Backoff, is_conflict, is_missing};
@@ -75,7 +78,8 @@ async fn keep<K, F>(
     F: Future<Output = kube::Result<()>> + Send,
 {
     let namespaces = watcher(Api::<Namespace>::all(client.clone()), watcher::Config::default());
-    let namespaces = namespaces.filter_map(|event| async {
+    // Without patience, a server that refuses would be asked again and again, and nothing else would run here.
+    let namespaces = namespaces.default_backoff().filter_map(|event| async {
         match event {
             Ok(Event::Apply(namespace) | Event::InitApply(namespace))
                 if namespace.metadata.deletion_timestamp.is_none() =>
@@ -87,7 +91,7 @@ async fn keep<K, F>(
     });
     // Only what has the name: there may be very many others.
     let ours = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let touched = watcher(made, ours).filter_map(|event| {
+    let touched = watcher(made, ours).default_backoff().filter_map(|event| {
         let namespace = match event {
             Ok(Event::Apply(object) | Event::Delete(object)) => object.namespace(),
             _ => None,

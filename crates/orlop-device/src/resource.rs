@@ -1,10 +1,6 @@
 //! One kind on one store: keys, reading, and the one way in which objects are changed.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use bytes::Bytes;
 use orlop_api::{
@@ -20,6 +16,7 @@ use tokio::sync::watch;
 
 use crate::{
     conditions,
+    encoded::Encoded,
     error::Error,
     kinds::Kind,
     object::Object,
@@ -48,32 +45,6 @@ pub(crate) struct Resource {
     /// Turns true when the server stops.
     pub(crate) stopping: watch::Receiver<bool>,
     pub(crate) encoded: Encoded,
-}
-
-/// Objects as they travel, each at the newest version that was asked for: readers and watchers of one version
-/// share the work of making it. There is one for a key, so deleted and superseded versions do not pile up.
-#[derive(Debug, Default)]
-pub(crate) struct Encoded(Mutex<HashMap<Bytes, (Revision, Bytes)>>);
-
-/// Objects kept encoded; more than a node has devices.
-const ENCODED_MAX: usize = 1024;
-
-impl Encoded {
-    fn get(&self, kv: &KeyValue) -> Option<Bytes> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(&kv.key).filter(|(revision, _)| *revision == kv.revision).map(|(_, object)| object.clone())
-    }
-
-    fn put(&self, kv: &KeyValue, object: &Bytes) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.get(&kv.key).is_some_and(|(revision, _)| *revision > kv.revision) {
-            return;
-        }
-        if known.len() >= ENCODED_MAX && !known.contains_key(&kv.key) {
-            known.clear();
-        }
-        known.insert(kv.key.clone(), (kv.revision, object.clone()));
-    }
 }
 
 /// Which object.
@@ -162,7 +133,7 @@ impl Resource {
     /// A stored version as it travels, if a selector chooses it.
     pub(crate) fn chosen(&self, kv: &KeyValue, selector: &Selector) -> Result<Option<Bytes>, Error> {
         let everything = selector.is_everything();
-        if everything && let Some(known) = self.encoded.get(kv) {
+        if everything && let Some(known) = self.encoded.get(&kv.key, kv.revision) {
             return Ok(Some(known));
         }
         let object = Object::read(kv)?;
@@ -171,9 +142,16 @@ impl Resource {
         }
         let encoded = Bytes::from(self.wire(&object)?.encode_to_vec());
         if everything {
-            self.encoded.put(kv, &encoded);
+            self.encoded.put(&kv.key, kv.revision, &encoded);
         }
         Ok(Some(encoded))
+    }
+
+    /// A version that a call has made, or would have, as it travels.
+    pub(crate) fn made(&self, key: &Key, object: &Object) -> Result<wire::Made, Error> {
+        let encoded = Bytes::from(self.wire(object)?.encode_to_vec());
+        self.encoded.put(&key.bytes, object.revision, &encoded);
+        Ok(wire::Made(encoded))
     }
 
     /// An object as it travels.
@@ -232,7 +210,10 @@ impl Resource {
                 return Ok(current);
             }
             self.validate(&next)?;
-            let result = self.store.txn(Txn::replace(Self::put(key, &next), current.revision)).await?;
+            let revision = current.revision;
+            // Nobody looks at it while the write waits for its turn, with many others.
+            drop(current);
+            let result = self.store.txn(Txn::replace(Self::put(key, &next), revision)).await?;
             if result.succeeded {
                 next.revision = result.revision;
                 return Ok(next);

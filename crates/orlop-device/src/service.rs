@@ -3,13 +3,13 @@
 use std::{
     convert::Infallible,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll},
 };
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, ready};
 use http::{Request, Response};
 use prost::Message;
 use tonic::{Code, Status, body::Body, server::Grpc};
@@ -18,6 +18,7 @@ use tower::{Service, service_fn};
 use crate::{
     codec::Fitting,
     error::Error,
+    list_body::ListBody,
     resource::Resource,
     server::{Caller, Policy},
     verbs::Verb,
@@ -28,6 +29,9 @@ use crate::{
 pub(crate) const RECEIVE_BYTES_MAX: usize = 2 << 20;
 /// Bytes of a message that is sent.
 pub(crate) const SEND_BYTES_MAX: usize = 16 << 20;
+
+/// What a call ends with: a failed one with a response that says so.
+type Answer = Result<Response<Body>, Infallible>;
 
 /// Serves one kind.
 #[derive(Clone, Debug)]
@@ -41,55 +45,46 @@ impl DeviceService {
         Self { resource, policy }
     }
 
-    async fn handle(self, request: Request<Body>) -> Response<Body> {
+    /// Starts the call. Each verb's future is boxed by itself: one for all of them would be as large as the largest,
+    /// for every call that is open.
+    fn handle(self, request: Request<Body>) -> BoxFuture<'static, Answer> {
         let method = request.uri().path().rsplit('/').next().unwrap_or_default();
         let Some(verb) = Verb::of(method, self.resource.kind.noun) else {
-            return Status::unimplemented("no such method").into_http();
+            return Box::pin(ready(Ok(Status::unimplemented("no such method").into_http())));
         };
         let caller = Caller::of(&request);
         if verb.writes()
             && let Err(refused) = self.policy.allow_write(&caller, request.headers())
         {
             tracing::warn!(target: "audit", %caller, service = self.resource.kind.service, ?verb, reason = %refused, "refused");
-            return Status::from(refused).into_http();
+            return Box::pin(ready(Ok(Status::from(refused).into_http())));
         }
         let resource = self.resource;
+        let audit = Audit { caller, verb, service: resource.kind.service };
         match verb {
-            Verb::Get => unary(request, move |r| async move { resource.get(r).await }).await,
-            Verb::List => {
-                unary(request, move |r| async move { resource.list(r, SEND_BYTES_MAX).await }).await
-            }
-            Verb::Watch => watch(request, resource).await,
-            Verb::Create => {
-                let call = move |r: wire::WriteRequest| async move {
-                    let name = name_of(&r);
-                    audited(&caller, verb, &resource, name, resource.create(r)).await
-                };
-                unary(request, call).await
-            }
-            Verb::Update | Verb::UpdateStatus => {
-                let call = move |r: wire::WriteRequest| async move {
-                    let name = name_of(&r);
-                    if verb == Verb::Update {
-                        audited(&caller, verb, &resource, name, resource.update(r)).await
-                    } else {
-                        audited(&caller, verb, &resource, name, resource.update_status(r)).await
-                    }
-                };
-                unary(request, call).await
-            }
-            Verb::Patch => {
-                let call = move |r: wire::PatchRequest| async move {
-                    audited(&caller, verb, &resource, r.name.clone(), resource.patch(r)).await
-                };
-                unary(request, call).await
-            }
-            Verb::Delete => {
-                let call = move |r: wire::DeleteRequest| async move {
-                    audited(&caller, verb, &resource, r.name.clone(), resource.delete(r)).await
-                };
-                unary(request, call).await
-            }
+            Verb::Get => Box::pin(unary(request, move |r| async move { resource.get(r).await })),
+            Verb::List => Box::pin(list(request, resource)),
+            Verb::Watch => Box::pin(watch(request, resource)),
+            Verb::Create => Box::pin(unary(request, move |r: wire::WriteRequest| async move {
+                let name = name_of(&r);
+                audit.note(&name, resource.create(r).await)
+            })),
+            Verb::Update => Box::pin(unary(request, move |r: wire::WriteRequest| async move {
+                let name = name_of(&r);
+                audit.note(&name, resource.update(r).await)
+            })),
+            Verb::UpdateStatus => Box::pin(unary(request, move |r: wire::WriteRequest| async move {
+                let name = name_of(&r);
+                audit.note(&name, resource.update_status(r).await)
+            })),
+            Verb::Patch => Box::pin(unary(request, move |r: wire::PatchRequest| async move {
+                let name = r.name.clone();
+                audit.note(&name, resource.patch(r).await)
+            })),
+            Verb::Delete => Box::pin(unary(request, move |r: wire::DeleteRequest| async move {
+                let name = r.name.clone();
+                audit.note(&name, resource.delete(r).await)
+            })),
         }
     }
 }
@@ -97,33 +92,35 @@ impl DeviceService {
 impl Service<Request<Body>> for DeviceService {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+    type Future = BoxFuture<'static, Answer>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let service = self.clone();
-        Box::pin(async move { Ok(service.handle(request).await) })
+        self.clone().handle(request)
     }
 }
 
-/// Who wrote what, and what came of it.
-async fn audited<T>(
-    caller: &Caller,
+/// Who writes, for the line in the log.
+#[derive(Clone)]
+struct Audit {
+    caller: Caller,
     verb: Verb,
-    resource: &Resource,
-    name: String,
-    call: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Error> {
-    let result = call.await;
-    let service = resource.kind.service;
-    match &result {
-        Ok(_) => tracing::info!(target: "audit", %caller, service, ?verb, name, "done"),
-        Err(error) => tracing::info!(target: "audit", %caller, service, ?verb, name, %error, "failed"),
+    service: &'static str,
+}
+
+impl Audit {
+    /// Who wrote what, and what came of it.
+    fn note<T>(&self, name: &str, result: Result<T, Error>) -> Result<T, Error> {
+        let Self { caller, verb, service } = self;
+        match &result {
+            Ok(_) => tracing::info!(target: "audit", %caller, service, ?verb, name, "done"),
+            Err(error) => tracing::info!(target: "audit", %caller, service, ?verb, name, %error, "failed"),
+        }
+        result
     }
-    result
 }
 
 fn name_of(request: &wire::WriteRequest) -> String {
@@ -141,7 +138,7 @@ where
         .max_encoding_message_size(SEND_BYTES_MAX)
 }
 
-async fn unary<Req, Res, F, Fut>(request: Request<Body>, call: F) -> Response<Body>
+async fn unary<Req, Res, F, Fut>(request: Request<Body>, call: F) -> Answer
 where
     Req: Message + Default + 'static,
     Res: Message + 'static,
@@ -165,10 +162,26 @@ where
     {
         response.headers_mut().insert(Status::GRPC_STATUS, (Code::ResourceExhausted as i32).into());
     }
-    response
+    Ok(response)
 }
 
-async fn watch(request: Request<Body>, resource: Arc<Resource>) -> Response<Body> {
+/// The request and its headers are the framework's, the body of an answer that went well is our own.
+async fn list(request: Request<Body>, resource: Arc<Resource>) -> Answer {
+    let made = Arc::new(Mutex::new(None));
+    let place = made.clone();
+    let mut response = unary(request, move |request| async move {
+        let list = resource.list(request, SEND_BYTES_MAX).await?;
+        *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(list);
+        Ok(())
+    })
+    .await?;
+    if let Some(list) = made.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        *response.body_mut() = Body::new(ListBody::from(list));
+    }
+    Ok(response)
+}
+
+async fn watch(request: Request<Body>, resource: Arc<Resource>) -> Answer {
     let service = service_fn(move |request: tonic::Request<wire::ListRequest>| {
         let resource = resource.clone();
         async move {
@@ -176,5 +189,5 @@ async fn watch(request: Request<Body>, resource: Arc<Resource>) -> Response<Body
             Ok::<_, Status>(tonic::Response::new(watching.stream()))
         }
     });
-    grpc::<wire::ListRequest, wire::WatchResponse>().server_streaming(service, request).await
+    Ok(grpc::<wire::ListRequest, wire::WatchResponse>().server_streaming(service, request).await)
 }

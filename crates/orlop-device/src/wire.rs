@@ -6,10 +6,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use bytes::Bytes;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use orlop_api::{object_meta, time::Time};
 use orlop_device_client::api::{DeleteOptions, GetOptions, ListMeta, ListOptions, ObjectMeta, TypeMeta};
-use prost::Message;
+use prost::{
+    DecodeError, Message,
+    encoding::{DecodeContext, WireType, encode_key, encode_varint, encoded_len_varint, key_len},
+};
 use prost_types::Timestamp;
 use serde_json::{Map, Value};
 
@@ -24,6 +27,35 @@ pub(crate) struct Object {
     pub(crate) spec: Option<Bytes>,
     #[prost(bytes = "bytes", optional, tag = "4")]
     pub(crate) status: Option<Bytes>,
+}
+
+/// Any kind's object as it is encoded already, for the calls that answer with one.
+#[derive(Debug)]
+pub(crate) struct Made(pub(crate) Bytes);
+
+impl Message for Made {
+    fn encode_raw(&self, buffer: &mut impl BufMut) {
+        buffer.put_slice(&self.0);
+    }
+
+    fn encoded_len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// It is only ever sent.
+    fn merge_field(
+        &mut self,
+        tag: u32,
+        wire_type: WireType,
+        buffer: &mut impl Buf,
+        context: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        prost::encoding::skip_field(wire_type, tag, buffer, context)
+    }
+
+    fn clear(&mut self) {
+        self.0.clear();
+    }
 }
 
 /// `GetXRequest`.
@@ -64,7 +96,32 @@ pub(crate) struct List {
     pub(crate) items: Vec<Bytes>,
 }
 
+impl List {
+    const ITEMS: u32 = 3;
+    /// Its place in `ListXsResponse`.
+    const LIST: u32 = 1;
+
+    /// Begins the gRPC message of a `ListXsResponse`, up to the items, which are to follow in order.
+    pub(crate) fn begin(mut self, message: &mut BytesMut) -> Vec<Bytes> {
+        let list_length = self.encoded_len();
+        let length = key_len(Self::LIST) + encoded_len_varint(list_length as u64) + list_length;
+        let items = std::mem::take(&mut self.items);
+        message.put_u8(0);
+        // Far below: what is sent is bounded.
+        message.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+        encode_key(Self::LIST, WireType::LengthDelimited, message);
+        encode_varint(list_length as u64, message);
+        self.encode_raw(message);
+        items
+    }
+
+    pub(crate) fn put_item(message: &mut BytesMut, item: &Bytes) {
+        prost::encoding::bytes::encode(Self::ITEMS, item, message);
+    }
+}
+
 /// `ListXsResponse`.
+#[cfg(test)]
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ListResponse {
     #[prost(message, optional, tag = "1")]

@@ -5,8 +5,11 @@
 mod support;
 
 use orlop_device::{Config, Server, server::Policy};
-use orlop_device_client::{Connect, api::gpu_service_client::GpuServiceClient};
-use orlop_store::{Endpoint, Filter, KeyRange, Put, Read, Requirement, Store, Terms, Txn};
+use orlop_device_client::{
+    Connect,
+    api::{Gpu, GpuList, ListGpusRequest, ListOptions, gpu_service_client::GpuServiceClient},
+};
+use orlop_store::{Endpoint, Filter, KeyRange, Op, Put, Read, Requirement, Store, Terms, Txn};
 use serde_json::{Value, json};
 use support::{Calls, Fixture, MERGE_PATCH, Storage, labelled, meta, version};
 
@@ -89,4 +92,91 @@ async fn what_another_api_wrote_is_served_and_what_it_added_is_kept() {
     assert_eq!(stored["spec"], object["spec"], "what this version does not know stays");
     assert!(stored["metadata"]["deletionTimestamp"].is_string());
     server.stop().await;
+}
+
+/// More than one page of keys.
+const MANY: usize = 600;
+
+fn stored_gpu(number: usize, uuid: &str) -> Op {
+    let name = format!("g{number:03}");
+    let object = json!({
+        "metadata": {"name": name, "namespace": "default", "uid": "u", "generation": 1},
+        "apiVersion": "device.nvidia.com/v1alpha1", "kind": "GPU", "spec": {"uuid": uuid},
+    });
+    Op::Put(Put::new(format!("{PREFIX}default/{name}"), object.to_string()))
+}
+
+fn uuids(list: &GpuList) -> Vec<String> {
+    list.items.iter().map(|gpu| gpu.spec.clone().unwrap().uuid).collect()
+}
+
+#[tokio::test]
+async fn a_list_is_whole_and_of_one_version_whoever_wrote_what_is_in_it() {
+    let f = Fixture::start(Storage::Disk).await;
+    let mut client = f.client.clone();
+    let other = open(&f.folder.path().join("state.db")).await;
+    let mut expected = vec!["GPU-0".to_owned(); MANY];
+    other.txn(Txn::of((0..MANY).map(|number| stored_gpu(number, "GPU-0")))).await.unwrap();
+    let before = client.list(Default::default()).await.unwrap();
+    assert_eq!(uuids(&before), expected);
+    let version = before.list_meta.unwrap().resource_version().to_owned();
+
+    // Some are changed by this server, which knows how they are now, and some by another, neighbours and not.
+    for number in [0, 7, 8, 9, 300, 599] {
+        let patch = r#"{"spec":{"uuid":"GPU-1"}}"#;
+        client.patch(&format!("g{number:03}"), MERGE_PATCH, patch, &[]).await.unwrap();
+        expected[number] = "GPU-1".to_owned();
+    }
+    let theirs = [1, 2, 8, 100, 301, 512, 513];
+    other.txn(Txn::of(theirs.map(|number| stored_gpu(number, "GPU-2")))).await.unwrap();
+    for number in theirs {
+        expected[number] = "GPU-2".to_owned();
+    }
+    let after = client.list(Default::default()).await.unwrap();
+    assert_eq!(uuids(&after), expected);
+    let newest = after.items.iter().map(version_of).max();
+    assert_eq!(newest, Some(after.list_meta.unwrap().resource_version().parse().unwrap()));
+
+    let exactly = ListOptions {
+        resource_version: Some(version),
+        resource_version_match: Some("Exact".into()),
+        ..ListOptions::default()
+    };
+    assert_eq!(uuids(&client.list(exactly).await.unwrap()), vec!["GPU-0"; MANY]);
+}
+
+fn version_of(gpu: &Gpu) -> u64 {
+    version(gpu).parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_list_too_large_to_send_is_refused_and_a_part_of_it_is_not() {
+    let f = Fixture::start(Storage::Disk).await;
+    let mut client = f.client.clone();
+    let other = open(&f.folder.path().join("state.db")).await;
+    // Seventeen of a MiB where sixteen may be sent; what is so large is kept by nobody.
+    let large = format!("GPU-{}", "a".repeat(1 << 20));
+    for number in 0..17 {
+        other.txn(Txn::of([stored_gpu(number, &large)])).await.unwrap();
+    }
+    let name = "g999";
+    let small = json!({
+        "metadata": {"name": name, "namespace": "other", "uid": "u", "generation": 1},
+        "apiVersion": "device.nvidia.com/v1alpha1", "kind": "GPU", "spec": {"uuid": "GPU-0"},
+    });
+    other
+        .txn(Txn::of([Op::Put(Put::new(format!("{PREFIX}other/{name}"), small.to_string()))]))
+        .await
+        .unwrap();
+    support::refused(client.list(Default::default()).await, tonic::Code::ResourceExhausted, "narrow it");
+    let request = ListGpusRequest { namespace: Some("other".into()), opts: None };
+    let part = client.list_gpus(request).await.unwrap().into_inner().gpu_list.unwrap();
+    assert_eq!(uuids(&part), ["GPU-0"]);
+    for number in 3..17 {
+        client.delete(&format!("g{number:03}")).await.unwrap();
+    }
+    for _ in 0..2 {
+        let rest = client.list(Default::default()).await.unwrap();
+        assert_eq!(uuids(&rest), [large.as_str(), &large, &large, "GPU-0"]);
+    }
 }

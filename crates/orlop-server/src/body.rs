@@ -1,4 +1,4 @@
-//! Bodies: read with a limit, answered whole or as they come.
+//! Bodies of answers: whole, or as they come.
 
 use std::{
     pin::Pin,
@@ -7,14 +7,10 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
-use orlop_api::status::Status;
+use http_body_util::BodyExt;
 use tokio::sync::mpsc;
 
 use crate::{compression::Gzip, events::Events, metrics::Measured};
-
-/// Bytes of a request's body.
-pub const BODY_BYTES_MAX: usize = 3 << 20;
 
 /// Pieces of a body that may wait for a slow client.
 const PIECES: usize = 4;
@@ -133,20 +129,5 @@ impl http_body::Body for Body {
 
     fn size_hint(&self) -> SizeHint {
         self.length().map_or_else(SizeHint::default, SizeHint::with_exact)
-    }
-}
-
-/// Reads a body whole.
-pub async fn read<B>(body: B) -> Result<Bytes, Status>
-where
-    B: http_body::Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    match Limited::new(body, BODY_BYTES_MAX).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            Err(Status::request_entity_too_large(&format!("limit is {BODY_BYTES_MAX}")))
-        }
-        Err(error) => Err(Status::bad_request(format!("the body could not be read: {error}"))),
     }
 }

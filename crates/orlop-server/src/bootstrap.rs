@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use http::Request;
 use serde_json::{Value, json};
 
@@ -45,17 +46,17 @@ pub async fn keep(chain: Chain, port: u16, ca: String) {
 }
 
 async fn ensure(chain: &Chain, port: u16, ca: &str) -> Result<(), String> {
-    for name in NAMESPACES {
+    // What is created together is committed, and waits for the disk, together.
+    try_join_all(NAMESPACES.iter().map(|name| async move {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        create(chain, "/api/v1/namespaces", &namespace).await?;
-    }
+        create(chain, "/api/v1/namespaces", &namespace).await
+    }))
+    .await?;
     chain.done(SYSTEM_NAMESPACES);
     let objects = objects(port, ca);
-    for (index, (step, path, object)) in objects.iter().enumerate() {
-        create(chain, path, object).await?;
-        if objects.get(index + 1).is_none_or(|(next, ..)| next != step) {
-            chain.done(step);
-        }
+    try_join_all(objects.iter().map(|(_, path, object)| create(chain, path, object))).await?;
+    for (step, ..) in objects {
+        chain.done(step);
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The chain of a request: every filter, in order, in one place.
 //!
-//! panic guard → audit → deadline → authentication → impersonation → flow control → authorization → routes.
+//! panic guard → audit → deadline → authentication → impersonation → authorization → intake → flow control → routes.
 
 use std::{
     convert::Infallible,
@@ -14,11 +14,15 @@ use tower::Service;
 
 use crate::{
     Tokens, User,
-    body::{self, Body},
+    body::Body,
     cluster::Cluster,
     compression,
     filters::{
-        audit, authentication, authorization, deadline, flow_control::FlowControl, impersonation, panic_guard,
+        audit, authentication, authorization, deadline,
+        flow_control::FlowControl,
+        impersonation,
+        intake::{ConnectionIntake, Intake},
+        panic_guard,
     },
     health::Health,
     metrics::{Labels, Metrics},
@@ -37,6 +41,7 @@ pub struct Chain {
     pub(crate) health: Arc<Health>,
     pub(crate) metrics: Arc<Metrics>,
     tokens: Tokens,
+    intake: Intake,
     flow_control: FlowControl,
 }
 
@@ -48,6 +53,7 @@ impl Chain {
             health: Arc::default(),
             metrics: Arc::default(),
             tokens,
+            intake: Intake::default(),
             flow_control: FlowControl::default(),
         }
     }
@@ -118,20 +124,21 @@ impl Chain {
                 user_name = format!("{user_name} as {}", user.name);
             }
             let work = async {
-                let place = self.flow_control.place().await?;
                 authorization::authorize(&user, &info, parts.uri.path())?;
-                let body = body::read(incoming).await?;
+                let connection = parts.extensions.get::<ConnectionIntake>();
+                let body = self.intake.read(incoming, connection).await?;
+                let place = self.flow_control.place().await?;
                 let answered = routes::route(
                     self,
                     &parts,
                     info.clone(),
                     query.clone(),
-                    body,
+                    body.bytes.clone(),
                     user.clone(),
                     warnings.clone(),
                 )
                 .await;
-                drop(place);
+                drop((place, body));
                 answered
             };
             deadline::within(deadline::of(&query)?, work).await

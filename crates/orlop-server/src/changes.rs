@@ -41,6 +41,7 @@ pub(crate) fn elsewhere(cluster: &Cluster) -> Response<Body> {
 /// Answers `/orlop/v1/changes`: everything there is and then what happens, or what happens after
 /// `resourceVersion`.
 pub(crate) async fn answer(cluster: &Arc<Cluster>, query: &Query) -> Result<Response<Body>, Status> {
+    cluster.may_stay_open()?;
     let range = KeyRange::prefix(cluster.own_key(""));
     let watch = Watch::new(range.clone()).previous_of_the_gone();
     let (present, after) = match resource_version::parse(query.text("resourceVersion"))? {

@@ -118,6 +118,16 @@ impl Cluster {
         *self.closing.borrow()
     }
 
+    /// Refuses what would stay open, once the server stops: a watch that ended as it began would only be asked for
+    /// again, without end.
+    pub(crate) fn may_stay_open(&self) -> Result<(), Status> {
+        if self.is_closing() {
+            let message = "The apiserver is shutting down, please try again later.";
+            return Err(Status::too_many_requests(message, 5));
+        }
+        Ok(())
+    }
+
     /// Returns when the server is to stop.
     pub fn closing(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut closing = self.closing.subscribe();

@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::{
     chain::Chain,
     corked::Corked,
-    filters::authentication::BadCertificate,
+    filters::{authentication::BadCertificate, intake::ConnectionIntake},
     pki::{Shown, Tls},
 };
 
@@ -124,10 +124,13 @@ async fn connection(
     patience: Patience,
     watcher: hyper_util::server::graceful::Watcher,
 ) {
-    let shown = Arc::new(shown);
+    let (shown, intake) = (Arc::new(shown), ConnectionIntake::default());
     let service = service_fn(|mut request: http::Request<hyper::body::Incoming>| {
+        request.extensions_mut().insert(intake.clone());
         let (chain, shown) = (chain.clone(), shown.clone());
-        async move {
+        // In memory of its own, which is given back once there is an answer: a stream would hold on to it for as
+        // long as it sends, and a watch sends for ever.
+        Box::pin(async move {
             let user = match &*shown {
                 Shown::User(user) => Some(user),
                 Shown::Stranger => {
@@ -137,7 +140,7 @@ async fn connection(
                 Shown::Nothing => None,
             };
             Ok::<_, Infallible>(chain.answer(request, user).await)
-        }
+        })
     });
     builder
         .http1()

@@ -8,11 +8,12 @@ mod token;
 
 use bytes::Bytes;
 use http::Response;
-use orlop_api::status::Status;
+use orlop_api::{object_meta, options::FieldValidation, status::Status};
 
 use crate::{
     body::Body,
-    verbs::{Request, answer},
+    registry::Kind,
+    verbs::{Request, answer, incoming},
 };
 
 /// Does what a request asks of a subresource.
@@ -29,6 +30,25 @@ pub(crate) async fn run(verb: &str, name: &str, request: &Request) -> Result<Res
         (_, "proxy") => Err(Status::service_unavailable("no node can be reached from this server")),
         _ => Err(Status::method_unknown()),
     }
+}
+
+/// Whether a kind is the one that pods are put on nodes with: nothing of it is kept.
+pub(crate) fn is_binding(kind: &Kind) -> bool {
+    (kind.gvk.group.as_str(), kind.resource.as_str()) == ("", "bindings")
+}
+
+/// The old way to put a pod on a node: the binding says which pod, not the path.
+pub(crate) async fn bind(mut request: Request) -> Result<Response<Body>, Status> {
+    let binding = incoming::object(&request, FieldValidation::Ignore)?;
+    let name = object_meta::text(object_meta::of(&binding), "name").to_owned();
+    let pods = request.cluster.registry.kinds().get("", "v1", "pods").cloned();
+    let pods = pods.ok_or_else(Status::resource_unknown)?;
+    if name.is_empty() {
+        return Err(Status::bad_request("name is required"));
+    }
+    request.kind = pods;
+    (request.about.name, request.about.subresource) = (name, "binding".into());
+    pods::bind(&request).await
 }
 
 /// An answer of plain text.

@@ -134,3 +134,27 @@ async fn bad_bodies_and_patches_are_refused_in_kubernetes_words() {
     assert_eq!(get(&chain, &format!("{item}?timeout=-1s")).await.0, 200);
     assert_eq!(get(&chain, &format!("{item}?timeout=x")).await.0, 400);
 }
+
+#[tokio::test]
+async fn a_binding_puts_its_pod_on_a_node_by_either_path() {
+    let (chain, _store) = server().await;
+    let pods = "/api/v1/namespaces/default/pods";
+    for (name, path) in
+        [("one", format!("{pods}/one/binding")), ("two", "/api/v1/namespaces/default/bindings".to_owned())]
+    {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+            "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        assert_eq!(call(&chain, "POST", pods, Some(&pod)).await.0, 201);
+        let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": "n"}});
+        let (code, status) = call(&chain, "POST", &path, Some(&binding)).await;
+        assert_eq!((code, status["status"].as_str()), (201, Some("Success")), "{path}: {status}");
+        let (_, bound) = call(&chain, "GET", &format!("{pods}/{name}"), None).await;
+        assert_eq!(bound["spec"]["nodeName"], "n", "{path}");
+        let (code, status) = call(&chain, "POST", &path, Some(&binding)).await;
+        let message = format!(
+            "Operation cannot be fulfilled on pods/binding \"{name}\": pod {name} is already assigned to node \"n\""
+        );
+        assert_eq!((code, status["message"].as_str()), (409, Some(message.as_str())), "{path}");
+    }
+}

@@ -292,3 +292,41 @@ async fn more_streams_than_a_connection_may_have_are_refused() {
     stream.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
     assert!(said(&mut stream).await.starts_with("HTTP/1.1 200 "));
 }
+
+/// A request that asks for one page, with the administrator's token.
+async fn page(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer secret\r\nconnection: close\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    said(&mut stream).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_whose_bodies_never_come_keep_nobody_waiting() {
+    const STREAMS: u32 = 900;
+    let address = impatient().await;
+    let rude = tokio::task::spawn_blocking(move || {
+        let mut rude = Peer::new(std::net::TcpStream::connect(address).unwrap()).unwrap();
+        for number in 0..STREAMS {
+            let mut fields = if number == 0 {
+                http2::first_header_fields(MAPS, "x")
+            } else {
+                http2::HEADER_FIELDS.to_vec()
+            };
+            http2::put_field(&mut fields, "authorization", "Bearer secret");
+            http2::put_field(&mut fields, "content-length", "1000");
+            rude.send(http2::HEADERS, http2::END_HEADERS, 2 * number + 1, &fields).unwrap();
+        }
+        rude
+    });
+    let _rude = rude.await.unwrap();
+    let running = format!("apiserver_current_inflight_requests{{request_kind=\"mutating\"}} {STREAMS}");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !page(address, "/metrics").await.contains(&running) {
+        assert!(Instant::now() < deadline, "not all of them have come");
+    }
+    let list = page(address, MAPS).await;
+    assert!(list.starts_with("HTTP/1.1 200 ") && list.contains("ConfigMapList"), "{list}");
+}

@@ -229,3 +229,18 @@ async fn requests_are_counted_under_kubernetes_names() {
     let open = ask(&chain, "GET", "/metrics", &[("accept", "application/openmetrics-text")], "").await;
     assert!(whole(open).await.2.ends_with(b"# EOF\n"));
 }
+
+#[tokio::test]
+async fn a_server_that_stops_ends_watches_and_begins_no_more() {
+    let (chain, _store) = server().await;
+    let watch = support::Events::of(&chain, &format!("{MAPS}?watch=1")).await;
+    chain.close();
+    assert!(watch.all().await.is_empty());
+    for path in [&format!("{MAPS}?watch=1"), "/orlop/v1/changes"] {
+        let (code, headers, body) = whole(ask(&chain, "GET", path, &[], "").await).await;
+        let status: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!((code, &headers[header::RETRY_AFTER]), (429, &"5".parse().unwrap()), "{path}");
+        assert_eq!(status["message"], "The apiserver is shutting down, please try again later.");
+    }
+    assert_eq!(get(&chain, MAPS).await.0, 200, "what does not stay open is still answered");
+}

@@ -10,7 +10,7 @@ use std::{path::Path, sync::Arc};
 use bytes::Bytes;
 
 use crate::{
-    Lease, LeaseId, Read, ReadResult, Revision, Terms, Txn, TxnResult,
+    Form, FormedPage, Lease, LeaseId, Read, ReadResult, Revision, Terms, Txn, TxnResult,
     error::Result,
     event::{Commit, VersionId},
 };
@@ -101,6 +101,11 @@ pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
 
     /// Reads one snapshot. `read.limit` is never 0 here.
     async fn read(&self, read: &Read) -> Result<ReadResult>;
+
+    /// The same, in a form.
+    async fn read_formed(&self, read: &Read, form: &Arc<dyn Form>) -> Result<FormedPage> {
+        Ok(FormedPage::of(self.read(read).await?, &**form))
+    }
 
     /// Whole commits after `after`, oldest first: at least one if there is one, about `limit` events.
     /// Expired if `after` is further back than one before the compacted revision.

@@ -21,7 +21,7 @@ use crate::{
 
 /// Versions forgotten and pages given back in one step at the most, and the pause that lets writers in
 /// between steps.
-const STEP_VERSIONS: usize = 512;
+const STEP_VERSIONS: usize = 128;
 const STEP_PAGES: usize = 64;
 const STEP_PAUSE: Duration = Duration::from_millis(2);
 /// Leases looked at in one go, and the longest time between two looks.

@@ -30,6 +30,7 @@ mod engine;
 mod error;
 mod evaluate;
 mod event;
+mod form;
 mod housekeeping;
 mod indexing;
 mod metrics;
@@ -47,6 +48,7 @@ pub use config::{Config, Durability, Endpoint, Limits};
 pub use engine::Size;
 pub use error::{Error, Result};
 pub use event::{Commit, Event, Previous};
+pub use form::{Form, FormedPage};
 pub use metrics::Metrics;
 pub use range::KeyRange;
 pub use request::{

@@ -2,11 +2,12 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use tokio::task::JoinSet;
 
 use crate::{
-    Config, Endpoint, KeyRange, KeyValue, Lease, LeaseId, Limits, Op, Read, ReadResult, Revision, Size, Txn,
-    TxnResult, Watch, Watcher,
+    Config, Endpoint, Form, FormedPage, KeyRange, KeyValue, Lease, LeaseId, Limits, Op, Read, ReadResult,
+    Revision, Select, Size, Txn, TxnResult, Watch, Watcher,
     counts::Counts,
     engine::{Bounds, Command, Engine, Outcome},
     error::{Error, Result},
@@ -141,12 +142,16 @@ impl Store {
     pub fn pages(&self, read: Read) -> Result<Pages> {
         self.check_range(&read.range)?;
         let limit = if read.limit == 0 { self.inner.limits.read_keys } else { read.limit };
+        let keys = match read.select {
+            Select::Values => FIRST_PAGE_KEYS,
+            Select::Keys | Select::Nothing => self.inner.engine.page_keys(),
+        };
         Ok(Pages {
             store: self.clone(),
             read: Some(Read { limit, ..read }),
             revision: None,
             left: None,
-            keys: FIRST_PAGE_KEYS,
+            keys,
         })
     }
 
@@ -388,6 +393,15 @@ impl Pages {
     /// The next page; `None` after the last. Each page's `revision` is that of the first; `count` comes
     /// with the first; `more` says whether the read's own limit left keys out.
     pub async fn next(&mut self) -> Result<Option<ReadResult>> {
+        Ok(self.advance(None).await?.map(|formed| formed.page))
+    }
+
+    /// The same, in a form.
+    pub async fn next_formed(&mut self, form: &Arc<dyn Form>) -> Result<Option<FormedPage>> {
+        self.advance(Some(form)).await
+    }
+
+    async fn advance(&mut self, form: Option<&Arc<dyn Form>>) -> Result<Option<FormedPage>> {
         let Some(mut read) = self.read.take() else { return Ok(None) };
         if self.revision.is_none() {
             let inner = &self.store.inner;
@@ -395,20 +409,25 @@ impl Pages {
             inner.index_floor.check(read.revision, &read.filter)?;
         }
         if read.range.is_empty() {
-            return self.nothing(&read).await.map(Some);
+            let page = self.nothing(&read).await?;
+            return Ok(Some(FormedPage { page, bytes: form.map(|_| Bytes::new()) }));
         }
         let limit = read.limit;
         read.limit = limit.min(self.keys);
         let inner = &self.store.inner;
         let known = if read.count { inner.counts.known(&read) } else { None };
         let asked = Read { count: read.count && known.is_none(), ..read.clone() };
-        let mut page = inner.engine.read(&asked).await?;
+        let FormedPage { mut page, bytes } = match form {
+            Some(form) => inner.engine.read_formed(&asked, form).await?,
+            None => FormedPage { page: inner.engine.read(&asked).await?, bytes: None },
+        };
         page.count = page.count.or(known);
         if let Some(count) = page.count.or(self.left) {
             self.left = Some(count.saturating_sub(page.kvs.len() as u64));
             inner.counts.learn(&read, &page, count);
         }
-        self.keys = keys_of_next_page(&page.kvs, inner.engine.page_keys());
+        let formed = bytes.as_ref().map_or(0, Bytes::len);
+        self.keys = keys_of_next_page(&page.kvs, formed, inner.engine.page_keys());
         page.revision = *self.revision.get_or_insert(page.revision);
         if let Some(last) = page.kvs.last()
             && page.more
@@ -419,14 +438,15 @@ impl Pages {
             let range = read.range.after(&last.key);
             self.read = Some(Read { range, revision, limit: limit - page.kvs.len(), count: false, ..read });
         }
-        Ok(Some(page))
+        Ok(Some(FormedPage { page, bytes }))
     }
 }
 
-/// As many keys as come to [`PAGE_BYTES`], if they go on as they were.
-fn keys_of_next_page(kvs: &[KeyValue], keys_max: usize) -> usize {
+/// As many keys as come to [`PAGE_BYTES`], if they go on as they were: with values of their own, or so many bytes in
+/// a form.
+fn keys_of_next_page(kvs: &[KeyValue], formed: usize, keys_max: usize) -> usize {
     let bytes: usize = kvs.iter().map(|kv| kv.key.len() + kv.value.len()).sum();
-    let each = bytes / kvs.len().max(1);
+    let each = (bytes + formed) / kvs.len().max(1);
     (PAGE_BYTES / each.max(1)).clamp(1, keys_max)
 }
 

@@ -14,6 +14,8 @@ pub const ACK: u8 = 1;
 pub const END_HEADERS: u8 = 4;
 pub const PADDED: u8 = 8;
 
+/// What the header fields of an answer with code 200 begin with.
+pub const OK: u8 = 0x88;
 /// The reason of a stream that a server did not take.
 pub const REFUSED_STREAM: u32 = 7;
 /// What either side may send of data before it hears more.
@@ -21,7 +23,8 @@ pub const WINDOW: u32 = 65_535;
 /// A byte for compression and four for the length come before each message.
 pub const MESSAGE_PREFIX: usize = 5;
 
-const FRAME_PREFIX: usize = 9;
+/// Length, kind, flags and stream come before each frame.
+pub const FRAME_PREFIX: usize = 9;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const ENABLE_PUSH: u16 = 2;
 const INITIAL_WINDOW_SIZE: u16 = 4;
@@ -95,6 +98,16 @@ pub fn first_header_fields(path: &str, authority: &str) -> Vec<u8> {
 
 /// The same fields by the numbers that the first call gave them, the newest first.
 pub const HEADER_FIELDS: [u8; 6] = [0x83, 0x86, 0x80 | 65, 0x80 | 64, 0x80 | 63, 0x80 | 62];
+
+/// The header fields of a GET, none of which is given a number.
+pub fn get_fields(scheme: &str, path: &str, authority: &str, others: &[(&str, &str)]) -> Vec<u8> {
+    let own = [(":method", "GET"), (":scheme", scheme), (":path", path), (":authority", authority)];
+    let mut fields = Vec::new();
+    for (name, value) in own.iter().chain(others) {
+        put_field(&mut fields, name, value);
+    }
+    fields
+}
 
 /// Appends a header field without giving it a number.
 pub fn put_field(fields: &mut Vec<u8>, name: &str, value: &str) {

@@ -184,13 +184,14 @@ Try it:
     asked_to_stop.await;
     chain.stopping();
     tokio::time::sleep(arguments.shutdown_delay_duration).await;
-    stop.send_replace(true);
-    for serving in serving {
-        let _ = serving.await;
-    }
+    // Before watches end: whoever watches would only begin again.
     for work in [kept, controllers] {
         work.abort();
         let _ = work.await;
+    }
+    stop.send_replace(true);
+    for serving in serving {
+        let _ = serving.await;
     }
     drop(chain);
     // A request that outlived the drain still holds the store. What it was told is durable either way.

@@ -37,10 +37,15 @@ struct Server(Child);
 
 impl Server {
     fn start(folder: &Path) -> Self {
+        Self::start_with(folder, &[])
+    }
+
+    fn start_with(folder: &Path, settings: &[&str]) -> Self {
         let storage = format!("sqlite://{}", folder.join("state.db").display());
         let output = fs::File::create(folder.join("serve.out")).unwrap();
         let child = orlop(&["serve", "--bind-address", &address(folder), "--storage-endpoint", &storage])
             .args(["--metrics-bind-address", "none", "--health-probe-bind-address", "127.0.0.1:0"])
+            .args(settings)
             .stdout(output)
             .stderr(fs::File::create(folder.join("serve.err")).unwrap())
             .spawn()
@@ -177,6 +182,25 @@ fn it_says_what_runs_where_and_ends_when_asked() {
     assert!(log.contains("verb=Create") && log.contains("uid="), "writes are in the log:\n{log}");
     let gone = orlop(&["get", "--server", &address(folder.path())]).output().unwrap();
     assert!(!gone.status.success() && text(&gone).contains("Is it running?"), "{}", text(&gone));
+}
+
+#[tokio::test]
+async fn refusals_are_in_the_log_as_json_if_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    // A user that nobody is, this test least of all.
+    let server = Server::start_with(folder.path(), &["--allow-uid", "4294967294", "--log-format", "json"]);
+    let request = CreateGpuRequest { gpu: Some(Gpu::default()), opts: None };
+    let refused = gpus(folder.path()).client().create_gpu(request).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::PermissionDenied, "{refused}");
+    drop(server);
+    let log = fs::read_to_string(folder.path().join("serve.err")).unwrap();
+    let lines = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect(line));
+    let line = lines.filter(|line| line["target"] == "audit").next_back().expect("a line of the audit");
+    assert_eq!(line["level"], "WARN");
+    let fields = &line["fields"];
+    assert_eq!((&fields["message"], &fields["verb"]), (&"refused".into(), &"Create".into()), "{line}");
+    let caller = fields["caller"].as_str().unwrap();
+    assert!(caller.starts_with("uid=") && caller.ends_with(&format!("pid={}", std::process::id())), "{line}");
 }
 
 #[test]

@@ -44,8 +44,9 @@ pub use self::{
 };
 pub use crate::shape::ShapeError;
 use crate::{
+    encoded::Encoded,
     kinds::{self, Kind},
-    resource::{Encoded, Resource},
+    resource::Resource,
     service::DeviceService,
     shape::Shape,
     versions::Versions,
@@ -284,6 +285,8 @@ async fn open_store(config: &Config) -> Result<Store, orlop_store::Error> {
     settings.ring_bytes = 512 << 10;
     settings.cache_bytes = 1 << 20;
     if config.storage == Endpoint::Memory {
+        // Its pages are in memory already.
+        settings.cache_bytes = 512 << 10;
         settings.history_bytes = Some(MEMORY_HISTORY_BYTES);
     }
     settings.readers = 2;

@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Resource {
-    pub(crate) async fn create(&self, request: wire::WriteRequest) -> Result<wire::Object, Error> {
+    pub(crate) async fn create(&self, request: wire::WriteRequest) -> Result<wire::Made, Error> {
         let sent = self.sent(request)?;
         let meta = sent.object_meta.unwrap_or_default();
         let key = self.key(meta.namespace.as_deref(), meta.name())?;
@@ -50,7 +50,7 @@ impl Resource {
             return Err(self.already_exists(&key));
         }
         object.revision = result.revision;
-        self.wire(&object)
+        self.made(&key, &object)
     }
 
     /// The object of a request, which must be of this kind if it says of which it is.

@@ -48,6 +48,7 @@ impl Resource {
                 None => Txn::remove(key.bytes.clone(), found.revision),
             };
             if self.store.txn(txn).await?.succeeded {
+                self.encoded.forget(&key.bytes);
                 return Ok(());
             }
         }

@@ -18,7 +18,7 @@ enum Parsed {
 }
 
 impl Resource {
-    pub(crate) async fn patch(&self, request: wire::PatchRequest) -> Result<wire::Object, Error> {
+    pub(crate) async fn patch(&self, request: wire::PatchRequest) -> Result<wire::Made, Error> {
         let key = self.key(request.namespace.as_deref(), &request.name)?;
         let parsed = parse(&request.patch_type, &request.data)?;
         let part = match request.subresources.as_slice() {
@@ -37,7 +37,7 @@ impl Resource {
             }
             self.next(current, &wanted, part, Error::Unprocessable)
         };
-        self.wire(&self.modify(&key, None, change).await?)
+        self.made(&key, &self.modify(&key, None, change).await?)
     }
 }
 

@@ -12,16 +12,16 @@ use crate::{
 
 impl Resource {
     /// Spec, labels and annotations. What the request leaves out stays as it is.
-    pub(crate) async fn update(&self, request: wire::WriteRequest) -> Result<wire::Object, Error> {
+    pub(crate) async fn update(&self, request: wire::WriteRequest) -> Result<wire::Made, Error> {
         self.write(request, Part::Spec).await
     }
 
     /// Status only, as a whole.
-    pub(crate) async fn update_status(&self, request: wire::WriteRequest) -> Result<wire::Object, Error> {
+    pub(crate) async fn update_status(&self, request: wire::WriteRequest) -> Result<wire::Made, Error> {
         self.write(request, Part::Status).await
     }
 
-    async fn write(&self, request: wire::WriteRequest, part: Part) -> Result<wire::Object, Error> {
+    async fn write(&self, request: wire::WriteRequest, part: Part) -> Result<wire::Made, Error> {
         let sent = self.sent(request)?;
         let meta = sent.object_meta.unwrap_or_default();
         let key = self.key(meta.namespace.as_deref(), meta.name())?;
@@ -53,6 +53,6 @@ impl Resource {
             }
             self.next(current, &wanted, part, Error::BadRequest)
         };
-        self.wire(&self.modify(&key, expected, change).await?)
+        self.made(&key, &self.modify(&key, expected, change).await?)
     }
 }

@@ -106,8 +106,10 @@ impl Resource {
         selector: &Selector,
         after: Option<Revision>,
     ) -> Result<Watcher, Error> {
-        // The last state of what is deleted is told too, so the values before are wanted.
-        let watch = Watch::new(range.clone()).filter(selector::filter(selector)).previous();
+        // The last state of what is gone is told too. Only a selector looks at what others were before: the index
+        // does not know all that it asks.
+        let watch = Watch::new(range.clone()).filter(selector::filter(selector));
+        let watch = if selector.is_everything() { watch.previous_of_the_gone() } else { watch.previous() };
         let watch = match after {
             Some(after) => watch.after(after),
             None => watch,
@@ -225,12 +227,15 @@ impl Watching {
     /// An event as this watch sees it: entering and leaving the selection are an addition and a deletion.
     fn tell(&self, seen: Seen<'_>, revision: Revision) -> Result<Option<wire::WatchResponse>, Error> {
         let happened = seen.event;
+        if self.selector.is_everything() && !happened.deleted {
+            let kind = if happened.created() { "ADDED" } else { "MODIFIED" };
+            let object = self.resource.chosen(&happened.kv, &self.selector)?;
+            return Ok(object.map(|object| event(kind, object)));
+        }
         let previous = happened.previous.as_ref().and_then(|previous| previous.kv(&happened.kv.key));
         // Compaction may have taken what the very oldest event superseded. Then it may have been chosen.
         let forgotten = previous.is_none() && !happened.created();
         let before = match &previous {
-            // Of what is neither chosen by labels nor told of, that it was there is enough.
-            Some(_) if self.selector.is_everything() && !happened.deleted => Some(named(&happened.kv.key)),
             Some(kv) => Some(Object::read(kv)?).filter(|object| selector::chooses(&self.selector, object)),
             None if forgotten => Some(named(&happened.kv.key)),
             None => None,

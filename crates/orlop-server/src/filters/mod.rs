@@ -6,4 +6,5 @@ pub(crate) mod authorization;
 pub(crate) mod deadline;
 pub(crate) mod flow_control;
 pub(crate) mod impersonation;
+pub(crate) mod intake;
 pub(crate) mod panic_guard;

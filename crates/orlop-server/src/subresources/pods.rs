@@ -2,7 +2,11 @@
 //! refused as a server without nodes refuses it.
 
 use http::Response;
-use orlop_api::{group_version::GroupVersionKind, object_meta, status::Status};
+use orlop_api::{
+    group_version::{GroupResource, GroupVersionKind},
+    object_meta,
+    status::Status,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -25,7 +29,7 @@ pub(super) async fn bind(request: &Request) -> Result<Response<Body>, Status> {
         let bound = old.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
         if !bound.is_empty() {
             return Err(Status::conflict(
-                &request.kind.group_resource(),
+                &GroupResource::new("", "pods/binding"),
                 &request.about.name,
                 &format!("pod {} is already assigned to node {bound:?}", request.about.name),
             ));

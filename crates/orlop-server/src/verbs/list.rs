@@ -1,13 +1,15 @@
 //! List: a collection at one moment, streamed from the store into the answer.
 //!
-//! The plain case copies each stored object once, into the piece of the body it travels in; memory does
-//! not grow with the list. Objects that are stored in another form than they are served in are converted,
+//! The plain case copies each stored object once, from the database's memory into the page that it leaves in;
+//! memory does not grow with the list. Objects that are stored in another form than they are served in are converted,
 //! a page at a time. Everything else (tables, metadata, YAML, selectors that the index cannot answer) goes
 //! through decoded objects.
 
+use std::sync::Arc;
+
 use http::Response;
 use orlop_api::{continue_token::ContinueToken, status::Status};
-use orlop_store::{Error, Pages, Read, ReadResult, Revision};
+use orlop_store::{Error, Form, FormedPage, Pages, Read, ReadResult, Revision};
 use serde_json::{Value, json};
 
 use super::{Request, gathered::Gathered, streamed};
@@ -31,10 +33,10 @@ pub(super) struct Listing {
 
 pub(super) async fn list(request: Request) -> Result<Response<Body>, Status> {
     let mut listing = Listing::begin(&request).await?;
-    let first = listing.next(&request).await?.unwrap_or_default();
     if request.negotiated.is_plain() && listing.selection.is_indexed() {
-        return streamed::stream(request, listing, first).await;
+        return streamed::stream(request, listing).await;
     }
+    let first = listing.next(&request).await?.unwrap_or_default();
     gather(&request, listing, first).await
 }
 
@@ -81,16 +83,17 @@ impl Listing {
         Ok(Self { selection, pages, limit, pinned, counted })
     }
 
-    pub(super) async fn next(&mut self, request: &Request) -> Result<Option<ReadResult>, Status> {
-        match self.pages.next().await {
-            Err(Error::Expired { .. }) if !request.query.text("continue").is_empty() => {
-                let token = ContinueToken::decode(request.query.text("continue")).ok();
-                let start_key = token.map(|token| token.start_key).unwrap_or_default();
-                Err(Status::continue_expired(&ContinueToken { revision: None, start_key }.encode()))
-            }
-            Err(error) => Err(trouble(&error)),
-            Ok(page) => Ok(page),
-        }
+    async fn next(&mut self, request: &Request) -> Result<Option<ReadResult>, Status> {
+        self.pages.next().await.map_err(|error| told(request, &error))
+    }
+
+    /// The next page, as it is served where that takes no decoding.
+    pub(super) async fn next_formed(
+        &mut self,
+        request: &Request,
+        form: &Arc<dyn Form>,
+    ) -> Result<Option<FormedPage>, Status> {
+        self.pages.next_formed(form).await.map_err(|error| told(request, &error))
     }
 
     /// The revision the list shows.
@@ -115,6 +118,16 @@ impl Listing {
         }
         metadata
     }
+}
+
+/// What a client is told of trouble with its list.
+fn told(request: &Request, error: &Error) -> Status {
+    let token = request.query.text("continue");
+    if token.is_empty() || !matches!(error, Error::Expired { .. }) {
+        return trouble(error);
+    }
+    let start_key = ContinueToken::decode(token).map(|token| token.start_key).unwrap_or_default();
+    Status::continue_expired(&ContinueToken { revision: None, start_key }.encode())
 }
 
 /// Answers with decoded objects.

@@ -35,7 +35,7 @@ use crate::{
     registry::Kind,
     remote,
     request_info::ResourceInfo,
-    reviews,
+    reviews, subresources,
 };
 
 /// Warnings for the answer to a request.
@@ -141,12 +141,13 @@ pub async fn run(verb: &str, request: Request) -> Result<Response<Body>, Status>
         ("list", "") => list::list(request).await,
         ("watch", "") => watch::watch(request).await,
         ("create", "") if reviews::is_review(&request) => reviews::create(&request).await,
+        ("create", "") if subresources::is_binding(&request.kind) => subresources::bind(request).await,
         ("create", "") => create::create(&request).await,
         ("get", name) if endpoint::is_object(name) => get::get(&request).await,
         ("update", name) if endpoint::is_object(name) => update::replace(&request).await,
         ("patch", name) if endpoint::is_object(name) => patch::patch(&request).await,
         ("delete", "") => delete::delete(&request).await,
         ("deletecollection", "") => delete_collection::delete_collection(&request).await,
-        (verb, name) => crate::subresources::run(verb, name, &request).await,
+        (verb, name) => subresources::run(verb, name, &request).await,
     }
 }

@@ -47,6 +47,7 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
     if request.negotiated.encoding == Encoding::Yaml {
         return Err(Status::not_acceptable(&[Encoding::Json.media_type(), PROTOBUF_STREAM]));
     }
+    request.cluster.may_stay_open()?;
     let about = &request.about;
     let selection =
         Selection::of(&request.cluster, &request.kind, &about.namespace, &about.name, &request.query)?;

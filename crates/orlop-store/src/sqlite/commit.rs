@@ -8,7 +8,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 use super::{
     durable::Durable,
     errors::sql_error,
-    read,
+    past, read,
     rows::{self, CURRENT},
 };
 use crate::{
@@ -133,6 +133,7 @@ fn write(connection: &Connection, evaluation: &Evaluation<'_>) -> rusqlite::Resu
 struct Writes<'c> {
     log: CachedStatement<'c>,
     live: CachedStatement<'c>,
+    moved: CachedStatement<'c>,
     gone: CachedStatement<'c>,
     history: CachedStatement<'c>,
     term: CachedStatement<'c>,
@@ -144,6 +145,10 @@ impl<'c> Writes<'c> {
         Ok(Self {
             log: connection.prepare_cached("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?,
             live: connection.prepare_cached("INSERT OR REPLACE INTO live VALUES (?, ?, ?, ?, ?, ?, ?)")?,
+            moved: connection.prepare_cached(
+                "UPDATE live SET id = ?2, revision = ?3, create_revision = ?4, version = ?5, lease = ?6, terms = ?7
+                 WHERE key = ?1",
+            )?,
             gone: connection.prepare_cached("DELETE FROM live WHERE key = ?")?,
             history: connection.prepare_cached("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?)")?,
             term: connection.prepare_cached("INSERT OR IGNORE INTO terms VALUES (?, ?, ?)")?,
@@ -168,7 +173,9 @@ impl<'c> Writes<'c> {
             terms,
             value,
         ])?;
-        if let Some(row) = previous {
+        if let Some(row) = previous
+            && past::is_milestone(event, row)
+        {
             let superseded_at = kv.revision;
             self.history.execute(params![
                 key,
@@ -183,7 +190,8 @@ impl<'c> Writes<'c> {
         if event.deleted {
             self.gone.execute([key])?;
         } else {
-            self.live.execute(params![
+            let live = if previous.is_some() { &mut self.moved } else { &mut self.live };
+            live.execute(params![
                 key,
                 event.id,
                 kv.revision,
@@ -268,7 +276,7 @@ impl View for Tables<'_> {
 
     fn past(&mut self, read: &Read) -> Result<ReadResult, Unseen> {
         let limit = if read.limit == 0 { usize::MAX >> 1 } else { read.limit };
-        Ok(read::within(self.connection, &Read { limit, ..read.clone() }, self.last)?)
+        Ok(read::within(self.connection, &Read { limit, ..read.clone() }, self.last, None)?.page)
     }
 
     fn lease(&mut self, id: LeaseId) -> Result<Option<LeaseRow>, Unseen> {

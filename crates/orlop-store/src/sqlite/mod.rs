@@ -5,6 +5,7 @@ mod commit;
 mod compact;
 mod durable;
 mod errors;
+mod past;
 mod pool;
 #[cfg(test)]
 mod power_cuts;
@@ -28,7 +29,7 @@ use self::{
     presence::Presence,
 };
 use crate::{
-    Config, Durability, Endpoint, Lease, LeaseId, Limits, Read, ReadResult, Revision, Size,
+    Config, Durability, Endpoint, Form, FormedPage, Lease, LeaseId, Limits, Read, ReadResult, Revision, Size,
     engine::{Bounds, Command, Committed, Engine, Ticket},
     error::{Error, Result},
     event::{Commit, VersionId},
@@ -115,6 +116,21 @@ impl Sqlite {
         };
         self.metrics.sql(name, started, &result);
         result
+    }
+
+    /// Reads a page, in a form if there is one, and answers once what it shows is durable.
+    async fn read_page(&self, read: &Read, form: Option<Arc<dyn Form>>) -> Result<FormedPage> {
+        let (small, last, asked) = (read::is_small(read), self.last.clone(), read.clone());
+        let work = move |connection: &Connection| read::read(connection, &asked, &last, form.as_deref());
+        let mut formed = self.read_with("read", small, work).await?;
+        let page = &mut formed.page;
+        let shown = read.revision.unwrap_or_else(|| match &page.kvs[..] {
+            // There was nothing else to see.
+            [only] if read.range.single().is_some() => only.revision,
+            _ => page.revision,
+        });
+        page.revision = self.answer(shown, page.revision).await?;
+        Ok(formed)
     }
 
     /// Does something small with the connection that writes, without holding up the runtime. It reaches the disk
@@ -229,16 +245,15 @@ impl Engine for Sqlite {
     }
 
     async fn read(&self, read: &Read) -> Result<ReadResult> {
-        let (small, last, asked) = (read::is_small(read), self.last.clone(), read.clone());
-        let mut result =
-            self.read_with("read", small, move |connection| read::read(connection, &asked, &last)).await?;
-        let shown = read.revision.unwrap_or_else(|| match &result.kvs[..] {
-            // There was nothing else to see.
-            [only] if read.range.single().is_some() => only.revision,
-            _ => result.revision,
-        });
-        result.revision = self.answer(shown, result.revision).await?;
-        Ok(result)
+        Ok(self.read_page(read, None).await?.page)
+    }
+
+    async fn read_formed(&self, read: &Read, form: &Arc<dyn Form>) -> Result<FormedPage> {
+        match self.read_page(read, Some(form.clone())).await? {
+            // Some row does not take the form: as they are stored, then.
+            FormedPage { bytes: None, .. } => self.read_page(read, None).await,
+            formed => Ok(formed),
+        }
     }
 
     async fn tail(&self, after: Revision, limit: usize) -> Result<Vec<Arc<Commit>>> {

@@ -5,10 +5,11 @@ use rusqlite::{Connection, Params, Row, params, types::ValueRef};
 
 use super::{
     errors::sql_error,
+    past,
     rows::{self, Gathered, NOTHING_WRITTEN},
 };
 use crate::{
-    Filter, KeyValue, Read, ReadResult, Requirement, Revision, Select, Terms,
+    Filter, Form, FormedPage, KeyValue, Read, Requirement, Revision, Select,
     error::{Error, Result},
     event::checksum,
 };
@@ -16,39 +17,49 @@ use crate::{
 /// Rows counted of each candidate before the planner stops telling them apart.
 const PLAN_ROWS: i64 = 4096;
 
-/// Answers one page from a snapshot of its own. `last` is a key greater than every key.
-pub(super) fn read(connection: &Connection, read: &Read, last: &[u8]) -> Result<ReadResult> {
+/// Answers one page from a snapshot of its own, in a form if there is one. `last` is a key greater than every key.
+pub(super) fn read(
+    connection: &Connection,
+    read: &Read,
+    last: &[u8],
+    form: Option<&dyn Form>,
+) -> Result<FormedPage> {
     if let (Some(key), None, Select::Values, true) =
         (read.range.single(), read.revision, read.select, read.filter.is_empty())
     {
-        return get(connection, read, key);
+        return get(connection, read, key, form);
     }
-    in_snapshot(connection, || within(connection, read, last))
+    in_snapshot(connection, || within(connection, read, last, form))
 }
 
 /// One key as it is now: one statement, which is a snapshot by itself.
-fn get(connection: &Connection, read: &Read, key: &[u8]) -> Result<ReadResult> {
+fn get(connection: &Connection, read: &Read, key: &[u8], form: Option<&dyn Form>) -> Result<FormedPage> {
     const SQL: &str = "
         SELECT live.key, live.revision, live.create_revision, live.version, live.lease, log.value, log.checksum,
                (SELECT revision FROM log ORDER BY id DESC LIMIT 1)
         FROM (SELECT 1) LEFT JOIN live ON live.key = ? LEFT JOIN log ON log.id = live.id";
     let mut statement = connection.prepare_cached(SQL).map_err(sql_error)?;
     let mut rows = statement.query([key]).map_err(sql_error)?;
-    let mut result = ReadResult { count: read.count.then_some(0), ..ReadResult::default() };
+    let (mut gathered, mut revision) = (Gathered::new(1, form), NOTHING_WRITTEN);
     if let Some(row) = rows.next().map_err(sql_error)? {
-        result.revision = row.get::<_, Option<Revision>>(7).map_err(sql_error)?.unwrap_or(NOTHING_WRITTEN);
+        revision = row.get::<_, Option<Revision>>(7).map_err(sql_error)?.unwrap_or(NOTHING_WRITTEN);
         if !matches!(row.get_ref(0).map_err(sql_error)?, ValueRef::Null) {
-            let mut gathered = Gathered::new(1);
             push(&mut gathered, row, Select::Values)?;
-            result.kvs = gathered.finish();
-            result.count = read.count.then_some(1);
         }
     }
+    let mut result = gathered.finish();
+    result.page.revision = revision;
+    result.page.count = read.count.then_some(result.page.kvs.len() as u64);
     Ok(result)
 }
 
 /// Answers one page within the transaction that `connection` is in.
-pub(super) fn within(connection: &Connection, read: &Read, last: &[u8]) -> Result<ReadResult> {
+pub(super) fn within(
+    connection: &Connection,
+    read: &Read,
+    last: &[u8],
+    form: Option<&dyn Form>,
+) -> Result<FormedPage> {
     let (bounds, _) = rows::bounds(connection)?;
     let past = match read.revision {
         Some(revision) if revision > bounds.current => {
@@ -61,14 +72,14 @@ pub(super) fn within(connection: &Connection, read: &Read, last: &[u8]) -> Resul
         Some(revision) if revision == bounds.current => None,
         other => other,
     };
-    let query =
-        Query { connection, read, start: read.range.start(), end: read.range.end().map_or(last, |e| e) };
+    let (start, end) = (read.range.start(), read.range.end().map_or(last, |end| end));
+    let query = Query { connection, read, form, start, end };
     let mut result = match (past, read.filter.is_empty()) {
         (None, true) => query.present(),
         (None, false) => query.present_filtered(),
-        (Some(revision), _) => query.past(revision),
+        (Some(revision), _) => past::read(&query, revision),
     }?;
-    result.revision = bounds.current;
+    result.page.revision = bounds.current;
     Ok(result)
 }
 
@@ -85,24 +96,26 @@ fn execute(connection: &Connection, sql: &str) -> Result<()> {
     Ok(())
 }
 
-struct Query<'a> {
-    connection: &'a Connection,
-    read: &'a Read,
-    start: &'a [u8],
-    end: &'a [u8],
+/// A read of what is between two keys.
+pub(super) struct Query<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) read: &'a Read,
+    pub(super) form: Option<&'a dyn Form>,
+    pub(super) start: &'a [u8],
+    pub(super) end: &'a [u8],
 }
 
 impl Query<'_> {
     /// The newest version of every key in the range.
-    fn present(&self) -> Result<ReadResult> {
-        let mut result = ReadResult::default();
+    fn present(&self) -> Result<FormedPage> {
+        let mut count = None;
         if self.read.count {
             const SQL: &str = "SELECT count(*) FROM live WHERE key >= ? AND key < ?";
-            result.count = Some(self.number(SQL, params![self.start, self.end])?);
+            count = Some(self.number(SQL, params![self.start, self.end])?);
         }
         let limit = self.read.limit as i64;
         let sql = match self.read.select {
-            Select::Nothing => return Ok(result),
+            Select::Nothing => return Ok(counted(FormedPage::default(), count)),
             Select::Keys => {
                 "SELECT key, revision, create_revision, version, lease, x'', 0 FROM live
                  WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"
@@ -113,15 +126,15 @@ impl Query<'_> {
                  WHERE live.key >= ? AND live.key < ? ORDER BY live.key LIMIT ?"
             }
         };
-        let rows = self.gather(sql, params![self.start, self.end, limit.saturating_add(1)], |_| Ok(true))?;
-        self.paged(rows, &mut result);
-        Ok(result)
+        let page = self.gather(sql, params![self.start, self.end, limit.saturating_add(1)])?;
+        Ok(counted(page, count))
     }
 
     /// The newest versions that pass the filter, found by the most selective term.
-    fn present_filtered(&self) -> Result<ReadResult> {
-        let mut result = ReadResult::default();
-        let candidates = match self.plan()? {
+    fn present_filtered(&self) -> Result<FormedPage> {
+        let mut found =
+            Matches { query: self, gathered: Gathered::new(self.read.limit, self.form), count: 0 };
+        match self.plan()? {
             Some(Requirement::In(field, values)) => {
                 let holders = vec!["?"; values.len()].join(", ");
                 let sql = format!(
@@ -131,39 +144,21 @@ impl Query<'_> {
                 let mut bound: Vec<rusqlite::types::Value> = vec![field.clone().into()];
                 bound.extend(values.iter().map(|value| value.clone().into()));
                 bound.extend([self.start.to_vec().into(), self.end.to_vec().into()]);
-                Some(self.keys(&sql, rusqlite::params_from_iter(bound))?)
+                found.take_keys(&sql, rusqlite::params_from_iter(bound))?;
             }
             Some(requirement) => {
                 const SQL: &str =
                     "SELECT DISTINCT key FROM terms WHERE field = ? AND key >= ? AND key < ? ORDER BY key";
-                Some(self.keys(SQL, params![requirement.field(), self.start, self.end])?)
-            }
-            None => None,
-        };
-        let mut found =
-            Matches { query: self, gathered: Gathered::new(self.read.limit.saturating_add(1)), count: 0 };
-        match candidates {
-            Some(keys) => {
-                for key in keys {
-                    if !found.take("SELECT key, id, revision, create_revision, version, lease, terms FROM live WHERE key = ?", params![key])? {
-                        break;
-                    }
-                }
+                found.take_keys(SQL, params![requirement.field(), self.start, self.end])?;
             }
             None => {
-                found.take(
-                    "SELECT key, id, revision, create_revision, version, lease, terms FROM live
-                     WHERE key >= ? AND key < ? ORDER BY key",
-                    params![self.start, self.end],
-                )?;
+                const SQL: &str = "SELECT key, id, revision, create_revision, version, lease, terms FROM live
+                     WHERE key >= ? AND key < ? ORDER BY key";
+                found.take(SQL, params![self.start, self.end])?;
             }
         }
-        if self.read.count {
-            result.count = Some(found.count);
-        }
-        let rows = found.gathered.finish();
-        self.paged(rows, &mut result);
-        Ok(result)
+        let count = self.read.count.then_some(found.count);
+        Ok(counted(self.selected(found.gathered), count))
     }
 
     /// The requirement with the fewest rows in the index, if there is one that the index can answer and
@@ -196,100 +191,60 @@ impl Query<'_> {
         Ok(best)
     }
 
-    /// What the range held at a past revision.
-    fn past(&self, revision: Revision) -> Result<ReadResult> {
-        let mut result = ReadResult::default();
-        let filter = &self.read.filter;
-        if self.read.count && filter.is_empty() {
-            const SQL: &str = "SELECT (SELECT count(*) FROM live WHERE key >= ?1 AND key < ?2 AND revision <= ?3)
-                + (SELECT count(*) FROM history WHERE key >= ?1 AND key < ?2 AND revision <= ?3 AND superseded_at > ?3)";
-            result.count = Some(self.number(SQL, params![self.start, self.end, revision])?);
-        }
-        if self.read.select == Select::Nothing && filter.is_empty() {
-            return Ok(result);
-        }
-        const SQL: &str = "
-            SELECT v.key, v.revision, v.create_revision, v.version, v.lease, log.value, log.checksum, log.terms FROM (
-                SELECT key, id, revision, create_revision, version, lease FROM live
-                WHERE key >= ?1 AND key < ?2 AND revision <= ?3
-                UNION ALL
-                SELECT key, id, revision, create_revision, version, lease FROM history
-                WHERE key >= ?1 AND key < ?2 AND revision <= ?3 AND superseded_at > ?3
-                ORDER BY key LIMIT ?4
-            ) AS v LEFT JOIN log ON log.id = v.id ORDER BY v.key";
-        // A filter can discard any row, so only a read without one may stop at the limit.
-        let stop = self.read.limit as i64;
-        let stop = if filter.is_empty() { stop.saturating_add(1) } else { i64::MAX };
-        let mut matching = 0;
-        let rows = self.gather(SQL, params![self.start, self.end, revision, stop], |row| {
-            let kept = filter.is_empty() || filter.matches(&terms_at(row, 7)?);
-            matching += u64::from(kept);
-            Ok(kept)
-        })?;
-        if self.read.count {
-            result.count.get_or_insert(matching);
-        }
-        self.paged(rows, &mut result);
-        Ok(result)
-    }
-
-    /// Reads rows of (key, revision, create_revision, version, lease, value, checksum, …) that `keep` wants,
-    /// one more than the limit.
-    fn gather(
-        &self,
-        sql: &str,
-        params: impl Params,
-        mut keep: impl FnMut(&Row<'_>) -> Result<bool>,
-    ) -> Result<Vec<KeyValue>> {
+    /// Reads rows of (key, revision, create_revision, version, lease, value, checksum).
+    fn gather(&self, sql: &str, params: impl Params) -> Result<FormedPage> {
         let mut statement = self.connection.prepare_cached(sql).map_err(sql_error)?;
         let mut rows = statement.query(params).map_err(sql_error)?;
-        let mut gathered = Gathered::new(self.read.limit.saturating_add(1));
+        let mut gathered = Gathered::new(self.read.limit, self.form);
         while let Some(row) = rows.next().map_err(sql_error)? {
-            if !keep(row)? {
-                continue;
-            }
-            if gathered.len() > self.read.limit {
-                // Only counting goes on past the limit.
-                if !self.read.count || self.read.filter.is_empty() {
-                    break;
-                }
-                continue;
-            }
             push(&mut gathered, row, self.read.select)?;
+            if gathered.is_spoilt() {
+                break;
+            }
         }
-        Ok(gathered.finish())
+        Ok(self.selected(gathered))
     }
 
-    /// Cuts to the limit and says whether that left anything out.
-    fn paged(&self, mut kvs: Vec<KeyValue>, result: &mut ReadResult) {
-        result.more = kvs.len() > self.read.limit;
-        kvs.truncate(self.read.limit);
-        if self.read.select != Select::Nothing {
-            result.kvs = kvs;
+    /// What was gathered, as far as it was asked for.
+    pub(super) fn selected(&self, gathered: Gathered<'_>) -> FormedPage {
+        let mut page = gathered.finish();
+        if self.read.select == Select::Nothing {
+            page.page.kvs.clear();
         }
+        page
     }
 
-    fn number(&self, sql: &str, params: impl Params) -> Result<u64> {
+    pub(super) fn number(&self, sql: &str, params: impl Params) -> Result<u64> {
         let mut statement = self.connection.prepare_cached(sql).map_err(sql_error)?;
         let number: i64 = statement.query_row(params, |row| row.get(0)).map_err(sql_error)?;
         Ok(number.max(0) as u64)
-    }
-
-    fn keys(&self, sql: &str, params: impl Params) -> Result<Vec<Vec<u8>>> {
-        let mut statement = self.connection.prepare_cached(sql).map_err(sql_error)?;
-        let keys = statement.query_map(params, |row| row.get(0)).map_err(sql_error)?;
-        keys.collect::<rusqlite::Result<_>>().map_err(sql_error)
     }
 }
 
 /// Live versions that pass the filter, gathered up to one more than the limit and counted past it.
 struct Matches<'a> {
     query: &'a Query<'a>,
-    gathered: Gathered,
+    gathered: Gathered<'a>,
     count: u64,
 }
 
 impl Matches<'_> {
+    /// Takes the live versions of the keys that a statement finds, in its order and no further than there is a point:
+    /// the next page of a long read looks for its keys again.
+    fn take_keys(&mut self, sql: &str, params: impl Params) -> Result<()> {
+        const LIVE: &str =
+            "SELECT key, id, revision, create_revision, version, lease, terms FROM live WHERE key = ?";
+        let mut statement = self.query.connection.prepare_cached(sql).map_err(sql_error)?;
+        let mut keys = statement.query(params).map_err(sql_error)?;
+        while let Some(row) = keys.next().map_err(sql_error)? {
+            let key = row.get_ref(0).map_err(sql_error)?.as_blob().map_err(|_| damaged(b""))?;
+            if !self.take(LIVE, params![key])? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Takes the rows of a statement over `live`; whether there is any point in more.
     fn take(&mut self, sql: &str, params: impl Params) -> Result<bool> {
         let (connection, read) = (self.query.connection, self.query.read);
@@ -303,11 +258,16 @@ impl Matches<'_> {
             }
             self.count += 1;
             if self.gathered.len() <= read.limit {
-                let value = match read.select {
-                    Select::Values => rows::value(connection, key, current.id)?,
-                    Select::Keys | Select::Nothing => Bytes::new(),
-                };
-                self.gathered.push(key, &value, current.kv(Bytes::new(), Bytes::new()));
+                let (gathered, row) = (&mut self.gathered, current.kv(Bytes::new(), Bytes::new()));
+                match read.select {
+                    Select::Values => rows::with_value(connection, key, current.id, |value| {
+                        gathered.push(key, value, row);
+                    })?,
+                    Select::Keys | Select::Nothing => gathered.push(key, &[], row),
+                }
+                if gathered.is_spoilt() {
+                    return Ok(false);
+                }
             } else if !read.count {
                 return Ok(false);
             }
@@ -317,7 +277,7 @@ impl Matches<'_> {
 }
 
 /// Gathers a row of (key, revision, create_revision, version, lease, value, checksum, …).
-fn push(gathered: &mut Gathered, row: &Row<'_>, select: Select) -> Result<()> {
+fn push(gathered: &mut Gathered<'_>, row: &Row<'_>, select: Select) -> Result<()> {
     let key = row.get_ref(0).map_err(sql_error)?.as_blob().map_err(|_| damaged(b""))?;
     let read = || -> rusqlite::Result<KeyValue> {
         Ok(KeyValue {
@@ -344,19 +304,22 @@ fn push(gathered: &mut Gathered, row: &Row<'_>, select: Select) -> Result<()> {
     Ok(())
 }
 
-fn terms_at(row: &Row<'_>, at: usize) -> Result<Terms> {
-    let key = row.get_ref(0).ok().and_then(|key| key.as_blob().ok()).unwrap_or_default();
-    let encoded = row.get_ref(at).ok().and_then(|terms| terms.as_blob().ok()).ok_or_else(|| damaged(key))?;
-    Terms::decode(Bytes::copy_from_slice(encoded)).ok_or_else(|| damaged(key))
+pub(super) fn counted(mut page: FormedPage, count: Option<u64>) -> FormedPage {
+    page.page.count = count;
+    page
 }
 
-fn damaged(key: &[u8]) -> Error {
+pub(super) fn damaged(key: &[u8]) -> Error {
     Error::Corrupt { key: Bytes::copy_from_slice(key) }
 }
 
 /// Whether a read is so small that it is answered at once, without a thread of its own.
 pub(super) fn is_small(read: &Read) -> bool {
-    const SMALL_KEYS: usize = 16;
+    let rows_max = match read.select {
+        Select::Values => 16,
+        // Narrow rows, side by side.
+        Select::Keys | Select::Nothing => 512,
+    };
     read.range.single().is_some()
-        || (read.limit <= SMALL_KEYS && !read.count && read.filter == Filter::everything())
+        || (read.limit <= rows_max && !read.count && read.filter == Filter::everything())
 }

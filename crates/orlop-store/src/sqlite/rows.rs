@@ -2,12 +2,12 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::errors::sql_error;
 use crate::{
-    KeyValue, Revision, Terms,
+    Form, FormedPage, KeyValue, ReadResult, Revision, Terms,
     engine::Bounds,
     error::{Error, Result},
     evaluate::LeaseRow,
@@ -62,6 +62,16 @@ fn terms(row: &Row<'_>, at: usize) -> Option<Terms> {
 
 /// Looks up the value of a version and checks that it is whole.
 pub(super) fn value(connection: &Connection, key: &[u8], id: VersionId) -> Result<Bytes> {
+    with_value(connection, key, id, Bytes::copy_from_slice)
+}
+
+/// The same, without a copy.
+pub(super) fn with_value<T>(
+    connection: &Connection,
+    key: &[u8],
+    id: VersionId,
+    work: impl FnOnce(&[u8]) -> T,
+) -> Result<T> {
     let mut statement =
         connection.prepare_cached("SELECT value, checksum FROM log WHERE id = ?").map_err(sql_error)?;
     let mut rows = statement.query([id]).map_err(sql_error)?;
@@ -72,7 +82,7 @@ pub(super) fn value(connection: &Connection, key: &[u8], id: VersionId) -> Resul
     if checksum(key, value) != expected {
         return Err(damaged());
     }
-    Ok(Bytes::copy_from_slice(value))
+    Ok(work(value))
 }
 
 pub(super) fn lease(row: &Row<'_>) -> rusqlite::Result<LeaseRow> {
@@ -84,37 +94,69 @@ pub(super) fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_millis() as i64)
 }
 
-/// Gathers the bytes of many keys and values in one buffer, which the answers then share.
-pub(super) struct Gathered {
+/// Gathers the bytes of many keys and values in one buffer, which the answers then share; or those of the keys, and
+/// the values in a form.
+pub(super) struct Gathered<'a> {
     bytes: Vec<u8>,
     rows: Vec<(usize, usize, KeyValue)>,
     limit: usize,
+    form: Option<&'a dyn Form>,
+    formed: BytesMut,
+    /// Every row so far took the form.
+    all_formed: bool,
 }
 
-impl Gathered {
-    /// Room for about so many rows.
-    pub(super) fn new(limit: usize) -> Self {
-        Self { bytes: Vec::new(), rows: Vec::new(), limit }
+impl<'a> Gathered<'a> {
+    /// For up to so many rows, and one that says whether there are more.
+    pub(super) fn new(limit: usize, form: Option<&'a dyn Form>) -> Self {
+        let (bytes, rows, formed) = (Vec::new(), Vec::new(), BytesMut::new());
+        Self { bytes, rows, limit, form, formed, all_formed: true }
     }
 
     pub(super) fn push(&mut self, key: &[u8], value: &[u8], row: KeyValue) {
-        const ROOM_MAX: usize = 1 << 20;
-        if self.bytes.is_empty() {
-            // Rows of a range are much alike: what has room at once is not copied while it grows.
-            let room = (key.len() + value.len()).saturating_mul(self.limit);
-            self.bytes.reserve(room.min(ROOM_MAX));
-            self.rows.reserve(self.limit.min(ROOM_MAX / 1024));
+        if self.rows.is_empty() {
+            self.make_room(key, value);
         }
+        let value = match self.form {
+            Some(form) => {
+                if self.all_formed && self.rows.len() < self.limit {
+                    self.all_formed = form.append(&mut self.formed, value, row.revision);
+                }
+                &[]
+            }
+            None => value,
+        };
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
         self.rows.push((key.len(), value.len(), row));
+    }
+
+    /// Rows of a range are much alike: what has room at once is not copied while it grows.
+    fn make_room(&mut self, key: &[u8], value: &[u8]) {
+        const ROOM_MAX: usize = 1 << 20;
+        /// What a form may add to a value.
+        const FORM: usize = 64;
+        let room = |each: usize| each.saturating_mul(self.limit.saturating_add(1)).min(ROOM_MAX);
+        self.rows.reserve(self.limit.saturating_add(1).min(ROOM_MAX / 1024));
+        if self.form.is_some() {
+            self.bytes.reserve(room(key.len()));
+            self.formed.reserve(room(value.len() + FORM));
+        } else {
+            self.bytes.reserve(room(key.len() + value.len()));
+        }
     }
 
     pub(super) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    pub(super) fn finish(self) -> Vec<KeyValue> {
+    /// Whether there is no point in more rows: one did not take the form.
+    pub(super) fn is_spoilt(&self) -> bool {
+        !self.all_formed
+    }
+
+    /// The page, without its revision and count.
+    pub(super) fn finish(self) -> FormedPage {
         let bytes = Bytes::from(self.bytes);
         let mut at = 0;
         let mut cut = |length: usize| {
@@ -122,9 +164,14 @@ impl Gathered {
             at += length;
             bytes.slice(start..at)
         };
-        self.rows
-            .into_iter()
-            .map(|(key, value, row)| KeyValue { key: cut(key), value: cut(value), ..row })
-            .collect()
+        let more = self.rows.len() > self.limit;
+        let rows = self.rows.into_iter().take(self.limit);
+        let kvs =
+            rows.map(|(key, value, row)| KeyValue { key: cut(key), value: cut(value), ..row }).collect();
+        let formed = self.form.is_some() && self.all_formed;
+        FormedPage {
+            page: ReadResult { kvs, more, ..ReadResult::default() },
+            bytes: formed.then(|| self.formed.freeze()),
+        }
     }
 }

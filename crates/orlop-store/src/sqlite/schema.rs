@@ -2,8 +2,8 @@
 //!
 //! `log` holds every version and deletion in the order they happened; a version's value is written once and
 //! never moves. `live` is narrow: each key's current version without its value, in key order, so that
-//! counts, compares and filters touch no value. A superseded version gets a row in `history`, which answers
-//! reads in the past: those with `revision <= R < superseded_at`. `terms` is the index over live versions.
+//! counts, compares and filters touch no value. A superseded version is found through the one after it; a few
+//! have a row in `history`, where reads in the past begin: see `past`. `terms` is the index over live versions.
 //!
 //! The newest revision is that of the last row of `log`: compaction always leaves that row, so there is no
 //! counter to keep in step.

@@ -15,6 +15,7 @@ mod disk;
 mod index;
 mod leases;
 mod limits;
+mod past;
 mod processes;
 mod reads;
 mod reopening;

@@ -1,7 +1,11 @@
 //! Reads: one snapshot, sorted by key, at any revision that is kept.
 
-use bytes::Bytes;
-use orlop_store::{Error, KeyRange, Read, Select, Store};
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use orlop_store::{
+    Error, Filter, Form, FormedPage, KeyRange, Op, Put, Read, Requirement, Revision, Select, Store, Terms,
+};
 
 use crate::{database::Database, speech::*};
 
@@ -256,7 +260,79 @@ async fn what_is_acknowledged_is_read_by_everyone_at_once(db: &Database) {
     }
 }
 
+/// Values between brackets, with their revisions; none that begins with `!`.
+#[derive(Debug)]
+struct Bracketed;
+
+impl Form for Bracketed {
+    fn append(&self, to: &mut BytesMut, value: &[u8], revision: Revision) -> bool {
+        to.extend_from_slice(format!("[{}@{revision}]", String::from_utf8_lossy(value)).as_bytes());
+        !value.starts_with(b"!")
+    }
+}
+
+/// Every page of a read in a form: the last key, and the bytes.
+async fn formed(store: &Store, read: Read) -> Vec<(Bytes, Option<Bytes>)> {
+    let form: Arc<dyn Form> = Arc::new(Bracketed);
+    let (mut pages, mut told) = (store.pages(read).unwrap(), Vec::new());
+    while let Some(FormedPage { page, bytes }) = pages.next_formed(&form).await.unwrap() {
+        let empty = page.kvs.iter().all(|kv| kv.value.is_empty());
+        assert_eq!(empty, bytes.is_some(), "values are where the page says");
+        told.push((page.kvs.last().map(|kv| kv.key.clone()).unwrap_or_default(), bytes));
+    }
+    told
+}
+
+async fn a_long_read_in_a_form_says_the_same_in_other_words(db: &Database) {
+    const KEYS: usize = 3000;
+    let (store, peer) = db.pair().await;
+    for first in (0..KEYS).step_by(500) {
+        write(
+            &store,
+            (first..first + 500).map(|n| {
+                let terms = Terms::new([("half", if n % 2 == 0 { "even" } else { "odd" })]);
+                Op::Put(Put { terms, ..Put::new(format!("k/{n:04}"), format!("{n}")) })
+            }),
+        )
+        .await;
+    }
+    let then = peer.revision().await.unwrap();
+    let even = Filter(vec![Requirement::equals("half", "even")]);
+    // Afterwards the same is read from the past.
+    for time in ["now", "then"] {
+        for (filter, limit) in [(Filter::everything(), 0), (even.clone(), 0), (even.clone(), 700)] {
+            let revision = (time == "then").then_some(then);
+            let read = Read { revision, filter, limit, ..Read::new(KeyRange::prefix("k/")) };
+            let plain = peer.read(read.clone()).await.unwrap();
+            let expected: String = plain
+                .kvs
+                .iter()
+                .map(|kv| format!("[{}@{}]", String::from_utf8_lossy(&kv.value), kv.revision))
+                .collect();
+            let pages = formed(&peer, read).await;
+            assert!(pages.len() > 1 && pages.last().unwrap().0 == plain.kvs.last().unwrap().key);
+            let told: Vec<u8> = pages.into_iter().flat_map(|(_, bytes)| bytes.unwrap()).collect();
+            assert!(told == expected.as_bytes(), "{time}, {limit}");
+        }
+        write(&store, [put_op("k/0000", "other"), put_op("k/2999", "other")]).await;
+    }
+}
+
+async fn a_page_with_a_row_that_does_not_take_the_form_comes_as_it_is(db: &Database) {
+    let (store, peer) = db.pair().await;
+    fill(&store, &["a", "b"]).await;
+    put(&store, "c", "!").await;
+    let all = Read::new(KeyRange::all());
+    assert_eq!(formed(&peer, all.clone()).await, [("c".into(), None)]);
+    let two = Read { limit: 2, ..all };
+    assert_eq!(formed(&peer, two).await, [("b".into(), Some("[a@2][b@3]".into()))]);
+    assert_eq!(formed(&peer, Read::new(KeyRange::key("a"))).await, [("a".into(), Some("[a@2]".into()))]);
+    assert_eq!(formed(&peer, Read::new(KeyRange::prefix("z"))).await, [("".into(), Some("".into()))]);
+}
+
 on_every_engine! {
+    a_long_read_in_a_form_says_the_same_in_other_words,
+    a_page_with_a_row_that_does_not_take_the_form_comes_as_it_is,
     ranges_are_in_key_order_whatever_the_order_of_writes,
     a_prefix_does_not_match_its_neighbours,
     empty_ranges_are_empty_and_still_say_the_revision,

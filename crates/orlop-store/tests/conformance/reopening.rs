@@ -77,7 +77,7 @@ async fn a_compaction_cut_short_is_finished(db: &Database) {
     assert_eq!(store.compacted().await.unwrap(), 21);
     assert!(is_expired(&list_at(&store, KeyRange::all(), 20).await));
     // What the compacted revision itself replaced is kept.
-    eventually("the rest is forgotten", async || db.sql("SELECT count(*) FROM history") == "100").await;
+    eventually("the rest is forgotten", async || db.sql("SELECT count(*) FROM log") == "200").await;
     assert_eq!(list(&store, KeyRange::all()).await.len(), 100);
 }
 

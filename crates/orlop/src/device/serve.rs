@@ -95,7 +95,7 @@ pub(crate) struct Serve {
     bookmark_period: Duration,
 
     /// How long history stays, so that watches can resume and lists can be read at a version. In memory not
-    /// more than about 4 MiB of it stays, but always the last second.
+    /// more than about 2 MiB of it stays, but always the last second.
     #[arg(long, default_value = "5m", value_parser = duration::parse, value_name = "DURATION")]
     history: Duration,
 }

@@ -1,0 +1,136 @@
+//! Reads at a past revision.
+//!
+//! A superseded version is found through the one that superseded it: each row of the log names the one before.
+//! So that no such walk is long, every so many versions of a key are milestones with a row in `history`, as is
+//! the last version before a deletion. A walk begins at the key's first milestone that was superseded after the
+//! revision, or else at its live version.
+
+use bytes::Bytes;
+use rusqlite::{CachedStatement, params};
+
+use super::{
+    errors::sql_error,
+    read::{Query, counted, damaged},
+    rows::Gathered,
+};
+use crate::{
+    FormedPage, KeyValue, Revision, Select, Terms,
+    error::Result,
+    event::{Current, Event, VersionId, checksum},
+};
+
+/// Versions of a key from one milestone to the next.
+const MILESTONE: i64 = 64;
+
+/// Whether the version that an event supersedes is to be found through `history`.
+pub(super) fn is_milestone(event: &Event, superseded: &Current) -> bool {
+    event.deleted || superseded.version % MILESTONE == 0
+}
+
+/// What the range held at a revision.
+pub(super) fn read(query: &Query<'_>, revision: Revision) -> Result<FormedPage> {
+    // Those created by then that were live after it: the key's version then is one of these or before it. They
+    // are all of one life of the key, and the first of them is the nearest.
+    const SQL: &str = "
+        SELECT key, superseded_at, id FROM history
+        WHERE key >= ?1 AND key < ?2 AND superseded_at > ?3 AND create_revision <= ?3
+        UNION ALL
+        SELECT key, 9223372036854775807, id FROM live
+        WHERE key >= ?1 AND key < ?2 AND create_revision <= ?3
+        ORDER BY 1, 2";
+    let read = query.read;
+    let counts_all = read.count && read.filter.is_empty();
+    let all = if counts_all { Some(count(query, revision)?) } else { None };
+    if read.select == Select::Nothing && read.filter.is_empty() {
+        return Ok(counted(FormedPage::default(), all));
+    }
+    let mut versions = Versions::prepare(query, revision)?;
+    let mut statement = query.connection.prepare_cached(SQL).map_err(sql_error)?;
+    let mut rows = statement.query(params![query.start, query.end, revision]).map_err(sql_error)?;
+    let (mut gathered, mut matching) = (Gathered::new(read.limit, query.form), 0);
+    let mut key = Vec::new();
+    while let Some(row) = rows.next().map_err(sql_error)? {
+        let next = row.get_ref(0).map_err(sql_error)?.as_blob().map_err(|_| damaged(b""))?;
+        if next == key {
+            continue;
+        }
+        next.clone_into(&mut key);
+        let full = gathered.len() > read.limit;
+        // Only counting goes on past the limit.
+        if gathered.is_spoilt() || (full && (!read.count || counts_all)) {
+            break;
+        }
+        if versions.take(&key, row.get(2).map_err(|_| damaged(&key))?, full, &mut gathered)? {
+            matching += 1;
+        }
+    }
+    Ok(counted(query.selected(gathered), all.or(read.count.then_some(matching))))
+}
+
+/// How many keys there were at a revision.
+fn count(query: &Query<'_>, revision: Revision) -> Result<u64> {
+    const SQL: &str = "
+        SELECT (SELECT count(*) FROM live WHERE key >= ?1 AND key < ?2 AND create_revision <= ?3)
+             + (SELECT count(DISTINCT key) FROM history
+                WHERE key >= ?1 AND key < ?2 AND superseded_at > ?3 AND create_revision <= ?3 AND NOT EXISTS
+                    (SELECT 1 FROM live WHERE live.key = history.key AND live.create_revision <= ?3))";
+    query.number(SQL, params![query.start, query.end, revision])
+}
+
+/// Versions of the log, as they are walked and gathered.
+struct Versions<'a> {
+    query: &'a Query<'a>,
+    revision: Revision,
+    version: CachedStatement<'a>,
+}
+
+impl<'a> Versions<'a> {
+    fn prepare(query: &'a Query<'a>, revision: Revision) -> Result<Self> {
+        const SQL: &str = "SELECT revision, previous, create_revision, version, lease, terms, checksum, value
+            FROM log WHERE id = ?";
+        let version = query.connection.prepare_cached(SQL).map_err(sql_error)?;
+        Ok(Self { query, revision, version })
+    }
+
+    /// Walks back from a version to the one that the key had, and gathers it unless there are enough; whether it
+    /// passes the filter.
+    fn take(&mut self, key: &[u8], id: VersionId, enough: bool, gathered: &mut Gathered<'_>) -> Result<bool> {
+        let read = self.query.read;
+        let mut next = Some(id);
+        while let Some(id) = next {
+            let mut rows = self.version.query([id]).map_err(sql_error)?;
+            let row = rows.next().map_err(sql_error)?.ok_or_else(|| damaged(key))?;
+            let number = |at| row.get::<_, i64>(at).map_err(|_| damaged(key));
+            let bytes = |at| row.get_ref(at).ok().and_then(|v| v.as_blob().ok()).ok_or_else(|| damaged(key));
+            let revision = number(0)?;
+            if revision > self.revision {
+                next = row.get(1).map_err(|_| damaged(key))?;
+                continue;
+            }
+            if !read.filter.is_empty() {
+                let terms = Terms::decode(Bytes::copy_from_slice(bytes(5)?)).ok_or_else(|| damaged(key))?;
+                if !read.filter.matches(&terms) {
+                    return Ok(false);
+                }
+            }
+            if enough {
+                return Ok(true);
+            }
+            let value = if read.select == Select::Values { bytes(7)? } else { &[] };
+            if read.select == Select::Values && number(6)? != checksum(key, value) {
+                return Err(damaged(key));
+            }
+            let kv = KeyValue {
+                revision,
+                create_revision: number(2)?,
+                version: number(3)?,
+                lease: number(4)?,
+                ..KeyValue::default()
+            };
+            gathered.push(key, value, kv);
+            return Ok(true);
+        }
+        // The log says that it was created after all the rows that were to be walked.
+        Err(damaged(key))
+    }
+}
