@@ -141,7 +141,7 @@ fn every_type_of_list_and_map_is_shared_or_whole() {
         let live = apply(None, &mine, "one", false).unwrap();
         match expected {
             Merged(merged) => {
-                assert_eq!(apply(Some(&live), &theirs, "two", false).unwrap()["spec"]["f"], merged, "{name}")
+                assert_eq!(apply(Some(&live), &theirs, "two", false).unwrap()["spec"]["f"], merged, "{name}");
             }
             Conflict(place) => {
                 let refused = apply(Some(&live), &theirs, "two", false).unwrap_err();

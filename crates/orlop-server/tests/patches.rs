@@ -98,6 +98,12 @@ async fn a_patch_may_not_make_another_object_of_it() {
             assert_eq!((answered, refused["message"].as_str()), (code, Some(message)), "{media_type} {body}");
         }
     }
+    for field in ["kind", "apiVersion"] {
+        let body = json!({field: "other", "data": {"a": "2"}}).to_string();
+        let (code, _, refused) = patch(&chain, &path, MERGE, &body).await;
+        let message = format!("the {field} of an object may not be changed by a patch");
+        assert_eq!((code, refused["message"].as_str()), (400, Some(message.as_str())));
+    }
     let (code, _, refused) = patch(&chain, &format!("{path}?force=true"), MERGE, "{}").await;
     assert_eq!(code, 422);
     let message = refused["message"].as_str().unwrap();

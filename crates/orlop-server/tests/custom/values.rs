@@ -149,3 +149,27 @@ async fn an_apply_that_is_tried_out_leaves_nothing() {
     let test = json!([{"op": "test", "path": "/spec/size", "value": 3}]);
     assert_eq!(server.call(Method::PATCH, &name, "application/json-patch+json", &test).await.code, 422);
 }
+
+#[tokio::test]
+async fn a_rule_may_ask_what_time_it_is_in_a_city() {
+    let rule = json!([{"rule": "self.getHours('Europe/Berlin') >= 6", "message": "too early in Berlin"}]);
+    let server = serving(
+        json!({"opens": {"type": "string", "format": "date-time", "x-kubernetes-validations": rule}}),
+    )
+    .await;
+    // An hour ahead of UTC in winter, two in summer.
+    for (name, opens, early) in [
+        ("a", "2030-01-01T04:59:00Z", true),
+        ("b", "2030-01-01T05:00:00Z", false),
+        ("c", "2030-07-01T03:59:00Z", true),
+        ("d", "2030-07-01T04:00:00Z", false),
+    ] {
+        let created = server.create(&path("v1"), &widget("v1", name, json!({"opens": opens}))).await;
+        if early {
+            let told = format!("spec.opens: Invalid value: \"{opens}\": too early in Berlin");
+            assert_eq!(created.refused(422), format!("Widget.example.com \"{name}\" is invalid: {told}"));
+        } else {
+            created.ok();
+        }
+    }
+}
