@@ -10,6 +10,7 @@ use std::{
         OnceLock,
         atomic::{AtomicU32, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use crate::{
@@ -23,6 +24,8 @@ const ADMIN: &str = "admin";
 /// The ordinary role that tests connect as, and its password where one is asked for.
 const ROLE: &str = "orlop";
 const PASSWORD: &str = "s3cret-of-tests";
+/// How long a statement waits for a place in the server's socket.
+const SOCKET_FULL_FOR: Duration = Duration::from_secs(20);
 
 /// Ends the cluster and removes its folder as soon as the pipe on its standard input closes, which the
 /// kernel does when the process that holds the other end is gone, even by SIGKILL.
@@ -194,11 +197,23 @@ impl Cluster {
     pub fn sql(&self, database: &str, statement: &str) -> Result<String, String> {
         let port = self.port.to_string();
         let quiet = ["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1"];
-        run(self
-            .command("psql")
-            .args(quiet)
-            .args(["-h", &self.folder.to_string_lossy(), "-p", &port, "-U", ADMIN])
-            .args(["-d", database, "-c", statement]))
+        let deadline = Instant::now() + SOCKET_FULL_FOR;
+        loop {
+            let answer = run(self
+                .command("psql")
+                .args(quiet)
+                .args(["-h", &self.folder.to_string_lossy(), "-p", &port, "-U", ADMIN])
+                .args(["-d", database, "-c", statement]));
+            match answer {
+                // So many connections came at once that the socket took no more: nothing was sent.
+                Err(error)
+                    if error.contains("Resource temporarily unavailable") && Instant::now() < deadline =>
+                {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                answer => return answer,
+            }
+        }
     }
 
     /// Stops the server in an orderly way and starts it again.
