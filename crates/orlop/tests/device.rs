@@ -194,8 +194,8 @@ async fn refusals_are_in_the_log_as_json_if_asked() {
     assert_eq!(refused.code(), tonic::Code::PermissionDenied, "{refused}");
     drop(server);
     let log = fs::read_to_string(folder.path().join("serve.err")).unwrap();
-    let lines = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect(line));
-    let line = lines.filter(|line| line["target"] == "audit").next_back().expect("a line of the audit");
+    let mut lines = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect(line));
+    let line = lines.rfind(|line| line["target"] == "audit").expect("a line of the audit");
     assert_eq!(line["level"], "WARN");
     let fields = &line["fields"];
     assert_eq!((&fields["message"], &fields["verb"]), (&"refused".into(), &"Create".into()), "{line}");
