@@ -33,6 +33,8 @@ struct Sorted<'a> {
     unknown: Vec<&'a Operation>,
     /// What watches of everything saw of each revision.
     seen: BTreeMap<Revision, BTreeSet<(bytes::Bytes, Option<bytes::Bytes>)>>,
+    /// Values that any watch told of, now or as the previous ones, by the revision that wrote them.
+    told: BTreeMap<Revision, BTreeMap<bytes::Bytes, bytes::Bytes>>,
     last: Revision,
 }
 
@@ -65,6 +67,13 @@ impl<'a> Sorted<'a> {
                 let changes =
                     changes.map(|e| (e.kv.key.clone(), (!e.deleted).then(|| e.kv.value.clone()))).collect();
                 sorted.seen.insert(batch.revision, changes);
+            }
+            let events = watch.entries.iter().filter_map(|(_, entry)| entry.batch()).flat_map(|b| &b.events);
+            for event in events {
+                let now = Some(&event.kv).filter(|_| !event.deleted);
+                for kv in now.into_iter().chain(&event.previous) {
+                    sorted.told.entry(kv.revision).or_default().insert(kv.key.clone(), kv.value.clone());
+                }
             }
         }
         Ok(sorted)
@@ -139,7 +148,12 @@ impl<'a> Sorted<'a> {
             let seen = self.seen.get(&next);
             let same =
                 || changes.iter().map(|c| (c.key.clone(), c.after.as_ref().map(|v| v.kv.value.clone())));
-            !changes.is_empty() && seen.is_none_or(|seen| *seen == same().collect())
+            let told = self.told.get(&next).into_iter().flatten();
+            !changes.is_empty()
+                && seen.is_none_or(|seen| *seen == same().collect())
+                && told
+                    .into_iter()
+                    .all(|(key, value)| same().any(|c| c == (key.clone(), Some(value.clone()))))
         });
         possible.map(|(index, _)| index).collect()
     }

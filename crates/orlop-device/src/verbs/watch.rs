@@ -186,8 +186,8 @@ impl Watching {
         let revision = *revision;
         let watcher = self.resource.watcher(&self.range, &self.selector, Some(revision)).await?;
         self.phase = Phase::Changes(watcher);
-        self.told = revision;
         if self.mark_initial_end && self.bookmarks.is_some() {
+            self.told = revision;
             self.ready.push_back(self.bookmark(revision, true));
         }
         Ok(())
