@@ -20,7 +20,10 @@ pub(super) fn mark(connection: &Connection, revision: Revision) -> Result<()> {
 /// How long a step walks before it lets writers in.
 const STEP_TIME: Duration = Duration::from_millis(2);
 
-/// Forgets what up to `limit` rows of the log superseded; whether there is more to do.
+/// Rows walked for each one that may be forgotten: most rows supersede nothing, and cost no write.
+const WALK_ROWS: usize = 32;
+
+/// Forgets up to `limit` versions that rows of the log superseded; whether there is more to do.
 pub(super) fn step(connection: &Connection, limit: usize) -> Result<bool> {
     connection.execute_batch("BEGIN IMMEDIATE").map_err(sql_error)?;
     let stepped = forget(connection, limit).map_err(sql_error);
@@ -38,20 +41,22 @@ fn forget(connection: &Connection, limit: usize) -> rusqlite::Result<bool> {
     let mut history_gone =
         connection.prepare_cached("DELETE FROM history WHERE key = ? AND superseded_at = ?")?;
     let mut deletions = Vec::new();
-    let (mut walked, mut last, mut cut_short) = (0, None, false);
+    let (mut walked, mut forgotten, mut last, mut cut_short) = (0, 0, None, false);
     let started = Instant::now();
-    let mut rows = walk.query([limit as i64])?;
+    let rows_max = limit.saturating_mul(WALK_ROWS);
+    let mut rows = walk.query([i64::try_from(rows_max).unwrap_or(i64::MAX)])?;
     while let Some(row) = rows.next()? {
         let (id, revision): (i64, i64) = (row.get(0)?, row.get(1)?);
         if let Some(previous) = row.get::<_, Option<i64>>(4)? {
             version_gone.execute([previous])?;
             history_gone.execute(params![row.get_ref(2)?.as_blob()?, revision])?;
+            forgotten += 1;
         }
         if row.get::<_, i64>(3)? == 0 {
             deletions.push(id);
         }
         (walked, last) = (walked + 1, Some(id));
-        if started.elapsed() > STEP_TIME {
+        if started.elapsed() > STEP_TIME || forgotten >= limit {
             cut_short = true;
             break;
         }
@@ -63,7 +68,7 @@ fn forget(connection: &Connection, limit: usize) -> rusqlite::Result<bool> {
     if let Some(last) = last {
         connection.execute("UPDATE state SET forgotten_id = ?", [last])?;
     }
-    Ok(cut_short || walked == limit)
+    Ok(cut_short || walked == rows_max)
 }
 
 /// Gives free pages back to the file system; whether there is more to do. A few stay, since the next

@@ -3,7 +3,7 @@
 use std::{
     path::Path,
     sync::{
-        Arc, Condvar, Mutex, PoisonError, RwLock,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -29,6 +29,9 @@ pub(super) struct Connections {
     flags: OpenFlags,
     reader_cache_bytes: usize,
     writer: Mutex<Connection>,
+    /// Who wants the connection that writes waits here first. Without it the writer, who wants it again at once,
+    /// would take it again and again before upkeep that has waited for long.
+    next: Mutex<()>,
     readers: Mutex<Readers>,
     reader_free: Condvar,
     gate: Gate,
@@ -86,6 +89,7 @@ impl Connections {
             flags,
             reader_cache_bytes: config.cache_bytes / 4,
             writer: Mutex::new(writer),
+            next: Mutex::default(),
             readers: Mutex::new(Readers { idle: Vec::new(), open: 0, limit: config.readers.max(1) }),
             reader_free: Condvar::new(),
             gate: Gate(memory.then(|| RwLock::new(()))),
@@ -94,14 +98,19 @@ impl Connections {
 
     /// Runs `work` on the connection that writes. What it commits is visible, and not yet on the disk.
     pub(super) fn write<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let writer = self.writer();
         self.gate.alone(|| work(&writer))
     }
 
     /// Runs `work` while nobody in this process writes.
     pub(super) fn hold_writer<T>(&self, work: impl FnOnce() -> T) -> T {
-        let _held = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let _held = self.writer();
         work()
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Connection> {
+        let _next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs `work` on a connection that reads, if one is free.
