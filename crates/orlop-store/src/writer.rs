@@ -187,48 +187,56 @@ impl Desk {
         }
     }
 
-    /// Commits what is queued until the queue is closed.
-    fn work(&self, runtime: &Handle, mut jobs: mpsc::Receiver<Job>) {
+    /// Commits what is queued until the queue is closed, and has it settled beside that.
+    fn work(&self, runtime: &Handle, jobs: mpsc::Receiver<Job>) {
         let _within = runtime.enter();
+        if !self.engine.settles() {
+            return self.commit_each(runtime, jobs, |batch, _| self.settle(batch));
+        }
         std::thread::scope(|scope| {
             // Without a place in between: while a batch is on its way to the disk the next one is committed, and
             // who comes after that gathers for a third.
             let (hand_over, committed) = sync_channel(0);
-            if self.engine.settles() {
-                scope.spawn(move || self.settle_each(runtime, &committed));
-            }
-            let mut waiting = Vec::new();
-            let (mut callers, mut took) = (1, Duration::ZERO);
-            while runtime.block_on(jobs.recv_many(&mut waiting, BATCH_COMMANDS)) > 0 {
-                while !waiting.is_empty() {
-                    if !self.engine.commits_at_once() {
-                        gather(&mut waiting, &mut jobs, callers, took);
-                    }
-                    let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-                    // While this thread waited for its turn, more may have come.
-                    while waiting.len() < BATCH_COMMANDS
-                        && let Ok(job) = jobs.try_recv()
-                    {
-                        waiting.push(job);
-                    }
-                    let batch: Vec<_> = waiting.drain(..fitting(&waiting)).collect();
-                    let size = batch.len();
-                    let started = Instant::now();
-                    let batch = runtime.block_on(self.commit(batch));
-                    callers = self.waiting.load(Ordering::Acquire);
-                    self.shared.store(callers > 1, Ordering::Relaxed);
-                    match batch {
-                        // The thread that settles has others in hand, or there are others to commit for.
-                        Some(batch) if callers > size && self.engine.settles() => drop(hand_over.send(batch)),
-                        Some(batch) => self.settle(batch),
-                        None => {}
-                    }
-                    took = started.elapsed();
-                    drop(turn);
+            scope.spawn(move || self.settle_each(runtime, &committed));
+            self.commit_each(runtime, jobs, move |batch, others| {
+                if others {
+                    drop(hand_over.send(batch));
+                } else {
+                    self.settle(batch);
                 }
-            }
-            drop(hand_over);
+            });
         });
+    }
+
+    /// Commits batch after batch; `settle` is told whether there are callers beside those of the batch, who wait for
+    /// the disk or to be committed.
+    fn commit_each(&self, runtime: &Handle, mut jobs: mpsc::Receiver<Job>, settle: impl Fn(Unsettled, bool)) {
+        let mut waiting = Vec::new();
+        let (mut callers, mut took) = (1, Duration::ZERO);
+        while runtime.block_on(jobs.recv_many(&mut waiting, BATCH_COMMANDS)) > 0 {
+            while !waiting.is_empty() {
+                if !self.engine.commits_at_once() {
+                    gather(&mut waiting, &mut jobs, callers, took);
+                }
+                let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+                // While this thread waited for its turn, more may have come.
+                while waiting.len() < BATCH_COMMANDS
+                    && let Ok(job) = jobs.try_recv()
+                {
+                    waiting.push(job);
+                }
+                let batch: Vec<_> = waiting.drain(..fitting(&waiting)).collect();
+                let size = batch.len();
+                let started = Instant::now();
+                let committed = runtime.block_on(self.commit(batch));
+                callers = self.waiting.load(Ordering::Acquire);
+                self.shared.store(callers > 1, Ordering::Relaxed);
+                if let Some(batch) = committed {
+                    settle(batch, callers > size);
+                }
+                took = started.elapsed();
+            }
+        }
     }
 
     /// Commits for a caller on its own thread. Called with the turn held.
@@ -289,7 +297,7 @@ impl Desk {
 
     fn refuse(&self, replies: Vec<Reply>, error: &Error) {
         self.metrics.insert_error(false);
-        tracing::warn!(%error, commands = replies.len(), "batch not committed");
+        tracing::warn!(%error, commands = replies.len(), "batch not written");
         self.leave(replies.len());
         for reply in replies {
             let _ = reply.send(Err(error.clone()));

@@ -122,7 +122,14 @@ impl Sqlite {
     async fn read_page(&self, read: &Read, form: Option<Arc<dyn Form>>) -> Result<FormedPage> {
         let (small, last, asked) = (read::is_small(read), self.last.clone(), read.clone());
         let work = move |connection: &Connection| read::read(connection, &asked, &last, form.as_deref());
-        let mut formed = self.read_with("read", small, work).await?;
+        let mut formed = match self.read_with("read", small, work).await {
+            // A refusal tells of the newest revision too.
+            Err(Error::FutureRevision { requested, current }) => {
+                let current = self.answer(0, current).await?;
+                return Err(Error::FutureRevision { requested, current });
+            }
+            read => read?,
+        };
         let page = &mut formed.page;
         let shown = read.revision.unwrap_or_else(|| match &page.kvs[..] {
             // There was nothing else to see.

@@ -189,6 +189,9 @@ async fn while_a_sync_is_under_way_reads_show_what_was_before_it() {
             let mut watcher = store.watch(Watch::new(KeyRange::all()).after(old)).await.unwrap();
             assert_eq!(get(&store, "old").await.unwrap(), (old, Some("1".into())));
             assert_eq!(store.revision().await.unwrap(), old);
+            let future = Read { revision: Some(old + 9), ..Read::new(KeyRange::all()) };
+            let refused = Error::FutureRevision { requested: old + 9, current: old };
+            assert_eq!(store.read(future).await, Err(refused));
             let waits = Duration::from_millis(50);
             assert!(tokio::time::timeout(waits, get(&store, "new")).await.is_err(), "shown too early");
             assert!(tokio::time::timeout(waits, watcher.next()).await.is_err(), "told too early");
