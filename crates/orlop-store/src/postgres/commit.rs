@@ -1,19 +1,19 @@
-//! Batches: two round trips and one sync to the disk.
+//! Batches: one round trip or two, and one sync to the disk.
 //!
-//! The first round trip begins a transaction, locks the state's row and fetches what the batch names. The
-//! batch is then evaluated here. The second writes everything, notifies the other processes and commits.
-//! Holding the state's row from beginning to end makes batches follow each other, whichever process they
-//! come from: the next one sees all of this one, and revisions have no gaps.
+//! Mostly it is known what a batch will find (`guess.rs`); then one statement makes sure of that, writes everything
+//! and commits. Otherwise there are two round trips. The first begins a transaction, locks the state's row and fetches
+//! what the batch names. The batch is then evaluated here. The second writes everything, notifies the other processes
+//! and commits.
+//!
+//! Either way the state's row is held while anything is written. That makes batches follow each other, whichever
+//! process they come from: the next one sees all of this one, and revisions have no gaps.
 //!
 //! A connection can be lost while the commit is under way. Then nobody knows yet whether it happened: the
 //! batch's number, which is written in the same transaction, tells. To lock the state's row anew is to wait
 //! until the old transaction is over one way or the other, so what is read after that is final.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicI32, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -22,16 +22,19 @@ use tokio::sync::Mutex;
 use tokio_postgres::Statement;
 
 use super::{
+    audience::Audience,
     connect::{Backoff, Connector, Session},
     fault::Fault,
+    guess::{Guesses, State},
     read::NARROW,
     rows::column,
+    statement::Mark,
     view::{Fetched, LEASES, Named},
-    write::{Changes, Mark, Statements, Unsure},
+    write::{Changes, Unsure},
 };
 use crate::{
     Limits,
-    engine::{Command, Committed},
+    engine::{Command, Committed, Outcome},
     error::{Error, Result},
     evaluate::{Evaluation, Unseen, random_lease_id},
     metrics::Metrics,
@@ -44,7 +47,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const FORGET_PROCESSES: &str = "delete from writer where seen < now() - interval '7 days'";
 
 const LOCK: &str = "
-    select revision, last_id, (extract(epoch from clock_timestamp()) * 1000)::int8 from state for update";
+    select revision, last_id, joined, (extract(epoch from clock_timestamp()) * 1000)::int8 from state for update";
+/// What this process committed last. The state's row must be locked.
+const LAST_BATCH: &str = "
+    select coalesce((select batch from state where process = $1), (select batch from writer where process = $1), 0)";
 const NAMED_VALUES: &str = "
     select v.id, v.key, v.value, v.checksum from live l join log v on v.id = l.id where l.key = any($1)";
 
@@ -56,8 +62,7 @@ pub(super) struct Writer {
     metrics: Metrics,
     /// This process, among those that write to the database.
     process: String,
-    /// The server's process behind the session, 0 if there is none.
-    backend: Arc<AtomicI32>,
+    audience: Arc<Audience>,
     line: Mutex<Line>,
 }
 
@@ -67,6 +72,7 @@ struct Line {
     session: Option<Writing>,
     /// The number of the last batch begun.
     batch: i64,
+    guesses: Guesses,
 }
 
 /// A session with its statements.
@@ -77,7 +83,6 @@ struct Writing {
     keys: Statement,
     values: Statement,
     leases: Statement,
-    statements: Statements,
 }
 
 /// What came of one attempt.
@@ -90,15 +95,15 @@ enum Attempt {
 }
 
 impl Writer {
-    pub(super) fn new(connector: Arc<Connector>, limits: Limits, metrics: Metrics) -> Self {
+    pub(super) fn new(
+        connector: Arc<Connector>,
+        audience: Arc<Audience>,
+        limits: Limits,
+        metrics: Metrics,
+    ) -> Self {
         // Two ids are 126 unpredictable bits.
         let process = format!("{:016x}{:016x}", random_lease_id(), random_lease_id());
-        Self { connector, limits, metrics, process, backend: Arc::default(), line: Mutex::default() }
-    }
-
-    /// The server's process that writes for this store.
-    pub(super) fn backend(&self) -> Arc<AtomicI32> {
-        self.backend.clone()
+        Self { connector, limits, metrics, process, audience, line: Mutex::default() }
     }
 
     pub(super) async fn commit(&self, batch: &[Command], full: bool) -> Result<Committed> {
@@ -110,28 +115,31 @@ impl Writer {
         loop {
             let fault = match self.writing(&mut line).await {
                 Err(fault) => fault,
-                Ok((writing, fresh)) => match self.attempt(&writing, batch, number, full).await {
-                    Attempt::Done(committed) => {
-                        line.session = Some(writing);
-                        return Ok(committed);
-                    }
-                    Attempt::Failed(fault) => {
-                        if !fresh && fault.passes() {
-                            // The session was lost while it lay idle. That costs no patience.
-                            backoff = Backoff::new();
-                        }
-                        fault
-                    }
-                    Attempt::Unknown(committed, fault) => {
-                        drop(writing);
-                        let (writing, happened) = self.resolve(number, &fault).await;
-                        line.session = Some(writing);
-                        if happened {
+                Ok((writing, fresh)) => {
+                    match self.attempt(&mut line.guesses, &writing, batch, number, full).await {
+                        Attempt::Done(committed) => {
+                            line.session = Some(writing);
                             return Ok(committed);
                         }
-                        fault
+                        Attempt::Failed(fault) => {
+                            if !fresh && fault.passes() {
+                                // The session was lost while it lay idle. That costs no patience.
+                                backoff = Backoff::new();
+                            }
+                            fault
+                        }
+                        Attempt::Unknown(committed, fault) => {
+                            drop(writing);
+                            line.guesses.forget();
+                            let (writing, happened) = self.resolve(number, &fault).await;
+                            line.session = Some(writing);
+                            if happened {
+                                return Ok(committed);
+                            }
+                            fault
+                        }
                     }
-                },
+                }
             };
             if !fault.passes() || started.elapsed() >= PATIENCE {
                 return Err(fault.given_up());
@@ -153,41 +161,97 @@ impl Writer {
         let session = self.connector.connect().await?;
         session.simple(FORGET_PROCESSES).await?;
         let backend = session.query("select pg_backend_pid()", &[]).await?;
-        self.backend.store(backend.first().map_or(Ok(0), |row| column(row, 0))?, Ordering::Release);
+        self.audience.writes_as(backend.first().map_or(Ok(0), |row| column(row, 0))?);
         Ok(Writing {
             lock: session.prepare(LOCK).await?,
             keys: session.prepare(&format!("select {NARROW}, terms from live where key = any($1)")).await?,
             values: session.prepare(NAMED_VALUES).await?,
             leases: session.prepare(LEASES).await?,
-            statements: Statements::prepare(&session).await?,
             session,
         })
     }
 
-    async fn attempt(&self, writing: &Writing, batch: &[Command], number: i64, full: bool) -> Attempt {
-        let mut evaluated = match self.evaluate(writing, batch, full).await {
-            Ok(evaluated) => evaluated,
-            Err(fault) => return Attempt::Failed(fault),
+    async fn attempt(
+        &self,
+        guesses: &mut Guesses,
+        writing: &Writing,
+        batch: &[Command],
+        number: i64,
+        full: bool,
+    ) -> Attempt {
+        if !full && let Some(attempt) = self.guess(guesses, &writing.session, batch, number).await {
+            return attempt;
+        }
+        match self.under_the_lock(guesses, writing, batch, number, full).await {
+            Ok(attempt) => attempt,
+            Err(fault) => Attempt::Failed(fault),
+        }
+    }
+
+    /// One round trip; `None` if that cannot be or the guess was wrong.
+    async fn guess(
+        &self,
+        guesses: &mut Guesses,
+        session: &Session,
+        batch: &[Command],
+        number: i64,
+    ) -> Option<Attempt> {
+        let guessed = guesses.evaluate(&self.limits, batch)?;
+        let changes = Changes::of(&guessed.evaluation).filter(|changes| changes.log.len() == 1)?;
+        let mark = self.mark(number, self.audience.is_known_empty(guessed.joined()));
+        let ended = match changes.commit_if(session, &mark, &guessed.taken_for_granted()).await {
+            Ok(true) => {
+                guesses.were_right(guessed.left(), &guessed.evaluation.commits);
+                Ok(())
+            }
+            Ok(false) => {
+                guesses.were_wrong();
+                return None;
+            }
+            Err(unsure) => Err(unsure),
         };
-        let mark = Mark { process: &self.process, batch: number, channel: self.connector.schema() };
-        let ended = match Changes::of(&evaluated.evaluation) {
-            Some(changes) => changes.send(&writing.session, &writing.statements, &mark).await,
+        Some(Self::ended(session, ended, committed(guessed.evaluation, guessed.outcomes)))
+    }
+
+    /// Two round trips.
+    async fn under_the_lock(
+        &self,
+        guesses: &mut Guesses,
+        writing: &Writing,
+        batch: &[Command],
+        number: i64,
+        full: bool,
+    ) -> Result<Attempt, Fault> {
+        let session = &writing.session;
+        let Evaluated { evaluation, outcomes, view, joined } = self.evaluate(writing, batch, full).await?;
+        let mark = self.mark(number, self.audience.is_empty(session, joined).await?);
+        let ended = match Changes::of(&evaluation) {
+            Some(changes) => changes.commit(session, &mark).await,
             None => {
-                let ended = writing.session.simple("rollback").await;
+                let ended = session.simple("rollback").await;
                 ended.map_err(|fault| Unsure { committing: false, fault })
             }
         };
-        let commits = std::mem::take(&mut evaluated.evaluation.commits);
-        let committed = Committed {
-            outcomes: evaluated.outcomes,
-            commits: commits.into_iter().map(Arc::new).collect(),
-            ticket: 0,
-        };
+        let left = State { revision: evaluation.revision, last_id: evaluation.last_id, joined };
+        match ended {
+            Ok(()) if evaluation.reindexed.is_empty() => {
+                guesses.learn(left, view.rows(), &evaluation.commits);
+            }
+            _ => guesses.forget(),
+        }
+        Ok(Self::ended(session, ended, committed(evaluation, outcomes)))
+    }
+
+    fn mark(&self, batch: i64, alone: bool) -> Mark<'_> {
+        Mark { process: &self.process, batch, channel: (!alone).then(|| self.connector.schema()) }
+    }
+
+    fn ended(session: &Session, ended: Result<(), Unsure>, committed: Committed) -> Attempt {
         match ended {
             Ok(()) => {
                 let events = committed.commits.iter().flat_map(|commit| &commit.events);
                 let put = events.filter(|event| !event.deleted);
-                writing.session.values().put(put.map(|event| (event.id, &event.kv.key, &event.kv.value)));
+                session.values().put(put.map(|event| (event.id, &event.kv.key, &event.kv.value)));
                 Attempt::Done(committed)
             }
             // An error that the server has answered with means that it has undone everything.
@@ -221,8 +285,8 @@ impl Writer {
             };
             batch.iter().map(with_id).collect()
         };
-        let (revision, last_id, mut view) = self.begin(writing, Named::by(&batch)).await?;
-        let mut evaluation = Evaluation::new(&self.limits, revision, last_id);
+        let (state, mut view) = self.begin(writing, Named::by(&batch)).await?;
+        let mut evaluation = Evaluation::new(&self.limits, state.revision, state.last_id);
         let mut outcomes = Vec::with_capacity(batch.len());
         for command in batch {
             if full && matches!(command, Command::Txn(txn) if txn.puts()) {
@@ -242,11 +306,11 @@ impl Writer {
                 }
             });
         }
-        Ok(Evaluated { evaluation, outcomes })
+        Ok(Evaluated { evaluation, outcomes, view, joined: state.joined })
     }
 
     /// The first round trip.
-    async fn begin(&self, writing: &Writing, named: Named) -> Result<(i64, i64, Fetched), Fault> {
+    async fn begin(&self, writing: &Writing, named: Named) -> Result<(State, Fetched), Fault> {
         let client = writing.session.client();
         let keys: Vec<&[u8]> = named.keys.iter().map(|key| &key[..]).collect();
         let values: Vec<&[u8]> = named.values.iter().map(|key| &key[..]).collect();
@@ -277,11 +341,12 @@ impl Writer {
         let (_, state, (key_rows, value_rows, lease_rows)) =
             writing.session.run(try_join3(begin, lock, fetched)).await?;
         drop((keys, values, leases));
-        let mut view = Fetched::new(column(&state, 2)?, named);
+        let mut view = Fetched::new(column(&state, 3)?, named);
         view.take_keys(&key_rows)?;
         view.take_values(&value_rows)?;
         view.take_leases(&lease_rows)?;
-        Ok((column(&state, 0)?, column(&state, 1)?, view))
+        let [revision, last_id, joined] = [column(&state, 0)?, column(&state, 1)?, column(&state, 2)?];
+        Ok((State { revision, last_id, joined }, view))
     }
 
     /// Finds out whether a batch happened. Does not return before that is known.
@@ -308,8 +373,7 @@ impl Writer {
         let writing = self.connect().await?;
         writing.session.simple("begin").await?;
         writing.session.query(LOCK, &[]).await?;
-        let sql = "select batch from writer where process = $1";
-        let rows = writing.session.query(sql, &[&self.process]).await?;
+        let rows = writing.session.query(LAST_BATCH, &[&self.process]).await?;
         let last: i64 = rows.first().map_or(Ok(0), |row| column(row, 0))?;
         writing.session.simple("rollback").await?;
         Ok((writing, last == number))
@@ -318,5 +382,11 @@ impl Writer {
 
 struct Evaluated<'l> {
     evaluation: Evaluation<'l>,
-    outcomes: Vec<Result<crate::engine::Outcome>>,
+    outcomes: Vec<Result<Outcome>>,
+    view: Fetched,
+    joined: i64,
+}
+
+fn committed(evaluation: Evaluation<'_>, outcomes: Vec<Result<Outcome>>) -> Committed {
+    Committed { outcomes, commits: evaluation.commits.into_iter().map(Arc::new).collect(), ticket: 0 }
 }

@@ -5,10 +5,7 @@
 
 use std::{
     future::poll_fn,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicI32, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -20,6 +17,7 @@ use tokio::{
 use tokio_postgres::{AsyncMessage, Client};
 
 use super::{
+    audience::Audience,
     connect::{Backoff, Connector, Wire},
     fault::Fault,
     schema::lock_number,
@@ -39,11 +37,10 @@ pub(super) struct Listener {
     task: JoinHandle<()>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     changed: Notify,
-    /// The server's process that writes for this store: what it notifies of is known here already.
-    own_writer: Arc<AtomicI32>,
+    audience: Arc<Audience>,
     session: Mutex<Option<Held>>,
 }
 
@@ -55,8 +52,8 @@ struct Held {
 }
 
 impl Listener {
-    pub(super) fn start(connector: Arc<Connector>, own_writer: Arc<AtomicI32>) -> Self {
-        let shared = Arc::new(Shared { own_writer, ..Shared::default() });
+    pub(super) fn start(connector: Arc<Connector>, audience: Arc<Audience>) -> Self {
+        let shared = Arc::new(Shared { changed: Notify::new(), audience, session: Mutex::default() });
         let lock_number = lock_number(connector.schema());
         let task = tokio::spawn(listen(connector, shared.clone()));
         Self { shared, lock_number, task }
@@ -148,6 +145,7 @@ async fn drive(connector: &Connector, shared: &Shared, client: Client, mut wire:
     let set_up = async {
         let listen = format!("{}; listen \"{}\"", connector.settings(), connector.schema());
         client.batch_execute(&listen).await?;
+        shared.audience.join(&client).await?;
         shared.set(Some(Held { client: client.clone(), leads: None }));
         // What happened before the server heard of this session has to be looked for.
         shared.changed.notify_one();
@@ -157,7 +155,7 @@ async fn drive(connector: &Connector, shared: &Shared, client: Client, mut wire:
         loop {
             match poll_fn(|context| wire.poll_message(context)).await {
                 Some(Ok(AsyncMessage::Notification(told))) => {
-                    if told.process_id() != shared.own_writer.load(Ordering::Acquire) {
+                    if !shared.audience.is_own_writer(told.process_id()) {
                         shared.changed.notify_one();
                     }
                 }

@@ -3,11 +3,14 @@
 //! One connection writes, a few read, one listens and leads. Every call survives the loss of its connection
 //! for a while: reads are done again, and a batch is either known to have happened or done again.
 
+mod audience;
 mod commit;
 mod compact;
 mod connect;
 mod fault;
 mod filter;
+mod guess;
+mod known;
 mod lead;
 mod pool;
 mod read;
@@ -15,6 +18,7 @@ mod restore;
 mod rows;
 mod schema;
 mod snapshot;
+mod statement;
 mod tail;
 mod tls;
 mod url;
@@ -34,6 +38,7 @@ use std::{
 use bytes::Bytes;
 
 use self::{
+    audience::Audience,
     commit::Writer,
     connect::{Connector, Session},
     fault::Fault,
@@ -76,11 +81,12 @@ impl Postgres {
     pub(crate) async fn open(url: &str, config: &Config, metrics: Metrics) -> Result<Self> {
         let connector = Arc::new(Connector::new(url, config, metrics.clone())?);
         schema::migrate(&connector, START_MAX).await?;
-        let writer = Writer::new(connector.clone(), config.limits.clone(), metrics.clone());
+        let audience = Arc::new(Audience::of(connector.schema()));
+        let writer = Writer::new(connector.clone(), audience.clone(), config.limits.clone(), metrics.clone());
         Ok(Self {
             readers: Pool::new(connector.clone(), config.readers),
             chores: Pool::new(connector.clone(), CHORES),
-            listener: Listener::start(connector, writer.backend()),
+            listener: Listener::start(connector, audience),
             writer,
             limits: config.limits.clone(),
             poll: config.poll,

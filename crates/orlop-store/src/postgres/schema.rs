@@ -12,7 +12,7 @@ use super::{
 use crate::error::{Error, Result};
 
 /// Each entry takes the schema from its index to the next version. Entries are never changed once released.
-const MIGRATIONS: [&str; 2] = [
+const MIGRATIONS: [&str; 3] = [
     r#"
 create table state (
     only_row boolean primary key default true check (only_row),
@@ -90,6 +90,12 @@ create table writer (
     "
 alter table state add column bytes bigint not null default 0;
 update state set bytes = (select coalesce(sum(octet_length(key) + octet_length(value) + 200), 0) from log);
+",
+    // The last batch, in the row that every batch changes anyway: `writer` is for processes that were not the last.
+    // And how many sessions have ever begun to listen: a batch tells the others only if there are any.
+    "
+alter table state add column process text not null default '', add column batch bigint not null default 0,
+    add column joined bigint not null default 0;
 ",
 ];
 

@@ -127,6 +127,11 @@ impl Fetched {
         Ok(())
     }
 
+    /// The keys that were looked at one by one.
+    pub(super) fn rows(&self) -> impl Iterator<Item = (&Bytes, Option<&Current>)> {
+        self.named.keys.iter().map(|key| (key, self.keys.get(key)))
+    }
+
     /// Takes rows of [`rows::VALUES`].
     pub(super) fn take_values(&mut self, rows: &[tokio_postgres::Row]) -> Result<(), Fault> {
         for row in rows {

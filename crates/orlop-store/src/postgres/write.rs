@@ -1,15 +1,15 @@
-//! A batch's changes as arrays, one statement for many rows.
+//! A batch's changes as arrays, and how they get to the server.
 
 use std::{collections::BTreeMap, task::Poll};
 
 use bytes::Bytes;
 use futures_util::future::maybe_done;
-use tokio_postgres::{Statement, types::ToSql};
 
 use super::{
     connect::{Parameters, Session},
     fault::Fault,
     schema::VERSION_BYTES,
+    statement::{self, Mark, TakenForGranted},
 };
 use crate::{
     LeaseId, Terms,
@@ -21,91 +21,7 @@ use crate::{
 /// for a message is 1 GiB.
 const STATEMENT_BYTES: usize = 16 << 20;
 
-const LOG: &str = "
-    insert into log (id, revision, key, create_revision, version, lease, previous, terms, value, checksum)
-    select * from unnest($1::int8[], $2::int8[], $3::bytea[], $4::int8[], $5::int8[], $6::int8[], $7::int8[],
-                         $8::bytea[], $9::bytea[], $10::int8[])";
-
-/// Moves keys to their new versions, notes the batch as this process's last, raises the revision and tells
-/// the other processes. The parts touch different tables, so their order does not matter.
-const MOVE: &str = "
-    with superseded as (
-        insert into history (key, superseded_at, id, revision, create_revision, version, lease)
-        select * from unnest($1::bytea[], $2::int8[], $3::int8[], $4::int8[], $5::int8[], $6::int8[], $7::int8[])
-    ), written as (
-        insert into live (key, id, revision, create_revision, version, lease, terms)
-        select * from unnest($8::bytea[], $9::int8[], $10::int8[], $11::int8[], $12::int8[], $13::int8[],
-                             $14::bytea[])
-        on conflict (key) do update set id = excluded.id, revision = excluded.revision,
-            create_revision = excluded.create_revision, version = excluded.version, lease = excluded.lease,
-            terms = excluded.terms
-    ), marked as (
-        insert into writer (process, batch, seen) values ($15, $16, now())
-        on conflict (process) do update set batch = excluded.batch, seen = excluded.seen
-    ), raised as (
-        update state set revision = $17, last_id = $18, bytes = bytes + $20
-    )
-    select pg_notify($19, '')";
-
-const GONE: &str = "delete from live using unnest($1::bytea[]) gone(key) where live.key = gone.key";
-
-const TERMS_GONE: &str = "
-    delete from terms t using unnest($1::bytea[], $2::bytea[], $3::bytea[]) gone(field, value, key)
-    where t.field = gone.field and t.value = gone.value and t.key = gone.key";
-const TERMS_NEW: &str = "
-    insert into terms (field, value, key) select * from unnest($1::bytea[], $2::bytea[], $3::bytea[])
-    on conflict do nothing";
-
-const REINDEX_LIVE: &str = "
-    update live set terms = new.terms from unnest($1::int8[], $2::bytea[], $3::bytea[]) new(id, key, terms)
-    where live.key = new.key and live.id = new.id";
-const REINDEX_LOG: &str = "
-    update log set terms = new.terms from unnest($1::int8[], $2::bytea[]) new(id, terms)
-    where log.id = new.id";
-
-const LEASES_GONE: &str = "delete from lease where id = any($1)";
-const LEASES_NEW: &str = "
-    insert into lease (id, ttl_seconds, deadline_ms) select * from unnest($1::int8[], $2::int8[], $3::int8[])
-    on conflict (id) do update set ttl_seconds = excluded.ttl_seconds, deadline_ms = excluded.deadline_ms";
-
 static NO_TERMS: Terms = Terms::none();
-
-/// The statements of the writing connection, prepared when it is made.
-#[derive(Debug)]
-pub(super) struct Statements {
-    log: Statement,
-    moved: Statement,
-    gone: Statement,
-    terms_gone: Statement,
-    terms_new: Statement,
-    reindex_live: Statement,
-    reindex_log: Statement,
-    leases_gone: Statement,
-    leases_new: Statement,
-}
-
-impl Statements {
-    pub(super) async fn prepare(session: &Session) -> Result<Self, Fault> {
-        Ok(Self {
-            log: session.prepare(LOG).await?,
-            moved: session.prepare(MOVE).await?,
-            gone: session.prepare(GONE).await?,
-            terms_gone: session.prepare(TERMS_GONE).await?,
-            terms_new: session.prepare(TERMS_NEW).await?,
-            reindex_live: session.prepare(REINDEX_LIVE).await?,
-            reindex_log: session.prepare(REINDEX_LOG).await?,
-            leases_gone: session.prepare(LEASES_GONE).await?,
-            leases_new: session.prepare(LEASES_NEW).await?,
-        })
-    }
-}
-
-/// Who commits which batch, and whom to tell.
-pub(super) struct Mark<'a> {
-    pub(super) process: &'a str,
-    pub(super) batch: i64,
-    pub(super) channel: &'a str,
-}
 
 /// Why a batch is not known to be committed.
 pub(super) struct Unsure {
@@ -114,49 +30,49 @@ pub(super) struct Unsure {
     pub(super) fault: Fault,
 }
 
-/// A statement and its parameters.
-type Sending<'p> = (&'p Statement, Vec<&'p (dyn ToSql + Sync)>);
-
 /// The changes of one batch, column by column.
 #[derive(Default)]
 pub(super) struct Changes<'e> {
-    log: Vec<Versions<'e>>,
-    superseded: Versions<'e>,
-    superseded_at: Vec<i64>,
-    live: Versions<'e>,
-    gone: Vec<&'e [u8]>,
-    terms_gone: Pairs<'e>,
-    terms_new: Pairs<'e>,
-    reindexed: Versions<'e>,
-    leases_gone: Vec<LeaseId>,
-    leases_new: [Vec<i64>; 3],
-    revision: i64,
-    last_id: VersionId,
+    /// New versions, as many as one statement carries, and more of them.
+    pub(super) log: Vec<Versions<'e>>,
+    pub(super) superseded: Versions<'e>,
+    pub(super) superseded_at: Vec<i64>,
+    /// Keys that did not exist before the batch, and those that did.
+    pub(super) created: Versions<'e>,
+    pub(super) updated: Versions<'e>,
+    pub(super) gone: Vec<&'e [u8]>,
+    pub(super) terms_gone: Pairs<'e>,
+    pub(super) terms_new: Pairs<'e>,
+    pub(super) reindexed: Versions<'e>,
+    pub(super) leases_gone: Vec<LeaseId>,
+    pub(super) leases_new: [Vec<i64>; 3],
+    pub(super) revision: i64,
+    pub(super) last_id: VersionId,
     /// Bytes that the new versions take.
-    bytes: i64,
+    pub(super) bytes: i64,
 }
 
 /// Columns that versions have everywhere; each table uses those it has.
 #[derive(Default)]
-struct Versions<'e> {
-    key: Vec<&'e [u8]>,
-    id: Vec<i64>,
-    revision: Vec<i64>,
-    create_revision: Vec<i64>,
-    version: Vec<i64>,
-    lease: Vec<i64>,
-    terms: Vec<&'e [u8]>,
-    previous: Vec<Option<i64>>,
-    value: Vec<&'e [u8]>,
-    checksum: Vec<i64>,
+pub(super) struct Versions<'e> {
+    pub(super) key: Vec<&'e [u8]>,
+    pub(super) id: Vec<i64>,
+    pub(super) revision: Vec<i64>,
+    pub(super) create_revision: Vec<i64>,
+    pub(super) version: Vec<i64>,
+    pub(super) lease: Vec<i64>,
+    pub(super) terms: Vec<&'e [u8]>,
+    pub(super) previous: Vec<Option<i64>>,
+    pub(super) value: Vec<&'e [u8]>,
+    pub(super) checksum: Vec<i64>,
     bytes: usize,
 }
 
 #[derive(Default)]
-struct Pairs<'e> {
-    field: Vec<&'e [u8]>,
-    value: Vec<&'e [u8]>,
-    key: Vec<&'e [u8]>,
+pub(super) struct Pairs<'e> {
+    pub(super) field: Vec<&'e [u8]>,
+    pub(super) value: Vec<&'e [u8]>,
+    pub(super) key: Vec<&'e [u8]>,
 }
 
 impl<'e> Versions<'e> {
@@ -191,7 +107,8 @@ impl<'e> Changes<'e> {
         }
         // For each key the terms that the index has and those it shall have, over all of the batch.
         let mut terms: BTreeMap<&'e Bytes, (&'e Terms, &'e Terms)> = BTreeMap::new();
-        let mut last: BTreeMap<&'e Bytes, &'e Event> = BTreeMap::new();
+        // Each key's last event, and whether the key existed before its first.
+        let mut last: BTreeMap<&'e Bytes, (&'e Event, bool)> = BTreeMap::new();
         let mut reindexed: BTreeMap<&'e Bytes, (VersionId, &'e Terms)> = BTreeMap::new();
         for (key, row, new) in &evaluation.reindexed {
             terms.entry(key).or_insert((&row.terms, new)).1 = new;
@@ -204,13 +121,15 @@ impl<'e> Changes<'e> {
             let key = &event.kv.key;
             let old = event.previous.as_ref().map_or(&NO_TERMS, |previous| previous.terms());
             terms.entry(key).or_insert((old, &event.terms)).1 = &event.terms;
-            last.insert(key, event);
+            last.entry(key).or_insert((event, event.previous.is_some())).0 = event;
             changes.version(event);
         }
-        for (key, event) in last {
-            match event.deleted {
-                true => changes.gone.push(key),
-                false => changes.live.push(key, numbers(event), &event.terms),
+        for (key, (event, existed)) in last {
+            match (event.deleted, existed) {
+                (true, true) => changes.gone.push(key),
+                (true, false) => {}
+                (false, true) => changes.updated.push(key, numbers(event), &event.terms),
+                (false, false) => changes.created.push(key, numbers(event), &event.terms),
             }
         }
         for (key, (old, new)) in terms {
@@ -247,20 +166,22 @@ impl<'e> Changes<'e> {
         }
     }
 
-    /// Sends all statements and the commit at once, and waits for all answers.
-    pub(super) async fn send(
-        &self,
-        session: &Session,
-        statements: &Statements,
-        mark: &Mark<'_>,
-    ) -> Result<(), Unsure> {
+    /// Sends everything and the commit at once, within a transaction that has locked the state's row, and waits for
+    /// all answers.
+    pub(super) async fn commit(&self, session: &Session, mark: &Mark<'_>) -> Result<(), Unsure> {
+        let composed = statement::all_of(self, mark, None);
+        let mut pipeline = Vec::new();
+        for more in self.log.iter().skip(1).map(statement::log).chain([composed]) {
+            let prepared = session.prepare(&more.sql).await;
+            let prepared = prepared.map_err(|fault| Unsure { committing: false, fault })?;
+            pipeline.push((prepared, more.parameters));
+        }
         let client = session.client();
-        let pipeline = self.pipeline(statements, mark);
         let mut answers: Vec<_> = pipeline
             .iter()
             .map(|(statement, parameters)| {
                 let parameters: Parameters<'_> = parameters;
-                Box::pin(maybe_done(client.execute(*statement, parameters)))
+                Box::pin(maybe_done(client.execute(statement, parameters)))
             })
             .collect();
         // A future sends its statement when it is first polled. One that fails by itself then has sent
@@ -295,74 +216,18 @@ impl<'e> Changes<'e> {
         }
     }
 
-    /// Every statement with its parameters, in order.
-    fn pipeline<'p>(&'p self, statements: &'p Statements, mark: &'p Mark<'_>) -> Vec<Sending<'p>> {
-        let Statements { log, moved, gone, terms_gone, terms_new, reindex_live, reindex_log, .. } =
-            statements;
-        let (old, live, re) = (&self.superseded, &self.live, &self.reindexed);
-        let mut pipeline: Vec<Sending<'p>> = Vec::new();
-        for v in &self.log {
-            pipeline.push((
-                log,
-                vec![
-                    &v.id,
-                    &v.revision,
-                    &v.key,
-                    &v.create_revision,
-                    &v.version,
-                    &v.lease,
-                    &v.previous,
-                    &v.terms,
-                    &v.value,
-                    &v.checksum,
-                ],
-            ));
-        }
-        if !self.gone.is_empty() {
-            pipeline.push((gone, vec![&self.gone]));
-        }
-        if !re.key.is_empty() {
-            pipeline.push((reindex_live, vec![&re.id, &re.key, &re.terms]));
-            pipeline.push((reindex_log, vec![&re.id, &re.terms]));
-        }
-        for (statement, pairs) in [(terms_gone, &self.terms_gone), (terms_new, &self.terms_new)] {
-            if !pairs.key.is_empty() {
-                pipeline.push((statement, vec![&pairs.field, &pairs.value, &pairs.key]));
-            }
-        }
-        if !self.leases_gone.is_empty() {
-            pipeline.push((&statements.leases_gone, vec![&self.leases_gone]));
-        }
-        let [ids, ttls, deadlines] = &self.leases_new;
-        if !ids.is_empty() {
-            pipeline.push((&statements.leases_new, vec![ids, ttls, deadlines]));
-        }
-        pipeline.push((
-            moved,
-            vec![
-                &old.key,
-                &self.superseded_at,
-                &old.id,
-                &old.revision,
-                &old.create_revision,
-                &old.version,
-                &old.lease,
-                &live.key,
-                &live.id,
-                &live.revision,
-                &live.create_revision,
-                &live.version,
-                &live.lease,
-                &live.terms,
-                &mark.process,
-                &mark.batch,
-                &self.revision,
-                &self.last_id,
-                &mark.channel,
-                &self.bytes,
-            ],
-        ));
-        pipeline
+    /// Writes and commits everything with one statement, if what was taken for granted is so; whether it was.
+    pub(super) async fn commit_if(
+        &self,
+        session: &Session,
+        mark: &Mark<'_>,
+        taken: &TakenForGranted<'_>,
+    ) -> Result<bool, Unsure> {
+        let composed = statement::all_of(self, mark, Some(taken));
+        let prepared = session.prepare(&composed.sql).await;
+        let prepared = prepared.map_err(|fault| Unsure { committing: false, fault })?;
+        let answer = session.run(session.client().execute(&prepared, &composed.parameters)).await;
+        answer.map(|rows| rows > 0).map_err(|fault| Unsure { committing: true, fault })
     }
 }
 

@@ -1,0 +1,195 @@
+//! Batches in one round trip.
+//!
+//! Whoever wrote last knows the state's row, and mostly which version each key has. So a batch is evaluated from
+//! that, and written by a statement that makes sure of it first (`statement.rs`). If something was wrong, nothing has
+//! happened, and the batch is done again under the lock, from what is read there.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::{known::Known, statement::TakenForGranted};
+use crate::{
+    KeyRange, LeaseId, Limits, Read, ReadResult, Revision,
+    engine::{Command, Outcome},
+    error::Result,
+    evaluate::{Evaluation, LeaseRow, Need, Unseen, View},
+    event::{Commit, Current, VersionId},
+};
+
+/// Batches after wrong guesses for which nothing is guessed, at the most.
+const CAUTION_MAX: u32 = 64;
+
+/// The state's row, as far as batches need it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct State {
+    pub(super) revision: Revision,
+    pub(super) last_id: VersionId,
+    /// How many sessions have ever begun to listen.
+    pub(super) joined: i64,
+}
+
+/// What the batches of this process have left.
+#[derive(Debug, Default)]
+pub(super) struct Guesses {
+    /// The state after the last batch, unless somebody else may have written it.
+    state: Option<State>,
+    known: Known,
+    /// Whether the keys that were not known turned out not to exist, the last time that was looked.
+    unknown_are_new: bool,
+    /// Batches for which nothing is to be guessed: twice as many after each wrong guess.
+    waiting: u32,
+    caution: u32,
+}
+
+/// A batch evaluated from guesses.
+pub(super) struct Guessed<'l> {
+    pub(super) evaluation: Evaluation<'l>,
+    pub(super) outcomes: Vec<Result<Outcome>>,
+    state: State,
+    rows: BTreeMap<Bytes, Option<Current>>,
+}
+
+impl Guesses {
+    /// Evaluates a batch; `None` if it has to be done under the lock.
+    pub(super) fn evaluate<'l>(&mut self, limits: &'l Limits, batch: &[Command]) -> Option<Guessed<'l>> {
+        let state = self.state?;
+        if self.waiting > 0 {
+            self.waiting -= 1;
+            return None;
+        }
+        let mut evaluation = Evaluation::new(limits, state.revision, state.last_id);
+        let mut view =
+            Guess { known: &mut self.known, unknown_are_new: self.unknown_are_new, rows: BTreeMap::new() };
+        let mut outcomes = Vec::with_capacity(batch.len());
+        for command in batch {
+            outcomes.push(match evaluation.run(&mut view, command) {
+                Ok(outcome) => Ok(outcome),
+                Err(Unseen::Error(error)) => Err(error),
+                Err(Unseen::Need(_)) => return None,
+            });
+        }
+        Some(Guessed { evaluation, outcomes, state, rows: view.rows })
+    }
+
+    /// Takes what a batch has left, which was guessed and found right.
+    pub(super) fn were_right(&mut self, left: State, commits: &[Commit]) {
+        self.caution = 0;
+        self.state = Some(left);
+        self.known.take(commits);
+    }
+
+    /// Nothing of the batch has happened.
+    pub(super) fn were_wrong(&mut self) {
+        self.caution = (self.caution * 2).clamp(1, CAUTION_MAX);
+        self.waiting = self.caution;
+        self.state = None;
+    }
+
+    /// Takes what a batch under the lock has read and left.
+    pub(super) fn learn<'r>(
+        &mut self,
+        left: State,
+        read: impl Iterator<Item = (&'r Bytes, Option<&'r Current>)>,
+        commits: &[Commit],
+    ) {
+        let (mut unknown, mut new) = (0, 0);
+        for (key, row) in read {
+            if self.known.get(key).is_none() {
+                unknown += 1;
+                new += usize::from(row.is_none());
+            }
+            if let Some(row) = row {
+                self.known.put(key, row);
+            }
+        }
+        if unknown > 0 {
+            self.unknown_are_new = unknown == new;
+        }
+        self.state = Some(left);
+        self.known.take(commits);
+    }
+
+    /// Nobody knows what the last batch has left.
+    pub(super) fn forget(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl Guessed<'_> {
+    /// The state that the batch leaves.
+    pub(super) fn left(&self) -> State {
+        State { revision: self.evaluation.revision, last_id: self.evaluation.last_id, ..self.state }
+    }
+
+    pub(super) fn joined(&self) -> i64 {
+        self.state.joined
+    }
+
+    /// What the server has to make sure of.
+    pub(super) fn taken_for_granted(&self) -> TakenForGranted<'_> {
+        let mut taken = TakenForGranted {
+            revision: self.state.revision,
+            last_id: self.state.last_id,
+            joined: self.state.joined,
+            ..TakenForGranted::default()
+        };
+        for (key, row) in &self.rows {
+            taken.key.push(key);
+            taken.id.push(row.as_ref().map(|row| row.id));
+            taken.terms.push(row.as_ref().map(|row| &row.terms.encoded()[..]));
+        }
+        taken
+    }
+}
+
+/// Keys as they are believed to be.
+struct Guess<'g> {
+    known: &'g mut Known,
+    unknown_are_new: bool,
+    /// What the evaluation has been told.
+    rows: BTreeMap<Bytes, Option<Current>>,
+}
+
+impl View for Guess<'_> {
+    /// Only leases look at the clock, and they are not guessed.
+    fn now_ms(&self) -> i64 {
+        0
+    }
+
+    fn current(&mut self, key: &Bytes) -> Result<Option<Current>, Unseen> {
+        if let Some(told) = self.rows.get(key) {
+            return Ok(told.clone());
+        }
+        let row = self.known.get(key).cloned();
+        if row.is_none() && !self.unknown_are_new {
+            return Err(Unseen::Need(Need::Key(key.clone())));
+        }
+        self.rows.insert(key.clone(), row.clone());
+        Ok(row)
+    }
+
+    fn value(&mut self, key: &Bytes, id: VersionId) -> Result<Bytes, Unseen> {
+        Err(Unseen::Need(Need::Value(key.clone(), id)))
+    }
+
+    fn range(&mut self, range: &KeyRange, limit: usize) -> Result<Vec<(Bytes, Current)>, Unseen> {
+        Err(Unseen::Need(Need::Range(range.clone(), limit)))
+    }
+
+    fn count(&mut self, range: &KeyRange) -> Result<u64, Unseen> {
+        Err(Unseen::Need(Need::Count(range.clone())))
+    }
+
+    fn past(&mut self, read: &Read) -> Result<ReadResult, Unseen> {
+        Err(Unseen::Need(Need::Past(read.clone())))
+    }
+
+    fn lease(&mut self, id: LeaseId) -> Result<Option<LeaseRow>, Unseen> {
+        Err(Unseen::Need(Need::Lease(id)))
+    }
+
+    fn lease_keys(&mut self, id: LeaseId) -> Result<Vec<(Bytes, Current)>, Unseen> {
+        Err(Unseen::Need(Need::LeaseKeys(id)))
+    }
+}

@@ -1,0 +1,83 @@
+//! Which version each key had when this process last looked at it or wrote it.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+
+use crate::{
+    Terms,
+    event::{Commit, Current},
+};
+
+/// Bytes of keys and rows, at the most.
+const BYTES: usize = 4 << 20;
+/// What a row takes besides its key and terms, about.
+const ROW_BYTES: usize = 160;
+
+/// A bounded number of rows. They are in two halves: when the younger is full, the older is dropped.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    young: HashMap<Bytes, Current>,
+    old: HashMap<Bytes, Current>,
+    /// What the younger half takes.
+    bytes: usize,
+}
+
+impl Known {
+    pub(super) fn get(&mut self, key: &Bytes) -> Option<&Current> {
+        if let Some((key, row)) = self.old.remove_entry(key) {
+            self.insert(key, row);
+        }
+        self.young.get(key)
+    }
+
+    pub(super) fn put(&mut self, key: &Bytes, row: &Current) {
+        self.old.remove(key);
+        // Copies: the caller's bytes may be part of something much larger.
+        let terms = Bytes::copy_from_slice(row.terms.encoded());
+        let row = Current { terms: Terms::decode(terms).unwrap_or_default(), ..row.clone() };
+        self.insert(Bytes::copy_from_slice(key), row);
+    }
+
+    /// Takes what commits have made of their keys.
+    pub(super) fn take(&mut self, commits: &[Commit]) {
+        for event in commits.iter().flat_map(|commit| &commit.events) {
+            let kv = &event.kv;
+            if event.deleted {
+                self.remove(&kv.key);
+                continue;
+            }
+            let row = Current {
+                id: event.id,
+                revision: kv.revision,
+                create_revision: kv.create_revision,
+                version: kv.version,
+                lease: kv.lease,
+                terms: event.terms.clone(),
+            };
+            self.put(&kv.key, &row);
+        }
+    }
+
+    fn remove(&mut self, key: &Bytes) {
+        self.old.remove(key);
+        if let Some((key, row)) = self.young.remove_entry(key) {
+            self.bytes -= size(&key, &row);
+        }
+    }
+
+    fn insert(&mut self, key: Bytes, row: Current) {
+        self.remove(&key);
+        let size = size(&key, &row);
+        if self.bytes + size > BYTES / 2 {
+            self.old = std::mem::take(&mut self.young);
+            self.bytes = 0;
+        }
+        self.bytes += size;
+        self.young.insert(key, row);
+    }
+}
+
+fn size(key: &Bytes, row: &Current) -> usize {
+    key.len() + row.terms.encoded().len() + ROW_BYTES
+}

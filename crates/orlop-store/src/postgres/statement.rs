@@ -1,0 +1,302 @@
+//! The one statement that writes a batch.
+//!
+//! It is put together from the parts that the batch needs. The parts touch different rows, so their order does not
+//! matter; but all of them wait for the state's row to be raised, and if that is not as the batch takes it to be,
+//! none of them does anything.
+
+use std::fmt::Write;
+
+use tokio_postgres::types::ToSql;
+
+use super::write::{Changes, Pairs, Versions};
+use crate::{Revision, event::VersionId};
+
+/// A statement and its parameters.
+#[derive(Default)]
+pub(super) struct Composed<'p> {
+    pub(super) sql: String,
+    pub(super) parameters: Vec<&'p (dyn ToSql + Sync)>,
+}
+
+/// Who commits which batch, and whom to tell.
+pub(super) struct Mark<'a> {
+    pub(super) process: &'a str,
+    pub(super) batch: i64,
+    /// `None` if nobody else listens.
+    pub(super) channel: Option<&'a str>,
+}
+
+/// What a batch was evaluated from without having been read under a lock.
+#[derive(Default)]
+pub(super) struct TakenForGranted<'g> {
+    pub(super) revision: Revision,
+    pub(super) last_id: VersionId,
+    /// How many sessions have ever begun to listen.
+    pub(super) joined: i64,
+    /// Keys with their versions; a key without one does not exist.
+    pub(super) key: Vec<&'g [u8]>,
+    pub(super) id: Vec<Option<VersionId>>,
+    pub(super) terms: Vec<Option<&'g [u8]>>,
+}
+
+type Column<'p> = (&'static str, &'p (dyn ToSql + Sync));
+
+const NUMBER: &str = "int8[]";
+const BYTES: &str = "bytea[]";
+
+const LOG: &str =
+    "log (id, revision, key, create_revision, version, lease, previous, terms, value, checksum)";
+
+/// Inserts versions, for what one statement does not carry.
+pub(super) fn log<'p>(versions: &'p Versions<'_>) -> Composed<'p> {
+    let mut composed = Composed::default();
+    let _ = write!(composed.sql, "insert into {LOG} select * from ");
+    composed.rows(&log_columns(versions));
+    composed
+}
+
+fn log_columns<'p>(v: &'p Versions<'_>) -> [Column<'p>; 10] {
+    [
+        (NUMBER, &v.id),
+        (NUMBER, &v.revision),
+        (BYTES, &v.key),
+        (NUMBER, &v.create_revision),
+        (NUMBER, &v.version),
+        (NUMBER, &v.lease),
+        (NUMBER, &v.previous),
+        (BYTES, &v.terms),
+        (BYTES, &v.value),
+        (NUMBER, &v.checksum),
+    ]
+}
+
+/// Everything but the versions after the first of [`Changes::log`].
+///
+/// It answers with one row, or with none if something was not as it was taken to be. Without anything taken for
+/// granted the state's row must be locked.
+pub(super) fn all_of<'p>(
+    changes: &'p Changes<'_>,
+    mark: &'p Mark<'_>,
+    taken: Option<&'p TakenForGranted<'_>>,
+) -> Composed<'p> {
+    let mut composed = Composed::default();
+    composed.raise(changes, mark, taken);
+    if taken.is_none() {
+        composed.keep_mark_of_another(mark);
+    }
+    if let Some(versions) = changes.log.first() {
+        composed.insert("logged", LOG, &log_columns(versions), "");
+    }
+    composed.live(changes);
+    composed.terms(&changes.terms_gone, &changes.terms_new);
+    composed.reindexed(&changes.reindexed);
+    composed.leases(changes);
+    match &mark.channel {
+        Some(channel) => {
+            composed.push(") select pg_notify(");
+            composed.parameter(channel);
+            composed.push(", '') from raised");
+        }
+        None => composed.push(") select 1 from raised"),
+    }
+    composed
+}
+
+impl<'p> Composed<'p> {
+    fn push(&mut self, text: &str) {
+        self.sql.push_str(text);
+    }
+
+    fn parameter(&mut self, parameter: &'p (dyn ToSql + Sync)) {
+        self.parameters.push(parameter);
+        let _ = write!(self.sql, "${}", self.parameters.len());
+    }
+
+    /// `text` with a parameter for each `?`.
+    fn with(&mut self, text: &str, parameters: &[&'p (dyn ToSql + Sync)]) {
+        let mut parameters = parameters.iter();
+        for piece in text.split_inclusive('?') {
+            match (piece.strip_suffix('?'), parameters.next()) {
+                (Some(before), Some(parameter)) => {
+                    self.push(before);
+                    self.parameter(*parameter);
+                }
+                _ => self.push(piece),
+            }
+        }
+    }
+
+    /// Rows made of columns.
+    fn rows(&mut self, columns: &[Column<'p>]) {
+        self.push("unnest(");
+        for (nth, (cast, column)) in columns.iter().enumerate() {
+            self.push(if nth == 0 { "" } else { ", " });
+            self.parameter(*column);
+            let _ = write!(self.sql, "::{cast}");
+        }
+        self.push(")");
+    }
+
+    /// A part that happens only if the state's row is raised. Its text ends where a condition may follow.
+    fn part(&mut self, name: &str, body: impl FnOnce(&mut Self)) {
+        let _ = write!(self.sql, "), {name} as (");
+        body(self);
+    }
+
+    /// An insert of rows, if the state's row is raised.
+    fn insert(&mut self, name: &str, into: &str, columns: &[Column<'p>], conflict: &str) {
+        self.part(name, |composed| {
+            let _ = write!(composed.sql, "insert into {into} select * from ");
+            composed.rows(columns);
+            composed.push(" rows where exists (select from raised) ");
+            composed.push(conflict);
+        });
+    }
+
+    /// An update or delete of `table` by rows, if the state's row is raised.
+    fn change(&mut self, name: &str, change: &str, columns: &[Column<'p>], rows_and_condition: &str) {
+        self.part(name, |composed| {
+            composed.push(change);
+            composed.rows(columns);
+            composed.push(rows_and_condition);
+            composed.push(" and exists (select from raised)");
+        });
+    }
+
+    fn raise(
+        &mut self,
+        changes: &'p Changes<'_>,
+        mark: &'p Mark<'_>,
+        taken: Option<&'p TakenForGranted<'_>>,
+    ) {
+        self.with(
+            "with raised as (update state set revision = ?, last_id = ?, bytes = bytes + ?, process = ?, batch = ?",
+            &[&changes.revision, &changes.last_id, &changes.bytes, &mark.process, &mark.batch],
+        );
+        if let Some(taken) = taken {
+            self.with(
+                " where revision = ? and last_id = ? and joined = ? and process = ?",
+                &[&taken.revision, &taken.last_id, &taken.joined, &mark.process],
+            );
+            self.push(" and not exists (select from ");
+            self.rows(&[(BYTES, &taken.key), (NUMBER, &taken.id), (BYTES, &taken.terms)]);
+            self.push(
+                " taken(key, id, terms) left join live on live.key = taken.key
+                 where live.id is distinct from taken.id or live.terms is distinct from taken.terms)",
+            );
+        }
+        self.push(" returning 1");
+    }
+
+    /// The state's row says which batch of its last writer was its last. Another writer's is kept aside.
+    fn keep_mark_of_another(&mut self, mark: &'p Mark<'_>) {
+        self.part("kept", |composed| {
+            composed.with(
+                "insert into writer (process, batch, seen)
+                 select process, batch, now() from state where process <> ? and process <> ''
+                 on conflict (process) do update set batch = excluded.batch, seen = excluded.seen",
+                &[&mark.process],
+            );
+        });
+    }
+
+    fn live(&mut self, changes: &'p Changes<'_>) {
+        const COLUMNS: &str = "(key, id, revision, create_revision, version, lease, terms)";
+        let (created, updated, old) = (&changes.created, &changes.updated, &changes.superseded);
+        if !created.key.is_empty() {
+            self.insert("created", &format!("live {COLUMNS}"), &live_columns(created), "");
+        }
+        if !updated.key.is_empty() {
+            self.change(
+                "updated",
+                "update live set id = new.id, revision = new.revision, create_revision = new.create_revision,
+                     version = new.version, lease = new.lease, terms = new.terms from ",
+                &live_columns(updated),
+                &format!(" new{COLUMNS} where live.key = new.key"),
+            );
+        }
+        if !changes.gone.is_empty() {
+            let gone = " gone(key) where live.key = gone.key";
+            self.change("gone", "delete from live using ", &[(BYTES, &changes.gone)], gone);
+        }
+        if !old.key.is_empty() {
+            let columns: [Column<'p>; 7] = [
+                (BYTES, &old.key),
+                (NUMBER, &changes.superseded_at),
+                (NUMBER, &old.id),
+                (NUMBER, &old.revision),
+                (NUMBER, &old.create_revision),
+                (NUMBER, &old.version),
+                (NUMBER, &old.lease),
+            ];
+            let history = "history (key, superseded_at, id, revision, create_revision, version, lease)";
+            self.insert("superseded", history, &columns, "");
+        }
+    }
+
+    fn terms(&mut self, gone: &'p Pairs<'_>, new: &'p Pairs<'_>) {
+        if !gone.key.is_empty() {
+            self.change(
+                "terms_gone",
+                "delete from terms using ",
+                &term_columns(gone),
+                " gone(field, value, key)
+                 where terms.field = gone.field and terms.value = gone.value and terms.key = gone.key",
+            );
+        }
+        if !new.key.is_empty() {
+            let into = "terms (field, value, key)";
+            self.insert("terms_new", into, &term_columns(new), "on conflict do nothing");
+        }
+    }
+
+    fn reindexed(&mut self, new: &'p Versions<'_>) {
+        if new.key.is_empty() {
+            return;
+        }
+        self.change(
+            "reindexed_live",
+            "update live set terms = new.terms from ",
+            &[(NUMBER, &new.id), (BYTES, &new.key), (BYTES, &new.terms)],
+            " new(id, key, terms) where live.key = new.key and live.id = new.id",
+        );
+        self.change(
+            "reindexed_log",
+            "update log set terms = new.terms from ",
+            &[(NUMBER, &new.id), (BYTES, &new.terms)],
+            " new(id, terms) where log.id = new.id",
+        );
+    }
+
+    fn leases(&mut self, changes: &'p Changes<'_>) {
+        if !changes.leases_gone.is_empty() {
+            let gone = " gone(id) where lease.id = gone.id";
+            self.change("leases_gone", "delete from lease using ", &[(NUMBER, &changes.leases_gone)], gone);
+        }
+        let [ids, ttls, deadlines] = &changes.leases_new;
+        if !ids.is_empty() {
+            self.insert(
+                "leases_new",
+                "lease (id, ttl_seconds, deadline_ms)",
+                &[(NUMBER, ids), (NUMBER, ttls), (NUMBER, deadlines)],
+                "on conflict (id) do update set ttl_seconds = excluded.ttl_seconds, deadline_ms = excluded.deadline_ms",
+            );
+        }
+    }
+}
+
+fn live_columns<'p>(v: &'p Versions<'_>) -> [Column<'p>; 7] {
+    [
+        (BYTES, &v.key),
+        (NUMBER, &v.id),
+        (NUMBER, &v.revision),
+        (NUMBER, &v.create_revision),
+        (NUMBER, &v.version),
+        (NUMBER, &v.lease),
+        (BYTES, &v.terms),
+    ]
+}
+
+fn term_columns<'p>(pairs: &'p Pairs<'_>) -> [Column<'p>; 3] {
+    [(BYTES, &pairs.field), (BYTES, &pairs.value), (BYTES, &pairs.key)]
+}
