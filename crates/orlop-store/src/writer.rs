@@ -10,7 +10,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::{Receiver, sync_channel},
     },
@@ -77,7 +77,7 @@ struct Desk {
     hub: Arc<Hub>,
     metrics: Metrics,
     /// Held while a batch is committed.
-    turn: Mutex<()>,
+    turn: tokio::sync::Mutex<()>,
     /// Commands that have not been answered. While there are any, nobody passes them.
     waiting: AtomicUsize,
     /// Whether several commands were in the last batch of the thread, or came while it was committed.
@@ -85,8 +85,8 @@ struct Desk {
 }
 
 impl Writer {
-    /// Starts the thread. It drives the engine's futures itself, so that an engine that blocks on a disk
-    /// costs no hop between threads.
+    /// Starts the thread, which drives the futures of an engine that blocks on a disk; one that waits for a network
+    /// gets a task. Neither costs a hop between threads.
     pub(crate) fn start(
         engine: Arc<dyn Engine>,
         hub: Arc<Hub>,
@@ -101,18 +101,25 @@ impl Writer {
             engine,
             hub,
             metrics,
-            turn: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
             waiting: AtomicUsize::new(0),
             shared: AtomicBool::new(false),
         });
-        let thread_desk = desk.clone();
-        std::thread::Builder::new()
-            .name("orlop-writer".into())
-            .spawn(move || {
-                thread_desk.work(&runtime, jobs);
+        let working = desk.clone();
+        if desk.engine.commits_at_once() {
+            std::thread::Builder::new()
+                .name("orlop-writer".into())
+                .spawn(move || {
+                    working.work(&runtime, jobs);
+                    finish.send_replace(true);
+                })
+                .map_err(|error| Error::Unavailable(format!("cannot start the writer thread: {error}")))?;
+        } else {
+            runtime.spawn(async move {
+                working.commit_each(jobs, |batch, _| working.settle(batch)).await;
                 finish.send_replace(true);
-            })
-            .map_err(|error| Error::Unavailable(format!("cannot start the writer thread: {error}")))?;
+            });
+        }
         let on_caller = config.commit_on_caller;
         Ok(Self { queue, desk, inline, on_caller, patience: config.patience, finished })
     }
@@ -176,50 +183,46 @@ fn stopped() -> Error {
 
 impl Desk {
     /// The turn to commit, if nobody has it, nobody waits for it and nobody is about to.
-    fn idle_turn(&self) -> Option<MutexGuard<'_, ()>> {
+    fn idle_turn(&self) -> Option<tokio::sync::MutexGuard<'_, ()>> {
         if self.waiting.load(Ordering::Acquire) > 0 || self.shared.load(Ordering::Relaxed) {
             return None;
         }
-        match self.turn.try_lock() {
-            Ok(turn) => Some(turn),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        self.turn.try_lock().ok()
     }
 
     /// Commits what is queued until the queue is closed, and has it settled beside that.
     fn work(&self, runtime: &Handle, jobs: mpsc::Receiver<Job>) {
         let _within = runtime.enter();
         if !self.engine.settles() {
-            return self.commit_each(runtime, jobs, |batch, _| self.settle(batch));
+            return runtime.block_on(self.commit_each(jobs, |batch, _| self.settle(batch)));
         }
         std::thread::scope(|scope| {
             // Without a place in between: while a batch is on its way to the disk the next one is committed, and
             // who comes after that gathers for a third.
             let (hand_over, committed) = sync_channel(0);
             scope.spawn(move || self.settle_each(runtime, &committed));
-            self.commit_each(runtime, jobs, move |batch, others| {
+            runtime.block_on(self.commit_each(jobs, move |batch, others| {
                 if others {
                     drop(hand_over.send(batch));
                 } else {
                     self.settle(batch);
                 }
-            });
+            }));
         });
     }
 
     /// Commits batch after batch; `settle` is told whether there are callers beside those of the batch, who wait for
     /// the disk or to be committed.
-    fn commit_each(&self, runtime: &Handle, mut jobs: mpsc::Receiver<Job>, settle: impl Fn(Unsettled, bool)) {
+    async fn commit_each(&self, mut jobs: mpsc::Receiver<Job>, settle: impl Fn(Unsettled, bool)) {
         let mut waiting = Vec::new();
         let (mut callers, mut took) = (1, Duration::ZERO);
-        while runtime.block_on(jobs.recv_many(&mut waiting, BATCH_COMMANDS)) > 0 {
+        while jobs.recv_many(&mut waiting, BATCH_COMMANDS).await > 0 {
             while !waiting.is_empty() {
                 if !self.engine.commits_at_once() {
-                    gather(&mut waiting, &mut jobs, callers, took);
+                    gather(&mut waiting, &mut jobs, callers, took).await;
                 }
-                let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-                // While this thread waited for its turn, more may have come.
+                let _turn = self.turn.lock().await;
+                // While this waited for its turn, more may have come.
                 while waiting.len() < BATCH_COMMANDS
                     && let Ok(job) = jobs.try_recv()
                 {
@@ -228,7 +231,7 @@ impl Desk {
                 let batch: Vec<_> = waiting.drain(..fitting(&waiting)).collect();
                 let size = batch.len();
                 let started = Instant::now();
-                let committed = runtime.block_on(self.commit(batch));
+                let committed = self.commit(batch).await;
                 callers = self.waiting.load(Ordering::Acquire);
                 self.shared.store(callers > 1, Ordering::Relaxed);
                 if let Some(batch) = committed {
@@ -325,13 +328,13 @@ fn answer(replies: Vec<Reply>, outcomes: Vec<Result<Outcome>>) {
 /// Callers who have just been answered are about to ask again, while those who came in meanwhile wait already.
 /// Without a moment's patience the two groups take turns for ever, and each commit carries half of what it
 /// could. So it waits for as many as there were, but only for a small part of what a commit takes.
-fn gather(waiting: &mut Vec<Job>, jobs: &mut mpsc::Receiver<Job>, callers: usize, took: Duration) {
-    const LOOK: Duration = Duration::from_micros(20);
+async fn gather(waiting: &mut Vec<Job>, jobs: &mut mpsc::Receiver<Job>, callers: usize, took: Duration) {
     let deadline = Instant::now() + (took / 8).min(Duration::from_millis(1));
     while waiting.len() < callers.min(BATCH_COMMANDS) && Instant::now() < deadline {
         match jobs.try_recv() {
             Ok(job) => waiting.push(job),
-            Err(_) => std::thread::sleep(LOOK),
+            // They are tasks too: this lets them run.
+            Err(_) => tokio::task::yield_now().await,
         }
     }
 }

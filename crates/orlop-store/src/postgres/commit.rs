@@ -94,6 +94,16 @@ enum Attempt {
     Unknown(Committed, Fault),
 }
 
+impl Unsure {
+    fn attempt(self, committed: Committed) -> Attempt {
+        match self {
+            // An error that the server has answered with means that it has undone everything.
+            Self { committing: true, fault: fault @ Fault::Lost(_) } => Attempt::Unknown(committed, fault),
+            Self { fault, .. } => Attempt::Failed(fault),
+        }
+    }
+}
+
 impl Writer {
     pub(super) fn new(
         connector: Arc<Connector>,
@@ -199,18 +209,25 @@ impl Writer {
         let guessed = guesses.evaluate(&self.limits, batch)?;
         let changes = Changes::of(&guessed.evaluation).filter(|changes| changes.log.len() == 1)?;
         let mark = self.mark(number, self.audience.is_known_empty(guessed.joined()));
-        let ended = match changes.commit_if(session, &mark, &guessed.taken_for_granted()).await {
-            Ok(true) => {
-                guesses.were_right(guessed.left(), &guessed.evaluation.commits);
-                Ok(())
-            }
+        let commits = &guessed.evaluation.commits;
+        let meanwhile = || guesses.hope_for(session, commits);
+        let ended = changes.commit_if(session, &mark, &guessed.taken_for_granted(), meanwhile).await;
+        match ended {
             Ok(false) => {
-                guesses.were_wrong();
-                return None;
+                guesses.were_wrong(commits);
+                None
             }
-            Err(unsure) => Err(unsure),
-        };
-        Some(Self::ended(session, ended, committed(guessed.evaluation, guessed.outcomes)))
+            Ok(true) => {
+                let left = guessed.left();
+                let committed = committed(guessed.evaluation, guessed.outcomes);
+                guesses.were_right(left, &committed.commits);
+                Some(Attempt::Done(committed))
+            }
+            Err(unsure) => {
+                guesses.forget();
+                Some(unsure.attempt(committed(guessed.evaluation, guessed.outcomes)))
+            }
+        }
     }
 
     /// Two round trips.
@@ -233,33 +250,23 @@ impl Writer {
             }
         };
         let left = State { revision: evaluation.revision, last_id: evaluation.last_id, joined };
-        match ended {
-            Ok(()) if evaluation.reindexed.is_empty() => {
-                guesses.learn(left, view.rows(), &evaluation.commits);
-            }
-            _ => guesses.forget(),
+        let reindexed = !evaluation.reindexed.is_empty();
+        let committed = committed(evaluation, outcomes);
+        guesses.learn(left, view.rows(), &committed.commits);
+        if reindexed || ended.is_err() {
+            guesses.forget();
         }
-        Ok(Self::ended(session, ended, committed(evaluation, outcomes)))
+        Ok(match ended {
+            Ok(()) => {
+                session.keep_committed(&committed.commits);
+                Attempt::Done(committed)
+            }
+            Err(unsure) => unsure.attempt(committed),
+        })
     }
 
     fn mark(&self, batch: i64, alone: bool) -> Mark<'_> {
         Mark { process: &self.process, batch, channel: (!alone).then(|| self.connector.schema()) }
-    }
-
-    fn ended(session: &Session, ended: Result<(), Unsure>, committed: Committed) -> Attempt {
-        match ended {
-            Ok(()) => {
-                let events = committed.commits.iter().flat_map(|commit| &commit.events);
-                let put = events.filter(|event| !event.deleted);
-                session.values().put(put.map(|event| (event.id, &event.kv.key, &event.kv.value)));
-                Attempt::Done(committed)
-            }
-            // An error that the server has answered with means that it has undone everything.
-            Err(Unsure { committing: true, fault: fault @ Fault::Lost(_) }) => {
-                Attempt::Unknown(committed, fault)
-            }
-            Err(Unsure { fault, .. }) => Attempt::Failed(fault),
-        }
     }
 
     /// Begins, locks, and evaluates every command.

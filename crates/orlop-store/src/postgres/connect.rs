@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use tokio_postgres::{Client, Connection, Row, Socket, Statement, types::ToSql};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -19,7 +20,12 @@ use super::{
     url::Target,
     values::Values,
 };
-use crate::{Config, Durability, error::Result, metrics::Metrics};
+use crate::{
+    Config, Durability,
+    error::Result,
+    event::{Commit, VersionId},
+    metrics::Metrics,
+};
 
 /// How long one round trip may take before the connection counts as lost. The server's own limits are
 /// shorter, so this is only met when the server or the network is gone without a word.
@@ -67,12 +73,18 @@ impl Connector {
     /// Connects and sets the session up.
     pub(super) async fn connect(&self) -> Result<Session, Fault> {
         let (client, wire) = self.dial().await?;
-        let values = self.values.clone();
-        let session = Session { client, wire: Mutex::new(Some(wire)), statements: Mutex::default(), values };
+        let mut session = Session {
+            client,
+            wire: Mutex::new(Some(wire)),
+            statements: Mutex::default(),
+            values: self.values.clone(),
+            server: String::new(),
+        };
         session.simple(&self.settings).await?;
         // No two servers have started at the same moment, nor one twice.
         let rows = session.query("select pg_postmaster_start_time()::text", &[]).await?;
-        self.values.only_from(rows.first().map_or(Ok(""), |row| column(row, 0))?);
+        session.server = rows.first().map_or(Ok(String::new()), |row| column(row, 0))?;
+        self.values.only_from(&session.server);
         Ok(session)
     }
 
@@ -117,6 +129,8 @@ pub(super) struct Session {
     wire: Mutex<Option<Wire>>,
     statements: Mutex<HashMap<String, Statement>>,
     values: Arc<Values>,
+    /// Which server it leads to.
+    server: String,
 }
 
 impl std::fmt::Debug for Session {
@@ -139,12 +153,32 @@ impl Session {
         &self.values
     }
 
+    /// Keeps values that this session has written or fetched.
+    pub(super) fn keep<'k>(&self, versions: impl Iterator<Item = (VersionId, &'k Bytes, &'k Bytes)>) {
+        self.values.put(&self.server, versions);
+    }
+
+    /// Keeps the values of what this session has committed.
+    pub(super) fn keep_committed(&self, commits: &[Arc<Commit>]) {
+        let events = commits.iter().flat_map(|commit| &commit.events).filter(|event| !event.deleted);
+        self.keep(events.map(|event| (event.id, &event.kv.key, &event.kv.value)));
+    }
+
     /// Waits for what the server is asked for, but not for ever.
     pub(super) async fn run<T, E: Into<Fault>>(
         &self,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, Fault> {
-        match tokio::time::timeout(ROUND_TRIP_MAX, self.driven(work)).await {
+        self.run_while(work, || {}).await
+    }
+
+    /// The same. Once everything is sent, there is time for something else.
+    pub(super) async fn run_while<T, E: Into<Fault>>(
+        &self,
+        work: impl Future<Output = Result<T, E>>,
+        something_else: impl FnOnce(),
+    ) -> Result<T, Fault> {
+        match tokio::time::timeout(ROUND_TRIP_MAX, self.driven_while(work, something_else)).await {
             Ok(answer) => answer.map_err(Into::into),
             Err(_) => Err(Fault::Lost("PostgreSQL does not answer".into())),
         }
@@ -152,12 +186,25 @@ impl Session {
 
     /// Waits for what the server is asked for, and drives the connection meanwhile.
     pub(super) async fn driven<T>(&self, work: impl Future<Output = T>) -> T {
+        self.driven_while(work, || {}).await
+    }
+
+    /// The same. Once everything is sent, there is time for something else.
+    pub(super) async fn driven_while<T>(
+        &self,
+        work: impl Future<Output = T>,
+        something_else: impl FnOnce(),
+    ) -> T {
         let mut work = pin!(work);
+        let mut something_else = Some(something_else);
         poll_fn(|context| {
             if let Poll::Ready(answer) = work.as_mut().poll(context) {
                 return Poll::Ready(answer);
             }
             self.drive(context);
+            if let Some(something_else) = something_else.take() {
+                something_else();
+            }
             work.as_mut().poll(context)
         })
         .await

@@ -4,11 +4,11 @@
 //! that, and written by a statement that makes sure of it first (`statement.rs`). If something was wrong, nothing has
 //! happened, and the batch is done again under the lock, from what is read there.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 
-use super::{known::Known, statement::TakenForGranted};
+use super::{connect::Session, known::Known, statement::TakenForGranted};
 use crate::{
     KeyRange, LeaseId, Limits, Read, ReadResult, Revision,
     engine::{Command, Outcome},
@@ -40,6 +40,8 @@ pub(super) struct Guesses {
     /// Batches for which nothing is to be guessed: twice as many after each wrong guess.
     waiting: u32,
     caution: u32,
+    /// Values of the last batch that are to be kept at hand.
+    to_keep: Vec<Arc<Commit>>,
 }
 
 /// A batch evaluated from guesses.
@@ -72,18 +74,25 @@ impl Guesses {
         Some(Guessed { evaluation, outcomes, state, rows: view.rows })
     }
 
-    /// Takes what a batch has left, which was guessed and found right.
-    pub(super) fn were_right(&mut self, left: State, commits: &[Commit]) {
-        self.caution = 0;
-        self.state = Some(left);
+    /// Prepares for the batch's success while the server is at it, and does what the last batch has left to do.
+    pub(super) fn hope_for(&mut self, session: &Session, commits: &[Commit]) {
+        session.keep_committed(&std::mem::take(&mut self.to_keep));
         self.known.take(commits);
     }
 
-    /// Nothing of the batch has happened.
-    pub(super) fn were_wrong(&mut self) {
+    /// The batch that was hoped for has happened.
+    pub(super) fn were_right(&mut self, left: State, commits: &[Arc<Commit>]) {
+        self.caution = 0;
+        self.state = Some(left);
+        self.to_keep = commits.to_vec();
+    }
+
+    /// Nothing of the batch that was hoped for has happened.
+    pub(super) fn were_wrong(&mut self, commits: &[Commit]) {
         self.caution = (self.caution * 2).clamp(1, CAUTION_MAX);
         self.waiting = self.caution;
         self.state = None;
+        self.known.drop(commits);
     }
 
     /// Takes what a batch under the lock has read and left.
@@ -91,7 +100,7 @@ impl Guesses {
         &mut self,
         left: State,
         read: impl Iterator<Item = (&'r Bytes, Option<&'r Current>)>,
-        commits: &[Commit],
+        commits: &[Arc<Commit>],
     ) {
         let (mut unknown, mut new) = (0, 0);
         for (key, row) in read {

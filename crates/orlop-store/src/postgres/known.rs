@@ -1,6 +1,6 @@
 //! Which version each key had when this process last looked at it or wrote it.
 
-use std::collections::HashMap;
+use std::{borrow::Borrow, collections::HashMap};
 
 use bytes::Bytes;
 
@@ -40,8 +40,8 @@ impl Known {
     }
 
     /// Takes what commits have made of their keys.
-    pub(super) fn take(&mut self, commits: &[Commit]) {
-        for event in commits.iter().flat_map(|commit| &commit.events) {
+    pub(super) fn take(&mut self, commits: &[impl Borrow<Commit>]) {
+        for event in commits.iter().flat_map(|commit| &commit.borrow().events) {
             let kv = &event.kv;
             if event.deleted {
                 self.remove(&kv.key);
@@ -56,6 +56,13 @@ impl Known {
                 terms: event.terms.clone(),
             };
             self.put(&kv.key, &row);
+        }
+    }
+
+    /// Forgets the keys of commits.
+    pub(super) fn drop(&mut self, commits: &[Commit]) {
+        for event in commits.iter().flat_map(|commit| &commit.events) {
+            self.remove(&event.kv.key);
         }
     }
 

@@ -125,7 +125,7 @@ pub(super) async fn add_values(
                 None => return Ok(Err(kv.key.clone())),
             }
         }
-        session.values().put(missing.iter().map(|(id, kv)| (*id, &kv.key, &kv.value)));
+        session.keep(missing.iter().map(|(id, kv)| (*id, &kv.key, &kv.value)));
     }
     Ok(Ok(()))
 }

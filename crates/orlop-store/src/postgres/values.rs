@@ -124,12 +124,19 @@ impl Values {
         self.note(rows, hits);
     }
 
-    /// Takes values that have been written, or fetched one by one.
-    pub(super) fn put<'k>(&self, versions: impl Iterator<Item = (VersionId, &'k Bytes, &'k Bytes)>) {
+    /// Takes values that have been written to a server, or fetched from it one by one.
+    pub(super) fn put<'k>(
+        &self,
+        server: &str,
+        versions: impl Iterator<Item = (VersionId, &'k Bytes, &'k Bytes)>,
+    ) {
         if self.limit_bytes == 0 {
             return;
         }
         let mut kept = self.lock();
+        if kept.server != server {
+            return;
+        }
         for (id, key, value) in versions {
             kept.insert(id, key, value, self.limit_bytes);
         }
@@ -251,6 +258,8 @@ mod tests {
             values.only_from(server);
             assert_eq!(values.get([(8, &key(8))].into_iter()), [kept]);
         }
+        values.put("", [(8, &key(8), &key(8))].into_iter());
+        assert_eq!(values.get([(8, &key(8))].into_iter()), [None], "it is of the server before");
     }
 
     #[test]
@@ -282,7 +291,7 @@ mod tests {
     #[test]
     fn nothing_is_kept_where_nothing_may_be() {
         let values = values(0);
-        values.put([(1, &key(1), &key(1))].into_iter());
+        values.put("", [(1, &key(1), &key(1))].into_iter());
         list(&values, 0..100);
         assert!(values.lock().entries.is_empty() && !values.is_worth_asking(512));
     }

@@ -216,17 +216,20 @@ impl<'e> Changes<'e> {
         }
     }
 
-    /// Writes and commits everything with one statement, if what was taken for granted is so; whether it was.
+    /// Writes and commits everything with one statement, if what was taken for granted is so; whether it was. While
+    /// the server is at it, there is time for something else.
     pub(super) async fn commit_if(
         &self,
         session: &Session,
         mark: &Mark<'_>,
         taken: &TakenForGranted<'_>,
+        something_else: impl FnOnce(),
     ) -> Result<bool, Unsure> {
         let composed = statement::all_of(self, mark, Some(taken));
         let prepared = session.prepare(&composed.sql).await;
         let prepared = prepared.map_err(|fault| Unsure { committing: false, fault })?;
-        let answer = session.run(session.client().execute(&prepared, &composed.parameters)).await;
+        let execute = session.client().execute(&prepared, &composed.parameters);
+        let answer = session.run_while(execute, something_else).await;
         answer.map(|rows| rows > 0).map_err(|fault| Unsure { committing: true, fault })
     }
 }
