@@ -15,7 +15,9 @@ use std::{
     },
 };
 
-use orlop_store::{Error, KeyRange, Put, Read, Revision, Store, Txn, Watch};
+use orlop_store::{
+    Delete, Error, Filter, KeyRange, Op, Put, Read, Requirement, Revision, Store, Terms, Txn, Watch,
+};
 use orlop_testbed::Cluster;
 use postgres_support::{config, database, get, open, put, within};
 
@@ -124,7 +126,7 @@ async fn a_commit_that_was_cut_off_is_resolved_and_never_guessed() {
         let (name, stop) = (name.clone(), stop.clone());
         move || {
             // While the commit waits for the disk, and at any other moment.
-            let cut = cut_connections(cluster, &name, "query = 'commit'", 2.0);
+            let cut = cut_connections(cluster, &name, "(query = 'commit' or query like 'with raised%')", 2.0);
             let others = cut_connections(cluster, &name, "random() < 0.2", 2.0);
             stop.store(true, Ordering::Relaxed);
             (cut, others)
@@ -253,11 +255,45 @@ async fn two_processes_share_one_sequence_and_see_each_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_another_process_has_written_is_not_guessed_away() {
+    let (cluster, name) = database();
+    let url = cluster.url(&name);
+    let stores = [open(&url).await, open(&url).await];
+    let mut versions = [0; 3];
+    // Runs of both processes over the same keys, so that each believes to know them when the other has moved them on.
+    for (run, writes) in [5, 1, 1, 2, 1, 7, 3, 1, 1, 1, 4].into_iter().enumerate() {
+        let store = &stores[run % 2];
+        for write in 0..writes {
+            let nth = (run + write) % 3;
+            let key = format!("/shared/{nth}");
+            let terms = Terms::new([("run", run.to_string())]);
+            store.txn(Txn::of([Op::Put(Put { terms, ..Put::new(key.clone(), "x") })])).await.unwrap();
+            versions[nth] += 1;
+            let found = Filter(vec![Requirement::equals("run", run.to_string())]);
+            let read = Read { filter: found, ..Read::new(KeyRange::key(key)) };
+            let kvs = store.read(read).await.unwrap().kvs;
+            assert_eq!(kvs.iter().map(|kv| kv.version).collect::<Vec<_>>(), [versions[nth]], "run {run}");
+        }
+    }
+    let deleted = Txn::of([Op::Delete(Delete { range: KeyRange::key("/shared/0"), previous: false })]);
+    stores[0].txn(deleted).await.unwrap();
+    assert!(stores[1].txn(Txn::create(Put::new("/shared/0", "again"))).await.unwrap().succeeded);
+    assert!(!stores[0].txn(Txn::create(Put::new("/shared/0", "twice"))).await.unwrap().succeeded);
+    // Every term in the index is one of the last run over its key.
+    let left = cluster.sql(&name, "select count(*) from orlop.terms").unwrap();
+    assert_eq!(left.trim(), "2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn notifications_come_without_waiting_for_the_poll() {
     let (cluster, name) = database();
     let patient =
         orlop_store::Config { poll: std::time::Duration::from_secs(3600), ..config(&cluster.url(&name)) };
     let first = Store::open(patient.clone()).await.unwrap();
+    // Nobody listens yet but the writer itself.
+    for round in 0..3 {
+        put(&first, "/before", &round.to_string()).await;
+    }
     let second = Store::open(patient).await.unwrap();
     let mut watcher = second.watch(Watch::new(KeyRange::all())).await.unwrap();
     for round in 0..3 {
@@ -275,7 +311,7 @@ async fn one_process_leads_and_another_takes_over() {
     let (first, second) = (open(&url).await, open(&url).await);
     let leaders = || {
         let held = "select count(*) from pg_locks l join pg_database d on d.oid = l.database
-                    where locktype = 'advisory' and granted and datname = ";
+                    where locktype = 'advisory' and mode = 'ExclusiveLock' and granted and datname = ";
         cluster.sql("postgres", &format!("{held}'{name}'")).unwrap().trim().to_owned()
     };
     let one_leads = async || {

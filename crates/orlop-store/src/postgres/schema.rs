@@ -92,10 +92,12 @@ alter table state add column bytes bigint not null default 0;
 update state set bytes = (select coalesce(sum(octet_length(key) + octet_length(value) + 200), 0) from log);
 ",
     // The last batch, in the row that every batch changes anyway: `writer` is for processes that were not the last.
-    // And how many sessions have ever begun to listen: a batch tells the others only if there are any.
+    // And how many sessions have ever begun to listen: a batch tells the others only if there are any. The log is
+    // searched by id (`tail.rs`).
     "
 alter table state add column process text not null default '', add column batch bigint not null default 0,
     add column joined bigint not null default 0;
+drop index log_revision;
 ",
 ];
 

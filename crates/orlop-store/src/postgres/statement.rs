@@ -16,6 +16,8 @@ use crate::{Revision, event::VersionId};
 pub(super) struct Composed<'p> {
     pub(super) sql: String,
     pub(super) parameters: Vec<&'p (dyn ToSql + Sync)>,
+    /// Whether one version is written.
+    single: bool,
 }
 
 /// Who commits which batch, and whom to tell.
@@ -39,10 +41,48 @@ pub(super) struct TakenForGranted<'g> {
     pub(super) terms: Vec<Option<&'g [u8]>>,
 }
 
-type Column<'p> = (&'static str, &'p (dyn ToSql + Sync));
+/// One column of several rows.
+trait Column {
+    /// The type of its cells.
+    fn kind(&self) -> &'static str;
+    fn all(&self) -> &(dyn ToSql + Sync);
+    /// The cell, if there is one row.
+    fn only(&self) -> Option<&(dyn ToSql + Sync)>;
+}
 
-const NUMBER: &str = "int8[]";
-const BYTES: &str = "bytea[]";
+/// What a column may consist of.
+trait Cell: ToSql + Sync {
+    const KIND: &'static str;
+}
+
+impl Cell for i64 {
+    const KIND: &'static str = "int8";
+}
+
+impl Cell for &[u8] {
+    const KIND: &'static str = "bytea";
+}
+
+impl<T: Cell> Cell for Option<T> {
+    const KIND: &'static str = T::KIND;
+}
+
+impl<T: Cell> Column for Vec<T> {
+    fn kind(&self) -> &'static str {
+        T::KIND
+    }
+
+    fn all(&self) -> &(dyn ToSql + Sync) {
+        self
+    }
+
+    fn only(&self) -> Option<&(dyn ToSql + Sync)> {
+        match self.as_slice() {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+}
 
 const LOG: &str =
     "log (id, revision, key, create_revision, version, lease, previous, terms, value, checksum)";
@@ -55,18 +95,18 @@ pub(super) fn log<'p>(versions: &'p Versions<'_>) -> Composed<'p> {
     composed
 }
 
-fn log_columns<'p>(v: &'p Versions<'_>) -> [Column<'p>; 10] {
+fn log_columns<'p>(v: &'p Versions<'_>) -> [&'p dyn Column; 10] {
     [
-        (NUMBER, &v.id),
-        (NUMBER, &v.revision),
-        (BYTES, &v.key),
-        (NUMBER, &v.create_revision),
-        (NUMBER, &v.version),
-        (NUMBER, &v.lease),
-        (NUMBER, &v.previous),
-        (BYTES, &v.terms),
-        (BYTES, &v.value),
-        (NUMBER, &v.checksum),
+        &v.id,
+        &v.revision,
+        &v.key,
+        &v.create_revision,
+        &v.version,
+        &v.lease,
+        &v.previous,
+        &v.terms,
+        &v.value,
+        &v.checksum,
     ]
 }
 
@@ -79,7 +119,8 @@ pub(super) fn all_of<'p>(
     mark: &'p Mark<'_>,
     taken: Option<&'p TakenForGranted<'_>>,
 ) -> Composed<'p> {
-    let mut composed = Composed::default();
+    let single = changes.log.iter().map(|versions| versions.id.len()).sum::<usize>() == 1;
+    let mut composed = Composed { single, ..Composed::default() };
     composed.raise(changes, mark, taken);
     if taken.is_none() {
         composed.keep_mark_of_another(mark);
@@ -126,13 +167,15 @@ impl<'p> Composed<'p> {
         }
     }
 
-    /// Rows made of columns.
-    fn rows(&mut self, columns: &[Column<'p>]) {
-        self.push("unnest(");
-        for (nth, (cast, column)) in columns.iter().enumerate() {
+    /// Rows made of columns. Of a single version they are simply a row: to unpack arrays takes the server longer than
+    /// to insert it. Otherwise it is always arrays, so that there are not too many statements.
+    fn rows(&mut self, columns: &[&'p dyn Column]) {
+        let single = self.single && columns.iter().all(|column| column.only().is_some());
+        self.push(if single { "(select " } else { "unnest(" });
+        for (nth, column) in columns.iter().enumerate() {
             self.push(if nth == 0 { "" } else { ", " });
-            self.parameter(*column);
-            let _ = write!(self.sql, "::{cast}");
+            self.parameter(column.only().filter(|_| single).unwrap_or(column.all()));
+            let _ = write!(self.sql, "::{}{}", column.kind(), if single { "" } else { "[]" });
         }
         self.push(")");
     }
@@ -144,7 +187,7 @@ impl<'p> Composed<'p> {
     }
 
     /// An insert of rows, if the state's row is raised.
-    fn insert(&mut self, name: &str, into: &str, columns: &[Column<'p>], conflict: &str) {
+    fn insert(&mut self, name: &str, into: &str, columns: &[&'p dyn Column], conflict: &str) {
         self.part(name, |composed| {
             let _ = write!(composed.sql, "insert into {into} select * from ");
             composed.rows(columns);
@@ -154,7 +197,7 @@ impl<'p> Composed<'p> {
     }
 
     /// An update or delete of `table` by rows, if the state's row is raised.
-    fn change(&mut self, name: &str, change: &str, columns: &[Column<'p>], rows_and_condition: &str) {
+    fn change(&mut self, name: &str, change: &str, columns: &[&'p dyn Column], rows_and_condition: &str) {
         self.part(name, |composed| {
             composed.push(change);
             composed.rows(columns);
@@ -179,7 +222,7 @@ impl<'p> Composed<'p> {
                 &[&taken.revision, &taken.last_id, &taken.joined, &mark.process],
             );
             self.push(" and not exists (select from ");
-            self.rows(&[(BYTES, &taken.key), (NUMBER, &taken.id), (BYTES, &taken.terms)]);
+            self.rows(&[&taken.key, &taken.id, &taken.terms]);
             self.push(
                 " taken(key, id, terms) left join live on live.key = taken.key
                  where live.id is distinct from taken.id or live.terms is distinct from taken.terms)",
@@ -217,17 +260,17 @@ impl<'p> Composed<'p> {
         }
         if !changes.gone.is_empty() {
             let gone = " gone(key) where live.key = gone.key";
-            self.change("gone", "delete from live using ", &[(BYTES, &changes.gone)], gone);
+            self.change("gone", "delete from live using ", &[&changes.gone], gone);
         }
         if !old.key.is_empty() {
-            let columns: [Column<'p>; 7] = [
-                (BYTES, &old.key),
-                (NUMBER, &changes.superseded_at),
-                (NUMBER, &old.id),
-                (NUMBER, &old.revision),
-                (NUMBER, &old.create_revision),
-                (NUMBER, &old.version),
-                (NUMBER, &old.lease),
+            let columns: [&'p dyn Column; 7] = [
+                &old.key,
+                &changes.superseded_at,
+                &old.id,
+                &old.revision,
+                &old.create_revision,
+                &old.version,
+                &old.lease,
             ];
             let history = "history (key, superseded_at, id, revision, create_revision, version, lease)";
             self.insert("superseded", history, &columns, "");
@@ -257,13 +300,13 @@ impl<'p> Composed<'p> {
         self.change(
             "reindexed_live",
             "update live set terms = new.terms from ",
-            &[(NUMBER, &new.id), (BYTES, &new.key), (BYTES, &new.terms)],
+            &[&new.id, &new.key, &new.terms],
             " new(id, key, terms) where live.key = new.key and live.id = new.id",
         );
         self.change(
             "reindexed_log",
             "update log set terms = new.terms from ",
-            &[(NUMBER, &new.id), (BYTES, &new.terms)],
+            &[&new.id, &new.terms],
             " new(id, terms) where log.id = new.id",
         );
     }
@@ -271,32 +314,24 @@ impl<'p> Composed<'p> {
     fn leases(&mut self, changes: &'p Changes<'_>) {
         if !changes.leases_gone.is_empty() {
             let gone = " gone(id) where lease.id = gone.id";
-            self.change("leases_gone", "delete from lease using ", &[(NUMBER, &changes.leases_gone)], gone);
+            self.change("leases_gone", "delete from lease using ", &[&changes.leases_gone], gone);
         }
         let [ids, ttls, deadlines] = &changes.leases_new;
         if !ids.is_empty() {
             self.insert(
                 "leases_new",
                 "lease (id, ttl_seconds, deadline_ms)",
-                &[(NUMBER, ids), (NUMBER, ttls), (NUMBER, deadlines)],
+                &[ids, ttls, deadlines],
                 "on conflict (id) do update set ttl_seconds = excluded.ttl_seconds, deadline_ms = excluded.deadline_ms",
             );
         }
     }
 }
 
-fn live_columns<'p>(v: &'p Versions<'_>) -> [Column<'p>; 7] {
-    [
-        (BYTES, &v.key),
-        (NUMBER, &v.id),
-        (NUMBER, &v.revision),
-        (NUMBER, &v.create_revision),
-        (NUMBER, &v.version),
-        (NUMBER, &v.lease),
-        (BYTES, &v.terms),
-    ]
+fn live_columns<'p>(v: &'p Versions<'_>) -> [&'p dyn Column; 7] {
+    [&v.key, &v.id, &v.revision, &v.create_revision, &v.version, &v.lease, &v.terms]
 }
 
-fn term_columns<'p>(pairs: &'p Pairs<'_>) -> [Column<'p>; 3] {
-    [(BYTES, &pairs.field), (BYTES, &pairs.value), (BYTES, &pairs.key)]
+fn term_columns<'p>(pairs: &'p Pairs<'_>) -> [&'p dyn Column; 3] {
+    [&pairs.field, &pairs.value, &pairs.key]
 }

@@ -20,19 +20,41 @@ const TAIL_BYTES: i64 = 4 << 20;
 
 /// The state's row joined to the events, so that both are of one snapshot. A revision is taken whole; the
 /// last is the one that reaches either limit.
+///
+/// Ids and revisions rise together, so the first version after a revision is found by halving: an index by revision
+/// would have to be written with every version. What is asked for is mostly near the end, so the first look is as far
+/// from the end as there are revisions to come, twice over. A look at an id finds the next version there is, since
+/// compaction leaves gaps.
 const TAIL: &str = "
+    with recursive search(low, high, look) as (
+        select 0::int8, last_id + 1, least(greatest(last_id - 2 * (revision - $1) - 16, 1), last_id) from state
+        union all
+        select low, high, (low + high) / 2 from (
+            select case when found.revision <= $1 then found.id else low end as low,
+                   case when found.revision <= $1 then high else look end as high
+            from search left join lateral (
+                select id, revision from log where id >= look and id < high order by id limit 1
+            ) found on true
+            where high - low > 1
+        ) halved
+    )
     select s.compacted, e.key, e.id, e.revision, e.create_revision, e.version, e.lease, e.terms,
            e.value, e.checksum,
            p.id, p.revision, p.create_revision, p.version, p.lease, p.terms
-    from state s left join lateral (
-        select * from log where revision > $1 and revision <= (
-            select max(revision) from (
-                select revision, sum(bytes) over (order by revision, id) - bytes as bytes_before from (
-                    select revision, id, octet_length(value) as bytes from log
-                    where revision > $1 order by revision, id limit $2
-                ) first
-            ) m where bytes_before < $3
-        ) order by revision, id
+    from state s cross join (select max(low) as id from search) before
+    cross join lateral (
+        select max(id) as id, max(revision) as revision from (
+            select id, revision, sum(bytes) over (order by id) - bytes as bytes_before from (
+                select id, revision, octet_length(value) as bytes from log
+                where id > before.id order by id limit $2
+            ) first
+        ) fitting where bytes_before < $3
+    ) last
+    left join lateral (
+        select * from log where id > before.id and id < coalesce(
+            (select id from log where id > last.id and revision > last.revision order by id limit 1),
+            s.last_id + 1
+        ) order by id
     ) e on true left join log p on p.id = e.previous";
 
 /// Whole commits after a revision.

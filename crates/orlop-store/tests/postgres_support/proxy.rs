@@ -73,8 +73,32 @@ impl Proxy {
     }
 }
 
+/// The names of statements that commit by themselves.
+#[derive(Default)]
+struct Committing(Vec<Vec<u8>>);
+
+impl Committing {
+    /// Whether a client's message runs one of them.
+    fn sees(&mut self, sent: &[u8]) -> bool {
+        // A kind, a length, and then names that end with a zero byte.
+        let mut words = sent.get(5..).unwrap_or_default().split(|byte| *byte == 0);
+        match sent.first() {
+            Some(b'P') => {
+                let (name, sql) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+                if sql.starts_with(b"with raised as") && sql.windows(8).any(|word| word == b"joined =") {
+                    self.0.push(name.to_vec());
+                }
+                false
+            }
+            Some(b'B') => words.nth(1).is_some_and(|name| self.0.iter().any(|known| known == name)),
+            _ => false,
+        }
+    }
+}
+
 async fn carry(mut client: TcpStream, mut server: TcpStream, shared: Arc<Shared>) {
     let (mut up, mut down) = (vec![0; 64 << 10], vec![0; 64 << 10]);
+    let mut committing = Committing::default();
     loop {
         let (bytes, upwards) = tokio::select! {
             bytes = client.read(&mut up) => (bytes, true),
@@ -89,8 +113,9 @@ async fn carry(mut client: TcpStream, mut server: TcpStream, shared: Arc<Shared>
             continue;
         }
         let sent = &up[..length];
-        let commits = sent.ends_with(b"commit\0");
-        if commits && shared.wanted.swap(0, Ordering::Relaxed) == 1 {
+        if (committing.sees(sent) || sent.ends_with(b"commit\0"))
+            && shared.wanted.swap(0, Ordering::Relaxed) == 1
+        {
             let before = shared.before.load(Ordering::Relaxed);
             if before <= shared.after.load(Ordering::Relaxed) {
                 shared.before.store(before + 1, Ordering::Relaxed);
