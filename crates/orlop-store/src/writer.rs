@@ -327,15 +327,22 @@ fn answer(replies: Vec<Reply>, outcomes: Vec<Result<Outcome>>) {
 
 /// Callers who have just been answered are about to ask again, while those who came in meanwhile wait already.
 /// Without a moment's patience the two groups take turns for ever, and each commit carries half of what it
-/// could. So it waits for as many as there were, but only for a small part of what a commit takes.
+/// could. So it waits for as many as there were, as long as they keep coming, but only for a part of what a commit
+/// takes.
 async fn gather(waiting: &mut Vec<Job>, jobs: &mut mpsc::Receiver<Job>, callers: usize, took: Duration) {
-    let deadline = Instant::now() + (took / 8).min(Duration::from_millis(1));
-    while waiting.len() < callers.min(BATCH_COMMANDS) && Instant::now() < deadline {
+    let took = took.min(Duration::from_millis(4));
+    let mut now = Instant::now();
+    let (end, mut quiet) = (now + took / 4, now + took / 16);
+    while waiting.len() < callers.min(BATCH_COMMANDS) && now < end.min(quiet) {
         match jobs.try_recv() {
-            Ok(job) => waiting.push(job),
+            Ok(job) => {
+                waiting.push(job);
+                quiet = now + took / 16;
+            }
             // They are tasks too: this lets them run.
             Err(_) => tokio::task::yield_now().await,
         }
+        now = Instant::now();
     }
 }
 
