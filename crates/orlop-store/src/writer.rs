@@ -330,19 +330,24 @@ fn answer(replies: Vec<Reply>, outcomes: Vec<Result<Outcome>>) {
 /// could. So it waits for as many as there were, as long as they keep coming, but only for a part of what a commit
 /// takes.
 async fn gather(waiting: &mut Vec<Job>, jobs: &mut mpsc::Receiver<Job>, callers: usize, took: Duration) {
-    let took = took.min(Duration::from_millis(4));
-    let mut now = Instant::now();
-    let (end, mut quiet) = (now + took / 4, now + took / 16);
-    while waiting.len() < callers.min(BATCH_COMMANDS) && now < end.min(quiet) {
-        match jobs.try_recv() {
-            Ok(job) => {
-                waiting.push(job);
-                quiet = now + took / 16;
-            }
-            // They are tasks too: this lets them run.
-            Err(_) => tokio::task::yield_now().await,
+    /// Within this they have been woken, if there are few processors for many.
+    const QUIET: Duration = Duration::from_micros(150);
+    let callers = callers.min(BATCH_COMMANDS);
+    let end = Instant::now() + (took / 4).clamp(QUIET, Duration::from_millis(1));
+    let mut came = Instant::now();
+    while waiting.len() < callers {
+        let now = Instant::now();
+        while waiting.len() < callers
+            && let Ok(job) = jobs.try_recv()
+        {
+            waiting.push(job);
+            came = now;
         }
-        now = Instant::now();
+        if now >= end || now - came >= QUIET {
+            return;
+        }
+        // They are tasks too: this lets them run.
+        tokio::task::yield_now().await;
     }
 }
 
