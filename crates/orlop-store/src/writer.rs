@@ -346,7 +346,8 @@ async fn gather(waiting: &mut Vec<Job>, jobs: &mut mpsc::Receiver<Job>, callers:
         if now >= end || now - came >= QUIET {
             return;
         }
-        // They are tasks too: this lets them run.
+        // They are tasks too, on this thread or on another that may wait for this very processor: let them run.
+        std::thread::yield_now();
         tokio::task::yield_now().await;
     }
 }
