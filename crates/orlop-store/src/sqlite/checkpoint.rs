@@ -18,12 +18,16 @@ use crate::error::{Error, Result};
 
 /// Pages added to the log before they are copied: a page written many times in between is copied once.
 const STRETCH_PAGES: u32 = 4096;
-/// Pages of a log that is to be begun anew even if the writer has to wait for that.
-const LONG_PAGES: u32 = 16384;
+/// Pages of a log that is to be begun anew even if the writer has to wait for that. What is written meanwhile
+/// finds room in a file of [`super::log_file::FILE_MAX`].
+const LONG_PAGES: u32 = 12288;
 /// Pages that are copied while the writer waits, unless it keeps adding more than the thread can copy.
 const LAST_PAGES: u32 = 256;
 /// Attempts to get that close before the writer waits for however many there are.
 const APPROACHES: usize = 4;
+/// What the log begins with, and what a page takes in it.
+const HEADER_BYTES: u64 = 32;
+const FRAME_BYTES: u64 = 24 + 4096;
 /// How long the writer is held, at the most, for readers of the old log.
 pub(super) const READERS_MAX: Duration = Duration::from_millis(5);
 
@@ -55,6 +59,12 @@ impl Gauge {
         if state.is_due() {
             self.changed.notify_one();
         }
+    }
+
+    /// Where the log ends in its file.
+    pub(super) fn bytes(&self) -> u64 {
+        let pages = self.state.lock().unwrap_or_else(PoisonError::into_inner).pages;
+        HEADER_BYTES + u64::from(pages) * FRAME_BYTES
     }
 
     /// Waits until there is a stretch to copy; `None` when the store closes.
