@@ -33,9 +33,10 @@ pub(super) fn step(connection: &Connection, limit: usize) -> Result<bool> {
 }
 
 fn forget(connection: &Connection, limit: usize) -> rusqlite::Result<bool> {
-    const WALK: &str = "SELECT id, revision, key, version, previous FROM log
-        WHERE id > (SELECT forgotten_id FROM state) AND revision < (SELECT compacted FROM state)
-        ORDER BY id LIMIT ?";
+    const WALK: &str =
+        "SELECT id, revision, key, version, previous FROM log WHERE id > ? ORDER BY id LIMIT ?";
+    let mut state = connection.prepare_cached("SELECT compacted, forgotten_id FROM state")?;
+    let (compacted, forgotten_id): (i64, i64) = state.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let mut walk = connection.prepare_cached(WALK)?;
     let mut version_gone = connection.prepare_cached("DELETE FROM log WHERE id = ?")?;
     let mut history_gone =
@@ -44,9 +45,13 @@ fn forget(connection: &Connection, limit: usize) -> rusqlite::Result<bool> {
     let (mut walked, mut forgotten, mut last, mut cut_short) = (0, 0, None, false);
     let started = Instant::now();
     let rows_max = limit.saturating_mul(WALK_ROWS);
-    let mut rows = walk.query([i64::try_from(rows_max).unwrap_or(i64::MAX)])?;
+    let mut rows = walk.query([forgotten_id, i64::try_from(rows_max).unwrap_or(i64::MAX)])?;
     while let Some(row) = rows.next()? {
         let (id, revision): (i64, i64) = (row.get(0)?, row.get(1)?);
+        // Revisions rise with ids, so that is all. SQLite does not know, and would look at every row there is.
+        if revision >= compacted {
+            break;
+        }
         if let Some(previous) = row.get::<_, Option<i64>>(4)? {
             version_gone.execute([previous])?;
             history_gone.execute(params![row.get_ref(2)?.as_blob()?, revision])?;
