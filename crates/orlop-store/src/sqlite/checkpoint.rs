@@ -19,7 +19,7 @@ use super::{errors::sql_error, pool::Connections};
 use crate::error::{Error, Result};
 
 /// Pages added to the log before they are copied: a page written many times in between is copied once.
-const STRETCH_PAGES: u32 = 2048;
+const STRETCH_PAGES: u32 = 4096;
 /// Pages of a log that is to be begun anew even if the writer has to wait for that. What is written meanwhile
 /// finds room in a file of [`super::log_file::FILE_MAX`].
 const LONG_PAGES: u32 = 12288;
