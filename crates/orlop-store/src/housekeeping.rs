@@ -21,9 +21,10 @@ use crate::{
 
 /// Versions forgotten and pages given back in one step at the most, and the pause that lets writers in
 /// between steps.
-const STEP_VERSIONS: usize = 128;
+const STEP_VERSIONS: usize = 512;
 const STEP_PAGES: usize = 64;
-const STEP_PAUSE: Duration = Duration::from_millis(2);
+const STEP_PAUSE: Duration = Duration::from_millis(4);
+const MANY_WRITES: Revision = 64;
 /// Leases looked at in one go, and the longest time between two looks.
 const EXPIRE_LEASES: usize = 256;
 const EXPIRE_LOOK: Duration = Duration::from_secs(1);
@@ -186,13 +187,25 @@ impl Housekeeper {
     /// Forgets everything before the compacted revision and gives the space back.
     pub(crate) async fn forget(&self) -> Result<()> {
         let _one_at_a_time = self.forgetting.lock().await;
+        let mut seen = self.hub.tip();
         while self.engine.compact_step(STEP_VERSIONS).await? {
-            sleep(STEP_PAUSE).await;
+            self.let_writers_in(&mut seen).await;
         }
         while self.engine.shrink_step(STEP_PAGES).await? {
-            sleep(STEP_PAUSE).await;
+            self.let_writers_in(&mut seen).await;
         }
         self.metrics.size(self.engine.size().await?);
         Ok(())
+    }
+
+    /// Pauses between two steps: not at all if nobody has written since the last, and shortly if many have, since what
+    /// they write is to be forgotten too.
+    async fn let_writers_in(&self, seen: &mut Revision) {
+        let tip = self.hub.tip();
+        match tip - std::mem::replace(seen, tip) {
+            0 => tokio::task::yield_now().await,
+            MANY_WRITES.. => sleep(STEP_PAUSE / 4).await,
+            _ => sleep(STEP_PAUSE).await,
+        }
     }
 }

@@ -1,13 +1,14 @@
-//! The write-ahead log of a SQLite file is brought home beside the writers, and stays short.
+//! The write-ahead log of a SQLite file is laid out ahead of the writers, brought home beside them, and stays short.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 use std::{
+    collections::BTreeSet,
     path::Path,
     time::{Duration, Instant},
 };
 
-use orlop_store::{Config, Endpoint, KeyRange, Op, Put, Read, Store, Txn};
+use orlop_store::{Config, Durability, Endpoint, KeyRange, Op, Put, Read, Store, Txn};
 
 const MIB: u64 = 1 << 20;
 
@@ -62,4 +63,43 @@ async fn a_log_that_grew_under_a_long_reader_shrinks_when_the_reader_is_gone() {
         assert!(Instant::now() < deadline, "{} MiB of log stay", log_bytes(&path) / MIB);
         write(&store, 10).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_file_of_the_log_grows_once_for_many_commits() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    let store = open(&path).await;
+    let mut lengths = BTreeSet::new();
+    for n in 0..300 {
+        let put = Put::new(format!("key-{}", n % 10), vec![b'x'; 1024]);
+        store.txn(Txn::of([Op::Put(put)])).await.unwrap();
+        lengths.insert(log_bytes(&path));
+    }
+    assert!(lengths.len() < 30, "300 commits at {} lengths", lengths.len());
+    let log = std::fs::read(path.with_extension("db-wal")).unwrap();
+    assert_eq!(log.last(), Some(&0), "laid out with zeros");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_of_a_store_that_is_hardly_written_to_is_short() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    let store = open(&path).await;
+    for n in 0..10 {
+        store.txn(Txn::of([Op::Put(Put::new(format!("key-{n}"), "value"))])).await.unwrap();
+    }
+    let bytes = log_bytes(&path);
+    assert!(bytes < MIB, "{bytes} bytes of log after ten writes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_whose_commits_are_not_synced_lays_nothing_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    let config = Config { durability: Durability::Relaxed, ..Config::new(Endpoint::Sqlite(path.clone())) };
+    let store = Store::open(config).await.unwrap();
+    write(&store, 1).await;
+    let frames = log_bytes(&path) - 32;
+    assert_eq!(frames % (24 + 4096), 0, "pages with their headers, and nothing else");
 }

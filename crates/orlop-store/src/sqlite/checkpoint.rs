@@ -3,10 +3,12 @@
 //! Left to itself SQLite copies the log into the database in the commit that makes the log too long, and that
 //! caller waits for all of it. Here a thread of its own copies, in stretches, waiting for nobody. A log that is
 //! written without a pause is never copied to its end that way and would grow for ever, so once it is long the
-//! writer is held for the last few pages, after which it begins the log anew.
+//! writer is held for the last few pages, after which it begins the log anew. By then nearly all that was copied is
+//! on the disk already: the writer never waits for that.
 
 use std::{
-    sync::{Arc, Condvar, Mutex, PoisonError, Weak},
+    io,
+    sync::{Arc, Condvar, Mutex, PoisonError, Weak, mpsc::sync_channel},
     thread::JoinHandle,
     time::Duration,
 };
@@ -18,12 +20,18 @@ use crate::error::{Error, Result};
 
 /// Pages added to the log before they are copied: a page written many times in between is copied once.
 const STRETCH_PAGES: u32 = 4096;
-/// Pages of a log that is to be begun anew even if the writer has to wait for that.
-const LONG_PAGES: u32 = 16384;
+/// Pages of a log that is to be begun anew even if the writer has to wait for that. What is written meanwhile
+/// finds room in a file of [`super::log_file::FILE_MAX`].
+const LONG_PAGES: u32 = 12288;
 /// Pages that are copied while the writer waits, unless it keeps adding more than the thread can copy.
 const LAST_PAGES: u32 = 256;
 /// Attempts to get that close before the writer waits for however many there are.
 const APPROACHES: usize = 4;
+/// What the log begins with, and what a page takes in it.
+const HEADER_BYTES: u64 = 32;
+const FRAME_BYTES: u64 = 24 + 4096;
+/// Time to copy those.
+const COPY_TIME: Duration = Duration::from_millis(3);
 /// How long the writer is held, at the most, for readers of the old log.
 pub(super) const READERS_MAX: Duration = Duration::from_millis(5);
 
@@ -55,6 +63,12 @@ impl Gauge {
         if state.is_due() {
             self.changed.notify_one();
         }
+    }
+
+    /// Where the log ends in its file.
+    pub(super) fn bytes(&self) -> u64 {
+        let pages = self.state.lock().unwrap_or_else(PoisonError::into_inner).pages;
+        HEADER_BYTES + u64::from(pages) * FRAME_BYTES
     }
 
     /// Waits until there is a stretch to copy; `None` when the store closes.
@@ -93,7 +107,7 @@ impl Checkpointer {
         let thread = std::thread::Builder::new()
             .name("orlop-checkpoint".into())
             .spawn(move || work(&connections, &told))
-            .map_err(|error| Error::Unavailable(format!("cannot start the checkpoint thread: {error}")))?;
+            .map_err(thread_error)?;
         Ok(Self { gauge, thread: Some(thread) })
     }
 }
@@ -106,6 +120,10 @@ impl Drop for Checkpointer {
             let _ = thread.join();
         }
     }
+}
+
+fn thread_error(error: io::Error) -> Error {
+    Error::Unavailable(format!("cannot start the checkpoint thread: {error}"))
 }
 
 fn work(connections: &Weak<Connections>, gauge: &Gauge) {
@@ -128,19 +146,47 @@ fn work(connections: &Weak<Connections>, gauge: &Gauge) {
     }
 }
 
-/// Copies what there is, and has a long log begun anew.
+/// Copies what there is and brings it to the disk, and has a long log begun anew.
 fn copy(connections: &Connections, connection: &Connection, pages: u32) -> Result<()> {
-    let mut rest = passive(connection)?;
+    approach(connection)?;
+    bring_to_disk(connections, connection)?;
     if pages < LONG_PAGES {
         return Ok(());
     }
-    for _ in 1..APPROACHES {
-        if rest <= LAST_PAGES {
+    approach(connection)?;
+    connections.hold_writer(|| checkpoint(connection, "PRAGMA wal_checkpoint(RESTART)")).map(drop)
+}
+
+/// Copies until little is left.
+fn approach(connection: &Connection) -> Result<()> {
+    for _ in 0..APPROACHES {
+        if passive(connection)? <= LAST_PAGES {
             break;
         }
-        rest = passive(connection)?;
     }
-    connections.hold_writer(|| checkpoint(connection, "PRAGMA wal_checkpoint(RESTART)")).map(drop)
+    Ok(())
+}
+
+/// Brings the database to the disk. SQLite does that at the end of a copy, but only if nothing was committed while
+/// it copied. So the writer is held for the copying of the last few pages, and let go while the disk is at work.
+fn bring_to_disk(connections: &Connections, connection: &Connection) -> Result<()> {
+    let (held, is_held) = sync_channel(1);
+    let (finish, finished) = sync_channel::<()>(0);
+    std::thread::scope(|scope| {
+        let hold = move || {
+            connections.hold_writer(|| {
+                let _ = held.send(());
+                // Until the copy is made, which nobody tells, or all of it is done.
+                let _ = finished.recv_timeout(COPY_TIME);
+            });
+        };
+        let thread = std::thread::Builder::new().name("orlop-hold".into());
+        thread.spawn_scoped(scope, hold).map_err(thread_error)?;
+        let _ = is_held.recv();
+        passive(connection)?;
+        drop(finish);
+        Ok(())
+    })
 }
 
 /// Copies all that no reader stands in the way of, without waiting for anybody; how many pages are left.

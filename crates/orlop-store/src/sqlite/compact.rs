@@ -10,20 +10,20 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, params};
 
 use super::errors::sql_error;
-use crate::{Revision, error::Result};
+use crate::{Revision, error::Result, event::VersionId};
 
 pub(super) fn mark(connection: &Connection, revision: Revision) -> Result<()> {
     connection.execute("UPDATE state SET compacted = max(compacted, ?)", [revision]).map_err(sql_error)?;
     Ok(())
 }
 
-/// How long a step walks before it lets writers in.
-const STEP_TIME: Duration = Duration::from_millis(2);
+/// How long a step takes before it lets writers in.
+const STEP_TIME: Duration = Duration::from_millis(1);
+/// Versions forgotten between two looks at the clock, and rows walked to find them: most supersede nothing.
+const STRETCH_VERSIONS: usize = 64;
+const STRETCH_ROWS: usize = 2048;
 
-/// Rows walked for each one that may be forgotten: most rows supersede nothing, and cost no write.
-const WALK_ROWS: usize = 32;
-
-/// Forgets up to `limit` versions that rows of the log superseded; whether there is more to do.
+/// Forgets up to about `limit` versions that rows of the log superseded; whether there is more to do.
 pub(super) fn step(connection: &Connection, limit: usize) -> Result<bool> {
     connection.execute_batch("BEGIN IMMEDIATE").map_err(sql_error)?;
     let stepped = forget(connection, limit).map_err(sql_error);
@@ -33,42 +33,78 @@ pub(super) fn step(connection: &Connection, limit: usize) -> Result<bool> {
 }
 
 fn forget(connection: &Connection, limit: usize) -> rusqlite::Result<bool> {
-    const WALK: &str = "SELECT id, revision, key, version, previous FROM log
-        WHERE id > (SELECT forgotten_id FROM state) AND revision < (SELECT compacted FROM state)
-        ORDER BY id LIMIT ?";
-    let mut walk = connection.prepare_cached(WALK)?;
-    let mut version_gone = connection.prepare_cached("DELETE FROM log WHERE id = ?")?;
-    let mut history_gone =
-        connection.prepare_cached("DELETE FROM history WHERE key = ? AND superseded_at = ?")?;
-    let mut deletions = Vec::new();
-    let (mut walked, mut forgotten, mut last, mut cut_short) = (0, 0, None, false);
-    let started = Instant::now();
-    let rows_max = limit.saturating_mul(WALK_ROWS);
-    let mut rows = walk.query([i64::try_from(rows_max).unwrap_or(i64::MAX)])?;
-    while let Some(row) = rows.next()? {
-        let (id, revision): (i64, i64) = (row.get(0)?, row.get(1)?);
-        if let Some(previous) = row.get::<_, Option<i64>>(4)? {
-            version_gone.execute([previous])?;
-            history_gone.execute(params![row.get_ref(2)?.as_blob()?, revision])?;
-            forgotten += 1;
-        }
-        if row.get::<_, i64>(3)? == 0 {
-            deletions.push(id);
-        }
-        (walked, last) = (walked + 1, Some(id));
-        if started.elapsed() > STEP_TIME || forgotten >= limit {
-            cut_short = true;
-            break;
-        }
+    let sql = "SELECT compacted, forgotten_id FROM state";
+    let (compacted, begin): (i64, i64) =
+        connection.prepare_cached(sql)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let (started, mut walked, mut forgotten, mut more) = (Instant::now(), begin, 0, true);
+    while more && forgotten < limit && started.elapsed() < STEP_TIME {
+        let stretch = Stretch::walk(connection, walked, compacted)?;
+        forgotten += stretch.versions.len();
+        (walked, more) = (stretch.last, stretch.more);
+        stretch.delete(connection)?;
     }
-    drop(rows);
-    for id in deletions {
-        version_gone.execute([id])?;
+    if walked != begin {
+        connection.prepare_cached("UPDATE state SET forgotten_id = ?")?.execute([walked])?;
     }
-    if let Some(last) = last {
-        connection.execute("UPDATE state SET forgotten_id = ?", [last])?;
+    Ok(more)
+}
+
+/// What a stretch of the log leaves to be forgotten. It is walked first, and deleted from then: while a statement
+/// reads a table, SQLite has it find its place again after each row that is deleted.
+struct Stretch {
+    versions: Vec<VersionId>,
+    /// The rows of `history` that may lead there: a key, and when its version was superseded.
+    milestones: Vec<(Vec<u8>, Revision)>,
+    /// The last row walked, and whether there are more after it.
+    last: VersionId,
+    more: bool,
+}
+
+impl Stretch {
+    fn walk(connection: &Connection, after: VersionId, compacted: Revision) -> rusqlite::Result<Self> {
+        const SQL: &str =
+            "SELECT id, revision, key, version, previous FROM log WHERE id > ? ORDER BY id LIMIT ?";
+        let mut stretch = Self { versions: Vec::new(), milestones: Vec::new(), last: after, more: false };
+        let mut statement = connection.prepare_cached(SQL)?;
+        let mut rows = statement.query([after, STRETCH_ROWS as i64])?;
+        let mut walked = 0;
+        while let Some(row) = rows.next()? {
+            let (id, revision): (VersionId, Revision) = (row.get(0)?, row.get(1)?);
+            // Revisions rise with ids, so that is all. SQLite does not know, and would look at every row there is.
+            if revision >= compacted {
+                return Ok(stretch);
+            }
+            if let Some(previous) = row.get(4)? {
+                stretch.versions.push(previous);
+                stretch.milestones.push((row.get(2)?, revision));
+            }
+            if row.get::<_, i64>(3)? == 0 {
+                stretch.versions.push(id);
+            }
+            (walked, stretch.last) = (walked + 1, id);
+            if stretch.versions.len() >= STRETCH_VERSIONS {
+                stretch.more = true;
+                return Ok(stretch);
+            }
+        }
+        stretch.more = walked == STRETCH_ROWS;
+        Ok(stretch)
     }
-    Ok(cut_short || walked == rows_max)
+
+    /// Keys that take turns leave versions side by side: one statement finds them all.
+    fn delete(mut self, connection: &Connection) -> rusqlite::Result<()> {
+        let mut milestone =
+            connection.prepare_cached("DELETE FROM history WHERE key = ? AND superseded_at = ?")?;
+        for (key, superseded_at) in self.milestones {
+            milestone.execute(params![key, superseded_at])?;
+        }
+        self.versions.sort_unstable();
+        let mut versions = connection.prepare_cached("DELETE FROM log WHERE id >= ? AND id <= ?")?;
+        for run in self.versions.chunk_by(|one, next| one + 1 == *next) {
+            versions.execute(params![run.first(), run.last()])?;
+        }
+        Ok(())
+    }
 }
 
 /// Gives free pages back to the file system; whether there is more to do. A few stay, since the next

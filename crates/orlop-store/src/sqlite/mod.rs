@@ -5,6 +5,7 @@ mod commit;
 mod compact;
 mod durable;
 mod errors;
+mod log_file;
 mod past;
 mod pool;
 #[cfg(test)]
@@ -25,6 +26,7 @@ pub(crate) use self::errors::sql_error;
 use self::{
     checkpoint::{Checkpointer, Gauge},
     durable::{Durable, SyncLog},
+    log_file::LogFile,
     pool::Connections,
     presence::Presence,
 };
@@ -61,11 +63,16 @@ pub(crate) struct Sqlite {
 
 impl Sqlite {
     pub(crate) fn open(config: &Config, metrics: Metrics) -> Result<Self> {
-        Self::open_on(config, metrics, |presence| Box::new(presence.sync_log()))
+        Self::open_on(config, metrics, |log| {
+            Box::new(move || {
+                log.lay_out();
+                log.sync()
+            })
+        })
     }
 
     /// Opens a database whose log is brought to the disk by what `disk` makes.
-    fn open_on(config: &Config, metrics: Metrics, disk: impl Fn(&Presence) -> SyncLog) -> Result<Self> {
+    fn open_on(config: &Config, metrics: Metrics, disk: impl FnOnce(LogFile) -> SyncLog) -> Result<Self> {
         let memory = config.endpoint == Endpoint::Memory;
         let gauge = Arc::<Gauge>::default();
         let connections = Arc::new(Connections::open(config, gauge.clone())?);
@@ -76,7 +83,8 @@ impl Sqlite {
         let durable = match &presence {
             Some(presence) if config.durability == Durability::Full => {
                 let current = connections.read(|connection| Ok(rows::bounds(connection)?.0.current))?;
-                Durable::of_log(disk(presence), current, metrics.clone())?
+                let log = LogFile::new(presence.log(), gauge.clone());
+                Durable::of_log(disk(log), current, metrics.clone())?
             }
             _ => Durable::at_once(metrics.clone()),
         };

@@ -18,7 +18,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{Sqlite, durable::SyncLog};
+use super::{Sqlite, durable::SyncLog, log_file::LogFile};
 use crate::{
     Config, Endpoint, Error, KeyRange, Op, Put, Read, Revision, Store, Txn, Watch, metrics::Metrics,
 };
@@ -36,7 +36,7 @@ struct Disk {
 
 impl Disk {
     /// Brings everything in `memory` to `disk`, as a sync does.
-    fn sync(self: &Arc<Self>, memory: &Path, disk: &Path) -> SyncLog {
+    fn sync(self: &Arc<Self>, log: LogFile, memory: &Path, disk: &Path) -> SyncLog {
         let (this, memory, disk) = (self.clone(), memory.to_owned(), disk.to_owned());
         Box::new(move || {
             let _busy = this.busy.lock().unwrap();
@@ -44,6 +44,7 @@ impl Disk {
                 return Err(io::Error::other("broken"));
             }
             std::thread::sleep(SLOW);
+            log.lay_out();
             copy(&memory, &disk)
         })
     }
@@ -72,16 +73,25 @@ impl Machine {
         fs::create_dir(&on_disk).unwrap();
         let disk = Arc::<Disk>::default();
         let (config, metrics) = (config(&memory), Metrics::default());
-        let engine = Sqlite::open_on(&config, metrics.clone(), |_| disk.sync(&memory, &on_disk)).unwrap();
+        let engine =
+            Sqlite::open_on(&config, metrics.clone(), |log| disk.sync(log, &memory, &on_disk)).unwrap();
         let store = Store::start(Arc::new(engine), config, metrics).await.unwrap();
         Self { folder, disk, store }
     }
 
     /// What the machine finds on its disk when the power is back.
     async fn after_power_cut(&self) -> Store {
-        let survived = self.folder.path().join("survived");
-        fs::create_dir(&survived).unwrap();
+        self.after_power_cut_with(|_| {}).await
+    }
+
+    /// As that, with what a disk may have made of the log where it was not synced.
+    async fn after_power_cut_with(&self, damage: impl FnOnce(&mut Vec<u8>)) -> Store {
+        let survived = tempfile::tempdir_in(self.folder.path()).unwrap().keep();
         copy(&self.folder.path().join("disk"), &survived).unwrap();
+        let path = survived.join("store.db-wal");
+        let mut log = fs::read(&path).unwrap();
+        damage(&mut log);
+        fs::write(&path, log).unwrap();
         Store::open(config(&survived)).await.unwrap()
     }
 }
@@ -222,4 +232,30 @@ async fn what_a_broken_disk_did_not_keep_is_neither_promised_nor_shown() {
     assert!(told.is_err(), "{told:?}");
     let survivor = machine.after_power_cut().await;
     assert_eq!(get(&survivor, "lost").await.unwrap(), (kept, None));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_a_power_cut_leaves_beyond_the_log_is_no_part_of_it() {
+    let machine = Machine::start().await;
+    let mut last = 0;
+    for n in 0..50 {
+        last = put(&machine.store, &format!("key-{n}"), "x").await.unwrap();
+    }
+    let laid_out = fs::read(machine.folder.path().join("disk/store.db-wal")).unwrap();
+    let end = laid_out.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    assert!(end + 4096 < laid_out.len(), "nothing is laid out beyond {end} of {}", laid_out.len());
+    // The last frame is of some page whose last bytes may be zeros; a page on there is none.
+    let beyond = end + 4096;
+    let cuts: [fn(&mut [u8]); 2] =
+        [|rest| rest.fill(0xff), |rest| rest.iter_mut().step_by(7).for_each(|byte| *byte = 1)];
+    for (number, cut) in cuts.into_iter().enumerate() {
+        let survivor = machine.after_power_cut_with(|log| cut(&mut log[beyond..])).await;
+        assert_eq!(survivor.revision().await.unwrap(), last, "cut {number}");
+        assert_eq!(get(&survivor, "key-49").await.unwrap(), (last, Some("x".into())));
+        let next = put(&survivor, "next", "y").await.unwrap();
+        assert_eq!(next, last + 1);
+        survivor.close().await;
+    }
+    let survivor = machine.after_power_cut_with(|log| log.truncate(beyond)).await;
+    assert_eq!(survivor.revision().await.unwrap(), last, "as long as the log itself");
 }

@@ -36,7 +36,7 @@ impl Presence {
         path.push("-wal");
         let before = count(writer)?;
         let told = |error| Error::Unavailable(format!("cannot use {}: {error}", path.display()));
-        let log = File::open(&path).map_err(told)?;
+        let log = File::options().read(true).append(true).open(&path).map_err(told)?;
         let nobody_else = hold(&log).map_err(told)?;
         let sql = "INSERT INTO note VALUES ('presence', 1)
             ON CONFLICT (name) DO UPDATE SET text = text + 1 RETURNING CAST(text AS INTEGER)";
@@ -45,10 +45,9 @@ impl Presence {
         Ok(Self { log: Arc::new(log), alone_at })
     }
 
-    /// What brings the log to the disk.
-    pub(super) fn sync_log(&self) -> impl Fn() -> io::Result<()> + Send + Sync + 'static {
-        let log = self.log.clone();
-        move || log.sync_data()
+    /// The log, open for appending.
+    pub(super) fn log(&self) -> Arc<File> {
+        self.log.clone()
     }
 
     /// Whether nobody else has shown anything from this file since this process has had it.

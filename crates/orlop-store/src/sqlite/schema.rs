@@ -10,7 +10,7 @@
 
 use rusqlite::Connection;
 
-use super::errors::sql_error;
+use super::{errors::sql_error, log_file::FILE_MAX};
 use crate::{
     Config,
     error::{Error, Result},
@@ -81,7 +81,7 @@ pub(super) fn prepare_writer(connection: &Connection, config: &Config, memory: b
     pragma("auto_vacuum", "2")?;
     // In memory there is no log to write ahead to; see `Gate` for what stands in for it.
     pragma("journal_mode", if memory { "memory" } else { "wal" })?;
-    pragma("journal_size_limit", "67108864")?;
+    pragma("journal_size_limit", &FILE_MAX.to_string())?;
     // A thread of its own copies the log back: see `checkpoint`.
     pragma("wal_autocheckpoint", "0")?;
     pragma("cache_size", &in_kib(config.cache_bytes))?;
