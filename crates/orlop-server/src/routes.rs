@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Response, header, request::Parts};
-use orlop_api::status::Status;
+use orlop_api::{names, status::Status};
 use serde_json::json;
 
 use crate::{
@@ -53,6 +53,9 @@ pub(crate) async fn route(
     }
     if !kind.namespaced && !about.namespace.is_empty() {
         return Err(Status::resource_unknown());
+    }
+    if let Some(problem) = names::path_segment(&about.name).first().filter(|_| !about.name.is_empty()) {
+        return Err(Status::bad_request(format!("Name parameter invalid: {:?}: {problem}", about.name)));
     }
     if !fits(info.verb, &kind, &about) {
         return Err(Status::method_unknown());

@@ -1,6 +1,6 @@
 //! Filling in defaults, and dropping nulls that a schema does not allow.
 
-use super::{Additional, Schema, Type};
+use super::{Additional, Field, Schema, Type};
 use crate::{quantity, time::Time};
 use serde_json::{Map, Value};
 
@@ -48,8 +48,8 @@ fn default_item(item: &mut Value, schema: &Schema) {
 }
 
 /// Writes an object as it is kept: without nulls of properties that are neither nullable nor about to get a
-/// default, and with the times and quantities of built-in types in the one way that
-/// Kubernetes writes them.
+/// default, and built-in types with times and quantities in the one way that Kubernetes writes them, and
+/// without the lists and maps that have nothing in them, which Go leaves out.
 pub fn canonicalize(value: &mut Value, schema: &Schema) {
     match value {
         Value::Object(map) => map.retain(|key, item| {
@@ -60,6 +60,9 @@ pub fn canonicalize(value: &mut Value, schema: &Schema) {
                 return true;
             };
             if is_disallowed_null(item, Some(field.schema())) && field.default().is_none() {
+                return false;
+            }
+            if schema.go_type.is_some() && is_left_out(key, item, schema) {
                 return false;
             }
             canonicalize(item, field.schema());
@@ -82,6 +85,20 @@ pub fn canonicalize(value: &mut Value, schema: &Schema) {
         }
         _ => {}
     }
+}
+
+/// Whether Go writes nothing of a field of a built-in type: a list or a map that has nothing in it and need
+/// not be there. An empty list of managers says something, that there are to be none.
+fn is_left_out(name: &str, item: &Value, schema: &Schema) -> bool {
+    let Some(field) = schema.field(name).map(Field::schema) else { return false };
+    let is_empty = match item {
+        Value::Array(items) => items.is_empty() && field.kind == Type::Array,
+        Value::Object(map) => {
+            map.is_empty() && field.properties.is_empty() && matches!(field.additional, Additional::Of(_))
+        }
+        _ => false,
+    };
+    is_empty && name != "managedFields" && !schema.required.iter().any(|required| **required == *name)
 }
 
 /// A time or a quantity in the one way that Kubernetes writes it, where the schema is of one.
@@ -148,6 +165,32 @@ mod tests {
         canonicalize(&mut quota, schema);
         let hard = json!({"cpu": "500m", "pods": "5k", "memory": "1536Mi", "odd": "x"});
         assert_eq!(quota["spec"]["hard"], hard);
+    }
+
+    #[test]
+    fn empty_lists_and_maps_of_built_in_types_are_left_out() {
+        let schema = super::super::builtin::type_of("apps", "v1", "Deployment").unwrap().schema();
+        let mut deployment = json!({
+            "metadata": {"labels": {}, "managedFields": []},
+            "spec": {"selector": {"matchLabels": {}}, "template": {"metadata": {"annotations": {}}, "spec": {
+                "containers": [], "nodeSelector": {}, "tolerations": [], "securityContext": {},
+                "volumes": [{"name": "v", "emptyDir": {}, "configMap": {"items": []}}],
+            }}},
+        });
+        canonicalize(&mut deployment, schema);
+        // What is a struct to Go, or has to be there, stays.
+        let expected = json!({
+            "metadata": {"managedFields": []},
+            "spec": {"selector": {}, "template": {"metadata": {}, "spec": {
+                "containers": [], "securityContext": {},
+                "volumes": [{"name": "v", "emptyDir": {}, "configMap": {}}],
+            }}},
+        });
+        assert_eq!(deployment, expected);
+        let custom = from_openapi(&json!({"type": "object", "properties": {"list": {"type": "array"}}}));
+        let mut object = json!({"list": []});
+        canonicalize(&mut object, &custom);
+        assert_eq!(object, json!({"list": []}));
     }
 
     #[test]

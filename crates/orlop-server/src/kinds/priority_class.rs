@@ -28,7 +28,7 @@ static TABLE: Table = Table {
         Heading::integer("Value"),
         Heading::boolean("Global-Default"),
         Heading::AGE,
-        Heading::wide("PreemptionPolicy"),
+        Heading::text("PreemptionPolicy"),
     ],
     cells: |object, now| {
         vec![

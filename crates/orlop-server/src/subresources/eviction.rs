@@ -29,7 +29,7 @@ pub(super) async fn evict(request: &Request) -> Result<Response<Body>, Status> {
     let kind = GroupVersionKind::new("policy", "v1", "Eviction");
     let eviction = incoming::decoded(request, &request.body, &kind, options.field_validation)?;
     let named = object_meta::text(object_meta::of(&eviction), "name");
-    if !named.is_empty() && named != request.about.name {
+    if named != request.about.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
     let delete_options = eviction.get("deleteOptions").cloned().unwrap_or_else(|| json!({}));

@@ -43,7 +43,6 @@ pub(super) async fn create_object(
         return Err(Status::plain("resourceVersion should not be set on objects to be created"));
     }
     object_meta::clear_for_create(&mut object);
-    prepare::meta(&mut object).remove("generation");
     prepare::set_namespace(request, &mut object)?;
     prepare::deduplicate_owners(request, &mut object, "");
     prepare::default(&request.kind, &mut object);
