@@ -50,6 +50,7 @@ pub(crate) async fn claim(
         return Ok(claims);
     }
     keep(object, old);
+    check_families(request, object)?;
     let (had, kept) = (old.map(addresses).unwrap_or_default(), addresses(object));
     if wants_address(object) && kept.is_empty() {
         let address = free_address(&request.cluster).await?;
@@ -72,6 +73,36 @@ pub(crate) async fn claim(
         claims.give_back(port_key(&request.cluster, *port));
     }
     Ok(claims)
+}
+
+/// There are addresses of one family here. Only a service that leaves its endpoints to somebody else may
+/// have both.
+fn check_families(request: &Request, service: &Value) -> Result<(), Status> {
+    let (text, path) =
+        (|field: &str| service["spec"][field].as_str().unwrap_or_default(), FieldPath::root("spec"));
+    if text("type") == "ExternalName" || is_left_to_others(service) {
+        return Ok(());
+    }
+    let mut errors = Vec::new();
+    if text("ipFamilyPolicy") == "RequireDualStack" {
+        let detail = "this cluster is not configured for dual-stack services";
+        errors.push(FieldError::invalid(&path.child("ipFamilyPolicy"), "RequireDualStack", detail));
+    }
+    let families = service["spec"]["ipFamilies"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    for (index, family) in families.enumerate().filter(|(_, family)| *family == "IPv6") {
+        let at = path.child("ipFamilies").index(index);
+        errors.push(FieldError::invalid(&at, family, "not configured on this cluster"));
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid(&request.kind.group_kind(), name_of(service), &errors))
+}
+
+/// Whether a service has neither an address nor a selector.
+fn is_left_to_others(service: &Value) -> bool {
+    let selector = service["spec"]["selector"].as_object();
+    service["spec"]["clusterIP"] == "None" && selector.is_none_or(serde_json::Map::is_empty)
 }
 
 /// Gives back what a removed object had.
@@ -215,11 +246,16 @@ fn set_addresses(service: &mut Value, address: &str) {
     if many == 0 {
         service["spec"]["clusterIPs"] = json!([address]);
     }
+    // Whoever has the endpoints of a service decides of which families they are.
+    let (families, policy) = match is_left_to_others(service) {
+        true => (json!(["IPv4", "IPv6"]), "RequireDualStack"),
+        false => (json!(["IPv4"]), "SingleStack"),
+    };
     if address != "None" || service.pointer("/spec/ipFamilies").is_none() {
-        service["spec"]["ipFamilies"] = json!(["IPv4"]);
+        service["spec"]["ipFamilies"] = families;
     }
     if service.pointer("/spec/ipFamilyPolicy").is_none() {
-        service["spec"]["ipFamilyPolicy"] = "SingleStack".into();
+        service["spec"]["ipFamilyPolicy"] = policy.into();
     }
 }
 

@@ -51,26 +51,38 @@ fn default_item(item: &mut Value, schema: &Schema) {
 /// default, and built-in types with times and quantities in the one way that Kubernetes writes them, and
 /// without the lists and maps that have nothing in them, which Go leaves out.
 pub fn canonicalize(value: &mut Value, schema: &Schema) {
+    canonicalize_in(value, schema, schema.go_type.is_some());
+}
+
+/// The same where what is above is known: `typed` if it is a built-in type.
+fn canonicalize_in(value: &mut Value, schema: &Schema, typed: bool) {
+    let item_of = |item: &mut Value, schema: &Schema| {
+        // Go has no null in a list or a map of values: it is what the value begins as.
+        if typed && item.is_null() {
+            *item = zero_item(schema);
+        }
+        canonicalize_in(item, schema, typed);
+    };
     match value {
         Value::Object(map) => map.retain(|key, item| {
             let Some(field) = schema.field(key) else {
                 if let Additional::Of(inner) = &schema.additional {
-                    canonicalize(item, inner.get());
+                    item_of(item, inner.get());
                 }
                 return true;
             };
             if is_disallowed_null(item, Some(field.schema())) && field.default().is_none() {
                 return false;
             }
-            if schema.go_type.is_some() && is_left_out(key, item, schema) {
+            if typed && is_left_out(key, item, schema) {
                 return false;
             }
-            canonicalize(item, field.schema());
+            canonicalize_in(item, field.schema(), typed);
             true
         }),
         Value::Array(items) => {
             if let Some(inner) = schema.items() {
-                items.iter_mut().for_each(|item| canonicalize(item, inner));
+                items.iter_mut().for_each(|item| item_of(item, inner));
             }
         }
         Value::String(text) => {
@@ -84,6 +96,19 @@ pub fn canonicalize(value: &mut Value, schema: &Schema) {
             }
         }
         _ => {}
+    }
+}
+
+/// What an item of a list or a map begins as.
+fn zero_item(schema: &Schema) -> Value {
+    match schema.kind {
+        _ if schema.go_type == Some("Quantity") => "0".into(),
+        Type::String => "".into(),
+        Type::Integer | Type::Number => 0.into(),
+        Type::Boolean => false.into(),
+        Type::Object => Value::Object(Map::new()),
+        Type::Array => Value::Array(Vec::new()),
+        Type::Any => Value::Null,
     }
 }
 
@@ -191,6 +216,21 @@ mod tests {
         let mut object = json!({"list": []});
         canonicalize(&mut object, &custom);
         assert_eq!(object, json!({"list": []}));
+    }
+
+    #[test]
+    fn nulls_in_lists_and_maps_of_built_in_types_are_what_go_begins_with() {
+        let schema = super::super::builtin::type_of("", "v1", "Pod").unwrap().schema();
+        let mut pod = json!({
+            "metadata": {"labels": {"a": null}},
+            "spec": {"containers": [{"args": [null, "b"], "env": [null], "resources": {"limits": {"cpu": null}}}]},
+        });
+        canonicalize(&mut pod, schema);
+        let expected = json!({
+            "metadata": {"labels": {"a": ""}},
+            "spec": {"containers": [{"args": ["", "b"], "env": [{}], "resources": {"limits": {"cpu": "0"}}}]},
+        });
+        assert_eq!(pod, expected);
     }
 
     #[test]

@@ -48,6 +48,11 @@ impl Hooks for PriorityClass {
         fill::absent(object, "preemptionPolicy", "PreemptLowerPriority");
     }
 
+    fn prepare_create(&self, object: &mut Value) {
+        // It has a generation, which never changes.
+        object["metadata"]["generation"] = 1.into();
+    }
+
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let name = object_meta::text(object_meta::of(object), "name");
         let value = integer(object, "/value");

@@ -103,7 +103,6 @@ const WITH_GENERATION: &[&str] = &[
     "deviceclasses",
     "devicetaintrules",
     "resourceslices",
-    "priorityclasses",
 ];
 
 pub(super) fn kinds() -> Vec<Arc<Kind>> {

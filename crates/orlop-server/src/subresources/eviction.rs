@@ -40,11 +40,24 @@ pub(super) async fn evict(request: &Request) -> Result<Response<Body>, Status> {
     if !goes_anyway(&pod) {
         ask_budgets(request, &pod, dry_run).await?;
     }
-    delete::evict(request, &delete_options, options.dry_run).await?;
+    delete::evict(request, &delete_options, options.dry_run, disrupted).await?;
     let done = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
     });
     answer::object(request, 201, done)
+}
+
+/// A pod that says why it is about to go.
+fn disrupted(pod: &Value) -> Value {
+    let mut marked = pod.clone();
+    if condition(pod, "DisruptionTarget").is_none() {
+        let told = json!({
+            "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting", "lastTransitionTime": now().to_string(),
+        });
+        super::pods::set_condition(&mut marked, &told);
+    }
+    marked
 }
 
 /// A pod that serves nobody is no loss.

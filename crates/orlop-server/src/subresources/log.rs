@@ -23,10 +23,7 @@ pub(super) async fn get(request: &Request) -> Result<Response<Body>, Status> {
     pods::check_container(&request.query, &pod)?;
     match pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default() {
         "" => Ok(super::text("")),
-        node => Err(Status::internal(&format!(
-            "Get the log of {} from node {node}: no node is reachable",
-            about.name
-        ))),
+        node => Err(pods::unreachable_node(request, node).await),
     }
 }
 

@@ -127,5 +127,18 @@ pub(super) async fn without_a_node(request: &Request) -> Status {
     {
         return status;
     }
-    Status::bad_request(format!("pod {} does not have a host assigned", about.name))
+    match pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default() {
+        "" => Status::bad_request(format!("pod {} does not have a host assigned", about.name)),
+        node => unreachable_node(request, node).await,
+    }
+}
+
+/// Why what a node would answer is not answered.
+pub(super) async fn unreachable_node(request: &Request, node: &str) -> Status {
+    let kinds = request.cluster.registry.kinds();
+    let Some(nodes) = kinds.get("", "v1", "nodes") else { return Status::resource_unknown() };
+    match request.cluster.get(nodes, "", node).await {
+        Err(status) => status,
+        Ok(_) => Status::internal(&format!("error dialing backend: node {node} cannot be reached")),
+    }
 }

@@ -64,10 +64,12 @@ pub(super) async fn create_object(
         let name = object_meta::text(object_meta::of(&object), "name");
         crate::custom::guard(request, name)?;
         namespace_guard::look(request, name).await?;
-        return match request.cluster.find(&request.kind, &request.about.namespace, name).await? {
-            Some(found) => Err(exists(request, name, &found.as_stored()?, generated)),
-            None => Ok((201, Written::Object(object))),
-        };
+        if let Some(found) = request.cluster.find(&request.kind, &request.about.namespace, name).await? {
+            return Err(exists(request, name, &found.as_stored()?, generated));
+        }
+        // What would be claimed is shown, and not kept.
+        allocation::claim(request, &mut object, None).await?;
+        return Ok((201, Written::Object(object)));
     }
     let mut tries = if generated { NAMES_TRIED } else { 1 };
     loop {

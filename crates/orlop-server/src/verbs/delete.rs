@@ -134,13 +134,29 @@ fn warn_of_orphans(request: &Request, options: &DeleteOptions) {
     }
 }
 
-/// Deletes a pod because it is evicted. The options came inside an Eviction.
-pub(crate) async fn evict(request: &Request, options: &Value, dry_run: bool) -> Result<(), Status> {
+/// Deletes a pod because it is evicted, once it says so: `mark` makes it. The options came inside an Eviction.
+pub(crate) async fn evict(
+    request: &Request,
+    options: &Value,
+    dry_run: bool,
+    mark: impl Fn(&Value) -> Value,
+) -> Result<(), Status> {
     let mut options = from_value(options);
     if dry_run {
         options.dry_run.push("All".to_owned());
     }
-    delete_named(request, &options, &request.about.namespace, &request.about.name).await.map(drop)
+    let about = &request.about;
+    if !options.is_dry_run() {
+        let marked = update::change(request, false, |pod| {
+            check_preconditions(request, &options, &about.name, pod)?;
+            Ok(mark(pod))
+        });
+        let marked = marked.await?.into_object(&request.kind).await?;
+        // Whoever evicts one version of a pod evicts the one that says so.
+        let version = object_meta::text(object_meta::of(&marked), "resourceVersion").to_owned();
+        options.resource_version = options.resource_version.map(|_| version);
+    }
+    delete_named(request, &options, &about.namespace, &about.name).await.map(drop)
 }
 
 /// How a delete left the object.

@@ -46,6 +46,15 @@ async fn what_go_leaves_out_is_as_good_as_absent() {
     assert_eq!((code, created.get("data")), (201, None), "{created}");
     assert!(created["metadata"].get("managedFields").is_none(), "nobody owns what is not there: {created}");
 
+    // A null among values is what Go begins with, and never stored as such.
+    map["metadata"]["name"] = "b".into();
+    map["metadata"]["labels"] = json!({"l": null});
+    map["data"] = json!({"k": null});
+    create(&chain, MAPS, &map).await;
+    let (_, stored) = get(&chain, &format!("{MAPS}/b")).await;
+    let values = (&stored["data"], &stored["metadata"]["labels"]);
+    assert_eq!(values, (&json!({"k": ""}), &json!({"l": ""})));
+
     let deployments = "/apis/apps/v1/namespaces/default/deployments";
     let template =
         json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
@@ -111,6 +120,12 @@ async fn names_in_paths_and_bodies_go_together() {
         let decoded = name.replace("%25", "%");
         let message = format!("Name parameter invalid: {decoded:?}: {why}");
         refused(&chain, "GET", &format!("{MAPS}/{name}"), None, 400, &message).await;
+    }
+    let unknown = "the server could not find the requested resource";
+    for path in
+        [format!("{MAPS}/a/b"), format!("{MAPS}/a/b/c"), "/api/v1/namespaces/default/status/x".to_owned()]
+    {
+        refused(&chain, "GET", &path, None, 404, unknown).await;
     }
     let namespace =
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "namespace": "m"}});

@@ -148,3 +148,136 @@ async fn policies_say_what_they_are_about() {
     let bindings = format!("{of}/validatingadmissionpolicybindings");
     refused(&chain, "POST", &bindings, Some(&object("ValidatingAdmissionPolicyBinding")), 422, message).await;
 }
+
+#[tokio::test]
+async fn a_scale_has_columns_of_its_own() {
+    let (chain, _store) = server().await;
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    let template =
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
+        "spec": {"replicas": 3, "selector": {"matchLabels": {"a": "b"}}, "template": template}});
+    create(&chain, deployments, &deployment).await;
+    let headers = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+    let path = format!("{deployments}/d/scale");
+    let (code, _, body) = whole(ask(&chain, "GET", &path, &headers, "").await).await;
+    let table: Value = serde_json::from_slice(&body).unwrap();
+    let names =
+        table["columnDefinitions"].as_array().unwrap().iter().map(|column| column["name"].as_str().unwrap());
+    assert_eq!((code, names.collect::<Vec<_>>()), (200, vec!["Name", "Desired", "Available", "Age"]));
+    assert_eq!(table["rows"][0]["cells"].as_array().unwrap()[..3], [json!("d"), json!(3), json!(0)]);
+}
+
+#[tokio::test]
+async fn values_that_go_cannot_decode_are_refused() {
+    let (chain, _store) = server().await;
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers":
+        [{"name": "c", "image": "i", "resources": {"limits": {"cpu": "lots"}}}]}});
+    let message = "Pod in version \"v1\" cannot be handled as a Pod: quantities must match the regular expression \
+        '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+    refused(&chain, "POST", "/api/v1/namespaces/default/pods", Some(&pod), 400, message).await;
+    let secret =
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "YQ!="}});
+    let message =
+        "Secret in version \"v1\" cannot be handled as a Secret: illegal base64 data at input byte 2";
+    refused(&chain, "POST", "/api/v1/namespaces/default/secrets", Some(&secret), 400, message).await;
+}
+
+#[tokio::test]
+async fn a_dry_run_shows_what_a_service_would_get() {
+    let (chain, _store) = server().await;
+    let services = "/api/v1/namespaces/default/services";
+    let service = |spec: Value| {
+        let mut service =
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": spec});
+        service["spec"]["ports"] = json!([{"port": 80}]);
+        service
+    };
+    let path = format!("{services}?dryRun=All");
+    let (code, shown) = call(&chain, "POST", &path, Some(&service(json!({"type": "NodePort"})))).await;
+    assert!(code == 201 && shown["spec"]["clusterIP"].as_str().unwrap().starts_with("10.0."), "{shown}");
+    assert!(shown["spec"]["ports"][0]["nodePort"].as_u64().unwrap() >= 30000, "{shown}");
+    assert_eq!(get(&chain, &format!("{services}/s")).await.0, 404);
+    for (spec, why) in [
+        (
+            json!({"ipFamilies": ["IPv6"]}),
+            "spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured on this cluster",
+        ),
+        (
+            json!({"ipFamilyPolicy": "RequireDualStack"}),
+            "spec.ipFamilyPolicy: Invalid value: \"RequireDualStack\": this cluster is not configured for dual-stack \
+             services",
+        ),
+        (
+            json!({"clusterIP": "1.2.3.4"}),
+            "spec.clusterIPs: Invalid value: [\"1.2.3.4\"]: failed to allocate IP 1.2.3.4: the provided IP (1.2.3.4) \
+             is not in the valid range. The range of valid IPs is 10.0.0.0/16",
+        ),
+    ] {
+        let message = format!("Service \"s\" is invalid: {why}");
+        refused(&chain, "POST", &path, Some(&service(spec)), 422, &message).await;
+    }
+    let (_, headless) = call(&chain, "POST", &path, Some(&service(json!({"clusterIP": "None"})))).await;
+    assert_eq!(headless["spec"]["ipFamilies"], json!(["IPv4", "IPv6"]), "its endpoints are others'");
+    let chosen = json!({"clusterIP": "None", "selector": {"a": "b"}});
+    let (_, headless) = call(&chain, "POST", &path, Some(&service(chosen))).await;
+    assert_eq!(headless["spec"]["ipFamilies"], json!(["IPv4"]));
+}
+
+#[tokio::test]
+async fn what_only_a_later_moment_allows_is_refused_at_first() {
+    let (chain, _store) = server().await;
+    let container = json!([{"name": "c", "image": "i"}]);
+    let template = json!({"spec": {"restartPolicy": "Never", "containers": container}});
+    for (collection, kind, spec, why) in [
+        (
+            "/api/v1/namespaces/default/pods",
+            "Pod",
+            json!({"containers": container, "ephemeralContainers": [{"name": "e", "image": "i"}]}),
+            "spec.ephemeralContainers: Forbidden: cannot be set on create",
+        ),
+        (
+            "/apis/batch/v1/namespaces/default/jobs",
+            "Job",
+            json!({"template": template, "managedBy": "me"}),
+            "spec.managedBy: Invalid value: \"me\": must be a domain-prefixed path (such as \"acme.io/foo\")",
+        ),
+        (
+            "/apis/batch/v1/namespaces/default/cronjobs",
+            "CronJob",
+            json!({"schedule": "* * * * *", "timeZone": "Europe/Atlantis", "jobTemplate": {"spec": {"template": template}}}),
+            "spec.timeZone: Invalid value: \"Europe/Atlantis\": unknown time zone Europe/Atlantis",
+        ),
+        (
+            "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies",
+            "NetworkPolicy",
+            json!({"podSelector": {}, "ingress": [{"from": [{"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16", "11.0.0.0/16"]}}]}]}),
+            "spec.ingress[0].from[0].ipBlock.except[1]: Invalid value: \"11.0.0.0/16\": must be a strict subset of `cidr`",
+        ),
+    ] {
+        let version = collection.split('/').skip(1).take_while(|part| *part != "namespaces");
+        let version: Vec<&str> = version.filter(|part| !matches!(*part, "api" | "apis")).collect();
+        let group = version
+            .first()
+            .filter(|_| version.len() > 1)
+            .map_or_else(String::new, |group| format!(".{group}"));
+        let object =
+            json!({"apiVersion": version.join("/"), "kind": kind, "metadata": {"name": "x"}, "spec": spec});
+        let message = format!("{kind}{group} \"x\" is invalid: {why}");
+        refused(&chain, "POST", collection, Some(&object), 422, &message).await;
+    }
+}
+
+#[tokio::test]
+async fn a_node_and_a_priority_keep_their_numbers() {
+    let (chain, _store) = server().await;
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": {"podCIDR": "10.1.0.0/24"}});
+    let (_, node) = call(&chain, "POST", "/api/v1/nodes", Some(&node)).await;
+    assert_eq!(node["spec"]["podCIDRs"], json!(["10.1.0.0/24"]));
+    let classes = "/apis/scheduling.k8s.io/v1/priorityclasses";
+    let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "p"}, "value": 5});
+    create(&chain, classes, &class).await;
+    let (_, patched) =
+        call(&chain, "PATCH", &format!("{classes}/p"), Some(&json!({"description": "d"}))).await;
+    assert_eq!((&patched["description"], &patched["metadata"]["generation"]), (&json!("d"), &json!(1)));
+}

@@ -134,3 +134,33 @@ async fn a_token_is_bound_only_to_what_there_is() {
     let (_, account) = get(&chain, &format!("{accounts}/s")).await;
     assert_eq!((code, &answer["metadata"]["uid"]), (201, &account["metadata"]["uid"]), "{answer}");
 }
+
+#[tokio::test]
+async fn an_evicted_pod_says_why_it_goes() {
+    let (chain, _store) = server().await;
+    pod(&chain, "p", &["c"]).await;
+    let binding =
+        json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": {"name": "n"}});
+    assert_eq!(call(&chain, "POST", &format!("{PODS}/p/binding"), Some(&binding)).await.0, 201);
+    let missing = "nodes \"n\" not found";
+    refused(&chain, "GET", &format!("{PODS}/p/log"), None, 404, missing).await;
+    refused(&chain, "GET", &format!("{PODS}/p/exec?command=x"), None, 404, missing).await;
+
+    let (_, before) = get(&chain, &format!("{PODS}/p")).await;
+    let eviction = |preconditions: Value| {
+        json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"},
+            "deleteOptions": {"preconditions": preconditions}})
+    };
+    let path = format!("{PODS}/p/eviction");
+    let (code, refused) = call(&chain, "POST", &path, Some(&eviction(json!({"uid": "other"})))).await;
+    assert_eq!((code, refused["details"]["kind"].as_str()), (409, Some("Pod")), "{refused}");
+    let version = &before["metadata"]["resourceVersion"];
+    let (code, told) =
+        call(&chain, "POST", &path, Some(&eviction(json!({"resourceVersion": version})))).await;
+    assert_eq!(code, 201, "{told}");
+    let (_, evicted) = get(&chain, &format!("{PODS}/p")).await;
+    assert_eq!(evicted["metadata"]["deletionGracePeriodSeconds"], 30);
+    let conditions = evicted["status"]["conditions"].as_array().unwrap();
+    let reasons: Vec<_> = conditions.iter().filter_map(|condition| condition["reason"].as_str()).collect();
+    assert_eq!(reasons, ["EvictionByEvictionAPI"], "{evicted}");
+}
