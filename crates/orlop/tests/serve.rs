@@ -64,6 +64,21 @@ fn only_loopback_goes_without_tls() {
 }
 
 #[test]
+fn the_help_names_every_controller() {
+    let orlop = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_orlop")).args(arguments).output().expect("orlop runs");
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    let refused = orlop(&["serve", "--ephemeral", "--controllers=nonsense"]);
+    let told = refused.lines().find_map(|line| line.split_once("there are: ")).expect("the names").1;
+    let words = orlop(&["serve", "--help"]).split_whitespace().collect::<Vec<_>>().join(" ");
+    for name in told.split(", ") {
+        assert!(words.contains(name), "{name} is not in the help");
+    }
+    assert!(told.contains("garbage-collector-controller"), "{told}");
+}
+
+#[test]
 fn a_certificate_of_ones_own_and_a_file_of_tokens_are_taken() {
     let folder = tempfile::tempdir().expect("a folder");
     let key = rcgen::KeyPair::generate().expect("a key");
