@@ -26,6 +26,8 @@ const NETWORK: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 0);
 const PREFIX_BITS: u32 = 16;
 /// Ports of nodes that services may have.
 const NODE_PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
+/// The port that tells whether a node has endpoints of a service.
+const HEALTH_PORT: &str = "healthCheckNodePort";
 /// Random tries before the first free one is looked for in order.
 const RANDOM_TRIES: usize = 16;
 
@@ -67,7 +69,7 @@ pub(crate) async fn claim(
     fill_node_ports(request, object).await?;
     let wanted = node_ports(object);
     for port in wanted.iter().filter(|port| !had.contains(port)) {
-        claims.node_port(request, *port).await?;
+        claims.node_port(request, object, *port).await?;
     }
     for port in had.iter().filter(|port| !wanted.contains(port)) {
         claims.give_back(port_key(&request.cluster, *port));
@@ -150,24 +152,27 @@ impl Claims {
         Ok(())
     }
 
-    async fn node_port(&mut self, request: &Request, port: u16) -> Result<(), Status> {
+    async fn node_port(&mut self, request: &Request, service: &Value, port: u16) -> Result<(), Status> {
         let key = port_key(&request.cluster, port);
-        let path = FieldPath::root("spec").child("ports").index(0).child("nodePort");
+        let spec = FieldPath::root("spec");
+        let ports = service["spec"]["ports"].as_array().into_iter().flatten();
+        let path = match ports.into_iter().position(|listed| listed["nodePort"] == port) {
+            Some(index) => spec.child("ports").index(index).child("nodePort"),
+            None => spec.child(HEALTH_PORT),
+        };
+        let refuse = |why: &str| {
+            let error = FieldError::invalid(&path, port, why);
+            Status::invalid(&request.kind.group_kind(), name_of(service), &[error])
+        };
         if !NODE_PORTS.contains(&port) {
-            let error = FieldError::invalid(
-                &path,
-                port,
-                format!(
-                    "provided port is not in the valid range. The range of valid ports is {}-{}",
-                    NODE_PORTS.start(),
-                    NODE_PORTS.end()
-                ),
-            );
-            return Err(Status::invalid(&request.kind.group_kind(), &request.about.name, &[error]));
+            return Err(refuse(&format!(
+                "provided port is not in the valid range. The range of valid ports is {}-{}",
+                NODE_PORTS.start(),
+                NODE_PORTS.end()
+            )));
         }
         if is_taken(&request.cluster, &key).await? {
-            let error = FieldError::invalid(&path, port, "provided port is already allocated");
-            return Err(Status::invalid(&request.kind.group_kind(), &request.about.name, &[error]));
+            return Err(refuse("provided port is already allocated"));
         }
         self.take(Put::new(key, bytes::Bytes::new()));
         Ok(())
@@ -261,7 +266,8 @@ fn set_addresses(service: &mut Value, address: &str) {
 
 fn node_ports(service: &Value) -> Vec<u16> {
     let ports = service.pointer("/spec/ports").and_then(Value::as_array).into_iter().flatten();
-    let ports = ports.filter_map(|port| port.get("nodePort")?.as_u64());
+    let health = service["spec"][HEALTH_PORT].as_u64();
+    let ports = ports.filter_map(|port| port.get("nodePort")?.as_u64()).chain(health);
     let mut ports: Vec<u16> =
         ports.filter_map(|port| u16::try_from(port).ok()).filter(|port| *port > 0).collect();
     ports.sort_unstable();
@@ -289,6 +295,11 @@ async fn fill_node_ports(request: &Request, service: &mut Value) -> Result<(), S
             taken.push(free);
             service["spec"]["ports"][index]["nodePort"] = free.into();
         }
+    }
+    // Where only nodes with endpoints take traffic, they are asked whether they have any.
+    let asks = kind == "LoadBalancer" && service["spec"]["externalTrafficPolicy"] == "Local";
+    if asks && service["spec"][HEALTH_PORT].as_u64().unwrap_or(0) == 0 {
+        service["spec"][HEALTH_PORT] = free_node_port(&request.cluster, &taken).await?.into();
     }
     Ok(())
 }

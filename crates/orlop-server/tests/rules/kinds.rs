@@ -183,16 +183,17 @@ async fn values_that_go_cannot_decode_are_refused() {
     refused(&chain, "POST", "/api/v1/namespaces/default/secrets", Some(&secret), 400, message).await;
 }
 
+/// A service of one port.
+fn service(spec: Value) -> Value {
+    let mut service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": spec});
+    service["spec"]["ports"] = json!([{"port": 80}]);
+    service
+}
+
 #[tokio::test]
 async fn a_dry_run_shows_what_a_service_would_get() {
     let (chain, _store) = server().await;
     let services = "/api/v1/namespaces/default/services";
-    let service = |spec: Value| {
-        let mut service =
-            json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": spec});
-        service["spec"]["ports"] = json!([{"port": 80}]);
-        service
-    };
     let path = format!("{services}?dryRun=All");
     let (code, shown) = call(&chain, "POST", &path, Some(&service(json!({"type": "NodePort"})))).await;
     assert!(code == 201 && shown["spec"]["clusterIP"].as_str().unwrap().starts_with("10.0."), "{shown}");
@@ -280,4 +281,30 @@ async fn a_node_and_a_priority_keep_their_numbers() {
     let (_, patched) =
         call(&chain, "PATCH", &format!("{classes}/p"), Some(&json!({"description": "d"}))).await;
     assert_eq!((&patched["description"], &patched["metadata"]["generation"]), (&json!("d"), &json!(1)));
+}
+
+#[tokio::test]
+async fn a_service_has_its_ports_as_long_as_it_needs_them() {
+    let (chain, _store) = server().await;
+    let services = "/api/v1/namespaces/default/services";
+    let local = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"});
+    let (_, created) = call(&chain, "POST", services, Some(&service(local))).await;
+    let health = created["spec"]["healthCheckNodePort"].as_u64().unwrap();
+    assert!((30000..=32767).contains(&health), "{created}");
+    let mut other = service(json!({"type": "NodePort"}));
+    (other["metadata"]["name"], other["spec"]["ports"][0]["nodePort"]) = ("o".into(), health.into());
+    let taken = format!(
+        "Service \"o\" is invalid: spec.ports[0].nodePort: Invalid value: {health}: provided port is already allocated"
+    );
+    refused(&chain, "POST", services, Some(&other), 422, &taken).await;
+    // Another name for something elsewhere has no traffic of its own, and keeps the name when it is none again.
+    let outside = json!({"spec": {"type": "ExternalName", "externalName": "a.b"}});
+    let (_, outside) = call(&chain, "PATCH", &format!("{services}/s"), Some(&outside)).await;
+    let gone =
+        ["internalTrafficPolicy", "clusterIP", "healthCheckNodePort"].map(|field| outside["spec"].get(field));
+    assert_eq!(gone, [None; 3], "{outside}");
+    assert_eq!(call(&chain, "POST", services, Some(&other)).await.0, 201, "its ports were given back");
+    let inside = json!({"spec": {"type": "ClusterIP"}});
+    let (_, inside) = call(&chain, "PATCH", &format!("{services}/s"), Some(&inside)).await;
+    assert_eq!(inside["spec"]["externalName"], "a.b", "{inside}");
 }
