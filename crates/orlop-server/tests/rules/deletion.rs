@@ -85,3 +85,34 @@ async fn whoever_deletes_a_job_is_warned_of_its_pods() {
     assert!(warned("").await);
     assert!(!warned("&propagationPolicy=Orphan").await && !warned("&orphanDependents=false").await);
 }
+
+#[tokio::test]
+async fn what_is_selected_is_deleted_together() {
+    let (chain, _store) = server().await;
+    for (name, label) in [("a", "1"), ("b", "1"), ("c", "2"), ("held", "1")] {
+        let mut map = config_map(name, &json!({"l": label}));
+        if name == "held" {
+            map["metadata"]["finalizers"] = json!(["example.com/x"]);
+        }
+        create(&chain, MAPS, &map).await;
+    }
+    let names = |list: &Value| -> Vec<String> {
+        let items = list["items"].as_array().unwrap().iter();
+        items.map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    };
+    for refused in ["labelSelector=a=b=c", "fieldSelector=zork=1", "propagationPolicy=Later"] {
+        let (code, status) = call(&chain, "DELETE", &format!("{MAPS}?{refused}"), None).await;
+        assert!(matches!(code, 400 | 422), "{status}");
+    }
+    let (code, deleted) = call(&chain, "DELETE", &format!("{MAPS}?labelSelector=l=1&dryRun=All"), None).await;
+    assert_eq!((code, names(&deleted)), (200, vec!["a".to_owned(), "b".into(), "held".into()]));
+    let (_, deleted) = call(&chain, "DELETE", &format!("{MAPS}?fieldSelector=metadata.name=b"), None).await;
+    assert_eq!((&deleted["kind"], names(&deleted)), (&json!("ConfigMapList"), vec!["b".to_owned()]));
+    call(&chain, "DELETE", &format!("{MAPS}?labelSelector=l=1"), None).await;
+    let (_, left) = get(&chain, MAPS).await;
+    assert_eq!(names(&left), ["c", "held"], "what is held back stays and waits");
+    assert!(left["items"][1]["metadata"]["deletionTimestamp"].is_string());
+    // The old way to say that dependents go too tells that the object is still there.
+    let path = format!("{MAPS}/held?orphanDependents=false");
+    assert_eq!(call(&chain, "DELETE", &path, None).await.0, 202);
+}

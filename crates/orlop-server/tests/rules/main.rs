@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod bodies;
+mod creation;
 mod deletion;
+mod discovery;
 mod kinds;
 mod metadata;
 mod pods;
