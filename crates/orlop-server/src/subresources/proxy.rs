@@ -18,7 +18,7 @@ pub(super) async fn refusal(request: &Request) -> Status {
         "pods" if object.pointer("/status/podIP").and_then(Value::as_str).unwrap_or_default().is_empty() => {
             Status::bad_request("address not allowed")
         }
-        "services" => Status::service_unavailable(&format!("no endpoints available for service {name:?}")),
+        "services" => Status::service_unavailable(format!("no endpoints available for service {name:?}")),
         _ => Status::service_unavailable("no node can be reached from this server"),
     }
 }
