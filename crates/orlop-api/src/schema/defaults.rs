@@ -115,15 +115,19 @@ fn zero_item(schema: &Schema) -> Value {
 /// Whether Go writes nothing of a field of a built-in type: a list or a map that has nothing in it and need
 /// not be there. An empty list of managers says something, that there are to be none.
 fn is_left_out(name: &str, item: &Value, schema: &Schema) -> bool {
-    let Some(field) = schema.field(name).map(Field::schema) else { return false };
-    let is_empty = match item {
-        Value::Array(items) => items.is_empty() && field.kind == Type::Array,
-        Value::Object(map) => {
-            map.is_empty() && field.properties.is_empty() && matches!(field.additional, Additional::Of(_))
-        }
+    // Most values are not empty, and need no second look.
+    let empty = match item {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty(),
         _ => false,
     };
-    is_empty && name != "managedFields" && !schema.required.iter().any(|required| **required == *name)
+    if !empty || name == "managedFields" {
+        return false;
+    }
+    let Some(field) = schema.field(name).map(Field::schema) else { return false };
+    let is_map = field.properties.is_empty() && matches!(field.additional, Additional::Of(_));
+    let is_required = schema.required.iter().any(|required| **required == *name);
+    !is_required && (field.kind == Type::Array || is_map)
 }
 
 /// A time or a quantity in the one way that Kubernetes writes it, where the schema is of one.
