@@ -230,6 +230,13 @@ impl Status {
         ))
     }
 
+    /// A replacement, or what a patch leaves, that has no name.
+    pub fn name_undeterminable(in_url: &str) -> Self {
+        Self::bad_request(format!(
+            "the name of the object ({in_url} based on URL) was undeterminable: name must be provided"
+        ))
+    }
+
     pub fn namespace_mismatch() -> Self {
         Self::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",

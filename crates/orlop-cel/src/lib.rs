@@ -92,3 +92,4 @@ pub use source::Location;
 pub use time::{Duration, Timestamp};
 pub use types::{MessageType, Param, Type};
 pub use value::{Key, List, Map, MessageValue, Text, Value};
+pub use zone::is_time_zone;

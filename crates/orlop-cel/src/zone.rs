@@ -41,6 +41,11 @@ fn number(text: &str) -> Result<i64, EvalError> {
     text.parse().map_err(|_| EvalError::Failed(format!("strconv.Atoi: parsing {text:?}: {wrong}")))
 }
 
+/// Whether there is a time zone of a name, as Go's library knows them.
+pub fn is_time_zone(name: &str) -> bool {
+    name == "UTC" || named(name, 0).is_ok()
+}
+
 fn named(name: &str, unix_seconds: i64) -> Result<i64, EvalError> {
     if name.contains("..") || name.starts_with(['/', '\\']) {
         return Err(EvalError::failed("time: invalid location name"));

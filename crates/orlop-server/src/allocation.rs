@@ -26,6 +26,8 @@ const NETWORK: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 0);
 const PREFIX_BITS: u32 = 16;
 /// Ports of nodes that services may have.
 const NODE_PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
+/// The port that tells whether a node has endpoints of a service.
+const HEALTH_PORT: &str = "healthCheckNodePort";
 /// Random tries before the first free one is looked for in order.
 const RANDOM_TRIES: usize = 16;
 
@@ -50,6 +52,7 @@ pub(crate) async fn claim(
         return Ok(claims);
     }
     keep(object, old);
+    check_families(request, object)?;
     let (had, kept) = (old.map(addresses).unwrap_or_default(), addresses(object));
     if wants_address(object) && kept.is_empty() {
         let address = free_address(&request.cluster).await?;
@@ -66,12 +69,42 @@ pub(crate) async fn claim(
     fill_node_ports(request, object).await?;
     let wanted = node_ports(object);
     for port in wanted.iter().filter(|port| !had.contains(port)) {
-        claims.node_port(request, *port).await?;
+        claims.node_port(request, object, *port).await?;
     }
     for port in had.iter().filter(|port| !wanted.contains(port)) {
         claims.give_back(port_key(&request.cluster, *port));
     }
     Ok(claims)
+}
+
+/// There are addresses of one family here. Only a service that leaves its endpoints to somebody else may
+/// have both.
+fn check_families(request: &Request, service: &Value) -> Result<(), Status> {
+    let (text, path) =
+        (|field: &str| service["spec"][field].as_str().unwrap_or_default(), FieldPath::root("spec"));
+    if text("type") == "ExternalName" || is_left_to_others(service) {
+        return Ok(());
+    }
+    let mut errors = Vec::new();
+    if text("ipFamilyPolicy") == "RequireDualStack" {
+        let detail = "this cluster is not configured for dual-stack services";
+        errors.push(FieldError::invalid(&path.child("ipFamilyPolicy"), "RequireDualStack", detail));
+    }
+    let families = service["spec"]["ipFamilies"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    for (index, family) in families.enumerate().filter(|(_, family)| *family == "IPv6") {
+        let at = path.child("ipFamilies").index(index);
+        errors.push(FieldError::invalid(&at, family, "not configured on this cluster"));
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid(&request.kind.group_kind(), name_of(service), &errors))
+}
+
+/// Whether a service has neither an address nor a selector.
+fn is_left_to_others(service: &Value) -> bool {
+    let selector = service["spec"]["selector"].as_object();
+    service["spec"]["clusterIP"] == "None" && selector.is_none_or(serde_json::Map::is_empty)
 }
 
 /// Gives back what a removed object had.
@@ -119,24 +152,27 @@ impl Claims {
         Ok(())
     }
 
-    async fn node_port(&mut self, request: &Request, port: u16) -> Result<(), Status> {
+    async fn node_port(&mut self, request: &Request, service: &Value, port: u16) -> Result<(), Status> {
         let key = port_key(&request.cluster, port);
-        let path = FieldPath::root("spec").child("ports").index(0).child("nodePort");
+        let spec = FieldPath::root("spec");
+        let ports = service["spec"]["ports"].as_array().into_iter().flatten();
+        let path = match ports.into_iter().position(|listed| listed["nodePort"] == port) {
+            Some(index) => spec.child("ports").index(index).child("nodePort"),
+            None => spec.child(HEALTH_PORT),
+        };
+        let refuse = |why: &str| {
+            let error = FieldError::invalid(&path, port, why);
+            Status::invalid(&request.kind.group_kind(), name_of(service), &[error])
+        };
         if !NODE_PORTS.contains(&port) {
-            let error = FieldError::invalid(
-                &path,
-                port,
-                format!(
-                    "provided port is not in the valid range. The range of valid ports is {}-{}",
-                    NODE_PORTS.start(),
-                    NODE_PORTS.end()
-                ),
-            );
-            return Err(Status::invalid(&request.kind.group_kind(), &request.about.name, &[error]));
+            return Err(refuse(&format!(
+                "provided port is not in the valid range. The range of valid ports is {}-{}",
+                NODE_PORTS.start(),
+                NODE_PORTS.end()
+            )));
         }
         if is_taken(&request.cluster, &key).await? {
-            let error = FieldError::invalid(&path, port, "provided port is already allocated");
-            return Err(Status::invalid(&request.kind.group_kind(), &request.about.name, &[error]));
+            return Err(refuse("provided port is already allocated"));
         }
         self.take(Put::new(key, bytes::Bytes::new()));
         Ok(())
@@ -215,17 +251,23 @@ fn set_addresses(service: &mut Value, address: &str) {
     if many == 0 {
         service["spec"]["clusterIPs"] = json!([address]);
     }
+    // Whoever has the endpoints of a service decides of which families they are.
+    let (families, policy) = match is_left_to_others(service) {
+        true => (json!(["IPv4", "IPv6"]), "RequireDualStack"),
+        false => (json!(["IPv4"]), "SingleStack"),
+    };
     if address != "None" || service.pointer("/spec/ipFamilies").is_none() {
-        service["spec"]["ipFamilies"] = json!(["IPv4"]);
+        service["spec"]["ipFamilies"] = families;
     }
     if service.pointer("/spec/ipFamilyPolicy").is_none() {
-        service["spec"]["ipFamilyPolicy"] = "SingleStack".into();
+        service["spec"]["ipFamilyPolicy"] = policy.into();
     }
 }
 
 fn node_ports(service: &Value) -> Vec<u16> {
     let ports = service.pointer("/spec/ports").and_then(Value::as_array).into_iter().flatten();
-    let ports = ports.filter_map(|port| port.get("nodePort")?.as_u64());
+    let health = service["spec"][HEALTH_PORT].as_u64();
+    let ports = ports.filter_map(|port| port.get("nodePort")?.as_u64()).chain(health);
     let mut ports: Vec<u16> =
         ports.filter_map(|port| u16::try_from(port).ok()).filter(|port| *port > 0).collect();
     ports.sort_unstable();
@@ -253,6 +295,11 @@ async fn fill_node_ports(request: &Request, service: &mut Value) -> Result<(), S
             taken.push(free);
             service["spec"]["ports"][index]["nodePort"] = free.into();
         }
+    }
+    // Where only nodes with endpoints take traffic, they are asked whether they have any.
+    let asks = kind == "LoadBalancer" && service["spec"]["externalTrafficPolicy"] == "Local";
+    if asks && service["spec"][HEALTH_PORT].as_u64().unwrap_or(0) == 0 {
+        service["spec"][HEALTH_PORT] = free_node_port(&request.cluster, &taken).await?.into();
     }
     Ok(())
 }

@@ -229,9 +229,7 @@ impl Cluster {
 /// The store's troubles, as a client is told.
 pub fn trouble(error: &Error) -> Status {
     match error {
-        Error::Expired { .. } => {
-            Status::expired("The provided resource version is too old: its history has been compacted")
-        }
+        Error::Expired { .. } => Status::expired("The resourceVersion for the provided list is too old."),
         Error::FutureRevision { requested, current } => {
             Status::too_large_resource_version((*requested).max(0) as u64, (*current).max(0) as u64)
         }

@@ -1,5 +1,7 @@
 //! Query parameters, and the options that verbs read from them.
 
+use std::num::{IntErrorKind, ParseIntError};
+
 use orlop_api::{
     field_error::FieldError,
     group_version::GroupKind,
@@ -52,8 +54,12 @@ impl Query {
     pub fn number(&self, name: &str) -> Result<Option<i64>, Status> {
         match self.get(name) {
             None | Some("") => Ok(None),
-            Some(text) => text.parse().map(Some).map_err(|_| {
-                Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
+            Some(text) => text.parse().map(Some).map_err(|error: ParseIntError| {
+                let why = match error.kind() {
+                    IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+                    _ => "invalid syntax",
+                };
+                Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: {why}"))
             }),
         }
     }

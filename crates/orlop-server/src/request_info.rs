@@ -46,7 +46,10 @@ impl RequestInfo {
         let mut proxied = false;
         match rest {
             // The old way to say verb=watch or proxy, still used by old clients.
-            ["watch", tail @ ..] if !tail.is_empty() => (verb, rest) = ("watch", tail),
+            // Only looking is watching: nothing else can be done there.
+            ["watch", tail @ ..] if !tail.is_empty() => {
+                (verb, rest) = (if verb == "get" { "watch" } else { "" }, tail);
+            }
             ["proxy", tail @ ..] if !tail.is_empty() => (verb, rest, proxied) = ("proxy", tail, true),
             _ => {}
         }
@@ -159,6 +162,7 @@ mod tests {
         assert_eq!(get("/apis/apps/v1"), ("get", String::new()));
         assert_eq!(get("/healthz"), ("get", String::new()));
         assert_eq!(get("/api/v1/nodes/a%3Ab").1, "|v1||nodes|a:b|");
+        assert_eq!(info(Method::POST, "/api/v1/watch/namespaces/a/pods").0, "");
         assert_eq!(info(Method::DELETE, "/api/v1/namespaces/a/pods").0, "deletecollection");
         assert_eq!(info(Method::PUT, "/api/v1/namespaces/a/finalize").1, "|v1||namespaces|a|finalize");
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Response, header, request::Parts};
-use orlop_api::status::Status;
+use orlop_api::{names, status::Status};
 use serde_json::json;
 
 use crate::{
@@ -54,6 +54,12 @@ pub(crate) async fn route(
     if !kind.namespaced && !about.namespace.is_empty() {
         return Err(Status::resource_unknown());
     }
+    if let Some(problem) = names::path_segment(&about.name).first().filter(|_| !about.name.is_empty()) {
+        return Err(Status::bad_request(format!("Name parameter invalid: {:?}: {problem}", about.name)));
+    }
+    if !about.rest.is_empty() && about.subresource != "proxy" {
+        return Err(Status::resource_unknown());
+    }
     if !fits(info.verb, &kind, &about) {
         return Err(Status::method_unknown());
     }
@@ -94,15 +100,14 @@ async fn page(chain: &Chain, parts: &Parts, query: &Query) -> Result<Response<Bo
     let cluster = &chain.cluster;
     let path = parts.uri.path();
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
-    let asks_for_health = matches!(segments.first(), Some(&("healthz" | "livez" | "readyz")));
-    if !matches!(parts.method, Method::GET | Method::HEAD) && !asks_for_health {
-        return Err(Status::method_unknown());
-    }
+    let looks = matches!(parts.method, Method::GET | Method::HEAD);
     match segments.as_slice() {
-        ["version"] => Ok(json_page(&crate::version::version())),
+        // Health may be asked in any way, and what there is not is not there in any.
         ["healthz" | "livez" | "readyz", ..] => {
             Ok(health::answer(&chain.health, cluster, &segments, query).await)
         }
+        known if !looks && is_page(known) => Err(Status::method_unknown()),
+        ["version"] => Ok(json_page(&crate::version::version())),
         ["metrics"] => Ok(chain.metrics.answer(cluster, &parts.headers).await),
         ["metrics", "slis"] => Ok(metrics::service_levels(&chain.health, cluster, &parts.headers).await),
         ["orlop", "v1", "dependents"] => dependents::answer(cluster, query).await,
@@ -117,6 +122,14 @@ async fn page(chain: &Chain, parts: &Parts, query: &Query) -> Result<Response<Bo
         [] | ["index.html"] => Ok(json_page(&json!({"paths": paths(&cluster.registry.kinds())}))),
         _ => Ok(not_found()),
     }
+}
+
+/// Whether there may be a page at a path.
+fn is_page(segments: &[&str]) -> bool {
+    let first = segments.first().copied().unwrap_or_default();
+    let pages =
+        ["", "index.html", "version", "metrics", "orlop", "openapi", "api", "apis", ".well-known", "openid"];
+    pages.contains(&first)
 }
 
 /// Every path that leads somewhere, sorted.

@@ -130,7 +130,15 @@ impl Selection {
         let (mut whole, mut named) = (true, true);
         for term in &selector.terms {
             let path = term.field.as_str();
+            if path.is_empty() && term.value.is_empty() {
+                // Kubernetes takes a bare equals sign for nothing at all.
+                continue;
+            }
             if path == "metadata.name" {
+                if !name.is_empty() && term.equal && term.value != name {
+                    let why = "fieldSelector metadata.name doesn't match requested name";
+                    return Err(Status::bad_request(why));
+                }
                 // A name in one place is one key, and needs no second look.
                 let wanted = if name.is_empty() { selector.requires(path) } else { Some(name) };
                 whole &= term.equal && wanted == Some(&term.value);
@@ -153,10 +161,21 @@ impl Selection {
                     "{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
                 )));
             } else {
-                return Err(Status::bad_request(format!("field label not supported: {path}")));
+                return Err(Status::bad_request(not_selectable(kind, path)));
             }
         }
         Ok((whole, named))
+    }
+}
+
+/// What a kind with fields of its own says of others. Two have their own words.
+fn not_selectable(kind: &Kind, path: &str) -> String {
+    match (kind.gvk.group.as_str(), kind.resource.as_str()) {
+        ("batch", "jobs") => format!("field label {path:?} not supported for Job"),
+        ("resource.k8s.io", "resourceslices") => {
+            format!("field label not supported for {}: {path}", kind.gvk)
+        }
+        _ => format!("field label not supported: {path}"),
     }
 }
 

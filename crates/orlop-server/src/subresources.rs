@@ -2,7 +2,9 @@
 //! would answer.
 
 mod eviction;
+mod log;
 mod pods;
+mod proxy;
 mod scale;
 mod token;
 
@@ -25,9 +27,9 @@ pub(crate) async fn run(verb: &str, name: &str, request: &Request) -> Result<Res
         ("create", "binding") => pods::bind(request).await,
         ("create", "eviction") => eviction::evict(request).await,
         ("create", "token") => token::create(request).await,
-        ("get", "log") => pods::log(request).await,
+        ("get", "log") => log::get(request).await,
         (_, "exec" | "attach" | "portforward") => Err(pods::without_a_node(request).await),
-        (_, "proxy") => Err(Status::service_unavailable("no node can be reached from this server")),
+        (_, "proxy") => Err(proxy::refusal(request).await),
         _ => Err(Status::method_unknown()),
     }
 }

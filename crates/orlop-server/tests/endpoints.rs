@@ -135,7 +135,7 @@ fn rows() -> Vec<Row> {
             json!({"preserveUnknownFields": true}), conditions.clone(), "lafo"),
         row("certificates.k8s.io/v1", "CertificateSigningRequest", "certificatesigningrequests", false,
             &json!({"request": pem, "signerName": "a.b/c", "usages": ["client auth"]}), json!({"signerName": "d.e/f"}),
-            json!({"certificate": "eA=="}), "lafo"),
+            json!({"certificate": CERTIFICATE}), "lafo"),
         // Metadata is nothing that these let a status take along.
         row("certificates.k8s.io/v1", "PodCertificateRequest", "podcertificaterequests", true,
             &json!({"signerName": "a.b/c", "podName": "p", "podUID": "u", "serviceAccountName": "s", "serviceAccountUID": "u",
@@ -298,6 +298,8 @@ async fn the_status_of_a_custom_kind_is_all_that_is_written_there() {
 }
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
+/// The beginning of a certificate in PEM, which is as far as it is looked at.
+const CERTIFICATE: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg==";
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
 async fn pod(chain: &Chain) -> Value {
@@ -386,8 +388,7 @@ async fn a_signer_issues_and_an_approver_decides() {
     assert_eq!(owned_by(&object, "asker", ""), json!({"f:metadata": {"f:labels": {".": {}, "f:a": {}}}}));
     // The approval takes conditions and stamps them; a certificate does not come through it.
     let mut wanted = object.clone();
-    wanted["status"] =
-        json!({"certificate": "eA==", "conditions": [{"type": "Approved", "status": "True", "reason": "R"}]});
+    wanted["status"] = json!({"certificate": CERTIFICATE, "conditions": [{"type": "Approved", "status": "True", "reason": "R"}]});
     let approval = format!("{path}/approval?fieldManager=approver");
     let (code, approved) = call(&chain, "PUT", &approval, Some(&wanted)).await;
     assert_eq!(code, 200, "{approved}");
@@ -402,13 +403,13 @@ async fn a_signer_issues_and_an_approver_decides() {
     );
     // The status keeps a decision that is written differently, refuses one less, and issues.
     let mut wanted = approved.clone();
-    wanted["status"]["certificate"] = "eA==".into();
+    wanted["status"]["certificate"] = CERTIFICATE.into();
     wanted["status"]["conditions"][0]["reason"] = "Other".into();
     let status = format!("{path}/status?fieldManager=signer");
     let (code, issued) = call(&chain, "PUT", &status, Some(&wanted)).await;
     assert_eq!(code, 200, "{issued}");
     assert_eq!(issued["status"]["conditions"], approved["status"]["conditions"]);
-    assert_eq!(issued["status"]["certificate"], "eA==");
+    assert_eq!(issued["status"]["certificate"], CERTIFICATE);
     assert_eq!(owned_by(&issued, "signer", "status"), json!({"f:status": {"f:certificate": {}}}));
     let mut undecided = issued.clone();
     undecided["status"]["conditions"] = json!([]);

@@ -174,7 +174,7 @@ async fn an_empty_list_ends_tracking_until_the_next_apply() {
 #[tokio::test]
 async fn the_oldest_of_many_managers_are_remembered_as_one() {
     let (chain, _store) = server().await;
-    create(&chain, &format!("{MAPS}?fieldManager=first"), &map(&json!({}))).await;
+    create(&chain, &format!("{MAPS}?fieldManager=first"), &map(&json!({"first": "1"}))).await;
     let path = format!("{MAPS}/m");
     let mut object = Value::Null;
     for number in 0..30 {

@@ -36,6 +36,7 @@ async fn a_path_has_the_methods_it_has() {
         assert_eq!(status["message"], message, "{method} {path}");
     }
     assert_eq!(get(&chain, &format!("{MAPS}/a")).await.0, 200, "nothing was deleted");
+    assert_eq!(call(&chain, "POST", "/nowhere", Some(&object)).await, (404, json!("404 page not found\n")));
 }
 
 #[tokio::test]

@@ -5,9 +5,10 @@
 
 mod support;
 
+use http_body_util::BodyExt;
 use orlop_server::chain::Chain;
 use serde_json::{Value, json};
-use support::{Events, call, config_map, create, get, server, version};
+use support::{Events, ask, call, config_map, create, get, server, version};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -290,4 +291,27 @@ async fn field_selectors_of_a_kind_are_answered_and_others_refused() {
     assert_eq!((code, refused["message"].as_str()), (400, Some(unknown)));
     let (code, refused) = get(&chain, &format!("{MAPS}?fieldSelector=a")).await;
     assert_eq!(code, 400, "{refused}");
+}
+
+#[tokio::test]
+async fn a_watch_is_told_how_far_it_has_come_every_minute_and_before_its_end() {
+    let (chain, _store, _) = five().await;
+    let (_, list) = get(&chain, &format!("{MAPS}?limit=1")).await;
+    let from = version(&list);
+    let path = format!("{MAPS}?watch=1&resourceVersion={from}&timeoutSeconds=150");
+    let mut told = ask(&chain, "GET", &format!("{path}&allowWatchBookmarks=true"), &[], "").await.into_body();
+    let mut untold = ask(&chain, "GET", &path, &[], "").await.into_body();
+    // Time passes as soon as everybody waits for it.
+    tokio::time::pause();
+    let started = tokio::time::Instant::now();
+    let mut moments = Vec::new();
+    while let Some(frame) = told.frame().await {
+        let event: Value = serde_json::from_slice(&frame.unwrap().into_data().unwrap()).unwrap();
+        let (kind, object) = (&event["type"], &event["object"]);
+        assert_eq!((kind, &object["kind"]), (&json!("BOOKMARK"), &json!("ConfigMap")), "{event}");
+        assert_eq!(object["metadata"]["resourceVersion"], from.as_str());
+        moments.push(started.elapsed().as_secs());
+    }
+    assert_eq!(moments, [60, 120, 148]);
+    assert!(untold.frame().await.is_none(), "it did not ask for that");
 }

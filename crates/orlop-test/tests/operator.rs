@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::StreamExt;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
@@ -15,6 +15,7 @@ use kube::{
     },
 };
 use orlop_test::Server;
+use serde_json::json;
 use tokio::time::timeout;
 
 /// How long anything here may take.
@@ -98,6 +99,56 @@ async fn namespaces_are_deleted_with_what_is_in_them() -> anyhow::Result<()> {
     let gone = conditions::is_deleted(made.meta().uid.as_deref().unwrap_or_default());
     timeout(PATIENCE, await_condition(namespaces, "team", gone)).await??;
     assert!(maps.list(&Default::default()).await?.items.is_empty());
+    Ok(())
+}
+
+/// The message of a condition of a namespace that holds.
+fn told<'a>(namespace: Option<&'a Namespace>, condition: &str) -> Option<&'a str> {
+    let conditions = namespace?.status.as_ref()?.conditions.as_ref()?;
+    let found = conditions.iter().find(|known| known.type_ == condition && known.status == "True")?;
+    found.message.as_deref()
+}
+
+#[tokio::test]
+async fn a_namespace_that_ends_lets_its_pods_go_first_and_says_what_is_left() -> anyhow::Result<()> {
+    let server = Server::start().await?;
+    let namespaces = Api::<Namespace>::all(server.client());
+    let (maps, pods) = (
+        Api::<ConfigMap>::namespaced(server.client(), "team"),
+        Api::<Pod>::namespaced(server.client(), "team"),
+    );
+    let held = |value: serde_json::Value| {
+        let mut object = value;
+        object["metadata"] = json!({"name": "held", "finalizers": ["example.com/hold"]});
+        object
+    };
+    namespaces
+        .create(&PostParams::default(), &serde_json::from_value(json!({"metadata": {"name": "team"}}))?)
+        .await?;
+    let map = held(json!({}));
+    maps.create(&PostParams::default(), &serde_json::from_value(map)?).await?;
+    let pod = held(json!({"spec": {"containers": [{"name": "c", "image": "i"}]}}));
+    pods.create(&PostParams::default(), &serde_json::from_value(pod)?).await?;
+    let uid = namespaces.get("team").await?.uid().unwrap_or_default();
+    namespaces.delete("team", &DeleteParams::default()).await?;
+
+    let waits_for = |what: &'static str| {
+        let message = format!("Some resources are remaining: {what} has 1 resource instances");
+        let holds = move |namespace: Option<&Namespace>| {
+            told(namespace, "NamespaceContentRemaining") == Some(&message)
+                && told(namespace, "NamespaceFinalizersRemaining").is_some_and(|told| {
+                    told.ends_with("finalizers remaining: example.com/hold in 1 resource instances")
+                })
+        };
+        timeout(PATIENCE, await_condition(namespaces.clone(), "team", holds))
+    };
+    waits_for("pods.").await??;
+    assert!(maps.get("held").await?.metadata.deletion_timestamp.is_none(), "its turn comes after the pods");
+    let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    pods.patch("held", &PatchParams::default(), &release).await?;
+    waits_for("configmaps.").await??;
+    maps.patch("held", &PatchParams::default(), &release).await?;
+    timeout(PATIENCE, await_condition(namespaces, "team", conditions::is_deleted(&uid))).await??;
     Ok(())
 }
 

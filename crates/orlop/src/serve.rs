@@ -85,7 +85,8 @@ pub(crate) struct Arguments {
     ephemeral: bool,
 
     /// Which controllers run: "*" for all, "name" for one, "-name" for all but one. Leave out those that a
-    /// kube-controller-manager is to do instead.
+    /// kube-controller-manager is to do instead. There are garbage-collector-controller, namespace-controller,
+    /// serviceaccount-controller and root-ca-certificate-publisher-controller.
     #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true, value_name = "LIST")]
     controllers: Vec<String>,
 

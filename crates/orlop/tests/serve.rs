@@ -64,6 +64,53 @@ fn only_loopback_goes_without_tls() {
 }
 
 #[test]
+fn the_help_names_every_controller() {
+    let orlop = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_orlop")).args(arguments).output().expect("orlop runs");
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    let refused = orlop(&["serve", "--ephemeral", "--controllers=nonsense"]);
+    let told = refused.lines().find_map(|line| line.split_once("there are: ")).expect("the names").1;
+    let words = orlop(&["serve", "--help"]).split_whitespace().collect::<Vec<_>>().join(" ");
+    for name in told.split(", ") {
+        assert!(words.contains(name), "{name} is not in the help");
+    }
+    assert!(told.contains("garbage-collector-controller"), "{told}");
+}
+
+#[test]
+fn controllers_that_are_left_out_can_run_elsewhere() {
+    let off = "--controllers=-garbage-collector-controller,-namespace-controller,-serviceaccount-controller,\
+               -root-ca-certificate-publisher-controller";
+    let server = Server::start_with(&[off]);
+    server.kubectl(&["create", "namespace", "team"]);
+    server.kubectl(&["-n", "team", "create", "configmap", "a"]);
+    server.kubectl(&["delete", "namespace", "team", "--wait=false"]);
+    assert_eq!(
+        server.kubectl(&["-n", "team", "get", "serviceaccounts,configmaps", "-o", "name"]),
+        "configmap/a"
+    );
+
+    // Nothing of the server's own process: a kubeconfig, as of any cluster.
+    let kubeconfig = server.ready()["kubeconfig"].as_str().expect("a kubeconfig").to_owned();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.spawn(async move {
+        let kubeconfig = kube::config::Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
+        let options = kube::config::KubeConfigOptions::default();
+        let config =
+            kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("a configuration");
+        let client = kube::Client::try_from(config).expect("a client");
+        let all = orlop_controllers::chosen(&["*".to_owned()]).expect("all of them");
+        orlop_controllers::run(client, &all, "the CA".to_owned()).await;
+    });
+    server.eventually(&["get", "namespace", "team"], |said| said.contains("not found"));
+    server.eventually(&["get", "serviceaccounts", "-o", "name"], |said| said == "serviceaccount/default");
+    let trusted = ["get", "configmap", "kube-root-ca.crt", "-o", "jsonpath={.data.ca\\.crt}"];
+    server.eventually(&trusted, |said| said == "the CA");
+    runtime.shutdown_background();
+}
+
+#[test]
 fn a_certificate_of_ones_own_and_a_file_of_tokens_are_taken() {
     let folder = tempfile::tempdir().expect("a folder");
     let key = rcgen::KeyPair::generate().expect("a key");

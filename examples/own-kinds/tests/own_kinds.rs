@@ -85,6 +85,59 @@ async fn a_type_is_defaulted_prepared_and_validated() {
 }
 
 #[tokio::test]
+async fn a_kind_warns_and_has_rules_for_names() {
+    let (home, _kitchen) = servers().await;
+    let warned = |name: &'static str, lumen: i64| {
+        let body = json!({"apiVersion": "home.example.com/v1", "kind": "Lamp", "metadata": {"name": name},
+            "spec": {"room": "hall", "lumen": lumen}});
+        let request = http::Request::post("/apis/home.example.com/v1/namespaces/default/lamps")
+            .header("content-type", "application/json")
+            .body(body.to_string().into_bytes().into())
+            .expect("a request");
+        let client = home.client();
+        async move {
+            let answer = client.send(request).await.expect("an answer");
+            assert_eq!(answer.status(), 201);
+            answer.headers().get("warning").map(|warning| warning.to_str().expect("text").to_owned())
+        }
+    };
+    assert_eq!(warned("dim", 800).await, None);
+    let glaring = warned("glaring", 6000).await;
+    assert_eq!(glaring.as_deref(), Some("299 - \"spec.lumen: do not look into this lamp\""));
+    // Most kinds take dots in names; lamps do not.
+    let dotted = lamp("a.b", json!({"room": "hall"}));
+    let refused = message(lamps(&home).create(&PostParams::default(), &dotted)).await;
+    let why = "metadata.name: Invalid value: \"a.b\": must not contain dots";
+    assert_eq!(refused, format!("Lamp.home.example.com \"a.b\" is invalid: {why}"));
+}
+
+#[tokio::test]
+async fn a_kind_is_discovered_and_described() {
+    let (home, _kitchen) = servers().await;
+    let read = |path: &'static str| {
+        let client = home.client();
+        async move {
+            let request = http::Request::get(path).body(Vec::new()).expect("a request");
+            client.request::<Value>(request).await.expect("a document")
+        }
+    };
+    let resources = read("/apis/home.example.com/v1").await;
+    let lamps = &resources["resources"][0];
+    assert_eq!(
+        (&lamps["name"], &lamps["shortNames"], &lamps["categories"]),
+        (&json!("lamps"), &json!(["lp"]), &json!(["all"]))
+    );
+    let resources = read("/apis/simple.example.com/v1").await;
+    assert_eq!(resources["resources"][0]["verbs"], json!(["get", "list", "patch", "update", "watch"]));
+    let document = read("/openapi/v3/apis/home.example.com/v1").await;
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    let (_, schema) = schemas.iter().find(|(name, _)| name.ends_with(".Lamp")).expect("a schema of lamps");
+    // What the type's author wrote is what `kubectl explain` shows.
+    let room = schema.pointer("/properties/spec/properties/room/description");
+    assert_eq!(room, Some(&json!("In which room it stands.")), "{schema}");
+}
+
+#[tokio::test]
 async fn a_kind_has_its_own_table_index_and_status() {
     let (home, _kitchen) = servers().await;
     let lamps = lamps(&home);

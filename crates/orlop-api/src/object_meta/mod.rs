@@ -21,6 +21,7 @@ const SUBRESOURCE_LENGTH_MAX: usize = 256;
 pub const IMMUTABLE: &str = "field is immutable";
 pub const FINALIZER_ORPHAN: &str = "orphan";
 pub const FINALIZER_FOREGROUND: &str = "foregroundDeletion";
+pub const FINALIZER_NAMESPACE: &str = "kubernetes";
 
 /// What a kind asks of its metadata.
 #[derive(Clone, Copy, Debug)]
@@ -222,6 +223,19 @@ pub fn validate_finalizers(finalizers: &[&str], path: &FieldPath) -> Vec<FieldEr
         errors.push(FieldError::invalid(path, finalizers.to_vec(), detail));
     }
     errors
+}
+
+/// Says which finalizers have no domain in front, unless they are Kubernetes' own.
+pub fn unqualified_finalizers(meta: &Map<String, Value>, path: &FieldPath) -> Vec<FieldError> {
+    let (finalizers, path) = (strings(meta, "finalizers"), path.child("finalizers"));
+    let own = [FINALIZER_ORPHAN, FINALIZER_FOREGROUND, FINALIZER_NAMESPACE];
+    let is_known = |name: &str| name.contains('/') || own.contains(&name);
+    let unknown = finalizers.iter().enumerate().filter(|(_, name)| !is_known(name));
+    let refused = unknown.map(|(index, name)| {
+        let detail = "name is neither a standard finalizer name nor is it fully qualified";
+        FieldError::invalid(&path.index(index), *name, detail)
+    });
+    refused.collect()
 }
 
 /// Once an object is being deleted its finalizers may only go.

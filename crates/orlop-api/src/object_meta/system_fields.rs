@@ -24,8 +24,14 @@ pub fn carry_over(new: &mut Value, old: &Value) {
     let absent = |meta: &Map<String, Value>, key: &str| {
         meta.get(key).is_none_or(|value| value.is_null() || value.as_str() == Some(""))
     };
-    for key in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+    for key in ["uid", "deletionGracePeriodSeconds"] {
         if let Some(value) = old.get(key).filter(|_| absent(meta, key)) {
+            meta.insert(key.to_owned(), value.clone());
+        }
+    }
+    // What an update says of these is not even looked at.
+    for key in ["creationTimestamp", "deletionTimestamp"] {
+        if let Some(value) = old.get(key) {
             meta.insert(key.to_owned(), value.clone());
         }
     }

@@ -1,6 +1,6 @@
 //! Filling in defaults, and dropping nulls that a schema does not allow.
 
-use super::{Additional, Schema, Type};
+use super::{Additional, Field, Schema, Type};
 use crate::{quantity, time::Time};
 use serde_json::{Map, Value};
 
@@ -48,26 +48,41 @@ fn default_item(item: &mut Value, schema: &Schema) {
 }
 
 /// Writes an object as it is kept: without nulls of properties that are neither nullable nor about to get a
-/// default, and with the times and quantities of built-in types in the one way that
-/// Kubernetes writes them.
+/// default, and built-in types with times and quantities in the one way that Kubernetes writes them, and
+/// without the lists and maps that have nothing in them, which Go leaves out.
 pub fn canonicalize(value: &mut Value, schema: &Schema) {
+    canonicalize_in(value, schema, schema.go_type.is_some());
+}
+
+/// The same where what is above is known: `typed` if it is a built-in type.
+fn canonicalize_in(value: &mut Value, schema: &Schema, typed: bool) {
+    let item_of = |item: &mut Value, schema: &Schema| {
+        // Go has no null in a list or a map of values: it is what the value begins as.
+        if typed && item.is_null() {
+            *item = zero_item(schema);
+        }
+        canonicalize_in(item, schema, typed);
+    };
     match value {
         Value::Object(map) => map.retain(|key, item| {
             let Some(field) = schema.field(key) else {
                 if let Additional::Of(inner) = &schema.additional {
-                    canonicalize(item, inner.get());
+                    item_of(item, inner.get());
                 }
                 return true;
             };
             if is_disallowed_null(item, Some(field.schema())) && field.default().is_none() {
                 return false;
             }
-            canonicalize(item, field.schema());
+            if typed && is_left_out(key, item, schema) {
+                return false;
+            }
+            canonicalize_in(item, field.schema(), typed);
             true
         }),
         Value::Array(items) => {
             if let Some(inner) = schema.items() {
-                items.iter_mut().for_each(|item| canonicalize(item, inner));
+                items.iter_mut().for_each(|item| item_of(item, inner));
             }
         }
         Value::String(text) => {
@@ -82,6 +97,37 @@ pub fn canonicalize(value: &mut Value, schema: &Schema) {
         }
         _ => {}
     }
+}
+
+/// What an item of a list or a map begins as.
+fn zero_item(schema: &Schema) -> Value {
+    match schema.kind {
+        _ if schema.go_type == Some("Quantity") => "0".into(),
+        Type::String => "".into(),
+        Type::Integer | Type::Number => 0.into(),
+        Type::Boolean => false.into(),
+        Type::Object => Value::Object(Map::new()),
+        Type::Array => Value::Array(Vec::new()),
+        Type::Any => Value::Null,
+    }
+}
+
+/// Whether Go writes nothing of a field of a built-in type: a list or a map that has nothing in it and need
+/// not be there. An empty list of managers says something, that there are to be none.
+fn is_left_out(name: &str, item: &Value, schema: &Schema) -> bool {
+    // Most values are not empty, and need no second look.
+    let empty = match item {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        _ => false,
+    };
+    if !empty || name == "managedFields" {
+        return false;
+    }
+    let Some(field) = schema.field(name).map(Field::schema) else { return false };
+    let is_map = field.properties.is_empty() && matches!(field.additional, Additional::Of(_));
+    let is_required = schema.required.iter().any(|required| **required == *name);
+    !is_required && (field.kind == Type::Array || is_map)
 }
 
 /// A time or a quantity in the one way that Kubernetes writes it, where the schema is of one.
@@ -148,6 +194,47 @@ mod tests {
         canonicalize(&mut quota, schema);
         let hard = json!({"cpu": "500m", "pods": "5k", "memory": "1536Mi", "odd": "x"});
         assert_eq!(quota["spec"]["hard"], hard);
+    }
+
+    #[test]
+    fn empty_lists_and_maps_of_built_in_types_are_left_out() {
+        let schema = super::super::builtin::type_of("apps", "v1", "Deployment").unwrap().schema();
+        let mut deployment = json!({
+            "metadata": {"labels": {}, "managedFields": []},
+            "spec": {"selector": {"matchLabels": {}}, "template": {"metadata": {"annotations": {}}, "spec": {
+                "containers": [], "nodeSelector": {}, "tolerations": [], "securityContext": {},
+                "volumes": [{"name": "v", "emptyDir": {}, "configMap": {"items": []}}],
+            }}},
+        });
+        canonicalize(&mut deployment, schema);
+        // What is a struct to Go, or has to be there, stays.
+        let expected = json!({
+            "metadata": {"managedFields": []},
+            "spec": {"selector": {}, "template": {"metadata": {}, "spec": {
+                "containers": [], "securityContext": {},
+                "volumes": [{"name": "v", "emptyDir": {}, "configMap": {}}],
+            }}},
+        });
+        assert_eq!(deployment, expected);
+        let custom = from_openapi(&json!({"type": "object", "properties": {"list": {"type": "array"}}}));
+        let mut object = json!({"list": []});
+        canonicalize(&mut object, &custom);
+        assert_eq!(object, json!({"list": []}));
+    }
+
+    #[test]
+    fn nulls_in_lists_and_maps_of_built_in_types_are_what_go_begins_with() {
+        let schema = super::super::builtin::type_of("", "v1", "Pod").unwrap().schema();
+        let mut pod = json!({
+            "metadata": {"labels": {"a": null}},
+            "spec": {"containers": [{"args": [null, "b"], "env": [null], "resources": {"limits": {"cpu": null}}}]},
+        });
+        canonicalize(&mut pod, schema);
+        let expected = json!({
+            "metadata": {"labels": {"a": ""}},
+            "spec": {"containers": [{"args": ["", "b"], "env": [{}], "resources": {"limits": {"cpu": "0"}}}]},
+        });
+        assert_eq!(pod, expected);
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! The types of a built-in kind's fields, as Go's decoder insists on them.
 
 use super::{Additional, Schema, Type};
-use crate::time::Time;
+use crate::{
+    quantity::{InvalidQuantity, Quantity},
+    time::Time,
+};
 use serde_json::Value;
 use std::fmt;
 
@@ -12,6 +15,10 @@ pub enum TypeMismatch {
     Value { found: String, go_struct: String, path: String, go_type: String },
     /// Text that is no time.
     Time { text: String, micro: bool },
+    /// Text that is no base64, and where it stops being that.
+    Base64 { position: usize },
+    /// Text that is no quantity.
+    Quantity(InvalidQuantity),
 }
 
 impl fmt::Display for TypeMismatch {
@@ -19,6 +26,10 @@ impl fmt::Display for TypeMismatch {
         let (found, go_struct, path, go_type) = match self {
             Self::Value { found, go_struct, path, go_type } => (found, go_struct, path, go_type),
             Self::Time { text, micro } => return write!(f, "{}", go_time_error(text, *micro)),
+            Self::Base64 { position } => {
+                return write!(f, "illegal base64 data at input byte {position}");
+            }
+            Self::Quantity(why) => return write!(f, "{why}"),
         };
         if path.is_empty() {
             return write!(f, "json: cannot unmarshal {found} into Go value of type {go_type}");
@@ -45,9 +56,13 @@ fn check<'a>(
         (Type::Any, Value::Number(_) | Value::String(_)) if schema.int_or_string => true,
         (Type::Any, _) => !schema.int_or_string,
         (Type::Object, Value::Object(_)) | (Type::Array, Value::Array(_)) => true,
-        (Type::String, Value::String(text)) => {
-            schema.format.as_deref() != Some("byte") || super::matches_format("byte", text) || text.is_empty()
+        (Type::String, Value::String(text)) if schema.format.as_deref() == Some("byte") => {
+            if !text.is_empty() && !super::matches_format("byte", text) {
+                return Err(TypeMismatch::Base64 { position: illegal_base64(text) });
+            }
+            true
         }
+        (Type::String, Value::String(_)) => true,
         (Type::Boolean, Value::Bool(_)) => true,
         (Type::Number, Value::Number(_)) => true,
         (Type::Integer, Value::Number(number)) => match schema.format.as_deref() {
@@ -74,6 +89,9 @@ fn check<'a>(
         });
     }
     match value {
+        Value::String(text) if schema.go_type == Some("Quantity") => {
+            return Quantity::parse(text).map(drop).map_err(TypeMismatch::Quantity);
+        }
         Value::String(text)
             if matches!(schema.go_type, Some("Time" | "MicroTime")) && Time::parse(text).is_none() =>
         {
@@ -102,6 +120,12 @@ fn check<'a>(
         _ => {}
     }
     Ok(())
+}
+
+/// Where Go's decoder stops: at the first byte that is none of its alphabet, else at the end.
+fn illegal_base64(text: &str) -> usize {
+    let alphabet = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'\r' | b'\n');
+    text.bytes().position(|byte| !alphabet(byte)).unwrap_or(text.len())
 }
 
 /// What Go's `time.Parse` says: which part of the layout it could not find, and what stood there.

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::Translation;
 
-const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
+pub(crate) const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";

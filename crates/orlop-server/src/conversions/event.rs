@@ -29,7 +29,12 @@ pub(super) const NEW_API: Translation = Translation {
 
 #[expect(clippy::unnecessary_wraps, reason = "every event can be converted, as not every object can")]
 fn new(event: Value) -> Option<Value> {
-    Some(renamed(event, NAMES.iter().map(|(old, new)| (*old, *new)), "events.k8s.io/v1"))
+    let mut event = renamed(event, NAMES.iter().map(|(old, new)| (*old, *new)), "events.k8s.io/v1");
+    // It is always there, as everything is that Go has no way to leave out.
+    if event.get("deprecatedSource").is_none() {
+        event["deprecatedSource"] = json!({});
+    }
+    Some(event)
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "every event can be converted, as not every object can")]

@@ -16,6 +16,8 @@ use serde_json::Value;
 
 use crate::registry::Convert;
 
+pub(crate) use autoscaler::METRICS;
+
 /// What a kind is served as, what it is kept as, and the way between the two.
 struct Translation {
     group: &'static str,

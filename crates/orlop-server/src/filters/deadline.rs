@@ -16,10 +16,10 @@ pub(crate) fn of(query: &Query) -> Result<Duration, Status> {
         None => Ok(LONGEST),
         Some(text) => match go_duration(text) {
             // What is over before it began stands for no wish at all, as in Kubernetes.
-            Some(Duration::ZERO) => Ok(LONGEST),
-            Some(asked) => Ok(asked.min(LONGEST)),
-            None => Err(Status::bad_request(format!(
-                "invalid timeout specified in the request URL - time: invalid duration {text:?}"
+            Ok(Duration::ZERO) => Ok(LONGEST),
+            Ok(asked) => Ok(asked.min(LONGEST)),
+            Err(why) => Err(Status::bad_request(format!(
+                "invalid timeout specified in the request URL - time: {why} {text:?}"
             ))),
         },
     }
@@ -36,30 +36,34 @@ pub(crate) async fn within(
 }
 
 /// Durations as Go writes them: `1m30s`, `500ms`, `0`; zero for what is negative.
-fn go_duration(text: &str) -> Option<Duration> {
+fn go_duration(text: &str) -> Result<Duration, String> {
+    let invalid = || "invalid duration".to_owned();
     if let Some(positive) = text.strip_prefix('-') {
         return go_duration(positive).map(|_| Duration::ZERO);
     }
     if text == "0" {
-        return Some(Duration::ZERO);
+        return Ok(Duration::ZERO);
     }
+    let of_number = |character: char| character.is_ascii_digit() || character == '.';
     let mut rest = text;
     let mut total = Duration::ZERO;
     while !rest.is_empty() {
-        let digits = rest.find(|character: char| !character.is_ascii_digit() && character != '.')?;
+        let digits = rest.find(|character| !of_number(character)).unwrap_or(rest.len());
         let (number, tail) = rest.split_at(digits);
-        let unit = tail.find(|character: char| character.is_ascii_digit()).unwrap_or(tail.len());
-        let seconds = match &tail[..unit] {
+        let number: f64 = number.parse().map_err(|_| invalid())?;
+        let (unit, after) = tail.split_at(tail.find(of_number).unwrap_or(tail.len()));
+        let seconds = match unit {
             "h" => 3600.0,
             "m" => 60.0,
             "s" => 1.0,
             "ms" => 1e-3,
             "us" | "µs" => 1e-6,
             "ns" => 1e-9,
-            _ => return None,
+            "" => return Err("missing unit in duration".to_owned()),
+            _ => return Err(format!("unknown unit {unit:?} in duration")),
         };
-        total += Duration::try_from_secs_f64(number.parse::<f64>().ok()? * seconds).ok()?;
-        rest = &tail[unit..];
+        total += Duration::try_from_secs_f64(number * seconds).map_err(|_| invalid())?;
+        rest = after;
     }
-    (!text.is_empty()).then_some(total)
+    if text.is_empty() { Err(invalid()) } else { Ok(total) }
 }

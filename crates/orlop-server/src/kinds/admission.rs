@@ -1,4 +1,4 @@
-//! Webhook configurations and admission policies: who else has a say in a write.
+//! Webhook configurations: who else has a say in a write.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     check,
-    columns::{Heading, Table, name, selector},
+    columns::{Heading, Table, name},
     fill,
     read::{integer, list, present, text, texts},
 };
@@ -21,55 +21,6 @@ static WEBHOOKS: Table = Table {
     headings: &[Heading::NAME, Heading::integer("Webhooks"), Heading::AGE],
     cells: |object, now| vec![name(object), list(object, "/webhooks").len().into(), age(object, now)],
 };
-
-const fn policy_headings(counted: &'static str) -> [Heading; 4] {
-    [Heading::NAME, Heading::integer(counted), Heading::text("ParamKind"), Heading::AGE]
-}
-
-static VALIDATING_POLICIES: Table = Table {
-    headings: &policy_headings("Validations"),
-    cells: |object, now| {
-        vec![
-            name(object),
-            list(object, "/spec/validations").len().into(),
-            param_kind(object),
-            age(object, now),
-        ]
-    },
-};
-
-static MUTATING_POLICIES: Table = Table {
-    headings: &policy_headings("Mutations"),
-    cells: |object, now| {
-        vec![name(object), list(object, "/spec/mutations").len().into(), param_kind(object), age(object, now)]
-    },
-};
-
-static BINDINGS: Table = Table {
-    headings: &[Heading::NAME, Heading::text("PolicyName"), Heading::text("ParamRef"), Heading::AGE],
-    cells: |object, now| {
-        vec![name(object), text(object, "/spec/policyName").into(), param_ref(object), age(object, now)]
-    },
-};
-
-fn param_kind(policy: &Value) -> Value {
-    present(policy, "/spec/paramKind").map_or_else(
-        || "<unset>".into(),
-        |kind| format!("{}/{}", text(kind, "/apiVersion"), text(kind, "/kind")).into(),
-    )
-}
-
-fn param_ref(binding: &Value) -> Value {
-    let Some(reference) = present(binding, "/spec/paramRef") else { return "<unset>".into() };
-    match (text(reference, "/namespace"), text(reference, "/name")) {
-        (_, "") => {
-            present(reference, "/selector").map_or_else(|| "<unset>".into(), |given| selector(Some(given)))
-        }
-        // Whether parameters are namespaced cannot be told from here.
-        ("", name) => format!("*/{name}").into(),
-        (namespace, name) => format!("{namespace}/{name}").into(),
-    }
-}
 
 /// Webhook configurations of either kind.
 pub(super) struct WebhookConfiguration {
@@ -108,8 +59,8 @@ impl Hooks for WebhookConfiguration {
     }
 }
 
-/// What is matched, unless it is said otherwise.
-fn match_defaults(target: &mut Value) {
+/// What webhooks and policies match, unless it is said otherwise.
+pub(super) fn match_defaults(target: &mut Value) {
     fill::absent(target, "matchPolicy", "Equivalent");
     fill::absent(target, "namespaceSelector", json!({}));
     fill::absent(target, "objectSelector", json!({}));
@@ -162,7 +113,8 @@ fn qualified(name: &str, path: &FieldPath) -> Vec<FieldError> {
     Vec::new()
 }
 
-fn rule(rule: &Value, path: &FieldPath) -> Vec<FieldError> {
+/// What is wrong with a rule that says of which requests something is to be asked.
+pub(super) fn rule(rule: &Value, path: &FieldPath) -> Vec<FieldError> {
     const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
     let mut errors = Vec::new();
     let operations = texts(rule, "/operations");
@@ -290,55 +242,6 @@ fn versions(webhook: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-/// Policies of either kind. Their expressions are checked where they are compiled.
-pub(super) struct Policy {
-    pub(super) mutating: bool,
-}
-
-impl Hooks for Policy {
-    fn default(&self, object: &mut Value) {
-        let mutating = self.mutating;
-        let Some(spec) = fill::child(object, "spec") else { return };
-        fill::absent(spec, "failurePolicy", "Fail");
-        if mutating {
-            fill::absent(spec, "reinvocationPolicy", "Never");
-        }
-        if let Some(constraints) = fill::child(spec, "matchConstraints") {
-            match_defaults(constraints);
-            for field in ["resourceRules", "excludeResourceRules"] {
-                fill::items(constraints, field).for_each(|rule| fill::absent(rule, "scope", "*"));
-            }
-        }
-    }
-
-    fn columns(&self) -> Option<&dyn Columns> {
-        Some(if self.mutating { &MUTATING_POLICIES } else { &VALIDATING_POLICIES })
-    }
-}
-
-/// Bindings of policies.
-pub(super) struct PolicyBinding;
-
-impl Hooks for PolicyBinding {
-    fn default(&self, object: &mut Value) {
-        if let Some(matched) = fill::at(object, "/spec/matchResources") {
-            match_defaults(matched);
-        }
-    }
-
-    fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let path = FieldPath::root("spec").child("policyName");
-        match text(object, "/spec/policyName") {
-            "" => vec![FieldError::required(&path, "")],
-            policy => check::dns_subdomain(policy, &path),
-        }
-    }
-
-    fn columns(&self) -> Option<&dyn Columns> {
-        Some(&BINDINGS)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::{super::check::tests::told, super::columns::tests::row, *};
@@ -401,19 +304,5 @@ mod tests {
         let copy = twice["webhooks"][0].clone();
         twice["webhooks"].as_array_mut().unwrap().push(copy);
         assert_eq!(told(HOOKS.validate(&twice)), [r#"webhooks[1].name: Duplicate value: "a.b.c""#]);
-    }
-
-    #[test]
-    fn policies_and_bindings_show_their_parameters() {
-        let policy = json!({"metadata": {"name": "p"}, "spec": {"validations": [{}], "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}}});
-        assert_eq!(
-            row(&VALIDATING_POLICIES, &policy),
-            json!(["p", 1, "v1/ConfigMap", "<unknown>"]).as_array().unwrap()[..]
-        );
-        let mut binding = json!({"metadata": {"name": "b"}, "spec": {"policyName": "p", "paramRef": {"name": "x"}, "matchResources": {}}});
-        PolicyBinding.default(&mut binding);
-        assert_eq!(binding["spec"]["matchResources"]["matchPolicy"], "Equivalent");
-        assert_eq!(row(&BINDINGS, &binding), ["b", "p", "*/x", "<unknown>"]);
-        assert_eq!(told(PolicyBinding.validate(&json!({}))), ["spec.policyName: Required value"]);
     }
 }

@@ -3,7 +3,7 @@
 use orlop_api::{
     field_error::{FieldError, FieldPath},
     group_version::GroupVersion,
-    names,
+    names, object_meta,
 };
 use serde_json::{Value, json};
 
@@ -15,6 +15,7 @@ use super::{
     read::{integer, list, present, text},
 };
 use crate::{
+    conversions::METRICS,
     registry::Hooks,
     table::{Columns, age},
 };
@@ -116,10 +117,17 @@ pub(super) struct HorizontalPodAutoscaler;
 impl Hooks for HorizontalPodAutoscaler {
     fn default(&self, object: &mut Value) {
         let second = text(object, "/apiVersion") != "autoscaling/v1";
+        // The first version has a field for one metric, and keeps others in an annotation.
+        let kept_aside = object_meta::of(object)
+            .get("annotations")
+            .is_some_and(|annotations| annotations.get(METRICS).is_some());
         let Some(spec) = fill::child(object, "spec") else { return };
         fill::absent(spec, "minReplicas", 1);
         if second && list(spec, "/metrics").is_empty() {
             spec["metrics"] = json!([{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}]);
+        }
+        if !second && !kept_aside {
+            fill::absent(spec, "targetCPUUtilizationPercentage", 80);
         }
         if let Some(behavior) = fill::child(spec, "behavior") {
             let pods = json!({"type": "Pods", "value": 4, "periodSeconds": 15});
@@ -189,6 +197,9 @@ fn target(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let version = text(spec, "/scaleTargetRef/apiVersion");
     if GroupVersion::parse(version).is_err() {
         let detail = format!("unexpected GroupVersion string: {version}");
+        errors.push(FieldError::invalid(&path.child("apiVersion"), version, detail));
+    } else if !version.contains('/') && text(spec, "/scaleTargetRef/kind") != "ReplicationController" {
+        let detail = "apiVersion must specify API group";
         errors.push(FieldError::invalid(&path.child("apiVersion"), version, detail));
     }
     errors
@@ -306,6 +317,11 @@ mod tests {
         assert!(told(HorizontalPodAutoscaler.validate(&object)).is_empty());
         let mut old = json!({"apiVersion": "autoscaling/v1", "spec": {}});
         HorizontalPodAutoscaler.default(&mut old);
+        assert_eq!(old["spec"], json!({"minReplicas": 1, "targetCPUUtilizationPercentage": 80}));
+        let annotations = json!({"autoscaling.alpha.kubernetes.io/metrics": "[]"});
+        let mut old =
+            json!({"apiVersion": "autoscaling/v1", "metadata": {"annotations": annotations}, "spec": {}});
+        HorizontalPodAutoscaler.default(&mut old);
         assert_eq!(old["spec"], json!({"minReplicas": 1}));
     }
 
@@ -318,6 +334,7 @@ mod tests {
                 "spec.maxReplicas: Required value: must be set and greater than 0",
                 "spec.scaleTargetRef.kind: Required value",
                 "spec.scaleTargetRef.name: Required value",
+                r#"spec.scaleTargetRef.apiVersion: Invalid value: "": apiVersion must specify API group"#,
                 r#"spec.metrics[0].type: Unsupported value: "x": supported values: "ContainerResource", "External", "Object", "Pods", "Resource""#,
                 "spec.metrics[1].resource: Required value: must populate information for the given metric source",
                 "spec.metrics[1].pods: Forbidden: must populate the given metric source only",

@@ -147,7 +147,7 @@ impl Hooks for CertificateSigningRequest {
         let spec = FieldPath::root("spec");
         let mut errors = Vec::new();
         let request = text(object, "/spec/request");
-        if !is_request(request) {
+        if !holds(request, "CERTIFICATE REQUEST") {
             let detail = "PEM block type must be CERTIFICATE REQUEST";
             errors.push(FieldError::invalid(&spec.child("request"), request, detail));
         }
@@ -169,7 +169,14 @@ impl Hooks for CertificateSigningRequest {
     }
 
     fn validate_subresource(&self, subresource: &str, object: &Value, old: &Value) -> Vec<FieldError> {
-        signing_conditions::validate_change(object, old, subresource)
+        let mut errors = signing_conditions::validate_change(object, old, subresource);
+        let certificate = text(object, "/status/certificate");
+        if !certificate.is_empty() && !holds(certificate, "CERTIFICATE") {
+            let path = FieldPath::root("status").child("certificate");
+            let detail = "must contain at least one CERTIFICATE PEM block";
+            errors.push(FieldError::invalid(&path, "<certificate data>", detail));
+        }
+        errors
     }
 
     fn columns(&self) -> Option<&dyn Columns> {
@@ -177,10 +184,10 @@ impl Hooks for CertificateSigningRequest {
     }
 }
 
-/// Whether the bytes are a PEM block of the right kind.
-fn is_request(encoded: &str) -> bool {
+/// Whether the bytes have a PEM block of a kind.
+fn holds(encoded: &str, kind: &str) -> bool {
     let pem = STANDARD.decode(encoded).unwrap_or_default();
-    String::from_utf8_lossy(&pem).contains("-----BEGIN CERTIFICATE REQUEST-----")
+    String::from_utf8_lossy(&pem).contains(&format!("-----BEGIN {kind}-----"))
 }
 
 fn usages(object: &Value, path: &FieldPath) -> Vec<FieldError> {
@@ -245,6 +252,18 @@ mod tests {
             "Denied,Failed"
         );
     }
+
+    #[test]
+    fn what_is_issued_is_a_certificate() {
+        let issued = |certificate: &str| json!({"status": {"certificate": STANDARD.encode(certificate)}});
+        let check =
+            |object: &Value| told(CertificateSigningRequest.validate_subresource("status", object, object));
+        assert!(check(&issued("-----BEGIN CERTIFICATE-----\n")).is_empty() && check(&json!({})).is_empty());
+        let refused = "status.certificate: Invalid value: \"<certificate data>\": must contain at least one \
+            CERTIFICATE PEM block";
+        assert_eq!(check(&issued("-----BEGIN CERTIFICATE REQUEST-----\n")), [refused]);
+    }
+
     #[test]
     fn a_request_is_pem_for_a_signer() {
         let pem = STANDARD.encode("-----BEGIN CERTIFICATE REQUEST-----\n");

@@ -20,13 +20,18 @@ pub(super) struct Heading {
 
 impl Heading {
     /// The object's name.
-    pub(super) const NAME: Self = Self { format: "name", ..Self::text("Name") };
+    pub(super) const NAME: Self = Self::name("Name");
     /// How old it is.
     pub(super) const AGE: Self = Self::text("Age");
 
     /// Text that is always shown.
     pub(super) const fn text(name: &'static str) -> Self {
         Self { name, kind: "string", format: "", priority: 0 }
+    }
+
+    /// A name of something else.
+    pub(super) const fn name(name: &'static str) -> Self {
+        Self { format: "name", ..Self::text(name) }
     }
 
     /// A number that is always shown.

@@ -49,7 +49,7 @@ impl Hooks for ConfigMap {
         let text_bytes: usize = data.values().map(|value| value.as_str().unwrap_or_default().len()).sum();
         if text_bytes + decoded_bytes(binary) > BYTES_MAX {
             // The error is about the whole object, whose path prints as nothing.
-            errors.push(FieldError::too_long(&FieldPath::nil(), BYTES_MAX));
+            errors.push(FieldError::too_long(&FieldPath::root("[]"), BYTES_MAX));
         }
         errors
     }

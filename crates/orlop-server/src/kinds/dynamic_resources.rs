@@ -3,12 +3,44 @@
 use serde_json::Value;
 
 use super::{
-    columns::{Heading, Table, name, since},
+    columns::{Heading, NAME_AND_AGE, Table, name, since},
+    fill,
     read::{is_deleted, list, present, text, time},
 };
-use crate::table::age;
+use crate::{
+    registry::Hooks,
+    table::{Columns, age},
+};
 
-pub(super) static RESOURCE_CLAIMS: Table = Table {
+/// Claims of devices, and the templates they are made from.
+pub(super) struct ResourceClaim {
+    pub(super) template: bool,
+}
+
+impl Hooks for ResourceClaim {
+    fn default(&self, object: &mut Value) {
+        let devices = if self.template { "/spec/spec/devices" } else { "/spec/devices" };
+        let Some(devices) = fill::at(object, devices) else { return };
+        for request in fill::items(devices, "requests") {
+            fill::child(request, "exactly").into_iter().for_each(default_count);
+            fill::items(request, "firstAvailable").for_each(default_count);
+        }
+    }
+
+    fn columns(&self) -> Option<&dyn Columns> {
+        Some(if self.template { &NAME_AND_AGE } else { &RESOURCE_CLAIMS })
+    }
+}
+
+/// One device, unless it is said how many.
+fn default_count(request: &mut Value) {
+    fill::empty(request, "allocationMode", "ExactCount");
+    if text(request, "/allocationMode") == "ExactCount" {
+        fill::empty(request, "count", 1);
+    }
+}
+
+static RESOURCE_CLAIMS: Table = Table {
     headings: &[Heading::NAME, Heading::text("State"), Heading::AGE],
     cells: |object, now| vec![name(object), state(object).into(), age(object, now)],
 };

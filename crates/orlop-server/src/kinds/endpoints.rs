@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
-    labels, names,
+    labels, names, object_meta,
 };
 use serde_json::Value;
 
@@ -159,6 +159,15 @@ impl Hooks for EndpointSlice {
         for port in fill::items(object, "ports") {
             fill::absent(port, "name", "");
             fill::absent(port, "protocol", "TCP");
+        }
+    }
+
+    fn prepare_update(&self, object: &mut Value, old: &Value) {
+        // Labels say whose endpoints these are, so that a change of them is one of what is wanted.
+        let labels = |object: &Value| object_meta::of(object).get("labels").cloned();
+        if labels(object) != labels(old) {
+            let generation = object_meta::of(old).get("generation").and_then(Value::as_i64).unwrap_or(0);
+            object["metadata"]["generation"] = (generation + 1).into();
         }
     }
 

@@ -1,6 +1,8 @@
 //! What each built-in kind does beyond its schema: a file a kind.
 
 mod admission;
+mod admission_policy;
+mod api_service;
 mod autoscaler;
 mod batch;
 mod certificates;
@@ -79,7 +81,14 @@ pub(crate) fn hooks(group: &str, resource: &str) -> Box<dyn Hooks> {
         ("certificates.k8s.io", "certificatesigningrequests") => {
             Box::new(certificates::CertificateSigningRequest)
         }
+        ("apiregistration.k8s.io", _) => Box::new(api_service::ApiService),
         ("apiextensions.k8s.io", _) => Box::new(CustomResourceDefinition),
+        ("resource.k8s.io", "resourceclaims") => {
+            Box::new(dynamic_resources::ResourceClaim { template: false })
+        }
+        ("resource.k8s.io", "resourceclaimtemplates") => {
+            Box::new(dynamic_resources::ResourceClaim { template: true })
+        }
         ("storage.k8s.io", "storageclasses") => Box::new(storage_class::StorageClass),
         ("storage.k8s.io", "csidrivers") => Box::new(storage::CsiDriver),
         _ => match table_only(group, resource) {
@@ -115,25 +124,23 @@ fn admission_hooks(resource: &str) -> Box<dyn Hooks> {
     match resource {
         "mutatingwebhookconfigurations" => Box::new(admission::WebhookConfiguration { mutating: true }),
         "validatingwebhookconfigurations" => Box::new(admission::WebhookConfiguration { mutating: false }),
-        "mutatingadmissionpolicies" => Box::new(admission::Policy { mutating: true }),
-        "validatingadmissionpolicies" => Box::new(admission::Policy { mutating: false }),
-        _ => Box::new(admission::PolicyBinding),
+        "mutatingadmissionpolicies" => Box::new(admission_policy::Policy { mutating: true }),
+        "validatingadmissionpolicies" => Box::new(admission_policy::Policy { mutating: false }),
+        "mutatingadmissionpolicybindings" => Box::new(admission_policy::PolicyBinding { mutating: true }),
+        _ => Box::new(admission_policy::PolicyBinding { mutating: false }),
     }
 }
 
 fn table_only(group: &str, resource: &str) -> Option<&'static columns::Table> {
     Some(match (group, resource) {
-        ("apiregistration.k8s.io", "apiservices") => &tables::API_SERVICES,
         ("certificates.k8s.io", "clustertrustbundles") => &certificates::CLUSTER_TRUST_BUNDLES,
         ("certificates.k8s.io", "podcertificaterequests") => &certificates::POD_CERTIFICATE_REQUESTS,
         ("networking.k8s.io", "ipaddresses") => &tables::IP_ADDRESSES,
         ("networking.k8s.io", "servicecidrs") => &tables::SERVICE_CIDRS,
-        ("resource.k8s.io", "deviceclasses" | "resourceclaimtemplates") => &NAME_AND_AGE,
+        ("resource.k8s.io", "deviceclasses") => &NAME_AND_AGE,
         ("resource.k8s.io", "devicetaintrules") => &dynamic_resources::DEVICE_TAINT_RULES,
-        ("resource.k8s.io", "resourceclaims") => &dynamic_resources::RESOURCE_CLAIMS,
         ("resource.k8s.io", "resourceslices") => &dynamic_resources::RESOURCE_SLICES,
         ("storage.k8s.io", "csinodes") => &storage::CSI_NODES,
-        ("storage.k8s.io", "csistoragecapacities") => &storage::CSI_STORAGE_CAPACITIES,
         ("storage.k8s.io", "volumeattachments") => &storage::VOLUME_ATTACHMENTS,
         ("storage.k8s.io", "volumeattributesclasses") => &storage::VOLUME_ATTRIBUTES_CLASSES,
         ("storagemigration.k8s.io", "storageversionmigrations") => &tables::STORAGE_VERSION_MIGRATIONS,
@@ -151,9 +158,14 @@ pub(crate) fn may_delete(kind: &Kind, name: &str) -> Result<(), Status> {
     Ok(())
 }
 
-/// How long a deleted object is given to end. Only pods end gracefully.
+/// Whether objects of a kind are given time to end. Only pods are.
+pub(crate) fn ends_gracefully(kind: &Kind) -> bool {
+    kind.gvk.group.is_empty() && kind.resource == "pods"
+}
+
+/// How long a deleted object is given to end.
 pub(crate) fn grace_seconds(kind: &Kind, object: &Value, asked: Option<i64>) -> i64 {
-    if !(kind.gvk.group.is_empty() && kind.resource == "pods") {
+    if !ends_gracefully(kind) {
         return 0;
     }
     // A pod that no node runs has nobody to wait for.

@@ -1,10 +1,14 @@
 //! Namespaces: they end only when what is in them has gone.
 
+use orlop_api::{
+    field_error::{FieldError, FieldPath},
+    object_meta::{self, FINALIZER_NAMESPACE},
+};
 use serde_json::{Value, json};
 
 use super::{
     columns::{Heading, Table, name},
-    read::text,
+    read::{list, text},
 };
 use crate::{
     cluster::is_terminating,
@@ -28,13 +32,34 @@ impl Hooks for Namespace {
     }
 
     fn prepare_create(&self, object: &mut Value) {
-        object["spec"] = json!({"finalizers": ["kubernetes"]});
+        let mut finalizers = list(object, "/spec/finalizers").to_vec();
+        if !finalizers.iter().any(|finalizer| finalizer == FINALIZER_NAMESPACE) {
+            finalizers.push(FINALIZER_NAMESPACE.into());
+        }
+        object["spec"] = json!({"finalizers": finalizers});
         object["status"] = json!({"phase": "Active"});
         label(object);
     }
 
     fn prepare_update(&self, object: &mut Value, _old: &Value) {
         label(object);
+    }
+
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let spec = object.get("spec").and_then(Value::as_object);
+        let path = FieldPath::root("spec");
+        spec.map(|spec| object_meta::unqualified_finalizers(spec, &path)).unwrap_or_default()
+    }
+
+    fn validate_subresource(&self, subresource: &str, object: &Value, _old: &Value) -> Vec<FieldError> {
+        let (phase, path) = (text(object, "/status/phase"), FieldPath::root("status").child("Phase"));
+        let expected = if is_terminating(object) { "Terminating" } else { "Active" };
+        if subresource != "status" || phase == expected {
+            return Vec::new();
+        }
+        let not = if is_terminating(object) { " not" } else { "" };
+        let detail = format!("may only be '{expected}' if `deletionTimestamp` is{not} empty");
+        vec![FieldError::invalid(&path, phase, detail)]
     }
 
     fn columns(&self) -> Option<&dyn Columns> {

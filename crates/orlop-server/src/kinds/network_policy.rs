@@ -1,5 +1,7 @@
 //! Network policies: which pods may talk to which.
 
+use std::net::IpAddr;
+
 use orlop_api::{
     field_error::{FieldError, FieldPath},
     labels,
@@ -111,7 +113,13 @@ fn peer(peer: &Value, path: &FieldPath) -> Vec<FieldError> {
             range => {
                 errors.extend(check::cidr(range, &path.child("cidr")));
                 for (index, except) in texts(block, "/except").into_iter().enumerate() {
-                    errors.extend(check::cidr(except, &path.child("except").index(index)));
+                    let at = path.child("except").index(index);
+                    let wrong = check::cidr(except, &at);
+                    if wrong.is_empty() && check::cidr(range, &at).is_empty() && !is_within(except, range) {
+                        let detail = "must be a strict subset of `cidr`";
+                        errors.push(FieldError::invalid(&at, except, detail));
+                    }
+                    errors.extend(wrong);
                 }
             }
         }
@@ -124,6 +132,22 @@ fn peer(peer: &Value, path: &FieldPath) -> Vec<FieldError> {
         _ => {}
     }
     errors
+}
+
+/// Whether a range of addresses is a part of another, and not all of it.
+fn is_within(part: &str, whole: &str) -> bool {
+    let read = |range: &str| -> Option<(u128, u32, u32)> {
+        let (address, bits) = range.split_once('/')?;
+        let (number, width) = match address.parse::<IpAddr>().ok()? {
+            IpAddr::V4(address) => (u128::from(u32::from(address)), 32),
+            IpAddr::V6(address) => (u128::from(address), 128),
+        };
+        Some((number, bits.parse().ok()?, width))
+    };
+    let (Some(part), Some(whole)) = (read(part), read(whole)) else { return false };
+    let ((part, part_bits, part_width), (whole, whole_bits, width)) = (part, whole);
+    let beginning = |number: u128| number.checked_shr(width - whole_bits).unwrap_or(0);
+    part_width == width && part_bits > whole_bits && beginning(part) == beginning(whole)
 }
 
 #[cfg(test)]

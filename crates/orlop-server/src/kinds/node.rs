@@ -6,7 +6,7 @@ use orlop_api::{
     field_error::{FieldError, FieldPath},
     names,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     check,
@@ -87,6 +87,16 @@ pub(super) struct Node;
 
 impl Hooks for Node {
     fn default(&self, object: &mut Value) {
+        // The first of several ranges is also the one range there used to be.
+        let (one, many) =
+            (text(object, "/spec/podCIDR").to_owned(), list(object, "/spec/podCIDRs").first().cloned());
+        if let Some(spec) = fill::child(object, "spec") {
+            match many {
+                None if !one.is_empty() => spec["podCIDRs"] = json!([one]),
+                Some(first) => fill::absent(spec, "podCIDR", first),
+                None => {}
+            }
+        }
         let capacity = map(object, "/status/capacity").clone();
         if let Some(status) = fill::child(object, "status").filter(|_| !capacity.is_empty()) {
             fill::absent(status, "allocatable", capacity);

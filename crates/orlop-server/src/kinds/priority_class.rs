@@ -28,7 +28,7 @@ static TABLE: Table = Table {
         Heading::integer("Value"),
         Heading::boolean("Global-Default"),
         Heading::AGE,
-        Heading::wide("PreemptionPolicy"),
+        Heading::text("PreemptionPolicy"),
     ],
     cells: |object, now| {
         vec![
@@ -46,6 +46,11 @@ pub(super) struct PriorityClass;
 impl Hooks for PriorityClass {
     fn default(&self, object: &mut Value) {
         fill::absent(object, "preemptionPolicy", "PreemptLowerPriority");
+    }
+
+    fn prepare_create(&self, object: &mut Value) {
+        // It has a generation, which never changes.
+        object["metadata"]["generation"] = 1.into();
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {

@@ -6,10 +6,7 @@ use orlop_api::{
 };
 use serde_json::Value;
 
-use super::{
-    check::NOT_NEGATIVE,
-    read::{bare, present},
-};
+use super::{check::NOT_NEGATIVE, read::bare};
 
 /// The amount that a value says; none where it says none.
 pub(super) fn parse(value: &Value) -> Option<Quantity> {
@@ -19,11 +16,6 @@ pub(super) fn parse(value: &Value) -> Option<Quantity> {
 /// An amount as Kubernetes writes it; what is absent is nothing.
 pub(super) fn shown(value: Option<&Value>) -> String {
     value.and_then(parse).map_or_else(|| bare(value), |amount| amount.to_string())
-}
-
-/// The same, or what stands for its absence.
-pub(super) fn shown_or(object: &Value, pointer: &str, absent: &str) -> String {
-    present(object, pointer).map_or_else(|| absent.to_owned(), |found| shown(Some(found)))
 }
 
 /// Whether an amount is more than nothing.

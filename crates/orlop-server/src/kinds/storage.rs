@@ -73,18 +73,10 @@ pub(super) static CSI_NODES: Table = Table {
     cells: |object, now| vec![name(object), list(object, "/spec/drivers").len().into(), age(object, now)],
 };
 
-pub(super) static CSI_STORAGE_CAPACITIES: Table = Table {
-    headings: &[Heading::NAME, Heading::text("StorageClassName"), Heading::text("Capacity")],
-    cells: |object, _| {
-        let capacity = super::quantities::shown_or(object, "/capacity", "<unset>");
-        vec![name(object), text(object, "/storageClassName").into(), capacity.into()]
-    },
-};
-
 pub(super) static VOLUME_ATTACHMENTS: Table = Table {
     headings: &[
         Heading::NAME,
-        Heading::text("Attacher"),
+        Heading::name("Attacher"),
         Heading::text("PV"),
         Heading::text("Node"),
         Heading::boolean("Attached"),
@@ -126,7 +118,5 @@ mod tests {
         let attachment = json!({"metadata": {"name": "a"}, "spec": {"attacher": "x", "nodeName": "n"}, "status": {"attached": true}});
         let expected = json!(["a", "x", "", "n", true, "<unknown>"]);
         assert_eq!(row(&VOLUME_ATTACHMENTS, &attachment), expected.as_array().unwrap()[..]);
-        let capacity = json!({"metadata": {"name": "c"}, "storageClassName": "s"});
-        assert_eq!(row(&CSI_STORAGE_CAPACITIES, &capacity)[2], "<unset>");
     }
 }

@@ -2,27 +2,9 @@
 
 use super::{
     columns::{Heading, Table, name},
-    read::{condition, list, present, text, texts},
+    read::{list, present, text, texts},
 };
 use crate::table::age;
-
-pub(super) static API_SERVICES: Table = Table {
-    headings: &[Heading::NAME, Heading::text("Service"), Heading::text("Available"), Heading::AGE],
-    cells: |object, now| {
-        let service = present(object, "/spec/service").map_or_else(
-            || "Local".to_owned(),
-            |service| format!("{}/{}", text(service, "/namespace"), text(service, "/name")),
-        );
-        let available = condition(object, "Available").map_or_else(
-            || "Unknown".to_owned(),
-            |condition| match (text(condition, "/status"), text(condition, "/reason")) {
-                (status @ "True", _) | (status, "") => status.to_owned(),
-                (status, reason) => format!("{status} ({reason})"),
-            },
-        );
-        vec![name(object), service.into(), available.into(), age(object, now)]
-    },
-};
 
 pub(super) static COMPONENT_STATUSES: Table = Table {
     headings: &[Heading::NAME, Heading::text("Status"), Heading::text("Message"), Heading::text("Error")],
@@ -87,10 +69,6 @@ mod tests {
 
     #[test]
     fn rows_say_where_and_how_things_are() {
-        let local = json!({"metadata": {"name": "v1."}, "status": {"conditions": [{"type": "Available", "status": "True", "reason": "Local"}]}});
-        assert_eq!(row(&API_SERVICES, &local), ["v1.", "Local", "True", "<unknown>"]);
-        let remote = json!({"spec": {"service": {"namespace": "n", "name": "s"}}, "status": {"conditions": [{"type": "Available", "status": "False", "reason": "MissingEndpoints"}]}});
-        assert_eq!(row(&API_SERVICES, &remote)[1..3], ["n/s", "False (MissingEndpoints)"]);
         let healthy = json!({"metadata": {"name": "etcd-0"}, "conditions": [{"type": "Healthy", "status": "True", "message": "ok"}]});
         assert_eq!(row(&COMPONENT_STATUSES, &healthy), ["etcd-0", "Healthy", "ok", ""]);
         let address = json!({"metadata": {"name": "10.0.0.1"}, "spec": {"parentRef": {"resource": "services", "namespace": "default", "name": "kubernetes"}}});

@@ -96,7 +96,8 @@ fn accept(headers: &HeaderMap, other: &'static str) -> Result<&'static str, Stat
         media_type if media_type.replace("v2@v1.0", "v2.v1.0") == other => Some(other),
         _ => None,
     };
-    accept.split(',').find_map(readable).ok_or_else(|| Status::not_acceptable(&[JSON, other]))
+    let offered = if other == JSON { &[JSON][..] } else { &[JSON, other] };
+    accept.split(',').find_map(readable).ok_or_else(|| Status::not_acceptable(offered))
 }
 
 /// The kinds of each group version, by the path of its document: `api/v1`, `apis/apps/v1`.

@@ -50,6 +50,30 @@ const CREATED_BY_UPDATE: &[&str] = &[
     "services",
     "endpoints",
 ];
+/// Kinds whose deletion is answered with what was deleted.
+const RETURNED_WHEN_DELETED: &[&str] = &[
+    "namespaces",
+    "persistentvolumes",
+    "persistentvolumeclaims",
+    "pods",
+    "podtemplates",
+    "resourcequotas",
+    "services",
+    "serviceaccounts",
+    "deviceclasses",
+    "devicetaintrules",
+    "resourceclaims",
+    "resourceclaimtemplates",
+    "resourceslices",
+    "csidrivers",
+    "csinodes",
+    "storageclasses",
+    "volumeattachments",
+    "volumeattributesclasses",
+];
+/// Groups whose kinds take finalizers of any name.
+const FREE_FINALIZERS: &[&str] =
+    &["apiextensions.k8s.io", "apiregistration.k8s.io", "admissionregistration.k8s.io", "policy"];
 /// Kinds whose generation the server keeps, because Kubernetes' strategies do.
 const WITH_GENERATION: &[&str] = &[
     "mutatingadmissionpolicies",
@@ -79,7 +103,6 @@ const WITH_GENERATION: &[&str] = &[
     "deviceclasses",
     "devicetaintrules",
     "resourceslices",
-    "priorityclasses",
 ];
 
 pub(super) fn kinds() -> Vec<Arc<Kind>> {
@@ -140,6 +163,8 @@ fn kind(resource: &Resource) -> Option<Kind> {
         rules: Rules {
             unconditional_update: !among(CONDITIONAL_UPDATES),
             create_on_update: among(CREATED_BY_UPDATE),
+            returns_deleted: among(RETURNED_WHEN_DELETED),
+            qualified_finalizers: !FREE_FINALIZERS.contains(&resource.group),
             orphans_by_default: matches!(
                 (resource.group, resource.plural),
                 ("", "replicationcontrollers") | ("batch", "jobs")
@@ -160,6 +185,8 @@ fn name_rule(group: &str, plural: &str) -> NameRule {
     match (group, plural) {
         ("", "namespaces" | "services") | ("apps", "statefulsets") => NameRule::Label,
         ("rbac.authorization.k8s.io", _) => NameRule::PathSegment,
+        // Nothing but what every path needs is asked of these.
+        ("", "events") | ("policy", "poddisruptionbudgets") => NameRule::PathSegment,
         // An address may have colons, an APIService a trailing dot, a bundle its signer's name.
         ("networking.k8s.io", "ipaddresses")
         | ("apiregistration.k8s.io", "apiservices")
@@ -213,10 +240,13 @@ fn selectable(group: &str, plural: &str) -> &'static [&'static str] {
         ("", "namespaces") => &["status.phase"],
         ("", "secrets") => &["type"],
         ("", "services") => &["spec.clusterIP", "spec.type"],
-        ("", "replicationcontrollers") | ("apps", "replicasets") => &["status.replicas"],
+        ("", "replicationcontrollers") => &["status.replicas"],
         ("batch", "jobs") => &["status.successful"],
         ("certificates.k8s.io", "certificatesigningrequests" | "clustertrustbundles") => &["spec.signerName"],
-        ("resource.k8s.io", "resourceslices") => &["spec.nodeName", "spec.driver"],
+        ("certificates.k8s.io", "podcertificaterequests") => {
+            &["spec.signerName", "spec.podName", "spec.nodeName"]
+        }
+        ("resource.k8s.io", "resourceslices") => &["spec.nodeName", "spec.driver", "spec.pool.name"],
         _ => &[],
     }
 }

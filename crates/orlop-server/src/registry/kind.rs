@@ -81,6 +81,10 @@ pub struct Rules {
     pub unconditional_update: bool,
     /// An update of a missing object creates it.
     pub create_on_update: bool,
+    /// A delete that leaves nothing answers with what was deleted, and not with a Status.
+    pub returns_deleted: bool,
+    /// Finalizers must be Kubernetes' own or have a domain in front.
+    pub qualified_finalizers: bool,
     /// Dependents are orphaned unless a delete says otherwise.
     pub orphans_by_default: bool,
     /// Writes of `metadata.generation` follow `spec`.
@@ -100,6 +104,8 @@ impl Default for Rules {
         Self {
             unconditional_update: true,
             create_on_update: false,
+            returns_deleted: false,
+            qualified_finalizers: false,
             orphans_by_default: false,
             has_generation: true,
             custom: false,

@@ -29,7 +29,7 @@ pub(super) async fn evict(request: &Request) -> Result<Response<Body>, Status> {
     let kind = GroupVersionKind::new("policy", "v1", "Eviction");
     let eviction = incoming::decoded(request, &request.body, &kind, options.field_validation)?;
     let named = object_meta::text(object_meta::of(&eviction), "name");
-    if !named.is_empty() && named != request.about.name {
+    if named != request.about.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
     let delete_options = eviction.get("deleteOptions").cloned().unwrap_or_else(|| json!({}));
@@ -40,11 +40,24 @@ pub(super) async fn evict(request: &Request) -> Result<Response<Body>, Status> {
     if !goes_anyway(&pod) {
         ask_budgets(request, &pod, dry_run).await?;
     }
-    delete::evict(request, &delete_options, options.dry_run).await?;
+    delete::evict(request, &delete_options, options.dry_run, disrupted).await?;
     let done = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
     });
     answer::object(request, 201, done)
+}
+
+/// A pod that says why it is about to go.
+fn disrupted(pod: &Value) -> Value {
+    let mut marked = pod.clone();
+    if condition(pod, "DisruptionTarget").is_none() {
+        let told = json!({
+            "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting", "lastTransitionTime": now().to_string(),
+        });
+        super::pods::set_condition(&mut marked, &told);
+    }
+    marked
 }
 
 /// A pod that serves nobody is no loss.

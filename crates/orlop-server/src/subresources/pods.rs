@@ -3,7 +3,9 @@
 
 use http::Response;
 use orlop_api::{
+    field_error::{self, FieldError, FieldPath},
     group_version::{GroupResource, GroupVersionKind},
+    names::NameRule,
     object_meta,
     status::Status,
 };
@@ -11,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{
     body::Body,
-    query::WriteOptions,
+    query::{Query, WriteOptions},
     verbs::{Request, answer, incoming, update},
 };
 
@@ -21,8 +23,12 @@ pub(super) async fn bind(request: &Request) -> Result<Response<Body>, Status> {
     let kind = GroupVersionKind::new("", "v1", "Binding");
     let binding = incoming::decoded(request, &request.body, &kind, options.field_validation)?;
     let node = binding.pointer("/target/name").and_then(Value::as_str).unwrap_or_default().to_owned();
-    if node.is_empty() {
-        return Err(Status::bad_request("the binding has no target node"));
+    if object_meta::text(object_meta::of(&binding), "name") != request.about.name {
+        return Err(Status::bad_request("name in URL does not match name in Binding object"));
+    }
+    let errors = check_target(&binding, &node);
+    if !errors.is_empty() {
+        return Err(Status::plain(field_error::aggregate(&errors)));
     }
     let annotations = object_meta::of(&binding).get("annotations").and_then(Value::as_object).cloned();
     let _bound = update::change(request, options.dry_run, |old| {
@@ -65,16 +71,43 @@ pub(super) fn set_condition(object: &mut Value, condition: &Value) {
     object["status"]["conditions"] = conditions.into();
 }
 
-/// A pod that runs nowhere has said nothing.
-pub(super) async fn log(request: &Request) -> Result<Response<Body>, Status> {
-    let about = &request.about;
-    let pod = request.cluster.object(&request.kind, &about.namespace, &about.name).await?;
-    match pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default() {
-        "" => Ok(super::text("")),
-        node => Err(Status::internal(&format!(
-            "Get the log of {} from node {node}: no node is reachable",
-            about.name
+/// What is wrong with where a binding puts its pod.
+fn check_target(binding: &Value, node: &str) -> Vec<FieldError> {
+    let path = FieldPath::root("target");
+    let kind = binding.pointer("/target/kind").and_then(Value::as_str).unwrap_or_default();
+    let mut errors = Vec::new();
+    let is_node = matches!(kind, "" | "Node");
+    if !is_node {
+        errors.push(FieldError::not_supported(&path.child("kind"), kind, &["Node", "<empty>"]));
+    }
+    if node.is_empty() {
+        errors.push(FieldError::required(&path.child("name"), ""));
+    } else if is_node {
+        let problems = NameRule::Subdomain.check(node).into_iter();
+        errors.extend(problems.map(|why| FieldError::invalid(&path.child("name"), node, why)));
+    }
+    errors
+}
+
+/// A container that is named must be there; one that is not must be the only one.
+pub(super) fn check_container(query: &Query, pod: &Value) -> Result<(), Status> {
+    let name = object_meta::text(object_meta::of(pod), "name");
+    let named = |list: &str| {
+        let containers = pod.pointer(list).and_then(Value::as_array).into_iter().flatten();
+        containers.filter_map(|container| container.get("name")?.as_str())
+    };
+    let all: Vec<&str> = ["/spec/initContainers", "/spec/containers", "/spec/ephemeralContainers"]
+        .into_iter()
+        .flat_map(named)
+        .collect();
+    match query.text("container") {
+        "" if named("/spec/containers").count() == 1 => Ok(()),
+        "" => Err(Status::bad_request(format!(
+            "a container name must be specified for pod {name}, choose one of: [{}]",
+            all.join(" ")
         ))),
+        container if all.contains(&container) => Ok(()),
+        container => Err(Status::bad_request(format!("container {container} is not valid for pod {name}"))),
     }
 }
 
@@ -84,8 +117,28 @@ pub(super) async fn without_a_node(request: &Request) -> Status {
     if request.query.get("dryRun").is_some() {
         return Status::bad_request("dryRun is not supported");
     }
-    match request.cluster.get(&request.kind, &about.namespace, &about.name).await {
+    let pod = match request.cluster.object(&request.kind, &about.namespace, &about.name).await {
+        Ok(pod) => pod,
+        Err(status) => return status,
+    };
+    // A forwarded port is a port of the pod, not of a container.
+    if about.subresource != "portforward"
+        && let Err(status) = check_container(&request.query, &pod)
+    {
+        return status;
+    }
+    match pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default() {
+        "" => Status::bad_request(format!("pod {} does not have a host assigned", about.name)),
+        node => unreachable_node(request, node).await,
+    }
+}
+
+/// Why what a node would answer is not answered.
+pub(super) async fn unreachable_node(request: &Request, node: &str) -> Status {
+    let kinds = request.cluster.registry.kinds();
+    let Some(nodes) = kinds.get("", "v1", "nodes") else { return Status::resource_unknown() };
+    match request.cluster.get(nodes, "", node).await {
         Err(status) => status,
-        Ok(_) => Status::bad_request(format!("pod {} does not have a host assigned", about.name)),
+        Ok(_) => Status::internal(&format!("error dialing backend: node {node} cannot be reached")),
     }
 }

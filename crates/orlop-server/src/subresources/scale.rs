@@ -11,13 +11,14 @@ use orlop_api::{
     managed_fields::{Managed, Path},
     object_meta,
     status::Status,
+    table::{self, Column, IncludeObject, age},
 };
 use serde_json::{Value, json};
 
 use crate::{
     body::Body,
     cluster::now,
-    negotiation::content_type,
+    negotiation::{Transform, content_type},
     query::WriteOptions,
     registry::Kind,
     verbs::{
@@ -38,7 +39,7 @@ pub(super) async fn get(request: &Request) -> Result<Response<Body>, Status> {
     let (scale, says) = scale_of(&request.kind, &object)?;
     match request.kind.hooks.scale() {
         Some(paths) if !says => Err(Status::internal(&paths.missing_replicas())),
-        _ => answer::object(request, 200, scale),
+        _ => answered(request, scale),
     }
 }
 
@@ -128,7 +129,30 @@ async fn write(
         update::completed(request, old, object, None)
     })
     .await?;
-    answer::object(request, 200, scale_of(&request.kind, &written.into_object(&request.kind).await?)?.0)
+    let (scale, _) = scale_of(&request.kind, &written.into_object(&request.kind).await?)?;
+    answered(request, scale)
+}
+
+/// A scale as it was asked for; it has columns of its own.
+fn answered(request: &Request, scale: Value) -> Result<Response<Body>, Status> {
+    let Transform::Table(version) = request.negotiated.transform else {
+        return answer::object(request, 200, scale);
+    };
+    let columns = [
+        Column::new("Name", "string", ""),
+        Column::new("Desired", "integer", ""),
+        Column::new("Available", "integer", ""),
+        Column::new("Age", "string", ""),
+    ];
+    let number = |path: &str| scale.pointer(path).cloned().unwrap_or_else(|| 0.into());
+    let (name, resource_version) = (number("/metadata/name"), number("/metadata/resourceVersion"));
+    let cells = vec![name, number("/spec/replicas"), number("/status/replicas"), age(&scale, now())];
+    let include = IncludeObject::parse(request.query.text("includeObject")).unwrap_or_default();
+    let row = table::row(cells, &scale, include, version);
+    let table =
+        table::table(Some(&columns), vec![row], json!({"resourceVersion": resource_version}), version);
+    let encoding = request.negotiated.encoding;
+    Ok(answer::bytes(200, encoding.media_type(), answer::encode(encoding, &table)))
 }
 
 /// Whose replicas are where, in every version that somebody owns fields in.

@@ -43,7 +43,6 @@ pub(super) async fn create_object(
         return Err(Status::plain("resourceVersion should not be set on objects to be created"));
     }
     object_meta::clear_for_create(&mut object);
-    prepare::meta(&mut object).remove("generation");
     prepare::set_namespace(request, &mut object)?;
     prepare::deduplicate_owners(request, &mut object, "");
     prepare::default(&request.kind, &mut object);
@@ -65,10 +64,12 @@ pub(super) async fn create_object(
         let name = object_meta::text(object_meta::of(&object), "name");
         crate::custom::guard(request, name)?;
         namespace_guard::look(request, name).await?;
-        return match request.cluster.find(&request.kind, &request.about.namespace, name).await? {
-            Some(found) => Err(exists(request, name, &found.as_stored()?, generated)),
-            None => Ok((201, Written::Object(object))),
-        };
+        if let Some(found) = request.cluster.find(&request.kind, &request.about.namespace, name).await? {
+            return Err(exists(request, name, &found.as_stored()?, generated));
+        }
+        // What would be claimed is shown, and not kept.
+        allocation::claim(request, &mut object, None).await?;
+        return Ok((201, Written::Object(object)));
     }
     let mut tries = if generated { NAMES_TRIED } else { 1 };
     loop {

@@ -16,7 +16,7 @@ use crate::{
     allocation::{self, Claims},
     body::Body,
     cluster::{Found, is_terminating, now},
-    negotiation::content_type,
+    negotiation::{MEDIA_TYPES, content_type},
     query::{Query, refuse},
 };
 
@@ -26,7 +26,7 @@ const TRIES: usize = 64;
 /// What a delete may ask for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeleteOptions {
-    dry_run: bool,
+    dry_run: Vec<String>,
     grace_seconds: Option<i64>,
     propagation: Option<String>,
     orphan_dependents: Option<bool>,
@@ -38,39 +38,54 @@ impl DeleteOptions {
     /// From the body where there is one, else from the query.
     pub(super) fn of(request: &Request) -> Result<Self, Status> {
         let options = if request.body.is_empty() { from_query(&request.query)? } else { from_body(request)? };
-        let given = options::DeleteOptions {
-            dry_run: request.query.all("dryRun").map(str::to_owned).collect(),
-            orphan_dependents: options.orphan_dependents,
-            propagation_policy: options.propagation.clone(),
-            grace_period_seconds: options.grace_seconds,
-            has_preconditions: options.uid.is_some() || options.resource_version.is_some(),
-            ignore_store_read_error: false,
-        };
-        refuse("DeleteOptions", &given.validate())?;
+        refuse("DeleteOptions", &options.given().validate())?;
+        warn_of_orphans(request, &options);
         Ok(options)
+    }
+
+    /// As the rules about them see them.
+    fn given(&self) -> options::DeleteOptions {
+        options::DeleteOptions {
+            dry_run: self.dry_run.clone(),
+            orphan_dependents: self.orphan_dependents,
+            propagation_policy: self.propagation.clone(),
+            grace_period_seconds: self.grace_seconds,
+            has_preconditions: self.uid.is_some() || self.resource_version.is_some(),
+            ignore_store_read_error: false,
+        }
+    }
+
+    /// Whether everything is to be done but the deletion.
+    fn is_dry_run(&self) -> bool {
+        !self.dry_run.is_empty()
     }
 }
 
 fn from_query(query: &Query) -> Result<DeleteOptions, Status> {
     Ok(DeleteOptions {
-        dry_run: query.get("dryRun").is_some(),
+        dry_run: query.all("dryRun").map(str::to_owned).collect(),
         grace_seconds: query.number("gracePeriodSeconds")?,
         propagation: query.get("propagationPolicy").filter(|text| !text.is_empty()).map(str::to_owned),
-        orphan_dependents: query.get("orphanDependents").map(|text| text == "true"),
+        orphan_dependents: query.switch("orphanDependents"),
         ..DeleteOptions::default()
     })
 }
 
 fn from_body(request: &Request) -> Result<DeleteOptions, Status> {
+    let body = &request.body;
     let unrecognized =
-        |error: &dyn ToString| Status::unrecognized_body("DeleteOptions", &error.to_string(), &request.body);
-    let value = if content_type(&request.headers) == protobuf::MEDIA_TYPE {
-        protobuf::decode(&request.body).map_err(|error| unrecognized(&error))?
-    } else {
-        decode::yaml_or_json(&request.body).map_err(|error| unrecognized(&error))?.value
+        |error: &dyn ToString| Status::unrecognized_body("DeleteOptions", &error.to_string(), body);
+    let value = match content_type(&request.headers) {
+        "" | "application/json" => decode::json(body).map_err(|error| unrecognized(&error))?.value,
+        "application/yaml" => decode::yaml(body).map_err(|error| unrecognized(&error))?.value,
+        protobuf::MEDIA_TYPE => protobuf::decode(body).map_err(|error| unrecognized(&error))?,
+        _ => return Err(Status::unsupported_media_type(MEDIA_TYPES)),
     };
+    if !value.is_object() {
+        return Err(unrecognized(&"they are not an object"));
+    }
     let mut options = from_value(&value);
-    options.dry_run |= request.query.get("dryRun").is_some();
+    options.dry_run.extend(request.query.all("dryRun").map(str::to_owned));
     Ok(options)
 }
 
@@ -78,8 +93,9 @@ fn from_value(value: &Value) -> DeleteOptions {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
     let preconditions = value.get("preconditions");
     let precondition = |name: &str| text(preconditions.and_then(|preconditions| preconditions.get(name)));
+    let dry_run = value.get("dryRun").and_then(Value::as_array).into_iter().flatten();
     DeleteOptions {
-        dry_run: value.get("dryRun").and_then(Value::as_array).is_some_and(|list| !list.is_empty()),
+        dry_run: dry_run.map(|stage| stage.as_str().unwrap_or_default().to_owned()).collect(),
         grace_seconds: value.get("gracePeriodSeconds").and_then(Value::as_i64),
         propagation: text(value.get("propagationPolicy")),
         orphan_dependents: value.get("orphanDependents").and_then(Value::as_bool),
@@ -92,6 +108,7 @@ pub(super) async fn delete(request: &Request) -> Result<Response<Body>, Status> 
     let options = DeleteOptions::of(request)?;
     let about = &request.about;
     match delete_named(request, &options, &about.namespace, &about.name).await? {
+        Deleted::Gone(object) if request.kind.rules.returns_deleted => answer::object(request, 200, object),
         Deleted::Gone(object) => {
             let uid = object_meta::text(object_meta::of(&object), "uid");
             let status = Status::deleted(&request.kind.group_resource(), &about.name, uid);
@@ -105,11 +122,41 @@ pub(super) async fn delete(request: &Request) -> Result<Response<Body>, Status> 
     }
 }
 
-/// Deletes a pod because it is evicted. The options came inside an Eviction.
-pub(crate) async fn evict(request: &Request, options: &Value, dry_run: bool) -> Result<(), Status> {
+/// Whoever deletes a job rarely means its pods to stay, which they do unless something is said.
+fn warn_of_orphans(request: &Request, options: &DeleteOptions) {
+    let says_nothing = options.propagation.is_none() && options.orphan_dependents.is_none();
+    if says_nothing && (request.kind.gvk.group.as_str(), request.kind.resource.as_str()) == ("batch", "jobs")
+    {
+        request.warn(
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background \
+             to remove them or set propagationPolicy=Orphan to suppress this warning",
+        );
+    }
+}
+
+/// Deletes a pod because it is evicted, once it says so: `mark` makes it. The options came inside an Eviction.
+pub(crate) async fn evict(
+    request: &Request,
+    options: &Value,
+    dry_run: bool,
+    mark: impl Fn(&Value) -> Value,
+) -> Result<(), Status> {
     let mut options = from_value(options);
-    options.dry_run |= dry_run;
-    delete_named(request, &options, &request.about.namespace, &request.about.name).await.map(drop)
+    if dry_run {
+        options.dry_run.push("All".to_owned());
+    }
+    let about = &request.about;
+    if !options.is_dry_run() {
+        let marked = update::change(request, false, |pod| {
+            check_preconditions(request, &options, &about.name, pod)?;
+            Ok(mark(pod))
+        });
+        let marked = marked.await?.into_object(&request.kind).await?;
+        // Whoever evicts one version of a pod evicts the one that says so.
+        let version = object_meta::text(object_meta::of(&marked), "resourceVersion").to_owned();
+        options.resource_version = options.resource_version.map(|_| version);
+    }
+    delete_named(request, &options, &about.namespace, &about.name).await.map(drop)
 }
 
 /// How a delete left the object.
@@ -140,16 +187,19 @@ pub(crate) async fn delete_named(
         let waits = has_finalizers(&object) || grace > 0 || crate::kinds::has_content(kind, &object);
         crate::admission::validate(request, &old, Some(&old)).await?;
         if !waits {
-            if options.dry_run {
+            if crate::kinds::ends_gracefully(kind) {
+                mark(request, &mut object, 0);
+            }
+            if options.is_dry_run() {
                 return Ok(Deleted::Gone(object));
             }
-            if remove(request, &object, &found).await?.is_some() {
-                return Ok(Deleted::Gone(object));
+            if let Some(removed) = remove(request, &object, &found).await? {
+                return Ok(Deleted::Gone(removed.into_object(kind).await?));
             }
             continue;
         }
         mark(request, &mut object, grace);
-        if options.dry_run || object == old {
+        if options.is_dry_run() || object == old {
             return Ok(Deleted::Marked(object));
         }
         if let Some(written) = update::swap(request, &mut object, &found, Claims::default()).await? {

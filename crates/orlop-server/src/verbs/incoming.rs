@@ -4,7 +4,7 @@ use orlop_api::{
     decode::{self, Decoded, StrictOrder},
     field_error::{FieldError, FieldPath},
     go_text,
-    group_version::{GroupKind, GroupVersionKind},
+    group_version::{GroupKind, GroupVersion, GroupVersionKind},
     options::FieldValidation,
     protobuf::{self, DecodeError, Envelope},
     schema::{Malformed, Root, Schema, builtin, check_types, coerce_metadata, prune},
@@ -30,10 +30,16 @@ pub(crate) fn decoded(
     let decoded = match content_type(&request.headers) {
         "" | "application/json" => decode::json(body),
         "application/yaml" => decode::yaml(body),
-        protobuf::MEDIA_TYPE if has_protobuf(&request.kind) => Ok(from_protobuf(body, expected)?.into()),
+        protobuf::MEDIA_TYPE if has_protobuf(&request.kind) => {
+            Ok(from_protobuf(request, body, expected)?.into())
+        }
         _ => return Err(Status::unsupported_media_type(media_types(&request.kind))),
     };
-    let decoded = decoded.map_err(|error| unrecognized(expected, &error.to_string(), body))?;
+    let mut decoded = decoded.map_err(|error| unrecognized(expected, &error.to_string(), body))?;
+    if decoded.value.is_null() && !body.is_empty() {
+        // Go decodes null into an object that says nothing.
+        decoded.value = json!({});
+    }
     if !decoded.value.is_object() {
         let why = format!(
             "json: cannot unmarshal {} into Go value of type struct {{ \
@@ -42,7 +48,7 @@ pub(crate) fn decoded(
         );
         return Err(unrecognized(expected, &why, body));
     }
-    check_kind(&decoded.value, expected)?;
+    check_kind(request, &decoded.value, expected, body)?;
     clean(request, decoded, body, expected, validation)
 }
 
@@ -53,31 +59,60 @@ fn unrecognized(expected: &GroupVersionKind, why: &str, body: &[u8]) -> Status {
 
 /// Reads a body in protobuf. The kind is checked before the rest is read: field numbers of one kind mean
 /// other things in another.
-fn from_protobuf(body: &[u8], expected: &GroupVersionKind) -> Result<Value, Status> {
+fn from_protobuf(request: &Request, body: &[u8], expected: &GroupVersionKind) -> Result<Value, Status> {
     let unrecognized =
         |error: DecodeError| Status::unrecognized_body(&expected.kind, &error.to_string(), body);
     let envelope = Envelope::open(body).map_err(unrecognized)?;
-    check_kind(&json!({"apiVersion": envelope.api_version, "kind": envelope.kind}), expected)?;
+    let named = json!({"apiVersion": envelope.api_version, "kind": envelope.kind});
+    check_kind(request, &named, expected, body)?;
     let entry = protobuf::type_for(&expected.api_version(), &expected.kind)
         .ok_or_else(|| Status::unsupported_media_type(&MEDIA_TYPES[..2]))?;
     protobuf::decode_as(body, entry).map_err(unrecognized)
 }
 
 /// An object may leave its kind out; if it names one, it must be the one that is asked for.
-fn check_kind(object: &Value, expected: &GroupVersionKind) -> Result<(), Status> {
-    let found = GroupVersionKind::of(object);
-    let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
-    let (version, kind) = (text("apiVersion"), text("kind"));
-    if !kind.is_empty() && kind != expected.kind {
-        return Err(Status::bad_request(format!(
-            "{kind} in version {:?} cannot be handled as a {}: converting ({kind}) to ({}): unknown conversion",
-            found.version, expected.kind, expected.kind
-        )));
+fn check_kind(
+    request: &Request,
+    object: &Value,
+    expected: &GroupVersionKind,
+    body: &[u8],
+) -> Result<(), Status> {
+    let text = |name: &str| object.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let api_version = text("apiVersion").map_or_else(|| expected.api_version(), str::to_owned);
+    let kind = text("kind").unwrap_or(&expected.kind);
+    if kind == expected.kind && api_version == expected.api_version() {
+        return Ok(());
     }
-    if !version.is_empty() && version != expected.api_version() {
-        return Err(Status::api_version_mismatch(version, &expected.api_version()));
+    let Ok(version) = GroupVersion::parse(&api_version) else {
+        let why = format!("unexpected GroupVersion string: {api_version}");
+        return Err(Status::unrecognized_body(&expected.kind, &why, body));
+    };
+    let found = version.with_kind(kind);
+    if !is_registered(request, &found) {
+        // The name of Go's scheme is where Kubernetes makes it.
+        let why = format!(
+            "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
+        );
+        return Err(Status::cannot_decode(&found, &expected.kind, &why));
     }
-    Ok(())
+    if kind == expected.kind {
+        return Err(Status::api_version_mismatch(&api_version, &expected.api_version()));
+    }
+    let why = format!("converting ({kind}) to ({}): unknown conversion", expected.kind);
+    Err(Status::cannot_decode(&found, &expected.kind, &why))
+}
+
+/// Whether the server knows of a kind at all: one that is served, or that only comes inside others.
+fn is_registered(request: &Request, kind: &GroupVersionKind) -> bool {
+    let kinds = request.cluster.registry.kinds();
+    let is_served = kinds.iter().any(|known| {
+        let named = known.gvk.kind == kind.kind || known.list_kind == kind.kind;
+        named && known.gvk.group == kind.group && known.gvk.version == kind.version
+    });
+    let is_core = kind.group.is_empty() && kind.version == "v1";
+    is_served
+        || (is_core && matches!(kind.kind.as_str(), "List" | "Status"))
+        || builtin::type_of(&kind.group, &kind.version, &kind.kind).is_some()
 }
 
 /// Drops unknown fields, and says so in the way that was asked for.
@@ -141,7 +176,9 @@ impl<'a> Form<'a> {
             let coerced = coerce_metadata(object, self.schema, Malformed::Refuse);
             unknown = coerced.map_err(|error| error.to_string())?;
         }
-        unknown.extend(prune(object, self.schema, Root::Resource));
+        // What metadata is, a built-in type says; a definition's does not.
+        let root = if self.custom { Root::Resource } else { Root::Plain };
+        unknown.extend(prune(object, self.schema, root));
         Ok(unknown)
     }
 }

@@ -19,7 +19,7 @@ use super::{
     create::create_object,
     incoming::{self, Form},
     prepare,
-    update::{completed, write},
+    update::{check_name, completed, write},
 };
 use crate::{body::Body, cluster::now, negotiation::content_type, query::WriteOptions};
 
@@ -156,10 +156,7 @@ fn check_identity(request: &Request, object: &Value, old: &Value) -> Result<(), 
             )));
         }
     }
-    let name = object_meta::text(object_meta::of(object), "name");
-    if name != request.about.name {
-        return Err(Status::name_mismatch(name, &request.about.name));
-    }
+    check_name(request, object)?;
     if object_meta::of(object).get("namespace") != object_meta::of(old).get("namespace") {
         return Err(Status::namespace_mismatch());
     }

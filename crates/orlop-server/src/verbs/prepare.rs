@@ -38,7 +38,8 @@ pub(super) fn set_namespace(request: &Request, object: &mut Value) -> Result<(),
     let namespace = request.about.namespace.clone();
     let given = object_meta::text(object_meta::of(object), "namespace").to_owned();
     if !request.kind.namespaced {
-        return if given.is_empty() { Ok(()) } else { Err(Status::namespace_mismatch()) };
+        meta(object).remove("namespace");
+        return Ok(());
     }
     if !given.is_empty() && given != namespace {
         return Err(Status::namespace_mismatch());
@@ -132,5 +133,10 @@ pub(super) fn validate(kind: &Kind, object: &Value) -> Vec<FieldError> {
 /// Everything wrong with an object's metadata.
 pub(super) fn validate_metadata(kind: &Kind, object: &Value) -> Vec<FieldError> {
     let rules = MetaRules { namespaced: kind.namespaced, name: kind.name_rule };
-    object_meta::validate(object_meta::of(object), rules, &FieldPath::root("metadata"))
+    let (meta, path) = (object_meta::of(object), FieldPath::root("metadata"));
+    let mut errors = object_meta::validate(meta, rules, &path);
+    if kind.rules.qualified_finalizers {
+        errors.extend(object_meta::unqualified_finalizers(meta, &path));
+    }
+    errors
 }

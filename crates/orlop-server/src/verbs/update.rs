@@ -6,6 +6,7 @@
 use http::Response;
 use orlop_api::{
     field_error::{FieldError, FieldPath},
+    group_version::GroupKind,
     object_meta,
     status::Status,
 };
@@ -51,10 +52,11 @@ pub(super) async fn replace(request: &Request) -> Result<Response<Body>, Status>
     written.answer(request, 200).await
 }
 
-fn check_name(request: &Request, object: &Value) -> Result<(), Status> {
+/// What replaces an object says so by its name.
+pub(super) fn check_name(request: &Request, object: &Value) -> Result<(), Status> {
     let given = object_meta::text(object_meta::of(object), "name");
     if given.is_empty() {
-        return Err(Status::bad_request("name must be provided"));
+        return Err(Status::name_undeterminable(&request.about.name));
     }
     if given != request.about.name {
         return Err(Status::name_mismatch(given, &request.about.name));
@@ -172,8 +174,10 @@ fn require_version(request: &Request, object: &Value) -> Result<(), Status> {
         return Ok(());
     }
     let path = FieldPath::root("metadata").child("resourceVersion");
-    let error = FieldError::invalid(&path, "", "must be specified for an update");
-    Err(Status::invalid(&request.kind.group_kind(), &request.about.name, &[error]))
+    let error = FieldError::invalid(&path, 0, "must be specified for an update");
+    // Kubernetes names the resource here, where all other refusals name the kind.
+    let resource = GroupKind::new(request.kind.gvk.group.clone(), request.kind.resource.clone());
+    Err(Status::invalid(&resource, &request.about.name, &[error]))
 }
 
 /// Whether the client said which version it changed; that must be the stored one.

@@ -27,6 +27,8 @@ use crate::{
 
 /// How often a quiet watch says how far it is.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// How long before its end a watch is told how far it has come, for whoever goes on from there.
+const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// How long a watch lasts that does not say: at least this long, at most twice as long.
 const LASTS_SECONDS: u64 = 1800;
 
@@ -87,7 +89,7 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
             if let Some((first, pages, mark)) = initial {
                 stream.initial(first, pages, mark).await?;
             }
-            stream.follow(watcher).await
+            stream.follow(watcher, deadline).await
         };
         let ending = async {
             tokio::select! {
@@ -105,6 +107,13 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
         }
     });
     Ok(answer::bytes(200, media_type, Body::Events(Box::new(events))))
+}
+
+/// When a watch that ends at a deadline is told how far it has come; `None` if it is too late for that.
+fn next_bookmark(deadline: Instant) -> Option<Instant> {
+    let now = Instant::now();
+    let last = deadline.checked_sub(BOOKMARK_BEFORE_END).filter(|last| *last > now)?;
+    Some(last.min(now + BOOKMARK_EVERY))
 }
 
 async fn beginning(request: &Request) -> Result<Beginning, Status> {
@@ -172,9 +181,9 @@ impl Stream {
     }
 
     /// Sends what happens from then on.
-    async fn follow(&mut self, mut watcher: Watcher) -> Result<(), Ended> {
-        let bookmarks = self.request.query.flag("allowWatchBookmarks");
-        let mut next_bookmark = Instant::now() + BOOKMARK_EVERY;
+    async fn follow(&mut self, mut watcher: Watcher, deadline: Instant) -> Result<(), Ended> {
+        let asked = self.request.query.flag("allowWatchBookmarks");
+        let mut bookmark_at = next_bookmark(deadline).filter(|_| asked);
         loop {
             tokio::select! {
                 batch = watcher.next() => match batch {
@@ -187,8 +196,8 @@ impl Stream {
                     }
                     Err(error) => return self.fail(&expired(&error)).await,
                 },
-                () = sleep_until(next_bookmark), if bookmarks => {
-                    next_bookmark = Instant::now() + BOOKMARK_EVERY;
+                () = sleep_until(bookmark_at.unwrap_or(deadline)), if bookmark_at.is_some() => {
+                    bookmark_at = next_bookmark(deadline);
                     let line = self.bookmark(watcher.progress(), false);
                     self.outlet.send(line).await;
                 }

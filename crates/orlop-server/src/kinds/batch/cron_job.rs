@@ -128,7 +128,7 @@ fn when(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-/// A time zone is checked by its form; which zones there are, the controller's machine knows.
+/// A time zone must be one there is.
 fn zone(spec: &Value, path: &FieldPath) -> Option<FieldError> {
     let zone = present(spec, "/timeZone")?.as_str()?;
     if zone.is_empty() {
@@ -141,11 +141,12 @@ fn zone(spec: &Value, path: &FieldPath) -> Option<FieldError> {
             && part.len() <= ZONE_PART_LENGTH_MAX
             && part.bytes().all(allowed)
     };
-    if !zone.split('/').all(good) {
-        return Some(FieldError::invalid(path, zone, format!("unknown time zone {zone}")));
+    if zone.eq_ignore_ascii_case("Local") {
+        let detail = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
+        return Some(FieldError::invalid(path, zone, detail));
     }
-    let detail = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
-    zone.eq_ignore_ascii_case("Local").then(|| FieldError::invalid(path, zone, detail))
+    let known = zone.split('/').all(good) && orlop_cel::is_time_zone(zone);
+    (!known).then(|| FieldError::invalid(path, zone, format!("unknown time zone {zone}")))
 }
 
 #[cfg(test)]
@@ -201,6 +202,10 @@ mod tests {
         assert_eq!(
             with("timeZone", json!("a b")),
             [r#"spec.timeZone: Invalid value: "a b": unknown time zone a b"#]
+        );
+        assert_eq!(
+            with("timeZone", json!("Europe/Atlantis")),
+            [r#"spec.timeZone: Invalid value: "Europe/Atlantis": unknown time zone Europe/Atlantis"#]
         );
         assert!(with("timeZone", json!("Europe/Vienna")).is_empty());
         assert_eq!(

@@ -28,6 +28,26 @@ pub(super) fn default_template(spec: &mut Value) {
     }
 }
 
+/// What is wrong with the name of a controller: a domain and a path.
+fn managed_by(manager: &str, path: &FieldPath) -> Vec<FieldError> {
+    const LENGTH_MAX: usize = 63;
+    let mut errors = Vec::new();
+    match manager.split_once('/') {
+        _ if manager.is_empty() => errors.push(FieldError::required(path, "")),
+        Some((domain, rest)) if !domain.is_empty() && !rest.is_empty() => {
+            errors.extend(check::dns_subdomain(domain, path));
+        }
+        _ => {
+            let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
+            errors.push(FieldError::invalid(path, manager, detail));
+        }
+    }
+    if manager.len() > LENGTH_MAX {
+        errors.push(FieldError::too_long(path, LENGTH_MAX));
+    }
+    errors
+}
+
 pub(super) fn validate(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for field in [
@@ -40,6 +60,9 @@ pub(super) fn validate(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
         "maxFailedIndexes",
     ] {
         errors.extend(check::not_negative(spec, field, path));
+    }
+    if let Some(manager) = present(spec, "/managedBy").and_then(Value::as_str) {
+        errors.extend(managed_by(manager, &path.child("managedBy")));
     }
     if present(spec, "/maxFailedIndexes").is_some() && present(spec, "/backoffLimitPerIndex").is_none() {
         let detail = "when maxFailedIndexes is specified";

@@ -38,6 +38,11 @@ enum Place {
 
 pub(super) struct Pod;
 
+/// What is wrong with a pod, new or not.
+fn validate_spec(object: &Value) -> Vec<FieldError> {
+    spec::validate(object.get("spec").unwrap_or(&Value::Null), &FieldPath::root("spec"), Place::Pod)
+}
+
 impl Hooks for Pod {
     fn default(&self, object: &mut Value) {
         if let Some(spec) = fill::child(object, "spec") {
@@ -70,7 +75,21 @@ impl Hooks for Pod {
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let path = FieldPath::root("spec");
-        spec::validate(object.get("spec").unwrap_or(&Value::Null), &path, Place::Pod)
+        let mut errors = validate_spec(object);
+        if !list(object, "/spec/ephemeralContainers").is_empty() {
+            let path = path.child("ephemeralContainers");
+            errors.push(FieldError::forbidden(&path, "cannot be set on create"));
+        }
+        errors
+    }
+
+    fn validate_replacing(&self, object: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
+        let mut errors = validate_spec(object);
+        errors.extend(match subresource {
+            "" => self.validate_update(object, old),
+            subresource => self.validate_subresource(subresource, object, old),
+        });
+        errors
     }
 
     fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {

@@ -152,7 +152,13 @@ fn references(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     }
     errors.extend(check::supported(spec, "preemptionPolicy", path, &["PreemptLowerPriority", "Never"]));
     if let Some(system) = present(spec, "/os") {
-        errors.extend(check::required_among(system, "name", &path.child("os"), &["linux", "windows"]));
+        // Kubernetes names the system as a whole where it does not know it.
+        let (path, known) = (path.child("os"), &["linux", "windows"]);
+        errors.extend(match text(system, "/name") {
+            "" => Some(FieldError::required(&path.child("name"), "")),
+            name if known.contains(&name) => None,
+            name => Some(FieldError::not_supported(&path, name, known)),
+        });
     }
     errors
 }
@@ -215,7 +221,7 @@ mod tests {
         );
         assert_eq!(
             refused(json!({"os": {"name": "beos"}})),
-            [r#"spec.os.name: Unsupported value: "beos": supported values: "linux", "windows""#]
+            [r#"spec.os: Unsupported value: "beos": supported values: "linux", "windows""#]
         );
         assert_eq!(
             refused(json!({"preemptionPolicy": "x"})),

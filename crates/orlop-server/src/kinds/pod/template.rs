@@ -98,6 +98,12 @@ pub(super) fn spec_warnings(spec: &Value, path: &FieldPath) -> Vec<String> {
         ("node-role.kubernetes.io/master", "use \"node-role.kubernetes.io/control-plane\" instead"),
     ];
     let mut warnings = Vec::new();
+    for (index, constraint) in list(spec, "/topologySpreadConstraints").iter().enumerate() {
+        if present(constraint, "/labelSelector").is_none() {
+            let at = path.child("topologySpreadConstraints").index(index).child("labelSelector");
+            warnings.push(format!("{at}: a null labelSelector results in matching no pod"));
+        }
+    }
     let selected = map(spec, "/nodeSelector");
     for (label, why) in LABELS.iter().filter(|(label, _)| selected.contains_key(*label)) {
         warnings.push(format!("{}: {why}", path.child("nodeSelector").key(label)));

@@ -81,7 +81,7 @@ pub(super) fn resize(object: &Value, old: &Value) -> Vec<FieldError> {
     }
     if resources::quality(object) != resources::quality(old) {
         let detail = "Pod QOS Class may not change as a result of resizing";
-        errors.push(FieldError::invalid(&path, resources::quality(object), detail));
+        errors.push(FieldError::invalid(&path, resources::quality(old), detail));
     }
     errors
 }

@@ -111,6 +111,8 @@ impl Hooks for Service {
         let kind = text(spec, "/type").to_owned();
         if matches!(kind.as_str(), "NodePort" | "LoadBalancer" | "ClusterIP") {
             fill::absent(spec, "internalTrafficPolicy", "Cluster");
+        } else {
+            fill::remove(spec, "internalTrafficPolicy");
         }
         if kind == "LoadBalancer" {
             fill::absent(spec, "allocateLoadBalancerNodePorts", true);
@@ -199,7 +201,6 @@ fn drop_unused(object: &mut Value, old: Option<&Value>) {
         ("healthCheckNodePort", needs_health_check(old) && !health),
         ("allocateLoadBalancerNodePorts", old_kind == "LoadBalancer" && kind != "LoadBalancer"),
         ("loadBalancerClass", old_kind == "LoadBalancer" && kind != "LoadBalancer"),
-        ("externalName", old_kind == "ExternalName" && kind != "ExternalName"),
     ];
     for (field, _) in drops.iter().filter(|(_, drops)| *drops) {
         if unchanged(object, field)

@@ -50,6 +50,8 @@ fn selector_and_template(spec: &Value, path: &FieldPath, told_as: &str, owner: &
     let selector_path = path.child("selector");
     let given = present(spec, "/selector");
     match given {
+        // A daemon set is told only that nothing matches.
+        None if owner == "DaemonSet" => {}
         None => errors.push(FieldError::required(&selector_path, "")),
         Some(selector) => {
             errors.extend(labels::validate_label_selector(selector, &selector_path));

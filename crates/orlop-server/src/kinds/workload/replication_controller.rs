@@ -50,6 +50,10 @@ impl Hooks for ReplicationController {
         }
         let Some(spec) = fill::child(object, "spec") else { return };
         fill::absent(spec, "replicas", 1);
+        if integer(spec, "/minReadySeconds") == 0 {
+            // Go leaves a zero out, though its type calls it the default.
+            fill::remove(spec, "minReadySeconds");
+        }
         if given.is_empty() {
             return;
         }

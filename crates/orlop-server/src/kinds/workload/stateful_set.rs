@@ -109,7 +109,15 @@ impl Hooks for StatefulSet {
     }
 
     fn warnings(&self, object: &Value) -> Vec<String> {
-        template_warnings(object)
+        let mut warnings = template_warnings(object);
+        if integer(object, "/spec/revisionHistoryLimit") < 0 {
+            warnings.push(
+                "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is \
+                 recommended"
+                    .to_owned(),
+            );
+        }
+        warnings
     }
 
     fn columns(&self) -> Option<&dyn Columns> {

@@ -1,0 +1,104 @@
+//! How objects come to be: under names the server makes, and by updates.
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+
+use crate::{
+    MAPS, refused,
+    support::{call, config_map, create, server, version},
+};
+
+#[tokio::test]
+async fn a_name_that_is_left_to_the_server_is_its_beginning_and_five_letters() {
+    let (chain, _store) = server().await;
+    let generated =
+        |base: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": base}});
+    let mut names = HashSet::new();
+    for base in ["job-", "a".repeat(100).as_str()] {
+        for _ in 0..3 {
+            let (code, created) = call(&chain, "POST", MAPS, Some(&generated(base))).await;
+            assert_eq!(code, 201, "{created}");
+            let name = created["metadata"]["name"].as_str().unwrap().to_owned();
+            let kept = &base[..base.len().min(58)];
+            let letters = name.strip_prefix(kept).expect("it begins as asked");
+            assert!(
+                letters.len() == 5 && letters.chars().all(|it| "bcdfghjklmnpqrstvwxz2456789".contains(it)),
+                "{name}"
+            );
+            assert!(names.insert(name), "a name came twice");
+        }
+    }
+    // A name that is given counts.
+    let mut both = generated("job-");
+    both["metadata"]["name"] = "own".into();
+    assert_eq!(call(&chain, "POST", MAPS, Some(&both)).await.1["metadata"]["name"], "own");
+}
+
+#[tokio::test]
+async fn an_update_creates_only_what_its_kind_lets_it() {
+    let (chain, _store) = server().await;
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l";
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"},
+        "spec": {"holderIdentity": "a"}});
+    let (code, tried) = call(&chain, "PUT", &format!("{leases}?dryRun=All"), Some(&lease)).await;
+    assert_eq!((code, version(&tried)), (201, String::new()), "a dry run creates nothing");
+    let (code, created) = call(&chain, "PUT", leases, Some(&lease)).await;
+    assert_eq!((code, &created["spec"]["holderIdentity"]), (201, &json!("a")), "{created}");
+    let mut renewed = lease;
+    renewed["metadata"]["resourceVersion"] = version(&created).into();
+    renewed["spec"]["holderIdentity"] = "b".into();
+    assert_eq!(call(&chain, "PUT", leases, Some(&renewed)).await.0, 200);
+    let message = "configmaps \"none\" not found";
+    refused(&chain, "PUT", &format!("{MAPS}/none"), Some(&config_map("none", &json!({}))), 404, message)
+        .await;
+}
+
+#[tokio::test]
+async fn a_dry_run_of_any_write_leaves_everything_as_it_is() {
+    let (chain, _store) = server().await;
+    let first = create(&chain, MAPS, &config_map("a", &json!({"l": "1"}))).await;
+    let (item, dry) = (format!("{MAPS}/a?dryRun=All"), format!("{MAPS}?dryRun=All"));
+    let changed = config_map("a", &json!({"l": "2"}));
+    let labels = |object: &Value| object["metadata"]["labels"]["l"].clone();
+    let (code, replaced) = call(&chain, "PUT", &item, Some(&changed)).await;
+    assert_eq!((code, labels(&replaced)), (200, json!("2")));
+    let patch = json!({"metadata": {"labels": {"l": "3"}}});
+    let (code, patched) = call(&chain, "PATCH", &item, Some(&patch)).await;
+    assert_eq!((code, labels(&patched)), (200, json!("3")));
+    let (code, created) = call(&chain, "POST", &dry, Some(&config_map("b", &json!({})))).await;
+    assert!(
+        code == 201 && created["metadata"]["uid"].is_string() && version(&created).is_empty(),
+        "{created}"
+    );
+    refused(&chain, "POST", &dry, Some(&changed), 409, "configmaps \"a\" already exists").await;
+    assert_eq!(call(&chain, "DELETE", &item, None).await.0, 200);
+    assert_eq!(call(&chain, "DELETE", &dry, None).await.0, 200);
+    let (_, list) = call(&chain, "GET", MAPS, None).await;
+    let left: Vec<(&str, String)> = list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|object| (object["metadata"]["name"].as_str().unwrap(), version(object)))
+        .collect();
+    assert_eq!(left, [("a", first)]);
+}
+
+#[tokio::test]
+async fn events_are_kept_for_an_hour() {
+    let (chain, store) = server().await;
+    let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"},
+        "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}});
+    create(&chain, "/api/v1/namespaces/default/events", &event).await;
+    let mut held = Vec::new();
+    for lease in store.leases().await.unwrap() {
+        let keys = store.lease_keys(lease.id).await.unwrap();
+        held.extend(
+            keys.into_iter().map(|key| (String::from_utf8_lossy(&key).into_owned(), lease.ttl_seconds)),
+        );
+    }
+    let [(key, seconds)] = held.as_slice() else { panic!("{held:?}") };
+    assert!(key.ends_with("/events/default/e"), "{key}");
+    // One lease is shared by the events of a while, so that there are not as many leases as events.
+    assert!((3600..=3600 + 600).contains(seconds), "{seconds} seconds");
+}

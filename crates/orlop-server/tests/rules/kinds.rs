@@ -1,0 +1,310 @@
+//! What single kinds do that no schema says.
+
+use serde_json::{Value, json};
+
+use crate::{
+    refused,
+    support::{ask, call, create, get, server, whole},
+};
+
+#[tokio::test]
+async fn what_is_left_out_is_filled_in_where_it_is_first_answered() {
+    let (chain, _store) = server().await;
+    let target = json!({"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"});
+    let device = json!({"requests": [{"name": "r", "exactly": {"deviceClassName": "d.example.com"}}]});
+    let template =
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    for (collection, kind, rest, pointer, expected) in [
+        (
+            "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers",
+            "HorizontalPodAutoscaler",
+            json!({"spec": {"scaleTargetRef": target, "maxReplicas": 3}}),
+            "/spec/targetCPUUtilizationPercentage",
+            Some(json!(80)),
+        ),
+        (
+            "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims",
+            "ResourceClaim",
+            json!({"spec": {"devices": device}}),
+            "/spec/devices/requests/0/exactly",
+            Some(json!({"allocationMode": "ExactCount", "count": 1, "deviceClassName": "d.example.com"})),
+        ),
+        (
+            "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates",
+            "ResourceClaimTemplate",
+            json!({"spec": {"spec": {"devices": device}}}),
+            "/spec/spec/devices/requests/0/exactly/count",
+            Some(json!(1)),
+        ),
+        (
+            "/apis/apiregistration.k8s.io/v1/apiservices",
+            "APIService",
+            json!({"metadata": {"name": "v1.zz.example.com"}, "spec": {"group": "zz.example.com", "version": "v1",
+                "groupPriorityMinimum": 1, "versionPriority": 1, "insecureSkipTLSVerify": true,
+                "service": {"name": "s", "namespace": "default"}}}),
+            "/spec/service/port",
+            Some(json!(443)),
+        ),
+        (
+            "/api/v1/namespaces/default/replicationcontrollers",
+            "ReplicationController",
+            json!({"spec": {"template": template}}),
+            "/spec/minReadySeconds",
+            None,
+        ),
+    ] {
+        let version = collection.split('/').skip(1).take_while(|part| *part != "namespaces");
+        let version: Vec<&str> =
+            version.filter(|part| !matches!(*part, "api" | "apis" | "apiservices")).collect();
+        let mut object = json!({"apiVersion": version.join("/"), "kind": kind, "metadata": {"name": "x"}});
+        object.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        let (code, created) = call(&chain, "POST", collection, Some(&object)).await;
+        assert_eq!(code, 201, "{created}");
+        assert_eq!(created.pointer(pointer), expected.as_ref(), "{created}");
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let (_, stored) = get(&chain, &format!("{collection}/{name}")).await;
+        assert_eq!(stored.pointer(pointer), expected.as_ref(), "{stored}");
+    }
+}
+
+#[tokio::test]
+async fn a_label_of_an_endpoint_slice_is_part_of_what_is_wanted() {
+    let (chain, _store) = server().await;
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": "s"},
+        "addressType": "IPv4", "endpoints": [{"addresses": ["10.1.2.3"]}]});
+    create(&chain, slices, &slice).await;
+    let mut generations = Vec::new();
+    for patch in [
+        json!({"metadata": {"labels": {"a": "b"}}}),
+        json!({"metadata": {"annotations": {"a": "b"}}}),
+        json!({"metadata": {"labels": {"a": "c"}}, "endpoints": []}),
+    ] {
+        let (_, patched) = call(&chain, "PATCH", &format!("{slices}/s"), Some(&patch)).await;
+        generations.push(patched["metadata"]["generation"].as_i64());
+    }
+    assert_eq!(generations, [Some(2), Some(2), Some(3)]);
+}
+
+#[tokio::test]
+async fn an_event_of_the_new_api_is_replaced_without_a_trace() {
+    let (chain, _store) = server().await;
+    let events = "/apis/events.k8s.io/v1/namespaces/default/events";
+    let event = json!({"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "e"},
+        "eventTime": "2026-01-01T00:00:00.000000Z", "reportingController": "a.b/c", "reportingInstance": "i",
+        "action": "a", "reason": "r", "type": "Normal",
+        "regarding": {"kind": "Pod", "name": "p", "namespace": "default"}});
+    let first = create(&chain, events, &event).await;
+    let (_, stored) = get(&chain, &format!("{events}/e")).await;
+    assert_eq!(stored["deprecatedSource"], json!({}));
+    let headers = [("content-type", "application/json"), ("user-agent", "another/1")];
+    let path = format!("{events}/e");
+    let (code, _, body) = whole(ask(&chain, "PUT", &path, &headers, event.to_string()).await).await;
+    let replaced: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!((code, replaced["metadata"]["resourceVersion"].as_str()), (200, Some(first.as_str())));
+    // The old API asks nothing of an event's name.
+    let old = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "Any_Name"},
+        "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}});
+    create(&chain, "/api/v1/namespaces/default/events", &old).await;
+}
+
+#[tokio::test]
+async fn kinds_say_in_their_own_words_which_fields_they_are_selected_by() {
+    let (chain, _store) = server().await;
+    for (path, message) in [
+        ("/apis/batch/v1/jobs", "field label \"spec.x\" not supported for Job"),
+        (
+            "/apis/resource.k8s.io/v1/resourceslices",
+            "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: spec.x",
+        ),
+        ("/api/v1/pods", "field label not supported: spec.x"),
+        (
+            "/apis/apps/v1/replicasets",
+            "\"spec.x\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+        ),
+    ] {
+        refused(&chain, "GET", &format!("{path}?fieldSelector=spec.x=1"), None, 400, message).await;
+    }
+    let requests = "/apis/certificates.k8s.io/v1/podcertificaterequests?fieldSelector=spec.nodeName=n";
+    assert_eq!(get(&chain, requests).await.0, 200);
+    assert_eq!(
+        get(&chain, "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.pool.name=p").await.0,
+        200
+    );
+}
+
+#[tokio::test]
+async fn policies_say_what_they_are_about() {
+    let (chain, _store) = server().await;
+    let of = "/apis/admissionregistration.k8s.io/v1";
+    let object = |kind: &str| json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "x"}});
+    let message = "ValidatingAdmissionPolicy.admissionregistration.k8s.io \"x\" is invalid: [spec.matchConstraints: \
+        Required value, spec.validations: Required value: validations or auditAnnotations must contain at least one \
+        item, spec.auditAnnotations: Required value: validations or auditAnnotations must contain at least one item]";
+    let policies = format!("{of}/validatingadmissionpolicies");
+    refused(&chain, "POST", &policies, Some(&object("ValidatingAdmissionPolicy")), 422, message).await;
+    let message = "ValidatingAdmissionPolicyBinding.admissionregistration.k8s.io \"x\" is invalid: [spec.policyName: \
+        Required value, spec.validationActions: Required value: at least one validation action is required]";
+    let bindings = format!("{of}/validatingadmissionpolicybindings");
+    refused(&chain, "POST", &bindings, Some(&object("ValidatingAdmissionPolicyBinding")), 422, message).await;
+}
+
+#[tokio::test]
+async fn a_scale_has_columns_of_its_own() {
+    let (chain, _store) = server().await;
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    let template =
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
+        "spec": {"replicas": 3, "selector": {"matchLabels": {"a": "b"}}, "template": template}});
+    create(&chain, deployments, &deployment).await;
+    let headers = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+    let path = format!("{deployments}/d/scale");
+    let (code, _, body) = whole(ask(&chain, "GET", &path, &headers, "").await).await;
+    let table: Value = serde_json::from_slice(&body).unwrap();
+    let names =
+        table["columnDefinitions"].as_array().unwrap().iter().map(|column| column["name"].as_str().unwrap());
+    assert_eq!((code, names.collect::<Vec<_>>()), (200, vec!["Name", "Desired", "Available", "Age"]));
+    assert_eq!(table["rows"][0]["cells"].as_array().unwrap()[..3], [json!("d"), json!(3), json!(0)]);
+}
+
+#[tokio::test]
+async fn values_that_go_cannot_decode_are_refused() {
+    let (chain, _store) = server().await;
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers":
+        [{"name": "c", "image": "i", "resources": {"limits": {"cpu": "lots"}}}]}});
+    let message = "Pod in version \"v1\" cannot be handled as a Pod: quantities must match the regular expression \
+        '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+    refused(&chain, "POST", "/api/v1/namespaces/default/pods", Some(&pod), 400, message).await;
+    let secret =
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "YQ!="}});
+    let message =
+        "Secret in version \"v1\" cannot be handled as a Secret: illegal base64 data at input byte 2";
+    refused(&chain, "POST", "/api/v1/namespaces/default/secrets", Some(&secret), 400, message).await;
+}
+
+/// A service of one port.
+fn service(spec: Value) -> Value {
+    let mut service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": spec});
+    service["spec"]["ports"] = json!([{"port": 80}]);
+    service
+}
+
+#[tokio::test]
+async fn a_dry_run_shows_what_a_service_would_get() {
+    let (chain, _store) = server().await;
+    let services = "/api/v1/namespaces/default/services";
+    let path = format!("{services}?dryRun=All");
+    let (code, shown) = call(&chain, "POST", &path, Some(&service(json!({"type": "NodePort"})))).await;
+    assert!(code == 201 && shown["spec"]["clusterIP"].as_str().unwrap().starts_with("10.0."), "{shown}");
+    assert!(shown["spec"]["ports"][0]["nodePort"].as_u64().unwrap() >= 30000, "{shown}");
+    assert_eq!(get(&chain, &format!("{services}/s")).await.0, 404);
+    for (spec, why) in [
+        (
+            json!({"ipFamilies": ["IPv6"]}),
+            "spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured on this cluster",
+        ),
+        (
+            json!({"ipFamilyPolicy": "RequireDualStack"}),
+            "spec.ipFamilyPolicy: Invalid value: \"RequireDualStack\": this cluster is not configured for dual-stack \
+             services",
+        ),
+        (
+            json!({"clusterIP": "1.2.3.4"}),
+            "spec.clusterIPs: Invalid value: [\"1.2.3.4\"]: failed to allocate IP 1.2.3.4: the provided IP (1.2.3.4) \
+             is not in the valid range. The range of valid IPs is 10.0.0.0/16",
+        ),
+    ] {
+        let message = format!("Service \"s\" is invalid: {why}");
+        refused(&chain, "POST", &path, Some(&service(spec)), 422, &message).await;
+    }
+    let (_, headless) = call(&chain, "POST", &path, Some(&service(json!({"clusterIP": "None"})))).await;
+    assert_eq!(headless["spec"]["ipFamilies"], json!(["IPv4", "IPv6"]), "its endpoints are others'");
+    let chosen = json!({"clusterIP": "None", "selector": {"a": "b"}});
+    let (_, headless) = call(&chain, "POST", &path, Some(&service(chosen))).await;
+    assert_eq!(headless["spec"]["ipFamilies"], json!(["IPv4"]));
+}
+
+#[tokio::test]
+async fn what_only_a_later_moment_allows_is_refused_at_first() {
+    let (chain, _store) = server().await;
+    let container = json!([{"name": "c", "image": "i"}]);
+    let template = json!({"spec": {"restartPolicy": "Never", "containers": container}});
+    for (collection, kind, spec, why) in [
+        (
+            "/api/v1/namespaces/default/pods",
+            "Pod",
+            json!({"containers": container, "ephemeralContainers": [{"name": "e", "image": "i"}]}),
+            "spec.ephemeralContainers: Forbidden: cannot be set on create",
+        ),
+        (
+            "/apis/batch/v1/namespaces/default/jobs",
+            "Job",
+            json!({"template": template, "managedBy": "me"}),
+            "spec.managedBy: Invalid value: \"me\": must be a domain-prefixed path (such as \"acme.io/foo\")",
+        ),
+        (
+            "/apis/batch/v1/namespaces/default/cronjobs",
+            "CronJob",
+            json!({"schedule": "* * * * *", "timeZone": "Europe/Atlantis", "jobTemplate": {"spec": {"template": template}}}),
+            "spec.timeZone: Invalid value: \"Europe/Atlantis\": unknown time zone Europe/Atlantis",
+        ),
+        (
+            "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies",
+            "NetworkPolicy",
+            json!({"podSelector": {}, "ingress": [{"from": [{"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16", "11.0.0.0/16"]}}]}]}),
+            "spec.ingress[0].from[0].ipBlock.except[1]: Invalid value: \"11.0.0.0/16\": must be a strict subset of `cidr`",
+        ),
+    ] {
+        let version = collection.split('/').skip(1).take_while(|part| *part != "namespaces");
+        let version: Vec<&str> = version.filter(|part| !matches!(*part, "api" | "apis")).collect();
+        let group = version
+            .first()
+            .filter(|_| version.len() > 1)
+            .map_or_else(String::new, |group| format!(".{group}"));
+        let object =
+            json!({"apiVersion": version.join("/"), "kind": kind, "metadata": {"name": "x"}, "spec": spec});
+        let message = format!("{kind}{group} \"x\" is invalid: {why}");
+        refused(&chain, "POST", collection, Some(&object), 422, &message).await;
+    }
+}
+
+#[tokio::test]
+async fn a_node_and_a_priority_keep_their_numbers() {
+    let (chain, _store) = server().await;
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": {"podCIDR": "10.1.0.0/24"}});
+    let (_, node) = call(&chain, "POST", "/api/v1/nodes", Some(&node)).await;
+    assert_eq!(node["spec"]["podCIDRs"], json!(["10.1.0.0/24"]));
+    let classes = "/apis/scheduling.k8s.io/v1/priorityclasses";
+    let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "p"}, "value": 5});
+    create(&chain, classes, &class).await;
+    let (_, patched) =
+        call(&chain, "PATCH", &format!("{classes}/p"), Some(&json!({"description": "d"}))).await;
+    assert_eq!((&patched["description"], &patched["metadata"]["generation"]), (&json!("d"), &json!(1)));
+}
+
+#[tokio::test]
+async fn a_service_has_its_ports_as_long_as_it_needs_them() {
+    let (chain, _store) = server().await;
+    let services = "/api/v1/namespaces/default/services";
+    let local = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"});
+    let (_, created) = call(&chain, "POST", services, Some(&service(local))).await;
+    let health = created["spec"]["healthCheckNodePort"].as_u64().unwrap();
+    assert!((30000..=32767).contains(&health), "{created}");
+    let mut other = service(json!({"type": "NodePort"}));
+    (other["metadata"]["name"], other["spec"]["ports"][0]["nodePort"]) = ("o".into(), health.into());
+    let taken = format!(
+        "Service \"o\" is invalid: spec.ports[0].nodePort: Invalid value: {health}: provided port is already allocated"
+    );
+    refused(&chain, "POST", services, Some(&other), 422, &taken).await;
+    // Another name for something elsewhere has no traffic of its own, and keeps the name when it is none again.
+    let outside = json!({"spec": {"type": "ExternalName", "externalName": "a.b"}});
+    let (_, outside) = call(&chain, "PATCH", &format!("{services}/s"), Some(&outside)).await;
+    let gone =
+        ["internalTrafficPolicy", "clusterIP", "healthCheckNodePort"].map(|field| outside["spec"].get(field));
+    assert_eq!(gone, [None; 3], "{outside}");
+    assert_eq!(call(&chain, "POST", services, Some(&other)).await.0, 201, "its ports were given back");
+    let inside = json!({"spec": {"type": "ClusterIP"}});
+    let (_, inside) = call(&chain, "PATCH", &format!("{services}/s"), Some(&inside)).await;
+    assert_eq!(inside["spec"]["externalName"], "a.b", "{inside}");
+}

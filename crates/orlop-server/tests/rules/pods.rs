@@ -1,0 +1,166 @@
+//! What is asked of pods where there is no node, and of the accounts they run as.
+
+use orlop_server::chain::Chain;
+use serde_json::{Value, json};
+
+use crate::{
+    refused,
+    support::{call, create, get, server},
+};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+async fn pod(chain: &Chain, name: &str, containers: &[&str]) {
+    let containers: Vec<Value> =
+        containers.iter().map(|container| json!({"name": container, "image": "i"})).collect();
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {"serviceAccountName": "default", "containers": containers}});
+    create(chain, PODS, &pod).await;
+}
+
+#[tokio::test]
+async fn logs_are_asked_for_as_kubernetes_allows() {
+    let (chain, _store) = server().await;
+    pod(&chain, "p", &["c"]).await;
+    pod(&chain, "two", &["c", "d"]).await;
+    let log = format!("{PODS}/p/log");
+    assert_eq!(get(&chain, &log).await, (200, json!("")));
+    assert_eq!(get(&chain, &format!("{log}?container=c&tailLines=3&sinceSeconds=5")).await.0, 200);
+    let invalid = |what: &str| format!("PodLogOptions \"p\" is invalid: {what}");
+    for (query, code, message) in [
+        ("container=zork", 400, "container zork is not valid for pod p".to_owned()),
+        ("tailLines=-1", 422, invalid("tailLines: Invalid value: -1: must be greater than or equal to 0")),
+        ("limitBytes=0", 422, invalid("limitBytes: Invalid value: 0: must be greater than 0")),
+        ("sinceSeconds=0", 422, invalid("sinceSeconds: Invalid value: 0: must be greater than 0")),
+        ("stream=Stdout", 422, invalid("stream: Forbidden: may not be specified")),
+        (
+            "sinceSeconds=1&sinceTime=2020-01-01T00:00:00Z",
+            422,
+            invalid("[]: Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified"),
+        ),
+        ("tailLines=x", 400, "strconv.ParseInt: parsing \"x\": invalid syntax".to_owned()),
+    ] {
+        refused(&chain, "GET", &format!("{log}?{query}"), None, code, &message).await;
+    }
+    let message = "a container name must be specified for pod two, choose one of: [c d]";
+    refused(&chain, "GET", &format!("{PODS}/two/log"), None, 400, message).await;
+    refused(&chain, "GET", &format!("{PODS}/none/log"), None, 404, "pods \"none\" not found").await;
+}
+
+#[tokio::test]
+async fn what_only_a_node_can_do_is_refused_for_what_is_there_and_what_is_not() {
+    let (chain, _store) = server().await;
+    pod(&chain, "p", &["c"]).await;
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},
+        "spec": {"ports": [{"port": 80}]}});
+    create(&chain, "/api/v1/namespaces/default/services", &service).await;
+    for (path, code, message) in [
+        ("pods/p/exec?command=x&stdout=true", 400, "pod p does not have a host assigned"),
+        ("pods/p/exec?command=x&container=zork", 400, "container zork is not valid for pod p"),
+        ("pods/p/portforward", 400, "pod p does not have a host assigned"),
+        ("pods/none/attach", 404, "pods \"none\" not found"),
+        ("pods/p/proxy/x", 400, "address not allowed"),
+        ("pods/none/proxy", 404, "pods \"none\" not found"),
+        ("services/s/proxy", 503, "no endpoints available for service \"s\""),
+        ("services/https:s:443/proxy/x", 503, "no endpoints available for service \"s\""),
+        ("services/http:none:80/proxy", 404, "services \"none\" not found"),
+    ] {
+        refused(&chain, "GET", &format!("/api/v1/namespaces/default/{path}"), None, code, message).await;
+    }
+    refused(&chain, "GET", "/api/v1/nodes/none/proxy", None, 404, "nodes \"none\" not found").await;
+}
+
+#[tokio::test]
+async fn bindings_and_evictions_name_their_pod() {
+    let (chain, _store) = server().await;
+    pod(&chain, "p", &["c"]).await;
+    let binding = |name: &str, target: Value| json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target});
+    let path = format!("{PODS}/p/binding");
+    for (body, code, message) in [
+        (binding("q", json!({"name": "n"})), 400, "name in URL does not match name in Binding object"),
+        (binding("p", json!({})), 500, "target.name: Required value"),
+        (
+            binding("p", json!({"kind": "Zork"})),
+            500,
+            "[target.kind: Unsupported value: \"Zork\": supported values: \"Node\", \"<empty>\", target.name: Required value]",
+        ),
+    ] {
+        refused(&chain, "POST", &path, Some(&body), code, message).await;
+    }
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction"});
+    let message = "name in URL does not match name in Eviction object";
+    refused(&chain, "POST", &format!("{PODS}/p/eviction"), Some(&eviction), 400, message).await;
+    assert_eq!(get(&chain, &format!("{PODS}/p")).await.0, 200);
+}
+
+#[tokio::test]
+async fn a_token_is_bound_only_to_what_there_is() {
+    let (chain, _store) = server().await;
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "s"}});
+    create(&chain, accounts, &account).await;
+    pod(&chain, "p", &["c"]).await;
+    let path = format!("{accounts}/s/token");
+    let request = |metadata: Value, reference: Value| {
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": metadata,
+            "spec": {"boundObjectRef": reference}})
+    };
+    let pod = |name: &str| json!({"apiVersion": "v1", "kind": "Pod", "name": name});
+    for (body, code, message) in [
+        (request(json!({}), pod("none")), 404, "pods \"none\" not found"),
+        (
+            request(json!({}), json!({"apiVersion": "v1", "kind": "Zork", "name": "z"})),
+            400,
+            "cannot bind token to object of type /v1, Kind=Zork",
+        ),
+        (
+            request(json!({}), pod("p")),
+            400,
+            "cannot bind token for serviceaccount \"s\" to pod running with different serviceaccount name.",
+        ),
+        (
+            request(json!({"name": "zork"}), Value::Null),
+            422,
+            "TokenRequest.authentication.k8s.io \"s\" is invalid: metadata.name: Invalid value: \"zork\": must match \
+             the service account name if specified",
+        ),
+    ] {
+        refused(&chain, "POST", &path, Some(&body), code, message).await;
+    }
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}});
+    create(&chain, "/api/v1/namespaces/default/secrets", &secret).await;
+    let bound = request(json!({}), json!({"apiVersion": "v1", "kind": "Secret", "name": "x"}));
+    let (code, answer) = call(&chain, "POST", &path, Some(&bound)).await;
+    let (_, account) = get(&chain, &format!("{accounts}/s")).await;
+    assert_eq!((code, &answer["metadata"]["uid"]), (201, &account["metadata"]["uid"]), "{answer}");
+}
+
+#[tokio::test]
+async fn an_evicted_pod_says_why_it_goes() {
+    let (chain, _store) = server().await;
+    pod(&chain, "p", &["c"]).await;
+    let binding =
+        json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": {"name": "n"}});
+    assert_eq!(call(&chain, "POST", &format!("{PODS}/p/binding"), Some(&binding)).await.0, 201);
+    let missing = "nodes \"n\" not found";
+    refused(&chain, "GET", &format!("{PODS}/p/log"), None, 404, missing).await;
+    refused(&chain, "GET", &format!("{PODS}/p/exec?command=x"), None, 404, missing).await;
+
+    let (_, before) = get(&chain, &format!("{PODS}/p")).await;
+    let eviction = |preconditions: Value| {
+        json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"},
+            "deleteOptions": {"preconditions": preconditions}})
+    };
+    let path = format!("{PODS}/p/eviction");
+    let (code, refused) = call(&chain, "POST", &path, Some(&eviction(json!({"uid": "other"})))).await;
+    assert_eq!((code, refused["details"]["kind"].as_str()), (409, Some("Pod")), "{refused}");
+    let version = &before["metadata"]["resourceVersion"];
+    let (code, told) =
+        call(&chain, "POST", &path, Some(&eviction(json!({"resourceVersion": version})))).await;
+    assert_eq!(code, 201, "{told}");
+    let (_, evicted) = get(&chain, &format!("{PODS}/p")).await;
+    assert_eq!(evicted["metadata"]["deletionGracePeriodSeconds"], 30);
+    let conditions = evicted["status"]["conditions"].as_array().unwrap();
+    let reasons: Vec<_> = conditions.iter().filter_map(|condition| condition["reason"].as_str()).collect();
+    assert_eq!(reasons, ["EvictionByEvictionAPI"], "{evicted}");
+}

@@ -1,0 +1,68 @@
+//! Questions about who may do what.
+
+use serde_json::{Value, json};
+
+use crate::{
+    refused,
+    support::{call, server},
+};
+
+fn review(kind: &str, spec: &Value) -> Value {
+    let group = if kind == "TokenReview" { "authentication" } else { "authorization" };
+    json!({"apiVersion": format!("{group}.k8s.io/v1"), "kind": kind, "spec": spec})
+}
+
+#[tokio::test]
+async fn a_question_that_asks_nothing_is_refused() {
+    let (chain, _store) = server().await;
+    let neither = "spec: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be \
+        specified";
+    let of = "/apis/authorization.k8s.io/v1";
+    let about_pods = json!({"user": "joe", "resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "other"}});
+    let refusal = |what: &str| format!(".authorization.k8s.io \"\" is invalid: {what}");
+    for (path, kind, spec, code, message) in [
+        ("selfsubjectaccessreviews", "SelfSubjectAccessReview", json!({}), 422, refusal(neither)),
+        (
+            "subjectaccessreviews",
+            "SubjectAccessReview",
+            json!({}),
+            422,
+            refusal(&format!(
+                "[{neither}, spec.user: Invalid value: \"\": at least one of user or group must be specified]"
+            )),
+        ),
+        (
+            "namespaces/default/localsubjectaccessreviews",
+            "LocalSubjectAccessReview",
+            about_pods,
+            422,
+            refusal(
+                "spec.resourceAttributes.namespace: Invalid value: \"other\": must match metadata.namespace",
+            ),
+        ),
+        (
+            "selfsubjectrulesreviews",
+            "SelfSubjectRulesReview",
+            json!({}),
+            400,
+            "no namespace on request".to_owned(),
+        ),
+    ] {
+        let body = review(kind, &spec);
+        refused(&chain, "POST", &format!("{of}/{path}"), Some(&body), code, &message).await;
+    }
+    let path = "/apis/authentication.k8s.io/v1/tokenreviews";
+    let message = "token is required for TokenReview in authentication";
+    refused(&chain, "POST", path, Some(&review("TokenReview", &json!({}))), 400, message).await;
+}
+
+#[tokio::test]
+async fn a_question_is_answered_and_has_no_life_of_its_own() {
+    let (chain, _store) = server().await;
+    let path = "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews";
+    let attributes = json!({"verb": "get", "resource": "pods", "namespace": "default"});
+    let body = review("LocalSubjectAccessReview", &json!({"user": "joe", "resourceAttributes": attributes}));
+    let (code, answer) = call(&chain, "POST", path, Some(&body)).await;
+    assert_eq!((code, &answer["status"]["allowed"]), (201, &json!(false)), "{answer}");
+    assert_eq!(answer["metadata"], json!({"namespace": "default"}));
+}
