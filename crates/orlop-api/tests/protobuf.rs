@@ -206,10 +206,11 @@ fn unknown_fields_are_passed_over_and_repeated_messages_merged() {
 fn lists_and_watch_events_hold_their_objects() {
     let object =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}});
-    let mut list = ListWriter::new("v1", "ConfigMap").unwrap();
-    list.push(&object);
-    list.push(&object);
-    let bytes = list.finish("v1", "ConfigMapList", &json!({"resourceVersion": "7", "remainingItemCount": 3}));
+    let list = ListWriter::new("v1", "ConfigMap").unwrap();
+    let items = list.item(&object).repeat(2);
+    let metadata = json!({"resourceVersion": "7", "remainingItemCount": 3});
+    let opening = list.opening("v1", "ConfigMapList", items.len(), &metadata);
+    let bytes = [opening, items, list.closing(&metadata)].concat();
     let decoded = protobuf::decode(&bytes).unwrap();
     let item = json!({"metadata": {"name": "a"}, "data": {"k": "v"}});
     let expected = json!({"apiVersion": "v1", "kind": "ConfigMapList", "items": [item, item],

@@ -370,8 +370,8 @@ impl Store {
     }
 }
 
-/// The pages of a long read. See [`Store::pages`].
-#[derive(Debug)]
+/// The pages of a long read. See [`Store::pages`]. A clone goes on from the same page by itself.
+#[derive(Clone, Debug)]
 pub struct Pages {
     store: Store,
     /// What is left to read.

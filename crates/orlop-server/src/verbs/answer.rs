@@ -5,7 +5,7 @@ use http::{Response, header};
 use orlop_api::{
     object_meta, protobuf,
     status::Status,
-    table::{self, IncludeObject, partial_object_metadata},
+    table::{self, IncludeObject, Row, partial_object_metadata},
 };
 use serde_json::{Value, json};
 
@@ -85,12 +85,13 @@ pub(super) fn table(
     let now = now();
     // What cannot be read has been refused by now.
     let include = IncludeObject::parse(request.query.text("includeObject")).unwrap_or_default();
-    let row = |object: &Value| table::row(columns.cells(object, now), object, include, version);
-    let rows = objects.iter().map(row).collect();
+    let row = |object| Row::of(columns.cells(object, now), object, include, version);
+    let rows: Vec<Row<'_>> = objects.iter().map(row).collect();
     let definitions = headings.then(|| columns.definitions());
-    table::table(definitions.as_deref(), rows, metadata, version)
+    table::table(definitions.as_deref(), &rows, metadata, version)
 }
 
-fn columns(kind: &Kind) -> &dyn Columns {
+/// The columns in which a kind is shown.
+pub(super) fn columns(kind: &Kind) -> &dyn Columns {
     kind.hooks.columns().unwrap_or(&NameAndCreation)
 }
