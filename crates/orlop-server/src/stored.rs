@@ -4,9 +4,12 @@
 //! encoding begins with the kind's *opening*, up to and including the brace of `metadata`, so that the place
 //! where the version belongs is always the same and reading an object is copying bytes around it.
 
+use std::fmt;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use orlop_api::group_version::GroupVersionKind;
 use orlop_store::Revision;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
 /// The field of the schema's stamp. It is never served.
@@ -96,6 +99,54 @@ pub(crate) fn decode(stored: &[u8], revision: Revision) -> serde_json::Result<Va
         metadata.insert("resourceVersion".into(), Value::String(revision.to_string()));
     }
     Ok(object)
+}
+
+/// Decodes a stored object without what its managers own, which is most of many objects and never shown in tables.
+pub(crate) fn decode_unmanaged(stored: &[u8]) -> serde_json::Result<Value> {
+    let mut json = serde_json::Deserializer::from_slice(stored);
+    let object = Without { field: STAMP, inner: Some(&Without { field: "managedFields", inner: None }) }
+        .deserialize(&mut json)?;
+    json.end()?;
+    Ok(object)
+}
+
+/// An object without one of its fields, and with less of its metadata.
+#[derive(Clone, Copy)]
+struct Without<'a> {
+    field: &'static str,
+    inner: Option<&'a Without<'a>>,
+}
+
+impl<'de> DeserializeSeed<'de> for Without<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Value, D::Error> {
+        json.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Without<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut fields: M) -> Result<Value, M::Error> {
+        let mut object = Map::new();
+        while let Some(name) = fields.next_key::<String>()? {
+            let value = match self.inner {
+                _ if name == self.field => {
+                    fields.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+                Some(inner) if name == "metadata" => fields.next_value_seed(*inner)?,
+                _ => fields.next_value()?,
+            };
+            object.insert(name, value);
+        }
+        Ok(object.into())
+    }
 }
 
 #[cfg(test)]

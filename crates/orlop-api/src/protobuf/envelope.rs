@@ -6,7 +6,7 @@
 use super::{
     DecodeError, decode, encode,
     message::Message,
-    type_for,
+    transcode, type_for,
     wire::{Reader, WireType, put_bytes, put_message, put_tag, put_varint},
 };
 use serde_json::Value;
@@ -117,6 +117,13 @@ impl ListWriter {
         let mut bytes = Vec::with_capacity(1024);
         put_message(&mut bytes, 2, |to| encode::message(to, self.item, object));
         bytes
+    }
+
+    /// The same of an object in JSON that has not been decoded; `None` if it has to be.
+    pub fn item_of_json(&self, json: &[u8]) -> Option<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(json.len());
+        put_message(&mut bytes, 2, |to| transcode::message(to, self.item, json))?;
+        Some(bytes)
     }
 
     /// What stands before items that are so many bytes together.

@@ -17,6 +17,7 @@ mod envelope;
 mod message;
 pub mod openapi;
 mod special;
+mod transcode;
 mod wire;
 
 pub use envelope::{Envelope, ListWriter, MAGIC, watch_frame};

@@ -21,7 +21,8 @@ use super::{Request, answer};
 use crate::{
     cluster::now,
     negotiation::{Encoding, Transform, media_types},
-    registry::Kind,
+    registry::{Kind, KindSchema},
+    stored,
 };
 
 /// How the items of a list, and what is around them, are written.
@@ -65,9 +66,14 @@ impl Rendering {
         Ok(Self { kind, transform, encoder, include, now: now() })
     }
 
-    /// Whether stored bytes become items without being decoded, as far as the kind passes them.
+    /// Whether stored bytes become items without being decoded whole, as far as the kind passes them.
     pub(super) fn passes(&self) -> bool {
-        matches!((&self.encoder, self.transform), (Encoder::Json, Transform::Whole | Transform::Metadata(_)))
+        match (&self.encoder, self.transform) {
+            (Encoder::Json, Transform::Whole | Transform::Metadata(_)) | (Encoder::Protobuf(_), _) => true,
+            // Columns that are not ours may look at everything there is.
+            (Encoder::Json, Transform::Table(_)) => matches!(self.kind.schema, KindSchema::Builtin(_)),
+            (Encoder::Indented | Encoder::Yaml, _) => false,
+        }
     }
 
     /// What goes between two items.
@@ -185,7 +191,7 @@ fn cut<'a>(text: &'a str, beginning: &str, end: &str) -> &'a [u8] {
     text.strip_suffix(end).unwrap_or(text).as_bytes()
 }
 
-/// Items that take no decoding.
+/// Items that are made of stored bytes.
 impl Form for Rendering {
     fn append(&self, to: &mut BytesMut, value: &[u8], revision: Revision) -> bool {
         to.put_slice(self.separator());
@@ -194,7 +200,40 @@ impl Form for Rendering {
             (Encoder::Json, Transform::Metadata(version)) => {
                 self.kind.pass_metadata(to, version, value, revision)
             }
-            _ => false,
+            (Encoder::Json, Transform::Table(version)) => {
+                self.pass_row(to, version, value, revision).is_some()
+            }
+            (Encoder::Protobuf(list), transform) => {
+                let mut json = BytesMut::new();
+                let passed = match transform {
+                    Transform::Metadata(version) => {
+                        self.kind.pass_metadata(&mut json, version, value, revision)
+                    }
+                    _ => self.kind.pass(&mut json, value, revision),
+                };
+                let item = passed.then(|| list.item_of_json(&json)).flatten();
+                item.map(|item| to.put_slice(&item)).is_some()
+            }
+            (Encoder::Indented | Encoder::Yaml, _) => false,
         }
+    }
+}
+
+impl Rendering {
+    /// Appends a row. Only what cells are made of is decoded.
+    fn pass_row(&self, to: &mut BytesMut, version: &str, value: &[u8], revision: Revision) -> Option<()> {
+        if self.include == IncludeObject::Object || !self.kind.passes(value) {
+            return None;
+        }
+        let object = stored::decode_unmanaged(value).ok()?;
+        let cells = Value::Array(answer::columns(&self.kind).cells(&object, self.now));
+        to.put_slice(b"{\"cells\":");
+        serde_json::to_writer(to.writer(), &cells).ok()?;
+        if self.include == IncludeObject::Metadata {
+            to.put_slice(b",\"object\":");
+            self.kind.pass_metadata(to, version, value, revision).then_some(())?;
+        }
+        to.put_u8(b'}');
+        Some(())
     }
 }
