@@ -27,19 +27,23 @@ pub(crate) async fn measure(contender: &Contender, size: Size) -> anyhow::Result
     for (what, path) in [("", &collection), (" by label", &label)] {
         let (mut best, before) = (Duration::MAX, contender.cpu_seconds());
         let generator = load::processor_seconds(std::process::id());
+        let mut bytes = Vec::new();
         for _ in 0..LISTS {
             let listing = Instant::now();
-            download.get(path, JSON, Keep::All).await?;
+            bytes.push(download.get(path, JSON, Keep::Nothing).await?);
             best = best.min(listing.elapsed());
         }
         let generated = (load::processor_seconds(std::process::id()) - generator) * 1e3 / LISTS as f64;
+        let after = contender.cpu_seconds();
+        let length = download.get(path, JSON, Keep::All).await?;
+        anyhow::ensure!(bytes.iter().all(|bytes| *bytes == length), "lists of {length} and {bytes:?} bytes");
         // Besides ours there is kube-root-ca.crt, which has no label.
         let listed = count_items(&download.body);
         anyhow::ensure!((objects..objects + 2).contains(&listed), "listed {listed} objects");
         let rate = objects as f64 / best.as_secs_f64();
         figures.push(Figure::lower(format!("list of {objects}{what}"), "ms", best.as_secs_f64() * 1e3));
         figures.push(Figure::higher(format!("objects listed in one go{what}"), "/s", rate));
-        if let (Some(before), Some(after)) = (before, contender.cpu_seconds()) {
+        if let (Some(before), Some(after)) = (before, after) {
             let each = (after - before) * 1e3 / LISTS as f64;
             figures.push(Figure::lower(format!("list of {objects}{what}, processor time each"), "ms", each));
         }

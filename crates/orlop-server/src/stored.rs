@@ -84,9 +84,8 @@ pub(crate) fn metadata(rest: &[u8]) -> Option<&[u8]> {
 }
 
 fn put_number(to: &mut BytesMut, number: Revision) {
-    use std::fmt::Write;
-    // Writing to a buffer does not fail.
-    let _ = write!(to, "{number}");
+    // Writing to a buffer does not fail. (This way is faster than formatting, and every object has a version.)
+    let _ = serde_json::to_writer(to.writer(), &number);
 }
 
 /// Decodes a stored object, its resourceVersion in place.

@@ -139,24 +139,24 @@ impl Streamed {
             return Ok(None);
         }
         let first = self.listed == 0;
-        let FormedPage { page, bytes } = if self.is_passed() {
+        let FormedPage { page, bytes, keys, last } = if self.is_passed() {
             let form: Arc<dyn Form> = self.rendering.clone();
             self.listing.next_formed(&self.request, &form).await?.unwrap_or_default()
         } else {
             let page = self.listing.next(&self.request).await?.unwrap_or_default();
-            FormedPage { page, bytes: None }
+            FormedPage { page, ..FormedPage::default() }
         };
         self.done = self.listing.pages.is_done();
         self.revision = self.listing.revision(&page);
         self.count = self.count.or(page.count);
         self.more = page.more;
-        let mut items = match (bytes, page.kvs.last()) {
-            (Some(bytes), last) => {
-                self.listed += page.kvs.len();
-                self.last = last.map(|kv| kv.key.clone()).or(self.last.take());
+        let mut items = match bytes {
+            Some(bytes) => {
+                self.listed += keys;
+                self.last = last.map(|(key, _)| key).or(self.last.take());
                 bytes
             }
-            (None, _) => self.decoded(page.kvs).await?,
+            None => self.decoded(page.kvs).await?,
         };
         if first && !items.is_empty() {
             // Nothing to be separated from.

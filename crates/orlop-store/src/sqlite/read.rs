@@ -51,7 +51,7 @@ fn get(connection: &Connection, read: &Read, key: &[u8], form: Option<&dyn Form>
     }
     let mut result = gathered.finish();
     result.page.revision = revision;
-    result.page.count = read.count.then_some(result.page.kvs.len() as u64);
+    result.page.count = read.count.then_some(result.keys as u64);
     Ok(result)
 }
 
@@ -358,8 +358,12 @@ impl Matches<'_> {
 fn push(gathered: &mut Gathered<'_>, row: &Row<'_>, select: Select) -> Result<()> {
     let key = row.get_ref(0).map_err(sql_error)?.as_blob().map_err(|_| damaged(b""))?;
     let read = || -> rusqlite::Result<KeyValue> {
+        let revision = row.get(1)?;
+        if gathered.is_formed() {
+            return Ok(KeyValue { revision, ..KeyValue::default() });
+        }
         Ok(KeyValue {
-            revision: row.get(1)?,
+            revision,
             create_revision: row.get(2)?,
             version: row.get(3)?,
             lease: row.get(4)?,
