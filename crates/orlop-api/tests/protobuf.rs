@@ -119,8 +119,11 @@ fn every_field_of_every_kind_comes_back() {
         let decoded = protobuf::decode(&bytes).unwrap();
         assert_eq!(difference(&kind, &decoded, &object), None);
         assert!(protobuf::encode(&decoded).unwrap() == bytes, "{api_version} {kind}");
+        let json = object.to_string();
+        let from_json = protobuf::encode_json(&api_version, &kind, json.as_bytes());
+        assert!(from_json == Some(bytes), "{api_version} {kind}, without decoding");
         let list = ListWriter::new(&api_version, &kind).unwrap();
-        let from_json = list.item_of_json(object.to_string().as_bytes());
+        let from_json = list.item_of_json(json.as_bytes());
         assert!(from_json == Some(list.item(&object)), "{api_version} {kind}, without decoding");
     }
 }

@@ -66,21 +66,32 @@ pub(crate) fn splice(to: &mut BytesMut, opening: &[u8], rest: &[u8], revision: R
 
 /// Of what follows an opening, that which is still metadata, with the brace that ends it.
 pub(crate) fn metadata(rest: &[u8]) -> Option<&[u8]> {
-    let (mut depth, mut quoted, mut escaped) = (1usize, false, false);
-    for (index, byte) in rest.iter().enumerate() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if quoted => escaped = true,
-            b'"' => quoted = !quoted,
-            b'{' | b'[' if !quoted => depth += 1,
-            b'}' | b']' if !quoted => depth -= 1,
+    let (mut depth, mut at) = (1usize, 0);
+    loop {
+        match rest.get(at)? {
+            b'"' => at = end_of_text(rest, at)?,
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth -= 1,
             _ => {}
         }
+        at += 1;
         if depth == 0 {
-            return rest.get(..=index);
+            return rest.get(..at);
         }
     }
-    None
+}
+
+/// Where the quotation mark is that ends the text begun by the one at a place.
+fn end_of_text(json: &[u8], begun: usize) -> Option<usize> {
+    let mut at = begun + 1;
+    loop {
+        at += json.get(at..)?.iter().position(|byte| matches!(byte, b'"' | b'\\'))?;
+        if json.get(at) == Some(&b'"') {
+            return Some(at);
+        }
+        // What follows a backslash ends nothing.
+        at += 2;
+    }
 }
 
 fn put_number(to: &mut BytesMut, number: Revision) {

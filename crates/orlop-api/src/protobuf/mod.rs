@@ -85,6 +85,13 @@ pub fn decode_as(bytes: &[u8], entry: &TypeEntry) -> Result<Value, DecodeError> 
     Ok(object)
 }
 
+/// As [`encode`], of an object in JSON that has not been decoded; `None` if it has to be.
+pub fn encode_json(api_version: &str, kind: &str, json: &[u8]) -> Option<Vec<u8>> {
+    let mut raw = Vec::with_capacity(json.len());
+    transcode::message(&mut raw, type_for(api_version, kind)?.message(), json)?;
+    Some(envelope::enclose(api_version, kind, &raw))
+}
+
 /// An object in its envelope, of the type it names; `None` if that has no protobuf.
 pub fn encode(object: &Value) -> Option<Vec<u8>> {
     let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();

@@ -196,21 +196,13 @@ impl Form for Rendering {
     fn append(&self, to: &mut BytesMut, value: &[u8], revision: Revision) -> bool {
         to.put_slice(self.separator());
         match (&self.encoder, self.transform) {
-            (Encoder::Json, Transform::Whole) => self.kind.pass(to, value, revision),
-            (Encoder::Json, Transform::Metadata(version)) => {
-                self.kind.pass_metadata(to, version, value, revision)
-            }
             (Encoder::Json, Transform::Table(version)) => {
                 self.pass_row(to, version, value, revision).is_some()
             }
+            (Encoder::Json, transform) => self.kind.pass_as(to, transform, value, revision),
             (Encoder::Protobuf(list), transform) => {
                 let mut json = BytesMut::new();
-                let passed = match transform {
-                    Transform::Metadata(version) => {
-                        self.kind.pass_metadata(&mut json, version, value, revision)
-                    }
-                    _ => self.kind.pass(&mut json, value, revision),
-                };
+                let passed = self.kind.pass_as(&mut json, transform, value, revision);
                 let item = passed.then(|| list.item_of_json(&json)).flatten();
                 item.map(|item| to.put_slice(&item)).is_some()
             }
