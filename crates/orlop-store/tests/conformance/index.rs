@@ -109,7 +109,7 @@ async fn keys_of_several_values_come_in_order_page_by_page(db: &Database) {
     let is_some_app = |n: usize| some_apps.contains(&app(n));
     let every_app: Vec<String> = (0..300).map(|n| format!("app-{n}")).collect();
     let owners = any_of("owner", &["even", "0", "2"]);
-    let is_owned = |n: usize| n % 2 == 0 || n % 3 != 1;
+    let is_owned = |n: usize| n.is_multiple_of(2) || n % 3 != 1;
     type Expected<'a> = Box<dyn Fn(usize) -> bool + 'a>;
     let cases: Vec<(Vec<Requirement>, Expected<'_>)> = vec![
         (vec![Requirement::In("app".into(), some_apps.clone())], Box::new(is_some_app)),
