@@ -3,6 +3,7 @@
 use crate::duration;
 use crate::object_meta;
 use crate::time::Time;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 /// A column of a table.
@@ -70,26 +71,58 @@ impl IncludeObject {
     }
 }
 
-/// A row: its cells and what it carries. `version` is that of `meta.k8s.io`.
-pub fn row(cells: Vec<Value>, object: &Value, include: IncludeObject, version: &str) -> Value {
-    let mut row = Map::new();
-    row.insert("cells".to_owned(), Value::Array(cells));
-    match include {
-        IncludeObject::None => {}
-        IncludeObject::Metadata => {
-            row.insert("object".to_owned(), partial_object_metadata(object, version));
-        }
-        IncludeObject::Object => {
-            row.insert("object".to_owned(), object.clone());
-        }
+/// A row: its cells and what it carries.
+#[derive(Debug, Serialize)]
+pub struct Row<'a> {
+    cells: Vec<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    object: Option<Carried<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Carried<'a> {
+    Object(&'a Value),
+    Metadata(PartialObjectMetadata<'a>),
+}
+
+impl<'a> Row<'a> {
+    /// The row of an object. `version` is that of `meta.k8s.io`.
+    pub fn of(cells: Vec<Value>, object: &'a Value, include: IncludeObject, version: &'a str) -> Self {
+        let object = match include {
+            IncludeObject::None => None,
+            IncludeObject::Metadata => Some(Carried::Metadata(PartialObjectMetadata::of(object, version))),
+            IncludeObject::Object => Some(Carried::Object(object)),
+        };
+        Self { cells, object }
     }
-    Value::Object(row)
+}
+
+/// An object reduced to what it is called and who owns it, without a copy.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PartialObjectMetadata<'a> {
+    api_version: &'a str,
+    kind: &'static str,
+    metadata: &'a Map<String, Value>,
+}
+
+impl<'a> PartialObjectMetadata<'a> {
+    /// What `version` of `meta.k8s.io` has of an object.
+    pub fn of(object: &'a Value, version: &'a str) -> Self {
+        Self { api_version: version, kind: "PartialObjectMetadata", metadata: object_meta::of(object) }
+    }
 }
 
 /// A table. Watches send the columns with their first event only: pass none later.
-pub fn table(columns: Option<&[Column]>, rows: Vec<Value>, list_metadata: Value, version: &str) -> Value {
-    let columns: Vec<Value> = columns.unwrap_or_default().iter().map(Column::to_value).collect();
+pub fn table(columns: Option<&[Column]>, rows: &[Row<'_>], list_metadata: Value, version: &str) -> Value {
+    let columns = definitions(columns.unwrap_or_default());
     json!({"kind": "Table", "apiVersion": version, "metadata": list_metadata, "columnDefinitions": columns, "rows": rows})
+}
+
+/// Columns as a table defines them.
+pub fn definitions(columns: &[Column]) -> Vec<Value> {
+    columns.iter().map(Column::to_value).collect()
 }
 
 /// The columns of a kind that says nothing about its own.
@@ -138,8 +171,7 @@ pub fn cell(value: &Value, kind: &str, now: Time) -> Value {
 
 /// An object reduced to what it is called and who owns it.
 pub fn partial_object_metadata(object: &Value, version: &str) -> Value {
-    let metadata = Value::Object(object_meta::of(object).clone());
-    json!({"kind": "PartialObjectMetadata", "apiVersion": version, "metadata": metadata})
+    json!(PartialObjectMetadata::of(object, version))
 }
 
 #[cfg(test)]
@@ -154,14 +186,13 @@ mod tests {
         let now = Time::parse("2026-01-01T00:02:03Z").unwrap();
         assert_eq!(age(&object, now), "2m3s");
         assert_eq!(default_cells(&object), [json!("n"), json!("2026-01-01T00:00:00Z")]);
-        assert_eq!(row(vec![], &object, IncludeObject::None, V1), json!({"cells": []}));
-        assert_eq!(
-            row(vec![], &object, IncludeObject::Metadata, V1)["object"]["kind"],
-            "PartialObjectMetadata"
-        );
-        assert_eq!(row(vec![], &object, IncludeObject::Object, V1)["object"], object);
+        let row = |include| json!(Row::of(vec![], &object, include, V1));
+        assert_eq!(row(IncludeObject::None), json!({"cells": []}));
+        assert_eq!(row(IncludeObject::Metadata)["object"], partial_object_metadata(&object, V1));
+        assert_eq!(row(IncludeObject::Metadata)["object"]["kind"], "PartialObjectMetadata");
+        assert_eq!(row(IncludeObject::Object)["object"], object);
         assert_eq!(IncludeObject::parse("Nonsense"), None);
-        let table = table(Some(&default_columns()), vec![], json!({"resourceVersion": "5"}), V1);
+        let table = table(Some(&default_columns()), &[], json!({"resourceVersion": "5"}), V1);
         assert_eq!(table["columnDefinitions"][0]["format"], "name");
         assert_eq!(table["metadata"]["resourceVersion"], "5");
     }

@@ -119,7 +119,46 @@ fn every_field_of_every_kind_comes_back() {
         let decoded = protobuf::decode(&bytes).unwrap();
         assert_eq!(difference(&kind, &decoded, &object), None);
         assert!(protobuf::encode(&decoded).unwrap() == bytes, "{api_version} {kind}");
+        let json = object.to_string();
+        let from_json = protobuf::encode_json(&api_version, &kind, json.as_bytes());
+        assert!(from_json == Some(bytes), "{api_version} {kind}, without decoding");
+        let list = ListWriter::new(&api_version, &kind).unwrap();
+        let from_json = list.item_of_json(json.as_bytes());
+        assert!(from_json == Some(list.item(&object)), "{api_version} {kind}, without decoding");
     }
+}
+
+#[test]
+fn json_that_is_unusual_is_left_to_be_decoded_or_written_the_same() {
+    let list = ListWriter::new("v1", "Pod").unwrap();
+    let pod = |spec: Value| json!({"metadata": {"name": "a"}, "spec": spec, "unknown": [{"x": 1}]});
+    for (spec, is_usual) in [
+        (json!({}), true),
+        (json!(null), true),
+        (json!({"nodeName": null, "containers": null, "nodeSelector": null, "affinity": null}), true),
+        (json!({"hostNetwork": false, "priority": 0, "nodeName": "", "containers": []}), true),
+        (json!({"priority": -1, "terminationGracePeriodSeconds": i64::MIN}), true),
+        (json!({"nodeName": "\u{1f600}\"\\\n"}), true),
+        (json!({"overhead": {"cpu": 1, "memory": "1Mi"}}), true),
+        (json!({"nodeName": 3}), false),
+        (json!({"priority": "3"}), false),
+        (json!({"priority": 3.5}), false),
+        (json!({"priority": u64::MAX}), false),
+        (json!({"containers": {}}), false),
+        (json!({"containers": [null]}), false),
+        (json!({"nodeSelector": {"a": null}}), false),
+        (json!({"nodeSelector": ["a"]}), false),
+        (json!({"hostNetwork": "yes"}), false),
+        (json!("text"), false),
+    ] {
+        let object = pod(spec);
+        let from_json = list.item_of_json(object.to_string().as_bytes());
+        assert_eq!(from_json, is_usual.then(|| list.item(&object)), "{object}");
+    }
+    for damaged in ["", "{", "[]", "null", "{}}", "{\"metadata\":{\"name\":\"\u{1}\"}}"] {
+        assert_eq!(list.item_of_json(damaged.as_bytes()), None, "{damaged}");
+    }
+    assert_eq!(list.item_of_json(b"{\"metadata\":{\"name\":\"\xff\"}}"), None);
 }
 
 /// `k8s\0` and the envelope around a message, by hand.
@@ -206,10 +245,11 @@ fn unknown_fields_are_passed_over_and_repeated_messages_merged() {
 fn lists_and_watch_events_hold_their_objects() {
     let object =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}});
-    let mut list = ListWriter::new("v1", "ConfigMap").unwrap();
-    list.push(&object);
-    list.push(&object);
-    let bytes = list.finish("v1", "ConfigMapList", &json!({"resourceVersion": "7", "remainingItemCount": 3}));
+    let list = ListWriter::new("v1", "ConfigMap").unwrap();
+    let items = list.item(&object).repeat(2);
+    let metadata = json!({"resourceVersion": "7", "remainingItemCount": 3});
+    let opening = list.opening("v1", "ConfigMapList", items.len(), &metadata);
+    let bytes = [opening, items, list.closing(&metadata)].concat();
     let decoded = protobuf::decode(&bytes).unwrap();
     let item = json!({"metadata": {"name": "a"}, "data": {"k": "v"}});
     let expected = json!({"apiVersion": "v1", "kind": "ConfigMapList", "items": [item, item],

@@ -12,7 +12,7 @@ use anyhow::Context;
 use serde_json::{Value, json};
 
 use crate::{
-    api_custom, api_lists, api_many, api_watches, api_writes,
+    api_custom, api_forms, api_lists, api_many, api_watches, api_writes,
     client::{Client, Target},
     load,
     report::{Better, Report},
@@ -41,6 +41,8 @@ pub(crate) enum Step {
     Start,
     /// Lists of everything, by label and by page, and memory afterwards.
     Lists,
+    /// Lists in every form that clients ask for, and memory afterwards.
+    Forms,
     /// Creates.
     Create,
     /// Gets.
@@ -160,6 +162,7 @@ impl Contender {
                 ready.into_iter().chain(idle).collect()
             }
             Step::Lists => api_lists::measure(self, size).await?,
+            Step::Forms => api_forms::measure(self, size).await?,
             Step::Create => self.load("create", size, Operation::Create).await,
             Step::Get => self.load("get", size, Operation::Get).await,
             Step::Update => self.load("update", size, Operation::Update).await,

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::{
     api::{Contender, Server},
     api_lists,
-    download::{Download, Keep},
+    download::{Download, JSON, Keep},
     report::Report,
 };
 
@@ -19,10 +19,10 @@ pub(crate) async fn run(
     std::fs::create_dir(folder)?;
     let server = Server::start(orlop, folder)?;
     let contender = Contender::ours(&server).await?;
-    let collection = api_lists::fill(&contender, objects).await?;
+    let collection = api_lists::fill_plain(&contender, objects).await?;
     report.alone(format!("api: RSS with {objects} ConfigMaps"), "MiB", server.resident_mib());
     let mut download = Download::connect(&contender.target).await?;
-    let bytes = download.get(&collection, Keep::Nothing).await?;
+    let bytes = download.get(&collection, JSON, Keep::Nothing).await?;
     anyhow::ensure!(bytes > objects * 1024, "the list was {bytes} bytes");
     report.alone(format!("api: RSS after a list of {objects} ConfigMaps"), "MiB", server.resident_mib());
     Ok(())

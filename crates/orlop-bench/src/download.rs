@@ -9,6 +9,9 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 
 use crate::client::{Stream, Target};
 
+/// The plain form.
+pub(crate) const JSON: &str = "application/json";
+
 /// What becomes of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
@@ -33,9 +36,9 @@ impl Download {
         Ok(Self { stream, authority: target.authority.clone(), next_stream: 1, body: Vec::new() })
     }
 
-    /// GETs a path; the length of the body.
-    pub(crate) async fn get(&mut self, path: &str, keep: Keep) -> anyhow::Result<usize> {
-        let fields = get_fields("https", path, &self.authority, &[("accept", "application/json")]);
+    /// GETs a path in a form that is accepted; the length of the body.
+    pub(crate) async fn get(&mut self, path: &str, accept: &str, keep: Keep) -> anyhow::Result<usize> {
+        let fields = get_fields("https", path, &self.authority, &[("accept", accept)]);
         let asked = self.next_stream;
         self.next_stream += 2;
         self.send(HEADERS, END_HEADERS | END_STREAM, asked, &fields).await?;

@@ -4,6 +4,7 @@
 mod api;
 mod api_custom;
 mod api_definitions;
+mod api_forms;
 mod api_lists;
 mod api_many;
 mod api_watches;

@@ -15,7 +15,7 @@ use std::{
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that wait at most: four records of TLS, which then leave in one system call.
+/// Bytes that wait at most: some records of TLS, which then leave in one system call.
 const WAITING_MAX: usize = 64 << 10;
 /// A buffer that is kept while nothing waits is no larger than this.
 const KEPT: usize = 2 << 10;

@@ -9,7 +9,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use crate::{Filter, KeyRange, Read, ReadResult, Revision};
+use crate::{Filter, KeyRange, Read, Revision};
 
 /// Walks remembered at a time.
 const WALKS: usize = 1024;
@@ -38,12 +38,9 @@ impl Counts {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Known::default();
     }
 
-    /// Remembers what is left after a page of a range that held `count` keys.
-    pub(crate) fn learn(&self, read: &Read, page: &ReadResult, count: u64) {
-        let (Some(last), true) = (page.kvs.last(), page.more) else { return };
-        let revision = read.revision.unwrap_or(page.revision);
-        let walk = (read.range.after(&last.key), revision, read.filter.clone());
-        let rest = count.saturating_sub(page.kvs.len() as u64);
+    /// Remembers what is left of a read after its page at a revision, whose last key is this one.
+    pub(crate) fn learn(&self, read: &Read, revision: Revision, last_key: &[u8], rest: u64) {
+        let walk = (read.range.after(last_key), read.revision.unwrap_or(revision), read.filter.clone());
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.counts.insert(walk.clone(), rest).is_none() {
             known.oldest_first.push_back(walk);

@@ -16,20 +16,32 @@ pub trait Form: fmt::Debug + Send + Sync {
 /// A page of a read in a [`Form`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FormedPage {
-    /// The page. Its values are empty where they are in `bytes`.
+    /// The page, without the versions that are in `bytes`.
     pub page: ReadResult,
     /// The versions one after another; `None` if one of them does not take the form.
     pub bytes: Option<Bytes>,
+    /// How many versions there are.
+    pub keys: usize,
+    /// The last of them: its key and revision.
+    pub last: Option<(Bytes, Revision)>,
 }
 
 impl FormedPage {
+    /// A page without a form.
+    pub(crate) fn stored(page: ReadResult) -> Self {
+        let last = page.kvs.last().map(|kv| (kv.key.clone(), kv.revision));
+        Self { keys: page.kvs.len(), last, page, bytes: None }
+    }
+
     /// Puts a page that was read without a form into one.
-    pub(crate) fn of(mut page: ReadResult, form: &dyn Form) -> Self {
+    pub(crate) fn of(page: ReadResult, form: &dyn Form) -> Self {
         let mut bytes = BytesMut::with_capacity(page.kvs.iter().map(|kv| kv.value.len()).sum());
-        if !page.kvs.iter().all(|kv| form.append(&mut bytes, &kv.value, kv.revision)) {
-            return Self { page, bytes: None };
+        let formed = page.kvs.iter().all(|kv| form.append(&mut bytes, &kv.value, kv.revision));
+        let mut stored = Self::stored(page);
+        if formed {
+            stored.page.kvs.clear();
+            stored.bytes = Some(bytes.freeze());
         }
-        page.kvs.iter_mut().for_each(|kv| kv.value = Bytes::new());
-        Self { page, bytes: Some(bytes.freeze()) }
+        stored
     }
 }

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use tokio::task::JoinSet;
 
 use crate::{
-    Config, Endpoint, Form, FormedPage, KeyRange, KeyValue, Lease, LeaseId, Limits, Op, Read, ReadResult,
-    Revision, Select, Size, Txn, TxnResult, Watch, Watcher,
+    Config, Endpoint, Form, FormedPage, KeyRange, Lease, LeaseId, Limits, Op, Read, ReadResult, Revision,
+    Select, Size, Txn, TxnResult, Watch, Watcher,
     counts::Counts,
     engine::{Bounds, Command, Engine, Outcome},
     error::{Error, Result},
@@ -370,8 +370,8 @@ impl Store {
     }
 }
 
-/// The pages of a long read. See [`Store::pages`].
-#[derive(Debug)]
+/// The pages of a long read. See [`Store::pages`]. A clone goes on from the same page by itself.
+#[derive(Clone, Debug)]
 pub struct Pages {
     store: Store,
     /// What is left to read.
@@ -410,43 +410,46 @@ impl Pages {
         }
         if read.range.is_empty() {
             let page = self.nothing(&read).await?;
-            return Ok(Some(FormedPage { page, bytes: form.map(|_| Bytes::new()) }));
+            return Ok(Some(FormedPage { page, bytes: form.map(|_| Bytes::new()), ..FormedPage::default() }));
         }
         let limit = read.limit;
         read.limit = limit.min(self.keys);
         let inner = &self.store.inner;
         let known = if read.count { inner.counts.known(&read) } else { None };
         let asked = Read { count: read.count && known.is_none(), ..read.clone() };
-        let FormedPage { mut page, bytes } = match form {
+        let mut formed = match form {
             Some(form) => inner.engine.read_formed(&asked, form).await?,
-            None => FormedPage { page: inner.engine.read(&asked).await?, bytes: None },
+            None => FormedPage::stored(inner.engine.read(&asked).await?),
         };
+        let (keys, page) = (formed.keys, &mut formed.page);
         page.count = page.count.or(known);
         if let Some(count) = page.count.or(self.left) {
-            self.left = Some(count.saturating_sub(page.kvs.len() as u64));
-            inner.counts.learn(&read, &page, count);
+            let rest = count.saturating_sub(keys as u64);
+            self.left = Some(rest);
+            if let (Some((last, _)), true) = (&formed.last, page.more) {
+                inner.counts.learn(&read, page.revision, last, rest);
+            }
         }
-        let formed = bytes.as_ref().map_or(0, Bytes::len);
-        self.keys = keys_of_next_page(&page.kvs, formed, inner.engine.page_keys());
         page.revision = *self.revision.get_or_insert(page.revision);
-        if let Some(last) = page.kvs.last()
+        if let Some((last, _)) = &formed.last
             && page.more
-            && page.kvs.len() < limit
+            && keys < limit
         {
             page.more = false;
             let revision = Some(read.revision.unwrap_or(page.revision));
-            let range = read.range.after(&last.key);
-            self.read = Some(Read { range, revision, limit: limit - page.kvs.len(), count: false, ..read });
+            let range = read.range.after(last);
+            self.read = Some(Read { range, revision, limit: limit - keys, count: false, ..read });
         }
-        Ok(Some(FormedPage { page, bytes }))
+        self.keys = keys_of_next_page(&formed, inner.engine.page_keys());
+        Ok(Some(formed))
     }
 }
 
-/// As many keys as come to [`PAGE_BYTES`], if they go on as they were: with values of their own, or so many bytes in
-/// a form.
-fn keys_of_next_page(kvs: &[KeyValue], formed: usize, keys_max: usize) -> usize {
-    let bytes: usize = kvs.iter().map(|kv| kv.key.len() + kv.value.len()).sum();
-    let each = (bytes + formed) / kvs.len().max(1);
+/// As many keys as come to [`PAGE_BYTES`], if they go on as they were.
+fn keys_of_next_page(last: &FormedPage, keys_max: usize) -> usize {
+    let stored: usize = last.page.kvs.iter().map(|kv| kv.key.len() + kv.value.len()).sum();
+    let formed = last.bytes.as_ref().map_or(0, Bytes::len);
+    let each = (stored + formed) / last.keys.max(1);
     (PAGE_BYTES / each.max(1)).clamp(1, keys_max)
 }
 

@@ -23,21 +23,27 @@ pub(super) fn message(to: &mut Vec<u8>, message: &Message, object: &Value) {
             .filter_map(|(name, value)| Some((message.named(name)?, value))),
     );
     present.sort_unstable_by(|(a, _), (b, _)| a.path.cmp(&b.path));
-    part(to, &present, 0);
+    part(to, &present, 0, &|to: &mut Vec<u8>, known, number, value: &&Value| field(to, known, number, value));
 }
 
-/// Writes fields that stand in the same message, `depth` numbers down their paths.
-fn part(to: &mut Vec<u8>, mut present: &[(&Field, &Value)], depth: usize) {
+/// Writes fields that stand in the same message, `depth` numbers down their paths, sorted by these; `write` appends
+/// one.
+pub(super) fn part<T>(
+    to: &mut Vec<u8>,
+    mut present: &[(&Field, T)],
+    depth: usize,
+    write: &impl Fn(&mut Vec<u8>, &Field, u32, &T),
+) {
     while let Some(((first, value), rest)) = present.split_first() {
         let Some(number) = first.path.get(depth) else { return };
         if first.path.len() == depth + 1 {
-            field(to, first, *number, value);
+            write(to, first, *number, value);
             present = rest;
             continue;
         }
         let together = present.iter().take_while(|(field, _)| field.path.get(depth) == Some(number)).count();
         let (inner, rest) = present.split_at(together);
-        put_message(to, *number, |to| part(to, inner, depth + 1));
+        put_message(to, *number, |to| part(to, inner, depth + 1, write));
         present = rest;
     }
 }

@@ -6,8 +6,8 @@
 use super::{
     DecodeError, decode, encode,
     message::Message,
-    type_for,
-    wire::{Reader, WireType, put_bytes, put_message},
+    transcode, type_for,
+    wire::{Reader, WireType, put_bytes, put_message, put_tag, put_varint},
 };
 use serde_json::Value;
 
@@ -76,47 +76,78 @@ pub(super) fn object(bytes: &[u8], depth: usize) -> Result<Value, DecodeError> {
     Ok(object)
 }
 
+/// What ends an envelope: encoding and type of the content, both empty, which Go always writes.
+const END: [u8; 4] = [3 << 3 | 2, 0, 4 << 3 | 2, 0];
+
 /// Puts a message into an envelope.
 pub(super) fn enclose(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(raw.len() + api_version.len() + kind.len() + 32);
-    bytes.extend_from_slice(MAGIC);
-    put_message(&mut bytes, 1, |to| {
-        put_bytes(to, 1, api_version.as_bytes());
-        put_bytes(to, 2, kind.as_bytes());
-    });
-    put_bytes(&mut bytes, 2, raw);
-    // Encoding and type of the content, which Go always writes.
-    put_bytes(&mut bytes, 3, b"");
-    put_bytes(&mut bytes, 4, b"");
+    begin(&mut bytes, api_version, kind, raw.len());
+    bytes.extend_from_slice(raw);
+    bytes.extend_from_slice(&END);
     bytes
 }
 
-/// A list being written, an object at a time: every list has its metadata at 1 and its items at 2.
+/// Begins an envelope, up to the message, which is so many bytes long.
+fn begin(bytes: &mut Vec<u8>, api_version: &str, kind: &str, raw_bytes: usize) {
+    bytes.extend_from_slice(MAGIC);
+    put_message(bytes, 1, |to| {
+        put_bytes(to, 1, api_version.as_bytes());
+        put_bytes(to, 2, kind.as_bytes());
+    });
+    put_tag(bytes, 2, WireType::Length);
+    put_varint(bytes, raw_bytes as u64);
+}
+
+/// How a list is written, an object at a time: every list has its metadata at 1 and its items at 2. Since a message
+/// says how long it is, what stands before the items can only be written once they are known.
 #[derive(Debug)]
 pub struct ListWriter {
     item: &'static Message,
-    items: Vec<u8>,
 }
 
 impl ListWriter {
-    /// A list of objects of a kind; `None` if the kind has no protobuf.
+    /// Lists of objects of a kind; `None` if the kind has no protobuf.
     pub fn new(api_version: &str, kind: &str) -> Option<Self> {
-        Some(Self { item: type_for(api_version, kind)?.message(), items: Vec::new() })
+        Some(Self { item: type_for(api_version, kind)?.message() })
     }
 
-    /// Adds an object.
-    pub fn push(&mut self, object: &Value) {
-        let item = self.item;
-        put_message(&mut self.items, 2, |to| encode::message(to, item, object));
+    /// An object as an item.
+    pub fn item(&self, object: &Value) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(1024);
+        put_message(&mut bytes, 2, |to| encode::message(to, self.item, object));
+        bytes
     }
 
-    /// The list in its envelope.
-    pub fn finish(mut self, api_version: &str, kind: &str, metadata: &Value) -> Vec<u8> {
-        if let Some(entry) = type_for("v1", "ListMeta") {
-            put_message(&mut self.items, 1, |to| encode::message(to, entry.message(), metadata));
-        }
-        enclose(api_version, kind, &self.items)
+    /// The same of an object in JSON that has not been decoded; `None` if it has to be.
+    pub fn item_of_json(&self, json: &[u8]) -> Option<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(json.len());
+        put_message(&mut bytes, 2, |to| transcode::message(to, self.item, json))?;
+        Some(bytes)
     }
+
+    /// What stands before items that are so many bytes together.
+    pub fn opening(&self, api_version: &str, kind: &str, items_bytes: usize, metadata: &Value) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        begin(&mut bytes, api_version, kind, items_bytes + list_metadata(metadata).len());
+        bytes
+    }
+
+    /// What follows the items.
+    pub fn closing(&self, metadata: &Value) -> Vec<u8> {
+        let mut bytes = list_metadata(metadata);
+        bytes.extend_from_slice(&END);
+        bytes
+    }
+}
+
+/// A list's own metadata.
+fn list_metadata(metadata: &Value) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Some(entry) = type_for("v1", "ListMeta") {
+        put_message(&mut bytes, 1, |to| encode::message(to, entry.message(), metadata));
+    }
+    bytes
 }
 
 /// A frame of a watch: its length in four bytes, then the event with the object's envelope in it.

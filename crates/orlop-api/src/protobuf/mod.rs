@@ -17,6 +17,7 @@ mod envelope;
 mod message;
 pub mod openapi;
 mod special;
+mod transcode;
 mod wire;
 
 pub use envelope::{Envelope, ListWriter, MAGIC, watch_frame};
@@ -82,6 +83,13 @@ pub fn decode_as(bytes: &[u8], entry: &TypeEntry) -> Result<Value, DecodeError> 
     }
     crate::decode::check_depth(&object).map_err(|_| DecodeError::TooDeep)?;
     Ok(object)
+}
+
+/// As [`encode`], of an object in JSON that has not been decoded; `None` if it has to be.
+pub fn encode_json(api_version: &str, kind: &str, json: &[u8]) -> Option<Vec<u8>> {
+    let mut raw = Vec::with_capacity(json.len());
+    transcode::message(&mut raw, type_for(api_version, kind)?.message(), json)?;
+    Some(envelope::enclose(api_version, kind, &raw))
 }
 
 /// An object in its envelope, of the type it names; `None` if that has no protobuf.

@@ -109,13 +109,11 @@ pub(super) fn write(special: Special, to: &mut Vec<u8>, value: &Value) {
         put_message(to, number, |to| encode::message(to, schema_props(), value));
     };
     match (special, value) {
-        (Special::Time, Value::String(text)) => put_time(to, text, |_| 0),
-        (Special::MicroTime, Value::String(text)) => {
-            put_time(to, text, |nanoseconds| nanoseconds / 1000 * 1000);
-        }
-        (Special::Quantity, Value::String(text)) => put_bytes(to, 1, text.as_bytes()),
+        (
+            Special::Time | Special::MicroTime | Special::Quantity | Special::IntOrString,
+            Value::String(text),
+        ) => write_text(special, to, text),
         (Special::Quantity, Value::Number(number)) => put_bytes(to, 1, number.to_string().as_bytes()),
-        (Special::IntOrString, Value::String(text)) => put_int_or_string(to, 1, 0, text),
         (Special::IntOrString, Value::Number(number)) => {
             put_int_or_string(to, 0, number.as_i64().unwrap_or(0), "");
         }
@@ -129,6 +127,17 @@ pub(super) fn write(special: Special, to: &mut Vec<u8>, value: &Value) {
         }
         (Special::SchemaOrTexts, value @ Value::Array(_)) => put_texts(to, 2, value),
         (Special::SchemaOrArray | Special::SchemaOrTexts, value @ Value::Object(_)) => schema(to, 1, value),
+        _ => {}
+    }
+}
+
+/// The same of what is a text in JSON, if it may be.
+pub(super) fn write_text(special: Special, to: &mut Vec<u8>, text: &str) {
+    match special {
+        Special::Time => put_time(to, text, |_| 0),
+        Special::MicroTime => put_time(to, text, |nanoseconds| nanoseconds / 1000 * 1000),
+        Special::Quantity => put_bytes(to, 1, text.as_bytes()),
+        Special::IntOrString => put_int_or_string(to, 1, 0, text),
         _ => {}
     }
 }

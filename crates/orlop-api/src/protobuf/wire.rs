@@ -141,17 +141,18 @@ pub(super) fn put_double(to: &mut Vec<u8>, number: u32, value: f64) {
 
 /// Writes a nested message. Most are shorter than 128 bytes, so one byte is kept for the length and the
 /// few that are longer are moved.
-pub(super) fn put_message(to: &mut Vec<u8>, number: u32, write: impl FnOnce(&mut Vec<u8>)) {
+pub(super) fn put_message<T>(to: &mut Vec<u8>, number: u32, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     put_tag(to, number, WireType::Length);
     to.push(0);
     let start = to.len();
-    write(to);
+    let written = write(to);
     let length = to.len() - start;
     if let Ok(short @ 0..0x80) = u8::try_from(length) {
         to[start - 1] = short;
-        return;
+        return written;
     }
     let mut prefix = Vec::with_capacity(5);
     put_varint(&mut prefix, length as u64);
     to.splice(start - 1..start, prefix);
+    written
 }

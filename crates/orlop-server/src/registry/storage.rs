@@ -18,7 +18,9 @@ use orlop_store::{Revision, Terms};
 use serde_json::Value;
 
 use super::Kind;
-use crate::{cluster::Found, conversions::Forms, remote::Remote, selection::terms_of, stored};
+use crate::{
+    cluster::Found, conversions::Forms, negotiation::Transform, remote::Remote, selection::terms_of, stored,
+};
 
 /// Turns objects into another form and back.
 #[async_trait]
@@ -210,10 +212,19 @@ impl Kind {
         true
     }
 
-    /// A stored object as it is served, if that takes no decoding.
-    pub(crate) fn passed(&self, found: &Found) -> Option<Bytes> {
-        let mut object = BytesMut::new();
-        self.pass(&mut object, &found.bytes, found.revision).then(|| object.freeze())
+    /// Appends what a transform leaves of a stored object, if that takes no decoding.
+    pub(crate) fn pass_as(
+        &self,
+        to: &mut BytesMut,
+        transform: Transform,
+        stored: &[u8],
+        revision: Revision,
+    ) -> bool {
+        match transform {
+            Transform::Whole => self.pass(to, stored, revision),
+            Transform::Metadata(version) => self.pass_metadata(to, version, stored, revision),
+            Transform::Table(_) => false,
+        }
     }
 
     /// A stored object, decoded, as it is served.

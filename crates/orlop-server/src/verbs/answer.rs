@@ -1,11 +1,11 @@
 //! Answers: stored bytes as they are, or an object made into what was asked for.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{Response, header};
 use orlop_api::{
     object_meta, protobuf,
     status::Status,
-    table::{self, IncludeObject, partial_object_metadata},
+    table::{self, IncludeObject, Row, partial_object_metadata},
 };
 use serde_json::{Value, json};
 
@@ -24,10 +24,31 @@ pub(super) async fn stored_object(
     code: u16,
     found: &Found,
 ) -> Result<Response<Body>, Status> {
-    match request.kind.passed(found) {
-        Some(passed) if request.negotiated.is_plain() => Ok(bytes(code, "application/json", passed)),
-        _ => object(request, code, request.kind.read(found).await?),
+    let media_type = request.negotiated.encoding.media_type();
+    match passed(request, found) {
+        Some(passed) => Ok(bytes(code, media_type, passed)),
+        None => object(request, code, request.kind.read(found).await?),
     }
+}
+
+/// A stored object in the form that was asked for, if it need not be decoded.
+pub(super) fn passed(request: &Request, found: &Found) -> Option<Bytes> {
+    let (kind, Negotiated { encoding, transform }) = (&request.kind, request.negotiated);
+    if !matches!(encoding, Encoding::Json | Encoding::Protobuf) {
+        return None;
+    }
+    let mut json = BytesMut::new();
+    if !kind.pass_as(&mut json, transform, &found.bytes, found.revision) {
+        return None;
+    }
+    if encoding == Encoding::Json {
+        return Some(json.freeze());
+    }
+    let encoded = match transform {
+        Transform::Metadata(version) => protobuf::encode_json(version, "PartialObjectMetadata", &json),
+        _ => protobuf::encode_json(&kind.gvk.api_version(), &kind.gvk.kind, &json),
+    };
+    encoded.map(Bytes::from)
 }
 
 /// Answers with an object.
@@ -85,12 +106,13 @@ pub(super) fn table(
     let now = now();
     // What cannot be read has been refused by now.
     let include = IncludeObject::parse(request.query.text("includeObject")).unwrap_or_default();
-    let row = |object: &Value| table::row(columns.cells(object, now), object, include, version);
-    let rows = objects.iter().map(row).collect();
+    let row = |object| Row::of(columns.cells(object, now), object, include, version);
+    let rows: Vec<Row<'_>> = objects.iter().map(row).collect();
     let definitions = headings.then(|| columns.definitions());
-    table::table(definitions.as_deref(), rows, metadata, version)
+    table::table(definitions.as_deref(), &rows, metadata, version)
 }
 
-fn columns(kind: &Kind) -> &dyn Columns {
+/// The columns in which a kind is shown.
+pub(super) fn columns(kind: &Kind) -> &dyn Columns {
     kind.hooks.columns().unwrap_or(&NameAndCreation)
 }

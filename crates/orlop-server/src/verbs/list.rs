@@ -1,9 +1,8 @@
 //! List: a collection at one moment, streamed from the store into the answer.
 //!
-//! The plain case copies each stored object once, from the database's memory into the page that it leaves in;
-//! memory does not grow with the list. Objects that are stored in another form than they are served in are converted,
-//! a page at a time. Everything else (tables, metadata, YAML, selectors that the index cannot answer) goes
-//! through decoded objects.
+//! The plain case copies each stored object once, from the database's memory into the page that it leaves in.
+//! Everything else (tables, YAML, protobuf, selectors that the index cannot answer, objects that are stored in another
+//! form than they are served in) goes through decoded objects, one after another. Memory does not grow with the list.
 
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use orlop_api::{continue_token::ContinueToken, status::Status};
 use orlop_store::{Error, Form, FormedPage, Pages, Read, ReadResult, Revision};
 use serde_json::{Value, json};
 
-use super::{Request, gathered::Gathered, streamed};
+use super::{Request, streamed};
 use crate::{
     body::Body,
     cluster::{Found, trouble},
@@ -21,10 +20,11 @@ use crate::{
 };
 
 /// What a list reads, and what goes into its metadata.
+#[derive(Clone)]
 pub(super) struct Listing {
-    selection: Selection,
+    pub(super) selection: Selection,
     pub(super) pages: Pages,
-    limit: usize,
+    pub(super) limit: usize,
     /// The revision of the first page of a continued list.
     pinned: Option<Revision>,
     /// What was remaining is told only where nothing selects.
@@ -32,12 +32,8 @@ pub(super) struct Listing {
 }
 
 pub(super) async fn list(request: Request) -> Result<Response<Body>, Status> {
-    let mut listing = Listing::begin(&request).await?;
-    if request.negotiated.is_plain() && listing.selection.is_indexed() {
-        return streamed::stream(request, listing).await;
-    }
-    let first = listing.next(&request).await?.unwrap_or_default();
-    gather(&request, listing, first).await
+    let listing = Listing::begin(&request).await?;
+    streamed::stream(request, listing).await
 }
 
 impl Listing {
@@ -83,7 +79,8 @@ impl Listing {
         Ok(Self { selection, pages, limit, pinned, counted })
     }
 
-    async fn next(&mut self, request: &Request) -> Result<Option<ReadResult>, Status> {
+    /// The next page, as it is stored.
+    pub(super) async fn next(&mut self, request: &Request) -> Result<Option<ReadResult>, Status> {
         self.pages.next().await.map_err(|error| told(request, &error))
     }
 
@@ -97,8 +94,8 @@ impl Listing {
     }
 
     /// The revision the list shows.
-    pub(super) fn revision(&self, first: &ReadResult) -> Revision {
-        self.pinned.unwrap_or(first.revision)
+    pub(super) fn revision(&self, page: &ReadResult) -> Revision {
+        self.pinned.unwrap_or(page.revision)
     }
 
     /// The token that goes on after a key.
@@ -128,41 +125,6 @@ fn told(request: &Request, error: &Error) -> Status {
     }
     let start_key = ContinueToken::decode(token).map(|token| token.start_key).unwrap_or_default();
     Status::continue_expired(&ContinueToken { revision: None, start_key }.encode())
-}
-
-/// Answers with decoded objects.
-async fn gather(
-    request: &Request,
-    mut listing: Listing,
-    first: ReadResult,
-) -> Result<Response<Body>, Status> {
-    let revision = listing.revision(&first);
-    let count = first.count;
-    let (mut gathered, mut rest, mut last) = (Gathered::of(request), false, None);
-    let mut page = Some(first);
-    'pages: while let Some(current) = page {
-        rest = current.more;
-        let keys: Vec<_> = current.kvs.iter().map(|kv| kv.key.clone()).collect();
-        let found: Vec<Found> = current.kvs.into_iter().map(Found::from).collect();
-        for (key, object) in keys.into_iter().zip(request.kind.read_all(&found).await?) {
-            if !listing.selection.matches(&request.kind, &object) {
-                continue;
-            }
-            if listing.limit > 0 && gathered.len() == listing.limit {
-                rest = true;
-                break 'pages;
-            }
-            gathered.push(object);
-            last = Some(key);
-        }
-        page = listing.next(request).await?;
-    }
-    let rest = last.filter(|_| rest).map(|key| {
-        let remaining =
-            count.filter(|_| listing.counted).map(|count| count.saturating_sub(gathered.len() as u64));
-        (listing.token(revision, &key), remaining)
-    });
-    Ok(gathered.answer(request, listing.metadata(revision, rest)))
 }
 
 /// Every object that a request selects, decoded: what deletecollection goes through.

@@ -232,7 +232,7 @@ impl Stream {
                 Some(self.plain_line(kind, &told))
             };
         }
-        if let Some(line) = self.metadata_line(kind, &told) {
+        if let Some(line) = self.passed_line(kind, &told) {
             return Some(line);
         }
         let object = self.read(&told).await?;
@@ -276,13 +276,10 @@ impl Stream {
 
     /// The line of an object that is there at the beginning; `None` if it is not selected.
     async fn line(&mut self, kind: &str, found: &Found) -> Option<Bytes> {
-        let plain = self.request.negotiated.is_plain() && self.selection.is_told_by_key();
-        if plain && self.request.kind.passes(&found.bytes) {
-            return Some(self.plain_line(kind, found));
-        }
-        let line = self.metadata_line(kind, found).filter(|_| self.selection.is_told_by_key());
-        if line.is_some() {
-            return line;
+        if self.selection.is_told_by_key()
+            && let Some(line) = self.passed_line(kind, found)
+        {
+            return Some(line);
         }
         let object = self.read(found).await?;
         self.selection
@@ -298,17 +295,16 @@ impl Stream {
         line.freeze()
     }
 
-    /// A line of metadata alone, if that is what was asked for and it takes no decoding.
-    fn metadata_line(&self, kind: &str, found: &Found) -> Option<Bytes> {
-        let negotiated = &self.request.negotiated;
-        let (Transform::Metadata(version), Encoding::Json) = (negotiated.transform, negotiated.encoding)
-        else {
-            return None;
-        };
-        let mut line = opening(kind, 1024);
-        let passed = self.request.kind.pass_metadata(&mut line, version, &found.bytes, found.revision);
-        line.put_slice(b"}\n");
-        passed.then(|| line.freeze())
+    /// A line of bytes that need not be decoded, if it can be made of such.
+    fn passed_line(&self, kind: &str, found: &Found) -> Option<Bytes> {
+        if self.request.negotiated.is_plain() {
+            return self.request.kind.passes(&found.bytes).then(|| self.plain_line(kind, found));
+        }
+        let object = answer::passed(&self.request, found)?;
+        Some(match self.request.negotiated.encoding {
+            Encoding::Protobuf => protobuf::watch_frame(kind, &object).into(),
+            _ => json_line(kind, &object),
+        })
     }
 
     /// A line in the form that was asked for.

@@ -6,6 +6,7 @@
 
 use bytes::Bytes;
 use futures_util::future::{try_join, try_join_all};
+use tokio_postgres::types::ToSql;
 
 use super::{
     connect::Session,
@@ -14,12 +15,14 @@ use super::{
     rows::{self, Arena, column},
 };
 use crate::{
-    Filter, KeyRange, KeyValue, Limits, Read, ReadResult, Requirement, Select, engine::Bounds, error::Error,
-    event::Current,
+    Filter, KeyRange, KeyValue, Limits, Read, ReadResult, Requirement, Revision, Select, engine::Bounds,
+    error::Error, event::Current,
 };
 
 /// Counting stops here: past it, a condition is not selective.
 const SELECTIVE_MAX: i64 = 2000;
+/// Values whose keys are merged; those of more are sorted.
+const MERGED_MAX: usize = 100;
 /// Narrow rows that are brought at a time.
 const PAGE: usize = 5000;
 
@@ -27,15 +30,27 @@ const BEGIN: &str = "begin isolation level repeatable read read only";
 const BOUNDS: &str = "select revision, compacted from state";
 
 /// Where matching keys are looked for.
+#[derive(Clone, Copy)]
 enum Source<'a> {
     /// All keys of the range, and filter.
     Range,
     /// The keys with one value of a field, in key order.
     Value(&'a str, &'a str),
-    /// The keys with one of several values of a field.
+    /// The keys with one of several values of a field, each value's in key order.
     Values(&'a str, &'a [String]),
     /// The keys with any value of a field.
     Field(&'a str),
+}
+
+impl Source<'_> {
+    /// Whether the index gives the keys in order, or in a few runs of which each is.
+    fn is_in_order(self) -> bool {
+        match self {
+            Source::Value(..) => true,
+            Source::Values(_, values) => values.len() <= MERGED_MAX,
+            Source::Range | Source::Field(_) => false,
+        }
+    }
 }
 
 pub(super) async fn read(
@@ -65,7 +80,9 @@ async fn snapshot(
     bounds: Bounds,
 ) -> Result<ReadResult, Fault> {
     check(bounds, read.revision).map_err(Fault::Answer)?;
-    let source = source(session, read).await?;
+    // If nothing has happened since, the present answers.
+    let past = read.revision.filter(|revision| *revision != bounds.current);
+    let source = source(session, read, past).await?;
     let limit = limit(limits, read);
     let mut result = ReadResult { revision: bounds.current, ..ReadResult::default() };
     let mut found: Vec<(Bytes, Current)> = Vec::new();
@@ -77,7 +94,7 @@ async fn snapshot(
     loop {
         let wanted = limit.saturating_add(1).saturating_sub(matching);
         let size = if exact && !read.count { wanted.min(PAGE) } else { PAGE };
-        let rows = page(session, read, &source, &rest, size).await?;
+        let rows = page(session, past, source, &rest, size).await?;
         let last = rows.last().map(|row| column::<&[u8]>(row, 0)).transpose()?;
         for row in &rows {
             let (key, current) = rows::keyed(row, &mut arena)?;
@@ -105,21 +122,22 @@ async fn snapshot(
 }
 
 /// Picks the condition to walk. Past versions are not in the index.
-async fn source<'a>(session: &Session, read: &'a Read) -> Result<Source<'a>, Fault> {
-    if read.revision.is_some() || read.range.single().is_some() {
+async fn source<'a>(session: &Session, read: &'a Read, past: Option<Revision>) -> Result<Source<'a>, Fault> {
+    if past.is_some() || read.range.single().is_some() {
         return Ok(Source::Range);
     }
     let candidates = candidates(&read.filter);
-    if let [Source::Value(field, value)] = candidates[..] {
-        return Ok(Source::Value(field, value));
+    if let [only] = candidates[..]
+        && only.is_in_order()
+    {
+        return Ok(only);
     }
     let counts = try_join_all(candidates.iter().map(|source| count(session, source, &read.range))).await?;
-    let best = candidates.into_iter().zip(counts).min_by_key(|(source, count)| {
-        // The index gives one value's keys in order, so that even many can be walked page by page.
-        (*count, !matches!(source, Source::Value(..)))
-    });
+    // Even many can be walked page by page where they are in order.
+    let best =
+        candidates.into_iter().zip(counts).min_by_key(|(source, count)| (*count, !source.is_in_order()));
     Ok(match best {
-        Some((source, count)) if count < SELECTIVE_MAX || matches!(source, Source::Value(..)) => source,
+        Some((source, count)) if count < SELECTIVE_MAX || source.is_in_order() => source,
         _ => Source::Range,
     })
 }
@@ -170,8 +188,8 @@ async fn count(session: &Session, source: &Source<'_>, range: &KeyRange) -> Resu
 /// The next narrow rows, sorted by key.
 async fn page(
     session: &Session,
-    read: &Read,
-    source: &Source<'_>,
+    past: Option<Revision>,
+    source: Source<'_>,
     range: &KeyRange,
     size: usize,
 ) -> Result<Vec<tokio_postgres::Row>, Fault> {
@@ -185,20 +203,33 @@ async fn page(
     };
     match source {
         Source::Range => {
-            let past = read.revision.is_some();
-            let sql = match past {
+            let sql = match past.is_some() {
                 // The terms of past versions are in the log alone.
                 true => format!(
                     "select {narrow}, v.terms from ({}) l left join log v on v.id = l.id order by l.key",
-                    versions(range, past, NARROW, Some("$4"))
+                    versions(range, true, NARROW, Some("$4"))
                 ),
-                false => versions(range, past, &format!("{NARROW}, terms"), Some("$4")),
+                false => versions(range, false, &format!("{NARROW}, terms"), Some("$4")),
             };
-            session.query(&sql, &[&start, &end, &read.revision, &size]).await
+            session.query(&sql, &[&start, &end, &past, &size]).await
         }
         Source::Value(field, value) => {
             let keys = format!("select key from terms where field = $4 and value = $5 and {in_range}");
             session.query(&by_keys(&keys), &[&start, &end, &size, &field.as_bytes(), &value.as_bytes()]).await
+        }
+        Source::Values(field, values) if source.is_in_order() && !values.is_empty() => {
+            // No more of each run than the page may take.
+            let run = |at: usize| {
+                format!(
+                    "(select key from terms where field = $4 and value = ${at} and {in_range} order by key limit $3)"
+                )
+            };
+            let runs: Vec<String> = (5..).take(values.len()).map(run).collect();
+            let keys = format!("select distinct key from ({}) runs", runs.join(" union all "));
+            let (field, values) = (field.as_bytes(), all_bytes(values));
+            let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![&start, &end, &size, &field];
+            parameters.extend(values.iter().map(|value| value as &(dyn ToSql + Sync)));
+            session.query(&by_keys(&keys), &parameters).await
         }
         Source::Values(field, values) => {
             let keys =

@@ -138,13 +138,13 @@ impl Sqlite {
             }
             read => read?,
         };
-        let page = &mut formed.page;
-        let shown = read.revision.unwrap_or_else(|| match &page.kvs[..] {
+        let newest = formed.page.revision;
+        let shown = read.revision.unwrap_or_else(|| match &formed.last {
             // There was nothing else to see.
-            [only] if read.range.single().is_some() => only.revision,
-            _ => page.revision,
+            Some((_, revision)) if read.range.single().is_some() => *revision,
+            _ => newest,
         });
-        page.revision = self.answer(shown, page.revision).await?;
+        formed.page.revision = self.answer(shown, newest).await?;
         Ok(formed)
     }
 

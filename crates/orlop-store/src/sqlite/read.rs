@@ -1,7 +1,7 @@
 //! Reads: each is one snapshot, and one page.
 
 use bytes::Bytes;
-use rusqlite::{Connection, Params, Row, params, types::ValueRef};
+use rusqlite::{Connection, Params, Row, ToSql, params, params_from_iter, types::ValueRef};
 
 use super::{
     errors::sql_error,
@@ -14,8 +14,10 @@ use crate::{
     event::checksum,
 };
 
-/// Rows counted of each candidate before the planner stops telling them apart.
-const PLAN_ROWS: i64 = 4096;
+/// Keys of a field that are sorted for a page.
+const SORTED_MAX: u64 = 4096;
+/// Values whose keys are merged: SQLite's limit is 500.
+const MERGED_MAX: usize = 250;
 
 /// Answers one page from a snapshot of its own, in a form if there is one. `last` is a key greater than every key.
 pub(super) fn read(
@@ -49,7 +51,7 @@ fn get(connection: &Connection, read: &Read, key: &[u8], form: Option<&dyn Form>
     }
     let mut result = gathered.finish();
     result.page.revision = revision;
-    result.page.count = read.count.then_some(result.page.kvs.len() as u64);
+    result.page.count = read.count.then_some(result.keys as u64);
     Ok(result)
 }
 
@@ -136,15 +138,8 @@ impl Query<'_> {
             Matches { query: self, gathered: Gathered::new(self.read.limit, self.form), count: 0 };
         match self.plan()? {
             Some(Requirement::In(field, values)) => {
-                let holders = vec!["?"; values.len()].join(", ");
-                let sql = format!(
-                    "SELECT DISTINCT key FROM terms WHERE field = ? AND value IN ({holders}) AND key >= ? AND key < ?
-                     ORDER BY key"
-                );
-                let mut bound: Vec<rusqlite::types::Value> = vec![field.clone().into()];
-                bound.extend(values.iter().map(|value| value.clone().into()));
-                bound.extend([self.start.to_vec().into(), self.end.to_vec().into()]);
-                found.take_keys(&sql, rusqlite::params_from_iter(bound))?;
+                let merged = Merged::of(self, field, values);
+                found.take_keys(&merged.sql, merged.params())?;
             }
             Some(requirement) => {
                 const SQL: &str =
@@ -161,34 +156,69 @@ impl Query<'_> {
         Ok(counted(self.selected(found.gathered), count))
     }
 
-    /// The requirement with the fewest rows in the index, if there is one that the index can answer and
-    /// that is worth it: fewer rows than the range itself.
+    /// The requirement to walk the index for, if one is worth it: it costs about twice as much for a key as walking
+    /// the range does. Since the index gives the keys of values in order, what counts is how far a page of them
+    /// reaches.
     fn plan(&self) -> Result<Option<&Requirement>> {
-        let mut best = None;
-        const RANGE: &str = "SELECT count(*) FROM (SELECT 1 FROM live WHERE key >= ? AND key < ? LIMIT ?)";
-        let mut fewest = self.number(RANGE, params![self.start, self.end, PLAN_ROWS])?;
+        let mut furthest: Option<(Reach, &Requirement)> = None;
         for requirement in &self.read.filter.0 {
-            let rows = match requirement {
-                Requirement::In(field, values) => {
-                    const TERM: &str = "SELECT count(*) FROM
-                        (SELECT 1 FROM terms WHERE field = ? AND value = ? AND key >= ? AND key < ? LIMIT ?)";
-                    let mut rows = 0;
-                    for value in values {
-                        rows += self.number(TERM, params![field, value, self.start, self.end, PLAN_ROWS])?;
-                    }
-                    rows
+            if let Requirement::In(field, values) = requirement
+                && values.len() <= MERGED_MAX
+            {
+                let reach = self.reach(field, values)?;
+                if furthest.as_ref().is_none_or(|(best, _)| reach.is_further(best)) {
+                    furthest = Some((reach, requirement));
                 }
-                Requirement::Exists(field) => {
-                    const FIELD: &str = "SELECT count(*) FROM (SELECT 1 FROM terms WHERE field = ? LIMIT ?)";
-                    self.number(FIELD, params![field, PLAN_ROWS])?
+            }
+        }
+        if let Some((reach, requirement)) = furthest {
+            let worth_it = self.rows_before(reach.end.as_deref().unwrap_or(self.end), reach.keys * 2 + 1)?;
+            if worth_it > reach.keys * 2 {
+                return Ok(Some(requirement));
+            }
+        }
+        self.plan_by_field()
+    }
+
+    /// The same of a field with whatever value. The keys of such are sorted anew for each page, so few are worth it.
+    fn plan_by_field(&self) -> Result<Option<&Requirement>> {
+        let (mut best, mut fewest) = (None, None);
+        for requirement in &self.read.filter.0 {
+            if let Requirement::Exists(field) = requirement {
+                const FIELD: &str = "SELECT count(*) FROM (SELECT 1 FROM terms WHERE field = ? LIMIT ?)";
+                let fewest = match &mut fewest {
+                    Some(fewest) => fewest,
+                    unknown => unknown.insert(self.rows_before(self.end, SORTED_MAX)?),
+                };
+                let rows = self.number(FIELD, params![field, SORTED_MAX as i64])?;
+                if rows < *fewest {
+                    (best, *fewest) = (Some(requirement), rows);
                 }
-                Requirement::NotIn(..) | Requirement::Absent(_) => continue,
-            };
-            if rows < fewest {
-                (best, fewest) = (Some(requirement), rows);
             }
         }
         Ok(best)
+    }
+
+    /// Keys of the range before another, as far as they matter.
+    fn rows_before(&self, end: &[u8], enough: u64) -> Result<u64> {
+        const SQL: &str = "SELECT count(*) FROM (SELECT 1 FROM live WHERE key >= ? AND key < ? LIMIT ?)";
+        self.number(SQL, params![self.start, end, enough as i64])
+    }
+
+    /// How far a page of the keys with some values of a field reaches.
+    fn reach(&self, field: &str, values: &[String]) -> Result<Reach> {
+        let merged = Merged::of(self, field, values);
+        let mut statement = self.connection.prepare_cached(&merged.sql).map_err(sql_error)?;
+        let mut rows = statement.query(merged.params()).map_err(sql_error)?;
+        let mut keys = 0;
+        while let Some(row) = rows.next().map_err(sql_error)? {
+            keys += 1;
+            if keys > self.read.limit as u64 {
+                let end = row.get(0).map_err(|_| damaged(b""))?;
+                return Ok(Reach { keys, end: Some(end) });
+            }
+        }
+        Ok(Reach { keys, end: None })
     }
 
     /// Reads rows of (key, revision, create_revision, version, lease, value, checksum).
@@ -218,6 +248,54 @@ impl Query<'_> {
         let mut statement = self.connection.prepare_cached(sql).map_err(sql_error)?;
         let number: i64 = statement.query_row(params, |row| row.get(0)).map_err(sql_error)?;
         Ok(number.max(0) as u64)
+    }
+}
+
+/// The keys with any of some values of a field in key order, merged from the runs that the index has of each. No run
+/// is read further than the rows that are asked for reach.
+struct Merged<'a> {
+    sql: String,
+    field: &'a str,
+    start: &'a [u8],
+    end: &'a [u8],
+    values: &'a [String],
+}
+
+impl<'a> Merged<'a> {
+    fn of(query: &Query<'a>, field: &'a str, values: &'a [String]) -> Self {
+        let run = |at: usize| {
+            format!("SELECT key FROM terms WHERE field = ?1 AND value = ?{at} AND key >= ?2 AND key < ?3")
+        };
+        let runs: Vec<String> = (4..).take(values.len()).map(run).collect();
+        let sql = match &runs[..] {
+            [] => "SELECT key FROM terms WHERE field = ?1 AND key >= ?2 AND key < ?3 LIMIT 0".to_owned(),
+            runs => format!("{} ORDER BY key", runs.join(" UNION ")),
+        };
+        Self { sql, field, start: query.start, end: query.end, values }
+    }
+
+    fn params(&self) -> impl Params + '_ {
+        let place: [&dyn ToSql; 3] = [&self.field, &self.start, &self.end];
+        params_from_iter(place.into_iter().chain(self.values.iter().map(|value| value as &dyn ToSql)))
+    }
+}
+
+/// How far a page of keys reaches.
+struct Reach {
+    /// Keys that were found, up to one more than the page has.
+    keys: u64,
+    /// The key where the page ends; `None` if it reaches the end of the range.
+    end: Option<Vec<u8>>,
+}
+
+impl Reach {
+    fn is_further(&self, than: &Self) -> bool {
+        match (&self.end, &than.end) {
+            (Some(end), Some(other)) => end > other,
+            (None, Some(_)) => true,
+            (Some(_), None) => false,
+            (None, None) => self.keys < than.keys,
+        }
     }
 }
 
@@ -280,8 +358,12 @@ impl Matches<'_> {
 fn push(gathered: &mut Gathered<'_>, row: &Row<'_>, select: Select) -> Result<()> {
     let key = row.get_ref(0).map_err(sql_error)?.as_blob().map_err(|_| damaged(b""))?;
     let read = || -> rusqlite::Result<KeyValue> {
+        let revision = row.get(1)?;
+        if gathered.is_formed() {
+            return Ok(KeyValue { revision, ..KeyValue::default() });
+        }
         Ok(KeyValue {
-            revision: row.get(1)?,
+            revision,
             create_revision: row.get(2)?,
             version: row.get(3)?,
             lease: row.get(4)?,

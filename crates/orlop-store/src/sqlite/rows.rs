@@ -94,41 +94,51 @@ pub(super) fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_millis() as i64)
 }
 
-/// Gathers the bytes of many keys and values in one buffer, which the answers then share; or those of the keys, and
-/// the values in a form.
+/// Gathers the bytes of many keys and values in one buffer, which the answers then share; or the values in a form, and
+/// no keys but the last.
 pub(super) struct Gathered<'a> {
     bytes: Vec<u8>,
     rows: Vec<(usize, usize, KeyValue)>,
     limit: usize,
-    form: Option<&'a dyn Form>,
-    formed: BytesMut,
+    keys: usize,
+    form: Option<Forming<'a>>,
+}
+
+/// Values in a form.
+struct Forming<'a> {
+    form: &'a dyn Form,
+    bytes: BytesMut,
     /// Every row so far took the form.
     all_formed: bool,
+    last: Option<(Vec<u8>, Revision)>,
 }
 
 impl<'a> Gathered<'a> {
     /// For up to so many rows, and one that says whether there are more.
     pub(super) fn new(limit: usize, form: Option<&'a dyn Form>) -> Self {
-        let (bytes, rows, formed) = (Vec::new(), Vec::new(), BytesMut::new());
-        Self { bytes, rows, limit, form, formed, all_formed: true }
+        let form = form.map(|form| Forming { form, bytes: BytesMut::new(), all_formed: true, last: None });
+        Self { bytes: Vec::new(), rows: Vec::new(), limit, keys: 0, form }
+    }
+
+    /// Whether nothing of a row but its revision and value is of interest.
+    pub(super) fn is_formed(&self) -> bool {
+        self.form.is_some()
     }
 
     pub(super) fn push(&mut self, key: &[u8], value: &[u8], row: KeyValue) {
-        if self.rows.is_empty() {
+        if self.keys == 0 {
             self.make_room(key, value);
         }
-        let value = match self.form {
-            Some(form) => {
-                if self.all_formed && self.rows.len() < self.limit {
-                    self.all_formed = form.append(&mut self.formed, value, row.revision);
-                }
-                &[]
+        self.keys += 1;
+        match &mut self.form {
+            Some(forming) if self.keys <= self.limit => forming.push(key, value, row.revision),
+            Some(_) => {}
+            None => {
+                self.bytes.extend_from_slice(key);
+                self.bytes.extend_from_slice(value);
+                self.rows.push((key.len(), value.len(), row));
             }
-            None => value,
-        };
-        self.bytes.extend_from_slice(key);
-        self.bytes.extend_from_slice(value);
-        self.rows.push((key.len(), value.len(), row));
+        }
     }
 
     /// Rows of a range are much alike: what has room at once is not copied while it grows.
@@ -136,27 +146,37 @@ impl<'a> Gathered<'a> {
         const ROOM_MAX: usize = 1 << 20;
         /// What a form may add to a value.
         const FORM: usize = 64;
-        let room = |each: usize| each.saturating_mul(self.limit.saturating_add(1)).min(ROOM_MAX);
-        self.rows.reserve(self.limit.saturating_add(1).min(ROOM_MAX / 1024));
-        if self.form.is_some() {
-            self.bytes.reserve(room(key.len()));
-            self.formed.reserve(room(value.len() + FORM));
-        } else {
-            self.bytes.reserve(room(key.len() + value.len()));
+        let rows = self.limit.saturating_add(1);
+        let room = |each: usize| each.saturating_mul(rows).min(ROOM_MAX);
+        match &mut self.form {
+            Some(forming) => forming.bytes.reserve(room(value.len() + FORM)),
+            None => {
+                self.rows.reserve(rows.min(ROOM_MAX / 1024));
+                self.bytes.reserve(room(key.len() + value.len()));
+            }
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.rows.len()
+        self.keys
     }
 
     /// Whether there is no point in more rows: one did not take the form.
     pub(super) fn is_spoilt(&self) -> bool {
-        !self.all_formed
+        self.form.as_ref().is_some_and(|forming| !forming.all_formed)
     }
 
     /// The page, without its revision and count.
     pub(super) fn finish(self) -> FormedPage {
+        let more = self.keys > self.limit;
+        if let Some(Forming { bytes, all_formed, last, .. }) = self.form {
+            return FormedPage {
+                page: ReadResult { more, ..ReadResult::default() },
+                bytes: all_formed.then(|| bytes.freeze()),
+                keys: self.keys.min(self.limit),
+                last: last.map(|(key, revision)| (key.into(), revision)),
+            };
+        }
         let bytes = Bytes::from(self.bytes);
         let mut at = 0;
         let mut cut = |length: usize| {
@@ -164,14 +184,22 @@ impl<'a> Gathered<'a> {
             at += length;
             bytes.slice(start..at)
         };
-        let more = self.rows.len() > self.limit;
         let rows = self.rows.into_iter().take(self.limit);
         let kvs =
             rows.map(|(key, value, row)| KeyValue { key: cut(key), value: cut(value), ..row }).collect();
-        let formed = self.form.is_some() && self.all_formed;
-        FormedPage {
-            page: ReadResult { kvs, more, ..ReadResult::default() },
-            bytes: formed.then(|| self.formed.freeze()),
+        FormedPage::stored(ReadResult { kvs, more, ..ReadResult::default() })
+    }
+}
+
+impl Forming<'_> {
+    fn push(&mut self, key: &[u8], value: &[u8], revision: Revision) {
+        self.all_formed = self.all_formed && self.form.append(&mut self.bytes, value, revision);
+        match &mut self.last {
+            Some((last, at)) => {
+                key.clone_into(last);
+                *at = revision;
+            }
+            None => self.last = Some((key.to_vec(), revision)),
         }
     }
 }

@@ -82,6 +82,61 @@ async fn each_requirement_finds_what_label_selectors_mean(db: &Database) {
     }
 }
 
+/// The names of the keys that a filter finds, a page at a time.
+async fn found_in_pages(store: &Store, read: Read) -> Vec<String> {
+    let mut pages = store.pages(read).unwrap();
+    let mut names = Vec::new();
+    while let Some(page) = pages.next().await.unwrap() {
+        names.extend(page.kvs.iter().map(|kv| kv.key[2..].escape_ascii().to_string()));
+    }
+    names
+}
+
+async fn keys_of_several_values_come_in_order_page_by_page(db: &Database) {
+    const KEYS: usize = 1500;
+    let (store, peer) = db.pair().await;
+    for start in (0..KEYS).step_by(100) {
+        let batch = (start..start + 100).map(|n| {
+            let (app, owner) = (format!("app-{}", n % 7), format!("{}", n % 3));
+            // Every other key has two owners.
+            let other = if n % 2 == 0 { "even" } else { &owner };
+            labelled(&format!("k/{n:04}"), "v", &[("app", &app), ("owner", &owner), ("owner", other)])
+        });
+        write(&store, batch).await;
+    }
+    let app = |n: usize| format!("app-{}", n % 7);
+    let some_apps = any_of("app", &["app-5", "app-1", "app-1", "app-9", "app-2"]);
+    let is_some_app = |n: usize| some_apps.contains(&app(n));
+    let every_app: Vec<String> = (0..300).map(|n| format!("app-{n}")).collect();
+    let owners = any_of("owner", &["even", "0", "2"]);
+    let is_owned = |n: usize| n.is_multiple_of(2) || n % 3 != 1;
+    type Expected<'a> = Box<dyn Fn(usize) -> bool + 'a>;
+    let cases: Vec<(Vec<Requirement>, Expected<'_>)> = vec![
+        (vec![Requirement::In("app".into(), some_apps.clone())], Box::new(is_some_app)),
+        (vec![Requirement::In("app".into(), every_app)], Box::new(|_| true)),
+        (vec![Requirement::In("owner".into(), owners.clone())], Box::new(is_owned)),
+        (
+            vec![Requirement::In("owner".into(), owners), Requirement::In("app".into(), some_apps.clone())],
+            Box::new(|n| is_owned(n) && is_some_app(n)),
+        ),
+        (
+            vec![Requirement::In("app".into(), some_apps.clone()), Requirement::not_equals("app", "app-1")],
+            Box::new(|n| is_some_app(n) && n % 7 != 1),
+        ),
+        (vec![Requirement::equals("app", "app-4")], Box::new(|n| n % 7 == 4)),
+    ];
+    for (requirements, expected) in &cases {
+        let expected: Vec<String> = (0..KEYS).filter(|n| expected(*n)).map(|n| format!("{n:04}")).collect();
+        assert_eq!(found_in_pages(&peer, filtered(requirements.clone())).await, expected, "{requirements:?}");
+        let few = Read { limit: 3, ..filtered(requirements.clone()) };
+        assert_eq!(found_in_pages(&peer, few).await, expected[..3], "{requirements:?}");
+        let counted = Read { limit: 3, count: true, ..filtered(requirements.clone()) };
+        assert_eq!(peer.read(counted).await.unwrap().count, Some(expected.len() as u64));
+        let keys = Read { select: orlop_store::Select::Keys, ..filtered(requirements.clone()) };
+        assert_eq!(found_in_pages(&peer, keys).await, expected, "{requirements:?}");
+    }
+}
+
 async fn filters_apply_to_one_key_and_to_all(db: &Database) {
     let (store, peer) = db.pair().await;
     labels(&store).await;
@@ -273,6 +328,7 @@ async fn declaring_beside_writers_loses_no_terms(db: &Database) {
 on_every_engine! {
     each_requirement_finds_what_label_selectors_mean,
     filters_apply_to_one_key_and_to_all,
+    keys_of_several_values_come_in_order_page_by_page,
     terms_change_with_updates_and_go_with_deletions,
     past_revisions_are_filtered_by_the_terms_they_had,
     a_rare_match_is_found_in_one_call_and_pages_are_filled,

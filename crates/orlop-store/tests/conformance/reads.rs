@@ -275,10 +275,15 @@ impl Form for Bracketed {
 async fn formed(store: &Store, read: Read) -> Vec<(Bytes, Option<Bytes>)> {
     let form: Arc<dyn Form> = Arc::new(Bracketed);
     let (mut pages, mut told) = (store.pages(read).unwrap(), Vec::new());
-    while let Some(FormedPage { page, bytes }) = pages.next_formed(&form).await.unwrap() {
-        let empty = page.kvs.iter().all(|kv| kv.value.is_empty());
-        assert_eq!(empty, bytes.is_some(), "values are where the page says");
-        told.push((page.kvs.last().map(|kv| kv.key.clone()).unwrap_or_default(), bytes));
+    while let Some(FormedPage { page, bytes, keys, last }) = pages.next_formed(&form).await.unwrap() {
+        match &bytes {
+            Some(bytes) => {
+                assert_eq!(bytes.iter().filter(|byte| **byte == b'[').count(), keys);
+                assert!(page.kvs.is_empty(), "versions are where the page says");
+            }
+            None => assert_eq!(page.kvs.len(), keys),
+        }
+        told.push((last.map(|(key, _)| key).unwrap_or_default(), bytes));
     }
     told
 }

@@ -1,0 +1,280 @@
+//! From an object's JSON to the wire, without the object in between: what is stored as JSON leaves as protobuf at
+//! about the cost of reading it.
+//!
+//! What comes out is what [`encode`] makes of the decoded object. Whatever is unusual in it (a value that its field
+//! cannot hold, an empty place in a list) ends the attempt, and is left to that.
+
+use std::{fmt, ops::Range};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Value, value::RawValue};
+
+use super::{
+    encode,
+    message::{Codec, Field, Message, Shape, Special},
+    special,
+    wire::{put_bytes, put_double, put_integer, put_message},
+};
+
+/// Appends the fields of an object in JSON; `None`, with some of them appended, if one is unusual.
+pub(super) fn message(to: &mut Vec<u8>, message: &Message, json: &[u8]) -> Option<()> {
+    let mut json = serde_json::Deserializer::from_slice(json);
+    Object { to, message }.deserialize(&mut json).ok()?;
+    json.end().ok()
+}
+
+/// An object whose fields are those of a message.
+struct Object<'a> {
+    to: &'a mut Vec<u8>,
+    message: &'a Message,
+}
+
+impl<'de> DeserializeSeed<'de> for Object<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        json.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Object<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut fields: M) -> Result<(), M::Error> {
+        let Self { to, message } = self;
+        let start = to.len();
+        let mut present: Vec<(&Field, Range<usize>)> = Vec::with_capacity(8);
+        while let Some(known) = fields.next_key_seed(Name(message))? {
+            let Some(field) = known else {
+                fields.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            let (Some(number), before) = (field.path.last(), to.len()) else {
+                return Err(M::Error::custom("a field without a number"));
+            };
+            let place = Place { to: &mut *to, codec: field.codec, number: *number, may_be_null: true };
+            match field.shape {
+                Shape::One => fields.next_value_seed(place)?,
+                Shape::List => fields.next_value_seed(Items(place))?,
+                Shape::Map => fields.next_value_seed(Entries(place))?,
+            }
+            present.push((field, before - start..to.len() - start));
+        }
+        let in_order = present.is_sorted_by(|(a, _), (b, _)| a.path < b.path);
+        if in_order && present.iter().all(|(field, _)| field.path.len() == 1) {
+            return Ok(());
+        }
+        present.sort_unstable_by(|(a, _), (b, _)| a.path.cmp(&b.path));
+        let written = to.split_off(start);
+        encode::part(to, &present, 0, &|to: &mut Vec<u8>, _, _, range: &Range<usize>| {
+            to.extend_from_slice(written.get(range.clone()).unwrap_or_default());
+        });
+        Ok(())
+    }
+}
+
+/// The name of a field of a message, if it has such a field.
+struct Name<'a>(&'a Message);
+
+impl<'de, 'a> DeserializeSeed<'de> for Name<'a> {
+    type Value = Option<&'a Field>;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
+        json.deserialize_str(self)
+    }
+}
+
+impl<'a> Visitor<'_> for Name<'a> {
+    type Value = Option<&'a Field>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<Self::Value, E> {
+        Ok(self.0.named(name))
+    }
+}
+
+/// Where a value is written.
+struct Place<'a> {
+    to: &'a mut Vec<u8>,
+    codec: Codec,
+    number: u32,
+    /// Whether null is the absence of a value, as in a field.
+    may_be_null: bool,
+}
+
+impl Place<'_> {
+    /// The same for another value, among others.
+    fn another(&mut self) -> Place<'_> {
+        Place { to: self.to, codec: self.codec, number: self.number, may_be_null: false }
+    }
+
+    fn unusual<E: Error, T>() -> Result<T, E> {
+        Err(E::custom("unusual"))
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Place<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        match self.codec {
+            Codec::Special(Special::Raw) => {
+                let raw = <&RawValue as serde::Deserialize>::deserialize(json)?.get();
+                if !(self.may_be_null && raw == "null") {
+                    put_message(self.to, self.number, |to| put_bytes(to, 1, raw.as_bytes()));
+                }
+                Ok(())
+            }
+            Codec::Special(
+                special @ (Special::Texts
+                | Special::SchemaOrArray
+                | Special::SchemaOrBool
+                | Special::SchemaOrTexts),
+            ) => {
+                let value = <Value as serde::Deserialize>::deserialize(json)?;
+                if !(self.may_be_null && value.is_null()) {
+                    put_message(self.to, self.number, |to| special::write(special, to, &value));
+                }
+                Ok(())
+            }
+            _ => json.deserialize_any(self),
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for Place<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
+        match self.codec {
+            Codec::Text => put_bytes(self.to, self.number, text.as_bytes()),
+            Codec::Bytes => match BASE64_STANDARD.decode(text) {
+                Ok(bytes) => put_bytes(self.to, self.number, &bytes),
+                Err(_) => return Self::unusual(),
+            },
+            Codec::Special(special) => {
+                put_message(self.to, self.number, |to| special::write_text(special, to, text));
+            }
+            _ => return Self::unusual(),
+        }
+        Ok(())
+    }
+
+    fn visit_i64<E: Error>(self, integer: i64) -> Result<(), E> {
+        match self.codec {
+            Codec::Integer32 | Codec::Integer64 => put_integer(self.to, self.number, integer),
+            Codec::Double => put_double(self.to, self.number, integer as f64),
+            Codec::Special(special) => {
+                put_message(self.to, self.number, |to| special::write(special, to, &integer.into()));
+            }
+            _ => return Self::unusual(),
+        }
+        Ok(())
+    }
+
+    fn visit_u64<E: Error>(self, integer: u64) -> Result<(), E> {
+        match i64::try_from(integer) {
+            Ok(integer) => self.visit_i64(integer),
+            Err(_) => Self::unusual(),
+        }
+    }
+
+    fn visit_f64<E: Error>(self, double: f64) -> Result<(), E> {
+        match self.codec {
+            Codec::Double => put_double(self.to, self.number, double),
+            _ => return Self::unusual(),
+        }
+        Ok(())
+    }
+
+    fn visit_bool<E: Error>(self, boolean: bool) -> Result<(), E> {
+        match self.codec {
+            Codec::Boolean => put_integer(self.to, self.number, i64::from(boolean)),
+            _ => return Self::unusual(),
+        }
+        Ok(())
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        if self.may_be_null { Ok(()) } else { Self::unusual() }
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, fields: M) -> Result<(), M::Error> {
+        let Codec::Message(entry) = self.codec else { return Self::unusual() };
+        put_message(self.to, self.number, |to| Object { to, message: entry.message() }.visit_map(fields))
+    }
+}
+
+/// The items of a list, one after another.
+struct Items<'a>(Place<'a>);
+
+impl<'de> DeserializeSeed<'de> for Items<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        json.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Items<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(mut self, mut items: S) -> Result<(), S::Error> {
+        while items.next_element_seed(self.0.another())?.is_some() {}
+        Ok(())
+    }
+}
+
+/// The entries of a map, each a message of key and value.
+struct Entries<'a>(Place<'a>);
+
+impl<'de> DeserializeSeed<'de> for Entries<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        json.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Entries<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut entries: M) -> Result<(), M::Error> {
+        let Place { to, codec, number, .. } = self.0;
+        while let Some(key) = entries.next_key::<String>()? {
+            put_message(to, number, |to| {
+                put_bytes(to, 1, key.as_bytes());
+                entries.next_value_seed(Place { to, codec, number: 2, may_be_null: false })
+            })?;
+        }
+        Ok(())
+    }
+}
