@@ -11,7 +11,7 @@ use orlop_api::{
     managed_fields::{Managed, Path},
     object_meta,
     status::Status,
-    table::{self, Column, IncludeObject, age},
+    table::{self, Column, IncludeObject, Row, age},
 };
 use serde_json::{Value, json};
 
@@ -148,9 +148,8 @@ fn answered(request: &Request, scale: Value) -> Result<Response<Body>, Status> {
     let (name, resource_version) = (number("/metadata/name"), number("/metadata/resourceVersion"));
     let cells = vec![name, number("/spec/replicas"), number("/status/replicas"), age(&scale, now())];
     let include = IncludeObject::parse(request.query.text("includeObject")).unwrap_or_default();
-    let row = table::row(cells, &scale, include, version);
-    let table =
-        table::table(Some(&columns), vec![row], json!({"resourceVersion": resource_version}), version);
+    let row = Row::of(cells, &scale, include, version);
+    let table = table::table(Some(&columns), &[row], json!({"resourceVersion": resource_version}), version);
     let encoding = request.negotiated.encoding;
     Ok(answer::bytes(200, encoding.media_type(), answer::encode(encoding, &table)))
 }
