@@ -171,10 +171,12 @@ fn wants_indentation(headers: &HeaderMap) -> bool {
     ["curl", "Wget", "Mozilla/5.0"].iter().any(|person| agent.starts_with(person))
 }
 
-/// The media type of a body, without its parameters.
+/// The media type of a body, without its parameters. Those of objects may be written in any case; Kubernetes takes
+/// patches' as they are.
 pub fn content_type(headers: &HeaderMap) -> &str {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    value.split(';').next().unwrap_or_default().trim()
+    let named = value.split(';').next().unwrap_or_default().trim();
+    MEDIA_TYPES.iter().find(|known| known.eq_ignore_ascii_case(named)).copied().unwrap_or(named)
 }
 
 #[cfg(test)]
@@ -185,6 +187,17 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, accept.parse().unwrap());
         negotiate(&headers, None, Offers { transforms: true, protobuf: true }).map_err(|status| status.code)
+    }
+
+    #[test]
+    fn the_media_type_of_a_body_is_read_as_kubernetes_does() {
+        let of = |text: &str| {
+            let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, text.parse().unwrap())]);
+            content_type(&headers).to_owned()
+        };
+        assert_eq!(of("Application/JSON; charset=utf-8"), "application/json");
+        assert_eq!(of("application/Merge-Patch+json"), "application/Merge-Patch+json");
+        assert_eq!(content_type(&HeaderMap::new()), "");
     }
 
     #[test]
