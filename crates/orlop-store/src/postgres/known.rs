@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Bytes of keys and rows, at the most.
-const BYTES: usize = 4 << 20;
+const BYTES: usize = 16 << 20;
 /// What a row takes besides its key and terms, about.
 const ROW_BYTES: usize = 160;
 
