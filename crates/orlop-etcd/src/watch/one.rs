@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use orlop_store::{Error, Revision, WatchBatch, Watcher};
 use tokio::{
     sync::{mpsc, oneshot},
-    time::{Instant, MissedTickBehavior, interval_at, timeout},
+    time::{Instant, MissedTickBehavior, interval_at},
 };
 
 use super::{Responses, fragment};
@@ -16,8 +16,6 @@ use crate::{convert::event, errors::status, node::Node, pb::etcdserverpb::WatchR
 /// events are never split.
 const GATHER_EVENTS: usize = 256;
 const GATHER_BYTES: usize = 64 << 10;
-/// How long to wait for an event before looking again how far history has come without one.
-const LOOK: Duration = Duration::from_millis(1);
 
 /// The session asks a watch to stop at a revision together with the others of its stream.
 pub(super) struct LineUp {
@@ -158,16 +156,19 @@ impl One {
         let _ = line_up.newest.send(self.newest);
         // An error means that the session is gone, and this watch with it.
         let Ok(target) = line_up.target.await else { return Ok(()) };
-        while self.held.is_some() || self.watcher.progress() < target {
-            match timeout(LOOK, next(&mut self.held, &mut self.watcher)).await {
-                Ok(Ok(batch)) if batch.revision() <= target => self.deliver(batch, target).await?,
-                Ok(Ok(batch)) => {
-                    self.held = Some(batch);
-                    break;
-                }
-                Ok(Err(error)) => return Err(error.into()),
-                Err(_) => {}
+        loop {
+            let batch = match self.held.take() {
+                Some(batch) => batch,
+                None => match self.watcher.next_up_to(target).await? {
+                    Some(batch) => batch,
+                    None => break,
+                },
+            };
+            if batch.revision() > target {
+                self.held = Some(batch);
+                break;
             }
+            self.deliver(batch, target).await?;
         }
         let _ = line_up.reached.send(());
         let _ = line_up.release.await;

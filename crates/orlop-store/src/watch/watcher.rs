@@ -3,10 +3,11 @@
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use bytes::Bytes;
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::timeout};
 
 use super::hub::{Hub, commit_bytes};
 use crate::{
@@ -242,6 +243,30 @@ impl Watcher {
     /// [`Error::Corrupt`] it is over too: what it would deliver next cannot be read.
     pub async fn next(&mut self) -> Result<WatchBatch> {
         loop {
+            if let Some(batch) = self.advance().await? {
+                return Ok(batch);
+            }
+            self.shared.woken.notified().await;
+        }
+    }
+
+    /// As [`Self::next`]; `None` once everything up to a revision has been delivered. Nobody is woken by commits that
+    /// do not concern a watch, so it is looked for now and then how far they have come; what is being read meanwhile
+    /// is read to its end.
+    pub async fn next_up_to(&mut self, revision: Revision) -> Result<Option<WatchBatch>> {
+        const LOOK: Duration = Duration::from_millis(1);
+        while self.progress() < revision {
+            if let Some(batch) = self.advance().await? {
+                return Ok(Some(batch));
+            }
+            let _ = timeout(LOOK, self.shared.woken.notified()).await;
+        }
+        Ok(None)
+    }
+
+    /// The next commit that concerns this watch, if it is there to be had.
+    async fn advance(&mut self) -> Result<Option<WatchBatch>> {
+        loop {
             while let Some(commit) = self.pending.front() {
                 if commit.revision <= self.position || !self.shared.concerns(commit) {
                     self.position = self.position.max(commit.revision);
@@ -255,7 +280,7 @@ impl Watcher {
                 self.previous_values(&commit).await?;
                 let Some(commit) = self.pending.pop_front() else { break };
                 self.position = commit.revision;
-                return Ok(WatchBatch { commit, shared: self.shared.clone() });
+                return Ok(Some(WatchBatch { commit, shared: self.shared.clone() }));
             }
             if self.position < self.catch_up_to {
                 self.catch_up().await?;
@@ -263,7 +288,7 @@ impl Watcher {
                 if self.hub.is_closed() {
                     return Err(Error::Unavailable("the store is closed".into()));
                 }
-                self.shared.woken.notified().await;
+                return Ok(None);
             }
         }
     }

@@ -86,6 +86,25 @@ async fn a_quiet_watch_is_not_expired_by_a_burst(db: &Database) {
     assert_eq!(told, expected);
 }
 
+async fn one_that_goes_up_to_a_revision_reads_all_of_its_history_and_stops(db: &Database) {
+    let (store, peer) = db.pair_with(cramped).await;
+    for number in 0..50 {
+        put(&store, "a", format!("{number}")).await;
+        put(&store, "b", format!("{number}")).await;
+    }
+    let newest = peer.revision().await.unwrap();
+    let mut watcher = peer.watch(Watch::new(KeyRange::key("a")).after(1).previous()).await.unwrap();
+    let mut revisions = Vec::new();
+    let all = async {
+        while let Some(batch) = watcher.next_up_to(newest).await.unwrap() {
+            revisions.push(batch.revision());
+        }
+    };
+    tokio::time::timeout(PATIENCE, all).await.expect("it stops");
+    assert_eq!(revisions, (0..50).map(|number| 2 + 2 * number).collect::<Vec<_>>());
+    assert!(watcher.progress() >= newest);
+}
+
 async fn commits_larger_than_the_ring_reach_every_watcher(db: &Database) {
     let (store, peer) = db.pair_with(cramped).await;
     let mut watcher = peer.watch(Watch::new(KeyRange::all())).await.unwrap();
@@ -143,6 +162,7 @@ on_every_engine! {
     one_that_never_reads_blocks_nobody_and_catches_up_later,
     one_that_is_behind_compaction_is_told_so_and_nothing_more,
     a_quiet_watch_is_not_expired_by_a_burst,
+    one_that_goes_up_to_a_revision_reads_all_of_its_history_and_stops,
     commits_larger_than_the_ring_reach_every_watcher,
     a_write_wakes_only_the_watchers_it_concerns,
     writers_do_not_wait_for_watchers,
