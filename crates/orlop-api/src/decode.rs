@@ -75,15 +75,23 @@ pub fn json(body: &[u8]) -> Result<Decoded, DecodeError> {
     }
 }
 
-/// Reads a YAML body of one document (JSON is YAML too).
+/// Reads the first document of a YAML body (JSON is YAML too); Go looks at no other.
 pub fn yaml(body: &[u8]) -> Result<Decoded, DecodeError> {
-    let options = serde_saphyr::options! {
-        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
-        // `defaultMode: 0644` is octal in the YAML that Kubernetes reads.
-        legacy_octal_numbers: true,
-        with_snippet: false,
+    let options = || {
+        serde_saphyr::options! {
+            duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
+            // `defaultMode: 0644` is octal in the YAML that Kubernetes reads.
+            legacy_octal_numbers: true,
+            with_snippet: false,
+        }
     };
-    match serde_saphyr::from_slice_with_options::<YamlBody>(body, options) {
+    let read = match serde_saphyr::from_slice_with_options::<YamlBody>(body, options()) {
+        Err(several @ serde_saphyr::Error::MultipleDocuments { .. }) => {
+            serde_saphyr::read_with_options(&mut &body[..], options()).next().unwrap_or(Err(several))
+        }
+        read => read,
+    };
+    match read {
         Ok(YamlBody { value, duplicates }) => Ok(Decoded { value, duplicates }),
         Err(error) => Err(DecodeError::Yaml(format!("yaml: {error}"))),
     }
@@ -195,6 +203,12 @@ fn json_error(body: &[u8], error: &serde_json::Error) -> String {
     let offset = offset.sum::<usize>() + error.column().saturating_sub(1);
     let found = body.get(offset).map(|byte| char::from(*byte));
     let text = error.to_string();
+    if text.starts_with("expected ident")
+        && let Some((found, literal, expected)) = broken_literal(body, offset)
+    {
+        let (found, expected) = (quote_character(found), quote_character(expected));
+        return format!("invalid character {found} in literal {literal} (expecting {expected})");
+    }
     let looking = match text.split(" at line").next().unwrap_or_default() {
         "expected value" | "expected ident" => "looking for beginning of value",
         "key must be a string" => "looking for beginning of object key string",
@@ -209,6 +223,19 @@ fn json_error(body: &[u8], error: &serde_json::Error) -> String {
         Some(found) => format!("invalid character {} {looking}", quote_character(found)),
         None => text,
     }
+}
+
+/// What stands at `offset` in a word that begins as `null`, `true` or `false` does, which word, and what it
+/// would have gone on with.
+fn broken_literal(body: &[u8], offset: usize) -> Option<(char, &'static str, char)> {
+    let found = char::from(*body.get(offset)?);
+    ["null", "true", "false"].into_iter().find_map(|literal| {
+        (1..literal.len()).find_map(|read| {
+            let (begun, rest) = literal.split_at(read);
+            let before = body.get(..offset)?;
+            (before.ends_with(begun.as_bytes())).then_some((found, literal, rest.chars().next()?))
+        })
+    })
 }
 
 fn quote_character(character: char) -> String {
@@ -493,6 +520,11 @@ mod tests {
         );
         assert_eq!(yaml(b"mode: 0644\non: yes").unwrap().value, json!({"mode": 420, "on": true}));
         assert!(yaml(b"a: [").is_err());
+        assert_eq!(
+            yaml(b"a: 1\n---\nb: [").unwrap().value,
+            json!({"a": 1}),
+            "only the first document counts"
+        );
     }
 
     #[test]
@@ -517,6 +549,8 @@ mod tests {
             (r#"{"a": 1 "b": 2}"#, "invalid character '\"' after object key:value pair"),
             ("[1 2]", "invalid character '2' after array element"),
             ("{} x", "invalid character 'x' after top-level value"),
+            ("nope", "invalid character 'o' in literal null (expecting 'u')"),
+            ("[tru}", "invalid character '}' in literal true (expecting 'e')"),
         ] {
             assert_eq!(super::json(body.as_bytes()).unwrap_err().to_string(), expected, "{body}");
         }

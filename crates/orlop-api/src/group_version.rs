@@ -68,10 +68,11 @@ impl GroupVersionKind {
         Self { group: group.into(), version: version.into(), kind: kind.into() }
     }
 
-    /// The kind an object says it has; absent or malformed parts are empty.
+    /// The kind an object says it has; absent parts are empty, and all are of a version that is malformed.
     pub fn of(object: &serde_json::Value) -> Self {
         let text = |key: &str| object.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
-        GroupVersion::parse(text("apiVersion")).unwrap_or_default().with_kind(text("kind"))
+        let version = GroupVersion::parse(text("apiVersion"));
+        version.map(|version| version.with_kind(text("kind"))).unwrap_or_default()
     }
 
     pub fn group_version(&self) -> GroupVersion {

@@ -323,7 +323,9 @@ impl Status {
 
     /// A patch of a kind that there is not.
     pub fn patch_type_unknown() -> Self {
-        Self::new(415, Reason::UnsupportedMediaType, "415: Unsupported Media Type")
+        let mut status = Self::new(415, Reason::UnsupportedMediaType, "415: Unsupported Media Type");
+        status.details_mut();
+        status
     }
 
     pub fn not_acceptable(media_types: &[&str]) -> Self {

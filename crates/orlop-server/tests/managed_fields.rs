@@ -224,8 +224,7 @@ async fn managers_that_make_no_sense_are_not_taken() {
 async fn a_key_that_comes_twice_in_what_is_applied_is_told_as_asked() {
     let (chain, _store) = server().await;
     let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\ndata:\n  a: \"1\"\n  a: \"2\"\n";
-    let json =
-        "{\"apiVersion\": \"v1\", \"kind\": \"ConfigMap\",\n\n\n\n\"data\": {\"a\": \"1\",\n\"a\": \"2\"}}";
+    let json = "{\"apiVersion\": \"v1\", \"kind\": \"ConfigMap\",\n\n\n\"metadata\": {\"name\": \"m\"},\n\"data\": {\"a\": \"1\",\n\"a\": \"2\"}}";
     let path = |validation: &str| format!("{MAPS}/m?fieldManager=x&fieldValidation={validation}");
     let headers = [("content-type", "application/apply-patch+yaml")];
     let line = "line 6: key \"a\" already set in map";

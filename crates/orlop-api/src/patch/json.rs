@@ -2,7 +2,8 @@
 //!
 //! Where it differs from the RFC, it differs like this: `replace` of a key that an object
 //! does not have adds it; `test` of an absent key against null holds; an index may not be
-//! negative; `add` at the root is refused.
+//! negative; `add` at the root is refused; `copy` of a key that an object does not have copies
+//! null.
 
 use super::PatchError;
 use crate::{
@@ -33,11 +34,17 @@ struct Operation {
 
 impl JsonPatch {
     pub fn decode(body: &[u8]) -> Result<Self, PatchError> {
-        Self::read(decode::json(body)?, body)
+        Self::read(decode::json(body)?, body, true)
     }
 
-    /// Reads a patch from what its body was decoded to.
-    pub fn read(decoded: Decoded, body: &[u8]) -> Result<Self, PatchError> {
+    /// Reads a patch from what its body was decoded to. Whoever reads it strictly is told of the type that Go
+    /// reads it into first.
+    pub fn read(decoded: Decoded, body: &[u8], strictly: bool) -> Result<Self, PatchError> {
+        let mismatched = |value: &Value, strict_type: &str, lax_type: &str| {
+            let expected = if strictly { strict_type } else { lax_type };
+            let found = go_text::json_type(value);
+            PatchError::Malformed(format!("json: cannot unmarshal {found} into Go value of type {expected}"))
+        };
         let unknown = unknown_fields(&decoded.value);
         let strict_errors = decoded.strict_errors(body, unknown, StrictOrder::Document);
         let strict_errors = strict_errors.into_iter().map(|error| format!("json patch {error}")).collect();
@@ -46,18 +53,17 @@ impl JsonPatch {
             if value.is_null() {
                 return Ok(Self { operations: Vec::new(), strict_errors });
             }
-            let found = go_text::json_type(&value);
-            let message =
-                format!("json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp");
-            return Err(PatchError::Malformed(message));
+            return Err(mismatched(&value, "[]handlers.jsonPatchOp", "jsonpatch.Patch"));
         };
         if list.len() > OPERATIONS_MAX {
             return Err(PatchError::TooManyOperations(list.len()));
         }
         let operation = |item: Value| {
-            let Value::Object(mut map) = item else {
-                let message = "json: cannot unmarshal value into Go value of type jsonpatch.Operation";
-                return Err(PatchError::Malformed(message.to_owned()));
+            let mut map = match item {
+                Value::Object(map) => map,
+                // An operation that says nothing, which none can do.
+                Value::Null => serde_json::Map::new(),
+                other => return Err(mismatched(&other, "handlers.jsonPatchOp", "jsonpatch.Operation")),
             };
             let text = |value: Option<Value>| value.and_then(|value| value.as_str().map(str::to_owned));
             Ok(Operation {
@@ -137,11 +143,7 @@ impl Operation {
             }
             "copy" => {
                 let from = from()?;
-                let copied = get(document, from)
-                    .ok_or_else(|| {
-                        format!("copy operation does not apply: doc is missing from path: {from}")
-                    })?
-                    .clone();
+                let copied = copied(document, from)?;
                 *copied_bytes += copied.to_string().len();
                 if *copied_bytes > COPIED_BYTES_MAX {
                     return Err(format!(
@@ -181,17 +183,14 @@ fn step_mut<'d>(value: &'d mut Value, key: &str) -> Option<&'d mut Value> {
     }
 }
 
-fn get<'d>(document: &'d Value, path: &str) -> Option<&'d Value> {
-    let mut value = document;
-    for segment in path.split('/').skip(1) {
-        let key = unescape(segment);
-        value = match value {
-            Value::Object(map) => map.get(&key)?,
-            Value::Array(items) => items.get(index(&key).ok()?)?,
-            _ => return None,
-        };
+/// What a `copy` takes: null where an object has no such key.
+fn copied(document: &mut Value, from: &str) -> Result<Value, String> {
+    let missing = || format!("copy operation does not apply: doc is missing from path: {from}");
+    match parent(document, from).ok_or_else(missing)? {
+        (Value::Object(map), key) => Ok(map.get(&key).cloned().unwrap_or_default()),
+        (Value::Array(items), key) => items.get(index(&key)?).cloned().ok_or_else(missing),
+        _ => Err(missing()),
     }
-    Some(value)
 }
 
 fn index(key: &str) -> Result<usize, String> {
@@ -237,10 +236,10 @@ fn remove(document: &mut Value, path: &str, missing: impl Fn() -> String) -> Res
 
 fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), String> {
     if path.is_empty() {
-        if !value.is_object() && !value.is_array() {
-            return Err("replace operation value must be object or array".to_owned());
+        // Anything else is passed over: what the library says of it gets lost on its way.
+        if value.is_object() || value.is_array() {
+            *document = value;
         }
-        *document = value;
         return Ok(());
     }
     let missing = || format!("replace operation does not apply: doc is missing path: {path}: missing value");
@@ -323,6 +322,12 @@ mod tests {
                 json!([{"op": "test", "path": "/a"}, {"op": "add", "path": "/b"}]),
                 json!({"a": null, "b": null}),
             ),
+            (
+                json!({"a": 1}),
+                json!([{"op": "copy", "from": "/none", "path": "/b"}]),
+                json!({"a": 1, "b": null}),
+            ),
+            (json!({"a": 1}), json!([{"op": "replace", "path": "", "value": 1}]), json!({"a": 1})),
             (json!({"a": 1}), json!([]), json!({"a": 1})),
         ] {
             assert_eq!(patch(object, operations.clone()).unwrap(), expected, "{operations}");
@@ -340,10 +345,11 @@ mod tests {
             json!([{"op": "add", "path": "/l/9", "value": 1}]),
             json!([{"op": "add", "path": "/l/x", "value": 1}]),
             json!([{"op": "replace", "path": "/l/9", "value": 1}]),
-            json!([{"op": "replace", "path": "", "value": 1}]),
+            json!([null]),
             json!([{"op": "test", "path": "/a", "value": 2}]),
             json!([{"op": "move", "from": "/x", "path": "/y"}]),
-            json!([{"op": "copy", "from": "/x", "path": "/y"}]),
+            json!([{"op": "copy", "from": "/x/z", "path": "/y"}]),
+            json!([{"op": "copy", "from": "/l/9", "path": "/y"}]),
             json!([{"op": "dance", "path": "/a"}]),
             json!([{"op": "add", "value": 1}]),
         ] {

@@ -4,9 +4,9 @@ use super::PatchError;
 use crate::decode;
 use serde_json::{Map, Value};
 
-/// Applies a merge patch. A patch that is not an object replaces nothing and is refused.
+/// Applies a merge patch. One that is a list takes the object's place; the Go library refuses other values.
 pub fn merge_patch(object: &Value, patch: &Value) -> Result<Value, PatchError> {
-    if !patch.is_object() {
+    if !patch.is_object() && !patch.is_array() {
         return Err(PatchError::Malformed("Invalid JSON Patch".to_owned()));
     }
     let mut merged = object.clone();
@@ -57,8 +57,9 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_must_be_an_object() {
-        for patch in [json!([]), json!("x"), json!(null)] {
+    fn a_patch_must_be_an_object_or_a_list() {
+        assert_eq!(merge_patch(&json!({"a": 1}), &json!([1])).unwrap(), json!([1]));
+        for patch in [json!("x"), json!(1), json!(null)] {
             let status = crate::status::Status::from(merge_patch(&json!({}), &patch).unwrap_err());
             assert_eq!((status.code, status.message.as_str()), (400, "Invalid JSON Patch"));
         }

@@ -23,8 +23,9 @@ use crate::{
     registry::Kind,
     verbs::{
         Request, answer,
+        apply::Configuration,
         incoming::{self, Form},
-        patch::{APPLY, Patch, configuration},
+        patch::{APPLY, Patch},
         update,
     },
 };
@@ -62,18 +63,21 @@ pub(super) async fn patch(request: &Request) -> Result<Response<Body>, Status> {
     let media_type = content_type(&request.headers);
     let options = WriteOptions::of_patch(&request.query, media_type == APPLY)?;
     if media_type == APPLY {
-        let config = configuration(request, &options)?;
+        let config = Configuration::read(request);
         let (manager, force) = (options.field_manager.as_str(), options.force.unwrap_or(false));
         return write(request, options.dry_run, |present, fields| {
-            Ok(fields.apply(Some(present), &config, manager, force, now())?.object.into_owned())
+            let config = config.as_ref().map_err(Status::clone)?;
+            let applied = fields.apply(Some(present), config.object(), manager, force, now())?;
+            config.report_duplicates(request, options.field_validation)?;
+            Ok(applied.object.into_owned())
         })
         .await;
     }
-    let (patch, kind) = (Patch::decode(request, media_type)?, scale_kind());
+    let (patch, kind) = (Patch::read(request, media_type, options.field_validation)?, scale_kind());
     let form = Form::of(request, &kind)?;
     let manager = options.manager(request.user_agent());
     write(request, options.dry_run, |present, fields| {
-        let mut scale = patch.apply(form, present)?;
+        let mut scale = patch.apply(request, form, &kind, present)?;
         patch.check(request, form, &mut scale, options.field_validation)?;
         Ok(fields.update(present, scale, &manager, now()))
     })

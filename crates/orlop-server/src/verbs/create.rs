@@ -27,6 +27,9 @@ const GUARD_TRIES: usize = 8;
 pub(super) async fn create(request: &Request) -> Result<Response<Body>, Status> {
     let options = WriteOptions::of(&request.query, "CreateOptions")?;
     let object = incoming::object(request, options.field_validation)?;
+    if !object_meta::text(object_meta::of(&object), "resourceVersion").is_empty() {
+        return Err(Status::plain("resourceVersion should not be set on objects to be created"));
+    }
     let manager = options.manager(request.user_agent());
     let (code, written) = create_object(request, object, &options, Some(&manager)).await?;
     written.answer(request, code).await
@@ -39,9 +42,6 @@ pub(super) async fn create_object(
     options: &WriteOptions,
     manager: Option<&str>,
 ) -> Result<(u16, Written), Status> {
-    if !object_meta::text(object_meta::of(&object), "resourceVersion").is_empty() {
-        return Err(Status::plain("resourceVersion should not be set on objects to be created"));
-    }
     object_meta::clear_for_create(&mut object);
     prepare::set_namespace(request, &mut object)?;
     prepare::deduplicate_owners(request, &mut object, "");

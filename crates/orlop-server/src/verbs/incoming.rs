@@ -41,15 +41,19 @@ pub(crate) fn decoded(
         decoded.value = json!({});
     }
     if !decoded.value.is_object() {
-        let why = format!(
-            "json: cannot unmarshal {} into Go value of type struct {{ \
-             APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
-            go_text::json_type(&decoded.value)
-        );
-        return Err(unrecognized(expected, &why, body));
+        return Err(Status::unrecognized_body(&expected.kind, &not_an_object(&decoded.value), body));
     }
     check_kind(request, &decoded.value, expected, body)?;
     clean(request, decoded, body, expected, validation)
+}
+
+/// What Go says of a value that is no object.
+pub(super) fn not_an_object(value: &Value) -> String {
+    format!(
+        "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ \
+         APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+        go_text::json_type(value)
+    )
 }
 
 fn unrecognized(expected: &GroupVersionKind, why: &str, body: &[u8]) -> Status {
@@ -103,7 +107,7 @@ fn check_kind(
 }
 
 /// Whether the server knows of a kind at all: one that is served, or that only comes inside others.
-fn is_registered(request: &Request, kind: &GroupVersionKind) -> bool {
+pub(super) fn is_registered(request: &Request, kind: &GroupVersionKind) -> bool {
     let kinds = request.cluster.registry.kinds();
     let is_served = kinds.iter().any(|known| {
         let named = known.gvk.kind == kind.kind || known.list_kind == kind.kind;
@@ -170,11 +174,10 @@ impl<'a> Form<'a> {
     }
 
     /// Drops fields that there are not, and names them.
-    fn prune(self, object: &mut Value) -> Result<Vec<String>, String> {
+    pub(super) fn prune(self, object: &mut Value) -> Result<Vec<String>, FieldError> {
         let mut unknown = Vec::new();
         if self.custom {
-            let coerced = coerce_metadata(object, self.schema, Malformed::Refuse);
-            unknown = coerced.map_err(|error| error.to_string())?;
+            unknown = coerce_metadata(object, self.schema, Malformed::Refuse)?;
         }
         // What metadata is, a built-in type says; a definition's does not.
         let root = if self.custom { Root::Resource } else { Root::Plain };
@@ -183,15 +186,15 @@ impl<'a> Form<'a> {
     }
 }
 
-/// Dropping again what a patch or an admission brought in.
+/// Dropping again what an admission brought in.
 pub(crate) fn prune_again(
     request: &Request,
     form: Form<'_>,
     object: &mut Value,
 ) -> Result<Vec<String>, Status> {
-    form.prune(object).map_err(|why| {
+    form.prune(object).map_err(|error| {
         let patch = String::from_utf8_lossy(&request.body).into_owned();
-        let error = FieldError::invalid(&FieldPath::root("patch"), patch, why);
+        let error = FieldError::invalid(&FieldPath::root("patch"), patch, error.to_string());
         Status::invalid(&GroupKind::default(), "", &[error])
     })
 }

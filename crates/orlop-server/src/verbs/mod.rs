@@ -4,6 +4,7 @@
 //! transaction. A read copies stored bytes into the answer.
 
 pub(crate) mod answer;
+pub(crate) mod apply;
 mod create;
 pub(crate) mod delete;
 mod delete_collection;

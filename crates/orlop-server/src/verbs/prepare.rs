@@ -79,9 +79,9 @@ pub(super) async fn encode(request: &Request, object: &mut Value) -> Result<Enco
 /// Fills in what the kind leaves to the server.
 pub(crate) fn default(kind: &Kind, object: &mut Value) {
     // Empty lists and maps of metadata are as good as absent, and are never shown. Only an empty list of
-    // managers says something: that there are to be none.
+    // managers says something of an object of a built-in kind: that there are to be none.
     meta(object).retain(|field, value| match value {
-        Value::Array(items) => !items.is_empty() || field == "managedFields",
+        Value::Array(items) => !items.is_empty() || (field == "managedFields" && !kind.rules.custom),
         Value::Object(map) => !map.is_empty(),
         value => !value.is_null(),
     });

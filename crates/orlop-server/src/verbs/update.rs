@@ -36,6 +36,7 @@ pub(super) async fn replace(request: &Request) -> Result<Response<Body>, Status>
         let about = &request.about;
         if request.cluster.find(&request.kind, &about.namespace, &about.name).await?.is_none() {
             let mut wanted = wanted;
+            check_uid(request, &wanted, &Value::Null)?;
             prepare::meta(&mut wanted).insert("name".into(), about.name.clone().into());
             let (code, written) = create_object(request, wanted, &options, Some(&manager)).await?;
             return written.answer(request, code).await;
@@ -168,7 +169,7 @@ pub(crate) fn check_uid(request: &Request, object: &Value, old: &Value) -> Resul
 }
 
 /// A replacement of some kinds must say which version it replaces. A patch says what it changes, and need not.
-fn require_version(request: &Request, object: &Value) -> Result<(), Status> {
+pub(super) fn require_version(request: &Request, object: &Value) -> Result<(), Status> {
     let given = object_meta::text(object_meta::of(object), "resourceVersion");
     if request.kind.rules.unconditional_update || !given.is_empty() {
         return Ok(());

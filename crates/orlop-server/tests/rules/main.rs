@@ -8,13 +8,14 @@ mod deletion;
 mod discovery;
 mod kinds;
 mod metadata;
+mod patching;
 mod pods;
 mod questions;
 #[path = "../support/mod.rs"]
 mod support;
 
 use orlop_server::chain::Chain;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Where tests keep their config maps.
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -23,4 +24,21 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 async fn refused(chain: &Chain, method: &str, path: &str, body: Option<&Value>, code: u16, message: &str) {
     let (answered, status) = support::call(chain, method, path, body).await;
     assert_eq!((answered, status["message"].as_str()), (code, Some(message)), "{method} {path} {body:?}");
+}
+
+/// Defines a kind of `example.com` whose objects have replicas.
+async fn define_gizmos(chain: &Chain) {
+    let number = json!({"type": "object", "properties": {"replicas": {"type": "integer"}}});
+    let schema = json!({"type": "object", "properties": {"spec": number, "status": number}});
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "gizmos.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "gizmos", "singular": "gizmo", "kind": "Gizmo"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+        },
+    });
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    support::create(chain, path, &definition).await;
 }
