@@ -50,9 +50,14 @@ impl DeleteOptions {
             orphan_dependents: self.orphan_dependents,
             propagation_policy: self.propagation.clone(),
             grace_period_seconds: self.grace_seconds,
-            has_preconditions: self.uid.is_some() || self.resource_version.is_some(),
+            has_preconditions: self.has_preconditions(),
             ignore_store_read_error: false,
         }
+    }
+
+    /// Whether only one object, or one version of it, is meant.
+    pub(super) fn has_preconditions(&self) -> bool {
+        self.uid.is_some() || self.resource_version.is_some()
     }
 
     /// Whether everything is to be done but the deletion.
@@ -62,12 +67,14 @@ impl DeleteOptions {
 }
 
 fn from_query(query: &Query) -> Result<DeleteOptions, Status> {
+    let text = |name: &str| query.get(name).filter(|text| !text.is_empty()).map(str::to_owned);
     Ok(DeleteOptions {
         dry_run: query.all("dryRun").map(str::to_owned).collect(),
         grace_seconds: query.number("gracePeriodSeconds")?,
-        propagation: query.get("propagationPolicy").filter(|text| !text.is_empty()).map(str::to_owned),
+        propagation: text("propagationPolicy"),
         orphan_dependents: query.switch("orphanDependents"),
-        ..DeleteOptions::default()
+        uid: text("uid"),
+        resource_version: text("resourceVersion"),
     })
 }
 

@@ -33,11 +33,11 @@ pub(super) struct Listing {
 
 pub(super) async fn list(request: Request) -> Result<Response<Body>, Status> {
     let listing = Listing::begin(&request).await?;
-    streamed::stream(request, listing).await
+    streamed::stream(request, listing, None).await
 }
 
 impl Listing {
-    async fn begin(request: &Request) -> Result<Self, Status> {
+    pub(super) async fn begin(request: &Request) -> Result<Self, Status> {
         let (kind, query) = (&request.kind, &request.query);
         let mut selection = Selection::of(&request.cluster, kind, &request.about.namespace, "", query)?;
         query.number("timeoutSeconds")?;
@@ -127,7 +127,7 @@ fn told(request: &Request, error: &Error) -> Status {
     Status::continue_expired(&ContinueToken { revision: None, start_key }.encode())
 }
 
-/// Every object that a request selects, decoded: what deletecollection goes through.
+/// Every object that a request selects, decoded: for kinds of which there are few.
 pub(crate) async fn select(request: &Request) -> Result<(Revision, Vec<Value>), Status> {
     let mut listing = Listing::begin(request).await?;
     let (mut revision, mut selected) = (0, Vec::new());

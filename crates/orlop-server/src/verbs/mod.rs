@@ -108,8 +108,11 @@ pub fn negotiate_for(
 ) -> Result<Negotiated, Status> {
     // What is only ever created, a question, has no columns.
     let read = kind.allows("get") || kind.allows("list");
-    let transforms =
-        read && matches!(verb, "get" | "list" | "watch" | "create" | "update" | "patch" | "delete");
+    let transforms = read
+        && matches!(
+            verb,
+            "get" | "list" | "watch" | "create" | "update" | "patch" | "delete" | "deletecollection"
+        );
     let negotiated =
         negotiate(headers, query.get("pretty"), Offers { transforms, protobuf: has_protobuf(kind) })?;
     let include = query.text("includeObject");
@@ -148,7 +151,7 @@ pub async fn run(verb: &str, request: Request) -> Result<Response<Body>, Status>
         ("update", name) if endpoint::is_object(name) => update::replace(&request).await,
         ("patch", name) if endpoint::is_object(name) => patch::patch(&request).await,
         ("delete", "") => delete::delete(&request).await,
-        ("deletecollection", "") => delete_collection::delete_collection(&request).await,
+        ("deletecollection", "") => delete_collection::delete_collection(request).await,
         (verb, name) => subresources::run(verb, name, &request).await,
     }
 }

@@ -1,5 +1,5 @@
 //! A list that is streamed, a page at a time, in whatever form it is asked for. However long the list is and however
-//! slow its reader, it holds two pages of the store and what was made of them.
+//! slow its reader, it holds two pages of the store and what was made of them. A collection is deleted as it is listed.
 //!
 //! Protobuf says how long a list is before it begins. What is held tells that of a list that is not long; the rest of
 //! a long one is written twice, first only to be measured.
@@ -8,12 +8,15 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::Response;
-use orlop_api::status::Status;
+use orlop_api::{object_meta, status::Status};
 use orlop_store::{Form, FormedPage, KeyValue, Revision};
 use serde_json::Value;
 use tokio::sync::mpsc::{self, error::SendTimeoutError};
 
-use super::{Request, answer, list::Listing, rendering::Rendering};
+use super::{
+    Request, answer, delete::DeleteOptions, delete_collection::delete_all, list::Listing,
+    rendering::Rendering,
+};
 use crate::{
     body::{Body, Broken},
     cluster::Found,
@@ -45,10 +48,16 @@ struct Streamed {
     last: Option<Bytes>,
     more: bool,
     done: bool,
+    /// How what is listed is deleted, a page at a time, if it is.
+    deletion: Option<Arc<DeleteOptions>>,
 }
 
-/// Answers page after page.
-pub(super) async fn stream(request: Request, listing: Listing) -> Result<Response<Body>, Status> {
+/// Answers page after page; what is listed can be deleted on the way.
+pub(super) async fn stream(
+    request: Request,
+    listing: Listing,
+    deletion: Option<DeleteOptions>,
+) -> Result<Response<Body>, Status> {
     let rendering = Arc::new(Rendering::of(&request)?);
     let media_type = request.negotiated.encoding.media_type();
     let mut list = Streamed {
@@ -61,8 +70,11 @@ pub(super) async fn stream(request: Request, listing: Listing) -> Result<Respons
         last: None,
         more: false,
         done: false,
+        deletion: deletion.map(Arc::new),
     };
-    let held_max = if rendering.tells_its_length() { MEASURED_BYTES } else { WHOLE_BYTES };
+    // A deletion that fails is told as long as nothing has been answered.
+    let is_held = rendering.tells_its_length() || list.deletion.is_some();
+    let held_max = if is_held { MEASURED_BYTES } else { WHOLE_BYTES };
     let (mut held, mut held_bytes) = (VecDeque::new(), 0);
     while held_bytes <= held_max
         && let Some(items) = list.next().await?
@@ -73,7 +85,7 @@ pub(super) async fn stream(request: Request, listing: Listing) -> Result<Respons
     let mut bytes = held_bytes;
     let mut metadata = list.metadata();
     if rendering.tells_its_length() && !list.done {
-        let mut ahead = list.clone();
+        let mut ahead = Streamed { deletion: None, ..list.clone() };
         while let Some(items) = ahead.next().await? {
             bytes += items.len();
         }
@@ -167,7 +179,7 @@ impl Streamed {
 
     /// Whether stored bytes are listed without being decoded, where the kind passes them.
     fn is_passed(&self) -> bool {
-        self.rendering.passes() && self.listing.selection.is_indexed()
+        self.rendering.passes() && self.listing.selection.is_indexed() && self.deletion.is_none()
     }
 
     /// The items of a page of which some have to be decoded. Those that have to be converted are so together: a
@@ -181,6 +193,7 @@ impl Streamed {
         let room = kvs.iter().map(|kv| kv.value.len() + 64).sum();
         let mut items = BytesMut::with_capacity(room);
         let as_stored = self.is_passed();
+        let mut listed = Vec::new();
         for (index, kv) in kvs.into_iter().enumerate() {
             if index % TURN == TURN - 1 {
                 tokio::task::yield_now().await;
@@ -206,6 +219,13 @@ impl Streamed {
             self.rendering.put(&mut items, &object);
             self.listed += 1;
             self.last = Some(key);
+            if self.deletion.is_some() {
+                let (meta, text) = (object_meta::of(&object), object_meta::text);
+                listed.push((text(meta, "namespace").to_owned(), text(meta, "name").to_owned()));
+            }
+        }
+        if let Some(options) = &self.deletion {
+            delete_all(&self.request, options, &listed).await?;
         }
         Ok(items.freeze())
     }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     MAPS, refused,
-    support::{ask, call, config_map, create, get, server, whole},
+    support::{ask, call, config_map, create, get, server, version, whole},
 };
 
 #[tokio::test]
@@ -86,6 +86,12 @@ async fn whoever_deletes_a_job_is_warned_of_its_pods() {
     assert!(!warned("&propagationPolicy=Orphan").await && !warned("&orphanDependents=false").await);
 }
 
+/// The names of a list's items.
+fn names(list: &Value) -> Vec<String> {
+    let items = list["items"].as_array().unwrap().iter();
+    items.map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+}
+
 #[tokio::test]
 async fn what_is_selected_is_deleted_together() {
     let (chain, _store) = server().await;
@@ -96,10 +102,6 @@ async fn what_is_selected_is_deleted_together() {
         }
         create(&chain, MAPS, &map).await;
     }
-    let names = |list: &Value| -> Vec<String> {
-        let items = list["items"].as_array().unwrap().iter();
-        items.map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect()
-    };
     for refused in ["labelSelector=a=b=c", "fieldSelector=zork=1", "propagationPolicy=Later"] {
         let (code, status) = call(&chain, "DELETE", &format!("{MAPS}?{refused}"), None).await;
         assert!(matches!(code, 400 | 422), "{status}");
@@ -115,4 +117,90 @@ async fn what_is_selected_is_deleted_together() {
     // The old way to say that dependents go too tells that the object is still there.
     let path = format!("{MAPS}/held?orphanDependents=false");
     assert_eq!(call(&chain, "DELETE", &path, None).await.0, 202);
+}
+
+#[tokio::test]
+async fn conditions_of_a_deletion_may_stand_in_the_query() {
+    let (chain, _store) = server().await;
+    create(&chain, MAPS, &config_map("a", &json!({}))).await;
+    let item = format!("{MAPS}/a");
+    let (_, object) = get(&chain, &item).await;
+    let (uid, version) = (object["metadata"]["uid"].as_str().unwrap(), version(&object));
+    for (query, what, given, found) in
+        [("uid", "UID", "z", uid), ("resourceVersion", "ResourceVersion", "1", version.as_str())]
+    {
+        let why = if what == "UID" { "deleted and then recreated" } else { "modified" };
+        let message = format!(
+            "Operation cannot be fulfilled on ConfigMap \"a\": the {what} in the precondition ({given}) does not match \
+             the {what} in record ({found}). The object might have been {why}"
+        );
+        refused(&chain, "DELETE", &format!("{item}?{query}={given}"), None, 409, &message).await;
+        if query == "uid" {
+            refused(&chain, "DELETE", &format!("{MAPS}?{query}={given}"), None, 409, &message).await;
+        }
+    }
+    let path = format!("{item}?uid={uid}&resourceVersion={version}");
+    assert_eq!(call(&chain, "DELETE", &path, None).await.0, 200);
+}
+
+#[tokio::test]
+async fn a_collection_is_deleted_page_by_page_if_so_asked() {
+    let (chain, _store) = server().await;
+    for index in 0..7 {
+        create(&chain, MAPS, &config_map(&format!("m{index}"), &json!({"l": "1"}))).await;
+    }
+    let (_, first) = call(&chain, "DELETE", &format!("{MAPS}?limit=3"), None).await;
+    assert_eq!(names(&first), ["m0", "m1", "m2"]);
+    assert_eq!(first["metadata"]["remainingItemCount"], 4);
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    assert_eq!(names(&get(&chain, MAPS).await.1), ["m3", "m4", "m5", "m6"]);
+    create(&chain, MAPS, &config_map("m3x", &json!({}))).await;
+    let path = format!("{MAPS}?limit=3&continue={token}&labelSelector=l=1");
+    let (_, second) = call(&chain, "DELETE", &path, None).await;
+    assert_eq!(names(&second), ["m3", "m4", "m5"], "what came since is of another moment");
+    assert_eq!(names(&get(&chain, MAPS).await.1), ["m3x", "m6"]);
+    // What goes is shown in whatever form it is asked for.
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let metadata = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    for (accept, kind, items) in [(table, "Table", "rows"), (metadata, "PartialObjectMetadataList", "items")]
+    {
+        let path = format!("{MAPS}?dryRun=All");
+        let (code, _, body) = whole(ask(&chain, "DELETE", &path, &[("accept", accept)], "").await).await;
+        let answer: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!((code, &answer["kind"]), (200, &json!(kind)));
+        assert_eq!(answer[items].as_array().unwrap().len(), 2, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn however_many_objects_a_collection_has_they_are_deleted_and_listed() {
+    const OBJECTS: usize = 3000;
+    let (chain, _store) = server().await;
+    let other = "/api/v1/namespaces/kube-system/configmaps";
+    create(&chain, other, &config_map("stays", &json!({}))).await;
+    // Larger together than an answer that is held, and than one page of the store.
+    let text = "x".repeat(2048);
+    for accept in ["application/json", "application/vnd.kubernetes.protobuf"] {
+        let made = (0..OBJECTS).map(|index| {
+            let mut map = config_map(&format!("m{index:04}"), &json!({}));
+            map["data"] = json!({"text": text});
+            let chain = chain.clone();
+            async move { create(&chain, MAPS, &map).await }
+        });
+        futures_util::future::join_all(made).await;
+        let answer = ask(&chain, "DELETE", MAPS, &[("accept", accept)], "").await;
+        let (code, headers, body) = whole(answer).await;
+        assert_eq!((code, &headers["content-type"]), (200, &accept.parse().unwrap()));
+        if accept == "application/json" {
+            let list: Value = serde_json::from_slice(&body).unwrap();
+            let listed = names(&list);
+            assert_eq!((listed.len(), listed.last().unwrap().as_str()), (OBJECTS, "m2999"));
+            assert_eq!(list["items"][7]["data"]["text"].as_str(), Some(text.as_str()));
+        } else {
+            let list = orlop_api::protobuf::decode(&body).unwrap();
+            assert_eq!(names(&list).len(), OBJECTS);
+        }
+        assert_eq!(names(&get(&chain, MAPS).await.1), Vec::<String>::new());
+    }
+    assert!(names(&get(&chain, other).await.1).contains(&"stays".to_owned()));
 }
