@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use crate::{
     admission::Admission,
     custom::{self, Customs},
+    generated_name::{self, Endings},
     issuer::Issuer,
     openapi,
     registry::{Kind, Kinds, Registry},
@@ -39,6 +40,7 @@ pub struct Cluster {
     prefix: String,
     issuer: Issuer,
     admission: Vec<Arc<dyn Admission>>,
+    endings: Arc<dyn Endings>,
     /// The lease that objects with a time to live hang on for now, by that time.
     leases: Mutex<HashMap<u64, (LeaseId, Instant)>>,
     /// Namespaces that took new objects when they were last looked at, and their revision then. A write
@@ -85,6 +87,7 @@ impl Cluster {
             prefix: "/registry/".to_owned(),
             issuer,
             admission: Vec::new(),
+            endings: Arc::new(generated_name::Random),
             leases: Mutex::default(),
             open_namespaces: Mutex::default(),
             closing: watch::Sender::new(false),
@@ -101,6 +104,18 @@ impl Cluster {
     /// Who has a say in writes, in turn.
     pub(crate) fn admission(&self) -> &[Arc<dyn Admission>] {
         &self.admission
+    }
+
+    /// Names what the server names with other endings than those it makes up.
+    #[must_use]
+    pub fn with_endings(mut self, endings: Arc<dyn Endings>) -> Self {
+        self.endings = endings;
+        self
+    }
+
+    /// What generated names end with.
+    pub(crate) fn endings(&self) -> &dyn Endings {
+        &*self.endings
     }
 
     /// Who signs tokens here.

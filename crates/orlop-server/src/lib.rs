@@ -22,6 +22,7 @@ mod dependents;
 mod discovery;
 mod events;
 mod filters;
+pub mod generated_name;
 pub mod health;
 pub mod issuer;
 mod kinds;

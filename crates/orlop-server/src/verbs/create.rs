@@ -3,7 +3,6 @@
 use http::Response;
 use orlop_api::{object_meta, schema, status::Status};
 use orlop_store::{Compare, Comparison, KeyRange, LeaseId, Op, Put, Read, Revision, Target, Txn};
-use rand::Rng;
 use serde_json::{Value, json};
 
 use super::{Request, incoming, namespace_guard, prepare, written::Written};
@@ -12,15 +11,13 @@ use crate::{
     allocation::{self, Claims},
     body::Body,
     cluster::{Found, is_terminating, new_uid, now},
+    generated_name,
     query::WriteOptions,
     registry::Encoded,
 };
 
 /// Names tried when one is generated.
 const NAMES_TRIED: usize = 8;
-/// The longest beginning of a generated name, and what it is completed with.
-const GENERATED_BASE: usize = 58;
-const GENERATED_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// How often a create is tried again because its namespace changed meanwhile.
 const GUARD_TRIES: usize = 8;
 
@@ -54,38 +51,51 @@ pub(super) async fn create_object(
         object = prepare::track(request, &nothing, object, manager);
     }
     admission::mutate(request, &mut object, None).await?;
-    // Kinds make labels of names, so a name is generated before they prepare.
-    let generated = name(&mut object);
+    if !generated_name::is_asked_for(&object) {
+        return Ok((201, born(request, object, options).await??));
+    }
+    // Kinds make labels of names, so a name is generated before they prepare, and they prepare anew for another.
+    let mut tries = NAMES_TRIED;
+    loop {
+        let mut named = object.clone();
+        generated_name::complete(&mut named, request.cluster.endings());
+        tries -= 1;
+        match born(request, named, options).await? {
+            Err(_) if tries > 0 => {}
+            born => return Ok((201, born?)),
+        }
+    }
+}
+
+/// Prepares, checks and stores a new object; what a client is told if there is one of its name.
+async fn born(
+    request: &Request,
+    mut object: Value,
+    options: &WriteOptions,
+) -> Result<Result<Written, Status>, Status> {
     begin_life(request, &mut object);
     prepare::refuse_invalid(&request.kind, &object, &prepare::validate(&request.kind, &object))?;
     request.kind.hooks.warnings(&object).into_iter().for_each(|warning| request.warn(warning));
     admission::validate(request, &object, None).await?;
-    if options.dry_run {
+    let found = if options.dry_run {
         let name = object_meta::text(object_meta::of(&object), "name");
         crate::custom::guard(request, name)?;
         namespace_guard::look(request, name).await?;
-        if let Some(found) = request.cluster.find(&request.kind, &request.about.namespace, name).await? {
-            return Err(exists(request, name, &found.as_stored()?, generated));
-        }
-        // What would be claimed is shown, and not kept.
-        allocation::claim(request, &mut object, None).await?;
-        return Ok((201, Written::Object(object)));
-    }
-    let mut tries = if generated { NAMES_TRIED } else { 1 };
-    loop {
-        match store(request, &object).await? {
-            Ok(written) => return Ok((201, written)),
-            Err(found) => {
-                tries -= 1;
-                let name = object_meta::text(object_meta::of(&object), "name").to_owned();
-                if tries == 0 {
-                    return Err(exists(request, &name, &found.as_stored()?, generated));
-                }
-                prepare::meta(&mut object).remove("name");
-                self::name(&mut object);
+        match request.cluster.find(&request.kind, &request.about.namespace, name).await? {
+            Some(found) => found,
+            None => {
+                // What would be claimed is shown, and not kept.
+                allocation::claim(request, &mut object, None).await?;
+                return Ok(Ok(Written::Object(object)));
             }
         }
-    }
+    } else {
+        match store(request, &object).await? {
+            Ok(written) => return Ok(Ok(written)),
+            Err(found) => found,
+        }
+    };
+    Ok(Err(exists(request, &object, &found.as_stored()?)))
 }
 
 /// What only the server knows of a new object.
@@ -116,25 +126,11 @@ fn reset_status(request: &Request, object: &mut Value) {
     }
 }
 
-/// Completes a generated name; whether there was one to generate.
-fn name(object: &mut Value) -> bool {
-    let meta = prepare::meta(object);
-    let base = object_meta::text(meta, "generateName").to_owned();
-    if base.is_empty() || !object_meta::text(meta, "name").is_empty() {
-        return false;
-    }
-    let mut random = rand::rng();
-    let base: String = base.chars().take(GENERATED_BASE).collect();
-    let letters =
-        (0..5).map(|_| char::from(GENERATED_LETTERS[random.random_range(0..GENERATED_LETTERS.len())]));
-    let name: String = base.chars().chain(letters).collect();
-    meta.insert("name".into(), name.into());
-    true
-}
-
-fn exists(request: &Request, name: &str, found: &Value, generated: bool) -> Status {
-    let resource = request.kind.group_resource();
-    if generated {
+/// An object that says what its name begins with is told that no other was found, even if it says its name too.
+fn exists(request: &Request, object: &Value, found: &Value) -> Status {
+    let (resource, meta) = (request.kind.group_resource(), object_meta::of(object));
+    let name = object_meta::text(meta, "name");
+    if !object_meta::text(meta, "generateName").is_empty() {
         Status::generate_name_conflict(&resource, name)
     } else if is_terminating(found) {
         Status::already_exists_terminating(&resource, name)

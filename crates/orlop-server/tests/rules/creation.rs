@@ -1,12 +1,22 @@
 //! How objects come to be: under names the server makes, and by updates.
 
-use std::collections::HashSet;
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
+use orlop_server::{
+    chain::Chain, cluster::Cluster, generated_name::Endings, issuer::Issuer, registry::Kinds,
+};
+use orlop_store::{Config, Endpoint, Store};
 use serde_json::{Value, json};
 
 use crate::{
     MAPS, refused,
-    support::{call, config_map, create, server, version},
+    support::{ask, call, config_map, create, server, started, version, whole},
 };
 
 #[tokio::test]
@@ -33,6 +43,72 @@ async fn a_name_that_is_left_to_the_server_is_its_beginning_and_five_letters() {
     let mut both = generated("job-");
     both["metadata"]["name"] = "own".into();
     assert_eq!(call(&chain, "POST", MAPS, Some(&both)).await.1["metadata"]["name"], "own");
+}
+
+/// Endings that begin anew after the last.
+#[derive(Debug)]
+struct Foreseen(AtomicUsize, &'static [&'static str]);
+
+impl Endings for Foreseen {
+    fn next(&self) -> String {
+        let Self(asked, endings) = self;
+        endings[asked.fetch_add(1, Ordering::Relaxed) % endings.len()].to_owned()
+    }
+}
+
+/// A server that ends names with these.
+async fn server_with(endings: &Arc<Foreseen>) -> Chain {
+    let store = Store::open(Config::new(Endpoint::Memory)).await.unwrap();
+    let cluster = Cluster::new(store, Kinds::builtin(), Issuer::make().unwrap());
+    started(cluster.with_endings(endings.clone())).await
+}
+
+#[tokio::test]
+async fn a_generated_name_that_is_taken_is_made_anew() {
+    let endings = Arc::new(Foreseen(AtomicUsize::new(0), &["aaaaa", "aaaaa", "aaaaa", "bbbbb"]));
+    let chain = server_with(&endings).await;
+    let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"generateName": "j-"},
+        "spec": {"template": template}});
+    let jobs = "/apis/batch/v1/namespaces/default/jobs";
+    let (_, first) = call(&chain, "POST", jobs, Some(&job)).await;
+    assert_eq!(first["metadata"]["name"], "j-aaaaa");
+    // Two more names are taken; the fourth is not.
+    let (code, second) = call(&chain, "POST", jobs, Some(&job)).await;
+    assert_eq!((code, &second["metadata"]["name"]), (201, &json!("j-bbbbb")), "{second}");
+    assert_eq!(endings.0.load(Ordering::Relaxed), 4);
+    // What is made of the name is made of that one.
+    let labels = &second["spec"]["template"]["metadata"]["labels"];
+    assert_eq!(labels["batch.kubernetes.io/job-name"], "j-bbbbb");
+    assert_eq!(labels["batch.kubernetes.io/controller-uid"], second["metadata"]["uid"]);
+}
+
+#[tokio::test]
+async fn when_eight_generated_names_are_taken_the_client_is_told_to_come_again() {
+    let endings = Arc::new(Foreseen(AtomicUsize::new(0), &["aaaaa"]));
+    let chain = server_with(&endings).await;
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "m-"}});
+    create(&chain, MAPS, &map).await;
+    for query in ["", "?dryRun=All"] {
+        let asked = endings.0.load(Ordering::Relaxed);
+        let answer = ask(&chain, "POST", &format!("{MAPS}{query}"), &[], map.to_string()).await;
+        let (code, headers, body) = whole(answer).await;
+        let status: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!((code, &headers["retry-after"]), (409, &"1".parse().unwrap()));
+        assert_eq!(status["reason"], "AlreadyExists");
+        let message = "configmaps \"m-aaaaa\" already exists, the server was not able to generate a unique name for the object";
+        assert_eq!(status["message"], message);
+        assert_eq!(
+            status["details"],
+            json!({"name": "m-aaaaa", "kind": "configmaps", "retryAfterSeconds": 1})
+        );
+        assert_eq!(endings.0.load(Ordering::Relaxed) - asked, 8, "names tried");
+    }
+    // The same is said to whoever gives a name and a beginning of one.
+    let mut named = map;
+    named["metadata"]["name"] = "m-aaaaa".into();
+    let message = "configmaps \"m-aaaaa\" already exists, the server was not able to generate a unique name for the object";
+    refused(&chain, "POST", MAPS, Some(&named), 409, message).await;
 }
 
 #[tokio::test]
