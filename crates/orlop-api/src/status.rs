@@ -328,6 +328,15 @@ impl Status {
         status
     }
 
+    /// The same where the router before the kinds says so, which knows what an endpoint can be had as.
+    pub fn no_representation(media_types: &[&str]) -> Self {
+        let available = media_types.join(", ");
+        let message = format!("406: Not Acceptable\n\nAvailable representations: {available}");
+        let mut status = Self::new(406, Reason::NotAcceptable, message);
+        status.details_mut();
+        status
+    }
+
     pub fn not_acceptable(media_types: &[&str]) -> Self {
         let message = format!("only the following media types are accepted: {}", media_types.join(", "));
         Self::new(406, Reason::NotAcceptable, message)

@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256, Sha512};
 use crate::{
     body::Body,
     cluster::Cluster,
+    negotiation::{MEDIA_TYPES, Offers, negotiate},
     registry::{Kind, Kinds},
     routes::not_found,
     verbs::answer,
@@ -79,11 +80,17 @@ pub(crate) fn answer(
         ["apis", group, version] => return resources(&kinds, group, version, headers),
         _ => return Ok(not_found()),
     };
-    page(headers, &document)
+    let routed = if segments == ["api"] { MEDIA_TYPES } else { &[] };
+    page(headers, routed, &document)
 }
 
-fn page(headers: &HeaderMap, document: &Value) -> Result<Response<Body>, Status> {
-    let negotiated = crate::negotiation::negotiate(headers, None, crate::negotiation::Offers::default())?;
+/// A document, where Kubernetes' router says that it can be had in these forms, or says nothing.
+fn page(
+    headers: &HeaderMap,
+    routed: &'static [&'static str],
+    document: &Value,
+) -> Result<Response<Body>, Status> {
+    let negotiated = negotiate(headers, None, Offers { protobuf: true, transforms: false, routed })?;
     Ok(answer::bytes(200, negotiated.encoding.media_type(), answer::encode(negotiated.encoding, document)))
 }
 
@@ -138,7 +145,8 @@ fn resources(
     let document = json!({
         "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources,
     });
-    page(headers, &document)
+    let routed = if kinds.has_builtin_group(group) { MEDIA_TYPES } else { &[] };
+    page(headers, routed, &document)
 }
 
 /// A resource and its subresources: of built-in kinds by name, of custom ones as Kubernetes has them.

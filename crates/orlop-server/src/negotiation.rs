@@ -8,6 +8,10 @@ use crate::registry::{Kind, KindSchema};
 /// Every media type that can be answered, as refusals list them.
 pub const MEDIA_TYPES: &[&str] = &["application/json", "application/yaml", protobuf::MEDIA_TYPE];
 
+/// What a watch can be answered as, as refusals and OpenAPI list it.
+pub const JSON_STREAM: &str = "application/json;stream=watch";
+pub const PROTOBUF_STREAM: &str = "application/vnd.kubernetes.protobuf;stream=watch";
+
 /// What there is to choose from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offers {
@@ -15,11 +19,35 @@ pub struct Offers {
     pub transforms: bool,
     /// Protobuf of whole objects. Metadata alone can be had in protobuf of every kind.
     pub protobuf: bool,
+    /// What the endpoint can be had as in the words of Kubernetes' router, where there is one before it: what accepts
+    /// none of these is told them.
+    pub routed: &'static [&'static str],
 }
 
-/// The media types of a kind: what has no field numbers has no protobuf.
-pub fn media_types(kind: &Kind) -> &'static [&'static str] {
-    if has_protobuf(kind) { MEDIA_TYPES } else { &MEDIA_TYPES[..2] }
+/// What the router says that built-in objects, lists of them and logs can be had as.
+const ROUTED_LIST: &[&str] =
+    &["application/json", "application/yaml", protobuf::MEDIA_TYPE, JSON_STREAM, PROTOBUF_STREAM];
+const ROUTED_LOG: &[&str] = &["text/plain", "application/json", "application/yaml", protobuf::MEDIA_TYPE];
+
+impl Offers {
+    /// What there is to choose from where a verb is done to a kind.
+    pub fn of(verb: &str, kind: &Kind, subresource: &str) -> Self {
+        // What is only ever created, a question, has no columns.
+        let read = kind.allows("get") || kind.allows("list");
+        let transforms = read
+            && matches!(
+                verb,
+                "get" | "list" | "watch" | "create" | "update" | "patch" | "delete" | "deletecollection"
+            );
+        let protobuf = has_protobuf(kind);
+        let routed = match verb {
+            _ if !protobuf => &[],
+            "list" | "watch" => ROUTED_LIST,
+            _ if subresource == "log" => ROUTED_LOG,
+            _ => MEDIA_TYPES,
+        };
+        Self { transforms, protobuf, routed }
+    }
 }
 
 /// Whether objects of a kind can travel in protobuf.
@@ -142,7 +170,21 @@ pub fn negotiate(headers: &HeaderMap, pretty: Option<&str>, offers: Offers) -> R
             return Ok(Negotiated { encoding, transform });
         }
     }
-    Err(Status::not_acceptable(if offers.protobuf { MEDIA_TYPES } else { &MEDIA_TYPES[..2] }))
+    check_routed(headers, offers.routed)?;
+    Err(Status::not_acceptable(MEDIA_TYPES))
+}
+
+/// Whether Kubernetes' router would find something that a client accepts; without a router, anything is.
+pub fn check_routed(headers: &HeaderMap, routed: &'static [&'static str]) -> Result<(), Status> {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let accepted = clauses(accept);
+    let passes = |clause: &Clause<'_>| {
+        matches!(clause.media_type, "*/*" | "application/*") || routed.contains(&clause.media_type)
+    };
+    if routed.is_empty() || accepted.is_empty() || accepted.iter().any(passes) {
+        return Ok(());
+    }
+    Err(Status::no_representation(routed))
 }
 
 /// The transform of a clause; `None` if it cannot be had.
@@ -186,7 +228,8 @@ mod tests {
     fn negotiated(accept: &str) -> Result<Negotiated, u16> {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, accept.parse().unwrap());
-        negotiate(&headers, None, Offers { transforms: true, protobuf: true }).map_err(|status| status.code)
+        negotiate(&headers, None, Offers { transforms: true, protobuf: true, routed: &[] })
+            .map_err(|status| status.code)
     }
 
     #[test]

@@ -63,7 +63,7 @@ pub(crate) async fn route(
     if !fits(info.verb, &kind, &about) {
         return Err(Status::method_unknown());
     }
-    let negotiated = verbs::negotiate_for(info.verb, &kind, &parts.headers, &query)?;
+    let negotiated = verbs::negotiate_for(info.verb, &kind, &about.subresource, &parts.headers, &query)?;
     let request = verbs::Request {
         cluster,
         kind,
@@ -107,7 +107,10 @@ async fn page(chain: &Chain, parts: &Parts, query: &Query) -> Result<Response<Bo
             Ok(health::answer(&chain.health, cluster, &segments, query).await)
         }
         known if !looks && is_page(known) => Err(Status::method_unknown()),
-        ["version"] => Ok(json_page(&crate::version::version())),
+        ["version"] => {
+            crate::negotiation::check_routed(&parts.headers, &["application/json"])?;
+            Ok(json_page(&crate::version::version()))
+        }
         ["metrics"] => Ok(chain.metrics.answer(cluster, &parts.headers).await),
         ["metrics", "slis"] => Ok(metrics::service_levels(&chain.health, cluster, &parts.headers).await),
         ["orlop", "v1", "dependents"] => dependents::answer(cluster, query).await,

@@ -34,7 +34,7 @@ pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 pub enum DecodeError {
     #[error("empty data")]
     Empty,
-    #[error("provided data does not appear to be a protobuf message, expected prefix {MAGIC:?}")]
+    #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
     NotAnObject,
     #[error("unexpected EOF")]
     Truncated,

@@ -70,10 +70,7 @@ pub(crate) async fn answer(
             };
             send(cluster, page, kinds, headers, None).await
         }
-        ["v3"] => {
-            accept(headers, JSON)?;
-            Ok(index(cluster))
-        }
+        ["v3"] => Ok(index(cluster)),
         ["v3", path @ ..] => {
             let path = path.join("/");
             let Some(kinds) = versions(cluster).remove(&path) else { return Ok(not_found()) };

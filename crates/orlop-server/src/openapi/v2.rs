@@ -8,10 +8,9 @@ use super::{
     paths::{Body, Content, Operation, Path},
     schemas::{META, reference},
 };
+use crate::negotiation::{JSON_STREAM, MEDIA_TYPES, PROTOBUF_STREAM};
 
-const PRODUCED: &[&str] = &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
-const STREAMED: &[&str] =
-    &["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
+const STREAMED: &[&str] = &[JSON_STREAM, PROTOBUF_STREAM];
 const PATCHES: &[&str] =
     &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
 
@@ -33,7 +32,7 @@ fn parameter(parameter: &Parameter) -> Value {
 fn operation(operation: &Operation, parameters: &[Parameter]) -> Value {
     let streams = operation.answers.iter().any(|(_, content)| matches!(content, Content::Stream(_)));
     let produces: Vec<&str> =
-        PRODUCED.iter().chain(streams.then_some(STREAMED).into_iter().flatten()).copied().collect();
+        MEDIA_TYPES.iter().chain(streams.then_some(STREAMED).into_iter().flatten()).copied().collect();
     let mut made = json!({
         "operationId": operation.id, "tags": [operation.tag], "schemes": ["https"], "produces": produces,
         "consumes": consumes(&operation.body),

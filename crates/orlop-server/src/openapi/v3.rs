@@ -8,10 +8,10 @@ use super::{
     paths::{Body, Content, Operation, Path},
     schemas::{META, reference},
 };
+use crate::negotiation::{JSON_STREAM, PROTOBUF_STREAM};
 
 const MEDIA_TYPES: &[&str] = &["application/json", "application/vnd.kubernetes.protobuf", "application/yaml"];
-const STREAM_TYPES: &[&str] =
-    &["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
+const STREAM_TYPES: &[&str] = &[JSON_STREAM, PROTOBUF_STREAM];
 const PATCH_TYPES: &[&str] =
     &["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"];
 

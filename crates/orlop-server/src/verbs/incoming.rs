@@ -13,7 +13,7 @@ use orlop_api::{
 use serde_json::{Value, json};
 
 use super::Request;
-use crate::negotiation::{MEDIA_TYPES, content_type, has_protobuf, media_types};
+use crate::negotiation::{MEDIA_TYPES, content_type, has_protobuf};
 
 /// Decodes a request's body as an object of its kind. Unknown fields are dropped, and told as asked.
 pub(crate) fn object(request: &Request, validation: FieldValidation) -> Result<Value, Status> {
@@ -33,7 +33,7 @@ pub(crate) fn decoded(
         protobuf::MEDIA_TYPE if has_protobuf(&request.kind) => {
             Ok(from_protobuf(request, body, expected)?.into())
         }
-        _ => return Err(Status::unsupported_media_type(media_types(&request.kind))),
+        _ => return Err(Status::unsupported_media_type(MEDIA_TYPES)),
     };
     let mut decoded = decoded.map_err(|error| unrecognized(expected, &error.to_string(), body))?;
     if decoded.value.is_null() && !body.is_empty() {
@@ -70,7 +70,7 @@ fn from_protobuf(request: &Request, body: &[u8], expected: &GroupVersionKind) ->
     let named = json!({"apiVersion": envelope.api_version, "kind": envelope.kind});
     check_kind(request, &named, expected, body)?;
     let entry = protobuf::type_for(&expected.api_version(), &expected.kind)
-        .ok_or_else(|| Status::unsupported_media_type(&MEDIA_TYPES[..2]))?;
+        .ok_or_else(|| Status::unsupported_media_type(MEDIA_TYPES))?;
     protobuf::decode_as(body, entry).map_err(unrecognized)
 }
 

@@ -31,7 +31,7 @@ use crate::{
     User,
     body::Body,
     cluster::Cluster,
-    negotiation::{Negotiated, Offers, Transform, has_protobuf, negotiate},
+    negotiation::{Negotiated, Offers, Transform, negotiate},
     query::Query,
     registry::Kind,
     remote,
@@ -103,18 +103,11 @@ impl Request {
 pub fn negotiate_for(
     verb: &str,
     kind: &Kind,
+    subresource: &str,
     headers: &HeaderMap,
     query: &Query,
 ) -> Result<Negotiated, Status> {
-    // What is only ever created, a question, has no columns.
-    let read = kind.allows("get") || kind.allows("list");
-    let transforms = read
-        && matches!(
-            verb,
-            "get" | "list" | "watch" | "create" | "update" | "patch" | "delete" | "deletecollection"
-        );
-    let negotiated =
-        negotiate(headers, query.get("pretty"), Offers { transforms, protobuf: has_protobuf(kind) })?;
+    let negotiated = negotiate(headers, query.get("pretty"), Offers::of(verb, kind, subresource))?;
     let include = query.text("includeObject");
     if matches!(negotiated.transform, Transform::Table(_)) && IncludeObject::parse(include).is_none() {
         return Err(Status::bad_request(format!(

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::{Request, answer};
 use crate::{
     cluster::now,
-    negotiation::{Encoding, Transform, media_types},
+    negotiation::{Encoding, MEDIA_TYPES, Transform},
     registry::{Kind, KindSchema},
     stored,
 };
@@ -58,7 +58,7 @@ impl Rendering {
                     Transform::Metadata(version) => ListWriter::new(version, "PartialObjectMetadata"),
                     _ => ListWriter::new(&kind.gvk.api_version(), &kind.gvk.kind),
                 };
-                Encoder::Protobuf(list.ok_or_else(|| Status::not_acceptable(media_types(&kind)))?)
+                Encoder::Protobuf(list.ok_or_else(|| Status::not_acceptable(MEDIA_TYPES))?)
             }
         };
         // What cannot be read has been refused by now.

@@ -19,7 +19,7 @@ use crate::{
     body::Body,
     cluster::{Found, trouble},
     events::{Events, Outlet},
-    negotiation::{Encoding, Transform},
+    negotiation::{Encoding, JSON_STREAM, PROTOBUF_STREAM, Transform},
     query::check_list,
     resource_version,
     selection::Selection,
@@ -31,9 +31,6 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// How long a watch lasts that does not say: at least this long, at most twice as long.
 const LASTS_SECONDS: u64 = 1800;
-
-/// The media type of events in protobuf.
-const PROTOBUF_STREAM: &str = "application/vnd.kubernetes.protobuf;stream=watch";
 
 /// Where a watch begins.
 enum Beginning {
@@ -47,7 +44,7 @@ enum Beginning {
 
 pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
     if request.negotiated.encoding == Encoding::Yaml {
-        return Err(Status::not_acceptable(&[Encoding::Json.media_type(), PROTOBUF_STREAM]));
+        return Err(Status::not_acceptable(&[JSON_STREAM, PROTOBUF_STREAM]));
     }
     request.cluster.may_stay_open()?;
     let about = &request.about;

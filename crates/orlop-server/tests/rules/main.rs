@@ -8,6 +8,7 @@ mod deletion;
 mod discovery;
 mod kinds;
 mod metadata;
+mod negotiation;
 mod patching;
 mod pods;
 mod questions;
