@@ -52,7 +52,8 @@ impl ContinueToken {
         let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|error| {
             let at = match error {
                 DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => at,
-                DecodeError::InvalidLength(_) | DecodeError::InvalidPadding => token.len(),
+                // Go points at where the last group of four begins.
+                DecodeError::InvalidLength(_) | DecodeError::InvalidPadding => token.len() / 4 * 4,
             };
             InvalidToken::Undecodable(format!("illegal base64 data at input byte {at}"))
         })?;

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256, Sha512};
 use crate::{
     body::Body,
     cluster::Cluster,
-    negotiation::{MEDIA_TYPES, Offers, negotiate},
+    negotiation::{MEDIA_TYPES, Offers, clauses, negotiate},
     registry::{Kind, Kinds},
     routes::not_found,
     verbs::answer,
@@ -142,9 +142,11 @@ fn resources(
     here.sort_by(|one, other| one.resource.cmp(&other.resource));
     let resources: Vec<Value> = here.into_iter().flat_map(|kind| listed(kind)).collect();
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    let document = json!({
-        "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources,
-    });
+    let mut document =
+        json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": resources});
+    if !group.is_empty() {
+        document["apiVersion"] = "v1".into();
+    }
     let routed = if kinds.has_builtin_group(group) { MEDIA_TYPES } else { &[] };
     page(headers, routed, &document)
 }
@@ -167,7 +169,8 @@ fn listed(kind: &Kind) -> Vec<Value> {
     if !kind.categories.is_empty() {
         resource["categories"] = json!(kind.categories);
     }
-    if kind.allows("get") || kind.allows("list") {
+    // What is made when it is asked for is stored in no version.
+    if kind.allows("watch") {
         resource["storageVersionHash"] = storage_hash(kind).into();
     }
     let subresources = subresources.into_iter().map(|subresource| {
@@ -196,10 +199,17 @@ fn storage_hash(kind: &Kind) -> String {
 /// The version of the aggregated form that a client takes, if it takes one.
 fn aggregated_version(headers: &HeaderMap) -> Option<&'static str> {
     let accept = headers.get(header::ACCEPT)?.to_str().ok()?;
-    let wanted = accept.split(',').find(|clause| {
-        clause.contains("as=APIGroupDiscoveryList") && clause.trim().starts_with("application/json")
-    })?;
-    if wanted.contains("v=v2beta1") { Some("v2beta1") } else { Some("v2") }
+    for clause in clauses(accept).iter().filter(|clause| clause.media_type == "application/json") {
+        match (clause.parameter("as"), clause.parameter("g"), clause.parameter("v")) {
+            (None, ..) => return None,
+            (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2")) => return Some("v2"),
+            (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2beta1")) => {
+                return Some("v2beta1");
+            }
+            _ => {}
+        }
+    }
+    None
 }
 
 fn aggregated_document(kinds: &Kinds, core: bool, version: &str, headers: &HeaderMap) -> Response<Body> {

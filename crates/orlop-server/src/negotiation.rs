@@ -109,14 +109,21 @@ impl Negotiated {
 }
 
 /// One clause of an Accept header.
-struct Clause<'a> {
-    media_type: &'a str,
+pub(crate) struct Clause<'a> {
+    pub(crate) media_type: &'a str,
     parameters: Vec<(&'a str, &'a str)>,
     quality: f32,
 }
 
+impl Clause<'_> {
+    /// What it says of something.
+    pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
+        self.parameters.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
+    }
+}
+
 /// The clauses of an Accept header, the most wanted first.
-fn clauses(accept: &str) -> Vec<Clause<'_>> {
+pub(crate) fn clauses(accept: &str) -> Vec<Clause<'_>> {
     let mut clauses: Vec<Clause<'_>> = accept
         .split(',')
         .filter(|clause| !clause.trim().is_empty())
@@ -189,8 +196,7 @@ pub fn check_routed(headers: &HeaderMap, routed: &'static [&'static str]) -> Res
 
 /// The transform of a clause; `None` if it cannot be had.
 fn transform(clause: &Clause<'_>, offered: bool) -> Option<Transform> {
-    let parameter =
-        |name: &str| clause.parameters.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
+    let parameter = |name: &str| clause.parameter(name);
     let Some(wanted) = parameter("as") else { return Some(Transform::Whole) };
     if !offered || parameter("g") != Some("meta.k8s.io") {
         return None;

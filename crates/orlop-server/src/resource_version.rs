@@ -45,13 +45,13 @@ impl Moment {
             (query.text("resourceVersion"), query.text("resourceVersionMatch"), query.text("continue"));
         check_list(query, false)?;
         if !token.is_empty() {
+            let token = ContinueToken::decode(token)
+                .map_err(|error| Status::bad_request(format!("invalid continue token: {error}")))?;
             if !matches!(version, "" | "0") {
                 return Err(Status::bad_request(
                     "specifying resource version is not allowed when using continue",
                 ));
             }
-            let token = ContinueToken::decode(token)
-                .map_err(|error| Status::bad_request(format!("invalid continue token: {error}")))?;
             return Ok(Self::Continued(token));
         }
         let limited = query.number("limit")?.unwrap_or(0) > 0;

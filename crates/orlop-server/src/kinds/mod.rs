@@ -158,6 +158,16 @@ pub(crate) fn may_delete(kind: &Kind, name: &str) -> Result<(), Status> {
     Ok(())
 }
 
+/// Whether a deletion may say what becomes of an object's dependents: events have none, and what becomes of a
+/// namespace's is settled by its first deletion.
+pub(crate) fn takes_propagation(kind: &Kind, object: &Value) -> bool {
+    match kind.resource.as_str() {
+        "events" => !matches!(kind.gvk.group.as_str(), "" | "events.k8s.io"),
+        "namespaces" => !kind.gvk.group.is_empty() || !crate::cluster::is_terminating(object),
+        _ => true,
+    }
+}
+
 /// Whether objects of a kind are given time to end. Only pods are.
 pub(crate) fn ends_gracefully(kind: &Kind) -> bool {
     kind.gvk.group.is_empty() && kind.resource == "pods"

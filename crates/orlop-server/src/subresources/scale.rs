@@ -47,10 +47,7 @@ pub(super) async fn get(request: &Request) -> Result<Response<Body>, Status> {
 pub(super) async fn update(request: &Request) -> Result<Response<Body>, Status> {
     let options = WriteOptions::of(&request.query, "UpdateOptions")?;
     let wanted = incoming::decoded(request, &request.body, &scale_kind(), options.field_validation)?;
-    let name = object_meta::text(object_meta::of(&wanted), "name");
-    if name != request.about.name {
-        return Err(Status::name_mismatch(name, &request.about.name));
-    }
+    update::check_name(request, &wanted)?;
     let manager = options.manager(request.user_agent());
     write(request, options.dry_run, |present, fields| {
         update::check_uid(request, &wanted, present)?;

@@ -24,7 +24,8 @@ const GUARD_TRIES: usize = 8;
 pub(super) async fn create(request: &Request) -> Result<Response<Body>, Status> {
     let options = WriteOptions::of(&request.query, "CreateOptions")?;
     let object = incoming::object(request, options.field_validation)?;
-    if !object_meta::text(object_meta::of(&object), "resourceVersion").is_empty() {
+    // Only the store minds.
+    if !options.dry_run && !object_meta::text(object_meta::of(&object), "resourceVersion").is_empty() {
         return Err(Status::plain("resourceVersion should not be set on objects to be created"));
     }
     let manager = options.manager(request.user_agent());

@@ -238,6 +238,9 @@ fn check_preconditions(
 
 /// What is to become of dependents is kept as a finalizer, for the garbage collector to see.
 fn set_finalizers(request: &Request, options: &DeleteOptions, object: &mut Value) {
+    if !crate::kinds::takes_propagation(&request.kind, object) {
+        return;
+    }
     let asked = match (options.propagation.as_deref(), options.orphan_dependents) {
         (Some(policy), _) => Propagation::parse(policy),
         (None, Some(true)) => Some(Propagation::Orphan),
@@ -280,8 +283,8 @@ fn mark(request: &Request, object: &mut Value, grace: i64) {
         let meta = prepare::meta(object);
         meta.insert("deletionTimestamp".into(), ends.to_string().into());
         meta.insert("deletionGracePeriodSeconds".into(), grace.into());
-        if request.kind.rules.has_generation && !already {
-            let generation = meta.get("generation").and_then(Value::as_i64).unwrap_or(0);
+        let generation = meta.get("generation").and_then(Value::as_i64).unwrap_or(0);
+        if generation > 0 && !already {
             meta.insert("generation".into(), (generation + 1).into());
         }
     }

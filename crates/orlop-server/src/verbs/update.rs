@@ -54,7 +54,7 @@ pub(super) async fn replace(request: &Request) -> Result<Response<Body>, Status>
 }
 
 /// What replaces an object says so by its name.
-pub(super) fn check_name(request: &Request, object: &Value) -> Result<(), Status> {
+pub(crate) fn check_name(request: &Request, object: &Value) -> Result<(), Status> {
     let given = object_meta::text(object_meta::of(object), "name");
     if given.is_empty() {
         return Err(Status::name_undeterminable(&request.about.name));

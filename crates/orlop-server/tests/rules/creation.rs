@@ -148,6 +148,12 @@ async fn a_dry_run_of_any_write_leaves_everything_as_it_is() {
         "{created}"
     );
     refused(&chain, "POST", &dry, Some(&changed), 409, "configmaps \"a\" already exists").await;
+    // Only the store minds a version that a new object comes with.
+    let mut versioned = config_map("c", &json!({}));
+    versioned["metadata"]["resourceVersion"] = "5".into();
+    assert_eq!(call(&chain, "POST", &dry, Some(&versioned)).await.0, 201);
+    let message = "resourceVersion should not be set on objects to be created";
+    refused(&chain, "POST", MAPS, Some(&versioned), 500, message).await;
     assert_eq!(call(&chain, "DELETE", &item, None).await.0, 200);
     assert_eq!(call(&chain, "DELETE", &dry, None).await.0, 200);
     let (_, list) = call(&chain, "GET", MAPS, None).await;

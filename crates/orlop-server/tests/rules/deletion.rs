@@ -204,3 +204,31 @@ async fn however_many_objects_a_collection_has_they_are_deleted_and_listed() {
     }
     assert!(names(&get(&chain, other).await.1).contains(&"stays".to_owned()));
 }
+
+#[tokio::test]
+async fn a_deletion_that_waits_is_a_generation_and_says_what_becomes_of_dependents_where_there_are_any() {
+    let (chain, _store) = server().await;
+    let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1,
+        "metadata": {"name": "p", "finalizers": ["example.com/f"]}});
+    let classes = "/apis/scheduling.k8s.io/v1/priorityclasses";
+    create(&chain, classes, &class).await;
+    let (_, marked) = call(&chain, "DELETE", &format!("{classes}/p"), None).await;
+    assert_eq!(marked["metadata"]["generation"], 2, "{marked}");
+    // Events have no dependents.
+    let events = "/api/v1/namespaces/default/events";
+    let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"},
+        "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}});
+    for policy in ["Foreground", "Orphan"] {
+        create(&chain, events, &event).await;
+        let path = format!("{events}/e?propagationPolicy={policy}");
+        let (_, status) = call(&chain, "DELETE", &path, None).await;
+        assert_eq!((&status["kind"], &status["status"]), (&json!("Status"), &json!("Success")), "{status}");
+    }
+    // A namespace's are settled when it is first deleted.
+    let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "s"}});
+    create(&chain, "/api/v1/namespaces", &space).await;
+    call(&chain, "DELETE", "/api/v1/namespaces/s", None).await;
+    let path = "/api/v1/namespaces/s?propagationPolicy=Foreground";
+    let (_, marked) = call(&chain, "DELETE", path, None).await;
+    assert_eq!(marked["metadata"].get("finalizers"), None, "{marked}");
+}

@@ -63,6 +63,11 @@ async fn what_is_stored_is_known_by_the_hash_that_kubernetes_gives_it() {
         let resource = resources.iter().find(|resource| resource["name"] == name).unwrap();
         assert_eq!(resource["storageVersionHash"], hash, "{name}");
     }
+    // As Kubernetes has it: the core group's document has no version, and what is not stored is stored in none.
+    let (_, core) = get(&chain, "/api/v1").await;
+    assert_eq!((core.get("apiVersion"), core["groupVersion"].as_str()), (None, Some("v1")));
+    let statuses = core["resources"].as_array().unwrap().iter().find(|it| it["name"] == "componentstatuses");
+    assert!(statuses.unwrap().get("storageVersionHash").is_none());
 }
 
 #[tokio::test]
@@ -98,6 +103,12 @@ async fn everything_is_discovered_in_two_requests_and_not_again_if_nothing_chang
             assert_eq!((code, body.len()), (304, 0));
         }
     }
+    // A version that there is not cannot be accepted, and what is wanted more comes first.
+    let unknown = "application/json;g=apidiscovery.k8s.io;v=v3;as=APIGroupDiscoveryList";
+    assert_eq!(ask(&chain, "GET", "/api", &[("accept", unknown)], "").await.status(), 406);
+    let plain = format!("application/json, {}", unknown.replace("v3", "v2"));
+    let (_, headers, _) = whole(ask(&chain, "GET", "/api", &[("accept", &plain)], "").await).await;
+    assert_eq!(headers["content-type"], "application/json");
     // Clients that do not ask for it get the old form.
     let (_, groups) = get(&chain, "/apis").await;
     assert_eq!(

@@ -308,3 +308,21 @@ async fn a_service_has_its_ports_as_long_as_it_needs_them() {
     let (_, inside) = call(&chain, "PATCH", &format!("{services}/s"), Some(&inside)).await;
     assert_eq!(inside["spec"]["externalName"], "a.b", "{inside}");
 }
+
+#[tokio::test]
+async fn what_is_said_of_a_deployment_is_no_new_generation_of_it() {
+    let (chain, _store) = server().await;
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    let template =
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}});
+    create(&chain, deployments, &deployment).await;
+    let item = format!("{deployments}/d");
+    let annotated = |value: &str| json!({"metadata": {"annotations": {"x": value}}});
+    let generation = |object: &Value| object["metadata"]["generation"].clone();
+    let (_, changed) = call(&chain, "PATCH", &item, Some(&annotated("1"))).await;
+    assert_eq!(generation(&changed), 2, "an annotation is work for its controller");
+    let (_, said) = call(&chain, "PATCH", &format!("{item}/status"), Some(&annotated("2"))).await;
+    assert_eq!((generation(&said), &said["metadata"]["annotations"]["x"]), (json!(2), &json!("2")));
+}

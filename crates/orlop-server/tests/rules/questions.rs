@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    refused,
+    MAPS, refused,
     support::{call, server},
 };
 
@@ -65,4 +65,25 @@ async fn a_question_is_answered_and_has_no_life_of_its_own() {
     let (code, answer) = call(&chain, "POST", path, Some(&body)).await;
     assert_eq!((code, &answer["status"]["allowed"]), (201, &json!(false)), "{answer}");
     assert_eq!(answer["metadata"], json!({"namespace": "default"}));
+}
+
+#[tokio::test]
+async fn a_token_that_is_none_is_told_before_what_goes_not_with_it() {
+    let (chain, _store) = server().await;
+    for (query, message) in [
+        (
+            "continue=x",
+            "invalid continue token: continue key is not valid: illegal base64 data at input byte 0",
+        ),
+        (
+            "continue=x&resourceVersion=5",
+            "invalid continue token: continue key is not valid: illegal base64 data at input byte 0",
+        ),
+    ] {
+        refused(&chain, "GET", &format!("{MAPS}?{query}"), None, 400, message).await;
+    }
+    let scale = json!({"apiVersion": "autoscaling/v1", "kind": "Scale"});
+    let path = "/apis/apps/v1/namespaces/default/deployments/d/scale";
+    let message = "the name of the object (d based on URL) was undeterminable: name must be provided";
+    refused(&chain, "PUT", path, Some(&scale), 400, message).await;
 }

@@ -73,6 +73,13 @@ impl Hooks for Deployment {
         }
     }
 
+    fn prepare_subresource(&self, subresource: &str, object: &mut Value, old: &Value) {
+        // What is said of the state may annotate, and asks for nothing.
+        if subresource == "status" {
+            object["metadata"]["generation"] = integer(old, "/metadata/generation").into();
+        }
+    }
+
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let (spec, path) = (object.get("spec").unwrap_or(&Value::Null), FieldPath::root("spec"));
         let mut errors: Vec<FieldError> = check::not_negative(spec, "replicas", &path).into_iter().collect();
