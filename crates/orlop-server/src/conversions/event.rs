@@ -30,6 +30,9 @@ pub(super) const NEW_API: Translation = Translation {
 #[expect(clippy::unnecessary_wraps, reason = "every event can be converted, as not every object can")]
 fn new(event: Value) -> Option<Value> {
     let mut event = renamed(event, NAMES.iter().map(|(old, new)| (*old, *new)), "events.k8s.io/v1");
+    if event.get("reportingInstance").is_some_and(|instance| *instance == "") {
+        event.as_object_mut().map(|fields| fields.remove("reportingInstance"));
+    }
     // It is always there, as everything is that Go has no way to leave out.
     if event.get("deprecatedSource").is_none() {
         event["deprecatedSource"] = json!({});
@@ -61,7 +64,8 @@ fn renamed<'a>(mut event: Value, names: impl Iterator<Item = (&'a str, &'a str)>
     let Some(fields) = event.as_object_mut() else { return event };
     for (from, to) in names {
         // What only the old API insists on is left out of the new one.
-        let kept = fields.remove(from).filter(|value| !value.is_null() && *value != json!({}));
+        let kept =
+            fields.remove(from).filter(|value| !value.is_null() && *value != json!({}) && *value != "");
         if let Some(value) = kept {
             fields.insert(to.to_owned(), value);
         }

@@ -184,5 +184,9 @@ pub(crate) fn grace_seconds(kind: &Kind, object: &Value, asked: Option<i64>) -> 
         return 0;
     }
     let own = object.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64);
-    asked.or(own).unwrap_or(30).max(0)
+    // A time that is none is a second.
+    match asked.or(own).unwrap_or(30) {
+        ..0 => 1,
+        seconds => seconds,
+    }
 }

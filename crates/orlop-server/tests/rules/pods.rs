@@ -164,3 +164,20 @@ async fn an_evicted_pod_says_why_it_goes() {
     let reasons: Vec<_> = conditions.iter().filter_map(|condition| condition["reason"].as_str()).collect();
     assert_eq!(reasons, ["EvictionByEvictionAPI"], "{evicted}");
 }
+
+#[tokio::test]
+async fn a_time_to_end_that_is_none_is_a_second() {
+    let (chain, _store) = server().await;
+    let pods = "/api/v1/namespaces/default/pods";
+    for (name, seconds, given) in [("a", -5, 1), ("b", 7, 7)] {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+            "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}});
+        create(&chain, pods, &pod).await;
+        let path = format!("{pods}/{name}?gracePeriodSeconds={seconds}");
+        let (_, marked) = call(&chain, "DELETE", &path, None).await;
+        assert_eq!(marked["metadata"]["deletionGracePeriodSeconds"], given, "{marked}");
+        // Nobody is given more time than before.
+        let (_, marked) = call(&chain, "DELETE", &format!("{pods}/{name}?gracePeriodSeconds=90"), None).await;
+        assert_eq!(marked["metadata"]["deletionGracePeriodSeconds"], given, "{marked}");
+    }
+}
