@@ -1,11 +1,17 @@
 //! APIService: which server answers for a version of a group.
 
+use base64::{Engine, engine::general_purpose::STANDARD};
+use orlop_api::{
+    field_error::{FieldError, FieldPath},
+    names,
+};
 use serde_json::Value;
 
 use super::{
+    check,
     columns::{Heading, Table, name},
     fill,
-    read::{condition, present, text},
+    read::{condition, flag, integer, present, text},
 };
 use crate::{
     registry::Hooks,
@@ -39,9 +45,74 @@ impl Hooks for ApiService {
         }
     }
 
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let (group, version) = (text(object, "/spec/group"), text(object, "/spec/version"));
+        let mut errors = named(object, &format!("{version}.{group}"));
+        let spec = FieldPath::root("spec");
+        if group.is_empty() && version != "v1" {
+            let detail = "only v1 may have an empty group and it better be legacy kube";
+            errors.push(FieldError::required(&spec.child("group"), detail));
+        }
+        if !group.is_empty() {
+            errors.extend(check::dns_subdomain(group, &spec.child("group")));
+        }
+        errors.extend(check::each(&spec.child("version"), version, names::dns1035_label(version)));
+        for (field, most) in [("groupPriorityMinimum", 20_000), ("versionPriority", 1_000)] {
+            let priority = integer(object, &format!("/spec/{field}"));
+            if !(1..=most).contains(&priority) {
+                let detail = format!("must be positive and less than {most}");
+                errors.push(FieldError::invalid(&spec.child(field), priority, detail));
+            }
+        }
+        errors.extend(trust(object, &spec));
+        errors
+    }
+
     fn columns(&self) -> Option<&dyn Columns> {
         Some(&API_SERVICES)
     }
+}
+
+/// It is named for what it answers.
+fn named(object: &Value, expected: &str) -> Vec<FieldError> {
+    let metadata = FieldPath::root("metadata");
+    let given = ["generateName", "name"].map(|field| (field, text(object, &format!("/metadata/{field}"))));
+    let wrong = given.into_iter().filter(|(_, name)| {
+        // What no name can be has been refused already.
+        !name.is_empty() && *name != expected && names::path_segment(name).is_empty()
+    });
+    let detail = format!("must be `spec.version+\".\"+spec.group`: {expected:?}");
+    wrong.map(|(field, name)| FieldError::invalid(&metadata.child(field), name, detail.clone())).collect()
+}
+
+/// Who answers, and why that is believed.
+fn trust(object: &Value, spec: &FieldPath) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let bundle = STANDARD.decode(text(object, "/spec/caBundle")).unwrap_or_default();
+    let blindly = flag(object, "/spec/insecureSkipTLSVerify");
+    let skip = spec.child("insecureSkipTLSVerify");
+    let Some(service) = present(object, "/spec/service") else {
+        if !bundle.is_empty() {
+            let (size, detail) =
+                (format!("{} bytes", bundle.len()), "local APIServices may not have a caBundle");
+            errors.push(FieldError::invalid(&spec.child("caBundle"), size, detail));
+        }
+        if blindly {
+            let detail = "local APIServices may not have insecureSkipTLSVerify";
+            errors.push(FieldError::invalid(&skip, true, detail));
+        }
+        return errors;
+    };
+    let path = spec.child("service");
+    errors.extend(check::required(service, "namespace", &path));
+    errors.extend(check::required(service, "name", &path));
+    let port = integer(service, "/port");
+    let problems = check::port_number(port).into_iter().map(|why| format!("port is not valid: {why}"));
+    errors.extend(check::each(&path.child("port"), port, problems.collect()));
+    if blindly && !bundle.is_empty() {
+        errors.push(FieldError::invalid(&skip, true, "may not be true if caBundle is present"));
+    }
+    errors
 }
 
 #[cfg(test)]

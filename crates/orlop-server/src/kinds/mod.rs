@@ -1,5 +1,6 @@
 //! What each built-in kind does beyond its schema: a file a kind.
 
+mod addresses;
 mod admission;
 mod admission_policy;
 mod api_service;
@@ -16,6 +17,7 @@ mod event;
 mod fill;
 mod flow_control;
 mod ingress;
+mod ip_text;
 mod lease;
 mod namespace;
 mod network_policy;
@@ -31,11 +33,13 @@ mod read;
 mod runtime_class;
 mod same;
 mod secret;
+mod secret_pair;
 mod service;
 mod service_account;
 mod signing_conditions;
 mod storage;
 mod storage_class;
+mod storage_drivers;
 mod tables;
 mod workload;
 
@@ -91,6 +95,12 @@ pub(crate) fn hooks(group: &str, resource: &str) -> Box<dyn Hooks> {
         }
         ("storage.k8s.io", "storageclasses") => Box::new(storage_class::StorageClass),
         ("storage.k8s.io", "csidrivers") => Box::new(storage::CsiDriver),
+        ("storage.k8s.io", "csinodes") => Box::new(storage_drivers::CsiNode),
+        ("storage.k8s.io", "csistoragecapacities") => Box::new(storage_drivers::CsiStorageCapacity),
+        ("storage.k8s.io", "volumeattachments") => Box::new(storage_drivers::VolumeAttachment),
+        ("storage.k8s.io", "volumeattributesclasses") => Box::new(storage_drivers::VolumeAttributesClass),
+        ("networking.k8s.io", "ipaddresses") => Box::new(addresses::IpAddress),
+        ("networking.k8s.io", "servicecidrs") => Box::new(addresses::ServiceCidr),
         _ => match table_only(group, resource) {
             Some(table) => Box::new(TableOnly(table)),
             None => Box::new(Plain),
@@ -135,14 +145,9 @@ fn table_only(group: &str, resource: &str) -> Option<&'static columns::Table> {
     Some(match (group, resource) {
         ("certificates.k8s.io", "clustertrustbundles") => &certificates::CLUSTER_TRUST_BUNDLES,
         ("certificates.k8s.io", "podcertificaterequests") => &certificates::POD_CERTIFICATE_REQUESTS,
-        ("networking.k8s.io", "ipaddresses") => &tables::IP_ADDRESSES,
-        ("networking.k8s.io", "servicecidrs") => &tables::SERVICE_CIDRS,
         ("resource.k8s.io", "deviceclasses") => &NAME_AND_AGE,
         ("resource.k8s.io", "devicetaintrules") => &dynamic_resources::DEVICE_TAINT_RULES,
         ("resource.k8s.io", "resourceslices") => &dynamic_resources::RESOURCE_SLICES,
-        ("storage.k8s.io", "csinodes") => &storage::CSI_NODES,
-        ("storage.k8s.io", "volumeattachments") => &storage::VOLUME_ATTACHMENTS,
-        ("storage.k8s.io", "volumeattributesclasses") => &storage::VOLUME_ATTRIBUTES_CLASSES,
         ("storagemigration.k8s.io", "storageversionmigrations") => &tables::STORAGE_VERSION_MIGRATIONS,
         _ => return None,
     })

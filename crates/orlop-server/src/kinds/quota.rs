@@ -6,6 +6,7 @@ use orlop_api::{
     field_error::{FieldError, FieldPath},
     names,
     object_meta::IMMUTABLE,
+    quantity::Quantity,
 };
 use serde_json::{Value, json};
 
@@ -81,17 +82,108 @@ impl Hooks for ResourceQuota {
     }
 }
 
+/// What a quota of some pods or claims can count, and all that any quota can.
+const OF_PODS: &[&str] =
+    &["pods", "cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
+const OF_CLAIMS: &[&str] = &["persistentvolumeclaims", "requests.storage"];
+const OF_ANY: &[&str] = &[
+    "ephemeral-storage",
+    "requests.ephemeral-storage",
+    "limits.ephemeral-storage",
+    "resourcequotas",
+    "services",
+    "services.nodeports",
+    "services.loadbalancers",
+    "replicationcontrollers",
+    "secrets",
+    "configmaps",
+];
+const ABOUT_PODS: &[&str] =
+    &["Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "CrossNamespacePodAffinity"];
+
+/// Whether some of what a quota limits cannot be counted within a scope.
+fn is_beyond(scope: &str, object: &Value) -> bool {
+    let counted: &[&str] = match scope {
+        "BestEffort" => &["pods"],
+        "VolumeAttributesClass" => OF_CLAIMS,
+        _ if SCOPES.contains(&scope) => OF_PODS,
+        _ => return false,
+    };
+    let standard = |key: &&str| [OF_PODS, OF_CLAIMS, OF_ANY].iter().any(|known| known.contains(key));
+    let mut limited = map(object, "/spec/hard").keys().map(String::as_str).filter(standard);
+    limited.any(|key| !counted.contains(&key))
+}
+
 fn scopes(object: &Value) -> Vec<FieldError> {
     let path = FieldPath::root("spec").child("scopes");
     let scopes = texts(object, "/spec/scopes");
+    let refused = |why: &str| FieldError::invalid(&path, json!(scopes), why);
     let mut errors = Vec::new();
-    for _ in scopes.iter().filter(|scope| !SCOPES.contains(scope)) {
-        errors.push(FieldError::invalid(&path, json!(scopes), "unsupported scope"));
-    }
-    for pair in [["BestEffort", "NotBestEffort"], ["Terminating", "NotTerminating"]] {
-        if pair.iter().all(|scope| scopes.contains(scope)) {
-            errors.push(FieldError::invalid(&path, json!(scopes), "conflicting scopes"));
+    for scope in &scopes {
+        if !SCOPES.contains(scope) {
+            errors.push(refused("unsupported scope"));
         }
+        if is_beyond(scope, object) {
+            errors.push(refused(BEYOND));
+        }
+    }
+    if in_conflict(&scopes) {
+        errors.push(refused(CONFLICTING));
+    }
+    errors.extend(selected(object));
+    errors
+}
+
+const BEYOND: &str = "unsupported scope applied to resource";
+const CONFLICTING: &str = "conflicting scopes";
+
+fn in_conflict(scopes: &[&str]) -> bool {
+    let pairs = [["BestEffort", "NotBestEffort"], ["Terminating", "NotTerminating"]];
+    pairs.iter().any(|pair| pair.iter().all(|scope| scopes.contains(scope)))
+}
+
+/// Scopes that are selected by what they hold.
+fn selected(object: &Value) -> Vec<FieldError> {
+    let path = FieldPath::root("spec").child("scopeSelector").child("matchExpressions");
+    let mut errors = Vec::new();
+    let expressions = list(object, "/spec/scopeSelector/matchExpressions");
+    for expression in expressions {
+        let (scope, operator) = (text(expression, "/scopeName"), text(expression, "/operator"));
+        let values = list(expression, "/values");
+        if !SCOPES.contains(&scope) {
+            errors.push(FieldError::invalid(&path.child("scopeName"), scope, "unsupported scope"));
+        }
+        if is_beyond(scope, object) {
+            let selector = object.pointer("/spec/scopeSelector").cloned().unwrap_or_default();
+            errors.push(FieldError::invalid(&path, selector, BEYOND));
+        }
+        if ABOUT_PODS.contains(&scope) && operator != "Exists" {
+            let detail = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, \
+                          ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, \
+                          ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
+            errors.push(FieldError::invalid(&path.child("operator"), operator, detail));
+        }
+        match operator {
+            "In" | "NotIn" if values.is_empty() => {
+                let detail =
+                    "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector";
+                errors.push(FieldError::required(&path.child("values"), detail));
+            }
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                let detail =
+                    "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
+                errors.push(FieldError::invalid(&path.child("values"), values.to_vec(), detail));
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            other => {
+                let detail = "not a valid selector operator";
+                errors.push(FieldError::invalid(&path.child("operator"), other, detail));
+            }
+        }
+    }
+    let scopes: Vec<&str> = expressions.iter().map(|expression| text(expression, "/scopeName")).collect();
+    if in_conflict(&scopes) {
+        errors.push(FieldError::invalid(&path, json!(scopes), CONFLICTING));
     }
     errors
 }
@@ -201,6 +293,27 @@ fn ordered(item: &Value, key: &str, path: &FieldPath) -> Vec<FieldError> {
             errors.push(FieldError::invalid(&path.child(at).key(key), shown(of(value)), detail));
         }
     }
+    errors.extend(ratio(item, key, path));
+    errors
+}
+
+/// How much more a limit may be than a request: not less than nothing more, nor more than the bounds leave room for.
+fn ratio(item: &Value, key: &str, path: &FieldPath) -> Vec<FieldError> {
+    let amount = |field: &str| map(item, &format!("/{field}")).get(key).and_then(quantities::parse);
+    let Some(ratio) = amount("maxLimitRequestRatio") else { return Vec::new() };
+    let refused = |why: String| {
+        FieldError::invalid(&path.child("maxLimitRequestRatio").key(key), ratio.to_string(), why)
+    };
+    let mut errors = Vec::new();
+    if Quantity::parse("1").is_ok_and(|one| ratio < one) {
+        errors.push(refused(format!("ratio {ratio} is less than 1")));
+    }
+    if let (Some(least), Some(most)) = (amount("min"), amount("max"))
+        && let room = most.milli_units() as f64 / least.milli_units() as f64
+        && ratio.milli_units() as f64 / 1000.0 > room
+    {
+        errors.push(refused(format!("ratio {ratio} is greater than max/min = {room:.6}")));
+    }
     errors
 }
 
@@ -222,6 +335,8 @@ mod tests {
             [
                 r#"spec.hard[pods]: Invalid value: "1500m": must be an integer"#,
                 r#"spec.hard[secrets]: Invalid value: "-1": must be greater than or equal to 0"#,
+                r#"spec.scopes: Invalid value: ["BestEffort","NotBestEffort"]: unsupported scope applied to resource"#,
+                r#"spec.scopes: Invalid value: ["BestEffort","NotBestEffort"]: unsupported scope applied to resource"#,
                 r#"spec.scopes: Invalid value: ["BestEffort","NotBestEffort"]: conflicting scopes"#,
             ]
         );

@@ -10,6 +10,7 @@ use super::{
     config_map::{BYTES_MAX, decoded_bytes, frozen, keys},
     fill,
     read::{annotation, map, text},
+    secret_pair,
 };
 use crate::{
     registry::Hooks,
@@ -79,6 +80,17 @@ impl Hooks for Secret {
             check::immutable(object, old, "type", &FieldPath::nil()).into_iter().collect();
         errors.extend(frozen(object, old, &["data"]));
         errors
+    }
+
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        if text(object, "/type") != "kubernetes.io/tls" {
+            return Vec::new();
+        }
+        let bytes = |key: &str| {
+            let encoded = map(object, "/data").get(key).and_then(Value::as_str).unwrap_or_default();
+            STANDARD.decode(encoded).unwrap_or_default()
+        };
+        secret_pair::problem(&bytes("tls.crt"), &bytes("tls.key")).into_iter().collect()
     }
 
     fn columns(&self) -> Option<&dyn Columns> {

@@ -1,11 +1,13 @@
 //! What storage drivers say of themselves: drivers, nodes, capacities, attachments, attributes.
 
+use orlop_api::field_error::FieldError;
 use serde_json::{Value, json};
 
 use super::{
     columns::{Heading, Table, name},
     fill,
     read::{flag, list, present, text, texts},
+    storage_drivers,
 };
 use crate::{
     registry::Hooks,
@@ -26,6 +28,14 @@ impl Hooks for CsiDriver {
         if list(spec, "/volumeLifecycleModes").is_empty() {
             spec["volumeLifecycleModes"] = json!(["Persistent"]);
         }
+    }
+
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        storage_drivers::driver(object)
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        storage_drivers::driver_update(object, old)
     }
 
     fn columns(&self) -> Option<&dyn Columns> {

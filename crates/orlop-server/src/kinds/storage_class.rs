@@ -1,5 +1,7 @@
 //! Storage classes: how volumes are made.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use orlop_api::{
     field_error::{FieldError, FieldPath},
     names,
@@ -10,7 +12,7 @@ use super::{
     check,
     columns::{Heading, Table},
     fill,
-    read::{annotation, flag, map, text, text_or},
+    read::{annotation, flag, list, map, repeats, text, text_or},
 };
 use crate::{
     registry::Hooks,
@@ -55,21 +57,14 @@ impl Hooks for StorageClass {
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let root = FieldPath::nil();
-        let mut errors = Vec::new();
-        match text(object, "/provisioner") {
-            "" => errors.push(FieldError::required(&root.child("provisioner"), "")),
-            given => {
-                let lower = given.to_lowercase();
-                let problems = names::qualified_name(&lower);
-                errors.extend(check::each(&root.child("provisioner"), lower, problems));
-            }
-        }
+        let mut errors = provisioner(object, "provisioner");
         errors.extend(parameters(object));
         if !text(object, "/reclaimPolicy").is_empty() {
             errors.extend(check::supported(object, "reclaimPolicy", &root, &["Delete", "Retain"]));
         }
         let modes = &["Immediate", "WaitForFirstConsumer"];
         errors.extend(check::supported(object, "volumeBindingMode", &root, modes));
+        errors.extend(topologies(object));
         errors
     }
 
@@ -84,7 +79,53 @@ impl Hooks for StorageClass {
     }
 }
 
-fn parameters(object: &Value) -> Vec<FieldError> {
+/// Who makes volumes: a qualified name under a field, in whatever case.
+pub(super) fn provisioner(object: &Value, field: &str) -> Vec<FieldError> {
+    let path = FieldPath::root(field);
+    match object.get(field).and_then(Value::as_str).unwrap_or_default() {
+        "" => vec![FieldError::required(&path, "")],
+        given => {
+            let lower = given.to_lowercase();
+            let problems = names::qualified_name(&lower);
+            check::each(&path, lower, problems)
+        }
+    }
+}
+
+/// Where volumes may be: each place is named once, and one that is anywhere is none.
+fn topologies(object: &Value) -> Vec<FieldError> {
+    type Place = BTreeMap<String, BTreeSet<String>>;
+    let path = FieldPath::root("allowedTopologies");
+    let (mut errors, mut known) = (Vec::new(), vec![Place::new()]);
+    for (index, term) in list(object, "/allowedTopologies").iter().enumerate() {
+        let path = path.index(index).child("matchLabelExpressions");
+        let mut place = Place::new();
+        for (index, expression) in list(term, "/matchLabelExpressions").iter().enumerate() {
+            let (key, path) = (text(expression, "/key"), path.index(index));
+            let values = list(expression, "/values");
+            if values.is_empty() {
+                errors.push(FieldError::required(&path.child("values"), ""));
+            }
+            for ((index, value), repeated) in values.iter().enumerate().zip(repeats(values, Value::as_str)) {
+                if repeated {
+                    errors.push(FieldError::duplicate(&path.child("values").index(index), value.clone()));
+                }
+            }
+            errors.extend(check::each(&path.child("key"), key, names::qualified_name(key)));
+            let values = values.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+            if place.insert(key.to_owned(), values).is_some() {
+                errors.push(FieldError::duplicate(&path.child("key"), key));
+            }
+        }
+        if known.contains(&place) {
+            errors.push(FieldError::duplicate(&path, ""));
+        }
+        known.push(place);
+    }
+    errors
+}
+
+pub(super) fn parameters(object: &Value) -> Vec<FieldError> {
     let (path, parameters) = (FieldPath::root("parameters"), map(object, "/parameters"));
     if parameters.len() > PARAMETERS_MAX {
         return vec![FieldError::too_long(&path, PARAMETERS_MAX)];

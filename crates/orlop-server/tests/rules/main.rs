@@ -12,6 +12,7 @@ mod negotiation;
 mod patching;
 mod pods;
 mod questions;
+mod rarer_kinds;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -6,15 +6,15 @@ use serde_json::Value;
 use super::{
     super::{
         check,
-        read::{flag, list, present, text, texts},
+        read::{flag, list, present, repeats, text, texts},
     },
     volumes::below,
 };
 
 const IDENTITY_MAX: i64 = i32::MAX as i64;
 
-/// Checks a pod's context.
-pub(super) fn pod(context: &Value, path: &FieldPath) -> Vec<FieldError> {
+/// Checks a pod's context; `spec` says what it shares with its node.
+pub(super) fn pod(context: &Value, spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for field in ["fsGroup", "runAsUser", "runAsGroup"] {
         errors.extend(identity(context.get(field), &path.child(field)));
@@ -22,6 +22,7 @@ pub(super) fn pod(context: &Value, path: &FieldPath) -> Vec<FieldError> {
     for (index, group) in list(context, "/supplementalGroups").iter().enumerate() {
         errors.extend(identity(Some(group), &path.child("supplementalGroups").index(index)));
     }
+    errors.extend(kernel_parameters(context, spec, &path.child("sysctls")));
     errors.extend(check::supported(context, "fsGroupChangePolicy", path, &["Always", "OnRootMismatch"]));
     errors.extend(seccomp(context, path));
     errors.extend(check::supported(context, "supplementalGroupsPolicy", path, &["Merge", "Strict"]));
@@ -52,6 +53,67 @@ pub(super) fn container(context: &Value, host_users: bool, path: &FieldPath) -> 
         }
     }
     errors
+}
+
+const KERNEL_PARAMETER_MAX: usize = 253;
+
+/// Parameters of the kernel: each once, and none of what a pod shares with its node.
+fn kernel_parameters(context: &Value, spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let parameters = list(context, "/sysctls");
+    let mut errors = Vec::new();
+    let repeated = repeats(parameters, |parameter| text(parameter, "/name"));
+    for ((index, parameter), repeated) in parameters.iter().enumerate().zip(repeated) {
+        let (name, path) = (text(parameter, "/name"), path.index(index).child("name"));
+        if name.is_empty() {
+            errors.push(FieldError::required(&path, ""));
+        } else if !is_kernel_parameter(name) {
+            let detail = "must have at most 253 characters and match regex \
+                          ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+            errors.push(FieldError::invalid(&path, name, detail));
+        } else if repeated {
+            errors.push(FieldError::duplicate(&path, name));
+        }
+        let shared = match namespace(name) {
+            Some("net") if flag(spec, "/hostNetwork") => "hostNetwork",
+            Some("ipc") if flag(spec, "/hostIPC") => "hostIPC",
+            _ => continue,
+        };
+        let detail = format!("may not be specified when '{shared}' is true");
+        errors.push(FieldError::invalid(&path, name, detail));
+    }
+    errors
+}
+
+fn is_kernel_parameter(name: &str) -> bool {
+    let ends = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let segment = |part: &str| {
+        let bytes = part.as_bytes();
+        let edges =
+            bytes.first().is_some_and(|byte| ends(*byte)) && bytes.last().is_some_and(|byte| ends(*byte));
+        edges && bytes.iter().all(|byte| ends(*byte) || matches!(byte, b'-' | b'_'))
+    };
+    name.len() <= KERNEL_PARAMETER_MAX && name.split(['.', '/']).all(segment)
+}
+
+/// Which part of the kernel a parameter belongs to, if it is one that pods can have to themselves.
+fn namespace(name: &str) -> Option<&'static str> {
+    // Whichever comes first separates; the other is part of a name.
+    let swapped = |letter: char| match letter {
+        '.' => '/',
+        '/' => '.',
+        other => other,
+    };
+    let name: String = match name.find(['.', '/']) {
+        Some(at) if name.get(at..).is_some_and(|rest| rest.starts_with('/')) => {
+            name.chars().map(swapped).collect()
+        }
+        _ => name.to_owned(),
+    };
+    let ipc = ["kernel.shm", "kernel.msg", "fs.mqueue."];
+    if name == "kernel.sem" || ipc.iter().any(|prefix| name.starts_with(prefix)) {
+        return Some("ipc");
+    }
+    name.starts_with("net.").then_some("net")
 }
 
 /// A user or group.
@@ -94,13 +156,46 @@ mod tests {
     use super::{super::super::check::tests::told, *};
 
     #[test]
+    fn kernel_parameters_are_named_once_and_not_the_nodes() {
+        let path = FieldPath::root("s");
+        let refused = |names: &[&str], spec: Value| {
+            let sysctls: Vec<Value> = names.iter().map(|name| json!({"name": name, "value": "1"})).collect();
+            told(pod(&json!({"sysctls": sysctls}), &spec, &path))
+        };
+        assert!(refused(&["kernel.shm_rmid_forced", "net.ipv4.x-y", "a/b.c"], json!({})).is_empty());
+        let pattern = "must have at most 253 characters and match regex \
+            ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+        assert_eq!(
+            refused(&["X", "", "a..b", "a", "a"], json!({})),
+            [
+                format!("s.sysctls[0].name: Invalid value: \"X\": {pattern}"),
+                "s.sysctls[1].name: Required value".to_owned(),
+                format!("s.sysctls[2].name: Invalid value: \"a..b\": {pattern}"),
+                "s.sysctls[4].name: Duplicate value: \"a\"".to_owned(),
+            ]
+        );
+        assert_eq!(
+            refused(&["kernel/shm", "net.x-y/z"], json!({"hostIPC": true, "hostNetwork": true})),
+            [
+                "s.sysctls[0].name: Invalid value: \"kernel/shm\": may not be specified when 'hostIPC' is true",
+                "s.sysctls[1].name: Invalid value: \"net.x-y/z\": may not be specified when 'hostNetwork' is true",
+            ]
+        );
+    }
+
+    #[test]
     fn identities_profiles_and_privileges_are_checked() {
         let path = FieldPath::root("s");
         assert!(
-            pod(&json!({"runAsUser": 0, "seccompProfile": {"type": "RuntimeDefault"}}), &path).is_empty()
+            pod(&json!({"runAsUser": 0, "seccompProfile": {"type": "RuntimeDefault"}}), &json!({}), &path)
+                .is_empty()
         );
         assert_eq!(
-            told(pod(&json!({"runAsUser": -1, "fsGroupChangePolicy": "x", "seccompProfile": {}}), &path)),
+            told(pod(
+                &json!({"runAsUser": -1, "fsGroupChangePolicy": "x", "seccompProfile": {}}),
+                &json!({}),
+                &path
+            )),
             [
                 "s.runAsUser: Invalid value: -1: must be between 0 and 2147483647, inclusive",
                 r#"s.fsGroupChangePolicy: Unsupported value: "x": supported values: "Always", "OnRootMismatch""#,

@@ -39,7 +39,7 @@ pub(super) fn validate(spec: &Value, path: &FieldPath, place: Place) -> Vec<Fiel
     errors.extend(check::required_among(spec, "dnsPolicy", path, policies));
     errors.extend(labels::validate(map(spec, "/nodeSelector"), &path.child("nodeSelector")));
     if let Some(context) = present(spec, "/securityContext") {
-        errors.extend(security::pod(context, &path.child("securityContext")));
+        errors.extend(security::pod(context, spec, &path.child("securityContext")));
     }
     if flag(spec, "/shareProcessNamespace") && flag(spec, "/hostPID") {
         let detail = "ShareProcessNamespace and HostPID cannot both be enabled";

@@ -2,6 +2,7 @@
 
 mod update;
 mod validate;
+mod warnings;
 
 use orlop_api::field_error::FieldError;
 use serde_json::{Value, json};
@@ -125,6 +126,10 @@ impl Hooks for Service {
                 }
             }
         }
+    }
+
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        warnings::of(object)
     }
 
     fn prepare_create(&self, object: &mut Value) {
