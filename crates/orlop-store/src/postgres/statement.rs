@@ -221,6 +221,8 @@ impl<'p> Composed<'p> {
                 " where revision = ? and last_id = ? and joined = ? and process = ?",
                 &[&taken.revision, &taken.last_id, &taken.joined, &mark.process],
             );
+        }
+        if let Some(taken) = taken.filter(|taken| !taken.key.is_empty()) {
             self.push(" and not exists (select from ");
             self.rows(&[&taken.key, &taken.id, &taken.terms]);
             self.push(
