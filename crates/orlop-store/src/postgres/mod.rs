@@ -12,6 +12,7 @@ mod filter;
 mod guess;
 mod known;
 mod lead;
+mod past;
 mod pool;
 mod read;
 mod restore;

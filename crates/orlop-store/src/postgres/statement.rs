@@ -247,7 +247,7 @@ impl<'p> Composed<'p> {
 
     fn live(&mut self, changes: &'p Changes<'_>) {
         const COLUMNS: &str = "(key, id, revision, create_revision, version, lease, terms)";
-        let (created, updated, old) = (&changes.created, &changes.updated, &changes.superseded);
+        let (created, updated, old) = (&changes.created, &changes.updated, &changes.milestones);
         if !created.key.is_empty() {
             self.insert("created", &format!("live {COLUMNS}"), &live_columns(created), "");
         }
@@ -275,7 +275,7 @@ impl<'p> Composed<'p> {
                 &old.lease,
             ];
             let history = "history (key, superseded_at, id, revision, create_revision, version, lease)";
-            self.insert("superseded", history, &columns, "");
+            self.insert("milestones", history, &columns, "");
         }
     }
 

@@ -35,7 +35,8 @@ pub(super) struct Unsure {
 pub(super) struct Changes<'e> {
     /// New versions, as many as one statement carries, and more of them.
     pub(super) log: Vec<Versions<'e>>,
-    pub(super) superseded: Versions<'e>,
+    pub(super) milestones: Versions<'e>,
+    /// When the milestones were superseded.
     pub(super) superseded_at: Vec<i64>,
     /// Keys that did not exist before the batch, and those that did.
     pub(super) created: Versions<'e>,
@@ -159,9 +160,9 @@ impl<'e> Changes<'e> {
             log.checksum.push(checksum(&event.kv.key, &event.kv.value));
             log.bytes += bytes;
         }
-        if let Some(row) = previous {
+        if let Some(row) = event.milestone() {
             let numbers = [row.id, row.revision, row.create_revision, row.version, row.lease];
-            self.superseded.push(&event.kv.key, numbers, &row.terms);
+            self.milestones.push(&event.kv.key, numbers, &row.terms);
             self.superseded_at.push(event.kv.revision);
         }
     }
