@@ -212,7 +212,8 @@ impl Writer {
         let mark = self.mark(number, self.audience.is_known_empty(guessed.joined()));
         let commits = &guessed.evaluation.commits;
         let meanwhile = || guesses.hope_for(session, commits);
-        let ended = changes.commit_if(session, &mark, &guessed.taken_for_granted(), meanwhile).await;
+        let ended =
+            changes.commit_if(session, &mark, &guessed.taken_for_granted(&changes.live), meanwhile).await;
         match ended {
             Ok(false) => {
                 guesses.were_wrong(commits);

@@ -5,11 +5,14 @@
 //! nobody else has written, and of what that does not say. If something was wrong, nothing has
 //! happened, and the batch is done again under the lock, from what is read there.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 
-use super::{connect::Session, known::Known, statement::TakenForGranted};
+use super::{connect::Session, known::Known, statement::TakenForGranted, write::Live};
 use crate::{
     KeyRange, LeaseId, Limits, Read, ReadResult, Revision,
     engine::{Command, Outcome},
@@ -150,15 +153,23 @@ impl Guessed<'_> {
         self.state.joined
     }
 
-    /// What the server has to make sure of.
-    pub(super) fn taken_for_granted(&self) -> TakenForGranted<'_> {
+    /// What the server has to make sure of. That a key is not there it will find when it inserts it.
+    pub(super) fn taken_for_granted(&self, live: &Live<'_>) -> TakenForGranted<'_> {
+        let events = self.evaluation.commits.iter().flat_map(|commit| &commit.events);
+        let inserted: BTreeSet<&Bytes> = match live {
+            Live::AsLogged { .. } => {
+                events.filter(|event| event.created()).map(|event| &event.kv.key).collect()
+            }
+            Live::Changed { .. } => BTreeSet::new(),
+        };
         let mut taken = TakenForGranted {
             revision: self.state.revision,
             last_id: self.state.last_id,
             joined: self.state.joined,
             ..TakenForGranted::default()
         };
-        for (key, Told { row, .. }) in self.rows.iter().filter(|(_, told)| !told.sure) {
+        let unsure = self.rows.iter().filter(|(key, told)| !told.sure && !inserted.contains(key));
+        for (key, Told { row, .. }) in unsure {
             taken.key.push(key);
             taken.id.push(row.as_ref().map(|row| row.id));
             taken.terms.push(row.as_ref().map(|row| &row.terms.encoded()[..]));

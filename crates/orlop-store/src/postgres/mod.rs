@@ -22,6 +22,7 @@ mod snapshot;
 mod statement;
 mod tail;
 mod tls;
+mod undisturbed;
 mod url;
 mod values;
 mod view;

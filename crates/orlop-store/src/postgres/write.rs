@@ -38,10 +38,7 @@ pub(super) struct Changes<'e> {
     pub(super) milestones: Versions<'e>,
     /// When the milestones were superseded.
     pub(super) superseded_at: Vec<i64>,
-    /// Keys that did not exist before the batch, and those that did.
-    pub(super) created: Versions<'e>,
-    pub(super) updated: Versions<'e>,
-    pub(super) gone: Vec<&'e [u8]>,
+    pub(super) live: Live<'e>,
     pub(super) terms_gone: Pairs<'e>,
     pub(super) terms_new: Pairs<'e>,
     pub(super) reindexed: Versions<'e>,
@@ -51,6 +48,20 @@ pub(super) struct Changes<'e> {
     pub(super) last_id: VersionId,
     /// Bytes that the new versions take.
     pub(super) bytes: i64,
+}
+
+/// What becomes of the live versions.
+pub(super) enum Live<'e> {
+    /// Each new version is its key's, whether the key was there (`updated`) or not (`created`).
+    AsLogged { created: bool, updated: bool },
+    /// Keys that were not there before the batch, those that were, and those that are gone.
+    Changed { created: Versions<'e>, updated: Versions<'e>, gone: Vec<&'e [u8]> },
+}
+
+impl Default for Live<'_> {
+    fn default() -> Self {
+        Self::AsLogged { created: false, updated: false }
+    }
 }
 
 /// Columns that versions have everywhere; each table uses those it has.
@@ -125,14 +136,7 @@ impl<'e> Changes<'e> {
             last.entry(key).or_insert((event, event.previous.is_some())).0 = event;
             changes.version(event);
         }
-        for (key, (event, existed)) in last {
-            match (event.deleted, existed) {
-                (true, true) => changes.gone.push(key),
-                (true, false) => {}
-                (false, true) => changes.updated.push(key, numbers(event), &event.terms),
-                (false, false) => changes.created.push(key, numbers(event), &event.terms),
-            }
-        }
+        changes.live = changes.live(&last);
         for (key, (old, new)) in terms {
             if old != new {
                 changes.terms_gone.extend(old.minus(new), key);
@@ -144,6 +148,27 @@ impl<'e> Changes<'e> {
             && changes.leases_gone.is_empty()
             && changes.leases_new[0].is_empty();
         (!nothing).then_some(changes)
+    }
+
+    /// `last` has each key's last event, and whether the key was there before its first.
+    fn live(&self, last: &BTreeMap<&'e Bytes, (&'e Event, bool)>) -> Live<'e> {
+        let once = self.log.len() == 1 && self.log.iter().all(|log| log.id.len() == last.len());
+        if once && last.values().all(|(event, existed)| !event.deleted && event.created() != *existed) {
+            return Live::AsLogged {
+                created: last.values().any(|(_, existed)| !existed),
+                updated: last.values().any(|(_, existed)| *existed),
+            };
+        }
+        let (mut created, mut updated, mut gone) = (Versions::default(), Versions::default(), Vec::new());
+        for (key, (event, existed)) in last {
+            match (event.deleted, existed) {
+                (true, true) => gone.push(&key[..]),
+                (true, false) => {}
+                (false, true) => updated.push(key, numbers(event), &event.terms),
+                (false, false) => created.push(key, numbers(event), &event.terms),
+            }
+        }
+        Live::Changed { created, updated, gone }
     }
 
     fn version(&mut self, event: &'e Event) {
@@ -231,7 +256,11 @@ impl<'e> Changes<'e> {
         let prepared = prepared.map_err(|fault| Unsure { committing: false, fault })?;
         let execute = session.client().execute(&prepared, &composed.parameters);
         let answer = session.run_while(execute, something_else).await;
-        answer.map(|rows| rows > 0).map_err(|fault| Unsure { committing: true, fault })
+        match answer {
+            Ok(rows) => Ok(rows > 0),
+            Err(Fault::Taken(_)) => Ok(false),
+            Err(fault) => Err(Unsure { committing: true, fault }),
+        }
     }
 }
 
