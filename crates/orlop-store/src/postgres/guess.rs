@@ -160,7 +160,7 @@ impl Guessed<'_> {
             Live::AsLogged { .. } => {
                 events.filter(|event| event.created()).map(|event| &event.kv.key).collect()
             }
-            Live::Changed { .. } => BTreeSet::new(),
+            Live::Changed(_) => BTreeSet::new(),
         };
         let mut taken = TakenForGranted {
             revision: self.state.revision,

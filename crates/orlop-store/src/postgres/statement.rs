@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use tokio_postgres::types::ToSql;
 
-use super::write::{Changes, Live, Pairs, Versions};
+use super::write::{Changes, Live, LiveChanges, Pairs, Versions};
 use crate::{Revision, event::VersionId};
 
 /// A statement and its parameters.
@@ -260,7 +260,7 @@ impl<'p> Composed<'p> {
                 if *created {
                     let rows = "select * from logged where version = 1";
                     self.part("created", |composed| {
-                        composed.push(&format!("insert into live {COLUMNS} {rows}"))
+                        composed.push(&format!("insert into live {COLUMNS} {rows}"));
                     });
                 }
                 if *updated {
@@ -268,7 +268,8 @@ impl<'p> Composed<'p> {
                     self.part("updated", |composed| composed.push(&format!("{UPDATE} {rows}")));
                 }
             }
-            Live::Changed { created, updated, gone } => {
+            Live::Changed(changes) => {
+                let LiveChanges { created, updated, gone } = &**changes;
                 if !created.key.is_empty() {
                     self.insert("created", &format!("live {COLUMNS}"), &live_columns(created), "");
                 }

@@ -53,9 +53,19 @@ pub(super) struct Changes<'e> {
 /// What becomes of the live versions.
 pub(super) enum Live<'e> {
     /// Each new version is its key's, whether the key was there (`updated`) or not (`created`).
-    AsLogged { created: bool, updated: bool },
-    /// Keys that were not there before the batch, those that were, and those that are gone.
-    Changed { created: Versions<'e>, updated: Versions<'e>, gone: Vec<&'e [u8]> },
+    AsLogged {
+        created: bool,
+        updated: bool,
+    },
+    Changed(Box<LiveChanges<'e>>),
+}
+
+/// Keys that were not there before the batch, those that were, and those that are gone.
+#[derive(Default)]
+pub(super) struct LiveChanges<'e> {
+    pub(super) created: Versions<'e>,
+    pub(super) updated: Versions<'e>,
+    pub(super) gone: Vec<&'e [u8]>,
 }
 
 impl Default for Live<'_> {
@@ -159,16 +169,16 @@ impl<'e> Changes<'e> {
                 updated: last.values().any(|(_, existed)| *existed),
             };
         }
-        let (mut created, mut updated, mut gone) = (Versions::default(), Versions::default(), Vec::new());
+        let mut changes = LiveChanges::default();
         for (key, (event, existed)) in last {
             match (event.deleted, existed) {
-                (true, true) => gone.push(&key[..]),
+                (true, true) => changes.gone.push(&key[..]),
                 (true, false) => {}
-                (false, true) => updated.push(key, numbers(event), &event.terms),
-                (false, false) => created.push(key, numbers(event), &event.terms),
+                (false, true) => changes.updated.push(key, numbers(event), &event.terms),
+                (false, false) => changes.created.push(key, numbers(event), &event.terms),
             }
         }
-        Live::Changed { created, updated, gone }
+        Live::Changed(Box::new(changes))
     }
 
     fn version(&mut self, event: &'e Event) {
