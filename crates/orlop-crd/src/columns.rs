@@ -14,6 +14,7 @@ pub struct Columns {
     columns: Vec<Column>,
     /// Where the cells after the name come from.
     paths: Vec<JsonPath>,
+    content_only: bool,
 }
 
 impl Columns {
@@ -32,7 +33,11 @@ impl Columns {
             resources may allow a client to request the generation of an appropriate name automatically. Name is \
             primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: \
             https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
-        let mut result = Self { columns: vec![Column::new("Name", "string", name)], paths: Vec::new() };
+        let mut result = Self {
+            columns: vec![Column::new("Name", "string", name)],
+            paths: Vec::new(),
+            content_only: true,
+        };
         for column in declared.into_iter().flatten() {
             let written = text(column, "jsonPath");
             let Ok(path) = JsonPath::column(written) else { break };
@@ -44,6 +49,7 @@ impl Columns {
             };
             let priority = column.get("priority").and_then(Value::as_i64).unwrap_or_default();
             result.paths.push(path);
+            result.content_only &= leads_to_content(written);
             result.columns.push(Column {
                 name: text(column, "name").to_owned(),
                 kind: text(column, "type").to_owned(),
@@ -59,6 +65,11 @@ impl Columns {
         &self.columns
     }
 
+    /// Whether cells show nothing but what clients write: no managers and no versions.
+    pub fn show_content_only(&self) -> bool {
+        self.content_only
+    }
+
     /// An object's cells, one for each column; null where the path leads nowhere or to another type.
     pub fn cells(&self, object: &Value, now: Time) -> Vec<Value> {
         let name = object_meta::text(object_meta::of(object), "name");
@@ -72,11 +83,61 @@ impl Columns {
     }
 }
 
+/// Whether a path leads straight to what clients write. One that may lead anywhere does not.
+fn leads_to_content(path: &str) -> bool {
+    let plain = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let mut parts = path.strip_prefix('.').unwrap_or_default().split('.');
+    let first = parts.next().unwrap_or_default();
+    // Further on, a filter is of the part that it stands behind, unless it names the root.
+    let first = first.split('[').next().unwrap_or_default();
+    if path.contains('$') || !plain(first) {
+        return false;
+    }
+    match first {
+        "apiVersion" | "kind" => false,
+        "metadata" => {
+            let second = parts.next().unwrap_or_default();
+            let second = second.split('[').next().unwrap_or_default();
+            plain(second) && !matches!(second, "managedFields" | "resourceVersion")
+        }
+        _ => true,
+    }
+}
+
 /// A value of any type in a column of strings.
 fn printed(value: &Value) -> String {
     match value {
         Value::Null => "<no value>".to_owned(),
         Value::Array(_) | Value::Object(_) => go_text::json(value),
         scalar => go_text::display(scalar),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_of_what_clients_write_are_told_from_others() {
+        for (path, expected) in [
+            (".spec.replicas", true),
+            (".status.conditions[?(@.type==\"Ready\")].status", true),
+            (".metadata.creationTimestamp", true),
+            (".metadata.labels['a.b/c']", true),
+            (".metadata.managedFields[0].manager", false),
+            (".metadata.resourceVersion", false),
+            (".metadata", false),
+            (".metadata['managedFields']", false),
+            (".metadata.*", false),
+            ("..manager", false),
+            (".*", false),
+            ("['metadata'].managedFields", false),
+            (".apiVersion", false),
+            (".spec[?(@.a==$.metadata.managedFields)]", false),
+        ] {
+            let columns = Columns::of(&json!([{"name": "A", "type": "string", "jsonPath": path}]));
+            assert!(columns.columns().len() < 2 || columns.show_content_only() == expected, "{path}");
+        }
+        assert!(Columns::of(&json!([])).show_content_only());
     }
 }

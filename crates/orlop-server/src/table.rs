@@ -12,6 +12,12 @@ pub trait Columns: Send + Sync {
 
     /// The cells of one object, in that order.
     fn cells(&self, object: &Value, now: Time) -> Vec<Value>;
+
+    /// Whether cells are made of nothing but what clients write: never of managers, of which many objects are full,
+    /// nor of the version that an object is of, or served in.
+    fn show_content_only(&self) -> bool {
+        false
+    }
 }
 
 /// Name and creation time: what a kind without columns of its own shows.
@@ -25,5 +31,9 @@ impl Columns for NameAndCreation {
 
     fn cells(&self, object: &Value, _now: Time) -> Vec<Value> {
         table::default_cells(object)
+    }
+
+    fn show_content_only(&self) -> bool {
+        true
     }
 }

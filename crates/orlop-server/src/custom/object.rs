@@ -72,4 +72,8 @@ impl Columns for CustomObject {
     fn cells(&self, object: &Value, now: Time) -> Vec<Value> {
         self.version.columns().cells(object, now)
     }
+
+    fn show_content_only(&self) -> bool {
+        self.version.columns().show_content_only()
+    }
 }

@@ -78,6 +78,10 @@ impl Columns for Table {
     fn cells(&self, object: &Value, now: Time) -> Vec<Value> {
         (self.cells)(object, now)
     }
+
+    fn show_content_only(&self) -> bool {
+        true
+    }
 }
 
 /// A kind with nothing of its own but a table.

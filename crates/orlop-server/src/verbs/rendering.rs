@@ -21,7 +21,7 @@ use super::{Request, answer};
 use crate::{
     cluster::now,
     negotiation::{Encoding, MEDIA_TYPES, Transform},
-    registry::{Kind, KindSchema},
+    registry::Kind,
     stored,
 };
 
@@ -71,7 +71,7 @@ impl Rendering {
         match (&self.encoder, self.transform) {
             (Encoder::Json, Transform::Whole | Transform::Metadata(_)) | (Encoder::Protobuf(_), _) => true,
             // Columns that are not ours may look at everything there is.
-            (Encoder::Json, Transform::Table(_)) => matches!(self.kind.schema, KindSchema::Builtin(_)),
+            (Encoder::Json, Transform::Table(_)) => answer::columns(&self.kind).show_content_only(),
             (Encoder::Indented | Encoder::Yaml, _) => false,
         }
     }

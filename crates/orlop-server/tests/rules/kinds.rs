@@ -326,3 +326,62 @@ async fn what_is_said_of_a_deployment_is_no_new_generation_of_it() {
     let (_, said) = call(&chain, "PATCH", &format!("{item}/status"), Some(&annotated("2"))).await;
     assert_eq!((generation(&said), &said["metadata"]["annotations"]["x"]), (json!(2), &json!("2")));
 }
+
+#[tokio::test]
+async fn columns_of_a_definition_show_what_they_name() {
+    let (chain, _store) = server().await;
+    let columns = |paths: &[(&str, &str)]| -> Value {
+        let column = |(name, path): &(&str, &str)| json!({"name": name, "type": "string", "jsonPath": path});
+        paths.iter().map(column).collect::<Vec<_>>().into()
+    };
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    for (group, paths) in [
+        // What clients write is shown without decoding what managers own; the rest is shown all the same.
+        (
+            "a.example.com",
+            columns(&[("Size", ".spec.size"), ("Ready", ".status.conditions[?(@.type==\"Ready\")].status")]),
+        ),
+        (
+            "b.example.com",
+            columns(&[("Size", ".spec.size"), ("Manager", ".metadata.managedFields[0].manager")]),
+        ),
+        ("c.example.com", columns(&[("Size", ".spec.size"), ("Version", ".metadata.resourceVersion")])),
+    ] {
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("things.{group}")},
+            "spec": {
+                "group": group, "scope": "Cluster", "names": {"plural": "things", "kind": "Thing"},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema,
+                    "additionalPrinterColumns": paths}],
+            },
+        });
+        create(&chain, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await;
+        let things = format!("/apis/{group}/v1/things");
+        let thing = json!({"apiVersion": format!("{group}/v1"), "kind": "Thing", "metadata": {"name": "x"},
+            "spec": {"size": 7}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+        let version = create(&chain, &format!("{things}?fieldManager=me"), &thing).await;
+        let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+        for path in [things.clone(), format!("{things}/x")] {
+            let (_, _, body) = whole(ask(&chain, "GET", &path, &table, "").await).await;
+            let shown: Value = serde_json::from_slice(&body).unwrap();
+            let last = match group {
+                "a.example.com" => "True",
+                "b.example.com" => "me",
+                _ => version.as_str(),
+            };
+            assert_eq!(shown["rows"][0]["cells"], json!(["x", "7", last]), "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_event_of_the_new_api_leaves_out_what_the_old_one_has_empty() {
+    let (chain, _store) = server().await;
+    let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "reason": "R",
+        "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}, "reportingComponent": "",
+        "reportingInstance": ""});
+    create(&chain, "/api/v1/namespaces/default/events", &event).await;
+    let (_, new) = get(&chain, "/apis/events.k8s.io/v1/namespaces/default/events/e").await;
+    assert_eq!((new.get("reportingController"), new.get("reportingInstance")), (None, None), "{new}");
+}
