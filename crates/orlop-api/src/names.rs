@@ -131,6 +131,30 @@ fn subdomain_messages(value: &str, too_long: fn(usize) -> String) -> Vec<String>
     messages
 }
 
+/// A search path of DNS, whose names may have underscores.
+pub fn dns1123_subdomain_with_underscores(value: &str) -> Vec<String> {
+    let mut messages = Vec::new();
+    if value.len() > SUBDOMAIN_LENGTH_MAX {
+        messages.push(too_many_characters(SUBDOMAIN_LENGTH_MAX));
+    }
+    let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let label = |label: &str| {
+        let bytes = label.strip_prefix('_').unwrap_or(label).as_bytes();
+        bytes.first().is_some_and(inner)
+            && bytes.last().is_some_and(inner)
+            && bytes.iter().all(|byte| inner(byte) || matches!(byte, b'-' | b'_'))
+    };
+    if !value.split('.').all(label) {
+        messages.push(pattern_message(
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', \
+             and must start and end with an alphanumeric character",
+            r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*",
+            &["example.com"],
+        ));
+    }
+    messages
+}
+
 pub fn dns1035_label(value: &str) -> Vec<String> {
     let mut messages = Vec::new();
     if value.len() > LABEL_LENGTH_MAX {

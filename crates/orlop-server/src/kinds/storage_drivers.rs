@@ -22,7 +22,7 @@ const NODE_ID_MAX: usize = 256;
 const TOKEN_SECONDS_MIN: i64 = 600;
 
 /// The name of a driver: one of DNS, in whatever case.
-fn driver_name(name: &str, path: &FieldPath) -> Vec<FieldError> {
+pub(super) fn driver_name(name: &str, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if name.is_empty() {
         errors.push(FieldError::required(path, ""));

@@ -181,3 +181,82 @@ async fn a_time_to_end_that_is_none_is_a_second() {
         assert_eq!(marked["metadata"]["deletionGracePeriodSeconds"], given, "{marked}");
     }
 }
+
+#[tokio::test]
+async fn what_a_pod_rarely_says_is_checked_too() {
+    let (chain, _store) = server().await;
+    let in_container = |field: &str, value: Value| {
+        let mut container = json!({"name": "c", "image": "i"});
+        container[field] = value;
+        json!({"containers": [container]})
+    };
+    let volume = |source: Value| {
+        let mut volume = json!({"name": "v"});
+        volume.as_object_mut().unwrap().extend(source.as_object().unwrap().clone());
+        json!({"volumes": [volume]})
+    };
+    let files = |name: &str| json!({"name": name, "items": [{"key": "k", "path": "x"}]});
+    let resource =
+        json!([{"name": "A", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "3"}}}]);
+    let field =
+        json!([{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name", "apiVersion": "v9"}}}]);
+    for (spec, expected) in [
+        (volume(json!({"cephfs": {}})), "spec.volumes[0].cephfs.monitors: Required value"),
+        (
+            volume(json!({"csi": {"driver": "d", "nodePublishSecretRef": {}}})),
+            "spec.volumes[0].csi.nodePublishSecretRef.name: Required value",
+        ),
+        (
+            volume(json!({"emptyDir": {"sizeLimit": "-1"}})),
+            "spec.volumes[0].emptyDir.sizeLimit: Forbidden: SizeLimit field must be a valid resource quantity",
+        ),
+        (
+            volume(json!({"projected": {"sources": [{"configMap": files("a")}, {"secret": files("b")}]}})),
+            "spec.volumes[0].projected: Invalid value: \"b\": conflicting duplicate paths",
+        ),
+        (
+            in_container("lifecycle", json!({"preStop": {"sleep": {"seconds": 100}}})),
+            "spec.containers[0].lifecycle.preStop.sleep: Invalid value: 100: must be non-negative and less than \
+             terminationGracePeriodSeconds (30)",
+        ),
+        (
+            in_container("env", resource),
+            "spec.containers[0].env[0].valueFrom.resourceFieldRef.divisor: Invalid value: \"limits.cpu\": only \
+             divisor's values 1m and 1 are supported with the cpu resource",
+        ),
+        (
+            in_container("env", field),
+            "spec.containers[0].env[0].valueFrom.fieldRef.fieldPath: Invalid value: \"metadata.name\": error converting \
+             fieldPath: unsupported pod version: v9",
+        ),
+        (
+            in_container("securityContext", json!({"appArmorProfile": {"type": "Localhost"}})),
+            "spec.containers[0].securityContext.appArmorProfile.localhostProfile: Required value: must be set when \
+             AppArmor type is Localhost",
+        ),
+        (
+            in_container("resizePolicy", json!([{"resourceName": "zork", "restartPolicy": "NotRequired"}])),
+            "spec.containers[0].resizePolicy: Unsupported value: \"zork\": supported values: \"cpu\", \"memory\"",
+        ),
+        (
+            json!({"resourceClaims": [{"name": "a", "resourceClaimName": "x"}, {"name": "a", "resourceClaimName": "y"}]}),
+            "spec.resourceClaims[1].name: Duplicate value: \"a\"",
+        ),
+        (
+            json!({"hostUsers": false, "hostNetwork": true}),
+            "spec.hostNetwork: Forbidden: when `hostUsers` is false",
+        ),
+        (
+            json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+            [{"topologyKey": "a", "matchLabelKeys": ["x"]}]}}}),
+            "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].matchLabelKeys: Forbidden: \
+             must not be specified when labelSelector is not set",
+        ),
+    ] {
+        let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+            "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        pod["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        let message = format!("Pod \"p\" is invalid: {expected}");
+        refused(&chain, "POST", PODS, Some(&pod), 422, &message).await;
+    }
+}

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{
     super::{
         check,
-        read::{flag, integer, list, present, text},
+        read::{flag, integer, list, present, repeats, text},
     },
     Place, environment, probes, resources, security,
     volumes::{self, Mountable},
@@ -17,6 +17,7 @@ pub(super) struct Surroundings<'a> {
     pub(super) volumes: &'a [Mountable<'a>],
     pub(super) claims: &'a [Value],
     pub(super) host_users: bool,
+    pub(super) grace_seconds: i64,
     pub(super) place: Place,
 }
 
@@ -33,14 +34,14 @@ pub(super) fn containers(spec: &Value, around: &Surroundings<'_>, path: &FieldPa
         let path = own_path.index(index);
         errors.extend(common(container, around, &path));
         errors.extend(unique(container, &mut names, &path));
-        errors.extend(probes::lifecycle(container, &path));
+        errors.extend(probes::lifecycle(container, around.grace_seconds, &path));
         errors.extend(probes::probes(container, &path));
     }
     errors.extend(host_ports(own, &own_path));
     for (index, container) in list(spec, "/initContainers").iter().enumerate() {
         let path = path.child("initContainers").index(index);
         errors.extend(common(container, around, &path));
-        errors.extend(init(container, &mut names, &path));
+        errors.extend(init(container, around, &mut names, &path));
     }
     for (index, container) in list(spec, "/ephemeralContainers").iter().enumerate() {
         let path = path.child("ephemeralContainers").index(index);
@@ -80,11 +81,34 @@ fn common(container: &Value, around: &Surroundings<'_>, path: &FieldPath) -> Vec
         path,
         &["Always", "IfNotPresent", "Never"],
     ));
+    errors.extend(resizing(list(container, "/resizePolicy"), &path.child("resizePolicy")));
     if let Some(given) = present(container, "/resources") {
         errors.extend(resources::requirements(given, around.claims, &path.child("resources")));
     }
     if let Some(context) = present(container, "/securityContext") {
         errors.extend(security::container(context, around.host_users, &path.child("securityContext")));
+    }
+    errors
+}
+
+/// What happens to a container when its resources change.
+fn resizing(policies: &[Value], path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let repeated = repeats(policies, |policy| text(policy, "/resourceName"));
+    for ((index, policy), repeated) in policies.iter().enumerate().zip(repeated) {
+        let (resource, restart) = (text(policy, "/resourceName"), text(policy, "/restartPolicy"));
+        if repeated {
+            errors.push(FieldError::duplicate(&path.index(index), resource));
+        }
+        for (given, allowed) in
+            [(resource, ["cpu", "memory"]), (restart, ["NotRequired", "RestartContainer"])]
+        {
+            if given.is_empty() {
+                errors.push(FieldError::required(path, ""));
+            } else if !allowed.contains(&given) {
+                errors.push(FieldError::not_supported(path, given, &allowed));
+            }
+        }
     }
     errors
 }
@@ -139,13 +163,18 @@ fn host_ports(containers: &[Value], path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn init<'a>(container: &'a Value, names: &mut Vec<&'a str>, path: &FieldPath) -> Vec<FieldError> {
+fn init<'a>(
+    container: &'a Value,
+    around: &Surroundings<'_>,
+    names: &mut Vec<&'a str>,
+    path: &FieldPath,
+) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let policy = text(container, "/restartPolicy");
     errors.extend(check::supported(container, "restartPolicy", path, &["Always", "Never", "OnFailure"]));
     errors.extend(unique(container, names, path));
     if policy == "Always" {
-        errors.extend(probes::lifecycle(container, path));
+        errors.extend(probes::lifecycle(container, around.grace_seconds, path));
         errors.extend(probes::probes(container, path));
         return errors;
     }
@@ -215,7 +244,13 @@ mod tests {
 
     fn refused(mut spec: Value) -> Vec<String> {
         defaults::spec(&mut spec);
-        let around = Surroundings { volumes: &[], claims: &[], host_users: true, place: Place::Pod };
+        let around = Surroundings {
+            volumes: &[],
+            claims: &[],
+            host_users: true,
+            grace_seconds: 30,
+            place: Place::Pod,
+        };
         told(containers(&spec, &around, &FieldPath::root("spec")))
     }
 

@@ -7,7 +7,7 @@ use orlop_api::{
 use serde_json::Value;
 
 use super::super::{
-    check,
+    check, quantities,
     read::{list, present, text},
 };
 
@@ -46,7 +46,10 @@ pub(super) fn environment(container: &Value, path: &FieldPath) -> Vec<FieldError
         }
         let sources = ["configMapRef", "secretRef"].map(|field| (field, present(from, &format!("/{field}"))));
         for (field, source) in sources.iter().filter_map(|(field, source)| Some((field, (*source)?))) {
-            errors.extend(check::required(source, "name", &path.child(field)));
+            errors.extend(match text(source, "/name") {
+                "" => vec![FieldError::required(&path.child(field).child("name"), "")],
+                name => check::dns_subdomain(name, &path.child(field).child("name")),
+            });
         }
         match sources.iter().filter(|(_, source)| source.is_some()).count() {
             0 => errors.push(FieldError::invalid(
@@ -138,7 +141,11 @@ fn field_reference(reference: &Value, fields: &[&str], path: &FieldPath) -> Vec<
             return vec![error];
         }
     }
-    let field = text(reference, "/fieldPath");
+    let (version, field) = (text(reference, "/apiVersion"), text(reference, "/fieldPath"));
+    if version != "v1" {
+        let detail = format!("error converting fieldPath: unsupported pod version: {version}");
+        return vec![FieldError::invalid(&path.child("fieldPath"), field, detail)];
+    }
     let subscripted = field.strip_suffix("']").and_then(|field| field.split_once("['"));
     match subscripted {
         Some(("metadata.annotations", key)) => {
@@ -167,9 +174,31 @@ fn resource_reference(reference: &Value, in_volume: bool, path: &FieldPath) -> V
     let huge = ["requests.hugepages-", "limits.hugepages-"].iter().any(|prefix| resource.starts_with(prefix));
     match resource {
         "" => vec![FieldError::required(&path.child("resource"), "")],
-        _ if RESOURCES.contains(&resource) || huge => Vec::new(),
+        _ if RESOURCES.contains(&resource) || huge => divisor(reference, resource, path),
         _ => vec![FieldError::not_supported(&path.child("resource"), resource, RESOURCES)],
     }
+}
+
+/// What an amount may be counted in.
+fn divisor(reference: &Value, resource: &str, path: &FieldPath) -> Vec<FieldError> {
+    const SIZES: &[&str] =
+        &["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
+    const OF_SIZES: &str = "only divisor's values 1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei are supported \
+                            with the";
+    let Some(divisor) = present(reference, "/divisor").and_then(quantities::parse) else { return Vec::new() };
+    let kind = resource.split_once('.').map_or(resource, |(_, kind)| kind);
+    let (allowed, detail): (&[&str], String) = match kind {
+        "cpu" => {
+            (&["1m", "1"], "only divisor's values 1m and 1 are supported with the cpu resource".to_owned())
+        }
+        "memory" => (SIZES, format!("{OF_SIZES} memory resource")),
+        "ephemeral-storage" => (SIZES, format!("{OF_SIZES} local ephemeral storage resource")),
+        _ => (SIZES, format!("{OF_SIZES} hugepages resource")),
+    };
+    if divisor.is_zero() || allowed.contains(&divisor.to_string().as_str()) {
+        return Vec::new();
+    }
+    vec![FieldError::invalid(&path.child("divisor"), resource, detail)]
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod containers;
 mod defaults;
 mod environment;
+mod older_volumes;
 mod probes;
 mod resources;
 mod scheduling;

@@ -42,12 +42,21 @@ pub(super) fn probes(container: &Value, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// Checks what a container does when it starts and stops.
-pub(super) fn lifecycle(container: &Value, path: &FieldPath) -> Vec<FieldError> {
+pub(super) fn lifecycle(container: &Value, grace_seconds: i64, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for field in ["postStart", "preStop"] {
         if let Some(hook) = present(container, &format!("/lifecycle/{field}")) {
             let path = path.child("lifecycle").child(field);
             errors.extend(handler(hook, &["exec", "httpGet", "tcpSocket", "sleep"], &path));
+            if let Some(sleep) = present(hook, "/sleep") {
+                let seconds = integer(sleep, "/seconds");
+                if !(0..=grace_seconds).contains(&seconds) {
+                    let detail = format!(
+                        "must be non-negative and less than terminationGracePeriodSeconds ({grace_seconds})"
+                    );
+                    errors.push(FieldError::invalid(&path.child("sleep"), seconds, detail));
+                }
+            }
         }
     }
     errors
@@ -132,7 +141,7 @@ mod tests {
         );
         let hook = json!({"lifecycle": {"preStop": {}}});
         assert_eq!(
-            told(lifecycle(&hook, &FieldPath::root("c"))),
+            told(lifecycle(&hook, 30, &FieldPath::root("c"))),
             ["c.lifecycle.preStop: Required value: must specify a handler type"]
         );
     }

@@ -60,6 +60,14 @@ fn pod_term(term: &Value, path: &FieldPath) -> Vec<FieldError> {
             errors.extend(labels::validate_label_selector(selector, &path.child(field)));
         }
     }
+    if present(term, "/labelSelector").is_none() {
+        for field in ["matchLabelKeys", "mismatchLabelKeys"] {
+            if !list(term, &format!("/{field}")).is_empty() {
+                let detail = "must not be specified when labelSelector is not set";
+                errors.push(FieldError::forbidden(&path.child(field), detail));
+            }
+        }
+    }
     for namespace in texts(term, "/namespaces") {
         errors.extend(check::dns_label(namespace, &path.child("namespace")));
     }

@@ -25,6 +25,7 @@ pub(super) fn pod(context: &Value, spec: &Value, path: &FieldPath) -> Vec<FieldE
     errors.extend(kernel_parameters(context, spec, &path.child("sysctls")));
     errors.extend(check::supported(context, "fsGroupChangePolicy", path, &["Always", "OnRootMismatch"]));
     errors.extend(seccomp(context, path));
+    errors.extend(profile_of_armor(context, path));
     errors.extend(check::supported(context, "supplementalGroupsPolicy", path, &["Merge", "Strict"]));
     errors
 }
@@ -41,6 +42,7 @@ pub(super) fn container(context: &Value, host_users: bool, path: &FieldPath) -> 
         errors.push(FieldError::invalid(&path.child("procMount"), "Unmasked", detail));
     }
     errors.extend(seccomp(context, path));
+    errors.extend(profile_of_armor(context, path));
     if context.get("allowPrivilegeEscalation") == Some(&Value::Bool(false)) {
         if flag(context, "/privileged") {
             let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
@@ -145,6 +147,34 @@ fn seccomp(context: &Value, path: &FieldPath) -> Vec<FieldError> {
             errors.push(FieldError::invalid(&local, profile.clone(), detail));
         }
         (_, None) => {}
+    }
+    errors
+}
+
+fn profile_of_armor(context: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let Some(profile) = present(context, "/appArmorProfile") else { return Vec::new() };
+    let path = path.child("appArmorProfile");
+    let (types, kind) = (["Localhost", "RuntimeDefault", "Unconfined"], text(profile, "/type"));
+    let mut errors = Vec::new();
+    if kind.is_empty() {
+        errors
+            .push(FieldError::required(&path.child("type"), "type is required when appArmorProfile is set"));
+    } else if !types.contains(&kind) {
+        errors.push(FieldError::not_supported(&path.child("type"), kind, &types));
+    }
+    let local = path.child("localhostProfile");
+    match (kind, present(profile, "/localhostProfile").and_then(Value::as_str)) {
+        ("Localhost", None) => {
+            errors.push(FieldError::required(&local, "must be set when AppArmor type is Localhost"));
+        }
+        ("Localhost", Some(given)) if given.trim().is_empty() => {
+            errors.push(FieldError::required(&local, "must be set when AppArmor type is Localhost"));
+        }
+        ("Localhost", Some(_)) | (_, None) => {}
+        (_, Some(given)) => {
+            let detail = "can only be set when AppArmor type is Localhost";
+            errors.push(FieldError::invalid(&local, given, detail));
+        }
     }
     errors
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{
     super::{
         check,
-        read::{flag, list, map, present, repeats, text, texts},
+        read::{flag, integer, list, map, present, repeats, text, texts},
     },
     Place,
     containers::{self, Surroundings},
@@ -24,12 +24,14 @@ pub(super) fn validate(spec: &Value, path: &FieldPath, place: Place) -> Vec<Fiel
     if present(spec, "/terminationGracePeriodSeconds").is_none() {
         errors.push(FieldError::required(&path.child("terminationGracePeriodSeconds"), ""));
     }
+    errors.extend(claims(spec, &path.child("resourceClaims")));
     let (mountable, found) = volumes::volumes(spec, &path.child("volumes"));
     errors.extend(found);
     let around = Surroundings {
         volumes: &mountable,
         claims: list(spec, "/resourceClaims"),
         host_users: spec.get("hostUsers") != Some(&Value::Bool(false)),
+        grace_seconds: integer(spec, "/terminationGracePeriodSeconds"),
         place,
     };
     errors.extend(containers::containers(spec, &around, path));
@@ -44,6 +46,13 @@ pub(super) fn validate(spec: &Value, path: &FieldPath, place: Place) -> Vec<Fiel
     if flag(spec, "/shareProcessNamespace") && flag(spec, "/hostPID") {
         let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
         errors.push(FieldError::invalid(&path.child("shareProcessNamespace"), true, detail));
+    }
+    if !around.host_users {
+        for field in ["hostNetwork", "hostPID", "hostIPC"] {
+            if spec.get(field) == Some(&Value::Bool(true)) {
+                errors.push(FieldError::forbidden(&path.child(field), "when `hostUsers` is false"));
+            }
+        }
     }
     errors.extend(scheduling::affinity(spec, path));
     errors.extend(dns(spec, &path.child("dnsConfig")));
@@ -66,6 +75,40 @@ pub(super) fn validate(spec: &Value, path: &FieldPath, place: Place) -> Vec<Fiel
     if place == Place::Pod {
         errors.extend(check::not_negative(spec, "terminationGracePeriodSeconds", path));
         errors.extend(tokens(spec, path));
+    }
+    errors
+}
+
+/// Devices that a pod claims: each by a name of its own, and by a claim or a template of one.
+fn claims(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let claims = list(spec, "/resourceClaims");
+    let mut errors = Vec::new();
+    let repeated = repeats(claims, |claim| text(claim, "/name"));
+    for ((index, claim), repeated) in claims.iter().enumerate().zip(repeated) {
+        let (name, path) = (text(claim, "/name"), path.index(index));
+        match name {
+            "" => errors.push(FieldError::required(&path.child("name"), "")),
+            _ if repeated => errors.push(FieldError::duplicate(&path.child("name"), name)),
+            _ => errors.extend(check::dns_label(name, &path.child("name"))),
+        }
+        let given = ["resourceClaimName", "resourceClaimTemplateName"]
+            .map(|field| (field, present(claim, &format!("/{field}")).and_then(Value::as_str)));
+        match given {
+            [(_, None), (_, None)] => {
+                let detail = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`";
+                errors.push(FieldError::invalid(&path, claim.clone(), detail));
+            }
+            [(_, Some(_)), (_, Some(_))] => {
+                let detail =
+                    "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified";
+                errors.push(FieldError::invalid(&path, claim.clone(), detail));
+            }
+            given => {
+                for (field, name) in given.into_iter().filter_map(|(field, name)| Some((field, name?))) {
+                    errors.extend(check::dns_subdomain(name, &path.child(field)));
+                }
+            }
+        }
     }
     errors
 }
@@ -108,6 +151,14 @@ fn dns(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     if searches.len() > SEARCHES_MAX {
         let detail = format!("must not have more than {SEARCHES_MAX} search paths");
         errors.push(FieldError::invalid(&path.child("searches"), json!(searches), detail));
+    }
+    for (index, search) in searches.iter().enumerate() {
+        let bare = search.strip_suffix('.').unwrap_or(search);
+        errors.extend(check::each(
+            &path.child("searches").index(index),
+            bare,
+            names::dns1123_subdomain_with_underscores(bare),
+        ));
     }
     for (index, option) in list(spec, "/dnsConfig/options").iter().enumerate() {
         if text(option, "/name").is_empty() {

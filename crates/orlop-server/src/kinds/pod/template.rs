@@ -1,5 +1,7 @@
 //! Templates of pods, as the kinds that make pods hold them.
 
+use std::collections::{HashMap, hash_map::Entry};
+
 use orlop_api::{
     field_error::{FieldError, FieldPath},
     labels::{self, Selector},
@@ -10,7 +12,7 @@ use serde_json::{Value, json};
 use super::{
     super::{
         fill,
-        read::{list, map, present, repeats, text},
+        read::{bare, list, map, present, repeats, text},
     },
     Place, defaults, spec,
 };
@@ -113,6 +115,31 @@ pub(super) fn spec_warnings(spec: &Value, path: &FieldPath) -> Vec<String> {
     {
         for (index, container) in containers.iter().enumerate() {
             warnings.extend(repeated_variables(container, &path.child(field).index(index)));
+            warnings.extend(repeated_ports(container, &path.child(field).index(index)));
+        }
+    }
+    for (index, secret) in list(spec, "/imagePullSecrets").iter().enumerate() {
+        if text(secret, "/name").is_empty() {
+            let at = path.child("imagePullSecrets").index(index).child("name");
+            warnings.push(format!("{at}: invalid empty name \"\""));
+        }
+    }
+    warnings
+}
+
+/// A port that is declared twice is one port.
+fn repeated_ports(container: &Value, path: &FieldPath) -> Vec<String> {
+    let path = path.child("ports");
+    let mut known: HashMap<[String; 4], usize> = HashMap::new();
+    let mut warnings = Vec::new();
+    for (index, port) in list(container, "/ports").iter().enumerate() {
+        let fields = ["/containerPort", "/protocol", "/hostPort", "/hostIP"];
+        match known.entry(fields.map(|field| bare(present(port, field)))) {
+            Entry::Occupied(first) => {
+                let (at, first) = (path.index(index), path.index(*first.get()));
+                warnings.push(format!("{at}: duplicate port definition with {first}"));
+            }
+            Entry::Vacant(free) => drop(free.insert(index)),
         }
     }
     warnings

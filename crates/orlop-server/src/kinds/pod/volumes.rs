@@ -1,14 +1,17 @@
 //! Volumes of a pod, and where its containers see them.
 
+use std::collections::HashSet;
+
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::Value;
 
 use super::{
     super::{
-        check, persistent_volume_claim,
+        check, persistent_volume_claim, quantities,
         read::{flag, list, present, repeats, text},
+        storage_drivers,
     },
-    environment,
+    environment, older_volumes,
 };
 
 const FILE_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
@@ -91,15 +94,24 @@ fn source(kind: &str, source: &Value, path: &FieldPath) -> Vec<FieldError> {
         "nfs" => {
             let mut errors = required(&["server", "path"]);
             let given = text(source, "/path");
-            if !given.is_empty() && !given.starts_with('/') {
+            if !given.starts_with('/') {
                 errors.push(FieldError::invalid(&path.child("path"), given, "must be an absolute path"));
             }
             errors
         }
-        "csi" => required(&["driver"]),
-        "gitRepo" => required(&["repository"]),
-        "awsElasticBlockStore" => required(&["volumeID"]),
-        "gcePersistentDisk" => required(&["pdName"]),
+        "csi" => {
+            let mut errors = storage_drivers::driver_name(text(source, "/driver"), &path.child("driver"));
+            if let Some(secret) = present(source, "/nodePublishSecretRef") {
+                errors.extend(check::required(secret, "name", &path.child("nodePublishSecretRef")));
+            }
+            errors
+        }
+        "emptyDir" => {
+            let limit = present(source, "/sizeLimit").and_then(quantities::parse);
+            let detail = "SizeLimit field must be a valid resource quantity";
+            let negative = limit.is_some_and(|limit| limit.is_negative());
+            negative.then(|| FieldError::forbidden(&path.child("sizeLimit"), detail)).into_iter().collect()
+        }
         "ephemeral" => match present(source, "/volumeClaimTemplate") {
             None => vec![FieldError::required(&path.child("volumeClaimTemplate"), "")],
             Some(template) => {
@@ -107,12 +119,14 @@ fn source(kind: &str, source: &Value, path: &FieldPath) -> Vec<FieldError> {
                 persistent_volume_claim::spec(template.get("spec").unwrap_or(&Value::Null), &path)
             }
         },
-        _ => Vec::new(),
+        other => older_volumes::source(other, source, path),
     }
 }
 
 fn projected(source: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let whole = path;
     let mut errors: Vec<FieldError> = mode(source, "defaultMode", path).into_iter().collect();
+    let mut taken = HashSet::new();
     for (index, part) in list(source, "/sources").iter().enumerate() {
         let at = path.child("sources").index(index);
         for (kind, value) in part.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null()) {
@@ -121,6 +135,12 @@ fn projected(source: &Value, path: &FieldPath) -> Vec<FieldError> {
                 "secret" | "configMap" => {
                     errors.extend(check::required(value, "name", &path));
                     errors.extend(check::every(value, "items", &path, key_to_path));
+                    for file in list(value, "/items").iter().map(|item| text(item, "/path")) {
+                        if !taken.insert(file) {
+                            let detail = "conflicting duplicate paths";
+                            errors.push(FieldError::invalid(whole, text(value, "/name"), detail));
+                        }
+                    }
                 }
                 "downwardAPI" => {
                     errors.extend(list(value, "/items").iter().flat_map(|item| downward(item, &path)));
@@ -229,6 +249,7 @@ pub(super) fn mounts(container: &Value, volumes: &[Mountable<'_>], path: &FieldP
         }
         errors.extend(sub_paths(mount, &at, &path));
         errors.extend(propagation(mount, container, &at));
+        errors.extend(read_only(mount, &at.child("recursiveReadOnly")));
     }
     errors.extend(self::devices(container, volumes, &path.child("volumeDevices")));
     errors
@@ -256,6 +277,26 @@ fn propagation(mount: &Value, container: &Value, path: &FieldPath) -> Vec<FieldE
         errors.push(FieldError::forbidden(&path.child("mountPropagation"), detail));
     }
     errors
+}
+
+/// Whether what is mounted below a mount can be written. Kubernetes tells this without the mount's index too.
+fn read_only(mount: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let (modes, given) = (["Disabled", "Enabled", "IfPossible"], text(mount, "/recursiveReadOnly"));
+    match given {
+        "" | "Disabled" => Vec::new(),
+        "Enabled" | "IfPossible" => {
+            let mut errors = Vec::new();
+            if !flag(mount, "/readOnly") {
+                errors.push(FieldError::forbidden(path, "may only be specified when readOnly is true"));
+            }
+            if !matches!(text(mount, "/mountPropagation"), "" | "None") {
+                let detail = "may only be specified when mountPropagation is None or not specified";
+                errors.push(FieldError::forbidden(path, detail));
+            }
+            errors
+        }
+        other => vec![FieldError::not_supported(path, other, &modes)],
+    }
 }
 
 fn devices(container: &Value, volumes: &[Mountable<'_>], path: &FieldPath) -> Vec<FieldError> {
