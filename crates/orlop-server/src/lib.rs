@@ -23,6 +23,7 @@ mod discovery;
 mod events;
 mod filters;
 pub mod health;
+mod in_place;
 pub mod issuer;
 mod kinds;
 pub mod kubeconfig;

@@ -29,7 +29,7 @@ pub(crate) async fn route(
     warnings: Warnings,
 ) -> Result<Response<Body>, Status> {
     let Some(about) = info.resource else {
-        let page = page(chain, parts, &query).await?;
+        let page = Box::pin(page(chain, parts, &query)).await?;
         let missing = page.status() == http::StatusCode::NOT_FOUND;
         return if missing && !chain.health.knows_every_route() {
             Err(health::not_installed_yet())

@@ -4,7 +4,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use hyper::service::service_fn;
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
+    rt::{TokioIo, TokioTimer},
     server::{conn::auto::Builder, graceful::GracefulShutdown},
 };
 use socket2::{SockRef, TcpKeepalive};
@@ -18,6 +18,7 @@ use crate::{
     chain::Chain,
     corked::Corked,
     filters::{authentication::BadCertificate, intake::ConnectionIntake},
+    in_place::InPlace,
     pki::{Shown, Tls},
 };
 
@@ -85,7 +86,7 @@ pub async fn serve_with(
         let _ = SockRef::from(&socket).set_tcp_keepalive(&keepalive);
         let (chain, tls, watcher) = (chain.clone(), tls.clone(), graceful.watcher());
         tokio::spawn(async move {
-            let builder = Builder::new(TokioExecutor::new());
+            let builder = Builder::new(InPlace);
             let Some(tls) = tls else {
                 return connection(socket, builder, chain, Shown::Nothing, patience, watcher).await;
             };
@@ -118,7 +119,7 @@ pub async fn serve_with(
 
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    mut builder: Builder<TokioExecutor>,
+    mut builder: Builder<InPlace>,
     chain: Chain,
     shown: Shown,
     patience: Patience,
