@@ -103,7 +103,7 @@ impl Chain {
     }
 
     /// Answers a request. `certificate` is whom the connection belongs to, if it showed a certificate.
-    pub async fn answer<B>(&self, request: Request<B>, certificate: Option<&User>) -> Response<Body>
+    pub async fn answer<B>(&self, request: Request<B>, certificate: Option<&Arc<User>>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -114,15 +114,13 @@ impl Chain {
         let info = RequestInfo::of(&parts.method, parts.uri.path(), &query);
         let upgrade = Upgrade::of(&mut parts).filter(|_| info.verb == "watch");
         let running = self.metrics.requests.begin(&info);
-        let mut user_name = String::new();
+        let mut who = audit::Who::default();
         let warnings = Warnings::default();
         let answered = panic_guard::guard(async {
             let user = authentication::authenticate(&self.cluster, &parts, certificate, &self.tokens).await?;
-            user_name.clone_from(&user.name);
+            who.asks = Some(user.clone());
             let user = impersonation::impersonate(user, &parts.headers)?;
-            if user.name != user_name {
-                user_name = format!("{user_name} as {}", user.name);
-            }
+            who.acts_as = Some(user.clone());
             let work = async {
                 authorization::authorize(&user, &info, parts.uri.path())?;
                 let connection = parts.extensions.get::<ConnectionIntake>();
@@ -153,7 +151,7 @@ impl Chain {
         let code = response.status().as_u16();
         let headers = response.headers_mut();
         headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
-        record.end(&parts.method, parts.uri.path(), &user_name, headers, code);
+        record.end(&parts.method, parts.uri.path(), &who, headers, code);
         let started = record.started();
         let apply = content_type(&parts.headers).starts_with("application/apply-patch");
         let labels = Labels::of(info, parts.uri.path(), &query, apply);

@@ -47,7 +47,9 @@ mod tests {
     async fn what_need_not_wait_is_done_when_it_returns_and_what_waits_goes_on_as_a_task() {
         let steps = Arc::new(AtomicU32::new(0));
         let (counted, counted_too) = (steps.clone(), steps.clone());
-        InPlace.execute(async move { drop(counted.fetch_add(1, SeqCst)) });
+        InPlace.execute(async move {
+            counted.fetch_add(1, SeqCst);
+        });
         assert_eq!(steps.load(SeqCst), 1);
         let (go, gone) = oneshot::channel();
         let (done, ended) = oneshot::channel();

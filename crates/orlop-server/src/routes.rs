@@ -1,6 +1,6 @@
 //! Where a path leads: the server's own pages, or a kind and a verb.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Response, header, request::Parts};
@@ -25,7 +25,7 @@ pub(crate) async fn route(
     info: RequestInfo,
     query: Query,
     body: Bytes,
-    user: User,
+    user: Arc<User>,
     warnings: Warnings,
 ) -> Result<Response<Body>, Status> {
     let Some(about) = info.resource else {

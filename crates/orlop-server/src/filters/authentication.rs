@@ -1,5 +1,7 @@
 //! Who asks: by client certificate or bearer token.
 
+use std::sync::Arc;
+
 use http::{HeaderValue, header, request::Parts};
 use orlop_api::{object_meta, status::Status};
 use serde_json::Value;
@@ -58,9 +60,9 @@ pub(crate) struct BadCertificate;
 pub(crate) async fn authenticate(
     cluster: &Cluster,
     request: &Parts,
-    certificate: Option<&User>,
+    certificate: Option<&Arc<User>>,
     tokens: &Tokens,
-) -> Result<User, Status> {
+) -> Result<Arc<User>, Status> {
     let headers = &request.headers;
     if let Some(user) = certificate {
         return Ok(user.clone());
@@ -72,12 +74,12 @@ pub(crate) async fn authenticate(
             None if request.extensions.get::<BadCertificate>().is_some() => {
                 return Err(Status::unauthorized());
             }
-            None => return Ok(User::anonymous()),
+            None => return Ok(Arc::new(User::anonymous())),
         },
     };
     match tokens.user(&token) {
-        Some(user) => Ok(user),
-        None => service_account(cluster, &token).await.ok_or_else(Status::unauthorized),
+        Some(user) => Ok(Arc::new(user)),
+        None => service_account(cluster, &token).await.map(Arc::new).ok_or_else(Status::unauthorized),
     }
 }
 

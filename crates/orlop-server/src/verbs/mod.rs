@@ -64,7 +64,7 @@ pub struct Request {
     /// How to answer.
     pub negotiated: Negotiated,
     /// Who asks.
-    pub user: User,
+    pub user: Arc<User>,
     /// What the user is to be warned about.
     pub warnings: Warnings,
 }
