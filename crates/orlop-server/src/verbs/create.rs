@@ -73,7 +73,7 @@ pub(super) async fn create_object(
     }
     let mut tries = if generated { NAMES_TRIED } else { 1 };
     loop {
-        match store(request, &object).await? {
+        match store(request, &mut object).await? {
             Ok(written) => return Ok((201, written)),
             Err(found) => {
                 tries -= 1;
@@ -144,13 +144,16 @@ fn exists(request: &Request, name: &str, found: &Value, generated: bool) -> Stat
 }
 
 /// Writes a new object; the one that is there already, if there is one.
-async fn store(request: &Request, object: &Value) -> Result<Result<Written, Found>, Status> {
-    let name = object_meta::text(object_meta::of(object), "name");
+async fn store(request: &Request, object: &mut Value) -> Result<Result<Written, Found>, Status> {
+    let name = object_meta::text(object_meta::of(object), "name").to_owned();
+    let name = name.as_str();
     let key = request.cluster.key(&request.kind, &request.about.namespace, name);
     let key_range = KeyRange::key(key.clone());
     for _ in 0..GUARD_TRIES {
-        let mut object = object.clone();
-        let mut claims = allocation::claim(request, &mut object, None).await?;
+        // What is claimed is written into the object, and may have to be claimed anew. Most kinds claim nothing.
+        let mut copy = allocation::has_claims(request).then(|| object.clone());
+        let object = copy.as_mut().unwrap_or(object);
+        let mut claims = allocation::claim(request, object, None).await?;
         claims.compares.extend(crate::custom::guard(request, name)?);
         let recalled = namespace_guard::recall(request);
         let by_memory = recalled.is_some();
@@ -158,7 +161,7 @@ async fn store(request: &Request, object: &Value) -> Result<Result<Written, Foun
             Some(guard) => Some(guard),
             None => namespace_guard::look(request, name).await?,
         });
-        let encoded = prepare::encode(request, &mut object).await?;
+        let encoded = prepare::encode(request, object).await?;
         let lease = match request.kind.rules.ttl_seconds {
             Some(seconds) => request.cluster.lease(seconds).await?,
             None => 0,
