@@ -93,3 +93,81 @@ impl Held {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+
+    use super::READS;
+    use crate::{Config, Endpoint, KeyRange, Read, engine::Engine, metrics::Metrics, sqlite::Sqlite};
+
+    /// A store of a file that nobody else has, which has been read until it holds on to its log.
+    async fn anchored(folder: &tempfile::TempDir) -> Sqlite {
+        let endpoint = Endpoint::Sqlite(folder.path().join("store.db"));
+        let store = Sqlite::open(&Config::new(endpoint), Metrics::default()).unwrap();
+        read_often(&store).await;
+        store
+    }
+
+    async fn read_often(store: &Sqlite) {
+        for _ in 0..READS * 3 {
+            store.read(&Read::new(KeyRange::key("key"))).await.unwrap();
+        }
+    }
+
+    fn holds(store: &Sqlite) -> bool {
+        store.connections.anchor.held.lock().unwrap().holds
+    }
+
+    /// Whether the log can be begun anew, which nobody may hold on to then.
+    fn begins_anew(folder: &tempfile::TempDir) -> bool {
+        let connection = Connection::open(folder.path().join("store.db")).unwrap();
+        connection.busy_timeout(std::time::Duration::ZERO).unwrap();
+        let busy: i64 = connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| row.get(0)).unwrap();
+        busy == 0
+    }
+
+    #[tokio::test]
+    async fn many_reads_hold_on_to_the_log_until_something_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = anchored(&folder).await;
+        assert!(holds(&store));
+        store.set_note("name", "text").await.unwrap();
+        assert!(!holds(&store));
+        assert_eq!(store.note("name").await.unwrap().as_deref(), Some("text"));
+        read_often(&store).await;
+        assert!(holds(&store));
+    }
+
+    #[tokio::test]
+    async fn what_another_connection_writes_is_seen_while_the_log_is_held() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = anchored(&folder).await;
+        let other = Connection::open(folder.path().join("store.db")).unwrap();
+        other.execute("INSERT INTO note VALUES ('from', 'elsewhere')", []).unwrap();
+        assert!(holds(&store));
+        assert_eq!(store.note("from").await.unwrap().as_deref(), Some("elsewhere"));
+    }
+
+    #[tokio::test]
+    async fn a_log_that_was_held_can_be_begun_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = anchored(&folder).await;
+        store.set_note("name", "text").await.unwrap();
+        read_often(&store).await;
+        assert!(holds(&store) && !begins_anew(&folder));
+        store.connections.let_go();
+        assert!(begins_anew(&folder));
+    }
+
+    #[tokio::test]
+    async fn where_others_have_the_file_nothing_is_held() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = anchored(&folder).await;
+        let other = anchored(&folder).await;
+        assert!(!holds(&other));
+        store.connections.let_go();
+        read_often(&store).await;
+        assert!(!holds(&store));
+    }
+}

@@ -41,7 +41,7 @@ pub(super) struct Connections {
     readers: Mutex<Readers>,
     reader_free: Condvar,
     gate: Gate,
-    anchor: Anchor,
+    pub(super) anchor: Anchor,
 }
 
 #[derive(Debug)]
