@@ -173,5 +173,5 @@ async fn ask(chain: &Chain, method: &str, path: &str, media_type: &str, body: St
         .header(http::header::USER_AGENT, "orlop")
         .body(http_body_util::Full::new(bytes::Bytes::from(body)))
         .map_err(|error| error.to_string())?;
-    Ok(chain.answer(request, Some(&User::master("system:apiserver").into())).await.status().as_u16())
+    Ok(chain.answer(request, Some(&User::master("system:apiserver"))).await.status().as_u16())
 }

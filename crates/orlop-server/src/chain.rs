@@ -88,7 +88,7 @@ impl Chain {
         let (chain, user) = (self.clone(), Arc::new(user));
         tower::service_fn(move |request| {
             let (chain, user) = (chain.clone(), user.clone());
-            async move { Ok(chain.answer(request, Some(&user)).await) }
+            async move { Ok(chain.answer_shared(request, Some(&user)).await) }
         })
     }
 
@@ -103,7 +103,20 @@ impl Chain {
     }
 
     /// Answers a request. `certificate` is whom the connection belongs to, if it showed a certificate.
-    pub async fn answer<B>(&self, request: Request<B>, certificate: Option<&Arc<User>>) -> Response<Body>
+    pub async fn answer<B>(&self, request: Request<B>, certificate: Option<&User>) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.answer_shared(request, certificate.cloned().map(Arc::new).as_ref()).await
+    }
+
+    /// The same, for a connection with many requests.
+    pub(crate) async fn answer_shared<B>(
+        &self,
+        request: Request<B>,
+        certificate: Option<&Arc<User>>,
+    ) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,

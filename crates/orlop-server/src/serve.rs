@@ -140,7 +140,7 @@ async fn connection(
                 }
                 Shown::Nothing => None,
             };
-            Ok::<_, Infallible>(chain.answer(request, user).await)
+            Ok::<_, Infallible>(chain.answer_shared(request, user).await)
         })
     });
     builder

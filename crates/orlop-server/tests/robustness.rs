@@ -233,7 +233,7 @@ async fn ten_thousand_idle_watches_cost_a_few_kilobytes_each() {
             .header(header::ACCEPT, "application/json")
             .body(Full::<bytes::Bytes>::default())
             .unwrap();
-        let response = chain.answer(request, Some(&User::master("admin").into())).await;
+        let response = chain.answer(request, Some(&User::master("admin"))).await;
         assert_eq!(response.status(), 200);
         response.into_body()
     };

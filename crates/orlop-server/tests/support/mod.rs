@@ -50,7 +50,7 @@ pub(crate) async fn ask(
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    chain.answer(request.body(Full::new(body.into())).unwrap(), Some(&User::master("admin").into())).await
+    chain.answer(request.body(Full::new(body.into())).unwrap(), Some(&User::master("admin"))).await
 }
 
 /// What was answered: code, headers and the whole body.
