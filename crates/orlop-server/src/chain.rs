@@ -27,6 +27,7 @@ use crate::{
     health::Health,
     metrics::{Labels, Metrics},
     negotiation::{Offers, content_type},
+    pki::Shown,
     query::Query,
     request_info::RequestInfo,
     routes,
@@ -43,6 +44,15 @@ pub struct Chain {
     tokens: Tokens,
     intake: Intake,
     flow_control: FlowControl,
+}
+
+/// What a connection has in store for each of its requests.
+#[derive(Debug)]
+pub(crate) struct Connected {
+    /// Who the client has shown itself to be.
+    pub(crate) shown: Shown,
+    /// Its part of what bodies may take; none within the process.
+    pub(crate) intake: Option<ConnectionIntake>,
 }
 
 impl Chain {
@@ -85,10 +95,11 @@ impl Chain {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let (chain, user) = (self.clone(), Arc::new(user));
+        let connected = Arc::new(Connected { shown: Shown::User(Arc::new(user)), intake: None });
+        let chain = self.clone();
         tower::service_fn(move |request| {
-            let (chain, user) = (chain.clone(), user.clone());
-            async move { Ok(chain.answer_shared(request, Some(&user)).await) }
+            let (chain, connected) = (chain.clone(), connected.clone());
+            async move { Ok(chain.answer_on(&connected, request).await) }
         })
     }
 
@@ -108,15 +119,12 @@ impl Chain {
         B: http_body::Body<Data = Bytes>,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        self.answer_shared(request, certificate.cloned().map(Arc::new).as_ref()).await
+        let shown = certificate.map_or(Shown::Nothing, |user| Shown::User(Arc::new(user.clone())));
+        self.answer_on(&Connected { shown, intake: None }, request).await
     }
 
-    /// The same, for a connection with many requests.
-    pub(crate) async fn answer_shared<B>(
-        &self,
-        request: Request<B>,
-        certificate: Option<&Arc<User>>,
-    ) -> Response<Body>
+    /// Answers a request that came on a connection.
+    pub(crate) async fn answer_on<B>(&self, connected: &Connected, request: Request<B>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -130,14 +138,15 @@ impl Chain {
         let mut who = audit::Who::default();
         let warnings = Warnings::default();
         let answered = panic_guard::guard(async {
-            let user = authentication::authenticate(&self.cluster, &parts, certificate, &self.tokens).await?;
+            let user =
+                authentication::authenticate(&self.cluster, &parts.headers, &connected.shown, &self.tokens)
+                    .await?;
             who.asks = Some(user.clone());
             let user = impersonation::impersonate(user, &parts.headers)?;
             who.acts_as = Some(user.clone());
             let work = async {
                 authorization::authorize(&user, &info, parts.uri.path())?;
-                let connection = parts.extensions.get::<ConnectionIntake>();
-                let body = self.intake.read(incoming, connection).await?;
+                let body = self.intake.read(incoming, connected.intake.as_ref()).await?;
                 let place = self.flow_control.place().await?;
                 let answered = routes::route(
                     self,

@@ -15,9 +15,9 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
-    chain::Chain,
+    chain::{Chain, Connected},
     corked::Corked,
-    filters::{authentication::BadCertificate, intake::ConnectionIntake},
+    filters::intake::ConnectionIntake,
     in_place::InPlace,
     pki::{Shown, Tls},
 };
@@ -125,23 +125,12 @@ async fn connection(
     patience: Patience,
     watcher: hyper_util::server::graceful::Watcher,
 ) {
-    let (shown, intake) = (Arc::new(shown), ConnectionIntake::default());
-    let service = service_fn(|mut request: http::Request<hyper::body::Incoming>| {
-        request.extensions_mut().insert(intake.clone());
-        let (chain, shown) = (chain.clone(), shown.clone());
+    let connected = Arc::new(Connected { shown, intake: Some(ConnectionIntake::default()) });
+    let service = service_fn(|request: http::Request<hyper::body::Incoming>| {
+        let (chain, connected) = (chain.clone(), connected.clone());
         // In memory of its own, which is given back once there is an answer: a stream would hold on to it for as
         // long as it sends, and a watch sends for ever.
-        Box::pin(async move {
-            let user = match &*shown {
-                Shown::User(user) => Some(user),
-                Shown::Stranger => {
-                    request.extensions_mut().insert(BadCertificate);
-                    None
-                }
-                Shown::Nothing => None,
-            };
-            Ok::<_, Infallible>(chain.answer_shared(request, user).await)
-        })
+        Box::pin(async move { Ok::<_, Infallible>(chain.answer_on(&connected, request).await) })
     });
     builder
         .http1()

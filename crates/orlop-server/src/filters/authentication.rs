@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use http::{HeaderValue, header, request::Parts};
+use http::{HeaderMap, HeaderValue, header};
 use orlop_api::{object_meta, status::Status};
 use serde_json::Value;
 
 use crate::{
     Tokens,
     cluster::{Cluster, now},
+    pki::Shown,
     websocket,
 };
 
@@ -51,29 +52,22 @@ impl User {
     }
 }
 
-/// Marks a request whose connection showed a certificate that does not count. It needs another credential:
-/// one who showed something is not anonymous.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BadCertificate;
-
 /// Finds out who asks. A bad credential is refused; none at all makes an anonymous user.
 pub(crate) async fn authenticate(
     cluster: &Cluster,
-    request: &Parts,
-    certificate: Option<&Arc<User>>,
+    headers: &HeaderMap,
+    shown: &Shown,
     tokens: &Tokens,
 ) -> Result<Arc<User>, Status> {
-    let headers = &request.headers;
-    if let Some(user) = certificate {
+    if let Shown::User(user) = shown {
         return Ok(user.clone());
     }
     let token = match headers.get(header::AUTHORIZATION) {
         Some(value) => bearer(value).ok_or_else(Status::unauthorized)?,
         None => match websocket::token(headers) {
             Some(token) => token,
-            None if request.extensions.get::<BadCertificate>().is_some() => {
-                return Err(Status::unauthorized());
-            }
+            // One who showed something that does not count is not anonymous.
+            None if *shown == Shown::Stranger => return Err(Status::unauthorized()),
             None => return Ok(Arc::new(User::anonymous())),
         },
     };
