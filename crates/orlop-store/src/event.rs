@@ -53,6 +53,15 @@ impl Event {
         Self { damaged: true, ..Self::new(id, kv, false, Terms::none(), None) }
     }
 
+    /// The superseded version, if reads in the past find it through `history`: every so many versions of a key, and
+    /// the last before a deletion. The others are found by walking back from there, or from the live version.
+    pub(crate) fn milestone(&self) -> Option<&Current> {
+        /// Versions of a key from one milestone to the next.
+        const STRIDE: i64 = 64;
+        let superseded = &self.previous.as_ref()?.row;
+        (self.deleted || superseded.version % STRIDE == 0).then_some(superseded)
+    }
+
     /// Whether the key did not exist before.
     pub fn created(&self) -> bool {
         !self.deleted && self.kv.version == 1

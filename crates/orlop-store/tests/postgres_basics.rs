@@ -206,12 +206,37 @@ async fn compaction_forgets_strictly_below_and_no_more() {
     assert!(matches!(store.watch(Watch::new(KeyRange::all()).after(21)).await, Err(Error::Expired { .. })));
     // 19, last, the deletion and the version it deleted.
     assert_eq!(cluster.sql(&name, "select count(*) from orlop.log").unwrap().trim(), "4");
+    let history = "select convert_from(key, 'UTF8') || '@' || superseded_at from orlop.history";
+    assert_eq!(cluster.sql(&name, history).unwrap().trim(), "/gone@23");
     store.compact(24).await.unwrap();
     within("compaction", store.compaction_done()).await.unwrap();
     assert_eq!(cluster.sql(&name, "select count(*) from orlop.log").unwrap().trim(), "2");
-    assert_eq!(cluster.sql(&name, "select count(*) from orlop.history").unwrap().trim(), "1");
+    assert_eq!(cluster.sql(&name, history).unwrap().trim(), "");
     assert_eq!(get(&store, "/hot").await.as_deref(), Some("last"));
     assert_eq!(store.revision().await.unwrap(), 24);
+}
+
+/// As a database of the third schema has it.
+#[tokio::test]
+async fn a_history_of_every_version_is_read_and_forgotten_too() {
+    let (cluster, name) = database();
+    let store = open(&cluster.url(&name)).await;
+    for n in 2..=6 {
+        put(&store, "/k", &n.to_string()).await;
+    }
+    let every = "insert into orlop.history
+        select later.key, later.revision, v.id, v.revision, v.create_revision, v.version, v.lease
+        from orlop.log later join orlop.log v on v.id = later.previous";
+    cluster.sql(&name, every).unwrap();
+    put(&store, "/k", "7").await;
+    for revision in 2..=7 {
+        let read = Read { revision: Some(revision), count: true, ..Read::new(KeyRange::all()) };
+        let then = store.read(read).await.unwrap();
+        assert_eq!((&then.kvs[0].value[..], then.count), (revision.to_string().as_bytes(), Some(1)));
+    }
+    store.compact(7).await.unwrap();
+    within("compaction", store.compaction_done()).await.unwrap();
+    assert_eq!(cluster.sql(&name, "select count(*) from orlop.history").unwrap().trim(), "0");
 }
 
 #[tokio::test]
@@ -264,6 +289,24 @@ async fn a_damaged_row_fails_its_key_alone() {
 }
 
 #[tokio::test]
+async fn a_past_version_that_the_log_has_lost_is_damage_and_not_absence() {
+    let (cluster, name) = database();
+    let store = open(&cluster.url(&name)).await;
+    put(&store, "/whole", "fine").await; // 2
+    for n in 3..=5 {
+        put(&store, "/lost", &n.to_string()).await;
+    }
+    cluster.sql(&name, "delete from orlop.log where revision = 4").unwrap();
+    let at = |key: &'static str, revision| Read { revision: Some(revision), ..Read::new(KeyRange::key(key)) };
+    for revision in [3, 4] {
+        let lost = store.read(at("/lost", revision)).await;
+        assert_eq!(lost, Err(Error::Corrupt { key: "/lost".into() }));
+    }
+    assert_eq!(store.read(at("/lost", 5)).await.unwrap().kvs[0].value, "5");
+    assert_eq!(store.read(at("/whole", 4)).await.unwrap().kvs[0].value, "fine");
+}
+
+#[tokio::test]
 async fn a_newer_schema_is_refused_and_an_ordinary_role_is_enough() {
     let (cluster, name) = database();
     let store = open(&cluster.url(&name)).await;
@@ -272,7 +315,7 @@ async fn a_newer_schema_is_refused_and_an_ordinary_role_is_enough() {
     assert_eq!(cluster.sql(&name, roles).unwrap().trim(), "f");
     cluster.sql(&name, "update orlop.schema_version set version = 99").unwrap();
     let refused = orlop_store::Store::open(postgres_support::config(&cluster.url(&name))).await;
-    assert_eq!(refused.unwrap_err(), Error::NewerSchema { found: 99, known: 3 });
+    assert_eq!(refused.unwrap_err(), Error::NewerSchema { found: 99, known: 4 });
 }
 
 #[tokio::test(flavor = "multi_thread")]

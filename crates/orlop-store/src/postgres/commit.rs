@@ -47,7 +47,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const FORGET_PROCESSES: &str = "delete from writer where seen < now() - interval '7 days'";
 
 const LOCK: &str = "
-    select revision, last_id, joined, (extract(epoch from clock_timestamp()) * 1000)::int8 from state for update";
+    select revision, last_id, joined, (extract(epoch from clock_timestamp()) * 1000)::int8, process
+    from state for update";
 /// What this process committed last. The state's row must be locked.
 const LAST_BATCH: &str = "
     select coalesce((select batch from state where process = $1), (select batch from writer where process = $1), 0)";
@@ -211,7 +212,8 @@ impl Writer {
         let mark = self.mark(number, self.audience.is_known_empty(guessed.joined()));
         let commits = &guessed.evaluation.commits;
         let meanwhile = || guesses.hope_for(session, commits);
-        let ended = changes.commit_if(session, &mark, &guessed.taken_for_granted(), meanwhile).await;
+        let ended =
+            changes.commit_if(session, &mark, &guessed.taken_for_granted(&changes.live), meanwhile).await;
         match ended {
             Ok(false) => {
                 guesses.were_wrong(commits);
@@ -240,7 +242,8 @@ impl Writer {
         full: bool,
     ) -> Result<Attempt, Fault> {
         let session = &writing.session;
-        let Evaluated { evaluation, outcomes, view, joined } = self.evaluate(writing, batch, full).await?;
+        let Evaluated { evaluation, outcomes, view, found } = self.evaluate(writing, batch, full).await?;
+        let joined = found.0.joined;
         let mark = self.mark(number, self.audience.is_empty(session, joined).await?);
         let ended = match Changes::of(&evaluation) {
             Some(changes) => changes.commit(session, &mark).await,
@@ -252,7 +255,7 @@ impl Writer {
         let left = State { revision: evaluation.revision, last_id: evaluation.last_id, joined };
         let reindexed = !evaluation.reindexed.is_empty();
         let committed = committed(evaluation, outcomes);
-        guesses.learn(left, view.rows(), &committed.commits);
+        guesses.learn(found, left, view.rows(), &committed.commits);
         if reindexed || ended.is_err() {
             guesses.forget();
         }
@@ -292,8 +295,8 @@ impl Writer {
             };
             batch.iter().map(with_id).collect()
         };
-        let (state, mut view) = self.begin(writing, Named::by(&batch)).await?;
-        let mut evaluation = Evaluation::new(&self.limits, state.revision, state.last_id);
+        let (found, mut view) = self.begin(writing, Named::by(&batch)).await?;
+        let mut evaluation = Evaluation::new(&self.limits, found.0.revision, found.0.last_id);
         let mut outcomes = Vec::with_capacity(batch.len());
         for command in batch {
             if full && matches!(command, Command::Txn(txn) if txn.puts()) {
@@ -313,11 +316,11 @@ impl Writer {
                 }
             });
         }
-        Ok(Evaluated { evaluation, outcomes, view, joined: state.joined })
+        Ok(Evaluated { evaluation, outcomes, view, found })
     }
 
-    /// The first round trip.
-    async fn begin(&self, writing: &Writing, named: Named) -> Result<(State, Fetched), Fault> {
+    /// The first round trip: the state's row, whether this process wrote it last, and what is fetched with it.
+    async fn begin(&self, writing: &Writing, named: Named) -> Result<((State, bool), Fetched), Fault> {
         let client = writing.session.client();
         let keys: Vec<&[u8]> = named.keys.iter().map(|key| &key[..]).collect();
         let values: Vec<&[u8]> = named.values.iter().map(|key| &key[..]).collect();
@@ -353,7 +356,8 @@ impl Writer {
         view.take_values(&value_rows)?;
         view.take_leases(&lease_rows)?;
         let [revision, last_id, joined] = [column(&state, 0)?, column(&state, 1)?, column(&state, 2)?];
-        Ok((State { revision, last_id, joined }, view))
+        let ours = column::<&str>(&state, 4)? == self.process;
+        Ok(((State { revision, last_id, joined }, ours), view))
     }
 
     /// Finds out whether a batch happened. Does not return before that is known.
@@ -391,7 +395,8 @@ struct Evaluated<'l> {
     evaluation: Evaluation<'l>,
     outcomes: Vec<Result<Outcome>>,
     view: Fetched,
-    joined: i64,
+    /// The state's row, and whether this process wrote it last.
+    found: (State, bool),
 }
 
 fn committed(evaluation: Evaluation<'_>, outcomes: Vec<Result<Outcome>>) -> Committed {

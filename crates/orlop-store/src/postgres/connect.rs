@@ -17,6 +17,7 @@ use super::{
     fault::{Fault, not_connected},
     rows::column,
     tls,
+    undisturbed::undisturbed,
     url::Target,
     values::Values,
 };
@@ -197,7 +198,7 @@ impl Session {
     ) -> T {
         let mut work = pin!(work);
         let mut something_else = Some(something_else);
-        poll_fn(|context| {
+        undisturbed(poll_fn(|context| {
             if let Poll::Ready(answer) = work.as_mut().poll(context) {
                 return Poll::Ready(answer);
             }
@@ -206,7 +207,7 @@ impl Session {
                 something_else();
             }
             work.as_mut().poll(context)
-        })
+        }))
         .await
     }
 

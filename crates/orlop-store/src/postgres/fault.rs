@@ -13,6 +13,8 @@ pub(super) enum Fault {
     Lost(String),
     /// The server undid what was under way; the same may work a moment later.
     Again(String),
+    /// A row that was to be new is there already.
+    Taken(String),
     /// Trying again gives the same.
     Final(Error),
     /// The database did its part; this is the answer to the caller, and the session is as good as before.
@@ -23,7 +25,7 @@ impl Fault {
     /// The error for a caller once nobody tries again and nothing has happened.
     pub(super) fn given_up(self) -> Error {
         match self {
-            Self::Lost(reason) | Self::Again(reason) => Error::Unavailable(reason),
+            Self::Lost(reason) | Self::Again(reason) | Self::Taken(reason) => Error::Unavailable(reason),
             Self::Final(error) | Self::Answer(error) => error,
         }
     }
@@ -68,6 +70,7 @@ fn from_database(error: &DbError) -> Fault {
     let text = format!("PostgreSQL: {} ({})", error.message(), code.code());
     let fatal = matches!(error.severity(), "FATAL" | "PANIC");
     match code.code() {
+        "23505" => Fault::Taken(text),
         "53100" => Fault::Final(Error::Full(text)),
         // A password or a role does not get better within one call, and a lost database does not come back.
         class if class.starts_with("28") || class.starts_with("3D") => Fault::Final(Error::Unavailable(text)),

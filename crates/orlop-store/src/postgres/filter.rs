@@ -11,7 +11,8 @@ use tokio_postgres::types::ToSql;
 use super::{
     connect::Session,
     fault::Fault,
-    read::{NARROW, add_values, check, limit, versions, within_range},
+    past,
+    read::{NARROW, add_values, check, limit, live, within_range},
     rows::{self, Arena, column},
 };
 use crate::{
@@ -207,9 +208,9 @@ async fn page(
                 // The terms of past versions are in the log alone.
                 true => format!(
                     "select {narrow}, v.terms from ({}) l left join log v on v.id = l.id order by l.key",
-                    versions(range, true, NARROW, Some("$4"))
+                    past::versions(range, "$4")
                 ),
-                false => versions(range, false, &format!("{NARROW}, terms"), Some("$4")),
+                false => format!("{} order by key limit $4", live(range, &format!("{NARROW}, terms"))),
             };
             session.query(&sql, &[&start, &end, &past, &size]).await
         }

@@ -1,14 +1,18 @@
 //! Batches in one round trip.
 //!
 //! Whoever wrote last knows the state's row, and mostly which version each key has. So a batch is evaluated from
-//! that, and written by a statement that makes sure of it first (`statement.rs`). If something was wrong, nothing has
+//! that, and written by a statement that makes sure of it first (`statement.rs`): of the state's row, which says that
+//! nobody else has written, and of what that does not say. If something was wrong, nothing has
 //! happened, and the batch is done again under the lock, from what is read there.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 
-use super::{connect::Session, known::Known, statement::TakenForGranted};
+use super::{connect::Session, known::Known, statement::TakenForGranted, write::Live};
 use crate::{
     KeyRange, LeaseId, Limits, Read, ReadResult, Revision,
     engine::{Command, Outcome},
@@ -21,7 +25,7 @@ use crate::{
 const CAUTION_MAX: u32 = 64;
 
 /// The state's row, as far as batches need it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) revision: Revision,
     pub(super) last_id: VersionId,
@@ -49,7 +53,15 @@ pub(super) struct Guessed<'l> {
     pub(super) evaluation: Evaluation<'l>,
     pub(super) outcomes: Vec<Result<Outcome>>,
     state: State,
-    rows: BTreeMap<Bytes, Option<Current>>,
+    rows: BTreeMap<Bytes, Told>,
+}
+
+/// What an evaluation has been told of a key.
+#[derive(Debug)]
+struct Told {
+    row: Option<Current>,
+    /// Whether it is so if the state's row is as it was left.
+    sure: bool,
 }
 
 impl Guesses {
@@ -95,13 +107,19 @@ impl Guesses {
         self.known.drop(commits);
     }
 
-    /// Takes what a batch under the lock has read and left.
+    /// Takes what a batch under the lock has found, read and left. `ours` says whether this process was the last to
+    /// write the state's row.
     pub(super) fn learn<'r>(
         &mut self,
+        (found, ours): (State, bool),
         left: State,
         read: impl Iterator<Item = (&'r Bytes, Option<&'r Current>)>,
         commits: &[Arc<Commit>],
     ) {
+        let as_left = |left: State| (left.revision, left.last_id) == (found.revision, found.last_id);
+        if !ours || !self.state.is_some_and(as_left) {
+            self.known.turn();
+        }
         let (mut unknown, mut new) = (0, 0);
         for (key, row) in read {
             if self.known.get(key).is_none() {
@@ -135,15 +153,23 @@ impl Guessed<'_> {
         self.state.joined
     }
 
-    /// What the server has to make sure of.
-    pub(super) fn taken_for_granted(&self) -> TakenForGranted<'_> {
+    /// What the server has to make sure of. That a key is not there it will find when it inserts it.
+    pub(super) fn taken_for_granted(&self, live: &Live<'_>) -> TakenForGranted<'_> {
+        let events = self.evaluation.commits.iter().flat_map(|commit| &commit.events);
+        let inserted: BTreeSet<&Bytes> = match live {
+            Live::AsLogged { .. } => {
+                events.filter(|event| event.created()).map(|event| &event.kv.key).collect()
+            }
+            Live::Changed(_) => BTreeSet::new(),
+        };
         let mut taken = TakenForGranted {
             revision: self.state.revision,
             last_id: self.state.last_id,
             joined: self.state.joined,
             ..TakenForGranted::default()
         };
-        for (key, row) in &self.rows {
+        let unsure = self.rows.iter().filter(|(key, told)| !told.sure && !inserted.contains(key));
+        for (key, Told { row, .. }) in unsure {
             taken.key.push(key);
             taken.id.push(row.as_ref().map(|row| row.id));
             taken.terms.push(row.as_ref().map(|row| &row.terms.encoded()[..]));
@@ -157,7 +183,7 @@ struct Guess<'g> {
     known: &'g mut Known,
     unknown_are_new: bool,
     /// What the evaluation has been told.
-    rows: BTreeMap<Bytes, Option<Current>>,
+    rows: BTreeMap<Bytes, Told>,
 }
 
 impl View for Guess<'_> {
@@ -168,13 +194,15 @@ impl View for Guess<'_> {
 
     fn current(&mut self, key: &Bytes) -> Result<Option<Current>, Unseen> {
         if let Some(told) = self.rows.get(key) {
-            return Ok(told.clone());
+            return Ok(told.row.clone());
         }
-        let row = self.known.get(key).cloned();
-        if row.is_none() && !self.unknown_are_new {
-            return Err(Unseen::Need(Need::Key(key.clone())));
-        }
-        self.rows.insert(key.clone(), row.clone());
+        let told = match self.known.get(key) {
+            Some((row, sure)) => Told { row: Some(row.clone()), sure },
+            None if self.unknown_are_new => Told { row: None, sure: false },
+            None => return Err(Unseen::Need(Need::Key(key.clone()))),
+        };
+        let row = told.row.clone();
+        self.rows.insert(key.clone(), told);
         Ok(row)
     }
 

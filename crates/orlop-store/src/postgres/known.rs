@@ -17,18 +17,33 @@ const ROW_BYTES: usize = 160;
 /// A bounded number of rows. They are in two halves: when the younger is full, the older is dropped.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    young: HashMap<Bytes, Current>,
-    old: HashMap<Bytes, Current>,
+    young: HashMap<Bytes, Seen>,
+    old: HashMap<Bytes, Seen>,
     /// What the younger half takes.
     bytes: usize,
+    /// How often somebody else may have written.
+    turns: u64,
+}
+
+/// A row as it was in a turn.
+#[derive(Debug)]
+struct Seen {
+    row: Current,
+    turn: u64,
 }
 
 impl Known {
-    pub(super) fn get(&mut self, key: &Bytes) -> Option<&Current> {
-        if let Some((key, row)) = self.old.remove_entry(key) {
-            self.insert(key, row);
+    /// A key's row, and whether nobody else can have written since it was seen.
+    pub(super) fn get(&mut self, key: &Bytes) -> Option<(&Current, bool)> {
+        if let Some((key, seen)) = self.old.remove_entry(key) {
+            self.insert(key, seen);
         }
-        self.young.get(key)
+        self.young.get(key).map(|seen| (&seen.row, seen.turn == self.turns))
+    }
+
+    /// Somebody else may have written.
+    pub(super) fn turn(&mut self) {
+        self.turns += 1;
     }
 
     pub(super) fn put(&mut self, key: &Bytes, row: &Current) {
@@ -36,7 +51,7 @@ impl Known {
         // Copies: the caller's bytes may be part of something much larger.
         let terms = Bytes::copy_from_slice(row.terms.encoded());
         let row = Current { terms: Terms::decode(terms).unwrap_or_default(), ..row.clone() };
-        self.insert(Bytes::copy_from_slice(key), row);
+        self.insert(Bytes::copy_from_slice(key), Seen { row, turn: self.turns });
     }
 
     /// Takes what commits have made of their keys.
@@ -68,20 +83,20 @@ impl Known {
 
     fn remove(&mut self, key: &Bytes) {
         self.old.remove(key);
-        if let Some((key, row)) = self.young.remove_entry(key) {
-            self.bytes -= size(&key, &row);
+        if let Some((key, seen)) = self.young.remove_entry(key) {
+            self.bytes -= size(&key, &seen.row);
         }
     }
 
-    fn insert(&mut self, key: Bytes, row: Current) {
+    fn insert(&mut self, key: Bytes, seen: Seen) {
         self.remove(&key);
-        let size = size(&key, &row);
+        let size = size(&key, &seen.row);
         if self.bytes + size > BYTES / 2 {
             self.old = std::mem::take(&mut self.young);
             self.bytes = 0;
         }
         self.bytes += size;
-        self.young.insert(key, row);
+        self.young.insert(key, seen);
     }
 }
 

@@ -14,7 +14,7 @@ use futures_util::TryStreamExt;
 use super::{
     connect::Session,
     fault::Fault,
-    filter,
+    filter, past,
     rows::{self, Arena, column},
 };
 use crate::{
@@ -39,22 +39,9 @@ pub(super) fn within_range(range: &KeyRange) -> &'static str {
     }
 }
 
-/// Narrow rows of a range: those of now, or those of the revision that is parameter 3. Each key once.
-///
-/// With a `limit`, a parameter, they are the first ones, sorted by key. Each half is sorted and limited by
-/// itself, by walking its index; over the union PostgreSQL would sort the whole range for every page.
-pub(super) fn versions(range: &KeyRange, past: bool, columns: &str, limit: Option<&str>) -> String {
-    let range = within_range(range);
-    let first = limit.map_or(String::new(), |limit| format!("order by key limit {limit}"));
-    if !past {
-        return format!("select {columns} from live where {range} and $3::int8 is null {first}");
-    }
-    format!(
-        "(select {columns} from live where {range} and revision <= $3 {first})
-         union all
-         (select {columns} from history where {range} and revision <= $3 and superseded_at > $3 {first})
-         {first}"
-    )
+/// What is asked of a range as it is now. Parameter 3 is for those who ask for a revision (`past.rs`).
+pub(super) fn live(range: &KeyRange, columns: &str) -> String {
+    format!("select {columns} from live where {} and $3::int8 is null", within_range(range))
 }
 
 /// Reads one snapshot. Inside a transaction the snapshot is the transaction's.
@@ -174,11 +161,15 @@ pub(super) fn limit(limits: &Limits, read: &Read) -> usize {
 /// The one statement: the state's row, joined to the versions there are.
 fn statement(read: &Read, values: bool) -> String {
     let past = read.revision.is_some();
-    let count = match read.count {
-        true => format!("(select count(*) from ({}) counted)", versions(&read.range, past, "1", None)),
-        false => "null::int8".to_owned(),
+    let count = match (read.count, past) {
+        (true, true) => format!("({})", past::count(&read.range)),
+        (true, false) => format!("({})", live(&read.range, "count(*)")),
+        (false, _) => "null::int8".to_owned(),
     };
-    let versions = versions(&read.range, past, NARROW, Some("$4"));
+    let versions = match past {
+        true => past::versions(&read.range, "$4"),
+        false => format!("{} order by key limit $4", live(&read.range, NARROW)),
+    };
     let (values, join) = match values {
         true => (", v.value, v.checksum", "left join log v on v.id = l.id"),
         false => ("", ""),
@@ -206,12 +197,15 @@ async fn collect(rows: tokio_postgres::RowStream, read: &Read, values: bool) -> 
             continue;
         }
         let key = arena.keep(key);
+        // What is asked below the watermark may be gone, which is no damage.
+        if check(page.bounds, read.revision).is_err() {
+            continue;
+        }
+        if column::<Option<VersionId>>(&row, 4)?.is_none() {
+            return Err(Fault::Answer(Error::Corrupt { key }));
+        }
         let mut value = Bytes::new();
         if values {
-            // What is asked below the watermark may be gone, which is no damage.
-            if check(page.bounds, read.revision).is_err() {
-                continue;
-            }
             value = rows::checked(&row, 9, &key, &mut arena)?.map_err(Fault::Answer)?;
         }
         let current = rows::narrow(&row, 4, crate::Terms::none())?;

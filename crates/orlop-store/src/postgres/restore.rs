@@ -36,9 +36,8 @@ const TABLES: [(&str, &str); 6] = [
          values ($1, $2, $3, $4, $5, $6, $7)",
     ),
     (
-        // SQLite's own history has only a few of the superseded versions.
-        "SELECT later.key, later.revision, log.id, log.revision, log.create_revision, log.version, log.lease
-         FROM log AS later JOIN log ON log.id = later.previous ORDER BY later.id",
+        "SELECT key, superseded_at, id, revision, create_revision, version, lease
+         FROM history ORDER BY key, superseded_at",
         "insert into history (key, superseded_at, id, revision, create_revision, version, lease)
          values ($1, $2, $3, $4, $5, $6, $7)",
     ),

@@ -1,9 +1,9 @@
 //! The tables, and how a database gets them.
 //!
-//! The values of all versions are in `log`, once; `live` and `history` are narrow rows that say which
-//! version a key has or had. So a count, a list of keys or a compare never touches a value, and a write
-//! moves no value. `state` is one row, and every batch locks it first: that is what makes revisions
-//! gap-free and visible in order, whichever process writes.
+//! The values of all versions are in `log`, once; `live` has narrow rows that say which version a key has, and
+//! `history` such rows of some of the versions that keys had (`past.rs`). So a count, a list of keys or a compare
+//! never touches a value, and a write moves no value. `state` is one row, and every batch locks it first: that is
+//! what makes revisions gap-free and visible in order, whichever process writes.
 
 use super::{
     connect::{Backoff, Connector, Session},
@@ -12,7 +12,7 @@ use super::{
 use crate::error::{Error, Result};
 
 /// Each entry takes the schema from its index to the next version. Entries are never changed once released.
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 4] = [
     r#"
 create table state (
     only_row boolean primary key default true check (only_row),
@@ -99,6 +99,9 @@ alter table state add column process text not null default '', add column batch 
     add column joined bigint not null default 0;
 drop index log_revision;
 ",
+    // History has only milestones from here on (`past.rs`). What it has already does no harm, but a program that
+    // expects every superseded version there must not read it.
+    "",
 ];
 
 /// What a version takes besides its key and value, in all tables and indexes, about.

@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use tokio_postgres::types::ToSql;
 
-use super::write::{Changes, Pairs, Versions};
+use super::write::{Changes, Live, LiveChanges, Pairs, Versions};
 use crate::{Revision, event::VersionId};
 
 /// A statement and its parameters.
@@ -126,9 +126,15 @@ pub(super) fn all_of<'p>(
         composed.keep_mark_of_another(mark);
     }
     if let Some(versions) = changes.log.first() {
-        composed.insert("logged", LOG, &log_columns(versions), "");
+        let returning = if matches!(changes.live, Live::AsLogged { .. }) {
+            "returning key, id, revision, create_revision, version, lease, terms"
+        } else {
+            ""
+        };
+        composed.insert("logged", LOG, &log_columns(versions), returning);
     }
-    composed.live(changes);
+    composed.live(&changes.live);
+    composed.milestones(changes);
     composed.terms(&changes.terms_gone, &changes.terms_new);
     composed.reindexed(&changes.reindexed);
     composed.leases(changes);
@@ -221,6 +227,8 @@ impl<'p> Composed<'p> {
                 " where revision = ? and last_id = ? and joined = ? and process = ?",
                 &[&taken.revision, &taken.last_id, &taken.joined, &mark.process],
             );
+        }
+        if let Some(taken) = taken.filter(|taken| !taken.key.is_empty()) {
             self.push(" and not exists (select from ");
             self.rows(&[&taken.key, &taken.id, &taken.terms]);
             self.push(
@@ -243,38 +251,56 @@ impl<'p> Composed<'p> {
         });
     }
 
-    fn live(&mut self, changes: &'p Changes<'_>) {
+    fn live(&mut self, live: &'p Live<'_>) {
         const COLUMNS: &str = "(key, id, revision, create_revision, version, lease, terms)";
-        let (created, updated, old) = (&changes.created, &changes.updated, &changes.superseded);
-        if !created.key.is_empty() {
-            self.insert("created", &format!("live {COLUMNS}"), &live_columns(created), "");
+        const UPDATE: &str = "update live set id = new.id, revision = new.revision,
+            create_revision = new.create_revision, version = new.version, lease = new.lease, terms = new.terms from ";
+        match live {
+            Live::AsLogged { created, updated } => {
+                if *created {
+                    let rows = "select * from logged where version = 1";
+                    self.part("created", |composed| {
+                        composed.push(&format!("insert into live {COLUMNS} {rows}"));
+                    });
+                }
+                if *updated {
+                    let rows = "logged new where live.key = new.key and new.version > 1";
+                    self.part("updated", |composed| composed.push(&format!("{UPDATE} {rows}")));
+                }
+            }
+            Live::Changed(changes) => {
+                let LiveChanges { created, updated, gone } = &**changes;
+                if !created.key.is_empty() {
+                    self.insert("created", &format!("live {COLUMNS}"), &live_columns(created), "");
+                }
+                if !updated.key.is_empty() {
+                    let by_key = format!(" new{COLUMNS} where live.key = new.key");
+                    self.change("updated", UPDATE, &live_columns(updated), &by_key);
+                }
+                if !gone.is_empty() {
+                    let by_key = " gone(key) where live.key = gone.key";
+                    self.change("gone", "delete from live using ", &[gone], by_key);
+                }
+            }
         }
-        if !updated.key.is_empty() {
-            self.change(
-                "updated",
-                "update live set id = new.id, revision = new.revision, create_revision = new.create_revision,
-                     version = new.version, lease = new.lease, terms = new.terms from ",
-                &live_columns(updated),
-                &format!(" new{COLUMNS} where live.key = new.key"),
-            );
+    }
+
+    fn milestones(&mut self, changes: &'p Changes<'_>) {
+        let old = &changes.milestones;
+        if old.key.is_empty() {
+            return;
         }
-        if !changes.gone.is_empty() {
-            let gone = " gone(key) where live.key = gone.key";
-            self.change("gone", "delete from live using ", &[&changes.gone], gone);
-        }
-        if !old.key.is_empty() {
-            let columns: [&'p dyn Column; 7] = [
-                &old.key,
-                &changes.superseded_at,
-                &old.id,
-                &old.revision,
-                &old.create_revision,
-                &old.version,
-                &old.lease,
-            ];
-            let history = "history (key, superseded_at, id, revision, create_revision, version, lease)";
-            self.insert("superseded", history, &columns, "");
-        }
+        let columns: [&'p dyn Column; 7] = [
+            &old.key,
+            &changes.superseded_at,
+            &old.id,
+            &old.revision,
+            &old.create_revision,
+            &old.version,
+            &old.lease,
+        ];
+        let history = "history (key, superseded_at, id, revision, create_revision, version, lease)";
+        self.insert("milestones", history, &columns, "");
     }
 
     fn terms(&mut self, gone: &'p Pairs<'_>, new: &'p Pairs<'_>) {

@@ -35,12 +35,10 @@ pub(super) struct Unsure {
 pub(super) struct Changes<'e> {
     /// New versions, as many as one statement carries, and more of them.
     pub(super) log: Vec<Versions<'e>>,
-    pub(super) superseded: Versions<'e>,
+    pub(super) milestones: Versions<'e>,
+    /// When the milestones were superseded.
     pub(super) superseded_at: Vec<i64>,
-    /// Keys that did not exist before the batch, and those that did.
-    pub(super) created: Versions<'e>,
-    pub(super) updated: Versions<'e>,
-    pub(super) gone: Vec<&'e [u8]>,
+    pub(super) live: Live<'e>,
     pub(super) terms_gone: Pairs<'e>,
     pub(super) terms_new: Pairs<'e>,
     pub(super) reindexed: Versions<'e>,
@@ -50,6 +48,30 @@ pub(super) struct Changes<'e> {
     pub(super) last_id: VersionId,
     /// Bytes that the new versions take.
     pub(super) bytes: i64,
+}
+
+/// What becomes of the live versions.
+pub(super) enum Live<'e> {
+    /// Each new version is its key's, whether the key was there (`updated`) or not (`created`).
+    AsLogged {
+        created: bool,
+        updated: bool,
+    },
+    Changed(Box<LiveChanges<'e>>),
+}
+
+/// Keys that were not there before the batch, those that were, and those that are gone.
+#[derive(Default)]
+pub(super) struct LiveChanges<'e> {
+    pub(super) created: Versions<'e>,
+    pub(super) updated: Versions<'e>,
+    pub(super) gone: Vec<&'e [u8]>,
+}
+
+impl Default for Live<'_> {
+    fn default() -> Self {
+        Self::AsLogged { created: false, updated: false }
+    }
 }
 
 /// Columns that versions have everywhere; each table uses those it has.
@@ -124,14 +146,7 @@ impl<'e> Changes<'e> {
             last.entry(key).or_insert((event, event.previous.is_some())).0 = event;
             changes.version(event);
         }
-        for (key, (event, existed)) in last {
-            match (event.deleted, existed) {
-                (true, true) => changes.gone.push(key),
-                (true, false) => {}
-                (false, true) => changes.updated.push(key, numbers(event), &event.terms),
-                (false, false) => changes.created.push(key, numbers(event), &event.terms),
-            }
-        }
+        changes.live = changes.live(&last);
         for (key, (old, new)) in terms {
             if old != new {
                 changes.terms_gone.extend(old.minus(new), key);
@@ -143,6 +158,27 @@ impl<'e> Changes<'e> {
             && changes.leases_gone.is_empty()
             && changes.leases_new[0].is_empty();
         (!nothing).then_some(changes)
+    }
+
+    /// `last` has each key's last event, and whether the key was there before its first.
+    fn live(&self, last: &BTreeMap<&'e Bytes, (&'e Event, bool)>) -> Live<'e> {
+        let once = self.log.len() == 1 && self.log.iter().all(|log| log.id.len() == last.len());
+        if once && last.values().all(|(event, existed)| !event.deleted && event.created() != *existed) {
+            return Live::AsLogged {
+                created: last.values().any(|(_, existed)| !existed),
+                updated: last.values().any(|(_, existed)| *existed),
+            };
+        }
+        let mut changes = LiveChanges::default();
+        for (key, (event, existed)) in last {
+            match (event.deleted, existed) {
+                (true, true) => changes.gone.push(&key[..]),
+                (true, false) => {}
+                (false, true) => changes.updated.push(key, numbers(event), &event.terms),
+                (false, false) => changes.created.push(key, numbers(event), &event.terms),
+            }
+        }
+        Live::Changed(Box::new(changes))
     }
 
     fn version(&mut self, event: &'e Event) {
@@ -159,9 +195,9 @@ impl<'e> Changes<'e> {
             log.checksum.push(checksum(&event.kv.key, &event.kv.value));
             log.bytes += bytes;
         }
-        if let Some(row) = previous {
+        if let Some(row) = event.milestone() {
             let numbers = [row.id, row.revision, row.create_revision, row.version, row.lease];
-            self.superseded.push(&event.kv.key, numbers, &row.terms);
+            self.milestones.push(&event.kv.key, numbers, &row.terms);
             self.superseded_at.push(event.kv.revision);
         }
     }
@@ -230,7 +266,11 @@ impl<'e> Changes<'e> {
         let prepared = prepared.map_err(|fault| Unsure { committing: false, fault })?;
         let execute = session.client().execute(&prepared, &composed.parameters);
         let answer = session.run_while(execute, something_else).await;
-        answer.map(|rows| rows > 0).map_err(|fault| Unsure { committing: true, fault })
+        match answer {
+            Ok(rows) => Ok(rows > 0),
+            Err(Fault::Taken(_)) => Ok(false),
+            Err(fault) => Err(Unsure { committing: true, fault }),
+        }
     }
 }
 

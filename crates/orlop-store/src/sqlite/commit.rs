@@ -8,7 +8,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 use super::{
     durable::Durable,
     errors::sql_error,
-    past, read,
+    read,
     rows::{self, CURRENT},
 };
 use crate::{
@@ -173,9 +173,7 @@ impl<'c> Writes<'c> {
             terms,
             value,
         ])?;
-        if let Some(row) = previous
-            && past::is_milestone(event, row)
-        {
+        if let Some(row) = event.milestone() {
             let superseded_at = kv.revision;
             self.history.execute(params![
                 key,

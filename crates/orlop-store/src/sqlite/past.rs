@@ -1,9 +1,8 @@
 //! Reads at a past revision.
 //!
 //! A superseded version is found through the one that superseded it: each row of the log names the one before.
-//! So that no such walk is long, every so many versions of a key are milestones with a row in `history`, as is
-//! the last version before a deletion. A walk begins at the key's first milestone that was superseded after the
-//! revision, or else at its live version.
+//! So that no such walk is long, some versions are milestones with a row in `history` (`Event::milestone`). A walk
+//! begins at the key's first milestone that was superseded after the revision, or else at its live version.
 
 use bytes::Bytes;
 use rusqlite::{CachedStatement, params};
@@ -16,16 +15,8 @@ use super::{
 use crate::{
     FormedPage, KeyValue, Revision, Select, Terms,
     error::Result,
-    event::{Current, Event, VersionId, checksum},
+    event::{VersionId, checksum},
 };
-
-/// Versions of a key from one milestone to the next.
-const MILESTONE: i64 = 64;
-
-/// Whether the version that an event supersedes is to be found through `history`.
-pub(super) fn is_milestone(event: &Event, superseded: &Current) -> bool {
-    event.deleted || superseded.version % MILESTONE == 0
-}
 
 /// What the range held at a revision.
 pub(super) fn read(query: &Query<'_>, revision: Revision) -> Result<FormedPage> {

@@ -109,8 +109,9 @@ impl Hub {
     /// Takes commits in order. One that is already there is passed over; one that leaves a gap is left for
     /// the follower, which reads the gap and it from the log.
     pub(crate) fn publish(&self, commits: Vec<Arc<Commit>>) {
-        let tip = {
+        let (before, tip) = {
             let mut ring = lock(&self.ring);
+            let before = ring.tip;
             for commit in commits {
                 if commit.revision == ring.tip + 1 {
                     ring.push(commit);
@@ -119,7 +120,7 @@ impl Hub {
                     break;
                 }
             }
-            ring.tip
+            (before, ring.tip)
         };
         let moved = self.published.send_if_modified(|published| {
             let moved = *published < tip;
@@ -128,8 +129,21 @@ impl Hub {
         });
         if moved {
             self.metrics.revision(tip);
-            self.arrived.notify_one();
+            if !self.nobody_watches(before, tip) {
+                self.arrived.notify_one();
+            }
         }
+    }
+
+    /// Whether commits up to `tip` are to be offered to nobody. To wake the dispatcher for that would cost a lone writer
+    /// more than all the rest of publishing.
+    fn nobody_watches(&self, before: Revision, tip: Revision) -> bool {
+        let watchers = lock(&self.watchers);
+        let nobody = watchers.open() == 0 && self.dispatched() == before;
+        if nobody {
+            self.dispatched.store(tip, Ordering::Release);
+        }
+        nobody
     }
 
     /// Forgets the ring and starts again at `tip`, when the log before it is gone. Every watcher has to
@@ -232,7 +246,9 @@ impl Hub {
 
     fn offer(&self, commits: &[Arc<Commit>]) {
         let watchers = lock(&self.watchers);
-        for commit in commits {
+        // Some may have been published while nobody watched.
+        let dispatched = self.dispatched();
+        for commit in commits.iter().filter(|commit| commit.revision > dispatched) {
             watchers.each(commit, |watcher, _| {
                 if watcher.offer(commit) {
                     self.metrics.watcher_woken();
