@@ -133,8 +133,11 @@ impl Chain {
         let record = audit::Record::begin(&parts.headers);
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let info = RequestInfo::of(&parts.method, parts.uri.path(), &query);
-        let upgrade = Upgrade::of(&mut parts).filter(|_| info.verb == "watch");
+        let is_watch = info.verb == "watch";
+        let upgrade = Upgrade::of(&mut parts).filter(|_| is_watch);
         let running = self.metrics.requests.begin(&info);
+        let apply = content_type(&parts.headers).starts_with("application/apply-patch");
+        let labels = Labels::of(&info, parts.uri.path(), &query, apply);
         let mut who = audit::Who::default();
         let warnings = Warnings::default();
         let answered = panic_guard::guard(async {
@@ -144,6 +147,7 @@ impl Chain {
             who.asks = Some(user.clone());
             let user = impersonation::impersonate(user, &parts.headers)?;
             who.acts_as = Some(user.clone());
+            let limit = deadline::of(&query)?;
             let work = async {
                 authorization::authorize(&user, &info, parts.uri.path())?;
                 let body = self.intake.read(incoming, connected.intake.as_ref()).await?;
@@ -151,8 +155,8 @@ impl Chain {
                 let answered = routes::route(
                     self,
                     &parts,
-                    info.clone(),
-                    query.clone(),
+                    info,
+                    query,
                     body.bytes.clone(),
                     user.clone(),
                     warnings.clone(),
@@ -161,13 +165,13 @@ impl Chain {
                 drop((place, body));
                 answered
             };
-            deadline::within(deadline::of(&query)?, work).await
+            deadline::within(limit, work).await
         })
         .await;
         drop(running);
         let mut response = answered.unwrap_or_else(|status| failure(&parts.headers, &status));
         add_warnings(&mut response, &warnings);
-        if info.verb != "watch" {
+        if !is_watch {
             response = compression::compress(response, &parts.headers);
         }
         let code = response.status().as_u16();
@@ -175,8 +179,6 @@ impl Chain {
         headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
         record.end(&parts.method, parts.uri.path(), &who, headers, code);
         let started = record.started();
-        let apply = content_type(&parts.headers).starts_with("application/apply-patch");
-        let labels = Labels::of(info, parts.uri.path(), &query, apply);
         let kinds = || self.cluster.registry.kinds();
         let response = response.map(|body| self.metrics.requests.end(labels, kinds, started, code, body));
         match upgrade {
