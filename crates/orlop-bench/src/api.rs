@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{
     api_custom, api_forms, api_lists, api_many, api_watches, api_writes,
+    bare::Bare,
     client::{Client, Target},
     load,
     report::{Better, Report},
@@ -20,6 +21,8 @@ use crate::{
 
 const VALUE_BYTES: usize = 1024;
 const CLIENTS: usize = 64;
+/// Connections that they share.
+const CONNECTIONS: usize = 4;
 /// Where the loads put their objects.
 pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -125,7 +128,7 @@ pub(crate) struct Contender {
 
 impl Contender {
     async fn new(kubeconfig: &Path, processes: Vec<u32>, ready: Option<Duration>) -> anyhow::Result<Self> {
-        let client = Client::connect(kubeconfig, 4).await?;
+        let client = Client::connect(kubeconfig, CONNECTIONS).await?;
         let run = format!("bench-{:x}", std::process::id());
         for worker in 0..CLIENTS {
             let name = format!("{run}-{worker}");
@@ -134,6 +137,20 @@ impl Contender {
         }
         let target = Target::read(kubeconfig)?;
         Ok(Self { client, target, kubeconfig: kubeconfig.to_owned(), processes, ready, run })
+    }
+
+    /// A server that has no objects, and the same answer to everything.
+    async fn bare(bare: &Bare) -> anyhow::Result<Self> {
+        let client = Client::connect(&bare.kubeconfig, CONNECTIONS).await?;
+        let (target, kubeconfig) = (Target::read(&bare.kubeconfig)?, bare.kubeconfig.clone());
+        Ok(Self {
+            client,
+            target,
+            kubeconfig,
+            processes: vec![bare.process()],
+            ready: None,
+            run: String::new(),
+        })
     }
 
     pub(crate) async fn ours(server: &Server) -> anyhow::Result<Self> {
@@ -239,6 +256,14 @@ pub(crate) async fn run(
                 .unwrap_or_default(),
             None => Vec::new(),
         };
+        if *step == Step::Get {
+            let bare = Bare::start(folder)?;
+            let beside = Contender::bare(&bare).await?.measure(*step, size).await?;
+            for (ours, bare) in figures.iter().zip(beside) {
+                let name = format!("{}, beside TLS and HTTP/2 alone", ours.name);
+                report.beside(name, ours.unit, ours.better, ours.value, "a bare server", bare.value);
+            }
+        }
         for Figure { name, unit, better, value } in figures {
             match beside.iter().find(|figure| figure.name == name) {
                 Some(peer) => report.beside(name, unit, better, value, "the peer", peer.value),

@@ -9,6 +9,7 @@ mod api_lists;
 mod api_many;
 mod api_watches;
 mod api_writes;
+mod bare;
 mod client;
 mod download;
 mod etcd;
@@ -70,6 +71,12 @@ enum Bench {
         #[arg(long, value_delimiter = ',')]
         only: Vec<api::Step>,
     },
+    /// The bare server that gets are measured beside.
+    #[command(hide = true)]
+    Bare {
+        /// Where its kubeconfig goes.
+        folder: PathBuf,
+    },
     /// What many custom resource definitions cost the API server while nobody uses them.
     Definitions {
         /// The orlop to measure; the one beside this program by default.
@@ -124,6 +131,7 @@ fn main() -> anyhow::Result<()> {
                 let steps = if only.is_empty() { api::Step::value_variants() } else { &only };
                 api::run(&mut report, &program(orlop)?, peer, folder.path(), size, steps).await
             }
+            Bench::Bare { folder } => bare::serve(&folder).await,
             Bench::Definitions { orlop, count } => {
                 api_definitions::run(&mut report, &program(orlop)?, folder.path(), count).await
             }

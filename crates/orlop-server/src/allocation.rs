@@ -38,6 +38,11 @@ pub(crate) struct Claims {
     pub(crate) ops: Vec<Op>,
 }
 
+/// Whether there is anything that an object of the request may claim.
+pub(crate) fn has_claims(request: &Request) -> bool {
+    custom::is_definition(&request.kind) || (is_service(request) && request.about.subresource.is_empty())
+}
+
 /// Claims what an object is to have. `old` is absent on create. The object is completed with it.
 pub(crate) async fn claim(
     request: &Request,
@@ -48,7 +53,7 @@ pub(crate) async fn claim(
         return custom::claim(&request.cluster, object, old).await;
     }
     let mut claims = Claims::default();
-    if !is_service(request) || !request.about.subresource.is_empty() {
+    if !has_claims(request) {
         return Ok(claims);
     }
     keep(object, old);

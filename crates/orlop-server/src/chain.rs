@@ -27,6 +27,7 @@ use crate::{
     health::Health,
     metrics::{Labels, Metrics},
     negotiation::{Offers, content_type},
+    pki::Shown,
     query::Query,
     request_info::RequestInfo,
     routes,
@@ -43,6 +44,15 @@ pub struct Chain {
     tokens: Tokens,
     intake: Intake,
     flow_control: FlowControl,
+}
+
+/// What a connection has in store for each of its requests.
+#[derive(Debug)]
+pub(crate) struct Connected {
+    /// Who the client has shown itself to be.
+    pub(crate) shown: Shown,
+    /// Its part of what bodies may take; none within the process.
+    pub(crate) intake: Option<ConnectionIntake>,
 }
 
 impl Chain {
@@ -85,10 +95,11 @@ impl Chain {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let (chain, user) = (self.clone(), Arc::new(user));
+        let connected = Arc::new(Connected { shown: Shown::User(Arc::new(user)), intake: None });
+        let chain = self.clone();
         tower::service_fn(move |request| {
-            let (chain, user) = (chain.clone(), user.clone());
-            async move { Ok(chain.answer(request, Some(&user)).await) }
+            let (chain, connected) = (chain.clone(), connected.clone());
+            async move { Ok(chain.answer_on(&connected, request).await) }
         })
     }
 
@@ -108,31 +119,44 @@ impl Chain {
         B: http_body::Body<Data = Bytes>,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
+        let shown = certificate.map_or(Shown::Nothing, |user| Shown::User(Arc::new(user.clone())));
+        self.answer_on(&Connected { shown, intake: None }, request).await
+    }
+
+    /// Answers a request that came on a connection.
+    pub(crate) async fn answer_on<B>(&self, connected: &Connected, request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
         let (mut parts, incoming) = request.into_parts();
         let record = audit::Record::begin(&parts.headers);
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let info = RequestInfo::of(&parts.method, parts.uri.path(), &query);
-        let upgrade = Upgrade::of(&mut parts).filter(|_| info.verb == "watch");
+        let is_watch = info.verb == "watch";
+        let upgrade = Upgrade::of(&mut parts).filter(|_| is_watch);
         let running = self.metrics.requests.begin(&info);
-        let mut user_name = String::new();
+        let apply = content_type(&parts.headers).starts_with("application/apply-patch");
+        let labels = Labels::of(&info, parts.uri.path(), &query, apply);
+        let mut who = audit::Who::default();
         let warnings = Warnings::default();
         let answered = panic_guard::guard(async {
-            let user = authentication::authenticate(&self.cluster, &parts, certificate, &self.tokens).await?;
-            user_name.clone_from(&user.name);
+            let user =
+                authentication::authenticate(&self.cluster, &parts.headers, &connected.shown, &self.tokens)
+                    .await?;
+            who.asks = Some(user.clone());
             let user = impersonation::impersonate(user, &parts.headers)?;
-            if user.name != user_name {
-                user_name = format!("{user_name} as {}", user.name);
-            }
+            who.acts_as = Some(user.clone());
+            let limit = deadline::of(&query)?;
             let work = async {
                 authorization::authorize(&user, &info, parts.uri.path())?;
-                let connection = parts.extensions.get::<ConnectionIntake>();
-                let body = self.intake.read(incoming, connection).await?;
+                let body = self.intake.read(incoming, connected.intake.as_ref()).await?;
                 let place = self.flow_control.place().await?;
                 let answered = routes::route(
                     self,
                     &parts,
-                    info.clone(),
-                    query.clone(),
+                    info,
+                    query,
                     body.bytes.clone(),
                     user.clone(),
                     warnings.clone(),
@@ -141,22 +165,20 @@ impl Chain {
                 drop((place, body));
                 answered
             };
-            deadline::within(deadline::of(&query)?, work).await
+            deadline::within(limit, work).await
         })
         .await;
         drop(running);
         let mut response = answered.unwrap_or_else(|status| failure(&parts.headers, &status));
         add_warnings(&mut response, &warnings);
-        if info.verb != "watch" {
+        if !is_watch {
             response = compression::compress(response, &parts.headers);
         }
         let code = response.status().as_u16();
         let headers = response.headers_mut();
         headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
-        record.end(&parts.method, parts.uri.path(), &user_name, headers, code);
+        record.end(&parts.method, parts.uri.path(), &who, headers, code);
         let started = record.started();
-        let apply = content_type(&parts.headers).starts_with("application/apply-patch");
-        let labels = Labels::of(info, parts.uri.path(), &query, apply);
         let kinds = || self.cluster.registry.kinds();
         let response = response.map(|body| self.metrics.requests.end(labels, kinds, started, code, body));
         match upgrade {

@@ -154,18 +154,21 @@ impl Cluster {
 
     /// The key of an object.
     pub fn key(&self, kind: &Kind, namespace: &str, name: &str) -> String {
-        let (namespace, name) = kind.placed(namespace, name);
-        format!("{}{name}", self.placed(kind, &namespace))
+        match kind.placed(namespace, name) {
+            None => self.placed(kind, namespace, name),
+            Some((namespace, name)) => self.placed(kind, &namespace, &name),
+        }
     }
 
     /// What every key of a collection begins with: of one namespace, or of all.
     pub fn collection(&self, kind: &Kind, namespace: &str) -> String {
-        self.placed(kind, &kind.placed(namespace, "").0)
+        let placed = kind.placed(namespace, "");
+        self.placed(kind, placed.as_ref().map_or(namespace, |(namespace, _)| namespace), "")
     }
 
-    fn placed(&self, kind: &Kind, namespace: &str) -> String {
+    fn placed(&self, kind: &Kind, namespace: &str, name: &str) -> String {
         let slash = if namespace.is_empty() { "" } else { "/" };
-        format!("{}{}{namespace}{slash}", self.prefix, kind.key_prefix())
+        [&self.prefix, kind.key_prefix().as_str(), namespace, slash, name].concat()
     }
 
     /// A key of the cluster's own, beside its objects.

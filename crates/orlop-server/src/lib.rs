@@ -24,6 +24,7 @@ mod events;
 mod filters;
 pub mod generated_name;
 pub mod health;
+mod in_place;
 pub mod issuer;
 mod kinds;
 pub mod kubeconfig;

@@ -202,7 +202,7 @@ impl Tls {
     pub(crate) fn shown(&self, certificates: &[CertificateDer<'_>]) -> Shown {
         let Some((first, others)) = certificates.split_first() else { return Shown::Nothing };
         match self.clients.verify_client_cert(first, others, UnixTime::now()) {
-            Ok(_) => user_of(first).map_or(Shown::Stranger, Shown::User),
+            Ok(_) => user_of(first).map_or(Shown::Stranger, |user| Shown::User(Arc::new(user))),
             Err(error) => {
                 tracing::debug!(%error, "a client's certificate does not count");
                 Shown::Stranger
@@ -217,7 +217,7 @@ pub(crate) enum Shown {
     /// No certificate.
     Nothing,
     /// A certificate of this user's.
-    User(User),
+    User(Arc<User>),
     /// A certificate that says nothing here.
     Stranger,
 }

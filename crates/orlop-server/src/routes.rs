@@ -1,6 +1,6 @@
 //! Where a path leads: the server's own pages, or a kind and a verb.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Response, header, request::Parts};
@@ -25,11 +25,11 @@ pub(crate) async fn route(
     info: RequestInfo,
     query: Query,
     body: Bytes,
-    user: User,
+    user: Arc<User>,
     warnings: Warnings,
 ) -> Result<Response<Body>, Status> {
     let Some(about) = info.resource else {
-        let page = page(chain, parts, &query).await?;
+        let page = Box::pin(page(chain, parts, &query)).await?;
         let missing = page.status() == http::StatusCode::NOT_FOUND;
         return if missing && !chain.health.knows_every_route() {
             Err(health::not_installed_yet())

@@ -68,7 +68,8 @@ impl Selection {
             };
         if labelled && fields && !named {
             let name = field_selector.requires("metadata.name");
-            selection.ending = name.map(|name| format!("/{}", kind.placed("", name).1));
+            let placed = |name: &str| kind.placed("", name).map_or_else(|| name.to_owned(), |(_, name)| name);
+            selection.ending = name.map(|name| format!("/{}", placed(name)));
         }
         if !(labelled && fields && named) {
             selection.rest = Some((label_selector, field_selector));

@@ -4,7 +4,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use hyper::service::service_fn;
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
+    rt::{TokioIo, TokioTimer},
     server::{conn::auto::Builder, graceful::GracefulShutdown},
 };
 use socket2::{SockRef, TcpKeepalive};
@@ -15,9 +15,10 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
-    chain::Chain,
+    chain::{Chain, Connected},
     corked::Corked,
-    filters::{authentication::BadCertificate, intake::ConnectionIntake},
+    filters::intake::ConnectionIntake,
+    in_place::InPlace,
     pki::{Shown, Tls},
 };
 
@@ -85,7 +86,7 @@ pub async fn serve_with(
         let _ = SockRef::from(&socket).set_tcp_keepalive(&keepalive);
         let (chain, tls, watcher) = (chain.clone(), tls.clone(), graceful.watcher());
         tokio::spawn(async move {
-            let builder = Builder::new(TokioExecutor::new());
+            let builder = Builder::new(InPlace);
             let Some(tls) = tls else {
                 return connection(socket, builder, chain, Shown::Nothing, patience, watcher).await;
             };
@@ -118,29 +119,18 @@ pub async fn serve_with(
 
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    mut builder: Builder<TokioExecutor>,
+    mut builder: Builder<InPlace>,
     chain: Chain,
     shown: Shown,
     patience: Patience,
     watcher: hyper_util::server::graceful::Watcher,
 ) {
-    let (shown, intake) = (Arc::new(shown), ConnectionIntake::default());
-    let service = service_fn(|mut request: http::Request<hyper::body::Incoming>| {
-        request.extensions_mut().insert(intake.clone());
-        let (chain, shown) = (chain.clone(), shown.clone());
+    let connected = Arc::new(Connected { shown, intake: Some(ConnectionIntake::default()) });
+    let service = service_fn(|request: http::Request<hyper::body::Incoming>| {
+        let (chain, connected) = (chain.clone(), connected.clone());
         // In memory of its own, which is given back once there is an answer: a stream would hold on to it for as
         // long as it sends, and a watch sends for ever.
-        Box::pin(async move {
-            let user = match &*shown {
-                Shown::User(user) => Some(user),
-                Shown::Stranger => {
-                    request.extensions_mut().insert(BadCertificate);
-                    None
-                }
-                Shown::Nothing => None,
-            };
-            Ok::<_, Infallible>(chain.answer(request, user).await)
-        })
+        Box::pin(async move { Ok::<_, Infallible>(chain.answer_on(&connected, request).await) })
     });
     builder
         .http1()

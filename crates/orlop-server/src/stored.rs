@@ -25,7 +25,7 @@ pub(crate) fn opening(gvk: &GroupVersionKind, stamp: Option<&str>) -> Bytes {
 
 /// Encodes an object for the store. Its resourceVersion is left out.
 pub(crate) fn encode(object: &Value, opening: &[u8]) -> Bytes {
-    let mut encoded = Vec::with_capacity(512);
+    let mut encoded = Vec::with_capacity(1024);
     encoded.extend_from_slice(opening);
     let empty = Map::new();
     let metadata = object.get("metadata").and_then(Value::as_object).unwrap_or(&empty);

@@ -26,9 +26,12 @@ impl Terms {
         F: Into<String>,
         V: Into<String>,
     {
-        let sorted: BTreeSet<(String, String)> =
+        let mut sorted: Vec<(String, String)> =
             pairs.into_iter().map(|(f, v)| (f.into(), v.into())).collect();
-        let mut encoded = BytesMut::new();
+        sorted.sort_unstable();
+        sorted.dedup();
+        let length = sorted.iter().map(|(field, value)| 8 + field.len() + value.len()).sum();
+        let mut encoded = BytesMut::with_capacity(length);
         for (field, value) in &sorted {
             for part in [field, value] {
                 encoded.put_u32(part.len() as u32);

@@ -189,21 +189,27 @@ pub fn is_reset(object: &Value) -> bool {
 /// Whether two objects are equal but for the times of their managers.
 pub fn times_set_aside(left: &Value, right: &Value) -> bool {
     let (Some(left), Some(right)) = (left.as_object(), right.as_object()) else { return false };
-    let equal_but = |left: &Map<String, Value>, right: &Map<String, Value>, key: &str| {
-        left.len() == right.len()
-            && left.iter().all(|(name, value)| name == key || right.get(name) == Some(value))
+    let metadata = (left.get("metadata"), right.get("metadata"));
+    let (Some(Value::Object(left_meta)), Some(Value::Object(right_meta))) = metadata else { return false };
+    let same_manager = |(left, right): (&Value, &Value)| match (left.as_object(), right.as_object()) {
+        (Some(left), Some(right)) => equal_but("time", left, right),
+        _ => left == right,
     };
-    let part = |object: &Map<String, Value>| object.get("metadata").and_then(Value::as_object).cloned();
-    let (Some(mut left_meta), Some(mut right_meta)) = (part(left), part(right)) else { return false };
-    let entries = |meta: &mut Map<String, Value>| match meta.remove("managedFields") {
-        Some(Value::Array(mut list)) => {
-            list.iter_mut().filter_map(Value::as_object_mut).for_each(|entry| drop(entry.remove("time")));
-            list
-        }
-        _ => Vec::new(),
-    };
-    let lists_equal = entries(&mut left_meta) == entries(&mut right_meta);
-    lists_equal && left_meta == right_meta && equal_but(left, right, "metadata")
+    let (left_managers, right_managers) = (list(left_meta), list(right_meta));
+    equal_but("metadata", left, right)
+        && equal_but("managedFields", left_meta, right_meta)
+        && left_managers.len() == right_managers.len()
+        && left_managers.iter().zip(right_managers).all(same_manager)
+}
+
+/// Whether two maps are equal but for one of their fields.
+fn equal_but(field: &str, left: &Map<String, Value>, right: &Map<String, Value>) -> bool {
+    let is_other = |(name, _): &(&String, &Value)| *name != field;
+    left.iter().filter(is_other).eq(right.iter().filter(is_other))
+}
+
+fn list(metadata: &Map<String, Value>) -> &[Value] {
+    metadata.get("managedFields").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 fn encode_entry(manager: &Manager, set: VersionedSet) -> Value {

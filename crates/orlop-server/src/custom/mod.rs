@@ -141,7 +141,7 @@ fn request(cluster: &Arc<Cluster>, kind: Arc<Kind>, namespace: &str, name: &str)
         headers: http::HeaderMap::new(),
         body: bytes::Bytes::new(),
         negotiated: crate::negotiation::Negotiated::default(),
-        user: User::authenticated("system:apiserver", ["system:masters".to_owned()]),
+        user: User::authenticated("system:apiserver", ["system:masters".to_owned()]).into(),
         warnings: Warnings::default(),
     }
 }

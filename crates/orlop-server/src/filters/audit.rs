@@ -1,14 +1,35 @@
 //! Audit: every request has an id, and one line says what came of it.
 
-use std::time::Instant;
+use std::{fmt, sync::Arc, time::Instant};
 
 use http::{HeaderMap, HeaderValue};
 
+use super::authentication::User;
 use crate::cluster::new_uid;
 
 const AUDIT_ID: &str = "audit-id";
 /// The longest id that is taken from a client.
 const LENGTH_MAX: usize = 64;
+
+/// Who is behind a request, as far as that is known.
+#[derive(Debug, Default)]
+pub(crate) struct Who {
+    pub(crate) asks: Option<Arc<User>>,
+    /// The same, unless it acts as somebody else.
+    pub(crate) acts_as: Option<Arc<User>>,
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.asks, &self.acts_as) {
+            (None, _) => Ok(()),
+            (Some(asks), Some(acts_as)) if asks.name != acts_as.name => {
+                write!(f, "{} as {}", asks.name, acts_as.name)
+            }
+            (Some(asks), _) => f.write_str(&asks.name),
+        }
+    }
+}
 
 /// What is known of a request from its beginning.
 #[derive(Debug)]
@@ -35,7 +56,7 @@ impl Record {
         &self,
         method: &http::Method,
         path: &str,
-        user: &str,
+        who: &Who,
         response: &mut HeaderMap,
         code: u16,
     ) {
@@ -43,11 +64,15 @@ impl Record {
             id = self.id.to_str().unwrap_or_default(),
             %method,
             path,
-            user,
+            user = %who,
             code,
             took_us = self.started.elapsed().as_micros() as u64,
             "request"
         );
-        response.insert(AUDIT_ID, self.id.clone());
+        let mut id = self.id.clone();
+        // Each is different: in the table of headers that HTTP/2 keeps for later, ids would push out all that comes
+        // again.
+        id.set_sensitive(true);
+        response.insert(AUDIT_ID, id);
     }
 }

@@ -1,12 +1,15 @@
 //! Who asks: by client certificate or bearer token.
 
-use http::{HeaderValue, header, request::Parts};
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderValue, header};
 use orlop_api::{object_meta, status::Status};
 use serde_json::Value;
 
 use crate::{
     Tokens,
     cluster::{Cluster, now},
+    pki::Shown,
     websocket,
 };
 
@@ -49,35 +52,28 @@ impl User {
     }
 }
 
-/// Marks a request whose connection showed a certificate that does not count. It needs another credential:
-/// one who showed something is not anonymous.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BadCertificate;
-
 /// Finds out who asks. A bad credential is refused; none at all makes an anonymous user.
 pub(crate) async fn authenticate(
     cluster: &Cluster,
-    request: &Parts,
-    certificate: Option<&User>,
+    headers: &HeaderMap,
+    shown: &Shown,
     tokens: &Tokens,
-) -> Result<User, Status> {
-    let headers = &request.headers;
-    if let Some(user) = certificate {
+) -> Result<Arc<User>, Status> {
+    if let Shown::User(user) = shown {
         return Ok(user.clone());
     }
     let token = match headers.get(header::AUTHORIZATION) {
         Some(value) => bearer(value).ok_or_else(Status::unauthorized)?,
         None => match websocket::token(headers) {
             Some(token) => token,
-            None if request.extensions.get::<BadCertificate>().is_some() => {
-                return Err(Status::unauthorized());
-            }
-            None => return Ok(User::anonymous()),
+            // One who showed something that does not count is not anonymous.
+            None if *shown == Shown::Stranger => return Err(Status::unauthorized()),
+            None => return Ok(Arc::new(User::anonymous())),
         },
     };
     match tokens.user(&token) {
-        Some(user) => Ok(user),
-        None => service_account(cluster, &token).await.ok_or_else(Status::unauthorized),
+        Some(user) => Ok(Arc::new(user)),
+        None => service_account(cluster, &token).await.map(Arc::new).ok_or_else(Status::unauthorized),
     }
 }
 

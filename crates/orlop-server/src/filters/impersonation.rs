@@ -1,5 +1,7 @@
 //! Acting as somebody else: only those who may do everything may, and then no more than the other.
 
+use std::sync::Arc;
+
 use http::HeaderMap;
 use orlop_api::{group_version::GroupResource, status::Status};
 
@@ -12,7 +14,7 @@ const EXTRA: &str = "impersonate-extra-";
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
 /// The user that a request is to be answered for: the one who asks, or the one named in its headers.
-pub(crate) fn impersonate(user: User, headers: &HeaderMap) -> Result<User, Status> {
+pub(crate) fn impersonate(user: Arc<User>, headers: &HeaderMap) -> Result<Arc<User>, Status> {
     let named = headers.keys().any(|name| {
         let name = name.as_str();
         name == USER || name == GROUP || name == UID || name.starts_with(EXTRA)
@@ -38,13 +40,14 @@ pub(crate) fn impersonate(user: User, headers: &HeaderMap) -> Result<User, Statu
     // Everybody who is named is in this one, once.
     groups.retain(|group| group != "system:authenticated");
     if name == User::anonymous().name {
-        return Ok(User::anonymous());
+        return Ok(Arc::new(User::anonymous()));
     }
     let account = name.strip_prefix(SERVICE_ACCOUNT).and_then(|rest| rest.split_once(':'));
-    Ok(match account {
+    let named = match account {
         Some((namespace, account)) if groups.is_empty() => User::service_account(namespace, account),
         _ => User::authenticated(name, groups),
-    })
+    };
+    Ok(Arc::new(named))
 }
 
 #[cfg(test)]
@@ -58,7 +61,7 @@ mod tests {
         for (name, value) in headers {
             map.append(*name, value.parse().unwrap());
         }
-        impersonate(user, &map)
+        impersonate(user.into(), &map).map(|user| (*user).clone())
     }
 
     #[test]

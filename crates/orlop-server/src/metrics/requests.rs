@@ -58,8 +58,8 @@ pub(crate) struct Labels {
 
 impl Labels {
     /// The labels of a request, by Kubernetes' rules.
-    pub(crate) fn of(info: RequestInfo, path: &str, query: &Query, apply: bool) -> Self {
-        let Some(about) = info.resource else {
+    pub(crate) fn of(info: &RequestInfo, path: &str, query: &Query, apply: bool) -> Self {
+        let Some(about) = &info.resource else {
             let page = PAGES.iter().find(|page| path.starts_with(**page)).copied().unwrap_or_default();
             let verb = if matches!(info.verb, "get" | "head") { "GET" } else { "other" };
             return Self { subresource: page.to_owned(), verb, ..Self::default() };
@@ -84,10 +84,10 @@ impl Labels {
             (true, true) => "cluster",
         };
         Self {
-            group: about.group,
-            version: about.version,
-            resource: about.resource,
-            subresource: about.subresource,
+            group: about.group.clone(),
+            version: about.version.clone(),
+            resource: about.resource.clone(),
+            subresource: about.subresource.clone(),
             verb,
             scope,
             dry_run: !query.text("dryRun").is_empty(),

@@ -188,7 +188,7 @@ impl Kind {
     pub fn key_prefix(&self) -> String {
         let kind = self.stored_kind();
         let group = if kind.gvk.group.is_empty() { "core" } else { &kind.gvk.group };
-        format!("{group}/{}/", kind.resource)
+        [group, "/", &kind.resource, "/"].concat()
     }
 }
 

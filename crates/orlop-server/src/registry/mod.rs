@@ -6,10 +6,7 @@ mod kind;
 mod scope;
 mod storage;
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use orlop_api::group_version::GroupVersionKind;
 
@@ -21,8 +18,8 @@ pub use storage::{Convert, Storage};
 /// The kinds at one moment. A change makes a new one; requests keep the one they began with.
 #[derive(Clone, Debug, Default)]
 pub struct Kinds {
-    /// By group, version and plural name.
-    kinds: BTreeMap<(String, String, String), Arc<Kind>>,
+    /// Sorted by group, version and plural name.
+    kinds: Vec<Arc<Kind>>,
 }
 
 impl Kinds {
@@ -36,23 +33,36 @@ impl Kinds {
     /// Adds a kind, or replaces it.
     pub fn insert(&mut self, kind: impl Into<Arc<Kind>>) {
         let kind = kind.into();
-        let key = (kind.gvk.group.clone(), kind.gvk.version.clone(), kind.resource.clone());
-        self.kinds.insert(key, kind);
+        match self.place(&kind.gvk.group, &kind.gvk.version, &kind.resource) {
+            Ok(place) => self.kinds[place] = kind,
+            Err(place) => self.kinds.insert(place, kind),
+        }
     }
 
     /// Removes a kind.
     pub fn remove(&mut self, group: &str, version: &str, resource: &str) {
-        self.kinds.remove(&(group.to_owned(), version.to_owned(), resource.to_owned()));
+        if let Ok(place) = self.place(group, version, resource) {
+            self.kinds.remove(place);
+        }
     }
 
     /// The kind of a path.
     pub fn get(&self, group: &str, version: &str, resource: &str) -> Option<&Arc<Kind>> {
-        self.kinds.get(&(group.to_owned(), version.to_owned(), resource.to_owned()))
+        self.place(group, version, resource).ok().and_then(|place| self.kinds.get(place))
+    }
+
+    /// Where a kind is, or would be.
+    fn place(&self, group: &str, version: &str, resource: &str) -> Result<usize, usize> {
+        let path = |kind: &Arc<Kind>| {
+            let (gvk, wanted) = (&kind.gvk, (group, version, resource));
+            (gvk.group.as_str(), gvk.version.as_str(), kind.resource.as_str()).cmp(&wanted)
+        };
+        self.kinds.binary_search_by(path)
     }
 
     /// Every kind, sorted by group, version and plural name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Kind>> {
-        self.kinds.values()
+        self.kinds.iter()
     }
 
     /// The kind that serves objects of a group, version and kind: in that version, if it is served.
@@ -63,10 +73,12 @@ impl Kinds {
 
     /// The kinds of a group and version, sorted by plural name.
     pub fn of_version(&self, group: &str, version: &str) -> impl Iterator<Item = &Arc<Kind>> {
-        let first = (group.to_owned(), version.to_owned(), String::new());
-        let (group, version) = (first.0.clone(), first.1.clone());
-        let from = self.kinds.range(first..).map(|(_, kind)| kind);
-        from.take_while(move |kind| kind.gvk.group == group && kind.gvk.version == version)
+        let (Ok(first) | Err(first)) = self.place(group, version, "");
+        let (group, version) = (group.to_owned(), version.to_owned());
+        self.kinds
+            .iter()
+            .skip(first)
+            .take_while(move |kind| kind.gvk.group == group && kind.gvk.version == version)
     }
 
     /// Whether a group is one of those that came with the program.

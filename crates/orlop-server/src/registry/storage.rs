@@ -150,12 +150,9 @@ impl Kind {
         self.storage.of.as_deref().unwrap_or(self)
     }
 
-    /// The part of an object's key that is its own.
-    pub(crate) fn placed(&self, namespace: &str, name: &str) -> (String, String) {
-        match &self.storage.convert {
-            Some(convert) => convert.placed(namespace, name),
-            None => (namespace.to_owned(), name.to_owned()),
-        }
+    /// The part of an object's key that is its own, where that is not its namespace and name.
+    pub(crate) fn placed(&self, namespace: &str, name: &str) -> Option<(String, String)> {
+        self.storage.convert.as_ref().map(|convert| convert.placed(namespace, name))
     }
 
     /// Under which field of the index a selectable field is found.

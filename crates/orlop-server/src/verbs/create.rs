@@ -91,7 +91,7 @@ async fn born(
             }
         }
     } else {
-        match store(request, &object).await? {
+        match store(request, &mut object).await? {
             Ok(written) => return Ok(Ok(written)),
             Err(found) => found,
         }
@@ -141,13 +141,16 @@ fn exists(request: &Request, object: &Value, found: &Value) -> Status {
 }
 
 /// Writes a new object; the one that is there already, if there is one.
-async fn store(request: &Request, object: &Value) -> Result<Result<Written, Found>, Status> {
-    let name = object_meta::text(object_meta::of(object), "name");
+async fn store(request: &Request, object: &mut Value) -> Result<Result<Written, Found>, Status> {
+    let name = object_meta::text(object_meta::of(object), "name").to_owned();
+    let name = name.as_str();
     let key = request.cluster.key(&request.kind, &request.about.namespace, name);
-    let key_range = KeyRange::key(key.clone());
+    let key = KeyRange::key(key);
     for _ in 0..GUARD_TRIES {
-        let mut object = object.clone();
-        let mut claims = allocation::claim(request, &mut object, None).await?;
+        // What is claimed is written into the object, and may have to be claimed anew. Most kinds claim nothing.
+        let mut copy = allocation::has_claims(request).then(|| object.clone());
+        let object = copy.as_mut().unwrap_or(object);
+        let mut claims = allocation::claim(request, object, None).await?;
         claims.compares.extend(crate::custom::guard(request, name)?);
         let recalled = namespace_guard::recall(request);
         let by_memory = recalled.is_some();
@@ -155,7 +158,7 @@ async fn store(request: &Request, object: &Value) -> Result<Result<Written, Foun
             Some(guard) => Some(guard),
             None => namespace_guard::look(request, name).await?,
         });
-        let encoded = prepare::encode(request, &mut object).await?;
+        let encoded = prepare::encode(request, object).await?;
         let lease = match request.kind.rules.ttl_seconds {
             Some(seconds) => request.cluster.lease(seconds).await?,
             None => 0,
@@ -169,7 +172,7 @@ async fn store(request: &Request, object: &Value) -> Result<Result<Written, Foun
             // What the namespace is now comes before what is found in it.
             namespace_guard::look(request, name).await?;
         }
-        if let Some(kv) = result.found().filter(|kv| key_range.contains(&kv.key)) {
+        if let Some(kv) = result.found().filter(|kv| key.contains(&kv.key)) {
             return Ok(Err(Found::from(kv.clone())));
         }
         // Between the look and the write, the namespace changed or a claim was taken.
@@ -177,15 +180,14 @@ async fn store(request: &Request, object: &Value) -> Result<Result<Written, Foun
     Err(Status::server_timeout(&request.kind.group_resource(), "create", 1))
 }
 
-fn transaction(key: &str, encoded: &Encoded, claims: Claims, lease: LeaseId) -> Txn {
+fn transaction(key: &KeyRange, encoded: &Encoded, claims: Claims, lease: LeaseId) -> Txn {
     const ABSENT: Revision = 0;
-    let range = KeyRange::key(key.to_owned());
-    let absent = Compare::new(range.clone(), Comparison::Equal, Target::Revision(ABSENT));
-    let put = Put::new(key.to_owned(), encoded.bytes.clone());
+    let absent = Compare::new(key.clone(), Comparison::Equal, Target::Revision(ABSENT));
+    let put = Put::new(key.start().clone(), encoded.bytes.clone());
     let put = Op::Put(Put { terms: encoded.terms.clone(), lease, ..put });
     Txn {
         compares: std::iter::once(absent).chain(claims.compares).collect(),
         then: std::iter::once(put).chain(claims.ops).collect(),
-        otherwise: vec![Op::Read(Read::new(range))],
+        otherwise: vec![Op::Read(Read::new(key.clone()))],
     }
 }

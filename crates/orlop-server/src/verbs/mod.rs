@@ -21,7 +21,10 @@ pub(crate) mod update;
 mod watch;
 pub(crate) mod written;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, Response};
@@ -62,7 +65,7 @@ pub struct Request {
     /// How to answer.
     pub negotiated: Negotiated,
     /// Who asks.
-    pub user: User,
+    pub user: Arc<User>,
     /// What the user is to be warned about.
     pub warnings: Warnings,
 }
@@ -132,19 +135,25 @@ pub async fn run(verb: &str, request: Request) -> Result<Response<Body>, Status>
         return Err(Status::method_unknown());
     }
     if let Some(remote) = request.kind.storage.elsewhere() {
-        return remote::forward(remote, verb, &request).await;
+        return Box::pin(remote::forward(remote, verb, &request)).await;
     }
-    match (verb, subresource.as_str()) {
-        ("list", "") => list::list(request).await,
-        ("watch", "") => watch::watch(request).await,
-        ("create", "") if reviews::is_review(&request) => reviews::create(&request).await,
-        ("create", "") if subresources::is_binding(&request.kind) => subresources::bind(request).await,
-        ("create", "") => create::create(&request).await,
-        ("get", name) if endpoint::is_object(name) => get::get(&request).await,
-        ("update", name) if endpoint::is_object(name) => update::replace(&request).await,
-        ("patch", name) if endpoint::is_object(name) => patch::patch(&request).await,
-        ("delete", "") => delete::delete(&request).await,
-        ("deletecollection", "") => delete_collection::delete_collection(request).await,
-        (verb, name) => subresources::run(verb, name, &request).await,
-    }
+    // Each verb in memory of its own: otherwise every request would be as large as the largest of them, and that
+    // much would be moved from filter to filter.
+    let work: Pin<Box<dyn Future<Output = Result<Response<Body>, Status>> + Send + '_>> =
+        match (verb, subresource.as_str()) {
+            ("list", "") => Box::pin(list::list(request)),
+            ("watch", "") => Box::pin(watch::watch(request)),
+            ("create", "") if reviews::is_review(&request) => Box::pin(reviews::create(&request)),
+            ("create", "") if subresources::is_binding(&request.kind) => {
+                Box::pin(subresources::bind(request))
+            }
+            ("create", "") => Box::pin(create::create(&request)),
+            ("get", name) if endpoint::is_object(name) => Box::pin(get::get(&request)),
+            ("update", name) if endpoint::is_object(name) => Box::pin(update::replace(&request)),
+            ("patch", name) if endpoint::is_object(name) => Box::pin(patch::patch(&request)),
+            ("delete", "") => Box::pin(delete::delete(&request)),
+            ("deletecollection", "") => Box::pin(delete_collection::delete_collection(request)),
+            (verb, name) => Box::pin(subresources::run(verb, name, &request)),
+        };
+    work.await
 }

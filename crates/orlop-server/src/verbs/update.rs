@@ -223,5 +223,5 @@ pub(super) async fn swap(
     txn.compares.extend(claims.compares);
     txn.then.extend(claims.ops);
     let result = cluster.commit(kind, txn).await?;
-    Ok(result.succeeded.then(|| Written::of(kind, encoded, object.clone(), result.revision)))
+    Ok(result.succeeded.then(|| Written::of(kind, encoded, object, result.revision)))
 }

@@ -22,10 +22,11 @@ pub(crate) enum Written {
 
 impl Written {
     /// What was written at a revision.
-    pub(super) fn of(kind: &Kind, encoded: Encoded, mut object: Value, revision: Revision) -> Self {
+    pub(super) fn of(kind: &Kind, encoded: Encoded, object: &Value, revision: Revision) -> Self {
         if kind.storage.is_own() {
             return Self::Stored(Found { bytes: encoded.bytes, revision });
         }
+        let mut object = object.clone();
         prepare::meta(&mut object).insert("resourceVersion".into(), revision.to_string().into());
         Self::Object(object)
     }

@@ -53,7 +53,7 @@ use crate::{
     engine::{Bounds, Command, Committed, Engine},
     error::Result,
     event::{Commit, VersionId},
-    metrics::Metrics,
+    metrics::{Metrics, READ},
 };
 
 /// How long opening waits for a server that is only starting.
@@ -154,7 +154,7 @@ impl Engine for Postgres {
     }
 
     async fn read(&self, read: &Read) -> Result<ReadResult> {
-        self.on(&self.readers, "read", |session| async move {
+        self.on(&self.readers, READ, |session| async move {
             // As far as this process knows nothing has happened since: then the present answers, which is one
             // walk of an index and not two.
             if read.filter.is_empty() && read.revision == Some(self.newest.load(Ordering::Relaxed)) {

@@ -1,6 +1,6 @@
 //! Writes: a batch is evaluated against the tables, then written and committed as one.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
@@ -67,7 +67,7 @@ fn evaluate_and_write(
 ) -> Result<Evaluated> {
     let (bounds, last_id) = rows::bounds(connection)?;
     let full = limits.database_bytes > 0 && database_bytes(connection)? >= limits.database_bytes;
-    let mut view = Tables { connection, now_ms: rows::now_ms(), last };
+    let mut view = Tables { connection, now_ms: rows::now_ms(), last, seen: HashMap::new() };
     let mut evaluation = Evaluation::new(limits, bounds.current, last_id);
     let mut outcomes = Vec::with_capacity(batch.len());
     for command in batch {
@@ -223,6 +223,9 @@ struct Tables<'c> {
     connection: &'c Connection,
     now_ms: i64,
     last: &'c [u8],
+    /// Keys that were looked at: most are compared first and then written, some by many transactions. Nothing is
+    /// written while they are looked at.
+    seen: HashMap<Bytes, Option<Current>>,
 }
 
 impl Tables<'_> {
@@ -245,12 +248,17 @@ impl View for Tables<'_> {
     }
 
     fn current(&mut self, key: &Bytes) -> Result<Option<Current>, Unseen> {
+        if let Some(seen) = self.seen.get(key) {
+            return Ok(seen.clone());
+        }
         const SQL: &str =
             "SELECT id, revision, create_revision, version, lease, terms FROM live WHERE key = ?";
         let mut statement = self.connection.prepare_cached(SQL).map_err(sql_error)?;
         let mut rows = statement.query([&key[..]]).map_err(sql_error)?;
         let row = rows.next().map_err(sql_error)?;
-        Ok(row.map(|row| rows::current_to_replace(row, key, 0)).transpose()?)
+        let current = row.map(|row| rows::current_to_replace(row, key, 0)).transpose()?;
+        self.seen.insert(key.clone(), current.clone());
+        Ok(current)
     }
 
     fn value(&mut self, key: &Bytes, id: VersionId) -> Result<Bytes, Unseen> {

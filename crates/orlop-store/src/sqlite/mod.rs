@@ -1,5 +1,6 @@
 //! The store on SQLite: in a file, or in memory.
 
+mod anchor;
 mod checkpoint;
 mod commit;
 mod compact;
@@ -35,7 +36,7 @@ use crate::{
     engine::{Bounds, Command, Committed, Engine, Ticket},
     error::{Error, Result},
     event::{Commit, VersionId},
-    metrics::Metrics,
+    metrics::{Metrics, READ},
 };
 
 /// How often to look whether another process has written to the file.
@@ -111,7 +112,12 @@ impl Sqlite {
     ) -> Result<T> {
         let started = std::time::Instant::now();
         let result = match if small { self.connections.try_read(&work) } else { None } {
-            Some(result) => result,
+            Some(result) => {
+                if let Some(presence) = &self.presence {
+                    self.connections.after_read(presence);
+                }
+                result
+            }
             None => {
                 // As many threads as connections: one that only waited for a connection would hold on to
                 // memory of its own.
@@ -130,7 +136,7 @@ impl Sqlite {
     async fn read_page(&self, read: &Read, form: Option<Arc<dyn Form>>) -> Result<FormedPage> {
         let (small, last, asked) = (read::is_small(read), self.last.clone(), read.clone());
         let work = move |connection: &Connection| read::read(connection, &asked, &last, form.as_deref());
-        let mut formed = match self.read_with("read", small, work).await {
+        let mut formed = match self.read_with(READ, small, work).await {
             // A refusal tells of the newest revision too.
             Err(Error::FutureRevision { requested, current }) => {
                 let current = self.answer(0, current).await?;
@@ -317,6 +323,7 @@ impl Engine for Sqlite {
         }
         loop {
             tokio::time::sleep(LOOK).await;
+            self.connections.let_go();
             // The end of the log says it from any connection; `data_version` means something only to the
             // connection that it was asked on before. Our own commits show too, which costs one look.
             let look = self.read_with("last_id", true, |connection| Ok(rows::bounds(connection)?.1));

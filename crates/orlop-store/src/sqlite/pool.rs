@@ -11,7 +11,13 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, config::DbConfig, hooks::Wal};
 
-use super::{checkpoint, errors::sql_error, schema};
+use super::{
+    anchor::{Anchor, Away},
+    checkpoint,
+    errors::sql_error,
+    presence::Presence,
+    schema,
+};
 use crate::{
     Config, Endpoint,
     error::{Error, Result},
@@ -35,6 +41,7 @@ pub(super) struct Connections {
     readers: Mutex<Readers>,
     reader_free: Condvar,
     gate: Gate,
+    pub(super) anchor: Anchor,
 }
 
 #[derive(Debug)]
@@ -93,12 +100,13 @@ impl Connections {
             readers: Mutex::new(Readers { idle: Vec::new(), open: 0, limit: config.readers.max(1) }),
             reader_free: Condvar::new(),
             gate: Gate(memory.then(|| RwLock::new(()))),
+            anchor: Anchor::default(),
         })
     }
 
     /// Runs `work` on the connection that writes. What it commits is visible, and not yet on the disk.
     pub(super) fn write<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-        let writer = self.writer();
+        let (writer, _away) = self.writer();
         self.gate.alone(|| work(&writer))
     }
 
@@ -108,9 +116,20 @@ impl Connections {
         work()
     }
 
-    fn writer(&self) -> MutexGuard<'_, Connection> {
+    fn writer(&self) -> (MutexGuard<'_, Connection>, Away<'_>) {
         let _next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        (writer, self.anchor.away())
+    }
+
+    /// A small read of a file has ended; more may follow.
+    pub(super) fn after_read(&self, presence: &Presence) {
+        self.anchor.after_read(presence, || self.open_bystander());
+    }
+
+    /// Lets go of the log, which nobody can begin anew while it is held.
+    pub(super) fn let_go(&self) {
+        drop(self.anchor.away());
     }
 
     /// Runs `work` on a connection that reads, if one is free.
@@ -153,9 +172,15 @@ impl Connections {
 
     /// A connection that copies the write-ahead log home.
     pub(super) fn open_checkpointer(&self) -> Result<Connection> {
-        let connection = connect(&self.name, self.flags)?;
+        let connection = self.open_bystander()?;
         connection.busy_timeout(checkpoint::READERS_MAX).map_err(sql_error)?;
-        schema::prepare_checkpointer(&connection)?;
+        Ok(connection)
+    }
+
+    /// A connection that neither reads nor writes much.
+    fn open_bystander(&self) -> Result<Connection> {
+        let connection = connect(&self.name, self.flags)?;
+        schema::prepare_bystander(&connection)?;
         Ok(connection)
     }
 

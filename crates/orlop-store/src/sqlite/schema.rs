@@ -110,8 +110,8 @@ fn in_kib(bytes: usize) -> String {
     format!("-{}", (bytes >> 10).max(1))
 }
 
-/// Sets up a connection that copies the write-ahead log home. It holds on to no pages.
-pub(super) fn prepare_checkpointer(connection: &Connection) -> Result<()> {
+/// Sets up a connection for the write-ahead log itself: to copy it home, or to hold on to it. It keeps no pages.
+pub(super) fn prepare_bystander(connection: &Connection) -> Result<()> {
     connection.pragma_update(None, "wal_autocheckpoint", 0).map_err(sql_error)?;
     connection.pragma_update(None, "cache_size", 8).map_err(sql_error)
 }
