@@ -145,7 +145,8 @@ pub struct Config {
     pub readers: usize,
     /// Whether a write that finds nobody writing is committed by the thread that asks for it (SQLite). That is
     /// a hop less for a lone writer; but its runtime puts another thread in its place meanwhile, and every
-    /// thread keeps memory of its own.
+    /// thread keeps memory of its own. A server has it off: what came with the write over one connection
+    /// would have to wait for the disk, instead of sharing its commit.
     pub commit_on_caller: bool,
     /// The safety net under notifications: how often to look for other processes' writes.
     pub poll: Duration,

@@ -18,7 +18,9 @@ use tokio::net::TcpListener;
 async fn main() -> anyhow::Result<()> {
     let folder = Path::new("own-kinds-data");
     std::fs::create_dir_all(folder)?;
-    let store = Store::open(Config::new(Endpoint::Sqlite(folder.join("own-kinds.db")))).await?;
+    let mut config = Config::new(Endpoint::Sqlite(folder.join("own-kinds.db")));
+    config.commit_on_caller = false;
+    let store = Store::open(config).await?;
     let listener = TcpListener::bind("127.0.0.1:7443").await?;
 
     // Recipes are kept by the cluster of the usual kubeconfig, where there is one.
