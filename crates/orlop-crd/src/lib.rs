@@ -38,6 +38,6 @@ pub use names::{Acceptance, Names, accept, approval_condition, structural_condit
 pub use rules::{Findings, Rules};
 pub use scale::Scale;
 pub use selectable::Selectable;
-pub use validate::{validate_create, validate_status_update, validate_update};
+pub use validate::{validate_create, validate_service, validate_status_update, validate_update};
 pub use version::Version;
 pub use warnings::{object_warnings, warnings};

@@ -15,6 +15,8 @@ mod versions;
 pub(crate) mod walk;
 mod webhook;
 
+pub use webhook::validate_service;
+
 use crate::conditions::{Conditions, ESTABLISHED};
 use options::Options;
 use orlop_api::field_error::{FieldError, FieldPath};

@@ -116,7 +116,8 @@ fn bad_escape(text: &str) -> Option<&str> {
         .find(|escape| !hexadecimal(escape))
 }
 
-pub(super) fn validate_service(service: &Value, path: &FieldPath) -> Vec<FieldError> {
+/// What is wrong with the service that a webhook is.
+pub fn validate_service(service: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     // Kubernetes passes these two in the wrong order, and so reports one for the other.
     for (key, reported) in [("namespace", "name"), ("name", "namespace")] {

@@ -1,16 +1,19 @@
 //! Webhook configurations: who else has a say in a write.
 
+use std::collections::HashSet;
+
 use orlop_api::{
     field_error::{FieldError, FieldPath},
     labels, names,
 };
+use orlop_crd::validate_service;
 use serde_json::{Value, json};
 
 use super::{
     check,
     columns::{Heading, Table, name},
     fill,
-    read::{integer, list, present, text, texts},
+    read::{list, present, repeats, text, texts},
 };
 use crate::{
     registry::Hooks,
@@ -92,6 +95,7 @@ impl WebhookConfiguration {
             errors.extend(check::supported(webhook, "reinvocationPolicy", path, &["IfNeeded", "Never"]));
         }
         errors.extend(client(webhook, &path.child("clientConfig")));
+        errors.extend(conditions(webhook, path));
         errors.extend(versions(webhook, &path.child("admissionReviewVersions")));
         errors
     }
@@ -140,6 +144,8 @@ pub(super) fn rule(rule: &Value, path: &FieldPath) -> Vec<FieldError> {
             let detail = format!("if '*' is present, must not specify other {told}");
             errors.push(FieldError::invalid(&at, json!(values), detail));
         }
+        let empty = values.iter().enumerate().filter(|(_, value)| field == "apiVersions" && value.is_empty());
+        errors.extend(empty.map(|(index, _)| FieldError::required(&at.index(index), "")));
     }
     errors.extend(resources(&texts(rule, "/resources"), &path.child("resources")));
     errors.extend(check::supported(rule, "scope", path, &["*", "Cluster", "Namespaced"]));
@@ -151,8 +157,29 @@ fn resources(resources: &[&str], path: &FieldPath) -> Vec<FieldError> {
     if resources.is_empty() {
         errors.push(FieldError::required(path, ""));
     }
-    for (index, _) in resources.iter().enumerate().filter(|(_, resource)| resource.is_empty()) {
-        errors.push(FieldError::required(&path.index(index), ""));
+    // Resources that come with all their subresources, and subresources that come of all resources.
+    let (mut whole, mut everywhere) = (HashSet::new(), HashSet::new());
+    for (index, given) in resources.iter().enumerate() {
+        let at = path.index(index);
+        if given.is_empty() {
+            errors.push(FieldError::required(&at, ""));
+        }
+        let Some((resource, subresource)) = given.split_once('/') else { continue };
+        for (holds, wider) in [
+            (whole.contains(resource), format!("{resource}/*")),
+            (everywhere.contains(subresource), format!("*/{subresource}")),
+        ] {
+            if holds {
+                let detail = format!("if '{wider}' is present, must not specify {given}");
+                errors.push(FieldError::invalid(&at, *given, detail));
+            }
+        }
+        if subresource == "*" {
+            whole.insert(resource);
+        }
+        if resource == "*" {
+            everywhere.insert(subresource);
+        }
     }
     if resources.len() > 1 && resources.contains(&"*/*") {
         let detail = "if '*/*' is present, must not specify other resources";
@@ -175,24 +202,30 @@ fn client(webhook: &Value, path: &FieldPath) -> Vec<FieldError> {
             vec![FieldError::required(path, "exactly one of url or service is required")]
         }
         (Some(url), None) => url_problems(url.as_str().unwrap_or_default(), &path.child("url")),
-        (None, Some(service)) => {
-            let path = path.child("service");
-            let mut errors = Vec::new();
-            for field in ["name", "namespace"] {
-                if text(service, &format!("/{field}")).is_empty() {
-                    errors.push(FieldError::required(
-                        &path.child(field),
-                        format!("service {field} is required"),
-                    ));
-                }
-            }
-            let port = integer(service, "/port");
-            let problems =
-                check::port_number(port).into_iter().map(|why| format!("port is not valid: {why}"));
-            errors.extend(check::each(&path.child("port"), port, problems.collect()));
-            errors
+        (None, Some(service)) => validate_service(service, &path.child("service")),
+    }
+}
+
+/// Conditions under which something is asked: each has a name of its own.
+pub(super) fn conditions(object: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let conditions = list(object, "/matchConditions");
+    let repeated = repeats(conditions, |condition| text(condition, "/name"));
+    let mut errors = Vec::new();
+    for ((index, condition), repeated) in conditions.iter().enumerate().zip(repeated) {
+        let (path, name) = (path.child("matchConditions").index(index), text(condition, "/name"));
+        if text(condition, "/expression").trim().is_empty() {
+            errors.push(FieldError::required(&path.child("expression"), ""));
+        }
+        if name.is_empty() {
+            errors.push(FieldError::required(&path.child("name"), ""));
+        } else {
+            errors.extend(check::each(&path.child("name"), name, names::qualified_name(name)));
+        }
+        if repeated && !name.is_empty() {
+            errors.push(FieldError::duplicate(&path.child("name"), name));
         }
     }
+    errors
 }
 
 fn url_problems(url: &str, path: &FieldPath) -> Vec<FieldError> {

@@ -3,12 +3,13 @@
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
+    group_version::GroupVersion,
     labels, names,
 };
 use serde_json::Value;
 
 use super::{
-    admission::{match_defaults, rule},
+    admission::{conditions, match_defaults, rule},
     check,
     columns::{Heading, Table, name, selector},
     fill,
@@ -90,6 +91,8 @@ impl Hooks for Policy {
         let (spec, path) = (object.get("spec").unwrap_or(&Value::Null), FieldPath::root("spec"));
         let mut errors: Vec<FieldError> =
             check::supported(spec, "failurePolicy", &path, &["Fail", "Ignore"]).into_iter().collect();
+        errors.extend(parameter_kind(spec, &path.child("paramKind")));
+        errors.extend(conditions(spec, &path));
         let at = path.child("matchConstraints");
         match present(spec, "/matchConstraints") {
             None => errors.push(FieldError::required(&at, "")),
@@ -107,6 +110,19 @@ impl Hooks for Policy {
     fn columns(&self) -> Option<&dyn Columns> {
         Some(if self.mutating { &MUTATING_POLICIES } else { &VALIDATING_POLICIES })
     }
+}
+
+/// Of which kind a policy's parameters are.
+fn parameter_kind(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let Some(kind) = present(spec, "/paramKind") else { return Vec::new() };
+    let version = text(kind, "/apiVersion");
+    let mut errors: Vec<FieldError> = check::required(kind, "apiVersion", path).into_iter().collect();
+    if GroupVersion::parse(version).is_err() {
+        let detail = format!("unexpected GroupVersion string: {version}");
+        errors.push(FieldError::invalid(&path.child("apiVersion"), version, detail));
+    }
+    errors.extend(check::required(kind, "kind", path));
+    errors
 }
 
 fn default_matches(matched: &mut Value) {

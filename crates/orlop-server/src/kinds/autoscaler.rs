@@ -8,10 +8,10 @@ use orlop_api::{
 use serde_json::{Value, json};
 
 use super::{
-    check,
+    autoscaler_metrics, check,
     columns::{Heading, Table, name},
     fill,
-    quantities::{self, shown},
+    quantities::shown,
     read::{integer, list, present, text},
 };
 use crate::{
@@ -150,7 +150,7 @@ impl Hooks for HorizontalPodAutoscaler {
         let (spec, path) = (object.get("spec").unwrap_or(&Value::Null), FieldPath::root("spec"));
         let mut errors = replicas(spec, &path);
         errors.extend(target(spec, &path.child("scaleTargetRef")));
-        errors.extend(check::every(spec, "metrics", &path, metric_source));
+        errors.extend(check::every(spec, "metrics", &path, autoscaler_metrics::validate));
         for direction in ["scaleUp", "scaleDown"] {
             if let Some(rules) = present(spec, &format!("/behavior/{direction}")) {
                 errors.extend(scaling(rules, &path.child("behavior").child(direction)));
@@ -201,69 +201,6 @@ fn target(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     } else if !version.contains('/') && text(spec, "/scaleTargetRef/kind") != "ReplicationController" {
         let detail = "apiVersion must specify API group";
         errors.push(FieldError::invalid(&path.child("apiVersion"), version, detail));
-    }
-    errors
-}
-
-fn metric_source(metric: &Value, path: &FieldPath) -> Vec<FieldError> {
-    const TYPES: &[(&str, &str)] = &[
-        ("ContainerResource", "containerResource"),
-        ("External", "external"),
-        ("Object", "object"),
-        ("Pods", "pods"),
-        ("Resource", "resource"),
-    ];
-    let mut errors = Vec::new();
-    let kind = text(metric, "/type");
-    if kind.is_empty() {
-        errors.push(FieldError::required(&path.child("type"), "must specify a metric source type"));
-    }
-    let Some((_, field)) = TYPES.iter().find(|(known, _)| *known == kind) else {
-        let kinds: Vec<&str> = TYPES.iter().map(|(kind, _)| *kind).collect();
-        errors.push(FieldError::not_supported(&path.child("type"), kind, &kinds));
-        return errors;
-    };
-    match present(metric, &format!("/{field}")) {
-        None => {
-            let detail = "must populate information for the given metric source";
-            errors.push(FieldError::required(&path.child(field), detail));
-        }
-        Some(source) if *field == "resource" => {
-            errors.extend(check::required(source, "name", &path.child(field)));
-            let path = path.child(field).child("target");
-            let (share, amount) =
-                (present(source, "/target/averageUtilization"), present(source, "/target/averageValue"));
-            if share.is_none() && amount.is_none() {
-                let detail = "must set either a target raw value or a target utilization";
-                errors.push(FieldError::required(&path.child("averageUtilization"), detail));
-            }
-            if share.is_some_and(|share| share.as_i64().is_some_and(|share| share < 1)) {
-                let share = share.cloned().unwrap_or_default();
-                errors.push(FieldError::invalid(
-                    &path.child("averageUtilization"),
-                    share,
-                    "must be greater than 0",
-                ));
-            }
-            if let Some(amount) = amount.filter(|amount| {
-                quantities::parse(amount).is_some_and(|amount| !quantities::is_positive(&amount))
-            }) {
-                errors.push(FieldError::invalid(
-                    &path.child("averageValue"),
-                    shown(Some(amount)),
-                    "must be positive",
-                ));
-            }
-        }
-        Some(_) => {}
-    }
-    for (_, other) in TYPES.iter().filter(|(known, _)| *known != kind) {
-        if present(metric, &format!("/{other}")).is_some() {
-            errors.push(FieldError::forbidden(
-                &path.child(other),
-                "must populate the given metric source only",
-            ));
-        }
     }
     errors
 }

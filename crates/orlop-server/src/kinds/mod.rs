@@ -5,6 +5,7 @@ mod admission;
 mod admission_policy;
 mod api_service;
 mod autoscaler;
+mod autoscaler_metrics;
 mod batch;
 mod certificates;
 mod check;

@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 use super::{
     check,
     columns::{Heading, Table, name},
-    fill, quantities,
+    fill, pod, quantities,
     read::{annotation, is_deleted, map, present, text, text_or, texts},
+    storage_drivers,
 };
 use crate::{
     cluster::now,
@@ -153,9 +154,8 @@ impl Hooks for PersistentVolume {
                 FieldError::forbidden(&path.child(source), "may not specify more than 1 volume type")
             })),
         }
-        if let Some(host) = present(spec, "/hostPath") {
-            errors.extend(check::required(host, "path", &path.child("hostPath")));
-        }
+        errors.extend(source(spec, &path));
+        errors.extend(affinity(spec, &path.child("nodeAffinity")));
         errors.extend(class_and_mode(spec, &path));
         errors
     }
@@ -178,6 +178,54 @@ impl Hooks for PersistentVolume {
 
     fn columns(&self) -> Option<&dyn Columns> {
         Some(&TABLE)
+    }
+}
+
+/// Where a volume is kept.
+fn source(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let given = SOURCES.iter().find_map(|kind| Some((*kind, present(spec, &format!("/{kind}"))?)));
+    let Some((kind, source)) = given else { return Vec::new() };
+    let at = path.child(kind);
+    match kind {
+        "csi" => {
+            let mut errors = storage_drivers::driver_name(text(source, "/driver"), &at.child("driver"));
+            errors.extend(check::required(source, "volumeHandle", &at));
+            for secret in ["controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef"]
+            {
+                if let Some(reference) = present(source, &format!("/{secret}")) {
+                    let named = ["name", "namespace"].iter();
+                    errors.extend(
+                        named.filter_map(|field| check::required(reference, field, &at.child(secret))),
+                    );
+                }
+            }
+            errors
+        }
+        "local" => check::required(source, "path", &at).into_iter().collect(),
+        // These name their secrets and endpoints otherwise than those of a pod do.
+        "azureFile" | "glusterfs" | "flexVolume" | "storageos" => Vec::new(),
+        "hostPath"
+            if text(source, "/path") == "/" && text(spec, "/persistentVolumeReclaimPolicy") == "Recycle" =>
+        {
+            let detail = "may not be 'recycle' for a hostPath mount of '/'";
+            vec![FieldError::forbidden(&path.child("persistentVolumeReclaimPolicy"), detail)]
+        }
+        _ => pod::volume_source(kind, source, &at),
+    }
+}
+
+/// Which nodes see a volume; one that is on a node is seen by that one.
+fn affinity(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let Some(affinity) = present(spec, "/nodeAffinity") else {
+        let missing = present(spec, "/local")
+            .map(|_| FieldError::required(path, "Local volume requires node affinity"));
+        return missing.into_iter().collect();
+    };
+    match present(affinity, "/required") {
+        Some(selector) => pod::node_selector(selector, &path.child("required")),
+        None => {
+            vec![FieldError::required(&path.child("required"), "must specify required node constraints")]
+        }
     }
 }
 

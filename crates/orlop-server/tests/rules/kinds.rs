@@ -385,3 +385,20 @@ async fn an_event_of_the_new_api_leaves_out_what_the_old_one_has_empty() {
     let (_, new) = get(&chain, "/apis/events.k8s.io/v1/namespaces/default/events/e").await;
     assert_eq!((new.get("reportingController"), new.get("reportingInstance")), (None, None), "{new}");
 }
+
+#[tokio::test]
+async fn an_address_that_is_left_to_the_server_is_owned_by_nobody() {
+    let (chain, _store) = server().await;
+    let services = "/api/v1/namespaces/default/services";
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},
+        "spec": {"clusterIP": "", "ports": [{"port": 80}]}});
+    create(&chain, services, &service).await;
+    let owned = |service: &Value| service["metadata"]["managedFields"].to_string().contains("f:clusterIP\"");
+    let (_, created) = get(&chain, &format!("{services}/s")).await;
+    let address = created["spec"]["clusterIP"].clone();
+    assert!(!owned(&created) && address != "", "{created}");
+    let cleared = json!({"spec": {"clusterIP": ""}});
+    let (code, patched) = call(&chain, "PATCH", &format!("{services}/s"), Some(&cleared)).await;
+    assert_eq!((code, &patched["spec"]["clusterIP"]), (200, &address), "it keeps its address");
+    assert!(!owned(&patched), "{patched}");
+}

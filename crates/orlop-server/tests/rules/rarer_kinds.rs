@@ -110,6 +110,92 @@ async fn what_is_wrong_with_a_new_object_is_told() {
 }
 
 #[tokio::test]
+async fn volumes_webhooks_and_policies_are_checked_part_by_part() {
+    let (chain, _store) = server().await;
+    let volume = |more: Value| {
+        let mut spec = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"spec": spec})
+    };
+    let rule =
+        json!({"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]});
+    let webhook = |field: &str, value: Value| {
+        let mut webhook = json!({"name": "a.example.com", "clientConfig": {"url": "https://x/y"},
+            "sideEffects": "None", "admissionReviewVersions": ["v1"], "rules": [rule]});
+        webhook[field] = value;
+        json!({"webhooks": [webhook]})
+    };
+    let policy = |field: &str, value: Value| {
+        let mut spec =
+            json!({"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "true"}]});
+        spec[field] = value;
+        json!({"spec": spec})
+    };
+    let registration = "admissionregistration.k8s.io/v1";
+    let service = |path: &str| json!({"service": {"name": "a", "namespace": "b", "path": path}});
+    let twice = json!([{"name": "a", "expression": "true"}, {"name": "a", "expression": "true"}]);
+    let wider = json!([{"operations": ["CREATE"], "apiGroups": ["a"], "apiVersions": ["v1"],
+        "resources": ["pods/*", "pods/status"]}]);
+    for (path, version, kind, rest, expected) in [
+        (
+            "/api/v1/persistentvolumes",
+            "v1",
+            "PersistentVolume",
+            volume(json!({"local": {"path": "/x"}})),
+            "spec.nodeAffinity: Required value: Local volume requires node affinity",
+        ),
+        (
+            "/api/v1/persistentvolumes",
+            "v1",
+            "PersistentVolume",
+            volume(json!({"iscsi": {}})),
+            "[spec.iscsi.targetPortal: Required value, spec.iscsi.iqn: Required value]",
+        ),
+        (
+            "/api/v1/persistentvolumes",
+            "v1",
+            "PersistentVolume",
+            volume(json!({"hostPath": {"path": "/x"}, "nodeAffinity": {}})),
+            "spec.nodeAffinity.required: Required value: must specify required node constraints",
+        ),
+        (
+            "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+            registration,
+            "ValidatingWebhookConfiguration",
+            webhook("clientConfig", service("/a//b")),
+            "webhooks[0].clientConfig.service.path: Invalid value: \"/a//b\": segment[1] may not be empty",
+        ),
+        (
+            "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+            registration,
+            "MutatingWebhookConfiguration",
+            webhook("matchConditions", twice),
+            "webhooks[0].matchConditions[1].name: Duplicate value: \"a\"",
+        ),
+        (
+            "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+            registration,
+            "MutatingWebhookConfiguration",
+            webhook("rules", wider),
+            "webhooks[0].rules[0].resources[1]: Invalid value: \"pods/status\": if 'pods/*' is present, must not \
+             specify pods/status",
+        ),
+        (
+            "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+            registration,
+            "ValidatingAdmissionPolicy",
+            policy("paramKind", json!({})),
+            "[spec.paramKind.apiVersion: Required value, spec.paramKind.kind: Required value]",
+        ),
+    ] {
+        let (code, status) = call(&chain, "POST", path, Some(&object(version, kind, "x", &rest))).await;
+        let group = version.split_once('/').map_or(String::new(), |(group, _)| format!(".{group}"));
+        let message = format!("{kind}{group} \"x\" is invalid: {expected}");
+        assert_eq!((code, status["message"].as_str()), (422, Some(message.as_str())), "{rest}");
+    }
+}
+
+#[tokio::test]
 async fn what_may_not_change_of_an_object_stays() {
     let (chain, _store) = server().await;
     let storage = |plural: &str| format!("/apis/storage.k8s.io/v1/{plural}");

@@ -6,10 +6,13 @@ use orlop_api::{
 };
 use serde_json::{Value, json};
 
-use super::super::{
-    check, fill,
-    pod::{self, Owner},
-    read::{integer, list, present, text},
+use super::{
+    super::{
+        check, fill,
+        pod::{self, Owner},
+        read::{integer, list, present, text},
+    },
+    success_policy,
 };
 
 const PARALLELISM_INDEXED_MAX: i64 = 100_000;
@@ -107,6 +110,9 @@ fn completion_mode(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
         if present(spec, "/completions").is_some() && failed > integer(spec, "/completions") {
             let detail = "must be less than or equal to completions";
             errors.push(FieldError::invalid(&path.child("maxFailedIndexes"), failed, detail));
+        }
+        if let Some(policy) = present(spec, "/successPolicy") {
+            errors.extend(success_policy::validate(spec, policy, &path.child("successPolicy")));
         }
         return errors;
     }

@@ -21,8 +21,11 @@ use orlop_api::{
 use serde_json::{Value, json};
 
 pub(super) use resources::{amount, limit_name, quota_name};
+pub(super) use scheduling::node_selector;
 pub(super) use scheduling::tolerations;
 pub(super) use template::{Owner, default_template, template_warnings, validate_template};
+
+pub(super) use volumes::source as volume_source;
 
 use super::{
     fill,

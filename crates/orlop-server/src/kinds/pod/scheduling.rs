@@ -80,7 +80,7 @@ fn pod_term(term: &Value, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// A selector of nodes: at least one term.
-pub(super) fn node_selector(selector: &Value, path: &FieldPath) -> Vec<FieldError> {
+pub(in super::super) fn node_selector(selector: &Value, path: &FieldPath) -> Vec<FieldError> {
     let terms = path.child("nodeSelectorTerms");
     if list(selector, "/nodeSelectorTerms").is_empty() {
         return vec![FieldError::required(&terms, "must have at least one node selector term")];

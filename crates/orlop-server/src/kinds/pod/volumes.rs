@@ -65,7 +65,8 @@ fn sources(volume: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn source(kind: &str, source: &Value, path: &FieldPath) -> Vec<FieldError> {
+/// What is wrong with a source of a kind.
+pub(in super::super) fn source(kind: &str, source: &Value, path: &FieldPath) -> Vec<FieldError> {
     let required = |fields: &[&str]| -> Vec<FieldError> {
         fields.iter().filter_map(|field| check::required(source, field, path)).collect()
     };

@@ -96,6 +96,12 @@ impl Hooks for Service {
         fill::absent(object, "spec", json!({}));
         let external = |object: &Value| is_external(object);
         if let Some(spec) = fill::child(object, "spec") {
+            // An address that is left to the server is as good as absent, and nobody's.
+            for field in ["clusterIP", "externalName", "loadBalancerIP"] {
+                if text(spec, &format!("/{field}")).is_empty() {
+                    fill::remove(spec, field);
+                }
+            }
             affinity(spec);
             fill::empty(spec, "type", "ClusterIP");
             for port in fill::items(spec, "ports") {
