@@ -86,7 +86,8 @@ impl<S: AsyncWrite + Unpin> Inner<S> {
             ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
             self.unflushed = false;
         }
-        if self.waiting.capacity() > KEPT {
+        // What has been read of a buffer does not count as its capacity until it is claimed again.
+        if self.waiting.try_reclaim(KEPT + 1) {
             self.waiting = BytesMut::new();
         }
         Poll::Ready(Ok(()))
@@ -193,5 +194,17 @@ mod tests {
         there.read_to_end(&mut heard).await.unwrap();
         task.await.unwrap();
         assert!(heard == sent, "{} bytes of {}", heard.len(), sent.len());
+    }
+
+    #[tokio::test]
+    async fn a_large_buffer_is_not_kept_while_nothing_waits() {
+        let (here, mut there) = tokio::io::duplex(WAITING_MAX * 2);
+        let corked = Corked::new(here);
+        for length in [WAITING_MAX, WAITING_MAX - 7, KEPT + 1] {
+            let (mut stream, sent) = (corked.clone(), vec![b'x'; length]);
+            corked.clone().drive(async { stream.write_all(&sent).await.unwrap() }).await;
+            there.read_exact(&mut vec![0; length]).await.unwrap();
+            assert!(!corked.inner().waiting.try_reclaim(KEPT + 1), "{length}");
+        }
     }
 }
