@@ -10,6 +10,10 @@
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
@@ -17,12 +21,15 @@ use std::{
 use hyper::rt::Executor;
 use tokio::task::coop;
 
-/// What one of the 128 steps of a task's turn is worth: two milliseconds and a half are a turn.
-const STEP: Duration = Duration::from_micros(20);
+/// What one of the 128 steps of a task's turn is worth: five milliseconds are a turn.
+const STEP_NANOS: u64 = 40_000;
 
 /// Runs futures in place up to where they first wait, and from there on as tasks.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct InPlace;
+#[derive(Clone, Debug, Default)]
+pub(crate) struct InPlace {
+    /// Nanoseconds that do not make a step yet.
+    unspent: Arc<AtomicU64>,
+}
 
 impl<F> Executor<F> for InPlace
 where
@@ -38,7 +45,7 @@ where
         // Nobody need be woken: a task that is spawned looks for itself first.
         let mut context = Context::from_waker(Waker::noop());
         let begun = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut context)));
-        spend(started.elapsed());
+        self.spend(started.elapsed());
         // What panics ends alone, as a task would.
         if begun.is_ok_and(|polled| polled.is_pending()) {
             tokio::spawn(future);
@@ -46,14 +53,19 @@ where
     }
 }
 
-/// Takes a time from the turn of the task that runs.
-fn spend(time: Duration) {
-    let steps = 1 + time.as_nanos() / STEP.as_nanos();
-    for _ in 0..steps {
-        match coop::poll_proceed(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(step) => step.made_progress(),
-            Poll::Pending => return,
+impl InPlace {
+    /// Takes a time from the turn of the task that runs.
+    fn spend(&self, time: Duration) {
+        let mut unspent = self.unspent.load(Relaxed) + u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 2);
+        while unspent >= STEP_NANOS {
+            unspent -= STEP_NANOS;
+            match coop::poll_proceed(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(step) => step.made_progress(),
+                // The rest is forgiven.
+                Poll::Pending => unspent = 0,
+            }
         }
+        self.unspent.store(unspent, Relaxed);
     }
 }
 
@@ -70,15 +82,16 @@ mod tests {
 
     #[tokio::test]
     async fn what_need_not_wait_is_done_when_it_returns_and_what_waits_goes_on_as_a_task() {
+        let requests = InPlace::default();
         let steps = Arc::new(AtomicU32::new(0));
         let (counted, counted_too) = (steps.clone(), steps.clone());
-        InPlace.execute(async move {
+        requests.execute(async move {
             counted.fetch_add(1, SeqCst);
         });
         assert_eq!(steps.load(SeqCst), 1);
         let (go, gone) = oneshot::channel();
         let (done, ended) = oneshot::channel();
-        InPlace.execute(async move {
+        requests.execute(async move {
             counted_too.fetch_add(1, SeqCst);
             let told: u32 = gone.await.unwrap();
             done.send(told).unwrap();
@@ -90,7 +103,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_whose_turn_is_over_makes_tasks_until_its_next() {
-        let done = Arc::new(AtomicU32::new(0));
+        let (requests, done) = (InPlace::default(), Arc::new(AtomicU32::new(0)));
         let request = |time: Duration| {
             let done = done.clone();
             async move {
@@ -101,19 +114,19 @@ mod tests {
                 done.fetch_add(1, SeqCst);
             }
         };
-        InPlace.execute(request(STEP * 200));
+        requests.execute(request(Duration::from_nanos(STEP_NANOS * 200)));
         assert_eq!(done.load(SeqCst), 1);
-        InPlace.execute(request(Duration::ZERO));
+        requests.execute(request(Duration::ZERO));
         assert_eq!(done.load(SeqCst), 1, "it waits for its own turn");
         while done.load(SeqCst) < 2 {
             tokio::task::yield_now().await;
         }
-        InPlace.execute(request(Duration::ZERO));
+        requests.execute(request(Duration::ZERO));
         assert_eq!(done.load(SeqCst), 3);
     }
 
     #[tokio::test]
     async fn what_panics_ends_alone() {
-        InPlace.execute(async { panic!("on purpose") });
+        InPlace::default().execute(async { panic!("on purpose") });
     }
 }

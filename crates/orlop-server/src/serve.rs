@@ -86,7 +86,7 @@ pub async fn serve_with(
         let _ = SockRef::from(&socket).set_tcp_keepalive(&keepalive);
         let (chain, tls, watcher) = (chain.clone(), tls.clone(), graceful.watcher());
         tokio::spawn(async move {
-            let builder = Builder::new(InPlace);
+            let builder = Builder::new(InPlace::default());
             let Some(tls) = tls else {
                 return connection(socket, builder, chain, Shown::Nothing, patience, watcher).await;
             };
