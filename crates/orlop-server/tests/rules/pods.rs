@@ -235,6 +235,12 @@ async fn what_a_pod_rarely_says_is_checked_too() {
              AppArmor type is Localhost",
         ),
         (
+            in_container("resources", json!({"limits": {"cpu": "1", "hugepages-2Mi": "1Mi"}})),
+            "[spec.containers[0].resources.limits[hugepages-2Mi]: Invalid value: \"1Mi\": 1Mi is not positive integer \
+             multiple of hugepages-2Mi, spec.containers[0].resources.requests[hugepages-2Mi]: Invalid value: \"1Mi\": \
+             1Mi is not positive integer multiple of hugepages-2Mi]",
+        ),
+        (
             in_container("resizePolicy", json!([{"resourceName": "zork", "restartPolicy": "NotRequired"}])),
             "spec.containers[0].resizePolicy: Unsupported value: \"zork\": supported values: \"cpu\", \"memory\"",
         ),

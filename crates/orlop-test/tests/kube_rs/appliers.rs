@@ -90,7 +90,7 @@ async fn two_controllers_that_fight_over_an_object_get_conflicts_and_converge_by
     let server = Server::start().await?;
     let maps = Api::<ConfigMap>::default_namespaced(server.client());
     let (red, red_runs) = Painter::run("red", "red", &server);
-    let first = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"labels": {"a": "b"}}});
+    let first = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "shared", "labels": {"a": "b"}}});
     maps.patch("shared", &PatchParams::apply("founder"), &Patch::Apply(first)).await?;
     let painted =
         |colour: &'static str| move |map: Option<&ConfigMap>| entry(map, "colour").as_deref() == Some(colour);
@@ -134,7 +134,8 @@ async fn those_who_want_the_same_share_it_until_the_last_lets_go() -> anyhow::Re
     let server = Server::with_controllers(&[]).await?;
     let maps = Api::<ConfigMap>::default_namespaced(server.client());
     let apply = async |manager: &str, data: serde_json::Value| {
-        let wanted = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": data});
+        let wanted =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": data});
         maps.patch("m", &PatchParams::apply(manager), &Patch::Apply(wanted)).await
     };
     apply("one", json!({"a": "1"})).await?;

@@ -128,7 +128,8 @@ async fn finalizers_let_a_controller_clean_up() -> anyhow::Result<()> {
         finalizer(&maps, "example.com/cleanup", map, |event| async {
             match event {
                 finalizer::Event::Apply(map) => {
-                    let secret = json!({"apiVersion": "v1", "kind": "Secret"});
+                    let secret =
+                        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": map.name_any()}});
                     let apply = PatchParams::apply("cleanup");
                     secrets.patch(&map.name_any(), &apply, &Patch::Apply(secret)).await?;
                 }

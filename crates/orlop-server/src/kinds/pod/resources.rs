@@ -120,6 +120,7 @@ pub(super) fn requirements(resources: &Value, claims: &[Value], path: &FieldPath
         for (key, value) in entries {
             errors.extend(container_name(key, &path.key(key)));
             errors.extend(amount(key, value, &path.key(key)));
+            errors.extend(whole_pages(key, value, &path.key(key)));
             if std::ptr::eq(entries, requests) {
                 errors.extend(within(key, value, limits, &limits_path, &requests_path));
             }
@@ -139,6 +140,15 @@ pub(super) fn requirements(resources: &Value, claims: &[Value], path: &FieldPath
         }
     }
     errors
+}
+
+/// Huge pages are asked for as a whole.
+fn whole_pages(name: &str, value: &Value, path: &FieldPath) -> Option<FieldError> {
+    let size = Quantity::parse(name.strip_prefix("hugepages-")?).ok()?;
+    let amount = quantities::parse(value)?;
+    let fits = size.units() > 0 && amount.units() > 0 && amount.units() % size.units() == 0;
+    let detail = format!("{amount} is not positive integer multiple of {name}");
+    (!fits).then(|| FieldError::invalid(path, amount.to_string(), detail))
 }
 
 /// What is asked for may not be more than what is allowed.
