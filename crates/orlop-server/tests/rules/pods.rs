@@ -249,6 +249,10 @@ async fn what_a_pod_rarely_says_is_checked_too() {
             "spec.resourceClaims[1].name: Duplicate value: \"a\"",
         ),
         (
+            json!({"overhead": {"cpu": "-1"}}),
+            "spec.overhead.limits[cpu]: Invalid value: \"-1\": must be greater than or equal to 0",
+        ),
+        (
             json!({"hostUsers": false, "hostNetwork": true}),
             "spec.hostNetwork: Forbidden: when `hostUsers` is false",
         ),

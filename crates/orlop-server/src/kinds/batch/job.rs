@@ -366,6 +366,30 @@ mod tests {
                 "spec.podFailurePolicy.rules[1]: Invalid value: specifying one of OnExitCodes and OnPodConditions is required",
             ]
         );
+        let rules = |rule: Value| {
+            let mut object = job();
+            object["spec"]["podFailurePolicy"] = json!({"rules": [rule]});
+            object["spec"]["podReplacementPolicy"] = "Failed".into();
+            told(Job.validate(&object))
+        };
+        let codes = |values: Value| {
+            rules(json!({"action": "Count", "onExitCodes": {"operator": "NotIn", "values": values}}))
+        };
+        let path = "spec.podFailurePolicy.rules[0]";
+        assert!(codes(json!([0, 1, 42])).is_empty());
+        assert_eq!(
+            codes(json!([2, 1])),
+            [format!("{path}.onExitCodes.values: Invalid value: [2,1]: must be ordered")]
+        );
+        assert_eq!(
+            codes((0..256).collect()),
+            [format!("{path}.onExitCodes.values: Too many: 256: must have at most 255 items")]
+        );
+        let patterns = vec![json!({"type": "Ready", "status": "True"}); 21];
+        assert_eq!(
+            rules(json!({"action": "Count", "onPodConditions": patterns})),
+            [format!("{path}.onPodConditions: Too many: 21: must have at most 20 items")]
+        );
     }
 
     #[test]

@@ -17,6 +17,8 @@ use super::{
 
 const PARALLELISM_INDEXED_MAX: i64 = 100_000;
 const RULES_MAX: usize = 20;
+const EXIT_CODES_MAX: usize = 255;
+const CONDITIONS_MAX: usize = 20;
 
 /// The defaults of a pod template and of what failing pods mean. Those of a job alone are its own.
 pub(super) fn default_template(spec: &mut Value) {
@@ -163,15 +165,19 @@ fn failure_policy(spec: &Value, policy: &Value, path: &FieldPath) -> Vec<FieldEr
         if let Some(codes) = present(rule, "/onExitCodes") {
             errors.extend(exit_codes(spec, codes, &path.child("onExitCodes")));
         }
+        let conditions = list(rule, "/onPodConditions").len();
+        if conditions > CONDITIONS_MAX {
+            let path = path.child("onPodConditions");
+            errors.push(FieldError::too_many(&path, conditions, CONDITIONS_MAX));
+        }
         errors.extend(check::every(rule, "onPodConditions", &path, |pattern, path| {
             let kind = text(pattern, "/type");
             let mut errors = check::each(&path.child("type"), kind, names::qualified_name(kind));
             errors.extend(check::supported(pattern, "status", path, &["False", "True", "Unknown"]));
             errors
         }));
-        let (codes, conditions) =
-            (present(rule, "/onExitCodes").is_some(), !list(rule, "/onPodConditions").is_empty());
-        if codes == conditions {
+        let codes = present(rule, "/onExitCodes").is_some();
+        if codes == (conditions > 0) {
             let detail = match codes {
                 true => "specifying both OnExitCodes and OnPodConditions is not supported",
                 false => "specifying one of OnExitCodes and OnPodConditions is required",
@@ -202,6 +208,8 @@ fn exit_codes(spec: &Value, codes: &Value, path: &FieldPath) -> Vec<FieldError> 
     let at = path.child("values");
     if values.is_empty() {
         errors.push(FieldError::invalid(&at, json!([]), "at least one value is required"));
+    } else if values.len() > EXIT_CODES_MAX {
+        errors.push(FieldError::too_many(&at, values.len(), EXIT_CODES_MAX));
     }
     for (index, value) in values.iter().enumerate() {
         if text(codes, "/operator") == "In" && value.as_i64() == Some(0) {
@@ -210,6 +218,9 @@ fn exit_codes(spec: &Value, codes: &Value, path: &FieldPath) -> Vec<FieldError> 
         if values[..index].contains(value) {
             errors.push(FieldError::duplicate(&at.index(index), value.clone()));
         }
+    }
+    if !values.is_sorted_by_key(Value::as_i64) {
+        errors.push(FieldError::invalid(&at, values.to_vec(), "must be ordered"));
     }
     errors
 }

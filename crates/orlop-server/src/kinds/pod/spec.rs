@@ -13,7 +13,7 @@ use super::{
     },
     Place,
     containers::{self, Surroundings},
-    scheduling, security, volumes,
+    resources, scheduling, security, volumes,
 };
 
 const NAMESERVERS_MAX: usize = 3;
@@ -202,6 +202,9 @@ fn references(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
         errors.extend(check::dns_subdomain(class, &path.child("runtimeClassName")));
     }
     errors.extend(check::supported(spec, "preemptionPolicy", path, &["PreemptLowerPriority", "Never"]));
+    if let Some(overhead) = present(spec, "/overhead") {
+        errors.extend(resources::requirements(&json!({"limits": overhead}), &[], &path.child("overhead")));
+    }
     if let Some(system) = present(spec, "/os") {
         // Kubernetes names the system as a whole where it does not know it.
         let (path, known) = (path.child("os"), &["linux", "windows"]);
