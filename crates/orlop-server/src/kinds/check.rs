@@ -10,6 +10,7 @@ use orlop_api::{
 use serde_json::Value;
 
 use super::{
+    ip_range::IpRange,
     read::{list, text},
     same::same,
 };
@@ -127,12 +128,7 @@ pub(super) fn ip(address: &str, path: &FieldPath) -> Vec<FieldError> {
 
 /// A range of addresses.
 pub(super) fn cidr(range: &str, path: &FieldPath) -> Vec<FieldError> {
-    let valid = range.split_once('/').is_some_and(|(address, bits)| match address.parse::<IpAddr>() {
-        Ok(IpAddr::V4(_)) => bits.parse::<u8>().is_ok_and(|bits| bits <= 32),
-        Ok(IpAddr::V6(_)) => bits.parse::<u8>().is_ok_and(|bits| bits <= 128),
-        Err(_) => false,
-    });
-    if valid {
+    if IpRange::parse(range).is_some() {
         return Vec::new();
     }
     vec![FieldError::invalid(path, range, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)")]

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use orlop_api::field_error::{FieldError, FieldPath};
 
-use super::check;
+use super::{check, ip_range::IpRange};
 
 /// An address or range that is written with zeros in front, which some read as octal.
 fn has_leading_zeros(text: &str) -> bool {
@@ -25,12 +25,10 @@ pub(super) fn strict_address(text: &str, path: &FieldPath) -> Vec<FieldError> {
 
 /// A range, written as Go would write it.
 pub(super) fn strict_range(text: &str, path: &FieldPath) -> Vec<FieldError> {
-    let Some(range) = Range::parse(text) else {
-        if has_leading_zeros(text) {
-            return vec![FieldError::invalid(path, text, "must not have leading 0s in IP or prefix length")];
-        }
-        return check::cidr(text, path);
-    };
+    if has_leading_zeros(text) {
+        return vec![FieldError::invalid(path, text, "must not have leading 0s in IP or prefix length")];
+    }
+    let Some(range) = IpRange::parse(text) else { return check::cidr(text, path) };
     if range.first() != range.address {
         return vec![FieldError::invalid(path, text, "must not have bits set beyond the prefix length")];
     }
@@ -54,10 +52,9 @@ pub(super) fn address_warning(text: &str, path: &str) -> Option<String> {
 
 /// What to warn of in a range that is taken as it is.
 pub(super) fn range_warning(text: &str, path: &str) -> Option<String> {
-    let range = Range::parse(text)?;
-    let (first, Range { address, bits }) = (range.first(), range);
+    let range = IpRange::parse(text).filter(|_| !has_leading_zeros(text))?;
+    let (first, all, IpRange { address, bits }) = (range.first(), range.width(), range);
     if first != address {
-        let all = if address.is_ipv4() { 32 } else { 128 };
         return Some(format!(
             "{path}: CIDR value {text:?} is ambiguous in this context (should be \"{first}/{bits}\" or \
              \"{address}/{all}\"?)"
@@ -67,35 +64,6 @@ pub(super) fn range_warning(text: &str, path: &str) -> Option<String> {
     (address.is_ipv6() && written != text).then(|| {
         format!("{path}: IPv6 CIDR value {text:?} should be in RFC 5952 canonical format ({written:?})")
     })
-}
-
-/// An address and how many of its bits are the network's.
-struct Range {
-    address: IpAddr,
-    bits: u32,
-}
-
-impl Range {
-    fn parse(text: &str) -> Option<Self> {
-        let (address, bits) = text.split_once('/')?;
-        let (address, bits) = (address.parse::<IpAddr>().ok()?, bits.parse::<u32>().ok()?);
-        let all = if address.is_ipv4() { 32 } else { 128 };
-        (bits <= all && !has_leading_zeros(text)).then_some(Self { address, bits })
-    }
-
-    /// The first address of the network.
-    fn first(&self) -> IpAddr {
-        match self.address {
-            IpAddr::V4(address) => {
-                let mask = u32::MAX.checked_shl(32 - self.bits).unwrap_or(0);
-                IpAddr::V4((u32::from(address) & mask).into())
-            }
-            IpAddr::V6(address) => {
-                let mask = u128::MAX.checked_shl(128 - self.bits).unwrap_or(0);
-                IpAddr::V6((u128::from(address) & mask).into())
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ mod event;
 mod fill;
 mod flow_control;
 mod ingress;
+mod ip_range;
 mod ip_text;
 mod lease;
 mod namespace;

@@ -1,7 +1,5 @@
 //! Network policies: which pods may talk to which.
 
-use std::net::IpAddr;
-
 use orlop_api::{
     field_error::{FieldError, FieldPath},
     labels,
@@ -12,6 +10,7 @@ use super::{
     check,
     columns::{Heading, Table, name, selector},
     fill,
+    ip_range::IpRange,
     read::{list, present, text, texts},
 };
 use crate::{
@@ -112,14 +111,16 @@ fn peer(peer: &Value, path: &FieldPath) -> Vec<FieldError> {
             "" => errors.push(FieldError::required(&path.child("cidr"), "")),
             range => {
                 errors.extend(check::cidr(range, &path.child("cidr")));
+                let whole = IpRange::parse(range);
                 for (index, except) in texts(block, "/except").into_iter().enumerate() {
                     let at = path.child("except").index(index);
-                    let wrong = check::cidr(except, &at);
-                    if wrong.is_empty() && check::cidr(range, &at).is_empty() && !is_within(except, range) {
+                    if let (Some(whole), Some(part)) = (whole, IpRange::parse(except))
+                        && !whole.has_part(part)
+                    {
                         let detail = "must be a strict subset of `cidr`";
                         errors.push(FieldError::invalid(&at, except, detail));
                     }
-                    errors.extend(wrong);
+                    errors.extend(check::cidr(except, &at));
                 }
             }
         }
@@ -132,22 +133,6 @@ fn peer(peer: &Value, path: &FieldPath) -> Vec<FieldError> {
         _ => {}
     }
     errors
-}
-
-/// Whether a range of addresses is a part of another, and not all of it.
-fn is_within(part: &str, whole: &str) -> bool {
-    let read = |range: &str| -> Option<(u128, u32, u32)> {
-        let (address, bits) = range.split_once('/')?;
-        let (number, width) = match address.parse::<IpAddr>().ok()? {
-            IpAddr::V4(address) => (u128::from(u32::from(address)), 32),
-            IpAddr::V6(address) => (u128::from(address), 128),
-        };
-        Some((number, bits.parse().ok()?, width))
-    };
-    let (Some(part), Some(whole)) = (read(part), read(whole)) else { return false };
-    let ((part, part_bits, part_width), (whole, whole_bits, width)) = (part, whole);
-    let beginning = |number: u128| number.checked_shr(width - whole_bits).unwrap_or(0);
-    part_width == width && part_bits > whole_bits && beginning(part) == beginning(whole)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use http::Response;
 use orlop_api::{
+    apply::Applied,
     decode::{self, Decoded, StrictOrder},
     go_text, object_meta,
     options::FieldValidation,
@@ -20,16 +21,11 @@ use crate::{body::Body, cluster::now, query::WriteOptions};
 
 pub(super) async fn apply(request: &Request, options: &WriteOptions) -> Result<Response<Body>, Status> {
     let config = Configuration::read(request);
-    let (manager, force) = (options.field_manager.as_str(), options.force.unwrap_or(false));
     let about = &request.about;
     let exists = request.cluster.find(&request.kind, &about.namespace, &about.name).await?.is_some();
     if !exists && about.subresource.is_empty() {
         let config = config.as_ref().map_err(Status::clone)?;
-        let applied = prepare::with_field_manager(request, |fields| {
-            fields.apply(None, config.object(), manager, force, now())
-        })?;
-        config.report_duplicates(request, options.field_validation)?;
-        check_name(request, &applied.object)?;
+        let applied = config.applied_to(None, request, options)?;
         let uid = object_meta::text(object_meta::of(config.object()), "uid");
         if !uid.is_empty() {
             let why = format!(
@@ -48,11 +44,7 @@ pub(super) async fn apply(request: &Request, options: &WriteOptions) -> Result<R
     }
     let written = write(request, options.dry_run, |old| {
         let config = config.as_ref().map_err(Status::clone)?;
-        let applied = prepare::with_field_manager(request, |fields| {
-            fields.apply(Some(old), config.object(), manager, force, now())
-        })?;
-        config.report_duplicates(request, options.field_validation)?;
-        check_name(request, &applied.object)?;
+        let applied = config.applied_to(Some(old), request, options)?;
         let changed = applied.changed;
         let mut object = applied.object.into_owned();
         prepare::set_namespace(request, &mut object)?;
@@ -82,6 +74,22 @@ impl Configuration {
             return Err(undecodable(&format!("error unmarshaling JSON: while decoding JSON: {why}")));
         }
         Ok(Self(decoded))
+    }
+
+    /// What becomes of the live object, or of none.
+    fn applied_to<'a>(
+        &self,
+        live: Option<&'a Value>,
+        request: &Request,
+        options: &WriteOptions,
+    ) -> Result<Applied<'a>, Status> {
+        let (manager, force) = (options.field_manager.as_str(), options.force.unwrap_or(false));
+        let applied = prepare::with_field_manager(request, |fields| {
+            fields.apply(live, self.object(), manager, force, now())
+        })?;
+        self.report_duplicates(request, options.field_validation)?;
+        check_name(request, &applied.object)?;
+        Ok(applied)
     }
 
     pub(crate) fn object(&self) -> &Value {
