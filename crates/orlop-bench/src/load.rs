@@ -23,6 +23,22 @@ impl Measured {
         Self { per_second: latencies.len() as f64 / took.as_secs_f64(), latencies, errors }
     }
 
+    fn nothing() -> Self {
+        Self { per_second: 0.0, latencies: Vec::new(), errors: 0 }
+    }
+
+    /// What came of a load before, and of its next turn.
+    fn add(&mut self, next: Self) {
+        let seconds = |measured: &Self| match measured.count() {
+            0 => 0.0,
+            count => count as f64 / measured.per_second,
+        };
+        let took = Duration::from_secs_f64(seconds(self) + seconds(&next));
+        let mut latencies = std::mem::take(&mut self.latencies);
+        latencies.extend(next.latencies);
+        *self = Self::new(latencies, self.errors + next.errors, took);
+    }
+
     /// How many operations succeeded.
     pub(crate) fn count(&self) -> usize {
         self.latencies.len()
@@ -34,6 +50,26 @@ impl Measured {
             ((self.latencies.len() as f64 * quantile) as usize).min(self.latencies.len().saturating_sub(1));
         self.latencies.get(at).map_or(f64::NAN, Duration::as_secs_f64) * 1000.0
     }
+}
+
+/// Runs two operations by one client each, in turns of a part of `time`, so that a slow moment of the machine meets
+/// both. Each is called with n counting up over all of its turns.
+pub(crate) async fn in_turns<A, B, F, G>(time: Duration, ours: A, peer: B) -> (Measured, Measured)
+where
+    A: Fn(usize) -> F + Clone + Send + 'static,
+    B: Fn(usize) -> G + Clone + Send + 'static,
+    F: Future<Output = bool> + Send,
+    G: Future<Output = bool> + Send,
+{
+    const TURNS: u32 = 16;
+    let (mut first, mut second) = (Measured::nothing(), Measured::nothing());
+    for _ in 0..TURNS {
+        let (ours, done) = (ours.clone(), first.count());
+        first.add(run(1, time / TURNS, move |_, n| ours(done + n)).await);
+        let (peer, done) = (peer.clone(), second.count());
+        second.add(run(1, time / TURNS, move |_, n| peer(done + n)).await);
+    }
+    (first, second)
 }
 
 /// Runs `clients` tasks for `time`; each calls `operation(client, n)` with n counting up.

@@ -65,11 +65,16 @@ async fn writes(report: &mut Report, ours: &str, kine: &str, plan: &Plan) -> any
         let slowest = format!("postgres: their 99th percentile, {clients} clients");
         report.beside(slowest, "ms", Better::Lower, written.quantile_ms(0.99), KINE, peer.quantile_ms(0.99));
         if clients == 1 {
-            let bare = load::run(1, plan.time, move |_, _| {
+            let writer = store.clone();
+            let ours = move |n: usize| {
+                let (store, put) = (writer.clone(), Put::new(key(n % 1000), value()));
+                async move { store.txn(Txn::of([Op::Put(put)])).await.is_ok() }
+            };
+            let bare = move |_| {
                 let connections = connections.clone();
                 async move { connections[0].one_row(&value()).await.is_ok() }
-            })
-            .await;
+            };
+            let (written, bare) = load::in_turns(plan.time, ours, bare).await;
             let name = "postgres: one client beside a bare one-row insert";
             report.beside(name, "/s", Better::Higher, written.per_second, "a bare insert", bare.per_second);
         }

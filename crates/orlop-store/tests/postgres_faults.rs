@@ -126,7 +126,7 @@ async fn a_commit_that_was_cut_off_is_resolved_and_never_guessed() {
         let (name, stop) = (name.clone(), stop.clone());
         move || {
             // While the commit waits for the disk, and at any other moment.
-            let cut = cut_connections(cluster, &name, "(query = 'commit' or query like 'with raised%')", 2.0);
+            let cut = cut_connections(cluster, &name, "(query = 'commit' or query like 'with sure%')", 2.0);
             let others = cut_connections(cluster, &name, "random() < 0.2", 2.0);
             stop.store(true, Ordering::Relaxed);
             (cut, others)
@@ -164,6 +164,38 @@ async fn a_lost_answer_to_a_commit_is_found_out() {
     let fates = create_keys(&store, "k", 8, &stop).await;
     cutter.await.unwrap();
     check(&store, &fates).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_reaches_the_server_after_it_was_given_up_comes_to_nothing() {
+    let (cluster, name) = database();
+    let proxy = proxy::Proxy::start(cluster.port()).await;
+    let direct = format!("127.0.0.1:{}", cluster.port());
+    let through = cluster.tcp_url(&name).replace(&direct, &proxy.address()) + "?sslmode=disable";
+    let store = open(&through).await;
+    for number in 0..10 {
+        put(&store, &format!("/before/{number}"), "x").await;
+    }
+    proxy.hold_next();
+    put(&store, "/late", "1").await;
+    // Once its version is compacted away, nothing in the tables tells that it has been there.
+    store
+        .txn(Txn::of([Op::Delete(Delete { range: KeyRange::key("/late"), previous: false })]))
+        .await
+        .unwrap();
+    let revision = put(&store, "/after", "x").await.revision;
+    store.compact(revision).await.unwrap();
+    let left = "select count(*) from orlop.log where key = '/late'";
+    within("the compaction", async {
+        while cluster.sql(&name, left).unwrap().trim() != "0" {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    let answer = within("an answer", proxy.deliver()).await.expect("a commit was held back");
+    assert!(answer.windows(11).any(|word| word == b"INSERT 0 0\0"), "{answer:?}");
+    assert_eq!(get(&store, "/late").await, None);
+    assert_eq!(store.revision().await, Ok(revision));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -252,6 +284,10 @@ async fn two_processes_share_one_sequence_and_see_each_other() {
         let winner = if a.succeeded { "a" } else { "b" };
         assert_eq!(get(&first, &format!("/race/{n}")).await.as_deref(), Some(winner));
     }
+    // However often they took turns: one row for each, and one for nobody, who was before them.
+    let turns = cluster.sql(&name, "select last_value from orlop.turn").unwrap();
+    assert!(turns.trim().parse::<u64>().unwrap() > 20, "{turns}");
+    assert_eq!(cluster.sql(&name, "select count(*) from orlop.writer").unwrap().trim(), "3");
 }
 
 #[tokio::test(flavor = "multi_thread")]

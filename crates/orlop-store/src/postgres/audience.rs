@@ -1,9 +1,8 @@
 //! Who hears of this process's batches.
 //!
 //! To notify costs as much as a small write, and mostly nobody is there to hear it. Each session that listens holds a
-//! shared lock, and adds one to a count in the state's row when it begins, before it looks for the first time at what
-//! there is. So whoever found no lock but its own is alone for as long as the count stays as it was, which every batch
-//! sees anyway.
+//! shared lock, and ends the turn that lasts (`turn.rs`) when it begins, before it looks for the first time at what
+//! there is. So whoever found no lock but its own is alone for as long as its turn lasts.
 
 use std::{
     sync::{
@@ -15,7 +14,13 @@ use std::{
 
 use tokio_postgres::Client;
 
-use super::{connect::Session, fault::Fault, rows::column, schema::lock_number};
+use super::{
+    connect::Session,
+    fault::Fault,
+    rows::column,
+    schema::lock_number,
+    turn::{Turn, WriteLock},
+};
 
 const LISTEN_LOCK: i32 = i32::from_be_bytes(*b"orlh");
 /// How often it is looked whether others who once listened still do.
@@ -30,6 +35,7 @@ const OTHERS: &str = "
 #[derive(Debug)]
 pub(super) struct Audience {
     lock_number: i32,
+    write_lock: WriteLock,
     /// The server's processes behind this process's own writing and listening sessions, 0 if there are none.
     writer: AtomicI32,
     listener: AtomicI32,
@@ -39,8 +45,7 @@ pub(super) struct Audience {
 #[derive(Clone, Copy, Debug)]
 struct Looked {
     at: Instant,
-    /// The count at that time.
-    joined: i64,
+    turn: Turn,
     empty: bool,
 }
 
@@ -48,6 +53,7 @@ impl Audience {
     pub(super) fn of(schema: &str) -> Self {
         Self {
             lock_number: lock_number(schema),
+            write_lock: WriteLock::of(schema),
             writer: AtomicI32::default(),
             listener: AtomicI32::default(),
             looked: Mutex::default(),
@@ -68,19 +74,18 @@ impl Audience {
         let lock = "select pg_backend_pid(), pg_advisory_lock_shared($1, $2)";
         let row = listening.query_one(lock, &[&LISTEN_LOCK, &self.lock_number]).await?;
         self.listener.store(row.try_get(0)?, Ordering::Release);
-        listening.batch_execute("update state set joined = joined + 1").await
+        listening.batch_execute(&self.write_lock.interrupt()).await
     }
 
     /// Whether nobody else listens, as far as can be told without asking.
-    pub(super) fn is_known_empty(&self, joined: i64) -> bool {
-        self.looked().is_some_and(|looked| looked.empty && looked.joined == joined)
+    pub(super) fn is_known_empty(&self, turn: Turn) -> bool {
+        self.looked().is_some_and(|looked| looked.empty && looked.turn == turn)
     }
 
-    /// Whether nobody else listens. The state's row, with its count, must be locked.
-    pub(super) async fn is_empty(&self, session: &Session, joined: i64) -> Result<bool, Fault> {
+    /// Whether nobody else listens. The lock must be held alone, and this be the turn to write in.
+    pub(super) async fn is_empty(&self, session: &Session, turn: Turn) -> Result<bool, Fault> {
         if let Some(looked) = self.looked()
-            && looked.joined == joined
-            && (looked.empty || looked.at.elapsed() < LOOK)
+            && (if looked.empty { looked.turn == turn } else { looked.at.elapsed() < LOOK })
         {
             return Ok(looked.empty);
         }
@@ -89,7 +94,7 @@ impl Audience {
         let own = self.listener.load(Ordering::Acquire);
         let rows = session.query(OTHERS, &[&lock[0], &lock[1], &own]).await?;
         let empty = rows.first().map_or(Ok(1), |row| column::<i64>(row, 0))? == 0;
-        let looked = Looked { at: Instant::now(), joined, empty };
+        let looked = Looked { at: Instant::now(), turn, empty };
         *self.looked.lock().unwrap_or_else(PoisonError::into_inner) = Some(looked);
         Ok(empty)
     }

@@ -2,8 +2,8 @@
 //!
 //! The log is walked by id from where the last step stopped: a version below the compacted revision names
 //! the one it superseded, which nobody can read any more, and a deletion itself goes too. None of these rows
-//! is ever locked by a batch. The state's row is touched last and its commit does not wait for the disk: a
-//! step that is lost is simply done again.
+//! is ever locked by a batch, and the newest version is never among them. The state's row is touched last and its
+//! commit does not wait for the disk: a step that is lost is simply done again.
 
 use super::{connect::Session, fault::Fault, rows::column, schema::VERSION_BYTES};
 use crate::Revision;

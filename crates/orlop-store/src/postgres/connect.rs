@@ -97,7 +97,7 @@ impl Connector {
 
 /// Every plan of ours walks an index in key or id order. On a new table without statistics the planner would
 /// guess otherwise and keep that guess, so the choice is taken away from it. A limit on idle transactions
-/// frees the revision row from a process that hangs while it holds it.
+/// frees the lock from a process that hangs while it holds it.
 fn settings(schema: &str, durability: Durability) -> String {
     let commit = match durability {
         // Never weaken what the server is set to (`remote_apply`, say).
@@ -165,7 +165,8 @@ impl Session {
         self.keep(events.map(|event| (event.id, &event.kv.key, &event.kv.value)));
     }
 
-    /// Waits for what the server is asked for, but not for ever.
+    /// Waits for what the server is asked for, but not for ever. Pin it first where that matters: each function that it
+    /// is handed down through would make room for it twice.
     pub(super) async fn run<T, E: Into<Fault>>(
         &self,
         work: impl Future<Output = Result<T, E>>,
@@ -236,7 +237,7 @@ impl Session {
         if let Some(statement) = known(&self.statements) {
             return Ok(statement);
         }
-        let statement = self.run(self.client.prepare(sql)).await?;
+        let statement = Box::pin(self.run(self.client.prepare(sql))).await?;
         let mut statements = self.statements.lock().unwrap_or_else(PoisonError::into_inner);
         statements.insert(sql.to_owned(), statement.clone());
         Ok(statement)

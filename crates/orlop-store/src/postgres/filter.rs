@@ -28,7 +28,7 @@ const MERGED_MAX: usize = 100;
 const PAGE: usize = 5000;
 
 const BEGIN: &str = "begin isolation level repeatable read read only";
-const BOUNDS: &str = "select revision, compacted from state";
+const BOUNDS: &str = "select revision, compacted from head";
 
 /// Where matching keys are looked for.
 #[derive(Clone, Copy)]

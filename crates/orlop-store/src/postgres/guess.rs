@@ -1,8 +1,8 @@
 //! Batches in one round trip.
 //!
-//! Whoever wrote last knows the state's row, and mostly which version each key has. So a batch is evaluated from
-//! that, and written by a statement that makes sure of it first (`statement.rs`): of the state's row, which says that
-//! nobody else has written, and of what that does not say. If something was wrong, nothing has
+//! Whose turn it is (`turn.rs`) knows the newest revision, and mostly which version each key has. So a batch is
+//! evaluated from that, and written by a statement that makes sure of it first (`statement.rs`): that the turn still
+//! lasts, so that nobody else has written, and of what that does not say. If something was wrong, nothing has
 //! happened, and the batch is done again under the lock, from what is read there.
 
 use std::{
@@ -12,7 +12,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{connect::Session, known::Known, statement::TakenForGranted, write::Live};
+use super::{connect::Session, known::Known, statement::TakenForGranted, turn::Turn, write::Live};
 use crate::{
     KeyRange, LeaseId, Limits, Read, ReadResult, Revision,
     engine::{Command, Outcome},
@@ -24,20 +24,22 @@ use crate::{
 /// Batches after wrong guesses for which nothing is guessed, at the most.
 const CAUTION_MAX: u32 = 64;
 
-/// The state's row, as far as batches need it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct State {
+/// Where the log ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
     pub(super) revision: Revision,
     pub(super) last_id: VersionId,
-    /// How many sessions have ever begun to listen.
-    pub(super) joined: i64,
+    /// Bytes that all versions ever took.
+    pub(super) written: i64,
 }
 
 /// What the batches of this process have left.
 #[derive(Debug, Default)]
 pub(super) struct Guesses {
-    /// The state after the last batch, unless somebody else may have written it.
-    state: Option<State>,
+    /// The turn of the session that writes, if it has taken one.
+    turn: Option<Turn>,
+    /// What the last batch of that turn has left, if that is known.
+    head: Option<Head>,
     known: Known,
     /// Whether the keys that were not known turned out not to exist, the last time that was looked.
     unknown_are_new: bool,
@@ -52,7 +54,8 @@ pub(super) struct Guesses {
 pub(super) struct Guessed<'l> {
     pub(super) evaluation: Evaluation<'l>,
     pub(super) outcomes: Vec<Result<Outcome>>,
-    state: State,
+    pub(super) turn: Turn,
+    pub(super) found: Head,
     rows: BTreeMap<Bytes, Told>,
 }
 
@@ -60,19 +63,19 @@ pub(super) struct Guessed<'l> {
 #[derive(Debug)]
 struct Told {
     row: Option<Current>,
-    /// Whether it is so if the state's row is as it was left.
+    /// Whether it is so if the turn still lasts.
     sure: bool,
 }
 
 impl Guesses {
     /// Evaluates a batch; `None` if it has to be done under the lock.
     pub(super) fn evaluate<'l>(&mut self, limits: &'l Limits, batch: &[Command]) -> Option<Guessed<'l>> {
-        let state = self.state?;
+        let (turn, found) = (self.turn?, self.head?);
         if self.waiting > 0 {
             self.waiting -= 1;
             return None;
         }
-        let mut evaluation = Evaluation::new(limits, state.revision, state.last_id);
+        let mut evaluation = Evaluation::new(limits, found.revision, found.last_id);
         let mut view =
             Guess { known: &mut self.known, unknown_are_new: self.unknown_are_new, rows: BTreeMap::new() };
         let mut outcomes = Vec::with_capacity(batch.len());
@@ -83,7 +86,7 @@ impl Guesses {
                 Err(Unseen::Need(_)) => return None,
             });
         }
-        Some(Guessed { evaluation, outcomes, state, rows: view.rows })
+        Some(Guessed { evaluation, outcomes, turn, found, rows: view.rows })
     }
 
     /// Prepares for the batch's success while the server is at it, and does what the last batch has left to do.
@@ -93,9 +96,9 @@ impl Guesses {
     }
 
     /// The batch that was hoped for has happened.
-    pub(super) fn were_right(&mut self, left: State, commits: &[Arc<Commit>]) {
+    pub(super) fn were_right(&mut self, left: Head, commits: &[Arc<Commit>]) {
         self.caution = 0;
-        self.state = Some(left);
+        self.head = Some(left);
         self.to_keep = commits.to_vec();
     }
 
@@ -103,23 +106,26 @@ impl Guesses {
     pub(super) fn were_wrong(&mut self, commits: &[Commit]) {
         self.caution = (self.caution * 2).clamp(1, CAUTION_MAX);
         self.waiting = self.caution;
-        self.state = None;
+        self.head = None;
         self.known.drop(commits);
     }
 
-    /// Takes what a batch under the lock has found, read and left. `ours` says whether this process was the last to
-    /// write the state's row.
+    /// The turn, if it is still the one that lasts. Otherwise somebody else may have written.
+    pub(super) fn go_on(&mut self, lasting: Turn) -> Option<Turn> {
+        if self.turn != Some(lasting) {
+            self.end_turn();
+        }
+        self.turn
+    }
+
+    /// Takes what a batch under the lock has read and left. There is no turn if it wrote nothing and had none.
     pub(super) fn learn<'r>(
         &mut self,
-        (found, ours): (State, bool),
-        left: State,
+        turn: Option<Turn>,
+        left: Head,
         read: impl Iterator<Item = (&'r Bytes, Option<&'r Current>)>,
         commits: &[Arc<Commit>],
     ) {
-        let as_left = |left: State| (left.revision, left.last_id) == (found.revision, found.last_id);
-        if !ours || !self.state.is_some_and(as_left) {
-            self.known.turn();
-        }
         let (mut unknown, mut new) = (0, 0);
         for (key, row) in read {
             if self.known.get(key).is_none() {
@@ -133,8 +139,16 @@ impl Guesses {
         if unknown > 0 {
             self.unknown_are_new = unknown == new;
         }
-        self.state = Some(left);
+        self.turn = turn;
+        self.head = turn.is_some().then_some(left);
         self.known.take(commits);
+    }
+
+    /// The turn is over, or its session is.
+    pub(super) fn end_turn(&mut self) {
+        self.turn = None;
+        self.head = None;
+        self.known.turn();
     }
 
     /// Nobody knows what the last batch has left.
@@ -144,17 +158,12 @@ impl Guesses {
 }
 
 impl Guessed<'_> {
-    /// The state that the batch leaves.
-    pub(super) fn left(&self) -> State {
-        State { revision: self.evaluation.revision, last_id: self.evaluation.last_id, ..self.state }
-    }
-
-    pub(super) fn joined(&self) -> i64 {
-        self.state.joined
-    }
-
     /// What the server has to make sure of. That a key is not there it will find when it inserts it.
-    pub(super) fn taken_for_granted(&self, live: &Live<'_>) -> TakenForGranted<'_> {
+    pub(super) fn taken_for_granted<'g>(
+        &'g self,
+        live: &Live<'_>,
+        if_turn_is: &'g str,
+    ) -> TakenForGranted<'g> {
         let events = self.evaluation.commits.iter().flat_map(|commit| &commit.events);
         let inserted: BTreeSet<&Bytes> = match live {
             Live::AsLogged { .. } => {
@@ -163,10 +172,11 @@ impl Guessed<'_> {
             Live::Changed(_) => BTreeSet::new(),
         };
         let mut taken = TakenForGranted {
-            revision: self.state.revision,
-            last_id: self.state.last_id,
-            joined: self.state.joined,
-            ..TakenForGranted::default()
+            turn: self.turn,
+            if_turn_is,
+            key: Vec::new(),
+            id: Vec::new(),
+            terms: Vec::new(),
         };
         let unsure = self.rows.iter().filter(|(key, told)| !told.sure && !inserted.contains(key));
         for (key, Told { row, .. }) in unsure {

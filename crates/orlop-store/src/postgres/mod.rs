@@ -22,6 +22,7 @@ mod snapshot;
 mod statement;
 mod tail;
 mod tls;
+mod turn;
 mod undisturbed;
 mod url;
 mod values;
@@ -257,7 +258,7 @@ impl Engine for Postgres {
 
     async fn size(&self) -> Result<Size> {
         self.on(&self.chores, "size", |session| async move {
-            let sql = "select pg_database_size(current_database()), bytes from state";
+            let sql = "select pg_database_size(current_database()), bytes from head";
             let Some(row) = session.query(sql, &[]).await?.pop() else { return Ok(Size::default()) };
             let (total, used): (i64, i64) = (column(&row, 0)?, column(&row, 1)?);
             // Large values are compressed: what they take may be less than what they are.

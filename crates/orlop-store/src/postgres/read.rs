@@ -124,10 +124,10 @@ async fn page(session: &Session, read: &Read, values: bool) -> Result<Page, Faul
     let fetch = if read.select == Select::Nothing { 0 } else { (read.limit as i64).saturating_add(1) };
     let parameters: super::connect::Parameters<'_> =
         &[&&read.range.start()[..], &end, &read.revision, &fetch];
-    let answer = async {
+    let answer = pin!(async {
         let rows = session.client().query_raw(&statement, parameters.iter().copied()).await?;
         collect(rows, read, values).await
-    };
+    });
     let page = session.run(answer).await?;
     check(page.bounds, read.revision).map_err(Fault::Answer)?;
     Ok(page)
@@ -158,7 +158,7 @@ pub(super) fn limit(limits: &Limits, read: &Read) -> usize {
     if read.limit == 0 { limits.read_keys } else { read.limit.min(limits.read_keys) }
 }
 
-/// The one statement: the state's row, joined to the versions there are.
+/// The one statement: where the log ends, joined to the versions there are.
 fn statement(read: &Read, values: bool) -> String {
     let past = read.revision.is_some();
     let count = match (read.count, past) {
@@ -177,7 +177,7 @@ fn statement(read: &Read, values: bool) -> String {
     format!(
         "select s.revision, s.compacted, {count}, l.key,
                 l.id, l.revision, l.create_revision, l.version, l.lease{values}
-         from state s left join lateral ({versions}) l on true {join}"
+         from head s left join lateral ({versions}) l on true {join}"
     )
 }
 
@@ -236,7 +236,7 @@ pub(super) fn check(bounds: Bounds, revision: Option<Revision>) -> Result<()> {
 
 /// The newest and the oldest readable revision.
 pub(super) async fn bounds(session: &Session) -> Result<Bounds, Fault> {
-    let rows = session.query("select revision, compacted from state", &[]).await?;
+    let rows = session.query("select revision, compacted from head", &[]).await?;
     let row =
         rows.first().ok_or_else(|| Fault::Final(Error::Unavailable("the table `state` is empty".into())))?;
     Ok(Bounds { current: column(row, 0)?, compacted: column(row, 1)? })

@@ -14,10 +14,13 @@ use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use super::{
     connect::{Connector, Session},
     fault::Fault,
+    read::bounds,
     rows::column,
+    turn::{self, WriteLock},
 };
 use crate::{
     Revision,
+    engine::Bounds,
     error::{Error, Result},
     sqlite::{open_copy, sql_error},
 };
@@ -55,10 +58,8 @@ const TABLES: [(&str, &str); 6] = [
 ];
 
 const STATE: &str = "
-    update state set compacted = $1, compacted_done = $2, last_id = coalesce((select max(id) from log), 0),
-        revision = coalesce((select revision from log order by id desc limit 1), 1),
-        bytes = (select coalesce(sum(octet_length(key) + octet_length(value) + $3::int8), 0)::int8 from log)
-    returning revision";
+    update state set compacted = $1, compacted_done = $2,
+        bytes = (select coalesce(sum(octet_length(key) + octet_length(value) + $3::int8), 0)::int8 from log)";
 
 /// Rows that are sent together, and how many such pieces may be on the way.
 const PIECE_ROWS: usize = 256;
@@ -106,7 +107,7 @@ pub(super) async fn restore(connector: &Connector, path: &Path) -> Result<Revisi
     let (pieces, received) = mpsc::channel(PIECES);
     let path = PathBuf::from(path);
     let reading = tokio::task::spawn_blocking(move || read(&path, &pieces));
-    let written = write(&session, received).await;
+    let written = write(&session, WriteLock::of(connector.schema()), received).await;
     // Trouble with the file is the cause; without it there is nothing to write.
     match reading.await {
         Ok(read) => read?,
@@ -115,14 +116,18 @@ pub(super) async fn restore(connector: &Connector, path: &Path) -> Result<Revisi
     written.map_err(Fault::given_up)
 }
 
-async fn write(session: &Session, mut pieces: mpsc::Receiver<Piece>) -> Result<Revision, Fault> {
+async fn write(
+    session: &Session,
+    lock: WriteLock,
+    mut pieces: mpsc::Receiver<Piece>,
+) -> Result<Revision, Fault> {
     let mut statements = Vec::new();
     for (_, insert) in TABLES {
         statements.push(session.prepare(insert).await?);
     }
-    session.simple("begin; set local statement_timeout = 0").await?;
-    let state = session.query("select revision, last_id from state for update", &[]).await?;
-    let untouched = state.first().map(|row| Ok::<_, Fault>((column(row, 0)?, column(row, 1)?)));
+    session.simple(&format!("{}; set local statement_timeout = 0", lock.begin())).await?;
+    let head = session.query("select revision, last_id from head", &[]).await?;
+    let untouched = head.first().map(|row| Ok::<_, Fault>((column(row, 0)?, column(row, 1)?)));
     if untouched.transpose()? != Some((1_i64, 0_i64)) {
         let refused = "the database holds data already: restore into an empty one, or name another schema";
         return Err(Fault::Answer(Error::Invalid(refused.into())));
@@ -138,10 +143,10 @@ async fn write(session: &Session, mut pieces: mpsc::Receiver<Piece>) -> Result<R
             Piece::End { compacted, forgotten } => {
                 let parameters: super::connect::Parameters<'_> =
                     &[&compacted, &forgotten, &super::schema::VERSION_BYTES];
-                let rows = session.query(STATE, parameters).await?;
-                let revision = rows.first().map_or(Ok(1), |row| column(row, 0))?;
-                session.simple("commit").await?;
-                return Ok(revision);
+                session.execute(STATE, parameters).await?;
+                let Bounds { current, .. } = bounds(session).await?;
+                session.simple(&format!("{}; commit", turn::END)).await?;
+                return Ok(current);
             }
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! The values of all versions are in `log`, once; `live` has narrow rows that say which version a key has, and
 //! `history` such rows of some of the versions that keys had (`past.rs`). So a count, a list of keys or a compare
-//! never touches a value, and a write moves no value. `state` is one row, and every batch locks it first: that is
-//! what makes revisions gap-free and visible in order, whichever process writes.
+//! never touches a value, and a write moves no value. `state` is one row of marks, and `head` says where the log ends:
+//! its newest version is never compacted away.
 
 use super::{
     connect::{Backoff, Connector, Session},
@@ -12,7 +12,7 @@ use super::{
 use crate::error::{Error, Result};
 
 /// Each entry takes the schema from its index to the next version. Entries are never changed once released.
-const MIGRATIONS: [&str; 4] = [
+const MIGRATIONS: [&str; 5] = [
     r#"
 create table state (
     only_row boolean primary key default true check (only_row),
@@ -102,6 +102,19 @@ drop index log_revision;
     // History has only milestones from here on (`past.rs`). What it has already does no harm, but a program that
     // expects every superseded version there must not read it.
     "",
+    // Writers take turns (`turn.rs`), so that no batch has to change the state's row: the log alone says how far it is
+    // and what it took, and `writer` how each process's last turn ended.
+    "
+create sequence turn;
+alter table log add column written bigint not null default 0;
+alter table state drop column revision, drop column last_id, drop column joined,
+    add column turn bigint not null default 0;
+alter table writer add column turn bigint not null default 0, add column last_id bigint not null default 0;
+create view head as
+    select coalesce(newest.revision, 1) as revision, coalesce(newest.id, 0) as last_id,
+        coalesce(newest.written, 0) as written, state.bytes + coalesce(newest.written, 0) as bytes, state.compacted
+    from state left join lateral (select id, revision, written from log order by id desc limit 1) newest on true;
+",
 ];
 
 /// What a version takes besides its key and value, in all tables and indexes, about.

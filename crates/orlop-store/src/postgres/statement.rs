@@ -1,15 +1,18 @@
 //! The one statement that writes a batch.
 //!
 //! It is put together from the parts that the batch needs. The parts touch different rows, so their order does not
-//! matter; but all of them wait for the state's row to be raised, and if that is not as the batch takes it to be,
+//! matter; but all of them wait for the first, which makes sure that the batch may be written, and if it may not,
 //! none of them does anything.
 
 use std::fmt::Write;
 
 use tokio_postgres::types::ToSql;
 
-use super::write::{Changes, Live, LiveChanges, Pairs, Versions};
-use crate::{Revision, event::VersionId};
+use super::{
+    turn::Turn,
+    write::{Changes, Live, LiveChanges, Pairs, Versions},
+};
+use crate::event::VersionId;
 
 /// A statement and its parameters.
 #[derive(Default)]
@@ -20,21 +23,29 @@ pub(super) struct Composed<'p> {
     single: bool,
 }
 
-/// Who commits which batch, and whom to tell.
-pub(super) struct Mark<'a> {
-    pub(super) process: &'a str,
-    pub(super) batch: i64,
-    /// `None` if nobody else listens.
-    pub(super) channel: Option<&'a str>,
+/// By what right a batch is written.
+pub(super) enum Right<'a> {
+    /// The lock is held alone.
+    Lock(&'a Taken<'a>),
+    /// It is still this session's turn, and what was taken for granted is so.
+    Turn(&'a TakenForGranted<'a>),
 }
 
-/// What a batch was evaluated from without having been read under a lock.
-#[derive(Default)]
+/// A turn that a batch takes, or goes on with, while it holds the lock alone.
+pub(super) struct Taken<'a> {
+    pub(super) process: &'a str,
+    pub(super) turn: Turn,
+    /// The number of the batch: how it is told later whether it was committed.
+    pub(super) batch: i64,
+    /// The last version of the turn before, if this one is new.
+    pub(super) ends_at: Option<VersionId>,
+}
+
+/// What a batch was evaluated from without having been read under the lock.
 pub(super) struct TakenForGranted<'g> {
-    pub(super) revision: Revision,
-    pub(super) last_id: VersionId,
-    /// How many sessions have ever begun to listen.
-    pub(super) joined: i64,
+    pub(super) turn: Turn,
+    /// The condition on the turn (`WriteLock::if_turn_is`).
+    pub(super) if_turn_is: &'g str,
     /// Keys with their versions; a key without one does not exist.
     pub(super) key: Vec<&'g [u8]>,
     pub(super) id: Vec<Option<VersionId>>,
@@ -85,7 +96,17 @@ impl<T: Cell> Column for Vec<T> {
 }
 
 const LOG: &str =
-    "log (id, revision, key, create_revision, version, lease, previous, terms, value, checksum)";
+    "log (id, revision, key, create_revision, version, lease, previous, terms, value, checksum, written)";
+
+/// The columns of `live`.
+const LIVE: &str = "(key, id, revision, create_revision, version, lease, terms)";
+
+/// The live row of one version, of whose columns in the log each is a parameter, from the first on.
+const CREATED: &str = "insert into live (key, id, revision, create_revision, version, lease, terms)
+    select $3, $1, $2, $4, $5, $6, $8 from sure";
+const UPDATED: &str =
+    "update live set id = $1, revision = $2, create_revision = $4, version = $5, lease = $6,
+    terms = $8 from sure where live.key = $3";
 
 /// Inserts versions, for what one statement does not carry.
 pub(super) fn log<'p>(versions: &'p Versions<'_>) -> Composed<'p> {
@@ -95,7 +116,7 @@ pub(super) fn log<'p>(versions: &'p Versions<'_>) -> Composed<'p> {
     composed
 }
 
-fn log_columns<'p>(v: &'p Versions<'_>) -> [&'p dyn Column; 10] {
+fn log_columns<'p>(v: &'p Versions<'_>) -> [&'p dyn Column; 11] {
     [
         &v.id,
         &v.revision,
@@ -107,44 +128,54 @@ fn log_columns<'p>(v: &'p Versions<'_>) -> [&'p dyn Column; 10] {
         &v.terms,
         &v.value,
         &v.checksum,
+        &v.written,
     ]
 }
 
 /// Everything but the versions after the first of [`Changes::log`].
 ///
-/// It answers with one row, or with none if something was not as it was taken to be. Without anything taken for
-/// granted the state's row must be locked.
+/// It answers with one row, or with none if something was not as it was taken to be. `channel` is where to tell
+/// others, if there are any.
 pub(super) fn all_of<'p>(
     changes: &'p Changes<'_>,
-    mark: &'p Mark<'_>,
-    taken: Option<&'p TakenForGranted<'_>>,
+    right: &Right<'p>,
+    channel: Option<&'p &'p str>,
 ) -> Composed<'p> {
     let single = changes.log.iter().map(|versions| versions.id.len()).sum::<usize>() == 1;
     let mut composed = Composed { single, ..Composed::default() };
-    composed.raise(changes, mark, taken);
-    if taken.is_none() {
-        composed.keep_mark_of_another(mark);
+    composed.sql.reserve(1024);
+    // Of one version the live row is made of the same parameters, and that is the statement's last part.
+    let mut last = None;
+    match (right, changes.log.first(), &changes.live) {
+        (Right::Turn(taken), Some(version), Live::AsLogged { created, .. }) if single => {
+            last = Some(composed.single(taken, version, *created));
+        }
+        (right, versions, live) => {
+            match right {
+                Right::Lock(taken) => composed.take(taken),
+                Right::Turn(taken) => composed.make_sure_of(taken),
+            }
+            if let Some(versions) = versions {
+                composed.logged(versions, live);
+            }
+            composed.live(live);
+        }
     }
-    if let Some(versions) = changes.log.first() {
-        let returning = if matches!(changes.live, Live::AsLogged { .. }) {
-            "returning key, id, revision, create_revision, version, lease, terms"
-        } else {
-            ""
-        };
-        composed.insert("logged", LOG, &log_columns(versions), returning);
-    }
-    composed.live(&changes.live);
     composed.milestones(changes);
     composed.terms(&changes.terms_gone, &changes.terms_new);
     composed.reindexed(&changes.reindexed);
     composed.leases(changes);
-    match &mark.channel {
-        Some(channel) => {
-            composed.push(") select pg_notify(");
+    match (channel, last) {
+        (None, Some(last)) => composed.end(last),
+        (None, None) => composed.end("select 1 from sure"),
+        (Some(channel), last) => {
+            if let Some(last) = last {
+                composed.part("lives", |composed| composed.push(last));
+            }
+            composed.end("select pg_notify(");
             composed.parameter(channel);
-            composed.push(", '') from raised");
+            composed.push(", '') from sure");
         }
-        None => composed.push(") select 1 from raised"),
     }
     composed
 }
@@ -157,6 +188,12 @@ impl<'p> Composed<'p> {
     fn parameter(&mut self, parameter: &'p (dyn ToSql + Sync)) {
         self.parameters.push(parameter);
         let _ = write!(self.sql, "${}", self.parameters.len());
+    }
+
+    /// What comes after the parts.
+    fn end(&mut self, last: &str) {
+        self.push(") ");
+        self.push(last);
     }
 
     /// `text` with a parameter for each `?`.
@@ -178,57 +215,78 @@ impl<'p> Composed<'p> {
     fn rows(&mut self, columns: &[&'p dyn Column]) {
         let single = self.single && columns.iter().all(|column| column.only().is_some());
         self.push(if single { "(select " } else { "unnest(" });
-        for (nth, column) in columns.iter().enumerate() {
-            self.push(if nth == 0 { "" } else { ", " });
-            self.parameter(column.only().filter(|_| single).unwrap_or(column.all()));
-            let _ = write!(self.sql, "::{}{}", column.kind(), if single { "" } else { "[]" });
-        }
+        self.columns(columns, single);
         self.push(")");
     }
 
-    /// A part that happens only if the state's row is raised. Its text ends where a condition may follow.
+    fn columns(&mut self, columns: &[&'p dyn Column], single: bool) {
+        for (nth, column) in columns.iter().enumerate() {
+            self.push(if nth == 0 { "" } else { ", " });
+            self.parameter(column.only().filter(|_| single).unwrap_or(column.all()));
+            self.push("::");
+            self.push(column.kind());
+            self.push(if single { "" } else { "[]" });
+        }
+    }
+
+    /// A part that happens only if the first made sure. Its text ends where a condition may follow.
     fn part(&mut self, name: &str, body: impl FnOnce(&mut Self)) {
         let _ = write!(self.sql, "), {name} as (");
         body(self);
     }
 
-    /// An insert of rows, if the state's row is raised.
+    /// An insert of rows.
     fn insert(&mut self, name: &str, into: &str, columns: &[&'p dyn Column], conflict: &str) {
         self.part(name, |composed| {
             let _ = write!(composed.sql, "insert into {into} select * from ");
             composed.rows(columns);
-            composed.push(" rows where exists (select from raised) ");
+            composed.push(" rows where exists (select from sure) ");
             composed.push(conflict);
         });
     }
 
-    /// An update or delete of `table` by rows, if the state's row is raised.
+    /// An update or delete of `table` by rows.
     fn change(&mut self, name: &str, change: &str, columns: &[&'p dyn Column], rows_and_condition: &str) {
         self.part(name, |composed| {
             composed.push(change);
             composed.rows(columns);
             composed.push(rows_and_condition);
-            composed.push(" and exists (select from raised)");
+            composed.push(" and exists (select from sure)");
         });
     }
 
-    fn raise(
-        &mut self,
-        changes: &'p Changes<'_>,
-        mark: &'p Mark<'_>,
-        taken: Option<&'p TakenForGranted<'_>>,
-    ) {
-        self.with(
-            "with raised as (update state set revision = ?, last_id = ?, bytes = bytes + ?, process = ?, batch = ?",
-            &[&changes.revision, &changes.last_id, &changes.bytes, &mark.process, &mark.batch],
-        );
-        if let Some(taken) = taken {
-            self.with(
-                " where revision = ? and last_id = ? and joined = ? and process = ?",
-                &[&taken.revision, &taken.last_id, &taken.joined, &mark.process],
-            );
+    /// Writes down whose turn it is. How the turn before ended is kept, for whoever may have lost sight of it.
+    fn take(&mut self, taken: &'p Taken<'_>) {
+        match &taken.ends_at {
+            None => self.with("with sure as (update state set batch = ? returning 1", &[&taken.batch]),
+            Some(last_id) => {
+                self.with(
+                    "with sure as (update state set turn = setval('turn', ?), process = ?, batch = ? returning 1",
+                    &[&taken.turn, &taken.process, &taken.batch],
+                );
+                self.part("kept", |composed| {
+                    composed.with(
+                        "insert into writer (process, turn, last_id, batch, seen)
+                         select process, turn, ?, batch, now() from state
+                         on conflict (process) do update set turn = excluded.turn, last_id = excluded.last_id,
+                            batch = excluded.batch, seen = excluded.seen",
+                        &[last_id],
+                    );
+                });
+            }
         }
-        if let Some(taken) = taken.filter(|taken| !taken.key.is_empty()) {
+    }
+
+    fn make_sure_of(&mut self, taken: &'p TakenForGranted<'_>) {
+        self.push("with sure as materialized (select 1 where ");
+        self.granted(taken);
+    }
+
+    /// Whether what was taken for granted is so.
+    fn granted(&mut self, taken: &'p TakenForGranted<'_>) {
+        self.push(taken.if_turn_is);
+        self.parameter(&taken.turn);
+        if !taken.key.is_empty() {
             self.push(" and not exists (select from ");
             self.rows(&[&taken.key, &taken.id, &taken.terms]);
             self.push(
@@ -236,23 +294,36 @@ impl<'p> Composed<'p> {
                  where live.id is distinct from taken.id or live.terms is distinct from taken.terms)",
             );
         }
-        self.push(" returning 1");
+        self.push(" end");
     }
 
-    /// The state's row says which batch of its last writer was its last. Another writer's is kept aside.
-    fn keep_mark_of_another(&mut self, mark: &'p Mark<'_>) {
-        self.part("kept", |composed| {
-            composed.with(
-                "insert into writer (process, batch, seen)
-                 select process, batch, now() from state where process <> ? and process <> ''
-                 on conflict (process) do update set batch = excluded.batch, seen = excluded.seen",
-                &[&mark.process],
-            );
-        });
+    /// Inserts one version if what was taken for granted is so: then it is sure. What makes the live row of the same
+    /// parameters.
+    fn single(
+        &mut self,
+        taken: &'p TakenForGranted<'_>,
+        version: &'p Versions<'_>,
+        created: bool,
+    ) -> &'static str {
+        self.push("with sure as (insert into ");
+        self.push(LOG);
+        self.push(" select ");
+        self.columns(&log_columns(version), true);
+        self.push(" where ");
+        self.granted(taken);
+        self.push(" returning 1");
+        if created { CREATED } else { UPDATED }
+    }
+
+    fn logged(&mut self, versions: &'p Versions<'_>, live: &Live<'_>) {
+        let returning = match live {
+            Live::AsLogged { .. } => "returning key, id, revision, create_revision, version, lease, terms",
+            Live::Changed(_) => "",
+        };
+        self.insert("logged", LOG, &log_columns(versions), returning);
     }
 
     fn live(&mut self, live: &'p Live<'_>) {
-        const COLUMNS: &str = "(key, id, revision, create_revision, version, lease, terms)";
         const UPDATE: &str = "update live set id = new.id, revision = new.revision,
             create_revision = new.create_revision, version = new.version, lease = new.lease, terms = new.terms from ";
         match live {
@@ -260,7 +331,7 @@ impl<'p> Composed<'p> {
                 if *created {
                     let rows = "select * from logged where version = 1";
                     self.part("created", |composed| {
-                        composed.push(&format!("insert into live {COLUMNS} {rows}"));
+                        composed.push(&format!("insert into live {LIVE} {rows}"));
                     });
                 }
                 if *updated {
@@ -271,10 +342,10 @@ impl<'p> Composed<'p> {
             Live::Changed(changes) => {
                 let LiveChanges { created, updated, gone } = &**changes;
                 if !created.key.is_empty() {
-                    self.insert("created", &format!("live {COLUMNS}"), &live_columns(created), "");
+                    self.insert("created", &format!("live {LIVE}"), &live_columns(created), "");
                 }
                 if !updated.key.is_empty() {
-                    let by_key = format!(" new{COLUMNS} where live.key = new.key");
+                    let by_key = format!(" new{LIVE} where live.key = new.key");
                     self.change("updated", UPDATE, &live_columns(updated), &by_key);
                 }
                 if !gone.is_empty() {

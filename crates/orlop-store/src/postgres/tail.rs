@@ -18,7 +18,7 @@ use crate::{
 /// Bytes of values after which a stretch of the log is long enough, however few its events.
 const TAIL_BYTES: i64 = 4 << 20;
 
-/// The state's row joined to the events, so that both are of one snapshot. A revision is taken whole; the
+/// Where the log ends, joined to the events, so that both are of one snapshot. A revision is taken whole; the
 /// last is the one that reaches either limit.
 ///
 /// Ids and revisions rise together, so the first version after a revision is found by halving: an index by revision
@@ -27,7 +27,7 @@ const TAIL_BYTES: i64 = 4 << 20;
 /// compaction leaves gaps.
 const TAIL: &str = "
     with recursive search(low, high, look) as (
-        select 0::int8, last_id + 1, least(greatest(last_id - 2 * (revision - $1) - 16, 1), last_id) from state
+        select 0::int8, last_id + 1, least(greatest(last_id - 2 * (revision - $1) - 16, 1), last_id) from head
         union all
         select low, high, (low + high) / 2 from (
             select case when found.revision <= $1 then found.id else low end as low,
@@ -41,7 +41,7 @@ const TAIL: &str = "
     select s.compacted, e.key, e.id, e.revision, e.create_revision, e.version, e.lease, e.terms,
            e.value, e.checksum,
            p.id, p.revision, p.create_revision, p.version, p.lease, p.terms
-    from state s cross join (select max(low) as id from search) before
+    from head s cross join (select max(low) as id from search) before
     cross join lateral (
         select max(id) as id, max(revision) as revision from (
             select id, revision, sum(bytes) over (order by id) - bytes as bytes_before from (

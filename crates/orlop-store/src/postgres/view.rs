@@ -1,6 +1,6 @@
 //! The rows a batch looks at, brought over the network before they are needed.
 //!
-//! Everything that the commands name is fetched together with the lock on the state's row. What only turns
+//! Everything that the commands name is fetched right after the lock is got. What only turns
 //! out on the way, such as the keys of a range or the value that a lost compare is answered with, is
 //! fetched when the evaluation asks for it, and more of the same kind with it.
 

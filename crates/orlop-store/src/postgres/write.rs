@@ -1,6 +1,6 @@
 //! A batch's changes as arrays, and how they get to the server.
 
-use std::{collections::BTreeMap, task::Poll};
+use std::{collections::BTreeMap, pin::pin, task::Poll};
 
 use bytes::Bytes;
 use futures_util::future::maybe_done;
@@ -9,7 +9,7 @@ use super::{
     connect::{Parameters, Session},
     fault::Fault,
     schema::VERSION_BYTES,
-    statement::{self, Mark, TakenForGranted},
+    statement::{self, Right, Taken, TakenForGranted},
 };
 use crate::{
     LeaseId, Terms,
@@ -44,10 +44,8 @@ pub(super) struct Changes<'e> {
     pub(super) reindexed: Versions<'e>,
     pub(super) leases_gone: Vec<LeaseId>,
     pub(super) leases_new: [Vec<i64>; 3],
-    pub(super) revision: i64,
-    pub(super) last_id: VersionId,
-    /// Bytes that the new versions take.
-    pub(super) bytes: i64,
+    /// Bytes that all versions ever took, these included.
+    pub(super) written: i64,
 }
 
 /// What becomes of the live versions.
@@ -87,6 +85,7 @@ pub(super) struct Versions<'e> {
     pub(super) previous: Vec<Option<i64>>,
     pub(super) value: Vec<&'e [u8]>,
     pub(super) checksum: Vec<i64>,
+    pub(super) written: Vec<i64>,
     bytes: usize,
 }
 
@@ -111,10 +110,9 @@ impl<'e> Versions<'e> {
 }
 
 impl<'e> Changes<'e> {
-    /// `None` if the batch changes nothing.
-    pub(super) fn of(evaluation: &'e Evaluation<'_>) -> Option<Self> {
-        let mut changes =
-            Self { revision: evaluation.revision, last_id: evaluation.last_id, ..Self::default() };
+    /// `None` if the batch changes nothing. `written` is what the versions before it took.
+    pub(super) fn of(evaluation: &'e Evaluation<'_>, written: i64) -> Option<Self> {
+        let mut changes = Self { written, ..Self::default() };
         for (id, row) in evaluation.lease_changes() {
             match row {
                 Some(row) => {
@@ -186,13 +184,14 @@ impl<'e> Changes<'e> {
         if self.log.last().is_none_or(|log| log.bytes + bytes > STATEMENT_BYTES) {
             self.log.push(Versions::default());
         }
-        self.bytes += (event.kv.key.len() + event.kv.value.len()) as i64 + VERSION_BYTES;
+        self.written += (event.kv.key.len() + event.kv.value.len()) as i64 + VERSION_BYTES;
         let previous = event.previous.as_ref().map(|previous| &previous.row);
         if let Some(log) = self.log.last_mut() {
             log.push(&event.kv.key, numbers(event), &event.terms);
             log.previous.push(previous.map(|row| row.id));
             log.value.push(&event.kv.value);
             log.checksum.push(checksum(&event.kv.key, &event.kv.value));
+            log.written.push(self.written);
             log.bytes += bytes;
         }
         if let Some(row) = event.milestone() {
@@ -202,10 +201,15 @@ impl<'e> Changes<'e> {
         }
     }
 
-    /// Sends everything and the commit at once, within a transaction that has locked the state's row, and waits for
-    /// all answers.
-    pub(super) async fn commit(&self, session: &Session, mark: &Mark<'_>) -> Result<(), Unsure> {
-        let composed = statement::all_of(self, mark, None);
+    /// Sends everything and the commit at once, within a transaction that holds the lock alone, and waits for all
+    /// answers.
+    pub(super) async fn commit(
+        &self,
+        session: &Session,
+        taken: &Taken<'_>,
+        channel: Option<&str>,
+    ) -> Result<(), Unsure> {
+        let composed = statement::all_of(self, &Right::Lock(taken), channel.as_ref());
         let mut pipeline = Vec::new();
         for more in self.log.iter().skip(1).map(statement::log).chain([composed]) {
             let prepared = session.prepare(&more.sql).await;
@@ -257,14 +261,14 @@ impl<'e> Changes<'e> {
     pub(super) async fn commit_if(
         &self,
         session: &Session,
-        mark: &Mark<'_>,
         taken: &TakenForGranted<'_>,
+        channel: Option<&str>,
         something_else: impl FnOnce(),
     ) -> Result<bool, Unsure> {
-        let composed = statement::all_of(self, mark, Some(taken));
+        let composed = statement::all_of(self, &Right::Turn(taken), channel.as_ref());
         let prepared = session.prepare(&composed.sql).await;
         let prepared = prepared.map_err(|fault| Unsure { committing: false, fault })?;
-        let execute = session.client().execute(&prepared, &composed.parameters);
+        let execute = pin!(session.client().execute(&prepared, &composed.parameters));
         let answer = session.run_while(execute, something_else).await;
         match answer {
             Ok(rows) => Ok(rows > 0),

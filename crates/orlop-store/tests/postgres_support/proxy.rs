@@ -1,8 +1,8 @@
 //! A network that loses connections at the worst moment: just before a commit reaches the server, or just
-//! after the server has done it.
+//! after the server has done it. Or it hands a commit over long after everybody has given it up.
 
 use std::sync::{
-    Arc,
+    Arc, Mutex,
     atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
@@ -26,6 +26,9 @@ struct Shared {
     after: AtomicUsize,
     /// Nobody gets through any more.
     closed: AtomicBool,
+    /// The next commit is to be held back.
+    hold: AtomicBool,
+    held: Mutex<Option<(TcpStream, Vec<u8>)>>,
 }
 
 impl Proxy {
@@ -57,6 +60,22 @@ impl Proxy {
         self.shared.wanted.store(1, Ordering::Relaxed);
     }
 
+    /// Holds the next commit of one statement back, and ends its client's connection.
+    pub(crate) fn hold_next(&self) {
+        self.shared.hold.store(true, Ordering::Relaxed);
+    }
+
+    /// Hands the server what was held back; its answer, or `None` if there is nothing.
+    pub(crate) async fn deliver(&self) -> Option<Vec<u8>> {
+        let (mut server, bytes) = self.shared.held.lock().unwrap().take()?;
+        server.write_all(&bytes).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(IDLE) {
+            assert_ne!(server.read_buf(&mut answer).await.unwrap(), 0, "the server hung up: {answer:?}");
+        }
+        Some(answer)
+    }
+
     /// Turns new connections away, or takes them again.
     pub(crate) fn close(&self, closed: bool) {
         self.shared.closed.store(closed, Ordering::Relaxed);
@@ -73,6 +92,11 @@ impl Proxy {
     }
 }
 
+/// How an answer ends when the server is idle again.
+const IDLE: &[u8] = b"Z\0\0\0\x05I";
+/// What a statement waits for that commits by itself.
+const SHARED: &[u8] = b"pg_advisory_xact_lock_shared";
+
 /// The names of statements that commit by themselves.
 #[derive(Default)]
 struct Committing(Vec<Vec<u8>>);
@@ -85,7 +109,7 @@ impl Committing {
         match sent.first() {
             Some(b'P') => {
                 let (name, sql) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-                if sql.starts_with(b"with raised as") && sql.windows(8).any(|word| word == b"joined =") {
+                if sql.windows(SHARED.len()).any(|word| word == SHARED) {
                     self.0.push(name.to_vec());
                 }
                 false
@@ -113,9 +137,12 @@ async fn carry(mut client: TcpStream, mut server: TcpStream, shared: Arc<Shared>
             continue;
         }
         let sent = &up[..length];
-        if (committing.sees(sent) || sent.ends_with(b"commit\0"))
-            && shared.wanted.swap(0, Ordering::Relaxed) == 1
-        {
+        let commits_itself = committing.sees(sent);
+        if commits_itself && shared.hold.swap(false, Ordering::Relaxed) {
+            *shared.held.lock().unwrap() = Some((server, sent.to_vec()));
+            return;
+        }
+        if (commits_itself || sent.ends_with(b"commit\0")) && shared.wanted.swap(0, Ordering::Relaxed) == 1 {
             let before = shared.before.load(Ordering::Relaxed);
             if before <= shared.after.load(Ordering::Relaxed) {
                 shared.before.store(before + 1, Ordering::Relaxed);
@@ -124,9 +151,9 @@ async fn carry(mut client: TcpStream, mut server: TcpStream, shared: Arc<Shared>
             if server.write_all(sent).await.is_err() {
                 return;
             }
-            // The answer to the commit ends with "idle again"; nobody gets to see it.
+            // Nobody gets to see the answer to the commit.
             while let Ok(read @ 1..) = server.read(&mut down).await {
-                if down[..read].ends_with(b"Z\0\0\0\x05I") {
+                if down[..read].ends_with(IDLE) {
                     shared.after.fetch_add(1, Ordering::Relaxed);
                     return;
                 }
