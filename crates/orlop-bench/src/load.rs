@@ -52,12 +52,17 @@ impl Measured {
     }
 }
 
-/// Runs two operations by one client each, in turns of a part of `time`, so that a slow moment of the machine meets
-/// both. Each is called with n counting up over all of its turns.
-pub(crate) async fn in_turns<A, B, F, G>(time: Duration, ours: A, peer: B) -> (Measured, Measured)
+/// Runs two operations, each by `clients` tasks, in turns of a part of `time`, so that a slow moment of the machine
+/// meets both. Each counts its n up over all of its turns.
+pub(crate) async fn in_turns<A, B, F, G>(
+    clients: usize,
+    time: Duration,
+    ours: A,
+    peer: B,
+) -> (Measured, Measured)
 where
-    A: Fn(usize) -> F + Clone + Send + 'static,
-    B: Fn(usize) -> G + Clone + Send + 'static,
+    A: Fn(usize, usize) -> F + Clone + Send + 'static,
+    B: Fn(usize, usize) -> G + Clone + Send + 'static,
     F: Future<Output = bool> + Send,
     G: Future<Output = bool> + Send,
 {
@@ -65,9 +70,9 @@ where
     let (mut first, mut second) = (Measured::nothing(), Measured::nothing());
     for _ in 0..TURNS {
         let (ours, done) = (ours.clone(), first.count());
-        first.add(run(1, time / TURNS, move |_, n| ours(done + n)).await);
+        first.add(run(clients, time / TURNS, move |client, n| ours(client, done + n)).await);
         let (peer, done) = (peer.clone(), second.count());
-        second.add(run(1, time / TURNS, move |_, n| peer(done + n)).await);
+        second.add(run(clients, time / TURNS, move |client, n| peer(client, done + n)).await);
     }
     (first, second)
 }

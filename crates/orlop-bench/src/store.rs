@@ -233,26 +233,26 @@ async fn watches(report: &mut Report, ours: PathBuf, plan: &Plan) -> anyhow::Res
 }
 
 async fn many_keys(report: &mut Report, ours: PathBuf, plan: &Plan) -> anyhow::Result<()> {
+    const FEW: usize = 10_000;
+    let few = open(&Endpoint::Sqlite(ours.with_extension("few.db"))).await?;
+    fill(&few, FEW, |_| Terms::none()).await?;
     let endpoint = Endpoint::Sqlite(ours);
-    let p99 = async |store: &Store, keys: usize| {
-        let reader = store.clone();
-        load::run(4, plan.time, move |client, n| {
-            let (store, key) = (reader.clone(), key((client * 7919 + n * 104_729) % keys));
-            async move { store.read(Read::new(KeyRange::key(key))).await.is_ok_and(|read| read.kvs.len() == 1) }
-        })
-        .await
-        .quantile_ms(0.99)
-    };
     let store = open(&endpoint).await?;
-    fill(&store, 10_000, |_| Terms::none()).await?;
-    let few = p99(&store, 10_000).await;
     let filling = Instant::now();
     fill(&store, plan.many, |_| Terms::none()).await?;
     let rate = plan.many as f64 / filling.elapsed().as_secs_f64();
     report.alone(format!("sqlite: filling {} keys, 256 clients", plan.many), "/s", rate);
-    let many = p99(&store, plan.many).await;
+    let gets = |store: &Store, keys: usize| {
+        let reader = store.clone();
+        move |client: usize, n: usize| {
+            let (store, key) = (reader.clone(), key((client * 7919 + n * 104_729) % keys));
+            async move { store.read(Read::new(KeyRange::key(key))).await.is_ok_and(|read| read.kvs.len() == 1) }
+        }
+    };
+    let (of_many, of_few) = load::in_turns(4, plan.time, gets(&store, plan.many), gets(&few, FEW)).await;
+    few.close().await;
     let name = format!("sqlite: 99th percentile of a get, {} keys", plan.many);
-    report.beside(name, "ms", Better::Lower, many, "10k keys", few);
+    report.beside(name, "ms", Better::Lower, of_many.quantile_ms(0.99), "10k keys", of_few.quantile_ms(0.99));
     let counting = Instant::now();
     let counted = store.read(Read::count(KeyRange::all())).await?;
     anyhow::ensure!(counted.count == Some(plan.many as u64), "counted {:?}", counted.count);

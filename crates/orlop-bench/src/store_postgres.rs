@@ -66,15 +66,15 @@ async fn writes(report: &mut Report, ours: &str, kine: &str, plan: &Plan) -> any
         report.beside(slowest, "ms", Better::Lower, written.quantile_ms(0.99), KINE, peer.quantile_ms(0.99));
         if clients == 1 {
             let writer = store.clone();
-            let ours = move |n: usize| {
+            let ours = move |_, n: usize| {
                 let (store, put) = (writer.clone(), Put::new(key(n % 1000), value()));
                 async move { store.txn(Txn::of([Op::Put(put)])).await.is_ok() }
             };
-            let bare = move |_| {
+            let bare = move |_, _| {
                 let connections = connections.clone();
                 async move { connections[0].one_row(&value()).await.is_ok() }
             };
-            let (written, bare) = load::in_turns(plan.time, ours, bare).await;
+            let (written, bare) = load::in_turns(1, plan.time, ours, bare).await;
             let name = "postgres: one client beside a bare one-row insert";
             report.beside(name, "/s", Better::Higher, written.per_second, "a bare insert", bare.per_second);
         }

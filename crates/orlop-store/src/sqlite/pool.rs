@@ -49,6 +49,8 @@ struct Readers {
     idle: Vec<Connection>,
     open: usize,
     limit: usize,
+    /// Who waits for one. To wake nobody is a system call all the same, as dear as a page.
+    waiting: usize,
 }
 
 /// A write-ahead log lets readers and the writer pass each other, but only in a file. In memory, readers
@@ -97,7 +99,12 @@ impl Connections {
             reader_cache_bytes: config.cache_bytes / 4,
             writer: Mutex::new(writer),
             next: Mutex::default(),
-            readers: Mutex::new(Readers { idle: Vec::new(), open: 0, limit: config.readers.max(1) }),
+            readers: Mutex::new(Readers {
+                idle: Vec::new(),
+                open: 0,
+                limit: config.readers.max(1),
+                waiting: 0,
+            }),
             reader_free: Condvar::new(),
             gate: Gate(memory.then(|| RwLock::new(()))),
             anchor: Anchor::default(),
@@ -159,14 +166,21 @@ impl Connections {
                     }
                 };
             }
+            readers.waiting += 1;
             readers = self.reader_free.wait(readers).unwrap_or_else(PoisonError::into_inner);
+            readers.waiting -= 1;
         }
     }
 
     fn read_on<T>(&self, connection: Connection, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         let result = self.gate.shared(|| work(&connection));
-        self.readers.lock().unwrap_or_else(PoisonError::into_inner).idle.push(connection);
-        self.reader_free.notify_one();
+        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        readers.idle.push(connection);
+        let awaited = readers.waiting > 0;
+        drop(readers);
+        if awaited {
+            self.reader_free.notify_one();
+        }
         result
     }
 
