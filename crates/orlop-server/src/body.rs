@@ -61,6 +61,14 @@ impl Body {
         }
     }
 
+    /// A body that comes along whether or not anybody looks at it meanwhile.
+    pub(crate) fn apart(self) -> Self {
+        match self {
+            Self::Whole(_) | Self::Stream(_) => self,
+            Self::Events(_) | Self::Gzip(_) | Self::Measured(_) => Self::passed_on(self),
+        }
+    }
+
     /// A body that comes from somewhere else, passed on as it comes. It breaks off where that one does.
     pub fn passed_on<B>(body: B) -> Self
     where

@@ -4,7 +4,9 @@
 
 use std::{
     convert::Infallible,
+    pin::Pin,
     sync::{Arc, PoisonError},
+    task::{Context, Poll},
 };
 
 use bytes::Bytes;
@@ -87,6 +89,9 @@ impl Chain {
 
     /// The chain as a service on behalf of one user: for clients in the same process, such as controllers,
     /// which then need no network and no credentials (`kube::Client::new(chain.service(user), "default")`).
+    ///
+    /// As over a network, what has been asked for goes on whether or not the client looks at it meanwhile: it may hold a
+    /// connection to the database that the client's next request waits for.
     pub fn service<B>(
         &self,
         user: User,
@@ -99,7 +104,8 @@ impl Chain {
         let chain = self.clone();
         tower::service_fn(move |request| {
             let (chain, connected) = (chain.clone(), connected.clone());
-            async move { Ok(chain.answer_on(&connected, request).await) }
+            let answer = async move { chain.answer_on(&connected, request).await.map(Body::apart) };
+            async move { Ok(Apart(tokio::spawn(answer)).await) }
         })
     }
 
@@ -225,5 +231,29 @@ fn add_warnings(response: &mut Response<Body>, warnings: &Warnings) {
         if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{quoted}\"").as_bytes()) {
             response.headers_mut().append(header::WARNING, value);
         }
+    }
+}
+
+/// An answer that is worked on in a task of its own, until nobody wants it any more.
+struct Apart(tokio::task::JoinHandle<Response<Body>>);
+
+impl Future for Apart {
+    type Output = Response<Body>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Response<Body>> {
+        Pin::new(&mut self.0).poll(context).map(|answer| {
+            // Panics are answered within, so this is a runtime that shuts down.
+            answer.unwrap_or_else(|_| {
+                let mut none = Response::new(Body::empty());
+                *none.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
+                none
+            })
+        })
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }

@@ -18,7 +18,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// A server of its own.
 pub(crate) struct Server {
     pub(crate) store: Store,
-    chain: Chain,
+    pub(crate) chain: Chain,
 }
 
 /// What a server answered.

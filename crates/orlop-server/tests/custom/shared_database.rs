@@ -1,8 +1,15 @@
 //! Two servers on one database: what is defined through one is served by the other, and both write.
 
-use futures_util::{StreamExt, stream};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{FutureExt, StreamExt, stream};
+use http::Request;
+use http_body_util::Full;
+use orlop_server::User;
 use orlop_store::{Config, Endpoint, Store};
 use serde_json::{Value, json};
+use tower::ServiceExt;
 
 use crate::server::{DEFINITIONS, Server, definition, path, version, widget, widgets};
 
@@ -125,6 +132,29 @@ async fn writes_through_both_are_all_there(pair: Pair) {
             answer.body["metadata"]["labels"].as_object().is_some_and(|labels| labels.len() == COUNT)
         };
         server.eventually(&shared, labels).await;
+    }
+}
+
+/// A controller that awaits one answer in the middle of others: those hold what it waits for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_within_the_process_go_on_while_their_client_waits_for_another() {
+    let cluster = orlop_testbed::Cluster::shared().unwrap();
+    let url = cluster.url(&cluster.create_database().unwrap());
+    let config = Config { readers: 1, ..Config::new(Endpoint::parse(&url).unwrap()) };
+    let server = Server::on(Store::open(config).await.unwrap()).await;
+    let admin = User::authenticated("admin", ["system:masters".to_owned()]);
+    let service = server.chain.service(admin);
+    let ask = |path: &str| {
+        let request = Request::builder().uri(path).body(Full::new(Bytes::new())).unwrap();
+        service.clone().oneshot(request)
+    };
+    for path in ["/api/v1/namespaces", "/api/v1/namespaces?watch=true", "/api/v1/namespaces/default"] {
+        let mut begun = Box::pin(ask(path));
+        assert!(begun.as_mut().now_or_never().is_none());
+        let other = ask("/api/v1/namespaces/default");
+        let other = tokio::time::timeout(Duration::from_secs(20), other).await;
+        assert_eq!(other.expect(path).unwrap().status(), 200);
+        assert_eq!(begun.await.unwrap().status(), 200);
     }
 }
 
