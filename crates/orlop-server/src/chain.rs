@@ -4,14 +4,13 @@
 
 use std::{
     convert::Infallible,
-    pin::Pin,
     sync::{Arc, PoisonError},
-    task::{Context, Poll},
 };
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use orlop_api::status::Status;
+use tokio::task::JoinSet;
 use tower::Service;
 
 use crate::{
@@ -105,7 +104,13 @@ impl Chain {
         tower::service_fn(move |request| {
             let (chain, connected) = (chain.clone(), connected.clone());
             let answer = async move { chain.answer_on(&connected, request).await.map(Body::apart) };
-            async move { Ok(Apart(tokio::spawn(answer)).await) }
+            async move {
+                // A set of one: its task ends with it, if the client gives up.
+                let mut task = JoinSet::new();
+                task.spawn(answer);
+                // Panics are answered within, so the rest is a runtime that shuts down.
+                Ok(task.join_next().await.and_then(Result::ok).unwrap_or_else(unavailable))
+            }
         })
     }
 
@@ -234,26 +239,8 @@ fn add_warnings(response: &mut Response<Body>, warnings: &Warnings) {
     }
 }
 
-/// An answer that is worked on in a task of its own, until nobody wants it any more.
-struct Apart(tokio::task::JoinHandle<Response<Body>>);
-
-impl Future for Apart {
-    type Output = Response<Body>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Response<Body>> {
-        Pin::new(&mut self.0).poll(context).map(|answer| {
-            // Panics are answered within, so this is a runtime that shuts down.
-            answer.unwrap_or_else(|_| {
-                let mut none = Response::new(Body::empty());
-                *none.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
-                none
-            })
-        })
-    }
-}
-
-impl Drop for Apart {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+fn unavailable() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    response
 }

@@ -140,12 +140,18 @@ async fn a_commit_that_was_cut_off_is_resolved_and_never_guessed() {
     assert!(acknowledged > 50);
 }
 
+/// A proxy before the server, and the database's address by way of it.
+async fn through_a_proxy(cluster: &Cluster, database: &str) -> (proxy::Proxy, String) {
+    let proxy = proxy::Proxy::start(cluster.port()).await;
+    let direct = format!("127.0.0.1:{}", cluster.port());
+    let through = cluster.tcp_url(database).replace(&direct, &proxy.address()) + "?sslmode=disable";
+    (proxy, through)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_answer_to_a_commit_is_found_out() {
     let (cluster, name) = database();
-    let proxy = proxy::Proxy::start(cluster.port()).await;
-    let direct = format!("127.0.0.1:{}", cluster.port());
-    let through = cluster.tcp_url(&name).replace(&direct, &proxy.address()) + "?sslmode=disable";
+    let (proxy, through) = through_a_proxy(cluster, &name).await;
     let store = open(&through).await;
     let stop = Arc::new(AtomicBool::new(false));
     let cutter = tokio::spawn({
@@ -169,9 +175,7 @@ async fn a_lost_answer_to_a_commit_is_found_out() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_reaches_the_server_after_it_was_given_up_comes_to_nothing() {
     let (cluster, name) = database();
-    let proxy = proxy::Proxy::start(cluster.port()).await;
-    let direct = format!("127.0.0.1:{}", cluster.port());
-    let through = cluster.tcp_url(&name).replace(&direct, &proxy.address()) + "?sslmode=disable";
+    let (proxy, through) = through_a_proxy(cluster, &name).await;
     let store = open(&through).await;
     for number in 0..10 {
         put(&store, &format!("/before/{number}"), "x").await;
@@ -201,9 +205,7 @@ async fn a_commit_that_reaches_the_server_after_it_was_given_up_comes_to_nothing
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_is_answered_while_nobody_knows_what_became_of_a_commit() {
     let (cluster, name) = database();
-    let proxy = proxy::Proxy::start(cluster.port()).await;
-    let direct = format!("127.0.0.1:{}", cluster.port());
-    let url = cluster.tcp_url(&name).replace(&direct, &proxy.address()) + "?sslmode=disable";
+    let (proxy, url) = through_a_proxy(cluster, &name).await;
     let hasty = orlop_store::Config { patience: std::time::Duration::from_millis(300), ..config(&url) };
     let store = Store::open(hasty).await.unwrap();
     let write = |value: &'static str| store.txn(Txn::of([orlop_store::Op::Put(Put::new("/k", value))]));

@@ -134,8 +134,8 @@ fn log_columns<'p>(v: &'p Versions<'_>) -> [&'p dyn Column; 11] {
 
 /// Everything but the versions after the first of [`Changes::log`].
 ///
-/// It answers with one row, or with none if something was not as it was taken to be. `channel` is where to tell
-/// others, if there are any.
+/// It answers with one row, or changes one, but none if something was not as it was taken to be. `channel` is where to
+/// tell others, if there are any.
 pub(super) fn all_of<'p>(
     changes: &'p Changes<'_>,
     right: &Right<'p>,

@@ -18,7 +18,7 @@ const WRITE_LOCK: i32 = i32::from_be_bytes(*b"orlw");
 /// The number of a turn.
 pub(super) type Turn = i64;
 
-/// The turn that lasts. The lock must be held. (It is what `select last_value from turn` says, for less.)
+/// The turn that lasts, null before the first. The lock must be held. (`select last_value from turn` takes longer.)
 pub(super) const LASTING: &str = "pg_sequence_last_value('turn')";
 
 /// Begins a transaction whose statements look anew each, whatever the server's default.
