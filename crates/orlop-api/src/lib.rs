@@ -18,6 +18,7 @@ pub mod group_version;
 pub mod names;
 pub mod status;
 pub mod time;
+pub mod user;
 
 pub mod apply;
 pub mod continue_token;

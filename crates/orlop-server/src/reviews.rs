@@ -76,6 +76,7 @@ fn subject(review: &Value) -> User {
     User {
         name: review.pointer("/spec/user").and_then(Value::as_str).unwrap_or_default().to_owned(),
         groups: groups.filter_map(Value::as_str).map(str::to_owned).collect(),
+        ..User::default()
     }
 }
 

@@ -13,44 +13,7 @@ use crate::{
     websocket,
 };
 
-/// A user, as authorization and audit know it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct User {
-    /// The name.
-    pub name: String,
-    /// The groups.
-    pub groups: Vec<String>,
-}
-
-impl User {
-    /// A user who showed a credential.
-    pub fn authenticated(name: impl Into<String>, groups: impl IntoIterator<Item = String>) -> Self {
-        let mut groups: Vec<String> = groups.into_iter().collect();
-        groups.push("system:authenticated".to_owned());
-        Self { name: name.into(), groups }
-    }
-
-    /// One who may do everything.
-    pub fn master(name: impl Into<String>) -> Self {
-        Self::authenticated(name, ["system:masters".to_owned()])
-    }
-
-    /// A service account.
-    pub(crate) fn service_account(namespace: &str, name: &str) -> Self {
-        let groups = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
-        Self::authenticated(format!("system:serviceaccount:{namespace}:{name}"), groups)
-    }
-
-    /// One who showed none.
-    pub fn anonymous() -> Self {
-        Self { name: "system:anonymous".into(), groups: vec!["system:unauthenticated".into()] }
-    }
-
-    /// Whether a user may do everything.
-    pub fn is_master(&self) -> bool {
-        self.groups.iter().any(|group| group == "system:masters")
-    }
-}
+pub use orlop_api::user::UserInfo as User;
 
 /// Finds out who asks. A bad credential is refused; none at all makes an anonymous user.
 pub(crate) async fn authenticate(
