@@ -20,6 +20,10 @@ use orlop_testbed::Cluster;
 use tokio::time::timeout;
 
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Limit on the rounds that a slow machine needs beyond the configured ones.
+const DEADLINE: Duration = Duration::from_secs(180);
+/// Revisions that the killed processes must have committed for the history to be worth checking.
+const REVISIONS_MIN: Revision = 20;
 const CLIENTS: u64 = 6;
 
 fn cycles() -> u64 {
@@ -189,7 +193,37 @@ impl Notes {
         let model = check(&self.history)
             .unwrap_or_else(|problem| panic!("{problem}\nreplay with ORLOP_SEED={}", self.seed));
         assert_eq!(model.revision(), last);
-        assert!(last > 20, "too little happened");
+    }
+}
+
+/// Decides how many times to kill the writer: as often as configured, and until enough was committed.
+struct Rounds {
+    done: u64,
+    deadline: Instant,
+}
+
+impl Rounds {
+    fn new() -> Self {
+        Self { done: 0, deadline: Instant::now() + DEADLINE }
+    }
+
+    /// Returns the number of the next round, or `None` once `cycles` rounds have run and the killed processes
+    /// have committed enough.
+    fn next(&mut self, cycles: u64, committed: Revision) -> Option<u64> {
+        if self.done >= cycles {
+            if committed > REVISIONS_MIN {
+                return None;
+            }
+            assert!(Instant::now() < self.deadline, "only {committed} revisions in {} rounds", self.done);
+        }
+        self.done += 1;
+        Some(self.done - 1)
+    }
+
+    /// Returns the time until the kill. It grows once the configured rounds were too short on this machine.
+    fn lifetime(&self, random: &mut Random, cycles: u64, micros_max: u64) -> Duration {
+        let extra = self.done.saturating_sub(cycles);
+        Duration::from_micros(random.below(micros_max) + extra * micros_max)
     }
 }
 
@@ -199,9 +233,11 @@ async fn kill_and_look(endpoint: &str, cycles: u64) {
     let mut random = Random::new(&[seed, 5_000]);
     let mut notes = Notes::new(seed);
     let (mut position, mut last) = (1, 1);
-    for round in 0..cycles {
+    let mut rounds = Rounds::new();
+    // Each round's own write is not one of the killed process's.
+    while let Some(round) = rounds.next(cycles, last - 1 - rounds.done as Revision) {
         let torment = Torment::start(endpoint, seed, round);
-        torment.kill_after(Duration::from_micros(random.below(150_000)), &mut notes);
+        torment.kill_after(rounds.lifetime(&mut random, cycles, 150_000), &mut notes);
         notes.close();
         let store = Store::open(config(endpoint)).await.unwrap();
         // On a server, what the dead process sent may still be on its way: a write goes after all of it.
@@ -239,9 +275,10 @@ async fn a_killed_process_does_not_disturb_another_one_on_the_same_file() {
     let mut notes = Notes::new(seed);
     let store = Store::open(config(&endpoint)).await.unwrap();
     let (mut position, mut last) = (1, 1);
-    for round in 0..cycles() {
+    let mut rounds = Rounds::new();
+    while let Some(round) = rounds.next(cycles(), last - 1) {
         let torment = Torment::start(&endpoint, seed, round);
-        let moment = Duration::from_micros(random.below(100_000));
+        let moment = rounds.lifetime(&mut random, cycles(), 100_000);
         notes = tokio::task::spawn_blocking(move || {
             torment.kill_after(moment, &mut notes);
             notes

@@ -52,8 +52,12 @@ def deleted(name, **_):
     changes.append(("deleted", name))
 
 
+# kopf retries a failed handler or a lost watch only after a minute, so the deadline covers two retries.
+DEADLINE_SECONDS = 180
+
+
 def eventually(what, found):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline:
         value = found()
         if value:
@@ -75,7 +79,7 @@ operator = threading.Thread(target=lambda: asyncio.run(
     kopf.operator(namespaces=["default"], ready_flag=ready, stop_flag=stop, standalone=True)))
 operator.start()
 try:
-    assert ready.wait(20), "the operator is not ready"
+    assert ready.wait(DEADLINE_SECONDS), "the operator is not ready"
     widget = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"size": 1}}
     custom.create_namespaced_custom_object(*WIDGETS, widget)
     made = eventually("the creation", lambda: (
@@ -103,5 +107,5 @@ try:
     eventually("the deletion of what it owned", lambda: missing(core.read_namespaced_secret, "w-secret", "default"))
 finally:
     stop.set()
-    operator.join(20)
+    operator.join(DEADLINE_SECONDS)
 print("done")

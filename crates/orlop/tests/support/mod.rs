@@ -106,7 +106,7 @@ impl Server {
     /// Waits until kubectl says what is wanted.
     #[track_caller]
     pub(crate) fn eventually(&self, arguments: &[&str], wanted: impl Fn(&str) -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(120);
         loop {
             let (_, output) = self.run(arguments, "");
             if wanted(&output) {
