@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use crate::ast::Ast;
 use crate::check::check;
 use crate::cost::CostRange;
 use crate::error::CompileErrors;
@@ -67,6 +68,17 @@ impl Env {
         let source = Source::new(expression);
         let ast = parse(&source, self.scope.macros)?;
         let checked = check(&self.scope, &source, ast)?;
+        Program::new(self.clone(), checked)
+    }
+
+    /// Parses an expression without checking it.
+    pub fn parse(&self, expression: &str) -> Result<Ast, CompileErrors> {
+        parse(&Source::new(expression), self.scope.macros)
+    }
+
+    /// Checks and prepares a tree that [`Env::parse`] made of `expression`, possibly rewritten since.
+    pub fn compile_ast(&self, expression: &str, ast: Ast) -> Result<Program, CompileErrors> {
+        let checked = check(&self.scope, &Source::new(expression), ast)?;
         Program::new(self.clone(), checked)
     }
 

@@ -7,7 +7,7 @@
 use crate::parser::RESERVED;
 
 /// Whether a word cannot stand as an identifier.
-fn is_reserved(word: &str) -> bool {
+pub(crate) fn is_reserved(word: &str) -> bool {
     RESERVED.contains(&word) || ["true", "false", "null", "in"].contains(&word)
 }
 

@@ -376,3 +376,31 @@ fn results_become_json() {
         assert_eq!(value.to_json().map_err(|error| error.to_string()), Err(message.to_owned()));
     }
 }
+
+#[test]
+fn lenient_schema_reads_undeclared_parts_as_dyn() {
+    let schema = json!({"type": "object", "properties": {
+        "namespace": {"type": "string"},
+        "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {
+            "known": {"type": "integer"}}},
+        "anything": {}, "list": {"type": "array"}}});
+    let spec = SchemaSpec::from_openapi(&schema, &|_| None).into_lenient();
+    let schema = Schema::new("T", &spec, false).unwrap();
+    let env = Env::kubernetes(34).schema("self", &schema).build();
+    let data =
+        json!({"namespace": "n", "free": {"known": 1, "deep": {"a": [7]}}, "anything": 2, "list": [3]});
+    let evaluate = |text: &str| {
+        let program = env.compile(text).unwrap();
+        program
+            .evaluate(&Activation::new().json("self", &data), &mut Budget::unlimited())
+            .unwrap()
+            .to_json()
+            .unwrap()
+    };
+    assert_eq!(evaluate("self.namespace + self.__namespace__"), json!("nn"));
+    assert_eq!(evaluate("self.free.deep.a[0]"), json!(7));
+    assert_eq!(evaluate("self.free.?other.?gone.orValue(4)"), json!(4));
+    assert_eq!(evaluate("self.anything == 2 && self.list[0] == 3"), json!(true));
+    assert!(env.compile("self.free.known + 'x'").is_err());
+    assert!(env.compile("self.other").is_err());
+}

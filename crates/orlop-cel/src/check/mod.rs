@@ -17,7 +17,6 @@ use crate::env::Scope;
 use crate::error::CompileErrors;
 use crate::functions::Function;
 use crate::parser::qualified_name;
-use crate::schema::Schema;
 use crate::source::Source;
 use crate::types::Type;
 use unify::{Substitutions, is_as_general};
@@ -218,7 +217,10 @@ impl Checker<'_> {
     fn field(&mut self, id: ExprId, target: &Type, field: &str) -> Type {
         let found = match target {
             Type::Map(_, value) => Some(Type::clone(value)),
-            Type::Object(schema) => schema.field(field).map(Schema::to_type),
+            Type::Object(schema) => match schema.field(field) {
+                Some(found) => Some(found.to_type()),
+                None => schema.is_open().then_some(Type::Dyn),
+            },
             Type::Message(message) => match &message.fields {
                 Some(fields) => fields.iter().find(|(name, _)| name == field).map(|(_, ty)| ty.clone()),
                 None => Some(Type::Dyn),

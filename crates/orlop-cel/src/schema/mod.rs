@@ -11,7 +11,7 @@ mod openapi;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::escape::escape;
+use crate::escape::{escape, is_reserved};
 use crate::types::Type;
 
 /// The largest request body the API accepts, from which unstated size limits follow.
@@ -52,6 +52,21 @@ pub struct SchemaSpec {
     pub embedded_resource: bool,
     /// `x-kubernetes-list-type`
     pub list_type: ListType,
+    /// Parts without a declared type are visible as `dyn`, and reserved words name fields without escaping.
+    pub lenient: bool,
+}
+
+impl SchemaSpec {
+    /// Marks this schema and everything below it as lenient.
+    #[must_use]
+    pub fn into_lenient(mut self) -> Self {
+        self.lenient = true;
+        self.properties =
+            self.properties.into_iter().map(|(name, spec)| (name, spec.into_lenient())).collect();
+        self.additional_properties = self.additional_properties.map(|spec| Box::new(spec.into_lenient()));
+        self.items = self.items.map(|spec| Box::new(spec.into_lenient()));
+        self
+    }
 }
 
 /// How a list compares and merges.
@@ -95,9 +110,19 @@ pub(crate) enum Shape {
     Date,
     DateTime,
     IntOrString,
-    List { items: Schema, list_type: ListType },
-    Map { values: Schema },
-    Object { fields: BTreeMap<String, Field> },
+    List {
+        items: Schema,
+        list_type: ListType,
+    },
+    Map {
+        values: Schema,
+    },
+    Object {
+        fields: BTreeMap<String, Field>,
+        /// Undeclared fields are `dyn`.
+        open: bool,
+    },
+    Dyn,
 }
 
 /// A field that expressions can name.
@@ -105,6 +130,8 @@ pub(crate) enum Shape {
 pub(crate) struct Field {
     pub(crate) json_name: String,
     pub(crate) schema: Schema,
+    /// A second name of a field that also goes by its escaped name.
+    pub(crate) alias: bool,
 }
 
 impl PartialEq for Schema {
@@ -157,9 +184,24 @@ impl Schema {
 
     pub(crate) fn field_entry(&self, name: &str) -> Option<&Field> {
         match &self.node.shape {
-            Shape::Object { fields } => fields.get(name),
+            Shape::Object { fields, .. } => fields.get(name),
             _ => None,
         }
+    }
+
+    /// Whether undeclared fields are `dyn` rather than mistakes.
+    pub fn is_open(&self) -> bool {
+        matches!(self.node.shape, Shape::Dyn | Shape::Object { open: true, .. })
+    }
+
+    /// The declared fields of an object by their names in JSON.
+    pub fn fields(&self) -> impl Iterator<Item = (&str, &Schema)> {
+        let fields = match &self.node.shape {
+            Shape::Object { fields, .. } => Some(fields),
+            _ => None,
+        };
+        let fields = fields.into_iter().flat_map(BTreeMap::values).filter(|field| !field.alias);
+        fields.map(|field| (field.json_name.as_str(), &field.schema))
     }
 
     pub(crate) fn max_elements(&self) -> u64 {
@@ -176,7 +218,7 @@ impl Schema {
             Shape::Bytes => Type::Bytes,
             Shape::Duration => Type::Duration,
             Shape::Date | Shape::DateTime => Type::Timestamp,
-            Shape::IntOrString => Type::Dyn,
+            Shape::IntOrString | Shape::Dyn => Type::Dyn,
             Shape::List { items, .. } => Type::list(items.to_type()),
             Shape::Map { values } => Type::map(Type::String, values.to_type()),
             Shape::Object { .. } => Type::Object(self.clone()),
@@ -195,7 +237,8 @@ fn shape(name: &str, spec: &SchemaSpec) -> Option<(Shape, u64, u64)> {
         "number" => Some((Shape::Double, 0, 1)),
         "string" => Some(string_shape(spec)),
         "array" => {
-            let item = spec.items.as_deref()?;
+            let unknown = SchemaSpec { lenient: spec.lenient, ..SchemaSpec::default() };
+            let item = spec.items.as_deref().unwrap_or(&unknown);
             let items = Schema::new(&format!("{name}.@idx"), item, item.embedded_resource)?;
             let most = spec.max_items.unwrap_or((REQUEST_BYTES_MAX - 2) / (items.node.min_bytes + 1));
             Some((Shape::List { items, list_type: spec.list_type.clone() }, most, 2))
@@ -208,8 +251,10 @@ fn shape(name: &str, spec: &SchemaSpec) -> Option<(Shape, u64, u64)> {
                     spec.max_properties.unwrap_or((REQUEST_BYTES_MAX - 2) / (values.node.min_bytes + 6));
                 Some((Shape::Map { values }, most, 2))
             }
+            None if spec.lenient && spec.properties.is_empty() => Some((Shape::Dyn, 0, 2)),
             None => Some(object_shape(name, spec)),
         },
+        _ if spec.lenient => Some((Shape::Dyn, 0, 1)),
         _ => None,
     }
 }
@@ -239,11 +284,15 @@ fn object_shape(name: &str, spec: &SchemaSpec) -> (Shape, u64, u64) {
         if spec.required.contains(json_name) && !property.has_default {
             min_bytes += json_name.len() as u64 + schema.node.min_bytes + 4;
         }
-        if let Some(identifier) = identifier {
-            fields.insert(identifier, Field { json_name: json_name.clone(), schema });
+        let Some(identifier) = identifier else { continue };
+        if spec.lenient && identifier != *json_name && is_reserved(json_name) {
+            let field = Field { json_name: json_name.clone(), schema: schema.clone(), alias: true };
+            fields.insert(json_name.clone(), field);
         }
+        fields.insert(identifier, Field { json_name: json_name.clone(), schema, alias: false });
     }
-    (Shape::Object { fields }, 0, min_bytes)
+    let open = spec.lenient && spec.preserve_unknown_fields;
+    (Shape::Object { fields, open }, 0, min_bytes)
 }
 
 /// A resource shows its type and name even if the schema does not mention them.

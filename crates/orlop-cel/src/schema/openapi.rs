@@ -103,6 +103,7 @@ impl<'j> Reader<'_, 'j> {
             embedded_resource: flag("x-kubernetes-embedded-resource"),
             list_type,
             format,
+            lenient: false,
         }
     }
 

@@ -12,6 +12,9 @@ use crate::time;
 pub(super) fn read<'a>(json: &'a Json, schema: Option<&'a Schema>) -> Result<Value<'a>, EvalError> {
     let Some(schema) = schema else { return Ok(untyped(json)) };
     let node = &*schema.node;
+    if matches!(node.shape, Shape::Dyn) {
+        return Ok(untyped(json));
+    }
     if json.is_null() {
         return match node.nullable {
             true => Ok(Value::Null),

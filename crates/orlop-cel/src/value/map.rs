@@ -144,8 +144,9 @@ impl<'a> Map<'a> {
         match self {
             Self::Values(entries) => entries.keys().cloned().collect(),
             Self::Json(entries, Some(schema)) if is_object(schema) => {
-                let Shape::Object { fields } = &schema.node.shape else { return Vec::new() };
-                let present = fields.iter().filter(|(_, field)| entries.contains_key(&field.json_name));
+                let Shape::Object { fields, .. } = &schema.node.shape else { return Vec::new() };
+                let present =
+                    fields.iter().filter(|(_, field)| !field.alias && entries.contains_key(&field.json_name));
                 present.map(|(name, _)| Key::String(Text::Borrowed(name))).collect()
             }
             Self::Json(entries, _) => entries.keys().map(|name| Key::String(Text::Borrowed(name))).collect(),
@@ -185,7 +186,10 @@ fn json_entry<'a>(
 ) -> Option<Result<Value<'a>, EvalError>> {
     match schema {
         Some(schema) if is_object(schema) => {
-            let field = schema.field_entry(name)?;
+            let Some(field) = schema.field_entry(name) else {
+                let found = entries.get(name).filter(|value| schema.is_open() && !value.is_null());
+                return found.map(|value| Value::from_json(value, None));
+            };
             match entries.get(&field.json_name)? {
                 Json::Null => None,
                 value => Some(Value::from_json(value, Some(&field.schema))),
