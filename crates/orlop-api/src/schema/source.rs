@@ -10,8 +10,13 @@ pub fn flag(value: &Value, key: &str) -> bool {
     value.get(key) == Some(&Value::Bool(true))
 }
 
-/// A keyword that says something: not null, not empty.
-pub fn present<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
+/// Returns a keyword's value unless it is null. An empty string or list is a value: `default: ""`.
+pub fn non_null<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
+    value.get(key).filter(|value| !value.is_null())
+}
+
+/// Returns a keyword's value unless it is Go's zero value: null, `""` or `[]`.
+pub fn non_empty<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     value.get(key).filter(|value| match value {
         Value::Null => false,
         Value::String(text) => !text.is_empty(),

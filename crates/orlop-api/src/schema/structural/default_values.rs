@@ -2,7 +2,7 @@
 
 use crate::field_error::{FieldError, FieldPath, aggregate};
 use crate::schema::metadata::validate_default;
-use crate::schema::source::{entries, flag};
+use crate::schema::source::{entries, flag, non_null};
 use crate::schema::{self, Root, from_openapi};
 use serde_json::{Map, Value};
 
@@ -84,7 +84,7 @@ impl Walk<'_> {
         let itself = Resource { schema: source, way: Vec::new() };
         let (within, inside_metadata) =
             if is_resource { (&itself, false) } else { (within, inside_metadata) };
-        if let Some(value) = source.get("default").filter(|default| !default.is_null()) {
+        if let Some(value) = non_null(source, "default") {
             let default = DefaultValue { value, schema: source, is_resource, path: path.child("default") };
             let found = self.check(&default, within, inside_metadata);
             self.errors.extend(found);

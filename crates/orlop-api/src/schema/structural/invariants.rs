@@ -2,7 +2,7 @@
 
 use super::properties;
 use crate::field_error::{FieldError, FieldPath};
-use crate::schema::source::{entries, flag, list, present, text};
+use crate::schema::source::{entries, flag, list, non_empty, non_null, text};
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 
@@ -37,7 +37,7 @@ fn structure(schema: &Value, level: Level, path: &FieldPath, errors: &mut Vec<Fi
     for (name, property) in entries(schema, "properties") {
         structure(property, Level::Field, &path.child("properties").key(name), errors);
     }
-    let additional = present(schema, "additionalProperties");
+    let additional = non_empty(schema, "additionalProperties");
     let additional_path = path.child("additionalProperties");
     if let Some(additional) = additional {
         if level == Level::Root {
@@ -204,7 +204,8 @@ fn nested(schema: &Value, skip_any_of: bool, path: &FieldPath, errors: &mut Vec<
     }
     let rules = ("x-kubernetes-validations", "must be empty to be structural");
     for (key, detail) in STRUCTURE.into_iter().chain([rules]) {
-        let set = present(schema, key).is_some_and(|value| *value != Value::Bool(false));
+        let value = if key == "default" { non_null(schema, key) } else { non_empty(schema, key) };
+        let set = value.is_some_and(|value| key == "default" || *value != Value::Bool(false));
         if set {
             errors.push(FieldError::forbidden(&path.child(key), detail));
         }

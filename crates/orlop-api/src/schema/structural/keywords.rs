@@ -2,7 +2,7 @@
 
 use super::{properties, relative_path};
 use crate::field_error::{FieldError, FieldPath};
-use crate::schema::source::{entries, flag, list, present, text};
+use crate::schema::source::{entries, flag, list, non_empty, non_null, text};
 use serde_json::Value;
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
@@ -84,7 +84,7 @@ fn walk(schema: &Value, path: &FieldPath, place: Place<'_>, errors: &mut Vec<Fie
         errors.push(FieldError::forbidden(&path.child("uniqueItems"), detail));
     }
     let inner = Place { root: false, ..place };
-    if let Some(additional) = present(schema, "additionalProperties") {
+    if let Some(additional) = non_empty(schema, "additionalProperties") {
         let path = path.child("additionalProperties");
         if properties(schema).is_some() && *additional != Value::Bool(true) {
             errors.push(FieldError::forbidden(
@@ -137,12 +137,12 @@ fn supported(schema: &Value, path: &FieldPath, place: Place<'_>, errors: &mut Ve
     if place.strictness.known_types && has_unknown_types(schema) {
         errors.push(FieldError::not_supported(&path.child("type"), kind, &TYPES));
     }
-    if let Some(reason) = place.no_defaults.filter(|_| present(schema, "default").is_some()) {
+    if let Some(reason) = place.no_defaults.filter(|_| non_null(schema, "default").is_some()) {
         errors.push(FieldError::forbidden(&path.child("default"), format!("must not be set {reason}")));
     }
     for key in ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"] {
         let empty = |value: &Value| value.as_object().is_some_and(serde_json::Map::is_empty);
-        if present(schema, key)
+        if non_empty(schema, key)
             .is_some_and(|value| !empty(value) || matches!(key, "dependencies" | "additionalItems"))
         {
             errors.push(FieldError::forbidden(&path.child(key), format!("{key} is not supported")));
@@ -310,7 +310,7 @@ fn identities(schema: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
         };
         let path = path.child("properties").key(key);
         let required = list(items, "required").iter().any(|required| required.as_str() == Some(key));
-        if !required && present(property, "default").is_none() {
+        if !required && non_null(property, "default").is_none() {
             let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
             errors.push(FieldError::required(&path.child("default"), detail));
         }

@@ -127,6 +127,30 @@ mod tests {
     }
 
     #[test]
+    fn empty_string_default_satisfies_list_map_key() {
+        let list = |key: Value| {
+            json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+                   "items": {"type": "object", "properties": {"k": key}}})
+        };
+        assert_eq!(spec_errors(list(json!({"type": "string", "default": ""}))), Vec::<String>::new());
+        let null = spec_errors(list(json!({"type": "string", "default": null})));
+        assert!(null[0].contains("must have a default or be a required property"), "{null:?}");
+    }
+
+    #[test]
+    fn empty_defaults_are_forbidden_where_defaults_are() {
+        for default in [json!(""), json!([]), json!(false)] {
+            let found = spec_errors(json!({"type": "string", "not": {"default": default}}));
+            let expected = "schema.properties[a].not.default: Forbidden: must be undefined to be structural";
+            assert!(found.iter().any(|error| error == expected), "{default}: {found:?}");
+        }
+        let metadata =
+            errors(json!({"type": "object", "properties": {"kind": {"type": "string", "default": ""}}}));
+        let expected = "schema.properties[kind].default: Forbidden: must not be set in top-level kind";
+        assert!(metadata.iter().any(|error| error == expected), "{metadata:?}");
+    }
+
+    #[test]
     fn every_rule_has_kubernetes_message() {
         let cases: Vec<(Value, &str)> = vec![
             (
