@@ -35,6 +35,7 @@ mod housekeeping;
 mod indexing;
 mod metrics;
 mod postgres;
+pub mod private_files;
 mod range;
 mod renewals;
 mod request;

@@ -37,6 +37,7 @@ use crate::{
     error::{Error, Result},
     event::{Commit, VersionId},
     metrics::{Metrics, READ},
+    private_files,
 };
 
 /// How often to look whether another process has written to the file.
@@ -222,6 +223,8 @@ impl Sqlite {
 /// A new file with empty tables, for an engine that writes a copy of itself. Until it is closed it is not
 /// safe from a crash.
 pub(crate) fn new_file(path: &Path) -> Result<Connection> {
+    private_files::open_or_create(path)
+        .map_err(|error| Error::Unavailable(format!("cannot create {}: {error}", path.display())))?;
     let connection = Connection::open(path).map_err(sql_error)?;
     let settings = "PRAGMA auto_vacuum = 2; PRAGMA synchronous = off";
     connection.execute_batch(settings).map_err(sql_error)?;

@@ -1,7 +1,8 @@
 //! Connections: one that writes, a few that read.
 
 use std::{
-    path::Path,
+    io,
+    path::{Path, PathBuf},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
@@ -21,6 +22,7 @@ use super::{
 use crate::{
     Config, Endpoint,
     error::{Error, Result},
+    private_files,
 };
 
 /// Statements that a connection keeps prepared.
@@ -78,6 +80,7 @@ impl Connections {
         let (name, memory) = match &config.endpoint {
             Endpoint::Sqlite(path) => {
                 flags |= OpenFlags::SQLITE_OPEN_CREATE;
+                create_privately(path);
                 (file_name(path)?, false)
             }
             _ => {
@@ -203,6 +206,31 @@ impl Connections {
         schema::prepare_reader(&connection, self.reader_cache_bytes)?;
         Ok(connection)
     }
+}
+
+/// Files that SQLite keeps beside the database.
+const COMPANIONS: [&str; 3] = ["-wal", "-shm", "-journal"];
+
+/// Creates the database file for its owner alone, and restricts files that others can read. SQLite gives the
+/// write-ahead log and its index the mode of the database.
+fn create_privately(path: &Path) {
+    // Errors are left to SQLite, which meets the same ones: a read-only file system must not fail here.
+    let _ = private_files::create_new(path);
+    let companions = COMPANIONS.iter().map(|suffix| companion(path, suffix));
+    for file in std::iter::once(path.to_owned()).chain(companions) {
+        if let Err(error) = private_files::restrict(&file)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(%error, path = %file.display(), "cannot restrict the file's permissions to its owner");
+        }
+    }
+}
+
+/// The path of a file beside the database.
+pub(super) fn companion(database: &Path, suffix: &str) -> PathBuf {
+    let mut path = database.as_os_str().to_owned();
+    path.push(suffix);
+    path.into()
 }
 
 fn file_name(path: &Path) -> Result<String> {

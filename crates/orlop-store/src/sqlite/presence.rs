@@ -18,7 +18,7 @@ use std::{
 
 use rusqlite::{Connection, OptionalExtension};
 
-use super::errors::sql_error;
+use super::{errors::sql_error, pool::companion};
 use crate::error::{Error, Result};
 
 /// This process's place among those that have the file. It ends with the process, or when this is dropped.
@@ -32,8 +32,7 @@ pub(super) struct Presence {
 impl Presence {
     /// Enters a database.
     pub(super) fn enter(database: &Path, writer: &Connection) -> Result<Self> {
-        let mut path = database.as_os_str().to_owned();
-        path.push("-wal");
+        let path = companion(database, "-wal");
         let before = count(writer)?;
         let told = |error| Error::Unavailable(format!("cannot use {}: {error}", path.display()));
         let log = File::options().read(true).append(true).open(&path).map_err(told)?;

@@ -16,7 +16,10 @@ use rusqlite::{
 };
 
 use super::errors::sql_error;
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    private_files,
+};
 
 /// Copies the whole database to a new file. A copy cut short never has the file's name.
 pub(super) fn write(connection: &Connection, path: &Path) -> Result<()> {
@@ -43,6 +46,8 @@ pub(super) fn write(connection: &Connection, path: &Path) -> Result<()> {
 
 fn copy(connection: &Connection, path: &Path) -> Result<()> {
     let _ = fs::remove_file(path);
+    private_files::create_new(path)
+        .map_err(|error| Error::Unavailable(format!("cannot create {}: {error}", path.display())))?;
     let mut target = Connection::open(path).map_err(sql_error)?;
     let step = Backup::new(connection, &mut target).and_then(|backup| backup.step(-1)).map_err(sql_error)?;
     match step {
