@@ -14,6 +14,7 @@ use std::sync::{LazyLock, OnceLock};
 
 static TYPES: &str = include_str!("../../data/types.tsv");
 static RESOURCES: &str = include_str!("../../data/resources.tsv");
+static KUBERNETES_VERSION: &str = include_str!("../../data/kubernetes-version");
 
 /// A built-in type: its rows, and its schema once somebody asked.
 #[derive(Debug)]
@@ -71,6 +72,11 @@ pub fn type_named(name: &str) -> Option<&'static TypeEntry> {
 /// The table of types, for whoever needs to know whether it has changed.
 pub fn table() -> &'static str {
     TYPES
+}
+
+/// Returns the Kubernetes version that the tables were generated from, such as `1.37.1`.
+pub fn kubernetes_version() -> &'static str {
+    KUBERNETES_VERSION.trim_ascii_end()
 }
 
 /// How many types the tables hold.

@@ -1,0 +1,63 @@
+//! `cargo xtask generate`: makes the data tables of the built-in kinds from one pinned Kubernetes version.
+//!
+//! The sources are the modules that Kubernetes publishes: discovery and OpenAPI documents of
+//! `k8s.io/kubernetes`, and the Go types of the API modules, whose struct tags carry protobuf's field
+//! numbers. The next Kubernetes version is a change of [`KUBERNETES`], one run, and a diff to read.
+//!
+//! The tables are committed, so that every build has them and none can come out empty.
+
+mod discovery;
+mod go_types;
+mod modules;
+mod openapi;
+
+use std::{
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result};
+use flate2::{Compression, GzBuilder};
+
+/// The version whose API is served, as `/version` reports it.
+const KUBERNETES: &str = "1.37.1";
+
+fn main() -> Result<()> {
+    let modules = modules::download(KUBERNETES)?;
+    let api = Path::new(env!("CARGO_MANIFEST_DIR")).join("../orlop-api/data");
+    let server = Path::new(env!("CARGO_MANIFEST_DIR")).join("../orlop-server/data");
+
+    let schemas = openapi::read(&modules.kubernetes.join("api/openapi-spec/v3"))?;
+    let go_types = go_types::read(&modules, &schemas)?;
+    write(&api.join("resources.tsv"), discovery::table(&modules.kubernetes.join("api/discovery"))?)?;
+    write(&api.join("types.tsv"), schemas.types_table(&go_types))?;
+    write(&api.join("protobuf.tsv"), schemas.protobuf_table(&go_types))?;
+    write(&server.join("descriptions.tsv.gz"), compress(&schemas.descriptions_table())?)?;
+    write(&api.join("kubernetes-version"), format!("{KUBERNETES}\n"))
+}
+
+/// Writes one table and reports its size and if it changed.
+fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
+    let content = content.as_ref();
+    let changed = fs::read(path).ok().as_deref() != Some(content);
+    let shown: PathBuf = path.components().rev().take(3).collect::<Vec<_>>().into_iter().rev().collect();
+    println!(
+        "{} {} ({} bytes)",
+        if changed { "wrote    " } else { "unchanged" },
+        shown.display(),
+        content.len()
+    );
+    if changed {
+        fs::create_dir_all(path.parent().unwrap_or(path))?;
+        fs::write(path, content).with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Compresses without a time stamp or file name, so that the same table gives the same bytes.
+fn compress(table: &str) -> Result<Vec<u8>> {
+    let mut encoder = GzBuilder::new().write(Vec::new(), Compression::best());
+    encoder.write_all(table.as_bytes())?;
+    Ok(encoder.finish()?)
+}
