@@ -11,12 +11,12 @@ use crate::value::Value;
 
 /// A variable that is computed when an expression reaches it. Closures that return an owned value are such variables;
 /// a value that borrows needs a type of its own to borrow from.
-pub trait Lazy {
+pub trait LazyVariable {
     /// The variable's value. Called each time the expression reaches the name, so a costly one remembers its answer.
     fn compute(&self) -> Result<Value<'_>, EvalError>;
 }
 
-impl<F: Fn() -> Result<Value<'static>, EvalError>> Lazy for F {
+impl<F: Fn() -> Result<Value<'static>, EvalError>> LazyVariable for F {
     fn compute(&self) -> Result<Value<'_>, EvalError> {
         self()
     }
@@ -33,7 +33,7 @@ enum Binding<'a> {
     Json(&'a Json),
     OptionalJson(Option<&'a Json>),
     Value(Value<'a>),
-    Lazy(&'a dyn Lazy),
+    Lazy(&'a dyn LazyVariable),
 }
 
 impl fmt::Debug for Binding<'_> {
@@ -73,7 +73,7 @@ impl<'a> Activation<'a> {
 
     /// Binds a variable to a value that is computed when it is needed.
     #[must_use]
-    pub fn lazy(self, name: &'a str, variable: &'a dyn Lazy) -> Self {
+    pub fn lazy(self, name: &'a str, variable: &'a dyn LazyVariable) -> Self {
         self.with(name, Binding::Lazy(variable))
     }
 

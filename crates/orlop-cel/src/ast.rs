@@ -1,7 +1,7 @@
 //! The tree an expression parses to.
 //!
 //! Operators are calls under the names the CEL specification gives them (`_+_`, `_[_]`, `@in`), so that one rule
-//! resolves every overload. Macros are nodes of their own ([`Fold`], [`Bind`], [`OptMap`]) rather than the general
+//! resolves every overload. Macros are nodes of their own ([`Comprehension`], [`Bind`], [`OptMap`]) rather than the general
 //! comprehension with an accumulator that other implementations expand them to: what a macro means is then visible
 //! to the checker, the coster and the evaluator, and no expression is ever copied. Every node has an id, the index
 //! of its position and (once checked) of its type.
@@ -52,7 +52,7 @@ pub enum ExprKind {
     /// `Type{field: v, ?other: w}`.
     Message(Box<Message>),
     /// `range.all(x, …)` and its kin.
-    Fold(Box<Fold>),
+    Comprehension(Box<Comprehension>),
     /// `cel.bind(x, value, body)`.
     Bind(Box<Bind>),
     /// `o.optMap(x, body)`, `o.optFlatMap(x, body)`.
@@ -155,9 +155,9 @@ pub struct FieldInit {
 
 /// A macro that runs over the elements of a list or the entries of a map.
 #[derive(Clone, Debug)]
-pub struct Fold {
+pub struct Comprehension {
     /// Which macro.
-    pub kind: FoldKind,
+    pub kind: ComprehensionKind,
     /// What is run over.
     pub range: Expr,
     /// The first variable: the element or key, or with a second variable the index or key.
@@ -172,7 +172,7 @@ pub struct Fold {
 
 /// The macros over ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FoldKind {
+pub enum ComprehensionKind {
     /// `all`
     All,
     /// `exists`

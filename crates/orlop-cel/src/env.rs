@@ -7,10 +7,10 @@
 use std::sync::Arc;
 
 use crate::ast::Ast;
-use crate::check::check;
-use crate::cost::CostRange;
+use crate::checker::check;
+use crate::cost::CostEstimate;
 use crate::error::CompileErrors;
-use crate::functions::{Functions, Outcome, Overload, Run};
+use crate::functions::{EvalResult, Functions, Implementation, Overload};
 use crate::library::{Library, kubernetes_libraries};
 use crate::macros::Macros;
 use crate::parser::parse;
@@ -84,11 +84,11 @@ impl Env {
 
     /// Parses an expression and prints it in canonical form.
     pub fn format(&self, expression: &str) -> Result<String, CompileErrors> {
-        parse(&Source::new(expression), self.scope.macros).map(|ast| crate::print::print(&ast.root))
+        parse(&Source::new(expression), self.scope.macros).map(|ast| crate::unparser::unparse(&ast.root))
     }
 
     /// The static cost of an expression: the least and the most it can cost on data that fits the schemas.
-    pub fn estimate(&self, expression: &str) -> Result<CostRange, CompileErrors> {
+    pub fn estimate(&self, expression: &str) -> Result<CostEstimate, CompileErrors> {
         self.compile(expression).map(|program| program.estimate())
     }
 }
@@ -180,11 +180,12 @@ impl EnvBuilder {
         member: bool,
         params: Vec<Type>,
         result: Type,
-        run: impl for<'a> Fn(&[Value<'a>]) -> Outcome<'a> + Send + Sync + 'static,
+        run: impl for<'a> Fn(&[Value<'a>]) -> EvalResult<'a> + Send + Sync + 'static,
     ) -> Self {
         let kinds: Vec<String> = params.iter().map(Type::to_string).collect();
         let id = format!("{name}_{}", kinds.join("_"));
-        let overload = Overload { id, member, params, result, run: Run::Custom(Arc::new(run)) };
+        let overload =
+            Overload { id, member, params, result, implementation: Implementation::Custom(Arc::new(run)) };
         Arc::make_mut(&mut self.scope.functions).add(name, overload);
         self
     }

@@ -15,7 +15,7 @@ use crate::types::Type;
 use crate::value::Value;
 
 /// The result of a function.
-pub type Outcome<'a> = Result<Value<'a>, EvalError>;
+pub type EvalResult<'a> = Result<Value<'a>, EvalError>;
 
 /// What a built-in function may use beside its arguments.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,20 +25,20 @@ pub(crate) struct CallContext<'p> {
 }
 
 /// A built-in implementation.
-pub(crate) type Builtin = for<'a> fn(CallContext<'_>, &[Value<'a>]) -> Outcome<'a>;
+pub(crate) type Builtin = for<'a> fn(CallContext<'_>, &[Value<'a>]) -> EvalResult<'a>;
 
 /// An implementation given by the user of this crate.
-pub(crate) type Custom = Arc<dyn for<'a> Fn(&[Value<'a>]) -> Outcome<'a> + Send + Sync>;
+pub(crate) type Custom = Arc<dyn for<'a> Fn(&[Value<'a>]) -> EvalResult<'a> + Send + Sync>;
 
 #[derive(Clone)]
-pub(crate) enum Run {
+pub(crate) enum Implementation {
     /// The evaluator has a node for it.
     Operator,
     Builtin(Builtin),
     Custom(Custom),
 }
 
-impl fmt::Debug for Run {
+impl fmt::Debug for Implementation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Operator => "Operator",
@@ -56,7 +56,7 @@ pub(crate) struct Overload {
     pub(crate) member: bool,
     pub(crate) params: Vec<Type>,
     pub(crate) result: Type,
-    pub(crate) run: Run,
+    pub(crate) implementation: Implementation,
 }
 
 /// All signatures under one name.
@@ -94,7 +94,7 @@ impl Functions {
         result: Type,
         run: Builtin,
     ) {
-        self.declare(name, id, false, params.into(), result, Run::Builtin(run));
+        self.declare(name, id, false, params.into(), result, Implementation::Builtin(run));
     }
 
     /// Declares `params[0].name(params[1], …)`.
@@ -106,15 +106,23 @@ impl Functions {
         result: Type,
         run: Builtin,
     ) {
-        self.declare(name, id, true, params.into(), result, Run::Builtin(run));
+        self.declare(name, id, true, params.into(), result, Implementation::Builtin(run));
     }
 
     /// Declares an operator's signature.
     pub(crate) fn operator<const N: usize>(&mut self, name: &str, id: &str, params: [Type; N], result: Type) {
-        self.declare(name, id, false, params.into(), result, Run::Operator);
+        self.declare(name, id, false, params.into(), result, Implementation::Operator);
     }
 
-    fn declare(&mut self, name: &str, id: &str, member: bool, params: Vec<Type>, result: Type, run: Run) {
-        self.add(name, Overload { id: id.to_owned(), member, params, result, run });
+    fn declare(
+        &mut self,
+        name: &str,
+        id: &str,
+        member: bool,
+        params: Vec<Type>,
+        result: Type,
+        implementation: Implementation,
+    ) {
+        self.add(name, Overload { id: id.to_owned(), member, params, result, implementation });
     }
 }

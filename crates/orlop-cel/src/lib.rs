@@ -50,12 +50,12 @@
 
 mod activation;
 pub mod ast;
-mod check;
+mod checker;
 mod cost;
 mod env;
 mod error;
 mod escape;
-mod eval;
+mod evaluator;
 mod functions;
 mod lexer;
 mod library;
@@ -63,25 +63,25 @@ mod literal;
 mod macros;
 mod number;
 mod parser;
-mod plan;
-mod print;
+mod planner;
 mod program;
 mod schema;
 mod source;
 mod time;
 mod types;
+mod unparser;
 mod value;
 mod zone;
 
-pub use activation::{Activation, Lazy};
-pub use cost::{Budget, CostRange};
+pub use activation::{Activation, LazyVariable};
+pub use cost::{Budget, CostEstimate};
 pub use env::{Env, EnvBuilder};
 pub use error::{CompileErrors, EvalError, Issue};
 pub use escape::{escape, unescape};
-pub use functions::Outcome;
+pub use functions::EvalResult;
 pub use library::Library;
 pub use library::authorizer::{
-    AUTHORIZER, Authorizer, Decision, Question, RESOURCE_CHECK, ResourceQuestion, ServiceAccount,
+    AUTHORIZER, AccessAttributes, Authorizer, Decision, RESOURCE_CHECK, ResourceAttributes, ServiceAccount,
     authorizer_value, request_resource_value,
 };
 pub use library::opaque::Opaque;

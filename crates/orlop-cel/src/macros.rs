@@ -3,7 +3,10 @@
 //! Which macros exist depends on the libraries of the environment, given as [`Macros`]. A call whose name and number
 //! of arguments match becomes the node; one whose arguments are unfit is a mistake; anything else stays a call.
 
-use crate::ast::{Bind, Call, Element, Expr, ExprKind, Fold, FoldKind, Literal, OptMap, Select, SelectMode};
+use crate::ast::{
+    Bind, Call, Comprehension, ComprehensionKind, Element, Expr, ExprKind, Literal, OptMap, Select,
+    SelectMode,
+};
 use crate::parser::Parser;
 
 /// The macros and pieces of syntax beyond the language's core.
@@ -45,25 +48,33 @@ impl Parser<'_> {
     pub(crate) fn member_call(&mut self, at: u32, target: Expr, function: String, args: Vec<Expr>) -> Expr {
         let macros = self.macros;
         match (function.as_str(), args.len()) {
-            ("all", 2) => self.fold(at, FoldKind::All, target, args, false),
-            ("exists", 2) => self.fold(at, FoldKind::Exists, target, args, false),
-            ("exists_one" | "existsOne", 2) => self.fold(at, FoldKind::ExistsOne, target, args, false),
-            ("map", 2 | 3) => self.fold(at, FoldKind::Map, target, args, false),
-            ("filter", 2) => self.fold(at, FoldKind::Filter, target, args, false),
-            ("sortBy", 2) if macros.sort_by => self.fold(at, FoldKind::SortBy, target, args, false),
-            ("all", 3) if macros.two_variables => self.fold(at, FoldKind::All, target, args, true),
-            ("exists", 3) if macros.two_variables => self.fold(at, FoldKind::Exists, target, args, true),
+            ("all", 2) => self.comprehension(at, ComprehensionKind::All, target, args, false),
+            ("exists", 2) => self.comprehension(at, ComprehensionKind::Exists, target, args, false),
+            ("exists_one" | "existsOne", 2) => {
+                self.comprehension(at, ComprehensionKind::ExistsOne, target, args, false)
+            }
+            ("map", 2 | 3) => self.comprehension(at, ComprehensionKind::Map, target, args, false),
+            ("filter", 2) => self.comprehension(at, ComprehensionKind::Filter, target, args, false),
+            ("sortBy", 2) if macros.sort_by => {
+                self.comprehension(at, ComprehensionKind::SortBy, target, args, false)
+            }
+            ("all", 3) if macros.two_variables => {
+                self.comprehension(at, ComprehensionKind::All, target, args, true)
+            }
+            ("exists", 3) if macros.two_variables => {
+                self.comprehension(at, ComprehensionKind::Exists, target, args, true)
+            }
             ("exists_one" | "existsOne", 3) if macros.two_variables => {
-                self.fold(at, FoldKind::ExistsOne, target, args, true)
+                self.comprehension(at, ComprehensionKind::ExistsOne, target, args, true)
             }
             ("transformList", 3 | 4) if macros.two_variables => {
-                self.fold(at, FoldKind::Map, target, args, true)
+                self.comprehension(at, ComprehensionKind::Map, target, args, true)
             }
             ("transformMap", 3 | 4) if macros.two_variables => {
-                self.fold(at, FoldKind::TransformMap, target, args, true)
+                self.comprehension(at, ComprehensionKind::TransformMap, target, args, true)
             }
             ("transformMapEntry", 3 | 4) if macros.two_variables => {
-                self.fold(at, FoldKind::TransformMapEntry, target, args, true)
+                self.comprehension(at, ComprehensionKind::TransformMapEntry, target, args, true)
             }
             ("optMap" | "optFlatMap", 2) if macros.optionals => self.opt_map(at, target, &function, args),
             ("bind", 3) if macros.bindings && is_ident(&target, "cel") => self.bind(at, args),
@@ -75,9 +86,18 @@ impl Parser<'_> {
         }
     }
 
-    fn fold(&mut self, at: u32, kind: FoldKind, range: Expr, args: Vec<Expr>, two: bool) -> Expr {
+    fn comprehension(
+        &mut self,
+        at: u32,
+        kind: ComprehensionKind,
+        range: Expr,
+        args: Vec<Expr>,
+        two: bool,
+    ) -> Expr {
         let needs = match kind {
-            FoldKind::All | FoldKind::Exists | FoldKind::ExistsOne => "argument must be a simple name",
+            ComprehensionKind::All | ComprehensionKind::Exists | ComprehensionKind::ExistsOne => {
+                "argument must be a simple name"
+            }
             _ => "argument is not an identifier",
         };
         let mut args = args.into_iter();
@@ -103,7 +123,10 @@ impl Parser<'_> {
             _ => return self.mistake(at, needs),
         };
         let var = names.pop().unwrap_or_default();
-        self.node(at, ExprKind::Fold(Box::new(Fold { kind, range, var, var2, filter, body })))
+        self.node(
+            at,
+            ExprKind::Comprehension(Box::new(Comprehension { kind, range, var, var2, filter, body })),
+        )
     }
 
     fn opt_map(&mut self, at: u32, target: Expr, function: &str, args: Vec<Expr>) -> Expr {

@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::activation::Activation;
-use crate::check::{Checked, Meaning};
-use crate::cost::estimate::estimate;
-use crate::cost::{Budget, CostRange};
+use crate::checker::{Checked, Reference};
+use crate::cost::estimator::estimate;
+use crate::cost::{Budget, CostEstimate};
 use crate::env::Env;
 use crate::error::{CompileErrors, EvalError};
-use crate::eval::Evaluator;
-use crate::plan::{Node, plan};
+use crate::evaluator::Evaluator;
+use crate::planner::{Node, plan};
 use crate::types::Type;
 use crate::value::Value;
 
@@ -25,7 +25,7 @@ pub(crate) struct Compiled {
     pub(crate) root: Node,
     pub(crate) slots: usize,
     result: Type,
-    cost: CostRange,
+    cost: CostEstimate,
     /// Indices of the environment's variables that the expression names.
     variables: Vec<usize>,
 }
@@ -44,8 +44,8 @@ impl Program {
         let cost = estimate(&env.scope, &checked);
         let root = plan(&checked)?;
         let result = checked.type_of(&checked.ast.root).clone();
-        let named = checked.meanings.iter().filter_map(|meaning| match meaning {
-            Meaning::Variable(index) => Some(*index),
+        let named = checked.references.iter().filter_map(|reference| match reference {
+            Reference::Variable(index) => Some(*index),
             _ => None,
         });
         let mut variables: Vec<usize> = named.collect();
@@ -61,7 +61,7 @@ impl Program {
     }
 
     /// The least and the most an evaluation can cost on data that fits the schemas of the environment.
-    pub fn estimate(&self) -> CostRange {
+    pub fn estimate(&self) -> CostEstimate {
         self.compiled.cost
     }
 

@@ -3,7 +3,7 @@
 
 mod table;
 
-use orlop_cel::{Activation, Budget, CostRange, Env, EvalError, Schema, Type};
+use orlop_cel::{Activation, Budget, CostEstimate, Env, EvalError, Schema, Type};
 use serde_json::{Value as Json, json};
 
 struct Document {
@@ -259,7 +259,7 @@ fn estimates_without_a_document() {
         .variable("b", Type::Bool)
         .variable("items", Type::list(Type::Int))
         .build();
-    let range = |min, max| CostRange { min, max };
+    let range = |min, max| CostEstimate { min, max };
     for (expression, expected) in [
         ("'Hello World!'", range(0, 0)),
         ("a", range(1, 1)),

@@ -1,20 +1,20 @@
-//! The budget of an evaluation.
+//! Runtime cost tracking.
 
 use std::fmt;
 
 use crate::error::EvalError;
 
-/// Iterations between two looks at the interruption hook.
+/// Iterations between two calls of the interrupt hook.
 const ITERATIONS_PER_CHECK: u32 = 100;
 
-/// The most memory that one evaluation may ask for, all in all. Costs are what Kubernetes says they are, and there
-/// joining two lists costs one unit however long they are; this is what keeps such things from growing without end.
+/// Limit on the memory that one evaluation may allocate in total. Kubernetes' cost model charges one unit for
+/// concatenating two lists of any length, so the cost limit alone does not bound memory.
 const ALLOCATED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Counts what an evaluation costs, and stops it at a limit or when told to.
+/// Tracks the actual cost of evaluations and stops them at a limit or on interrupt.
 ///
-/// One budget may serve several evaluations, which then share its limit. An evaluation that wants more than 64 MiB of
-/// memory for what it computes ends like one that costs too much.
+/// Several evaluations may share one budget and its limit. An evaluation that allocates more than 64 MiB fails with
+/// [`EvalError::CostLimitExceeded`].
 #[derive(Clone)]
 pub struct Budget<'h> {
     used: u64,
@@ -31,24 +31,24 @@ impl fmt::Debug for Budget<'_> {
 }
 
 impl<'h> Budget<'h> {
-    /// A budget of `limit` cost units.
+    /// Creates a budget of `limit` cost units.
     pub fn new(limit: u64) -> Self {
         Self { used: 0, limit, allocated_bytes: 0, iterations: 0, interrupted: None }
     }
 
-    /// A budget that is never spent.
+    /// Creates a budget without a limit.
     pub fn unlimited() -> Self {
         Self::new(u64::MAX)
     }
 
-    /// Asks `interrupted` every hundred iterations whether to stop.
+    /// Polls `interrupted` every 100 comprehension iterations; `true` stops the evaluation.
     #[must_use]
     pub fn with_interrupt(mut self, interrupted: &'h dyn Fn() -> bool) -> Self {
         self.interrupted = Some(interrupted);
         self
     }
 
-    /// What has been used so far.
+    /// Returns the cost used so far.
     pub fn used(&self) -> u64 {
         self.used
     }
@@ -58,12 +58,12 @@ impl<'h> Budget<'h> {
         if self.used > self.limit { Err(EvalError::CostLimitExceeded) } else { Ok(()) }
     }
 
-    /// An evaluation begins: what earlier ones allocated is no longer held.
+    /// Starts an evaluation: memory allocated by earlier ones is free again.
     pub(crate) fn start(&mut self) {
         self.allocated_bytes = 0;
     }
 
-    /// Called before something is allocated, or directly after where its size is not known before.
+    /// Accounts an allocation. Call it before allocating, or directly after where the size is not known before.
     pub(crate) fn allocate(&mut self, bytes: u64) -> Result<(), EvalError> {
         self.allocated_bytes = self.allocated_bytes.saturating_add(bytes);
         if self.allocated_bytes > ALLOCATED_BYTES_MAX { Err(EvalError::CostLimitExceeded) } else { Ok(()) }
@@ -73,7 +73,7 @@ impl<'h> Budget<'h> {
         self.used = self.used.saturating_sub(cost);
     }
 
-    /// Called once per iteration of a macro.
+    /// Accounts one iteration of a comprehension.
     pub(crate) fn iterate(&mut self) -> Result<(), EvalError> {
         let Some(interrupted) = self.interrupted else { return Ok(()) };
         self.iterations = (self.iterations + 1) % ITERATIONS_PER_CHECK;

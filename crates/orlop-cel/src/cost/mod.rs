@@ -1,39 +1,38 @@
-//! What expressions cost: estimated before they run, counted while they do.
+//! CEL cost: estimated before evaluation, tracked during it.
 //!
-//! The unit is the one the reference implementation uses, so that limits mean the same: one for reaching a variable
-//! or field, ten for making a list, a tenth per character looked at. The [`estimate`] is a range computed from the
-//! types and the sizes the schemas allow; a [`Budget`] counts what evaluation really does and stops it. Both take
-//! the cost of a call from the same [`rules`].
+//! The unit is cel-go's, so that Kubernetes' limits mean the same: 1 for reading a variable or field, 10 for creating
+//! a list, 0.1 per character traversed. The [`estimator`] derives a range from types and schema limits; a [`Budget`]
+//! tracks the actual cost and stops the evaluation at its limit. Both take the cost of a call from [`rules`].
 
 pub(crate) mod budget;
-pub(crate) mod estimate;
+pub(crate) mod estimator;
 pub(crate) mod rules;
 
 pub use budget::Budget;
 
-/// What an authorization check costs: two fit in a request.
+/// Cost of an authorization check: two fit the per-request budget.
 pub(crate) const CHECK: u64 = 350_000;
 pub(crate) const NEW_LIST: u64 = 10;
 pub(crate) const NEW_MAP: u64 = 30;
 pub(crate) const NEW_MESSAGE: u64 = 40;
 /// Per character traversed.
 pub(crate) const PER_CHAR: f64 = 0.1;
-/// Per character of a regular expression: a guess at one state for four characters.
+/// Per character of a regular expression: one automaton state per four characters.
 pub(crate) const PER_REGEX_CHAR: f64 = 0.25;
 
-/// The least and the most something can cost.
+/// Estimated cost range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CostRange {
-    /// At least this.
+pub struct CostEstimate {
+    /// Lower bound.
     pub min: u64,
-    /// At most this; `u64::MAX` when nothing is known.
+    /// Upper bound; `u64::MAX` if unbounded.
     pub max: u64,
 }
 
-/// The least and the most elements, entries, characters or bytes something can have.
-pub(crate) type SizeRange = CostRange;
+/// Estimated size range in elements, entries, characters or bytes.
+pub(crate) type SizeEstimate = CostEstimate;
 
-impl CostRange {
+impl CostEstimate {
     pub(crate) const ZERO: Self = Self::fixed(0);
     pub(crate) const UNKNOWN: Self = Self { min: 0, max: u64::MAX };
 
@@ -49,7 +48,7 @@ impl CostRange {
         Self { min: self.min.saturating_mul(other.min), max: self.max.saturating_mul(other.max) }
     }
 
-    /// Both ends times a factor, rounded up.
+    /// Multiplies both bounds by a factor, rounding up.
     pub(crate) fn scaled(self, factor: f64) -> Self {
         Self { min: scale(self.min, factor), max: scale(self.max, factor) }
     }
@@ -59,8 +58,8 @@ impl CostRange {
     }
 }
 
-/// `value * factor`, rounded up.
+/// Multiplies and rounds up.
 pub(crate) fn scale(value: u64, factor: f64) -> u64 {
-    // A float above the integers becomes the largest integer.
+    // The cast saturates at u64::MAX.
     (value as f64 * factor).ceil() as u64
 }

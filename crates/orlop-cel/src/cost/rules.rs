@@ -3,7 +3,7 @@
 //! [`Rule::of`] names the rule of an overload when the program is compiled; [`Rule::charge`] applies it to values,
 //! [`Rule::estimate`] to size ranges. Where the reference prices an estimate and a run differently, so do we.
 
-use super::{CHECK, CostRange, NEW_LIST, NEW_MESSAGE, PER_CHAR, PER_REGEX_CHAR, SizeRange, scale};
+use super::{CHECK, CostEstimate, NEW_LIST, NEW_MESSAGE, PER_CHAR, PER_REGEX_CHAR, SizeEstimate, scale};
 use crate::schema::Schema;
 use crate::types::Type;
 use crate::value::{Map, Value};
@@ -75,23 +75,23 @@ pub(crate) enum Rule {
 #[derive(Debug)]
 pub(crate) struct Argument<'t> {
     pub(crate) ty: &'t Type,
-    pub(crate) size: Option<SizeRange>,
+    pub(crate) size: Option<SizeEstimate>,
     pub(crate) schema: Option<&'t Schema>,
     /// The value of an integer literal.
     pub(crate) literal: Option<i64>,
 }
 
 impl Argument<'_> {
-    fn size(&self) -> SizeRange {
-        self.size.unwrap_or(SizeRange::UNKNOWN)
+    fn size(&self) -> SizeEstimate {
+        self.size.unwrap_or(SizeEstimate::UNKNOWN)
     }
 
     /// Type and size of the elements of a list. Kubernetes takes a map for a list of its keys, as large as its values.
-    fn elements(&self) -> Option<(Type, SizeRange)> {
+    fn elements(&self) -> Option<(Type, SizeEstimate)> {
         let (Type::List(item) | Type::Map(item, _)) = self.ty else { return None };
         let known = self.schema.and_then(Schema::elements);
         let size =
-            known.map_or(SizeRange::UNKNOWN, |schema| SizeRange { min: 0, max: schema.max_elements() });
+            known.map_or(SizeEstimate::UNKNOWN, |schema| SizeEstimate { min: 0, max: schema.max_elements() });
         Some((Type::clone(item), size))
     }
 }
@@ -168,7 +168,7 @@ impl Rule {
         match self {
             Self::Unit | Self::AppendList | Self::Conditional => 1,
             Self::Check => CHECK,
-            Self::Selector => selector(SizeRange::fixed(size(1))).max,
+            Self::Selector => selector(SizeEstimate::fixed(size(1))).max,
             Self::Traversal { .. } => args.first().map_or(0, traversal),
             Self::Scan { .. } | Self::StringToBytes | Self::BytesToString | Self::Quote | Self::Format => {
                 scale(size(0), PER_CHAR)
@@ -223,14 +223,14 @@ impl Rule {
     }
 
     /// What a call will cost without its arguments, and how large its result will be if that matters.
-    pub(crate) fn estimate(self, args: &[Argument<'_>]) -> (CostRange, Option<SizeRange>) {
-        let size = |index: usize| args.get(index).map_or(SizeRange::UNKNOWN, Argument::size);
+    pub(crate) fn estimate(self, args: &[Argument<'_>]) -> (CostEstimate, Option<SizeEstimate>) {
+        let size = |index: usize| args.get(index).map_or(SizeEstimate::UNKNOWN, Argument::size);
         let written = |index: usize| args.get(index).and_then(|arg| arg.literal);
         let literal = |index: usize| written(index).map(|number| u64::try_from(number).unwrap_or(0));
-        let one = CostRange::fixed(1);
+        let one = CostEstimate::fixed(1);
         match self {
             Self::Unit => (one, None),
-            Self::Check => (CostRange::fixed(CHECK), None),
+            Self::Check => (CostEstimate::fixed(CHECK), None),
             Self::Selector => (selector(size(1)), None),
             Self::Traversal { includes } => match args.first().and_then(Argument::elements) {
                 Some((Type::String | Type::Bytes, item)) => {
@@ -246,42 +246,42 @@ impl Rule {
             Self::Split => {
                 // A negative limit is none, which Kubernetes takes for the largest of all.
                 let max = written(2).map_or(size(0).max, |limit| limit as u64);
-                (size(0).scaled(2.0 * PER_CHAR), Some(SizeRange { min: 0, max }))
+                (size(0).scaled(2.0 * PER_CHAR), Some(SizeEstimate { min: 0, max }))
             }
             Self::Join => {
                 let list = size(0);
                 let items = args.first().and_then(Argument::elements);
-                let texts = items.map_or(SizeRange::ZERO, |(_, item)| list.times(item));
+                let texts = items.map_or(SizeEstimate::ZERO, |(_, item)| list.times(item));
                 let separators =
-                    SizeRange { min: list.min.saturating_sub(1), max: list.max.saturating_sub(1) };
+                    SizeEstimate { min: list.min.saturating_sub(1), max: list.max.saturating_sub(1) };
                 let joined = if args.len() > 1 { texts.plus(size(1).times(separators)) } else { texts };
                 (joined.scaled(PER_CHAR), Some(joined))
             }
             Self::Regex { find } => {
-                let text = size(0).plus(SizeRange::fixed(1)).scaled(PER_CHAR);
+                let text = size(0).plus(SizeEstimate::fixed(1)).scaled(PER_CHAR);
                 let cost = text.times(size(1).scaled(PER_REGEX_CHAR));
-                (cost, find.then(|| SizeRange { min: 0, max: size(0).max }))
+                (cost, find.then(|| SizeEstimate { min: 0, max: size(0).max }))
             }
             Self::Affix => (size(1).scaled(PER_CHAR), None),
             Self::Contains => (size(0).scaled(PER_CHAR).times(size(1).scaled(PER_CHAR)), None),
             Self::StringToBytes => {
                 let text = size(0);
-                let bytes = SizeRange { min: text.min, max: text.max.saturating_mul(4) };
+                let bytes = SizeEstimate { min: text.min, max: text.max.saturating_mul(4) };
                 (text.scaled(PER_CHAR), Some(bytes))
             }
             Self::BytesToString => {
                 let bytes = size(0);
-                (bytes.scaled(PER_CHAR), Some(SizeRange { min: bytes.min / 4, max: bytes.max }))
+                (bytes.scaled(PER_CHAR), Some(SizeEstimate { min: bytes.min / 4, max: bytes.max }))
             }
             Self::Quote => {
                 let text = size(0);
                 let max = text.max.saturating_mul(2).saturating_add(2);
-                (text.scaled(PER_CHAR), Some(SizeRange { min: text.min.saturating_add(2), max }))
+                (text.scaled(PER_CHAR), Some(SizeEstimate { min: text.min.saturating_add(2), max }))
             }
             Self::Format => (size(0).scaled(PER_CHAR), None),
             Self::ContainsIp { parses } | Self::ContainsCidr { parses } => {
                 // Addresses have four or sixteen bytes.
-                let address = SizeRange { min: 4, max: 16 };
+                let address = SizeEstimate { min: 4, max: 16 };
                 let mut cost = address.plus(address).scaled(PER_CHAR);
                 if matches!(self, Self::ContainsCidr { .. }) {
                     cost = cost.plus(address.scaled(PER_CHAR)).plus(one);
@@ -296,16 +296,16 @@ impl Rule {
             Self::Slice => {
                 let end = literal(2).unwrap_or(size(0).max);
                 // An end before its start wraps, as in Kubernetes, and is refused for its cost.
-                allocating(1.0, SizeRange::fixed(end.wrapping_sub(literal(1).unwrap_or(0))))
+                allocating(1.0, SizeEstimate::fixed(end.wrapping_sub(literal(1).unwrap_or(0))))
             }
-            Self::Range => allocating(1.0, SizeRange::fixed(literal(0).unwrap_or(u64::MAX))),
+            Self::Range => allocating(1.0, SizeEstimate::fixed(literal(0).unwrap_or(u64::MAX))),
             Self::Reverse => allocating(1.0, size(0)),
             Self::Flatten => {
                 let depth = if args.len() > 1 { literal(1).unwrap_or(u64::MAX) } else { 1 };
                 allocating(depth as f64, size(0))
             }
             Self::SelfCompare { text } => {
-                let list = args.last().map_or(SizeRange::UNKNOWN, Argument::size);
+                let list = args.last().map_or(SizeEstimate::UNKNOWN, Argument::size);
                 allocating(if text { 2.0 + PER_CHAR } else { 2.0 }, list.times(list))
             }
             Self::Concatenate => {
@@ -316,17 +316,17 @@ impl Rule {
             Self::CompareText | Self::Equality => {
                 let own = own_equality(args).filter(|_| self == Self::Equality);
                 let max = size(0).max.min(size(1).max);
-                (own.unwrap_or_else(|| CostRange { min: u64::from(max > 0), max }.scaled(PER_CHAR)), None)
+                (own.unwrap_or_else(|| CostEstimate { min: u64::from(max > 0), max }.scaled(PER_CHAR)), None)
             }
             Self::InList => (size(1), None),
-            Self::Conditional => (CostRange::ZERO, Some(size(1).union(size(2)))),
+            Self::Conditional => (CostEstimate::ZERO, Some(size(1).union(size(2)))),
         }
     }
 }
 
 /// What it costs to compare two values of a type of Kubernetes' own: one step for most, the length of the name for
 /// formats, the length of the right side's text for URLs.
-fn own_equality(args: &[Argument<'_>]) -> Option<CostRange> {
+fn own_equality(args: &[Argument<'_>]) -> Option<CostEstimate> {
     const FORMAT_NAME_MAX: u64 = 64;
     let [one, other] = args else { return None };
     let Type::Opaque(name) = one.ty else { return None };
@@ -336,21 +336,21 @@ fn own_equality(args: &[Argument<'_>]) -> Option<CostRange> {
         "kubernetes.URL" => other.size.map_or(1, |size| size.max),
         _ => 1,
     };
-    Some(CostRange { min: 1, max }.scaled(PER_CHAR))
+    Some(CostEstimate { min: 1, max }.scaled(PER_CHAR))
 }
 
-fn allocating(factor: f64, list: SizeRange) -> (CostRange, Option<SizeRange>) {
-    (list.scaled(factor).plus(CostRange::fixed(1 + NEW_LIST)), Some(list))
+fn allocating(factor: f64, list: SizeEstimate) -> (CostEstimate, Option<SizeEstimate>) {
+    (list.scaled(factor).plus(CostEstimate::fixed(1 + NEW_LIST)), Some(list))
 }
 
 /// A selector is a list of requirements; the shortest requirement has two characters.
-fn selector(length: SizeRange) -> CostRange {
+fn selector(length: SizeEstimate) -> CostEstimate {
     let requirements = length.scaled(0.5).scaled((NEW_LIST + NEW_MESSAGE) as f64);
-    CostRange::fixed(NEW_LIST).plus(length.scaled(PER_CHAR)).plus(requirements)
+    CostEstimate::fixed(NEW_LIST).plus(length.scaled(PER_CHAR)).plus(requirements)
 }
 
 /// The length of `text` with `old` replaced by `new`.
-fn replaced(text: SizeRange, old: SizeRange, new: SizeRange) -> SizeRange {
+fn replaced(text: SizeEstimate, old: SizeEstimate, new: SizeEstimate) -> SizeEstimate {
     let (most, kept_most) = if old.min == 0 {
         // Replacing nothing puts the new text around every character.
         (text.max.saturating_add(1), text.max)
@@ -366,8 +366,8 @@ fn replaced(text: SizeRange, old: SizeRange, new: SizeRange) -> SizeRange {
     } else {
         (text.min.div_ceil(old.max), 0)
     };
-    let count = SizeRange { min: fewest, max: most };
-    count.times(new).plus(SizeRange { min: kept_fewest, max: kept_most })
+    let count = SizeEstimate { min: fewest, max: most };
+    count.times(new).plus(SizeEstimate { min: kept_fewest, max: kept_most })
 }
 
 /// One unit for each scalar, a tenth per byte of text, nothing for the collections themselves.

@@ -1,14 +1,14 @@
-//! Authorization checks inside expressions.
+//! Kubernetes' authorizer library.
 //!
-//! An expression builds a question step by step and `check(verb)` asks it. Who answers is the caller's business: an
-//! [`Authorizer`] is bound to the variable `authorizer` with [`authorizer_value`]. Expressions are evaluated
-//! synchronously, so the answer must be at hand.
+//! An expression builds the attributes of a request step by step and `check(verb)` authorizes it. The caller binds an
+//! [`Authorizer`] to the variable `authorizer` with [`authorizer_value`]. Expressions are evaluated synchronously, so
+//! the authorizer must decide without I/O.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::error::EvalError;
-use crate::functions::{CallContext, Functions, Outcome};
+use crate::functions::{CallContext, EvalResult, Functions};
 use crate::library::named_format;
 use crate::library::opaque::{DECISION, GROUP_CHECK, Opaque, PATH_CHECK};
 use crate::types::Type;
@@ -19,13 +19,13 @@ pub const AUTHORIZER: Type = Type::Opaque("kubernetes.authorization.Authorizer")
 /// The type to declare the variable `authorizer.requestResource` with.
 pub const RESOURCE_CHECK: Type = Type::Opaque("kubernetes.authorization.ResourceCheck");
 
-/// Answers authorization questions of expressions.
+/// Decides authorization checks of expressions.
 pub trait Authorizer: Send + Sync {
-    /// Whether the request's user, or `subject` if there is one, may do this.
-    fn authorize(&self, subject: Option<&ServiceAccount>, question: &Question) -> Decision;
+    /// Authorizes access for the request's user, or for `subject` if given.
+    fn authorize(&self, subject: Option<&ServiceAccount>, attributes: &AccessAttributes) -> Decision;
 }
 
-/// A service account to ask for instead of the request's user.
+/// A service account to authorize instead of the request's user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceAccount {
     /// Its namespace.
@@ -34,28 +34,28 @@ pub struct ServiceAccount {
     pub name: String,
 }
 
-/// What is to be authorized.
+/// Attributes of the access to authorize.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Question {
-    /// A request for a path outside the resources.
-    Path {
+pub enum AccessAttributes {
+    /// A non-resource request.
+    NonResource {
         /// The path.
         path: String,
         /// The HTTP verb, in lower case.
         verb: String,
     },
-    /// A request for a resource.
+    /// A resource request.
     Resource {
-        /// What is asked for.
-        resource: ResourceQuestion,
+        /// Resource attributes.
+        resource: ResourceAttributes,
         /// The API verb.
         verb: String,
     },
 }
 
-/// A resource, as far as the expression named it.
+/// Resource attributes named by the expression; the rest are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ResourceQuestion {
+pub struct ResourceAttributes {
     /// API group
     pub group: String,
     /// Resource, such as `pods`
@@ -72,18 +72,18 @@ pub struct ResourceQuestion {
     pub label_selector: String,
 }
 
-/// An answer.
+/// An authorizer's decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// Whether it is allowed.
+    /// Access is allowed.
     pub allowed: bool,
-    /// Why, for people.
+    /// Human-readable reason.
     pub reason: String,
-    /// What went wrong while deciding.
+    /// Evaluation error of the authorizer.
     pub error: Option<String>,
 }
 
-/// The value of `authorizer`: who answers, and for whom.
+/// Value of the variable `authorizer`: the authorizer and its subject.
 pub struct Authorization {
     authorizer: Arc<dyn Authorizer>,
     subject: Option<ServiceAccount>,
@@ -95,34 +95,37 @@ impl fmt::Debug for Authorization {
     }
 }
 
-/// A question about a path, still without a verb.
+/// A non-resource check without its verb.
 #[derive(Debug)]
 pub struct PathCheck {
     authorization: Arc<Authorization>,
     path: String,
 }
 
-/// A question about an API group, still without a resource.
+/// A resource check without its resource.
 #[derive(Debug)]
 pub struct GroupCheck {
     authorization: Arc<Authorization>,
     group: String,
 }
 
-/// A question about a resource, still without a verb.
+/// A resource check without its verb.
 #[derive(Debug)]
 pub struct ResourceCheck {
     authorization: Arc<Authorization>,
-    resource: ResourceQuestion,
+    resource: ResourceAttributes,
 }
 
-/// The value to bind `authorizer` to.
+/// Returns the value to bind `authorizer` to.
 pub fn authorizer_value<'a>(authorizer: Arc<dyn Authorizer>) -> Value<'a> {
     Value::Opaque(Opaque::Authorizer(Arc::new(Authorization { authorizer, subject: None })))
 }
 
-/// The value to bind `authorizer.requestResource` to: a check that already names the request's resource.
-pub fn request_resource_value<'a>(authorizer: Arc<dyn Authorizer>, resource: ResourceQuestion) -> Value<'a> {
+/// Returns the value to bind `authorizer.requestResource` to: a check of the request's resource.
+pub fn request_resource_value<'a>(
+    authorizer: Arc<dyn Authorizer>,
+    resource: ResourceAttributes,
+) -> Value<'a> {
     let authorization = Arc::new(Authorization { authorizer, subject: None });
     Value::Opaque(Opaque::ResourceCheck(Arc::new(ResourceCheck { authorization, resource })))
 }
@@ -139,13 +142,13 @@ pub(crate) fn declare(f: &mut Functions) {
         "resourcecheck_subresource",
         [RESOURCE_CHECK, text()],
         RESOURCE_CHECK,
-        |_, args| refine(args, |question, text| question.subresource = text),
+        |_, args| refine(args, |attributes, text| attributes.subresource = text),
     );
     f.member("namespace", "resourcecheck_namespace", [RESOURCE_CHECK, text()], RESOURCE_CHECK, |_, args| {
-        refine(args, |question, text| question.namespace = text)
+        refine(args, |attributes, text| attributes.namespace = text)
     });
     f.member("name", "resourcecheck_name", [RESOURCE_CHECK, text()], RESOURCE_CHECK, |_, args| {
-        refine(args, |question, text| question.name = text)
+        refine(args, |attributes, text| attributes.name = text)
     });
     f.member("check", "pathcheck_check", [PATH_CHECK, text()], DECISION, check);
     f.member("check", "resourcecheck_check", [RESOURCE_CHECK, text()], DECISION, check);
@@ -166,14 +169,14 @@ pub(crate) fn declare(f: &mut Functions) {
 pub(crate) fn declare_selectors(f: &mut Functions) {
     let with_text = || [RESOURCE_CHECK, Type::String];
     f.member("fieldSelector", "authorizer_fieldselector", with_text(), RESOURCE_CHECK, |_, args| {
-        refine(args, |question, text| question.field_selector = text)
+        refine(args, |attributes, text| attributes.field_selector = text)
     });
     f.member("labelSelector", "authorizer_labelselector", with_text(), RESOURCE_CHECK, |_, args| {
-        refine(args, |question, text| question.label_selector = text)
+        refine(args, |attributes, text| attributes.label_selector = text)
     });
 }
 
-fn path<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn path<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let [Value::Opaque(Opaque::Authorizer(authorization)), Value::String(path)] = args else {
         return Err(EvalError::no_such_overload());
     };
@@ -184,7 +187,7 @@ fn path<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::Opaque(Opaque::PathCheck(Arc::new(check))))
 }
 
-fn group<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn group<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let [Value::Opaque(Opaque::Authorizer(authorization)), Value::String(group)] = args else {
         return Err(EvalError::no_such_overload());
     };
@@ -192,7 +195,7 @@ fn group<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::Opaque(Opaque::GroupCheck(Arc::new(check))))
 }
 
-fn service_account<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn service_account<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let [Value::Opaque(Opaque::Authorizer(authorization)), Value::String(namespace), Value::String(name)] =
         args
     else {
@@ -209,48 +212,52 @@ fn service_account<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::Opaque(Opaque::Authorizer(Arc::new(authorization))))
 }
 
-fn resource<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn resource<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let [Value::Opaque(Opaque::GroupCheck(check)), Value::String(resource)] = args else {
         return Err(EvalError::no_such_overload());
     };
     if resource.trim().is_empty() {
         return Err(EvalError::failed("resource must not be empty"));
     }
-    let question =
-        ResourceQuestion { group: check.group.clone(), resource: resource.to_string(), ..Default::default() };
-    Ok(resource_check(&check.authorization, question))
+    let attributes = ResourceAttributes {
+        group: check.group.clone(),
+        resource: resource.to_string(),
+        ..Default::default()
+    };
+    Ok(resource_check(&check.authorization, attributes))
 }
 
-fn resource_check<'a>(authorization: &Arc<Authorization>, resource: ResourceQuestion) -> Value<'a> {
+fn resource_check<'a>(authorization: &Arc<Authorization>, resource: ResourceAttributes) -> Value<'a> {
     let check = ResourceCheck { authorization: authorization.clone(), resource };
     Value::Opaque(Opaque::ResourceCheck(Arc::new(check)))
 }
 
-fn refine<'a>(args: &[Value<'a>], set: fn(&mut ResourceQuestion, String)) -> Outcome<'a> {
+fn refine<'a>(args: &[Value<'a>], set: fn(&mut ResourceAttributes, String)) -> EvalResult<'a> {
     let [Value::Opaque(Opaque::ResourceCheck(check)), Value::String(text)] = args else {
         return Err(EvalError::no_such_overload());
     };
-    let mut question = check.resource.clone();
-    set(&mut question, text.to_string());
-    Ok(resource_check(&check.authorization, question))
+    let mut attributes = check.resource.clone();
+    set(&mut attributes, text.to_string());
+    Ok(resource_check(&check.authorization, attributes))
 }
 
-fn check<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
-    let (authorization, question) = match args {
-        [Value::Opaque(Opaque::PathCheck(check)), Value::String(verb)] => {
-            (&check.authorization, Question::Path { path: check.path.clone(), verb: verb.to_string() })
-        }
+fn check<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
+    let (authorization, attributes) = match args {
+        [Value::Opaque(Opaque::PathCheck(check)), Value::String(verb)] => (
+            &check.authorization,
+            AccessAttributes::NonResource { path: check.path.clone(), verb: verb.to_string() },
+        ),
         [Value::Opaque(Opaque::ResourceCheck(check)), Value::String(verb)] => {
             let resource = check.resource.clone();
-            (&check.authorization, Question::Resource { resource, verb: verb.to_string() })
+            (&check.authorization, AccessAttributes::Resource { resource, verb: verb.to_string() })
         }
         _ => return Err(EvalError::no_such_overload()),
     };
-    let decision = authorization.authorizer.authorize(authorization.subject.as_ref(), &question);
+    let decision = authorization.authorizer.authorize(authorization.subject.as_ref(), &attributes);
     Ok(Value::Opaque(Opaque::Decision(Arc::new(decision))))
 }
 
-fn decision<'a>(args: &[Value<'a>], read: fn(&Decision) -> Value<'a>) -> Outcome<'a> {
+fn decision<'a>(args: &[Value<'a>], read: fn(&Decision) -> Value<'a>) -> EvalResult<'a> {
     match args {
         [Value::Opaque(Opaque::Decision(decision))] => Ok(read(decision)),
         _ => Err(EvalError::no_such_overload()),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use crate::error::EvalError;
-use crate::functions::{CallContext, Functions, Outcome};
+use crate::functions::{CallContext, EvalResult, Functions};
 use crate::library::address;
 use crate::library::ip;
 use crate::library::opaque::{CIDR, IP, Opaque};
@@ -58,7 +58,7 @@ fn one(args: &[Value<'_>]) -> Result<Cidr, EvalError> {
     }
 }
 
-fn contains_ip<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn contains_ip<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let (cidr, address) = match args {
         [Value::Opaque(Opaque::Cidr(cidr)), Value::Opaque(Opaque::Ip(address))] => (cidr, *address),
         // Kubernetes does not say what is wrong with the address, only that it is none.
@@ -70,7 +70,7 @@ fn contains_ip<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::Bool(cidr.contains(address)))
 }
 
-fn contains_cidr<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn contains_cidr<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let (cidr, other) = match args {
         [Value::Opaque(Opaque::Cidr(cidr)), Value::Opaque(Opaque::Cidr(other))] => (cidr, *other),
         [Value::Opaque(Opaque::Cidr(cidr)), Value::String(text)] => (cidr, parse(text)?),

@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 
 use crate::error::EvalError;
-use crate::functions::{CallContext, Outcome};
+use crate::functions::{CallContext, EvalResult};
 use crate::library::limit_bytes;
 use crate::number::scientific;
 use crate::types::Type;
@@ -37,15 +37,15 @@ enum Piece<'t> {
     Clause(Clause),
 }
 
-pub(crate) fn format_local<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn format_local<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     format(args, Style::Local)
 }
 
-pub(crate) fn format_plain<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn format_plain<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     format(args, Style::Plain)
 }
 
-fn format<'a>(args: &[Value<'a>], style: Style) -> Outcome<'a> {
+fn format<'a>(args: &[Value<'a>], style: Style) -> EvalResult<'a> {
     let [Value::String(text), Value::List(values)] = args else { return Err(EvalError::no_such_overload()) };
     let mut out = String::with_capacity(text.len());
     let mut index = 0;

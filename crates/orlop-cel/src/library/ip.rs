@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::error::EvalError;
-use crate::functions::{CallContext, Functions, Outcome};
+use crate::functions::{CallContext, EvalResult, Functions};
 use crate::library::address;
 use crate::library::opaque::{IP, Opaque};
 use crate::types::Type;
@@ -54,11 +54,11 @@ fn one(args: &[Value<'_>]) -> Result<IpAddr, EvalError> {
     }
 }
 
-fn test<'a>(args: &[Value<'a>], test: fn(&IpAddr) -> bool) -> Outcome<'a> {
+fn test<'a>(args: &[Value<'a>], test: fn(&IpAddr) -> bool) -> EvalResult<'a> {
     one(args).map(|address| Value::Bool(test(&address)))
 }
 
-fn family<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn family<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     one(args).map(|address| Value::Int(if address.is_ipv4() { 4 } else { 6 }))
 }
 

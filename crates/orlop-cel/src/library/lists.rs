@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 
 use crate::error::EvalError;
-use crate::eval::add;
-use crate::functions::{CallContext, Functions, Outcome};
+use crate::evaluator::add;
+use crate::functions::{CallContext, EvalResult, Functions};
 use crate::time::Duration;
 use crate::types::Type;
 use crate::value::{List, Value, compare, equals};
@@ -67,7 +67,7 @@ fn one_list<'s, 'a>(args: &'s [Value<'a>]) -> Result<&'s List<'a>, EvalError> {
     }
 }
 
-fn is_sorted<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn is_sorted<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let values = one_list(args)?.to_values()?;
     // What has no order, such as numbers that are none, does not disturb it.
     let disordered =
@@ -80,7 +80,7 @@ fn is_order(one: &Value<'_>, other: &Value<'_>, order: Ordering) -> bool {
 }
 
 /// The first element that no other beats; `beaten` is how the best so far compares to a better one.
-fn extremum<'a>(args: &[Value<'a>], name: &str, beaten: Ordering) -> Outcome<'a> {
+fn extremum<'a>(args: &[Value<'a>], name: &str, beaten: Ordering) -> EvalResult<'a> {
     let mut best: Option<Value<'a>> = None;
     for item in one_list(args)?.iter() {
         let item = item?;
@@ -92,11 +92,11 @@ fn extremum<'a>(args: &[Value<'a>], name: &str, beaten: Ordering) -> Outcome<'a>
     best.ok_or_else(|| EvalError::Failed(format!("{name} called on empty list")))
 }
 
-fn total<'a>(args: &[Value<'a>], zero: Value<'a>) -> Outcome<'a> {
+fn total<'a>(args: &[Value<'a>], zero: Value<'a>) -> EvalResult<'a> {
     one_list(args)?.iter().try_fold(zero, |sum, item| add(sum, item?))
 }
 
-fn index_of<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn index_of<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let [Value::List(list), wanted] = args else { return Err(EvalError::no_such_overload()) };
     for (index, item) in list.iter().enumerate() {
         if equals(&item?, wanted)? {
@@ -106,7 +106,7 @@ fn index_of<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::Int(-1))
 }
 
-fn last_index_of<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn last_index_of<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let [Value::List(list), wanted] = args else { return Err(EvalError::no_such_overload()) };
     let mut found = -1;
     for (index, item) in list.iter().enumerate() {
@@ -118,7 +118,7 @@ fn last_index_of<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
 }
 
 /// `values` in the order of their `keys`; equal keys keep their order.
-pub(crate) fn sort_by_keys<'a>(values: Vec<Value<'a>>, keys: Vec<Value<'a>>) -> Outcome<'a> {
+pub(crate) fn sort_by_keys<'a>(values: Vec<Value<'a>>, keys: Vec<Value<'a>>) -> EvalResult<'a> {
     if let Some(first) = keys.first() {
         let kind = first.type_of();
         if !COMPARABLE.contains(&kind) {

@@ -1,7 +1,7 @@
 //! `slice`, `flatten`, `sort`, `distinct`, `reverse` and `lists.range`.
 
 use crate::error::EvalError;
-use crate::functions::{CallContext, Functions, Outcome};
+use crate::functions::{CallContext, EvalResult, Functions};
 use crate::library::limit_elements;
 use crate::library::lists::{COMPARABLE, sort_by_keys};
 use crate::types::Type;
@@ -21,7 +21,7 @@ pub(crate) fn declare(f: &mut Functions) {
     }
 }
 
-fn slice<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn slice<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let [Value::List(list), Value::Int(start), Value::Int(end)] = args else {
         return Err(EvalError::no_such_overload());
     };
@@ -38,7 +38,7 @@ fn slice<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     (from..to).map(|index| list.at(index)).collect::<Result<_, _>>().map(Value::list)
 }
 
-fn flatten<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn flatten<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let (list, depth) = match args {
         [Value::List(list)] => (list, 1),
         [Value::List(list), Value::Int(depth)] => (list, *depth),
@@ -63,14 +63,14 @@ fn flatten_into<'a>(list: &List<'a>, depth: i64, flat: &mut Vec<Value<'a>>) -> R
     Ok(())
 }
 
-fn reverse<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn reverse<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let [Value::List(list)] = args else { return Err(EvalError::no_such_overload()) };
     let mut values = list.to_values()?;
     values.reverse();
     Ok(Value::list(values))
 }
 
-fn distinct<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn distinct<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let [Value::List(list)] = args else { return Err(EvalError::no_such_overload()) };
     let mut seen = Fingerprints::new();
     let mut kept = Vec::new();
@@ -83,7 +83,7 @@ fn distinct<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::list(kept))
 }
 
-fn range<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn range<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     match args {
         [Value::Int(size)] if *size < 0 => {
             Err(EvalError::Failed(format!("lists.range: size must be non-negative, got {size}")))
@@ -96,7 +96,7 @@ fn range<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-fn sort<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn sort<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let [Value::List(list)] = args else { return Err(EvalError::no_such_overload()) };
     let values = list.to_values()?;
     sort_by_keys(values.clone(), values)

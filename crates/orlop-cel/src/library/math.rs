@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use crate::error::EvalError;
-use crate::functions::{CallContext, Functions, Outcome};
+use crate::functions::{CallContext, EvalResult, Functions};
 use crate::types::Type;
 use crate::value::{Value, compare};
 
@@ -29,18 +29,18 @@ fn extremes(f: &mut Functions) {
     }
 }
 
-type Run = for<'a> fn(CallContext<'_>, &[Value<'a>]) -> Outcome<'a>;
+type Run = for<'a> fn(CallContext<'_>, &[Value<'a>]) -> EvalResult<'a>;
 
-fn least<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn least<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     extreme(args, Ordering::Greater, "math.@min")
 }
 
-fn greatest<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn greatest<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     extreme(args, Ordering::Less, "math.@max")
 }
 
 /// The first number that no other beats; `beaten` is how the best so far compares to a better one.
-fn extreme<'a>(args: &[Value<'a>], beaten: Ordering, name: &str) -> Outcome<'a> {
+fn extreme<'a>(args: &[Value<'a>], beaten: Ordering, name: &str) -> EvalResult<'a> {
     let numbers = match args {
         [Value::List(list)] => list.to_values()?,
         args => args.to_vec(),
@@ -79,14 +79,14 @@ fn doubles(f: &mut Functions) {
     }
 }
 
-fn double<'a>(args: &[Value<'a>], map: fn(f64) -> f64) -> Outcome<'a> {
+fn double<'a>(args: &[Value<'a>], map: fn(f64) -> f64) -> EvalResult<'a> {
     match args {
         [Value::Double(value)] => Ok(Value::Double(map(*value))),
         _ => Err(EvalError::no_such_overload()),
     }
 }
 
-fn test<'a>(args: &[Value<'a>], test: fn(f64) -> bool) -> Outcome<'a> {
+fn test<'a>(args: &[Value<'a>], test: fn(f64) -> bool) -> EvalResult<'a> {
     match args {
         [Value::Double(value)] => Ok(Value::Bool(test(*value))),
         _ => Err(EvalError::no_such_overload()),
@@ -146,7 +146,7 @@ fn bits(f: &mut Functions) {
     }
 }
 
-fn bitwise<'a>(args: &[Value<'a>], operation: fn(u64, u64) -> u64) -> Outcome<'a> {
+fn bitwise<'a>(args: &[Value<'a>], operation: fn(u64, u64) -> u64) -> EvalResult<'a> {
     match args {
         // The bits of a signed integer are those of the unsigned one.
         [Value::Int(one), Value::Int(other)] => Ok(Value::Int(operation(*one as u64, *other as u64) as i64)),
@@ -155,7 +155,7 @@ fn bitwise<'a>(args: &[Value<'a>], operation: fn(u64, u64) -> u64) -> Outcome<'a
     }
 }
 
-fn shift<'a>(args: &[Value<'a>], name: &str, operation: fn(u64, u32) -> Option<u64>) -> Outcome<'a> {
+fn shift<'a>(args: &[Value<'a>], name: &str, operation: fn(u64, u32) -> Option<u64>) -> EvalResult<'a> {
     let shifted = |value: u64, by: i64| {
         let by =
             u64::try_from(by).map_err(|_| EvalError::Failed(format!("{name}() negative offset: {by}")))?;

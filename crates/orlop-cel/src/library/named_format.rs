@@ -4,7 +4,7 @@
 //! words Kubernetes uses elsewhere.
 
 use crate::error::EvalError;
-use crate::functions::{CallContext, Functions, Outcome};
+use crate::functions::{CallContext, EvalResult, Functions};
 use crate::library::encoders::base64_decode;
 use crate::library::opaque::{FORMAT, Opaque};
 use crate::library::url;
@@ -106,11 +106,11 @@ fn find<'a>(name: &str) -> Option<Value<'a>> {
     FORMATS.iter().find(|format| format.name == name).map(|format| Value::Opaque(Opaque::Format(format)))
 }
 
-fn known<'a>(name: &str) -> Outcome<'a> {
+fn known<'a>(name: &str) -> EvalResult<'a> {
     find(name).ok_or_else(EvalError::no_such_overload)
 }
 
-fn validate<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn validate<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let [Value::Opaque(Opaque::Format(format)), Value::String(text)] = args else {
         return Err(EvalError::no_such_overload());
     };

@@ -2,7 +2,7 @@
 
 use crate::ast::operator;
 use crate::error::EvalError;
-use crate::functions::{CallContext, Functions, Outcome};
+use crate::functions::{CallContext, EvalResult, Functions};
 use crate::types::Type;
 use crate::value::Value;
 
@@ -51,7 +51,7 @@ pub(crate) fn declare(f: &mut Functions) {
     f.member("unwrapOpt", "optional_unwrapOpt", [optionals()], list(), unwrap);
 }
 
-fn end<'a>(args: &[Value<'a>], index: fn(usize) -> usize) -> Outcome<'a> {
+fn end<'a>(args: &[Value<'a>], index: fn(usize) -> usize) -> EvalResult<'a> {
     match args {
         [Value::List(list)] if list.is_empty() => Ok(Value::none()),
         [Value::List(list)] => list.at(index(list.len())).map(Value::some),
@@ -59,7 +59,7 @@ fn end<'a>(args: &[Value<'a>], index: fn(usize) -> usize) -> Outcome<'a> {
     }
 }
 
-fn unwrap<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn unwrap<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let [Value::List(list)] = args else { return Err(EvalError::no_such_overload()) };
     let mut values = Vec::new();
     for item in list.iter() {

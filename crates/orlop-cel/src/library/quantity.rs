@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::error::EvalError;
-use crate::functions::{CallContext, Functions, Outcome};
+use crate::functions::{CallContext, EvalResult, Functions};
 use crate::library::opaque::{Opaque, QUANTITY};
 use crate::types::Type;
 use crate::value::Value;
@@ -68,7 +68,7 @@ fn value<'a>(quantity: Quantity) -> Value<'a> {
     Value::Opaque(Opaque::Quantity(Arc::new(quantity)))
 }
 
-fn parse_value<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn parse_value<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     match args {
         [Value::String(text)] => parse(text).map(value).map_err(EvalError::failed),
         _ => Err(EvalError::no_such_overload()),
@@ -82,7 +82,7 @@ fn one(args: &[Value<'_>]) -> Result<Quantity, EvalError> {
     }
 }
 
-fn sign<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn sign<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     one(args).map(|quantity| Value::Int(quantity.nanos.signum() as i64))
 }
 
@@ -95,7 +95,7 @@ fn order(args: &[Value<'_>]) -> Result<Ordering, EvalError> {
     }
 }
 
-fn combine<'a>(args: &[Value<'a>], operation: fn(i128, i128) -> Option<i128>) -> Outcome<'a> {
+fn combine<'a>(args: &[Value<'a>], operation: fn(i128, i128) -> Option<i128>) -> EvalResult<'a> {
     let (one, other) = match args {
         [Value::Opaque(Opaque::Quantity(one)), Value::Opaque(Opaque::Quantity(other))] => (**one, **other),
         [Value::Opaque(Opaque::Quantity(one)), Value::Int(other)] => {

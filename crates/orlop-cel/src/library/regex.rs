@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use orlop_regex::Regex;
 
 use crate::error::EvalError;
-use crate::functions::{CallContext, Functions, Outcome};
+use crate::functions::{CallContext, EvalResult, Functions};
 use crate::library::limit_elements;
 use crate::types::Type;
 use crate::value::Value;
@@ -33,7 +33,7 @@ fn compiled<'p>(context: CallContext<'p>, pattern: &str) -> Result<Cow<'p, Regex
     }
 }
 
-pub(crate) fn matches<'a>(context: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+pub(crate) fn matches<'a>(context: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     match args {
         [Value::String(text), Value::String(pattern)] => {
             Ok(Value::Bool(compiled(context, pattern)?.is_match(text)))
@@ -42,7 +42,7 @@ pub(crate) fn matches<'a>(context: CallContext<'_>, args: &[Value<'a>]) -> Outco
     }
 }
 
-fn find<'a>(context: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn find<'a>(context: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     match args {
         [Value::String(text), Value::String(pattern)] => {
             let regex = illegal(compiled(context, pattern))?;
@@ -52,7 +52,7 @@ fn find<'a>(context: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-fn find_all<'a>(context: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn find_all<'a>(context: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let (text, pattern, limit) = match args {
         [Value::String(text), Value::String(pattern)] => (text, pattern, usize::MAX),
         [Value::String(text), Value::String(pattern), Value::Int(limit)] => {

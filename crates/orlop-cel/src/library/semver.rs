@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::error::EvalError;
-use crate::functions::{CallContext, Functions, Outcome};
+use crate::functions::{CallContext, EvalResult, Functions};
 use crate::library::opaque::{Opaque, SEMVER};
 use crate::types::Type;
 use crate::value::Value;
@@ -52,12 +52,12 @@ fn parsed(args: &[Value<'_>]) -> Result<Result<Version, String>, EvalError> {
     }
 }
 
-fn to_semver<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn to_semver<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let version = parsed(args)?.map_err(EvalError::Failed)?;
     Ok(Value::Opaque(Opaque::Semver(Arc::new(version))))
 }
 
-fn is_semver<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn is_semver<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     parsed(args).map(|version| Value::Bool(version.is_ok()))
 }
 
@@ -68,7 +68,7 @@ fn order(args: &[Value<'_>]) -> Result<Ordering, EvalError> {
     }
 }
 
-fn number<'a>(args: &[Value<'a>], index: usize) -> Outcome<'a> {
+fn number<'a>(args: &[Value<'a>], index: usize) -> EvalResult<'a> {
     match args {
         [Value::Opaque(Opaque::Semver(version))] => Ok(Value::Int(version.numbers[index] as i64)),
         _ => Err(EvalError::no_such_overload()),

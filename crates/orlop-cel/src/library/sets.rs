@@ -1,7 +1,7 @@
 //! Lists taken as sets.
 
 use crate::error::EvalError;
-use crate::functions::{Functions, Outcome};
+use crate::functions::{EvalResult, Functions};
 use crate::types::Type;
 use crate::value::{Fingerprints, Value, fingerprints};
 
@@ -20,7 +20,7 @@ pub(crate) fn declare(f: &mut Functions) {
 
 type Test = fn(&Fingerprints, &Fingerprints) -> bool;
 
-fn test<'a>(args: &[Value<'a>], test: Test) -> Outcome<'a> {
+fn test<'a>(args: &[Value<'a>], test: Test) -> EvalResult<'a> {
     match args {
         [Value::List(one), Value::List(other)] => {
             Ok(Value::Bool(test(&fingerprints(one)?, &fingerprints(other)?)))

@@ -2,7 +2,7 @@
 
 use crate::ast::operator as op;
 use crate::error::EvalError;
-use crate::functions::{CallContext, Functions, Outcome};
+use crate::functions::{CallContext, EvalResult, Functions};
 use crate::library::{regex, timestamps};
 use crate::number::{double_to_int, double_to_string, double_to_uint};
 use crate::time::{Timestamp, parse_duration, parse_rfc3339};
@@ -157,7 +157,7 @@ fn conversions(f: &mut Functions) {
     uint_from.into_iter().for_each(|(from, id)| f.global("uint", id, [from], Type::Uint, to_uint));
 }
 
-fn same<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn same<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     args.first().cloned().ok_or_else(EvalError::no_such_overload)
 }
 
@@ -165,7 +165,7 @@ fn conversion_error(from: &str, to: &str) -> EvalError {
     EvalError::Failed(format!("type conversion error from '{from}' to '{to}'"))
 }
 
-fn to_bool<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn to_bool<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     match args {
         [value @ Value::Bool(_)] => Ok(value.clone()),
         [Value::String(text)] => match &**text {
@@ -177,7 +177,7 @@ fn to_bool<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-fn to_bytes<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn to_bytes<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     match args {
         [value @ Value::Bytes(_)] => Ok(value.clone()),
         [Value::String(text)] => Ok(Value::bytes(text.as_bytes())),
@@ -185,7 +185,7 @@ fn to_bytes<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-fn to_double<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn to_double<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     match args {
         [value @ Value::Double(_)] => Ok(value.clone()),
         [Value::Int(value)] => Ok(Value::Double(*value as f64)),
@@ -203,7 +203,7 @@ fn is_word(text: &str) -> bool {
     text.trim_start_matches(['+', '-']).starts_with(|first: char| first.is_ascii_alphabetic())
 }
 
-fn to_duration<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn to_duration<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     match args {
         [value @ Value::Duration(_)] => Ok(value.clone()),
         [Value::String(text)] => parse_duration(text)
@@ -213,7 +213,7 @@ fn to_duration<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-fn to_int<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn to_int<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let overflow = || EvalError::failed("integer overflow");
     match args {
         [value @ Value::Int(_)] => Ok(value.clone()),
@@ -226,7 +226,7 @@ fn to_int<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-fn to_uint<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn to_uint<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let overflow = || EvalError::failed("unsigned integer overflow");
     match args {
         [value @ Value::Uint(_)] => Ok(value.clone()),
@@ -240,7 +240,7 @@ fn to_uint<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-fn to_string<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn to_string<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     match args {
         [value @ Value::String(_)] => Ok(value.clone()),
         [Value::Bool(value)] => Ok(Value::borrowed(if *value { "true" } else { "false" })),
@@ -256,7 +256,7 @@ fn to_string<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-fn to_timestamp<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn to_timestamp<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     match args {
         [value @ Value::Timestamp(_)] => Ok(value.clone()),
         [Value::Int(seconds)] => Timestamp::new(*seconds, 0).map(Value::Timestamp),
@@ -279,7 +279,7 @@ fn sizes(f: &mut Functions) {
     }
 }
 
-fn size<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn size<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     match args {
         [value @ (Value::String(_) | Value::Bytes(_) | Value::List(_) | Value::Map(_))] => {
             Ok(Value::Int(value.cost_size() as i64))
@@ -303,7 +303,7 @@ fn texts(f: &mut Functions) {
     f.member("matches", "matches_string", two(), Type::Bool, regex::matches);
 }
 
-fn text_test<'a>(args: &[Value<'a>], test: fn(&str, &str) -> bool) -> Outcome<'a> {
+fn text_test<'a>(args: &[Value<'a>], test: fn(&str, &str) -> bool) -> EvalResult<'a> {
     match args {
         [Value::String(text), Value::String(part)] => Ok(Value::Bool(test(text, part))),
         _ => Err(EvalError::no_such_overload()),

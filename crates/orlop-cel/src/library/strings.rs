@@ -1,7 +1,7 @@
 //! Functions on strings. Positions count Unicode characters.
 
 use crate::error::EvalError;
-use crate::functions::{CallContext, Functions, Outcome};
+use crate::functions::{CallContext, EvalResult, Functions};
 use crate::library::{format, limit_bytes, limit_elements};
 use crate::types::Type;
 use crate::value::{Text, Value};
@@ -41,7 +41,7 @@ pub(crate) fn declare(f: &mut Functions, version: u32) {
     }
 }
 
-fn map_text<'a>(args: &[Value<'a>], map: fn(&str) -> String) -> Outcome<'a> {
+fn map_text<'a>(args: &[Value<'a>], map: fn(&str) -> String) -> EvalResult<'a> {
     match args {
         [Value::String(text)] => Ok(Value::String(Text::from(map(text)))),
         _ => Err(EvalError::no_such_overload()),
@@ -52,7 +52,7 @@ fn out_of_range(index: i64) -> EvalError {
     EvalError::Failed(format!("index out of range: {index}"))
 }
 
-fn char_at<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn char_at<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let [Value::String(text), Value::Int(index)] = args else { return Err(EvalError::no_such_overload()) };
     let at = usize::try_from(*index).map_err(|_| out_of_range(*index))?;
     match text.chars().nth(at) {
@@ -72,7 +72,7 @@ fn position(text: &str, byte: usize) -> i64 {
     text[..byte].chars().count() as i64
 }
 
-fn index_of<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn index_of<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let (text, part, from) = match args {
         [Value::String(text), Value::String(part)] => (text, part, 0),
         [Value::String(text), Value::String(part), Value::Int(from)] => (text, part, *from),
@@ -87,7 +87,7 @@ fn index_of<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::Int(found.unwrap_or(-1)))
 }
 
-fn last_index_of<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn last_index_of<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let (text, part, from) = match args {
         [Value::String(text), Value::String(part)] => (text, part, None),
         [Value::String(text), Value::String(part), Value::Int(from)] => (text, part, Some(*from)),
@@ -119,7 +119,7 @@ fn last_index_of<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::Int(found.unwrap_or(-1)))
 }
 
-fn replace<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn replace<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let (text, old, new, count) = match args {
         [Value::String(text), Value::String(old), Value::String(new)] => (text, old, new, usize::MAX),
         [Value::String(text), Value::String(old), Value::String(new), Value::Int(count)] => {
@@ -133,7 +133,7 @@ fn replace<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::string(text.replacen(&**old, new, count)))
 }
 
-fn split<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn split<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let (text, separator, count) = match args {
         [Value::String(text), Value::String(separator)] => (text, separator, None),
         [Value::String(text), Value::String(separator), Value::Int(count)] => {
@@ -170,7 +170,7 @@ fn split_characters(text: &str, limit: usize) -> Vec<&str> {
     parts
 }
 
-fn substring<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn substring<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let (text, start, end) = match args {
         [Value::String(text), Value::Int(start)] => (text, *start, None),
         [Value::String(text), Value::Int(start), Value::Int(end)] => (text, *start, Some(*end)),
@@ -188,7 +188,7 @@ fn substring<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::string(&text[from..to]))
 }
 
-fn join<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn join<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let (list, separator) = match args {
         [Value::List(list)] => (list, ""),
         [Value::List(list), Value::String(separator)] => (list, &**separator),

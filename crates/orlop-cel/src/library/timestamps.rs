@@ -4,7 +4,7 @@
 //! counted from 0, as JavaScript does and CEL took over; `getDate` counts from 1.
 
 use crate::error::EvalError;
-use crate::functions::{Builtin, Functions, Outcome};
+use crate::functions::{Builtin, EvalResult, Functions};
 use crate::time::{Civil, Timestamp};
 use crate::types::Type;
 use crate::value::Value;
@@ -43,7 +43,7 @@ pub(crate) fn declare(f: &mut Functions) {
     });
 }
 
-fn part<'a>(args: &[Value<'a>], read: fn(&Timestamp, Civil) -> i64) -> Outcome<'a> {
+fn part<'a>(args: &[Value<'a>], read: fn(&Timestamp, Civil) -> i64) -> EvalResult<'a> {
     let (time, offset) = match args {
         [Value::Timestamp(time)] => (time, 0),
         [Value::Timestamp(time), Value::String(name)] => (time, zone::offset_s(name, time.seconds)?),
@@ -52,7 +52,7 @@ fn part<'a>(args: &[Value<'a>], read: fn(&Timestamp, Civil) -> i64) -> Outcome<'
     Ok(Value::Int(read(time, time.civil(offset))))
 }
 
-fn whole<'a>(args: &[Value<'a>], unit_nanos: i64) -> Outcome<'a> {
+fn whole<'a>(args: &[Value<'a>], unit_nanos: i64) -> EvalResult<'a> {
     match args {
         [Value::Duration(duration)] => Ok(Value::Int(duration.nanos / unit_nanos)),
         _ => Err(EvalError::no_such_overload()),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::EvalError;
-use crate::functions::{CallContext, Functions, Outcome};
+use crate::functions::{CallContext, EvalResult, Functions};
 use crate::library::opaque::{Opaque, URL};
 use crate::types::Type;
 use crate::value::{Key, Map, Text, Value};
@@ -57,14 +57,14 @@ pub(crate) fn declare(f: &mut Functions) {
     f.member("getQuery", "url_get_query", [URL], Type::map(text(), Type::list(text())), query);
 }
 
-fn read<'a>(args: &[Value<'a>], read: fn(&Url) -> String) -> Outcome<'a> {
+fn read<'a>(args: &[Value<'a>], read: fn(&Url) -> String) -> EvalResult<'a> {
     match args {
         [Value::Opaque(Opaque::Url(url))] => Ok(Value::String(Text::from(read(url)))),
         _ => Err(EvalError::no_such_overload()),
     }
 }
 
-fn query<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> Outcome<'a> {
+fn query<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let [Value::Opaque(Opaque::Url(url))] = args else { return Err(EvalError::no_such_overload()) };
     let mut values: BTreeMap<String, Vec<Value<'a>>> = BTreeMap::new();
     for pair in url.query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')) {

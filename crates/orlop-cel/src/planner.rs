@@ -10,12 +10,13 @@ use std::sync::Arc;
 use orlop_regex::Regex;
 
 use crate::ast::{
-    Bind, Call, Entry, Expr, ExprKind, Fold, FoldKind, Literal, Message, OptMap, Select, SelectMode, operator,
+    Bind, Call, Comprehension, ComprehensionKind, Entry, Expr, ExprKind, Literal, Message, OptMap, Select,
+    SelectMode, operator,
 };
-use crate::check::{Checked, Meaning};
+use crate::checker::{Checked, Reference};
 use crate::cost::rules::Rule;
 use crate::error::CompileErrors;
-use crate::functions::{CallContext, Run};
+use crate::functions::{CallContext, Implementation};
 use crate::library::regex::compile;
 use crate::schema::Schema;
 use crate::types::{MessageType, Type};
@@ -43,7 +44,7 @@ pub(crate) enum Node {
     List(Vec<(Node, bool)>),
     Map(Vec<(Node, Node, bool)>),
     Message(Box<MessageNode>),
-    Fold(Box<FoldNode>),
+    Comprehension(Box<ComprehensionNode>),
     Bind(Box<BindNode>),
     OptMap(Box<OptMapNode>),
 }
@@ -114,7 +115,7 @@ pub(crate) struct CallNode {
 #[derive(Debug)]
 pub(crate) struct Candidate {
     pub(crate) params: Vec<Type>,
-    pub(crate) run: Run,
+    pub(crate) implementation: Implementation,
     pub(crate) rule: Rule,
 }
 
@@ -125,8 +126,8 @@ pub(crate) struct MessageNode {
 }
 
 #[derive(Debug)]
-pub(crate) struct FoldNode {
-    pub(crate) kind: FoldKind,
+pub(crate) struct ComprehensionNode {
+    pub(crate) kind: ComprehensionKind,
     pub(crate) range: Node,
     pub(crate) slot: usize,
     /// The slot of the second variable.
@@ -203,17 +204,17 @@ impl Planner<'_> {
             }
             ExprKind::Map(entries) => self.map(entries),
             ExprKind::Message(message) => self.message(expr, message),
-            ExprKind::Fold(fold) => self.fold(expr, fold),
+            ExprKind::Comprehension(comprehension) => self.comprehension(expr, comprehension),
             ExprKind::Bind(bind) => self.bind(expr, bind),
             ExprKind::OptMap(opt_map) => self.opt_map(expr, opt_map),
         }
     }
 
     fn name(&mut self, expr: &Expr) -> Node {
-        match self.checked.meaning(expr.id) {
-            Meaning::Variable(index) => Node::Variable(*index),
-            Meaning::Local(slot) => Node::Local(*slot),
-            Meaning::TypeName(ty) => Node::Constant(Value::Type(ty.clone())),
+        match self.checked.reference(expr.id) {
+            Reference::Variable(index) => Node::Variable(*index),
+            Reference::Local(slot) => Node::Local(*slot),
+            Reference::TypeName(ty) => Node::Constant(Value::Type(ty.clone())),
             _ => self.impossible(expr),
         }
     }
@@ -225,7 +226,7 @@ impl Planner<'_> {
     }
 
     fn select(&mut self, expr: &Expr, select: &Select) -> Node {
-        if matches!(self.checked.meaning(expr.id), Meaning::Variable(_) | Meaning::TypeName(_)) {
+        if matches!(self.checked.reference(expr.id), Reference::Variable(_) | Reference::TypeName(_)) {
             return self.name(expr);
         }
         let declared = match self.checked.type_of(&select.operand) {
@@ -239,7 +240,7 @@ impl Planner<'_> {
     }
 
     fn call(&mut self, expr: &Expr, call: &Call) -> Node {
-        let Meaning::Call { function, overloads, static_target } = self.checked.meaning(expr.id).clone()
+        let Reference::Call { function, overloads, static_target } = self.checked.reference(expr.id).clone()
         else {
             return self.impossible(expr);
         };
@@ -254,7 +255,7 @@ impl Planner<'_> {
         let candidates: Vec<Candidate> = candidates
             .map(|overload| Candidate {
                 params: overload.params.clone(),
-                run: overload.run.clone(),
+                implementation: overload.implementation.clone(),
                 rule: Rule::of(&function.name, &overload.id),
             })
             .collect();
@@ -284,7 +285,7 @@ impl Planner<'_> {
     }
 
     fn message(&mut self, expr: &Expr, message: &Message) -> Node {
-        let Meaning::Message(Type::Message(declared)) = self.checked.meaning(expr.id).clone() else {
+        let Reference::Message(Type::Message(declared)) = self.checked.reference(expr.id).clone() else {
             return self.impossible(expr);
         };
         let fields = message.fields.iter();
@@ -292,27 +293,31 @@ impl Planner<'_> {
         Node::Message(Box::new(MessageNode { message: declared, fields }))
     }
 
-    fn fold(&mut self, expr: &Expr, fold: &Fold) -> Node {
-        let Meaning::Slots(slot, slot2) = *self.checked.meaning(expr.id) else {
+    fn comprehension(&mut self, expr: &Expr, comprehension: &Comprehension) -> Node {
+        let Reference::Slots(slot, slot2) = *self.checked.reference(expr.id) else {
             return self.impossible(expr);
         };
-        Node::Fold(Box::new(FoldNode {
-            kind: fold.kind,
-            range: self.node(&fold.range),
+        Node::Comprehension(Box::new(ComprehensionNode {
+            kind: comprehension.kind,
+            range: self.node(&comprehension.range),
             slot,
-            slot2: fold.var2.is_some().then_some(slot2),
-            filter: fold.filter.as_ref().map(|filter| self.node(filter)),
-            body: self.node(&fold.body),
+            slot2: comprehension.var2.is_some().then_some(slot2),
+            filter: comprehension.filter.as_ref().map(|filter| self.node(filter)),
+            body: self.node(&comprehension.body),
         }))
     }
 
     fn bind(&mut self, expr: &Expr, bind: &Bind) -> Node {
-        let Meaning::Slots(slot, _) = *self.checked.meaning(expr.id) else { return self.impossible(expr) };
+        let Reference::Slots(slot, _) = *self.checked.reference(expr.id) else {
+            return self.impossible(expr);
+        };
         Node::Bind(Box::new(BindNode { slot, value: self.node(&bind.value), body: self.node(&bind.body) }))
     }
 
     fn opt_map(&mut self, expr: &Expr, opt_map: &OptMap) -> Node {
-        let Meaning::Slots(slot, _) = *self.checked.meaning(expr.id) else { return self.impossible(expr) };
+        let Reference::Slots(slot, _) = *self.checked.reference(expr.id) else {
+            return self.impossible(expr);
+        };
         let target = self.node(&opt_map.target);
         let body = self.node(&opt_map.body);
         Node::OptMap(Box::new(OptMapNode { target, slot, body, flat: opt_map.flat }))
@@ -420,8 +425,8 @@ fn fold_conversion(function: &str, candidates: &[Candidate], args: &[Node]) -> O
     let ([argument], true) = (args, conversions.contains(&function)) else { return None };
     let value = argument.constant()?;
     let candidate = candidates.iter().find(|candidate| candidate.params.iter().all(|ty| value.fits(ty)))?;
-    match candidate.run {
-        Run::Builtin(run) => run(CallContext::default(), std::slice::from_ref(value)).ok(),
+    match candidate.implementation {
+        Implementation::Builtin(run) => run(CallContext::default(), std::slice::from_ref(value)).ok(),
         _ => None,
     }
 }

@@ -6,13 +6,13 @@
 use super::Evaluator;
 use crate::cost::rules::Rule;
 use crate::error::EvalError;
-use crate::functions::Outcome;
-use crate::plan::{BinaryNode, BinaryOperator, Node};
+use crate::functions::EvalResult;
+use crate::planner::{BinaryNode, BinaryOperator, Node};
 use crate::time::{Duration, Timestamp};
 use crate::value::{Key, Text, Value, compare, equals};
 
 impl<'a> Evaluator<'_, '_, 'a> {
-    pub(super) fn not(&mut self, operand: &'a Node) -> Outcome<'a> {
+    pub(super) fn not(&mut self, operand: &'a Node) -> EvalResult<'a> {
         let value = self.eval(operand);
         self.charge(1)?;
         match value? {
@@ -21,7 +21,7 @@ impl<'a> Evaluator<'_, '_, 'a> {
         }
     }
 
-    pub(super) fn negate(&mut self, operand: &'a Node) -> Outcome<'a> {
+    pub(super) fn negate(&mut self, operand: &'a Node) -> EvalResult<'a> {
         let value = self.eval(operand);
         self.charge(1)?;
         match value? {
@@ -35,7 +35,7 @@ impl<'a> Evaluator<'_, '_, 'a> {
         }
     }
 
-    pub(super) fn in_constants(&mut self, operand: &'a Node, list: &'a Value<'static>) -> Outcome<'a> {
+    pub(super) fn in_constants(&mut self, operand: &'a Node, list: &'a Value<'static>) -> EvalResult<'a> {
         let value = self.eval(operand)?;
         match list {
             Value::List(list) => list.contains(&value).map(Value::Bool),
@@ -43,7 +43,7 @@ impl<'a> Evaluator<'_, '_, 'a> {
         }
     }
 
-    pub(super) fn binary(&mut self, node: &'a BinaryNode) -> Outcome<'a> {
+    pub(super) fn binary(&mut self, node: &'a BinaryNode) -> EvalResult<'a> {
         let left = self.eval(&node.left);
         if left.as_ref().is_err_and(|error| !error.is_absorbable()) {
             return left;
@@ -94,7 +94,7 @@ impl<'a> Evaluator<'_, '_, 'a> {
     }
 }
 
-fn apply<'a>(operator: BinaryOperator, left: Value<'a>, right: Value<'a>) -> Outcome<'a> {
+fn apply<'a>(operator: BinaryOperator, left: Value<'a>, right: Value<'a>) -> EvalResult<'a> {
     use BinaryOperator as Op;
     match operator {
         Op::Equals => equals(&left, &right).map(Value::Bool),
@@ -121,7 +121,7 @@ fn contains(collection: &Value<'_>, wanted: &Value<'_>) -> Result<bool, EvalErro
     }
 }
 
-pub(crate) fn add<'a>(left: Value<'a>, right: Value<'a>) -> Outcome<'a> {
+pub(crate) fn add<'a>(left: Value<'a>, right: Value<'a>) -> EvalResult<'a> {
     match (left, right) {
         (Value::Int(left), Value::Int(right)) => {
             left.checked_add(right).map(Value::Int).ok_or_else(int_overflow)
@@ -149,7 +149,7 @@ pub(crate) fn add<'a>(left: Value<'a>, right: Value<'a>) -> Outcome<'a> {
     }
 }
 
-fn subtract<'a>(left: &Value<'a>, right: &Value<'a>) -> Outcome<'a> {
+fn subtract<'a>(left: &Value<'a>, right: &Value<'a>) -> EvalResult<'a> {
     match (left, right) {
         (Value::Int(left), Value::Int(right)) => {
             left.checked_sub(*right).map(Value::Int).ok_or_else(int_overflow)
@@ -172,7 +172,7 @@ fn subtract<'a>(left: &Value<'a>, right: &Value<'a>) -> Outcome<'a> {
 }
 
 /// Multiplication, division and remainder.
-fn scale<'a>(operator: BinaryOperator, left: &Value<'a>, right: &Value<'a>) -> Outcome<'a> {
+fn scale<'a>(operator: BinaryOperator, left: &Value<'a>, right: &Value<'a>) -> EvalResult<'a> {
     use BinaryOperator as Op;
     let by_zero =
         || EvalError::failed(if operator == Op::Divide { "division by zero" } else { "modulus by zero" });

@@ -3,11 +3,11 @@
 //! The text parses to the same tree. Operators are parenthesised only where their operands would otherwise be read
 //! differently; macros appear as they were written.
 
-use crate::ast::{Call, Expr, ExprKind, Fold, FoldKind, Literal, SelectMode, operator};
+use crate::ast::{Call, Comprehension, ComprehensionKind, Expr, ExprKind, Literal, SelectMode, operator};
 use crate::number::double_to_string;
 
 /// Prints an expression.
-pub(crate) fn print(expr: &Expr) -> String {
+pub(crate) fn unparse(expr: &Expr) -> String {
     let mut printer = Printer { out: String::new() };
     printer.expr(expr);
     printer.out
@@ -113,7 +113,7 @@ impl Printer {
                 });
                 self.text("}");
             }
-            ExprKind::Fold(fold) => self.fold(fold),
+            ExprKind::Comprehension(comprehension) => self.comprehension(comprehension),
             ExprKind::Bind(bind) => {
                 self.text(&format!("cel.bind({}, ", bind.var));
                 self.expr(&bind.value);
@@ -225,25 +225,25 @@ impl Printer {
         }
     }
 
-    fn fold(&mut self, fold: &Fold) {
-        self.at(Level::Member, &fold.range);
-        self.text(match (fold.kind, &fold.var2) {
-            (FoldKind::All, _) => ".all(",
-            (FoldKind::Exists, _) => ".exists(",
-            (FoldKind::ExistsOne, _) => ".exists_one(",
-            (FoldKind::Map, None) => ".map(",
-            (FoldKind::Map, Some(_)) => ".transformList(",
-            (FoldKind::Filter, _) => ".filter(",
-            (FoldKind::TransformMap, _) => ".transformMap(",
-            (FoldKind::TransformMapEntry, _) => ".transformMapEntry(",
-            (FoldKind::SortBy, _) => ".sortBy(",
+    fn comprehension(&mut self, comprehension: &Comprehension) {
+        self.at(Level::Member, &comprehension.range);
+        self.text(match (comprehension.kind, &comprehension.var2) {
+            (ComprehensionKind::All, _) => ".all(",
+            (ComprehensionKind::Exists, _) => ".exists(",
+            (ComprehensionKind::ExistsOne, _) => ".exists_one(",
+            (ComprehensionKind::Map, None) => ".map(",
+            (ComprehensionKind::Map, Some(_)) => ".transformList(",
+            (ComprehensionKind::Filter, _) => ".filter(",
+            (ComprehensionKind::TransformMap, _) => ".transformMap(",
+            (ComprehensionKind::TransformMapEntry, _) => ".transformMapEntry(",
+            (ComprehensionKind::SortBy, _) => ".sortBy(",
         });
-        self.text(&fold.var);
-        if let Some(name) = &fold.var2 {
+        self.text(&comprehension.var);
+        if let Some(name) = &comprehension.var2 {
             self.text(", ");
             self.text(name);
         }
-        for argument in fold.filter.iter().chain([&fold.body]) {
+        for argument in comprehension.filter.iter().chain([&comprehension.body]) {
             self.text(", ");
             self.expr(argument);
         }

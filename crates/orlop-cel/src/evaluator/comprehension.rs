@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 
 use super::collect::{insert, map_key};
 use super::{Evaluator, Slot};
-use crate::ast::FoldKind;
+use crate::ast::ComprehensionKind;
 use crate::cost::NEW_LIST;
 use crate::cost::rules::Rule;
 use crate::error::EvalError;
-use crate::functions::Outcome;
+use crate::functions::EvalResult;
 use crate::library::lists::sort_by_keys;
-use crate::plan::FoldNode;
+use crate::planner::ComprehensionNode;
 use crate::value::{Key, List, Map, Value};
 
 /// What a range yields: elements, or entries where there are two variables or a map.
@@ -33,7 +33,7 @@ impl<'a> Range<'a> {
 }
 
 impl<'a> Evaluator<'_, '_, 'a> {
-    pub(super) fn fold(&mut self, node: &'a FoldNode) -> Outcome<'a> {
+    pub(super) fn comprehension(&mut self, node: &'a ComprehensionNode) -> EvalResult<'a> {
         let range = match self.eval(&node.range)? {
             Value::List(list) => Range::List(list),
             Value::Map(map) => Range::Map(map.keys(), map),
@@ -46,17 +46,19 @@ impl<'a> Evaluator<'_, '_, 'a> {
             }
         };
         match node.kind {
-            FoldKind::All => self.quantify(node, &range, false),
-            FoldKind::Exists => self.quantify(node, &range, true),
-            FoldKind::ExistsOne => self.exists_one(node, &range),
-            FoldKind::Map | FoldKind::Filter => self.transform_list(node, &range),
-            FoldKind::TransformMap | FoldKind::TransformMapEntry => self.transform_map(node, &range),
-            FoldKind::SortBy => self.sort_by(node, &range),
+            ComprehensionKind::All => self.quantify(node, &range, false),
+            ComprehensionKind::Exists => self.quantify(node, &range, true),
+            ComprehensionKind::ExistsOne => self.exists_one(node, &range),
+            ComprehensionKind::Map | ComprehensionKind::Filter => self.transform_list(node, &range),
+            ComprehensionKind::TransformMap | ComprehensionKind::TransformMapEntry => {
+                self.transform_map(node, &range)
+            }
+            ComprehensionKind::SortBy => self.sort_by(node, &range),
         }
     }
 
     /// Binds the variables for one iteration.
-    fn enter(&mut self, node: &FoldNode, range: &Range<'a>, at: usize) -> Result<(), EvalError> {
+    fn enter(&mut self, node: &ComprehensionNode, range: &Range<'a>, at: usize) -> Result<(), EvalError> {
         self.budget.iterate()?;
         let (first, second) = match range {
             Range::List(list) if node.slot2.is_some() => (Value::Int(at as i64), Some(list.at(at)?)),
@@ -78,7 +80,7 @@ impl<'a> Evaluator<'_, '_, 'a> {
     }
 
     /// The first variable's value, which nobody else needs any more in this iteration.
-    fn leave(&mut self, node: &FoldNode) -> Outcome<'a> {
+    fn leave(&mut self, node: &ComprehensionNode) -> EvalResult<'a> {
         match std::mem::replace(&mut self.slots[node.slot], Slot::Empty) {
             Slot::Ready(value) => Ok(value),
             _ => Err(EvalError::no_such_overload()),
@@ -86,7 +88,7 @@ impl<'a> Evaluator<'_, '_, 'a> {
     }
 
     /// `all` (decided by a false) and `exists` (decided by a true).
-    fn quantify(&mut self, node: &'a FoldNode, range: &Range<'a>, deciding: bool) -> Outcome<'a> {
+    fn quantify(&mut self, node: &'a ComprehensionNode, range: &Range<'a>, deciding: bool) -> EvalResult<'a> {
         // The look at the accumulator before each step, once more where it ends the loop early.
         let condition = if deciding { 3 } else { 2 };
         let mut failure = None;
@@ -112,7 +114,7 @@ impl<'a> Evaluator<'_, '_, 'a> {
         failure.map_or(Ok(Value::Bool(!deciding)), Err)
     }
 
-    fn exists_one(&mut self, node: &'a FoldNode, range: &Range<'a>) -> Outcome<'a> {
+    fn exists_one(&mut self, node: &'a ComprehensionNode, range: &Range<'a>) -> EvalResult<'a> {
         let mut count = 0_u64;
         for at in 0..range.len() {
             self.enter(node, range, at)?;
@@ -125,22 +127,22 @@ impl<'a> Evaluator<'_, '_, 'a> {
         Ok(Value::Bool(count == 1))
     }
 
-    fn holds(&mut self, predicate: &'a crate::plan::Node) -> Result<bool, EvalError> {
+    fn holds(&mut self, predicate: &'a crate::planner::Node) -> Result<bool, EvalError> {
         match self.eval(predicate)? {
             Value::Bool(value) => Ok(value),
             _ => Err(EvalError::no_such_overload()),
         }
     }
 
-    fn passes(&mut self, node: &'a FoldNode) -> Result<bool, EvalError> {
+    fn passes(&mut self, node: &'a ComprehensionNode) -> Result<bool, EvalError> {
         node.filter.as_ref().map_or(Ok(true), |filter| self.holds(filter))
     }
 
-    fn transform_list(&mut self, node: &'a FoldNode, range: &Range<'a>) -> Outcome<'a> {
+    fn transform_list(&mut self, node: &'a ComprehensionNode, range: &Range<'a>) -> EvalResult<'a> {
         let mut values = Vec::new();
         for at in 0..range.len() {
             self.enter(node, range, at)?;
-            if node.kind == FoldKind::Filter {
+            if node.kind == ComprehensionKind::Filter {
                 if self.holds(&node.body)? {
                     // The accumulator, a list of the element, the element, and their sum.
                     self.charge(3 + NEW_LIST)?;
@@ -155,7 +157,7 @@ impl<'a> Evaluator<'_, '_, 'a> {
         Ok(Value::list(values))
     }
 
-    fn transform_map(&mut self, node: &'a FoldNode, range: &Range<'a>) -> Outcome<'a> {
+    fn transform_map(&mut self, node: &'a ComprehensionNode, range: &Range<'a>) -> EvalResult<'a> {
         let mut map = BTreeMap::new();
         for at in 0..range.len() {
             self.enter(node, range, at)?;
@@ -163,7 +165,7 @@ impl<'a> Evaluator<'_, '_, 'a> {
                 continue;
             }
             let body = self.eval(&node.body)?;
-            if node.kind == FoldKind::TransformMap {
+            if node.kind == ComprehensionKind::TransformMap {
                 self.charge(3)?;
                 insert(&mut map, map_key(&self.leave(node)?)?, body)?;
             } else {
@@ -178,7 +180,7 @@ impl<'a> Evaluator<'_, '_, 'a> {
         Ok(Value::Map(Map::from(map)))
     }
 
-    fn sort_by(&mut self, node: &'a FoldNode, range: &Range<'a>) -> Outcome<'a> {
+    fn sort_by(&mut self, node: &'a ComprehensionNode, range: &Range<'a>) -> EvalResult<'a> {
         let Range::List(list) = range else { return Err(EvalError::no_such_overload()) };
         // The list under its name, twice.
         self.charge(2)?;

@@ -8,7 +8,7 @@
 mod access;
 mod call;
 mod collect;
-mod fold;
+mod comprehension;
 mod operators;
 
 pub(crate) use operators::add;
@@ -16,8 +16,8 @@ pub(crate) use operators::add;
 use crate::activation::Activation;
 use crate::cost::Budget;
 use crate::error::EvalError;
-use crate::functions::Outcome;
-use crate::plan::{ConditionalNode, Node};
+use crate::functions::EvalResult;
+use crate::planner::{ConditionalNode, Node};
 use crate::program::Compiled;
 use crate::value::Value;
 
@@ -47,7 +47,7 @@ impl<'e, 'h, 'a> Evaluator<'e, 'h, 'a> {
         Self { compiled, activation, budget, slots: vec![Slot::Empty; compiled.slots] }
     }
 
-    pub(crate) fn run(mut self) -> Outcome<'a> {
+    pub(crate) fn run(mut self) -> EvalResult<'a> {
         self.budget.start();
         self.eval(&self.compiled.root)
     }
@@ -56,7 +56,7 @@ impl<'e, 'h, 'a> Evaluator<'e, 'h, 'a> {
         self.budget.charge(cost)
     }
 
-    fn eval(&mut self, node: &'a Node) -> Outcome<'a> {
+    fn eval(&mut self, node: &'a Node) -> EvalResult<'a> {
         match node {
             Node::Constant(Value::String(text)) => Ok(Value::borrowed(text)),
             Node::Constant(value) => Ok(value.clone()),
@@ -76,7 +76,7 @@ impl<'e, 'h, 'a> Evaluator<'e, 'h, 'a> {
             Node::List(elements) => self.list(elements),
             Node::Map(entries) => self.map(entries),
             Node::Message(message) => self.message(message),
-            Node::Fold(fold) => self.fold(fold),
+            Node::Comprehension(comprehension) => self.comprehension(comprehension),
             Node::Bind(bind) => {
                 self.slots[bind.slot] = Slot::Pending(&bind.value);
                 self.eval(&bind.body)
@@ -85,7 +85,7 @@ impl<'e, 'h, 'a> Evaluator<'e, 'h, 'a> {
         }
     }
 
-    fn variable(&mut self, index: usize) -> Outcome<'a> {
+    fn variable(&mut self, index: usize) -> EvalResult<'a> {
         self.charge(1)?;
         let Some(variable) = self.compiled.env.scope.variables.get(index) else {
             return Err(EvalError::failed("no such attribute"));
@@ -93,7 +93,7 @@ impl<'e, 'h, 'a> Evaluator<'e, 'h, 'a> {
         self.activation.resolve(&variable.name, &variable.declared, variable.schema.as_ref())
     }
 
-    fn local(&mut self, slot: usize) -> Outcome<'a> {
+    fn local(&mut self, slot: usize) -> EvalResult<'a> {
         self.charge(1)?;
         let pending = match &self.slots[slot] {
             Slot::Ready(value) => return Ok(value.clone()),
@@ -110,7 +110,7 @@ impl<'e, 'h, 'a> Evaluator<'e, 'h, 'a> {
     }
 
     /// One term decides alone: false for `&&`, true for `||`, even if others fail. Else the first failure counts.
-    fn logical(&mut self, terms: &'a [Node], deciding: bool) -> Outcome<'a> {
+    fn logical(&mut self, terms: &'a [Node], deciding: bool) -> EvalResult<'a> {
         let mut failure = None;
         for term in terms {
             match self.eval(term) {
@@ -124,7 +124,7 @@ impl<'e, 'h, 'a> Evaluator<'e, 'h, 'a> {
         failure.map_or(Ok(Value::Bool(!deciding)), Err)
     }
 
-    fn conditional(&mut self, node: &'a ConditionalNode) -> Outcome<'a> {
+    fn conditional(&mut self, node: &'a ConditionalNode) -> EvalResult<'a> {
         let branch = match self.eval(&node.condition)? {
             Value::Bool(true) => &node.yes,
             Value::Bool(false) => &node.no,

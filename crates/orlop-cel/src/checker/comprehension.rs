@@ -1,45 +1,45 @@
 //! The macros: their variables' types and their results'.
 
-use super::{Checker, Local, Meaning};
-use crate::ast::{Bind, Expr, Fold, FoldKind, OptMap};
+use super::{Checker, Local, Reference};
+use crate::ast::{Bind, Comprehension, ComprehensionKind, Expr, OptMap};
 use crate::types::Type;
 
 impl Checker<'_> {
-    pub(super) fn fold(&mut self, expr: &Expr, fold: &Fold) -> Type {
-        let range = self.check(&fold.range);
+    pub(super) fn comprehension(&mut self, expr: &Expr, comprehension: &Comprehension) -> Type {
+        let range = self.check(&comprehension.range);
         let range = self.resolved(&range);
-        let (first, second) = self.iteration(&fold.range, &range, fold.var2.is_some());
+        let (first, second) = self.iteration(&comprehension.range, &range, comprehension.var2.is_some());
         let outer = self.locals.len();
-        let slot = self.enter(&fold.var, first.clone());
-        let slot2 = match (&fold.var2, second) {
+        let slot = self.enter(&comprehension.var, first.clone());
+        let slot2 = match (&comprehension.var2, second) {
             (Some(var2), Some(second)) => self.enter(var2, second),
             _ => slot,
         };
-        self.mean(expr.id, Meaning::Slots(slot, slot2));
-        if let Some(filter) = &fold.filter {
+        self.set_reference(expr.id, Reference::Slots(slot, slot2));
+        if let Some(filter) = &comprehension.filter {
             self.predicate(filter);
         }
-        let result = match fold.kind {
-            FoldKind::All | FoldKind::Exists | FoldKind::ExistsOne => {
-                self.predicate(&fold.body);
+        let result = match comprehension.kind {
+            ComprehensionKind::All | ComprehensionKind::Exists | ComprehensionKind::ExistsOne => {
+                self.predicate(&comprehension.body);
                 Type::Bool
             }
-            FoldKind::Filter => {
-                self.predicate(&fold.body);
+            ComprehensionKind::Filter => {
+                self.predicate(&comprehension.body);
                 Type::list(first)
             }
-            FoldKind::Map => Type::list(self.check(&fold.body)),
-            FoldKind::TransformMap => Type::map(first, self.check(&fold.body)),
-            FoldKind::TransformMapEntry => {
-                let body = self.check(&fold.body);
+            ComprehensionKind::Map => Type::list(self.check(&comprehension.body)),
+            ComprehensionKind::TransformMap => Type::map(first, self.check(&comprehension.body)),
+            ComprehensionKind::TransformMapEntry => {
+                let body = self.check(&comprehension.body);
                 let wanted = Type::map(self.substitutions.fresh(), self.substitutions.fresh());
                 if !self.substitutions.assign(&wanted, &body) {
-                    self.mismatch(fold.body.id, &wanted, &body);
+                    self.mismatch(comprehension.body.id, &wanted, &body);
                 }
                 if self.resolved(&body).is_dyn_or_error() { wanted } else { body }
             }
-            FoldKind::SortBy => {
-                let key = self.check(&fold.body);
+            ComprehensionKind::SortBy => {
+                let key = self.check(&comprehension.body);
                 self.sort_key(expr, &range, &key);
                 if matches!(range, Type::List(_)) { range } else { Type::list(first) }
             }
@@ -131,7 +131,7 @@ impl Checker<'_> {
     fn with_local(&mut self, expr: &Expr, name: &str, ty: Type, body: &Expr) -> Type {
         let outer = self.locals.len();
         let slot = self.enter(name, ty);
-        self.mean(expr.id, Meaning::Slots(slot, slot));
+        self.set_reference(expr.id, Reference::Slots(slot, slot));
         let result = self.check(body);
         self.locals.truncate(outer);
         result

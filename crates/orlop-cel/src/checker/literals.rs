@@ -44,10 +44,10 @@ impl Validator<'_> {
                 }
             }
             ExprKind::Message(message) => message.fields.iter().for_each(|init| self.walk(&init.value)),
-            ExprKind::Fold(fold) => {
-                self.walk(&fold.range);
-                fold.filter.iter().for_each(|filter| self.walk(filter));
-                self.walk(&fold.body);
+            ExprKind::Comprehension(comprehension) => {
+                self.walk(&comprehension.range);
+                comprehension.filter.iter().for_each(|filter| self.walk(filter));
+                self.walk(&comprehension.body);
             }
             ExprKind::Bind(bind) => {
                 self.walk(&bind.value);

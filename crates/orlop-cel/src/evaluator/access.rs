@@ -6,9 +6,9 @@
 use super::{Evaluator, Slot};
 use crate::ast::SelectMode;
 use crate::error::EvalError;
-use crate::functions::Outcome;
+use crate::functions::EvalResult;
 use crate::number::{double_to_int, double_to_uint};
-use crate::plan::{FieldNode, IndexNode, Node, OptMapNode, OptionalOrNode};
+use crate::planner::{FieldNode, IndexNode, Node, OptMapNode, OptionalOrNode};
 use crate::types::Type;
 use crate::value::{Key, List, Map, Text, Value};
 use serde_json::Value as Json;
@@ -19,7 +19,7 @@ type RawMap = serde_json::Map<String, Json>;
 type Found<'a> = Option<Result<Value<'a>, EvalError>>;
 
 impl<'a> Evaluator<'_, '_, 'a> {
-    pub(super) fn field(&mut self, node: &'a FieldNode) -> Outcome<'a> {
+    pub(super) fn field(&mut self, node: &'a FieldNode) -> EvalResult<'a> {
         if let (SelectMode::Value, Some((_, schema))) = (node.mode, &node.declared)
             && let Some(found) = self.declared_field(node)
         {
@@ -89,7 +89,7 @@ impl<'a> Evaluator<'_, '_, 'a> {
     }
 
     /// What is absent costs nothing to find out.
-    fn optionally(&mut self, found: Found<'a>) -> Outcome<'a> {
+    fn optionally(&mut self, found: Found<'a>) -> EvalResult<'a> {
         match found {
             None => Ok(Value::none()),
             Some(value) => {
@@ -99,7 +99,7 @@ impl<'a> Evaluator<'_, '_, 'a> {
         }
     }
 
-    pub(super) fn index(&mut self, node: &'a IndexNode) -> Outcome<'a> {
+    pub(super) fn index(&mut self, node: &'a IndexNode) -> EvalResult<'a> {
         let operand = self.eval(&node.operand)?;
         if node.operand.is_computed() {
             self.charge(1)?;
@@ -126,7 +126,7 @@ impl<'a> Evaluator<'_, '_, 'a> {
         found.unwrap_or_else(|| Err(EvalError::Failed(format!("{missing}: {index}"))))
     }
 
-    pub(super) fn optional_or(&mut self, node: &'a OptionalOrNode) -> Outcome<'a> {
+    pub(super) fn optional_or(&mut self, node: &'a OptionalOrNode) -> EvalResult<'a> {
         match self.eval(&node.first)? {
             Value::Optional(None) => self.eval(&node.second),
             Value::Optional(Some(value)) if node.unwrap => Ok(Value::clone(&value)),
@@ -135,7 +135,7 @@ impl<'a> Evaluator<'_, '_, 'a> {
         }
     }
 
-    pub(super) fn opt_map(&mut self, node: &'a OptMapNode) -> Outcome<'a> {
+    pub(super) fn opt_map(&mut self, node: &'a OptMapNode) -> EvalResult<'a> {
         let before = self.budget.used();
         let target = self.eval(&node.target)?;
         let target_cost = self.budget.used().saturating_sub(before);
@@ -193,7 +193,7 @@ fn list_index(index: &Value<'_>) -> Result<Option<usize>, EvalError> {
 
 impl<'a> List<'a> {
     /// The element, or the error that an index beyond the end is.
-    pub(crate) fn at(&self, index: usize) -> Outcome<'a> {
+    pub(crate) fn at(&self, index: usize) -> EvalResult<'a> {
         self.get(index).unwrap_or_else(|| Err(EvalError::Failed(format!("index out of bounds: {index}"))))
     }
 }

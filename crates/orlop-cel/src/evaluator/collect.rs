@@ -6,12 +6,12 @@ use std::sync::Arc;
 use super::Evaluator;
 use crate::cost::{NEW_LIST, NEW_MAP, NEW_MESSAGE};
 use crate::error::EvalError;
-use crate::functions::Outcome;
-use crate::plan::{MessageNode, Node};
+use crate::functions::EvalResult;
+use crate::planner::{MessageNode, Node};
 use crate::value::{Key, Map, MessageValue, Value};
 
 impl<'a> Evaluator<'_, '_, 'a> {
-    pub(super) fn list(&mut self, elements: &'a [(Node, bool)]) -> Outcome<'a> {
+    pub(super) fn list(&mut self, elements: &'a [(Node, bool)]) -> EvalResult<'a> {
         self.charge(NEW_LIST)?;
         let mut values = Vec::with_capacity(elements.len());
         for (node, optional) in elements {
@@ -23,7 +23,7 @@ impl<'a> Evaluator<'_, '_, 'a> {
         Ok(Value::list(values))
     }
 
-    pub(super) fn map(&mut self, entries: &'a [(Node, Node, bool)]) -> Outcome<'a> {
+    pub(super) fn map(&mut self, entries: &'a [(Node, Node, bool)]) -> EvalResult<'a> {
         self.charge(NEW_MAP)?;
         let mut map = BTreeMap::new();
         for (key, value, optional) in entries {
@@ -39,7 +39,7 @@ impl<'a> Evaluator<'_, '_, 'a> {
         Ok(Value::Map(Map::from(map)))
     }
 
-    pub(super) fn message(&mut self, node: &'a MessageNode) -> Outcome<'a> {
+    pub(super) fn message(&mut self, node: &'a MessageNode) -> EvalResult<'a> {
         self.charge(NEW_MESSAGE)?;
         let mut fields: Vec<(&'a str, Value<'a>)> = Vec::with_capacity(node.fields.len());
         for (name, value, optional) in &node.fields {

@@ -6,7 +6,7 @@
 //! Values are not looked at, except literals that a function can refuse at once (see [`literals`]).
 
 mod call;
-mod fold;
+mod comprehension;
 mod literals;
 pub(crate) mod unify;
 
@@ -26,7 +26,7 @@ use unify::{Substitutions, is_as_general};
 pub(crate) struct Checked {
     pub(crate) ast: Ast,
     pub(crate) types: Vec<Type>,
-    pub(crate) meanings: Vec<Meaning>,
+    pub(crate) references: Vec<Reference>,
     /// Number of local variables.
     pub(crate) slots: usize,
     pub(crate) source: Source,
@@ -37,14 +37,14 @@ impl Checked {
         self.types.get(expr.id as usize).unwrap_or(&Type::Dyn)
     }
 
-    pub(crate) fn meaning(&self, id: ExprId) -> &Meaning {
-        self.meanings.get(id as usize).unwrap_or(&Meaning::Structure)
+    pub(crate) fn reference(&self, id: ExprId) -> &Reference {
+        self.references.get(id as usize).unwrap_or(&Reference::Structure)
     }
 }
 
 /// What a node stands for.
 #[derive(Clone, Debug, Default)]
-pub(crate) enum Meaning {
+pub(crate) enum Reference {
     /// Itself.
     #[default]
     Structure,
@@ -73,13 +73,13 @@ pub(crate) fn check(scope: &Scope, source: &Source, ast: Ast) -> Result<Checked,
         locals: Vec::new(),
         slots: 0,
         types: vec![Type::Error; count],
-        meanings: vec![Meaning::Structure; count],
+        references: vec![Reference::Structure; count],
     };
     checker.check(&ast.root);
-    let Checker { errors, substitutions, slots, types, meanings, .. } = checker;
+    let Checker { errors, substitutions, slots, types, references, .. } = checker;
     let types = types.iter().map(|ty| substitutions.apply(ty, true)).collect();
     let failed = !errors.is_empty();
-    let checked = Checked { ast, types, meanings, slots, source: source.clone() };
+    let checked = Checked { ast, types, references, slots, source: source.clone() };
     if failed {
         return errors.into_result(checked);
     }
@@ -103,7 +103,7 @@ struct Checker<'c> {
     locals: Vec<Local>,
     slots: usize,
     types: Vec<Type>,
-    meanings: Vec<Meaning>,
+    references: Vec<Reference>,
 }
 
 impl Checker<'_> {
@@ -126,7 +126,7 @@ impl Checker<'_> {
             }
             ExprKind::Map(entries) => self.map(entries),
             ExprKind::Message(message) => self.message(expr, message),
-            ExprKind::Fold(fold) => self.fold(expr, fold),
+            ExprKind::Comprehension(comprehension) => self.comprehension(expr, comprehension),
             ExprKind::Bind(bind) => self.bind(expr, bind),
             ExprKind::OptMap(opt_map) => self.opt_map(expr, opt_map),
         };
@@ -138,8 +138,8 @@ impl Checker<'_> {
         self.errors.report(self.ast.position(id), message);
     }
 
-    fn mean(&mut self, id: ExprId, meaning: Meaning) {
-        self.meanings[id as usize] = meaning;
+    fn set_reference(&mut self, id: ExprId, reference: Reference) {
+        self.references[id as usize] = reference;
     }
 
     fn resolved(&self, ty: &Type) -> Type {
@@ -173,15 +173,15 @@ impl Checker<'_> {
         };
         let local = self.locals.iter().rev().find(|local| !global && local.name == name);
         if let Some((slot, ty)) = local.map(|local| (local.slot, local.ty.clone())) {
-            self.mean(id, Meaning::Local(slot));
+            self.set_reference(id, Reference::Local(slot));
             return Some(ty);
         }
         if let Some(index) = self.scope.variable(name) {
-            self.mean(id, Meaning::Variable(index));
+            self.set_reference(id, Reference::Variable(index));
             return Some(self.scope.variables[index].declared.clone());
         }
         let ty = Type::from_name(name).or_else(|| self.scope.message(name).map(Type::Message))?;
-        self.mean(id, Meaning::TypeName(ty.clone()));
+        self.set_reference(id, Reference::TypeName(ty.clone()));
         Some(Type::of(ty))
     }
 
@@ -320,7 +320,7 @@ impl Checker<'_> {
             }
         }
         let ty = Type::Message(declared);
-        self.mean(expr.id, Meaning::Message(ty.clone()));
+        self.set_reference(expr.id, Reference::Message(ty.clone()));
         ty
     }
 }

@@ -6,14 +6,15 @@ use std::cell::Cell;
 use std::sync::{Arc, Mutex};
 
 use orlop_cel::{
-    AUTHORIZER, Activation, Authorizer, Budget, Decision, Env, EvalError, Outcome, Program, Question,
-    RESOURCE_CHECK, ResourceQuestion, ServiceAccount, Type, Value, authorizer_value, request_resource_value,
+    AUTHORIZER, AccessAttributes, Activation, Authorizer, Budget, Decision, Env, EvalError, EvalResult,
+    Program, RESOURCE_CHECK, ResourceAttributes, ServiceAccount, Type, Value, authorizer_value,
+    request_resource_value,
 };
 use serde_json::json;
 
 #[test]
 fn functions_of_ones_own() {
-    fn double<'a>(args: &[Value<'a>]) -> Outcome<'a> {
+    fn double<'a>(args: &[Value<'a>]) -> EvalResult<'a> {
         match args {
             [Value::Int(value)] => Ok(Value::Int(value * 2)),
             _ => Err(EvalError::failed("unreachable: arguments fit the signature")),
@@ -52,20 +53,22 @@ fn lazy_variables_are_computed_only_when_reached() {
 
 #[derive(Default)]
 struct Recorder {
-    asked: Mutex<Vec<(Option<ServiceAccount>, Question)>>,
+    asked: Mutex<Vec<(Option<ServiceAccount>, AccessAttributes)>>,
 }
 
 impl Authorizer for Recorder {
-    fn authorize(&self, subject: Option<&ServiceAccount>, question: &Question) -> Decision {
+    fn authorize(&self, subject: Option<&ServiceAccount>, attributes: &AccessAttributes) -> Decision {
         if let Ok(mut asked) = self.asked.lock() {
-            asked.push((subject.cloned(), question.clone()));
+            asked.push((subject.cloned(), attributes.clone()));
         }
-        match question {
-            Question::Path { path, .. } => Decision { allowed: path == "/healthz", ..Decision::default() },
-            Question::Resource { resource, verb } if resource.resource == "broken" => {
+        match attributes {
+            AccessAttributes::NonResource { path, .. } => {
+                Decision { allowed: path == "/healthz", ..Decision::default() }
+            }
+            AccessAttributes::Resource { resource, verb } if resource.resource == "broken" => {
                 Decision { allowed: false, reason: String::new(), error: Some(format!("cannot {verb}")) }
             }
-            Question::Resource { resource, verb } => Decision {
+            AccessAttributes::Resource { resource, verb } => Decision {
                 allowed: verb == "get",
                 reason: format!("asked for {}", resource.name),
                 error: None,
@@ -81,7 +84,7 @@ fn authorization_checks_ask_the_hook() {
         .variable("authorizer.requestResource", RESOURCE_CHECK)
         .build();
     let recorder = Arc::new(Recorder::default());
-    let request = ResourceQuestion { resource: "pods".into(), name: "p".into(), ..Default::default() };
+    let request = ResourceAttributes { resource: "pods".into(), name: "p".into(), ..Default::default() };
     let activation = Activation::new()
         .value("authorizer", authorizer_value(recorder.clone()))
         .value("authorizer.requestResource", request_resource_value(recorder.clone(), request));
@@ -101,15 +104,15 @@ fn authorization_checks_ask_the_hook() {
         assert_eq!(value.map(|value| value.as_bool()), Ok(Some(true)), "{expression}");
     }
     let asked = recorder.asked.lock().unwrap();
-    let (subject, question) = asked.last().unwrap();
+    let (subject, attributes) = asked.last().unwrap();
     assert_eq!(*subject, Some(ServiceAccount { namespace: "ns".into(), name: "sa".into() }));
-    let resource = ResourceQuestion {
+    let resource = ResourceAttributes {
         resource: "pods".into(),
         field_selector: "a=b".into(),
         label_selector: "c".into(),
         ..Default::default()
     };
-    assert_eq!(*question, Question::Resource { resource, verb: "get".into() });
+    assert_eq!(*attributes, AccessAttributes::Resource { resource, verb: "get".into() });
     for (expression, message) in [
         ("authorizer.path(' ').check('get').allowed()", "path must not be empty"),
         ("authorizer.group('').resource('').check('get').allowed()", "resource must not be empty"),

@@ -4,7 +4,7 @@
 //! `dyn` can fit several overloads; all of them are kept for run time, and the result is `dyn` unless they agree.
 
 use super::unify::{instantiate, parameter_names};
-use super::{Checker, Meaning};
+use super::{Checker, Reference};
 use crate::ast::{Call, Expr, ExprId, operator};
 use crate::functions::{Function, Overload};
 use crate::parser::qualified_name;
@@ -48,7 +48,10 @@ impl Checker<'_> {
             }
         }
         if let Some(function) = self.scope.functions.get(&call.function).cloned() {
-            self.mean(expr.id, Meaning::Call { function, overloads: vec![0], static_target: false });
+            self.set_reference(
+                expr.id,
+                Reference::Call { function, overloads: vec![0], static_target: false },
+            );
         }
         result
     }
@@ -81,7 +84,10 @@ impl Checker<'_> {
         }
         match result {
             Some(result) => {
-                self.mean(id, Meaning::Call { function: function.clone(), overloads, static_target });
+                self.set_reference(
+                    id,
+                    Reference::Call { function: function.clone(), overloads, static_target },
+                );
                 result
             }
             None => {

@@ -2,12 +2,12 @@
 
 use super::Evaluator;
 use crate::error::EvalError;
-use crate::functions::{CallContext, Outcome, Run};
-use crate::plan::{CallNode, Candidate};
+use crate::functions::{CallContext, EvalResult, Implementation};
+use crate::planner::{CallNode, Candidate};
 use crate::value::Value;
 
 impl<'a> Evaluator<'_, '_, 'a> {
-    pub(super) fn call(&mut self, node: &'a CallNode) -> Outcome<'a> {
+    pub(super) fn call(&mut self, node: &'a CallNode) -> EvalResult<'a> {
         let mut args = Vec::with_capacity(node.args.len());
         for arg in &node.args {
             match self.eval(arg) {
@@ -22,10 +22,10 @@ impl<'a> Evaluator<'_, '_, 'a> {
             self.charge(1)?;
             return Err(no_such_overload(&node.function, &args));
         };
-        let result = match &candidate.run {
-            Run::Builtin(run) => run(CallContext { regex: node.regex.as_ref() }, &args),
-            Run::Custom(run) => run(&args),
-            Run::Operator => Err(no_such_overload(&node.function, &args)),
+        let result = match &candidate.implementation {
+            Implementation::Builtin(run) => run(CallContext { regex: node.regex.as_ref() }, &args),
+            Implementation::Custom(run) => run(&args),
+            Implementation::Operator => Err(no_such_overload(&node.function, &args)),
         };
         self.charge(candidate.rule.charge(&args, result.as_ref().ok()))?;
         if let Ok(value) = &result {
