@@ -6,7 +6,7 @@ use futures_util::future::try_join_all;
 use http::Request;
 use serde_json::{Value, json};
 
-use crate::{User, chain::Chain, cluster::now, health::ROUTES};
+use crate::{auth::User, chain::Chain, endpoints::health::ROUTES, object::now};
 
 /// Namespaces that every cluster has.
 const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -30,7 +30,7 @@ const KEPT_EVERY: Duration = Duration::from_secs(10);
 /// Creates what is missing. Goes through the chain, so that these objects are like all others. `port` is
 /// where the API server listens, `ca` what its clients trust.
 pub async fn bootstrap(chain: &Chain, port: u16, ca: &str) -> Result<(), String> {
-    crate::custom::start(chain.cluster()).await.map_err(|status| status.message)?;
+    crate::definition_controllers::start(chain.cluster()).await.map_err(|status| status.message)?;
     chain.done(ROUTES);
     ensure(chain, port, ca).await
 }

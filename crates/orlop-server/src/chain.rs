@@ -2,46 +2,36 @@
 //!
 //! panic guard → audit → deadline → authentication → impersonation → authorization → intake → flow control → routes.
 
-use std::{
-    convert::Infallible,
-    sync::{Arc, PoisonError},
-};
+use std::{convert::Infallible, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
-use orlop_api::status::Status;
 use tokio::task::JoinSet;
 use tower::Service;
 
 use crate::{
-    Tokens, User,
-    body::Body,
+    auth::{Tokens, User, authorization, pki::Shown},
     cluster::Cluster,
-    compression,
+    endpoints::routes::{self, Endpoints},
     filters::{
-        audit, authentication, authorization, deadline,
+        audit, authentication, deadline,
         flow_control::FlowControl,
         impersonation,
         intake::{ConnectionIntake, Intake},
         panic_guard,
     },
-    health::Health,
-    metrics::{Labels, Metrics},
-    negotiation::{Offers, content_type},
-    pki::Shown,
-    query::Query,
-    request_info::RequestInfo,
-    routes,
-    verbs::{Warnings, answer},
-    websocket::Upgrade,
+    http::{
+        body::Body, compression, negotiation::content_type, query::Query, response, warnings::Warnings,
+        websocket::Upgrade,
+    },
+    metrics::Labels,
+    request::RequestInfo,
 };
 
 /// What answers requests: a cluster and who may use it.
 #[derive(Clone, Debug)]
 pub struct Chain {
-    pub(crate) cluster: Arc<Cluster>,
-    pub(crate) health: Arc<Health>,
-    pub(crate) metrics: Arc<Metrics>,
+    endpoints: Endpoints,
     tokens: Tokens,
     intake: Intake,
     flow_control: FlowControl,
@@ -60,9 +50,7 @@ impl Chain {
     /// A chain in front of a cluster.
     pub fn new(cluster: Arc<Cluster>, tokens: Tokens) -> Self {
         Self {
-            cluster,
-            health: Arc::default(),
-            metrics: Arc::default(),
+            endpoints: Endpoints { cluster, health: Arc::default(), metrics: Arc::default() },
             tokens,
             intake: Intake::default(),
             flow_control: FlowControl::default(),
@@ -70,20 +58,20 @@ impl Chain {
     }
 
     /// Says what has to be done before the server is ready: each step is a health check that fails until
-    /// [`Chain::done`]. Until [`ROUTES`](crate::health::ROUTES) is done, an unknown path may be one that is
+    /// [`Chain::done`]. Until [`ROUTES`](crate::endpoints::health::ROUTES) is done, an unknown path may be one that is
     /// still to come, and is answered so.
     pub fn expect(&self, steps: &[&'static str]) {
-        self.health.expect(steps);
+        self.endpoints.health.expect(steps);
     }
 
     /// Says that a step of starting is done.
     pub fn done(&self, step: &str) {
-        self.health.done(step);
+        self.endpoints.health.done(step);
     }
 
     /// Says that the server is about to stop: it answers as before, but is no longer ready.
     pub fn stopping(&self) {
-        self.health.stop();
+        self.endpoints.health.stop();
     }
 
     /// The chain as a service on behalf of one user: for clients in the same process, such as controllers,
@@ -103,7 +91,7 @@ impl Chain {
         let chain = self.clone();
         tower::service_fn(move |request| {
             let (chain, connected) = (chain.clone(), connected.clone());
-            let answer = async move { chain.answer_on(&connected, request).await.map(Body::apart) };
+            let answer = async move { chain.answer_on(&connected, request).await.map(Body::detach) };
             async move {
                 // A set of one: its task ends with it, if the client gives up.
                 let mut task = JoinSet::new();
@@ -116,12 +104,12 @@ impl Chain {
 
     /// The cluster behind it.
     pub(crate) fn cluster(&self) -> &Arc<Cluster> {
-        &self.cluster
+        &self.endpoints.cluster
     }
 
     /// Ends what stays open, because the server stops.
     pub fn close(&self) {
-        self.cluster.close();
+        self.endpoints.cluster.close();
     }
 
     /// Answers a request. `certificate` is whom the connection belongs to, if it showed a certificate.
@@ -146,15 +134,19 @@ impl Chain {
         let info = RequestInfo::of(&parts.method, parts.uri.path(), &query);
         let is_watch = info.verb == "watch";
         let upgrade = Upgrade::of(&mut parts).filter(|_| is_watch);
-        let running = self.metrics.requests.begin(&info);
+        let running = self.endpoints.metrics.requests.begin(&info);
         let apply = content_type(&parts.headers).starts_with("application/apply-patch");
         let labels = Labels::of(&info, parts.uri.path(), &query, apply);
         let mut who = audit::Who::default();
         let warnings = Warnings::default();
         let answered = panic_guard::guard(async {
-            let user =
-                authentication::authenticate(&self.cluster, &parts.headers, &connected.shown, &self.tokens)
-                    .await?;
+            let user = authentication::authenticate(
+                &self.endpoints.cluster,
+                &parts.headers,
+                &connected.shown,
+                &self.tokens,
+            )
+            .await?;
             who.asks = Some(user.clone());
             let user = impersonation::impersonate(user, &parts.headers)?;
             who.acts_as = Some(user.clone());
@@ -164,7 +156,7 @@ impl Chain {
                 let body = self.intake.read(incoming, connected.intake.as_ref()).await?;
                 let place = self.flow_control.place().await?;
                 let answered = routes::route(
-                    self,
+                    &self.endpoints,
                     &parts,
                     info,
                     query,
@@ -180,8 +172,8 @@ impl Chain {
         })
         .await;
         drop(running);
-        let mut response = answered.unwrap_or_else(|status| failure(&parts.headers, &status));
-        add_warnings(&mut response, &warnings);
+        let mut response = answered.unwrap_or_else(|status| response::status(&parts.headers, &status));
+        warnings.write_to(&mut response);
         if !is_watch {
             response = compression::compress(response, &parts.headers);
         }
@@ -190,51 +182,12 @@ impl Chain {
         headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
         record.end(&parts.method, parts.uri.path(), &who, headers, code);
         let started = record.started();
-        let kinds = || self.cluster.registry.kinds();
-        let response = response.map(|body| self.metrics.requests.end(labels, kinds, started, code, body));
+        let kinds = || self.endpoints.cluster.objects.registry.kinds();
+        let response =
+            response.map(|body| self.endpoints.metrics.requests.end(labels, kinds, started, code, body));
         match upgrade {
             Some(upgrade) => upgrade.take(response),
             None => response,
-        }
-    }
-}
-
-/// A failure as its Status, in the form that the client reads.
-fn failure(headers: &http::HeaderMap, status: &Status) -> Response<Body> {
-    let encoding =
-        crate::negotiation::negotiate(headers, None, Offers { protobuf: true, ..Offers::default() })
-            .map(|negotiated| negotiated.encoding)
-            .unwrap_or_default();
-    let mut response =
-        answer::bytes(status.code, encoding.media_type(), answer::encode(encoding, &status.to_value()));
-    let headers = response.headers_mut();
-    if status.retry_after_seconds() > 0 {
-        headers.insert(header::RETRY_AFTER, HeaderValue::from(status.retry_after_seconds()));
-    }
-    if status.code == 403 {
-        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    }
-    response
-}
-
-/// Warnings go in headers, cut short where they would be too much.
-fn add_warnings(response: &mut Response<Body>, warnings: &Warnings) {
-    const TOGETHER_MAX: usize = 4096;
-    const EACH_MAX: usize = 256;
-    let warnings = std::mem::take(&mut *warnings.lock().unwrap_or_else(PoisonError::into_inner));
-    let long = warnings.iter().map(|warning| warning.chars().count()).sum::<usize>() > TOGETHER_MAX;
-    for warning in warnings {
-        let text: String = if long { warning.chars().take(EACH_MAX).collect() } else { warning };
-        let quoted: String = text
-            .chars()
-            .filter(|c| !c.is_control())
-            .flat_map(|c| match c {
-                '"' | '\\' => vec!['\\', c],
-                _ => vec![c],
-            })
-            .collect();
-        if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{quoted}\"").as_bytes()) {
-            response.headers_mut().append(header::WARNING, value);
         }
     }
 }

@@ -1,54 +1,57 @@
 //! A Kubernetes API server on the store.
 //!
-//! A request's path reads top to bottom: [`serve`] takes it off the wire, [`chain`] passes it through the
-//! filters in order, `routes` finds its kind, [`verbs`] does what it asks, and the kind's hooks and the
-//! store do the rest. A kind is data plus a few hooks ([`registry`]); built-in kinds, custom resources and
-//! kinds of a library's user share every verb.
+//! Modules form layers; each imports only those above it in this list:
 //!
-//! Nothing here touches SQL, and nothing here is global: a [`cluster::Cluster`] is a value.
+//! ```text
+//! object                   system fields of objects
+//! http                     bodies, content negotiation, queries, websockets, responses
+//! request                  request info, options of verbs
+//! auth                     users, tokens, certificates, the token issuer
+//! registry                 Kind, Kinds; encoding and index terms of stored objects
+//! kinds, conversions, table    built-in kinds
+//! storage                  objects in the store: keys, selection, namespaces, allocation
+//! webhook                  calls to webhooks
+//! definitions              CustomResourceDefinitions and the kinds they define
+//! admission                the admission plugin interface
+//! openapi                  OpenAPI documents
+//! cluster                  one cluster as a value
+//! metrics                  request metrics, object counts
+//! endpoints                verbs, subresources, reviews, discovery, health, routes
+//! definition_controllers   informer, finalizer and naming of definitions
+//! filters                  authentication, authorization, intake, flow control, deadline, audit
+//! chain                    the filters of a request, in order
+//! serve, bootstrap         connections; the objects of every cluster
+//! ```
+//!
+//! A request goes through [`chain`], which runs the filters in order, to `endpoints::routes`, which finds its
+//! kind in the [`registry`] and calls the verb; the verb runs the kind's strategy and reads or writes
+//! [`storage`]. Built-in kinds, custom resources and kinds of a library's user share every verb.
+//!
+//! Nothing here touches SQL, and nothing is global: a [`cluster::Cluster`] is a value.
 
 pub mod admission;
-mod allocation;
-pub mod body;
+pub mod auth;
 pub mod bootstrap;
 pub mod chain;
-mod changes;
 pub mod cluster;
-mod compression;
 mod conversions;
 mod corked;
-mod custom;
-mod dependents;
-mod discovery;
-mod events;
+mod definition_controllers;
+mod definitions;
+pub mod endpoints;
 mod filters;
-pub mod generated_name;
-pub mod health;
+pub mod http;
 mod in_place;
-pub mod issuer;
 mod kinds;
-pub mod kubeconfig;
 mod metrics;
-pub mod negotiation;
+pub mod object;
 mod openapi;
-pub mod pki;
-pub mod query;
 pub mod registry;
-pub mod remote;
-pub mod request_info;
-mod resource_version;
-mod reviews;
-mod routes;
-mod selection;
+pub mod request;
 pub mod serve;
-pub mod stored;
-mod subresources;
+pub mod storage;
 pub mod table;
-mod tokens;
-pub mod verbs;
 mod version;
 mod webhook;
-mod websocket;
 
-pub use filters::authentication::User;
-pub use tokens::{BadLine, Tokens};
+pub use auth::{BadLine, Tokens, User};

@@ -15,11 +15,11 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
+    auth::pki::{Shown, Tls},
     chain::{Chain, Connected},
     corked::Corked,
     filters::intake::ConnectionIntake,
     in_place::InPlace,
-    pki::{Shown, Tls},
 };
 
 /// How patient a server is with its clients.

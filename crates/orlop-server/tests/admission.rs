@@ -1,4 +1,4 @@
-//! Others that have a say in writes.
+//! Admission plugins.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -7,9 +7,13 @@ mod support;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use orlop_api::status::Status;
+use orlop_api::{group_version::GroupResource, status::Status};
 use orlop_server::{
-    admission::Admission, chain::Chain, cluster::Cluster, issuer::Issuer, registry::Kinds, verbs::Request,
+    admission::{Admission, AdmissionRequest, Operation},
+    auth::issuer::Issuer,
+    chain::Chain,
+    cluster::Cluster,
+    registry::Kinds,
 };
 use orlop_store::{Config, Endpoint, Store};
 use serde_json::{Value, json};
@@ -23,8 +27,13 @@ struct Labeler;
 
 #[async_trait]
 impl Admission for Labeler {
-    async fn mutate(&self, request: &Request, object: &mut Value, old: Option<&Value>) -> Result<(), Status> {
-        if request.kind.resource != "configmaps" {
+    async fn mutate(
+        &self,
+        request: &AdmissionRequest<'_>,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        if request.resource.resource != "configmaps" {
             return Ok(());
         }
         object["metadata"]["labels"]["seen"] = if old.is_some() { "again".into() } else { "once".into() };
@@ -42,10 +51,17 @@ impl Admission for Labeler {
         Ok(())
     }
 
-    async fn validate(&self, request: &Request, object: &Value, _old: Option<&Value>) -> Result<(), Status> {
+    async fn validate(
+        &self,
+        request: &AdmissionRequest<'_>,
+        object: Option<&Value>,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        assert_eq!(object.is_none(), request.operation == Operation::Delete);
+        let Some(object) = object.or(old) else { return Ok(()) };
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         if object["data"]["do"] == "stay out" {
-            return Err(Status::forbidden(&request.kind.group_resource(), name, "it asked to"));
+            return Err(Status::forbidden(&GroupResource::new("", "configmaps"), name, "it asked to"));
         }
         Ok(())
     }
@@ -72,7 +88,7 @@ async fn create(chain: &Chain, object: &Value) -> (Value, String) {
 }
 
 #[tokio::test]
-async fn what_admission_changes_is_stored_and_owned_by_nobody() {
+async fn fields_set_by_mutating_admission_have_no_manager() {
     let chain = server().await;
     let (created, warning) = create(&chain, &map("m", "nothing")).await;
     assert_eq!((created["metadata"]["labels"]["seen"].as_str(), warning.as_str()), (Some("once"), ""));
@@ -87,7 +103,7 @@ async fn what_admission_changes_is_stored_and_owned_by_nobody() {
 }
 
 #[tokio::test]
-async fn what_admission_breaks_is_mended() {
+async fn object_is_made_valid_after_mutating_admission() {
     let chain = server().await;
     let (created, warning) = create(&chain, &map("m", "break managers")).await;
     assert_eq!(created["metadata"]["managedFields"][0]["manager"], "writer");
@@ -106,7 +122,7 @@ async fn what_admission_breaks_is_mended() {
 }
 
 #[tokio::test]
-async fn what_admission_refuses_is_not_stored_or_deleted() {
+async fn validating_admission_refuses_writes_and_deletes() {
     let chain = server().await;
     let (code, refused) = call(&chain, "POST", MAPS, Some(&map("m", "stay out"))).await;
     assert_eq!((code, &refused["reason"]), (403, &json!("Forbidden")));

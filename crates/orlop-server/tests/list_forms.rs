@@ -9,7 +9,7 @@ use std::io::Read;
 use http::{Response, header};
 use http_body_util::BodyExt;
 use orlop_api::protobuf;
-use orlop_server::{body::Body, chain::Chain};
+use orlop_server::{chain::Chain, http::body::Body};
 use serde_json::{Value, json};
 use support::{ask, call, create, get, server, whole};
 

@@ -10,10 +10,10 @@ use http_body_util::{BodyExt, Empty};
 use orlop_api::{group_version::GroupVersionKind, names::NameRule, schema::from_openapi};
 use orlop_server::{
     Tokens, User,
-    body::Body,
+    auth::issuer::Issuer,
     chain::Chain,
     cluster::Cluster,
-    issuer::Issuer,
+    http::body::Body,
     registry::{Kind, KindSchema, Kinds, Plain, Retirement, Rules, Storage},
 };
 use orlop_store::{Config, Endpoint, Store};
@@ -85,7 +85,7 @@ async fn every_version_has_a_document_that_is_whole() {
     for (path, entry) in paths {
         let document = read(&chain, entry["serverRelativeURL"].as_str().unwrap()).await;
         check_references(&document);
-        for kind in cluster.registry.kinds().iter().filter(|kind| kind.allows("patch")) {
+        for kind in cluster.objects.registry.kinds().iter().filter(|kind| kind.allows("patch")) {
             let gvk = &kind.gvk;
             let own = if gvk.group.is_empty() {
                 format!("api/{}", gvk.version)
@@ -170,7 +170,7 @@ async fn a_kind_is_published_as_soon_as_it_is_registered_and_no_longer() {
     let (cluster, chain) = server().await;
     let path = "/openapi/v3/apis/stable.example.com/v1";
     assert_eq!(get(&chain, path, &[]).await.status(), 404);
-    cluster.registry.change(|kinds| kinds.insert(widgets()));
+    cluster.objects.registry.change(|kinds| kinds.insert(widgets()));
     let document = read(&chain, path).await;
     check_references(&document);
     let widget = &document["components"]["schemas"]["com.example.stable.v1.Widget"];
@@ -179,7 +179,7 @@ async fn a_kind_is_published_as_soon_as_it_is_registered_and_no_longer() {
     let all = read(&chain, "/openapi/v2").await;
     let widget = &all["definitions"]["com.example.stable.v1.Widget"];
     assert_eq!(widget["properties"]["spec"]["properties"]["size"], json!({"type": "integer"}));
-    cluster.registry.change(|kinds| kinds.remove("stable.example.com", "v1", "widgets"));
+    cluster.objects.registry.change(|kinds| kinds.remove("stable.example.com", "v1", "widgets"));
     assert_eq!(get(&chain, path, &[]).await.status(), 404);
     assert!(read(&chain, "/openapi/v2").await["definitions"].get("com.example.stable.v1.Widget").is_none());
 }

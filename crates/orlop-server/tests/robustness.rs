@@ -21,9 +21,9 @@ use nonsense::Nonsense;
 use orlop_api::protobuf;
 use orlop_server::{
     Tokens, User,
+    auth::issuer::Issuer,
     chain::Chain,
     cluster::Cluster,
-    issuer::Issuer,
     registry::Kinds,
     serve::{Patience, serve_with},
 };

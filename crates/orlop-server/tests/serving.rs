@@ -10,7 +10,8 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use futures_util::StreamExt;
 use http::header;
 use orlop_server::{
-    Tokens, User, bootstrap, chain::Chain, cluster::Cluster, issuer::Issuer, registry::Kinds, serve::serve,
+    Tokens, User, auth::issuer::Issuer, bootstrap, chain::Chain, cluster::Cluster, registry::Kinds,
+    serve::serve,
 };
 use orlop_store::{Config, Endpoint, Store};
 use serde_json::{Value, json};

@@ -8,10 +8,12 @@ use std::sync::Arc;
 
 use orlop_server::{
     Tokens, User,
+    auth::{
+        issuer::Issuer,
+        pki::{Authority, Credential, Tls},
+    },
     chain::Chain,
     cluster::Cluster,
-    issuer::Issuer,
-    pki::{Authority, Credential, Tls},
     registry::Kinds,
     serve::serve,
 };

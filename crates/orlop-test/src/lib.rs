@@ -25,7 +25,11 @@ use std::{
 
 use kube::Client;
 use orlop_server::{
-    Tokens, User, bootstrap::bootstrap, chain::Chain, cluster::Cluster, issuer::Issuer, pki::Authority,
+    Tokens, User,
+    auth::{issuer::Issuer, pki::Authority},
+    bootstrap::bootstrap,
+    chain::Chain,
+    cluster::Cluster,
     registry::Kinds,
 };
 use orlop_store::{Config, Endpoint, Store};
@@ -42,7 +46,7 @@ pub enum Error {
     Store(#[from] orlop_store::Error),
     /// There is no CA.
     #[error("a CA could not be made")]
-    Authority(#[from] orlop_server::pki::Error),
+    Authority(#[from] orlop_server::auth::pki::Error),
     /// There is no such controller.
     #[error(transparent)]
     Controllers(#[from] orlop_controllers::Error),

@@ -3,9 +3,8 @@
 use std::{fmt, sync::Arc};
 
 use orlop_api::{group_version::GroupVersionKind, names::NameRule, schema::from_openapi};
-use orlop_server::{
-    registry::{Convert, Kind, KindSchema, Retirement, Rules, Storage, Subresource},
-    remote::Remote,
+use orlop_server::registry::{
+    Convert, Kind, KindSchema, Retirement, Rules, Storage, Subresource, remote::Remote,
 };
 use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};

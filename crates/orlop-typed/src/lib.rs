@@ -26,7 +26,7 @@
 //! OpenAPI and is enforced. A [`Behaviour`] adds what a schema cannot say. The kind has the verbs it is
 //! given, and its objects are kept in the server's store, by another API server ([`Builder::remote`]), or
 //! as another kind's objects in another form ([`Builder::translation_of`]). Put it into the registry
-//! (`cluster.registry.change(|kinds| kinds.insert(kind))`) and every client can use it.
+//! (`cluster.objects.registry.change(|kinds| kinds.insert(kind))`) and every client can use it.
 
 mod builder;
 mod hooks;

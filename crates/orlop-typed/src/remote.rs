@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Request, Response};
 use orlop_api::status::Status;
-use orlop_server::{body::Body, remote::Remote};
+use orlop_server::{http::body::Body, registry::remote::Remote};
 
 /// A cluster that keeps objects of kinds that are offered here.
 #[derive(Clone)]
@@ -30,7 +30,7 @@ impl Remote for Cluster {
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Body>, Status> {
         let request = request.map(kube::client::Body::from);
         match self.0.send(request).await {
-            Ok(response) => Ok(response.map(Body::passed_on)),
+            Ok(response) => Ok(response.map(Body::forward)),
             Err(error) => {
                 Err(Status::service_unavailable(format!("error trying to reach the other cluster: {error}")))
             }

@@ -10,7 +10,7 @@ mod switch;
 
 use std::sync::Arc;
 
-use orlop_server::{registry::Kinds, remote::Remote};
+use orlop_server::registry::{Kinds, remote::Remote};
 
 pub use lamp::{Color, Lamp, LampSpec, LampStatus};
 pub use recipe::{Recipe, kept as recipes_kept_here};

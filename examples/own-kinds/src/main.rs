@@ -4,11 +4,13 @@ use std::{path::Path, sync::Arc};
 
 use orlop_server::{
     Tokens,
+    auth::{
+        kubeconfig::Kubeconfig,
+        pki::{self, Authority},
+    },
     bootstrap::bootstrap,
     chain::Chain,
     cluster::Cluster,
-    kubeconfig::Kubeconfig,
-    pki::{self, Authority},
     serve::serve,
 };
 use orlop_store::{Config, Endpoint, Store};

@@ -1,6 +1,6 @@
 //! Recipes: kept by another API server, offered here.
 
-use orlop_server::{registry::Kind, remote::Remote};
+use orlop_server::registry::{Kind, remote::Remote};
 use orlop_typed::Builder;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -4,8 +4,7 @@ use std::{fmt, sync::Arc, time::Instant};
 
 use http::{HeaderMap, HeaderValue};
 
-use super::authentication::User;
-use crate::cluster::new_uid;
+use crate::{auth::User, object::new_uid};
 
 const AUDIT_ID: &str = "audit-id";
 /// The longest id that is taken from a client.

@@ -5,7 +5,7 @@ use std::{future::Future, time::Duration};
 use http::Response;
 use orlop_api::status::Status;
 
-use crate::{body::Body, query::Query};
+use crate::http::{body::Body, query::Query};
 
 /// The longest that a request which is not meant to stay open may take.
 const LONGEST: Duration = Duration::from_secs(60);

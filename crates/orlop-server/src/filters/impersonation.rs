@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 use orlop_api::{group_version::GroupResource, status::Status};
 
-use super::authentication::User;
+use crate::auth::User;
 
 const USER: &str = "impersonate-user";
 const GROUP: &str = "impersonate-group";

@@ -126,10 +126,10 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::body::{Body, Broken};
+    use crate::http::body::{Aborted, Body};
 
     /// A body that comes as it is told to.
-    fn coming() -> (mpsc::Sender<Result<Bytes, Broken>>, Body) {
+    fn coming() -> (mpsc::Sender<Result<Bytes, Aborted>>, Body) {
         let (sender, pieces) = mpsc::channel(4);
         (sender, Body::Stream(pieces))
     }

@@ -2,7 +2,6 @@
 
 pub(crate) mod audit;
 pub(crate) mod authentication;
-pub(crate) mod authorization;
 pub(crate) mod deadline;
 pub(crate) mod flow_control;
 pub(crate) mod impersonation;

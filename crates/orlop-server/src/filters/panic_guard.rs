@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use http::Response;
 use orlop_api::status::Status;
 
-use crate::body::Body;
+use crate::http::body::Body;
 
 /// Answers 500 where a request panics.
 pub(crate) async fn guard(

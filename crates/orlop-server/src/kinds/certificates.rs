@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     User,
-    cluster::now,
+    object::now,
     registry::Hooks,
     table::{Columns, age},
 };

@@ -11,6 +11,7 @@ mod certificates;
 mod check;
 mod columns;
 mod config_map;
+pub(crate) mod custom_resource_definition;
 mod disruption_budget;
 mod dynamic_resources;
 mod endpoints;
@@ -50,7 +51,7 @@ use serde_json::Value;
 
 use self::columns::{NAME_AND_AGE, TableOnly};
 use crate::{
-    custom::CustomResourceDefinition,
+    kinds::custom_resource_definition::CustomResourceDefinition,
     registry::{Hooks, Kind, Plain},
 };
 
@@ -170,7 +171,7 @@ pub(crate) fn may_delete(kind: &Kind, name: &str) -> Result<(), Status> {
 pub(crate) fn takes_propagation(kind: &Kind, object: &Value) -> bool {
     match kind.resource.as_str() {
         "events" => !matches!(kind.gvk.group.as_str(), "" | "events.k8s.io"),
-        "namespaces" => !kind.gvk.group.is_empty() || !crate::cluster::is_terminating(object),
+        "namespaces" => !kind.gvk.group.is_empty() || !crate::object::is_terminating(object),
         _ => true,
     }
 }

@@ -11,7 +11,7 @@ use super::{
     read::{list, text},
 };
 use crate::{
-    cluster::is_terminating,
+    object::is_terminating,
     registry::{Hooks, Kind},
     table::{Columns, age},
 };

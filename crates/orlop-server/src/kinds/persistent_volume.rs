@@ -11,7 +11,7 @@ use super::{
     storage_drivers,
 };
 use crate::{
-    cluster::now,
+    object::now,
     registry::Hooks,
     table::{Columns, age},
 };

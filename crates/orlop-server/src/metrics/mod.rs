@@ -1,7 +1,7 @@
-//! What is measured, and `/metrics`, where Prometheus reads it.
+//! Metrics of the server.
 //!
-//! Names and labels are Kubernetes', so that dashboards and alerts work unchanged. Labels take their values
-//! from what is registered and never from what a client sends, so that nobody can make them many.
+//! Names and labels are Kubernetes', so that dashboards and alerts work unchanged. Label values come from
+//! the registry and never from clients, which bounds their number.
 
 mod objects;
 mod process;
@@ -10,15 +10,14 @@ mod text;
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::{HeaderMap, Response, header};
-use prometheus_client::{encoding::text::encode, metrics::gauge::Gauge, registry::Registry};
+use prometheus_client::registry::Registry;
 
-pub(crate) use requests::{Labels, Measured, Requests};
+pub(crate) use requests::{Labels, Requests};
+pub(crate) use text::prometheus as prometheus_text;
 
-use crate::{body::Body, cluster::Cluster, health::Health, verbs::answer};
+use crate::storage::ObjectStore;
 
-/// Everything that a server measures of itself.
+/// The metrics of a server.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     pub(crate) requests: Arc<Requests>,
@@ -26,44 +25,11 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Answers `/metrics`, in the form that the client reads.
-    pub(crate) async fn answer(&self, cluster: &Cluster, headers: &HeaderMap) -> Response<Body> {
-        let mut registry = Registry::default();
+    /// Registers all metrics with their current values.
+    pub(crate) async fn register(&self, objects: &ObjectStore, registry: &mut Registry) {
         registry.register_collector(Box::new(requests::Collected(self.requests.clone())));
-        registry.register_collector(Box::new(self.objects.counted(cluster).await));
+        registry.register_collector(Box::new(self.objects.counted(objects).await));
         registry.register_collector(Box::new(process::Process::now()));
-        cluster.store.metrics().register(&mut registry);
-        page(&registry, headers)
+        objects.store.metrics().register(registry);
     }
-}
-
-/// Answers `/metrics/slis`: every health check as a number.
-pub(crate) async fn service_levels(
-    health: &Health,
-    cluster: &Cluster,
-    headers: &HeaderMap,
-) -> Response<Body> {
-    let mut registry = Registry::default();
-    let family = prometheus_client::metrics::family::Family::<Vec<(&'static str, String)>, Gauge>::default();
-    for page in ["healthz", "livez", "readyz"] {
-        for (name, passes) in health.checks(cluster, page).await {
-            let labels = vec![("name", name), ("type", page.to_owned())];
-            family.get_or_create(&labels).set(i64::from(passes));
-        }
-    }
-    registry.register("kubernetes_healthcheck", "Whether a health check passes", family);
-    page(&registry, headers)
-}
-
-fn page(registry: &Registry, headers: &HeaderMap) -> Response<Body> {
-    let mut encoded = String::new();
-    // Encoding into a string does not fail.
-    let _ = encode(&mut encoded, registry);
-    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if accept.contains("application/openmetrics-text") {
-        let media_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-        return answer::bytes(200, media_type, Bytes::from(encoded));
-    }
-    let media_type = "text/plain; version=0.0.4; charset=utf-8";
-    answer::bytes(200, media_type, Bytes::from(text::prometheus(&encoded)))
 }

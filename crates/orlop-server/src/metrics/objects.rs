@@ -13,7 +13,7 @@ use prometheus_client::{
     metrics::{MetricType, gauge::ConstGauge},
 };
 
-use crate::cluster::Cluster;
+use crate::storage::ObjectStore;
 
 /// Counting reads the index of every kind: often enough for a dashboard, seldom enough for the database.
 const COUNTED_EVERY: Duration = Duration::from_secs(30);
@@ -28,7 +28,7 @@ pub(super) struct Counts(Vec<(String, i64)>);
 
 impl Objects {
     /// The counts, made anew if they are old.
-    pub(super) async fn counted(&self, cluster: &Cluster) -> Counts {
+    pub(super) async fn counted(&self, objects: &ObjectStore) -> Counts {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some((counted, counts)) = known
             && counted.elapsed() < COUNTED_EVERY
@@ -36,14 +36,14 @@ impl Objects {
             return counts;
         }
         let mut counts: Vec<(String, i64)> = Vec::new();
-        for kind in cluster.registry.kinds().iter().filter(|kind| kind.allows("list")) {
+        for kind in objects.registry.kinds().iter().filter(|kind| kind.allows("list")) {
             let resource = kind.group_resource().to_string();
             // A resource that is served in several versions is stored once.
             if counts.last().is_some_and(|(last, _)| *last == resource) {
                 continue;
             }
-            let read = Read::count(KeyRange::prefix(cluster.collection(kind, "")));
-            if let Ok(read) = cluster.store.read(read).await {
+            let read = Read::count(KeyRange::prefix(objects.collection(kind, "")));
+            if let Ok(read) = objects.store.read(read).await {
                 counts.push((resource, i64::try_from(read.count.unwrap_or(0)).unwrap_or(i64::MAX)));
             }
         }

@@ -28,10 +28,12 @@ use prometheus_client::{
 };
 
 use crate::{
-    body::{Body, Broken},
-    query::Query,
+    http::{
+        body::{Body, BodyWrapper, PolledFrame},
+        query::Query,
+    },
     registry::Kinds,
-    request_info::RequestInfo,
+    request::info::RequestInfo,
 };
 
 /// Kubernetes' buckets, in seconds.
@@ -206,12 +208,12 @@ impl Requests {
         let sized = matches!(labels.verb, "GET" | "LIST");
         let watches = labels.verb == "WATCH";
         let series = self.of(labels, kinds);
-        if let Some(length) = body.length() {
+        if let Some(length) = body.exact_length() {
             series.ended(code, started, sized.then_some(length));
             return body;
         }
         series.open.fetch_add(i64::from(watches), Relaxed);
-        Body::Measured(Box::new(Measured { body, series, started, code, bytes: 0, watches }))
+        Body::Wrapped(Box::new(Measured { body, series, started, code, bytes: 0, watches }))
     }
 
     fn of(&self, labels: Labels, kinds: impl FnOnce() -> Arc<Kinds>) -> Arc<Series> {
@@ -227,7 +229,7 @@ impl Requests {
 
 /// A body that counts what passes through it, and its request when it ends.
 #[derive(Debug)]
-pub struct Measured {
+struct Measured {
     body: Body,
     series: Arc<Series>,
     started: Instant,
@@ -236,18 +238,15 @@ pub struct Measured {
     watches: bool,
 }
 
-impl Measured {
-    pub(crate) fn body_mut(&mut self) -> &mut Body {
+impl BodyWrapper for Measured {
+    fn inner_mut(&mut self) -> &mut Body {
         &mut self.body
     }
 
-    pub(crate) fn poll_frame(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<http_body::Frame<bytes::Bytes>, Broken>>> {
-        if let Body::Events(events) = &mut self.body {
-            return events.poll_piece(cx).map(|piece| {
-                let (data, events) = piece?;
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> PolledFrame {
+        if let Body::Watch(events) = &mut self.body {
+            return events.poll_chunk(cx).map(|chunk| {
+                let (data, events) = chunk?;
                 self.count(&data, events);
                 Some(Ok(http_body::Frame::data(data)))
             });
@@ -260,7 +259,9 @@ impl Measured {
         }
         polled
     }
+}
 
+impl Measured {
     fn count(&mut self, data: &[u8], events: u64) {
         self.bytes += data.len() as u64;
         if self.watches {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 /// The same metrics in the older form: there a counter is called by its whole name, and there are neither
 /// units nor an end mark.
-pub(super) fn prometheus(open_metrics: &str) -> String {
+pub(crate) fn prometheus(open_metrics: &str) -> String {
     let counters: HashSet<&str> = open_metrics
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter"))

@@ -23,7 +23,7 @@ use crate::registry::Kind;
 const COMMON: &[&str] = &["APIResourceList", "DeleteOptions", "Patch", "Status", "WatchEvent"];
 
 /// The document of these kinds, compressed.
-pub(super) fn write(form: Form, kinds: &[Arc<Kind>]) -> std::io::Result<Bytes> {
+pub(crate) fn write(form: Form, kinds: &[Arc<Kind>]) -> std::io::Result<Bytes> {
     let versions = versions(kinds);
     let mut to = GzEncoder::new(Vec::new(), Compression::fast());
     let info = info();
@@ -56,7 +56,7 @@ pub(super) fn write(form: Form, kinds: &[Arc<Kind>]) -> std::io::Result<Bytes> {
 }
 
 /// The document of version 2 in protobuf, compressed.
-pub(super) fn write_protobuf(kinds: &[Arc<Kind>]) -> std::io::Result<Bytes> {
+pub(crate) fn write_protobuf(kinds: &[Arc<Kind>]) -> std::io::Result<Bytes> {
     let versions = versions(kinds);
     let mut to = GzEncoder::new(Vec::new(), Compression::fast());
     to.write_all(&protobuf::head(&info()))?;

@@ -5,37 +5,19 @@
 //! the registry has the same kinds. What tells one state of a document from another is a hash of what it
 //! is made from, so the index costs no documents.
 
+pub(crate) mod cache;
 mod custom;
 mod descriptions;
-mod document;
-mod kept;
+pub(crate) mod document;
 mod parameters;
 mod paths;
 mod schemas;
 mod v2;
 mod v3;
 
-use std::{collections::BTreeMap, io::Read, sync::Arc};
+use orlop_api::group_version::GroupVersion;
 
-use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Response, header};
-use orlop_api::{group_version::GroupVersion, status::Status, time::Time};
-use serde_json::{Map, json};
-
-pub(crate) use kept::Kept;
-
-use crate::{
-    body::Body,
-    cluster::{Cluster, now},
-    query::Query,
-    registry::Kind,
-    routes::not_found,
-    verbs::answer,
-};
-
-const JSON: &str = "application/json";
-const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-const YEAR_SECONDS: i64 = 365 * 24 * 3600;
+pub(crate) use cache::Cache;
 
 /// Which version of OpenAPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,157 +36,10 @@ impl Form {
     }
 }
 
-/// Answers below `/openapi`.
-pub(crate) async fn answer(
-    cluster: &Arc<Cluster>,
-    segments: &[&str],
-    headers: &HeaderMap,
-    query: &Query,
-) -> Result<Response<Body>, Status> {
-    match segments {
-        ["v2"] => {
-            let kinds: Vec<Arc<Kind>> = cluster.registry.kinds().iter().cloned().collect();
-            let page = match accept(headers, V2_PROTOBUF)? {
-                V2_PROTOBUF => Page { form: Form::V2, media_type: V2_PROTOBUF, path: "v2+protobuf" },
-                json => Page { form: Form::V2, media_type: json, path: "v2" },
-            };
-            send(cluster, page, kinds, headers, None).await
-        }
-        ["v3"] => Ok(index(cluster)),
-        ["v3", path @ ..] => {
-            let path = path.join("/");
-            let Some(kinds) = versions(cluster).remove(&path) else { return Ok(not_found()) };
-            let page = Page { form: Form::V3, media_type: accept(headers, JSON)?, path: &path };
-            send(cluster, page, kinds, headers, query.get("hash")).await
-        }
-        _ => Ok(not_found()),
-    }
-}
-
-/// What a client reads first: JSON, or `other`.
-fn accept(headers: &HeaderMap, other: &'static str) -> Result<&'static str, Status> {
-    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if accept.trim().is_empty() {
-        return Ok(JSON);
-    }
-    let readable = |clause: &str| match clause.split(';').next().unwrap_or_default().trim() {
-        JSON | "application/*" | "*/*" => Some(JSON),
-        // An older spelling, which clients of Go still use.
-        media_type if media_type.replace("v2@v1.0", "v2.v1.0") == other => Some(other),
-        _ => None,
-    };
-    let offered = if other == JSON { &[JSON][..] } else { &[JSON, other] };
-    accept.split(',').find_map(readable).ok_or_else(|| Status::not_acceptable(offered))
-}
-
-/// The kinds of each group version, by the path of its document: `api/v1`, `apis/apps/v1`.
-fn versions(cluster: &Cluster) -> BTreeMap<String, Vec<Arc<Kind>>> {
-    let mut versions: BTreeMap<String, Vec<Arc<Kind>>> = BTreeMap::new();
-    for kind in cluster.registry.kinds().iter() {
-        let path = base(&kind.gvk.group_version()).trim_start_matches('/').to_owned();
-        versions.entry(path).or_default().push(kind.clone());
-    }
-    versions
-}
-
-fn index(cluster: &Cluster) -> Response<Body> {
-    let mut paths = Map::new();
-    for (path, kinds) in versions(cluster) {
-        let hash = cluster.openapi.hash(Form::V3, &path, &kinds);
-        paths.insert(path.clone(), json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={hash}")}));
-    }
-    answer::bytes(200, "application/json", json!({"paths": paths}).to_string())
-}
-
-/// One document in one form.
-#[derive(Clone, Copy)]
-struct Page<'a> {
-    form: Form,
-    media_type: &'static str,
-    /// What it is kept under.
-    path: &'a str,
-}
-
-async fn send(
-    cluster: &Arc<Cluster>,
-    page: Page<'_>,
-    kinds: Vec<Arc<Kind>>,
-    headers: &HeaderMap,
-    asked: Option<&str>,
-) -> Result<Response<Body>, Status> {
-    let Page { form, media_type, path } = page;
-    let hash = cluster.openapi.hash(form, path, &kinds);
-    if asked.is_some_and(|asked| !asked.eq_ignore_ascii_case(&hash)) {
-        let mut response = answer::bytes(301, "text/plain", Bytes::new());
-        if let Ok(right) = HeaderValue::from_str(&format!("/openapi/v3/{path}?hash={hash}")) {
-            response.headers_mut().insert(header::LOCATION, right);
-        }
-        return Ok(response);
-    }
-    let etag = format!("\"{hash}\"");
-    let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
-    let mut response = if known.is_some_and(|known| known.split(',').any(|tag| tag.trim() == etag)) {
-        answer::bytes(304, media_type, Body::empty())
-    } else {
-        let document = document(cluster, page, kinds).await?;
-        whole(document, media_type, headers)?
-    };
-    let sent = response.headers_mut();
-    if let Ok(etag) = HeaderValue::from_str(&etag) {
-        sent.insert(header::ETAG, etag);
-    }
-    sent.insert(header::VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
-    if asked.is_some() {
-        // The address names the content, so it never changes.
-        sent.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
-        if let Ok(expires) = HeaderValue::from_str(&http_date(now().unix_seconds + YEAR_SECONDS)) {
-            sent.insert(header::EXPIRES, expires);
-        }
-    }
-    Ok(response)
-}
-
-/// A document, compressed: one that is kept, or a new one.
-async fn document(
-    cluster: &Arc<Cluster>,
-    Page { form, media_type, path }: Page<'_>,
-    kinds: Vec<Arc<Kind>>,
-) -> Result<Bytes, Status> {
-    if let Some(document) = cluster.openapi.document(form, path) {
-        return Ok(document);
-    }
-    let of = kinds.clone();
-    let made = tokio::task::spawn_blocking(move || match media_type {
-        V2_PROTOBUF => document::write_protobuf(&of),
-        _ => document::write(form, &of),
-    })
-    .await;
-    let document = made
-        .map_err(|error| Status::internal(&error.to_string()))?
-        .map_err(|error| Status::internal(&error.to_string()))?;
-    cluster.openapi.keep(form, path, &kinds, document.clone());
-    Ok(document)
-}
-
-/// Compressed for clients that say so, as nearly all do.
-fn whole(document: Bytes, media_type: &'static str, headers: &HeaderMap) -> Result<Response<Body>, Status> {
-    let accepted =
-        headers.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if accepted.split(',').any(|coding| coding.trim().starts_with("gzip")) {
-        let mut response = answer::bytes(200, media_type, document);
-        response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-        return Ok(response);
-    }
-    let mut text = Vec::new();
-    let read = flate2::read::GzDecoder::new(&document[..]).read_to_end(&mut text);
-    read.map_err(|error| Status::internal(&error.to_string()))?;
-    Ok(answer::bytes(200, media_type, text))
-}
-
 // === Names ===
 
 /// `/api/v1`, `/apis/apps/v1`.
-fn base(gv: &GroupVersion) -> String {
+pub(crate) fn base(gv: &GroupVersion) -> String {
     match gv.group.as_str() {
         "" => format!("/api/{}", gv.version),
         group => format!("/apis/{group}/{}", gv.version),
@@ -240,18 +75,6 @@ fn reason(code: u16) -> &'static str {
     http::StatusCode::from_u16(code).ok().and_then(|code| code.canonical_reason()).unwrap_or_default()
 }
 
-/// `Sun, 15 Nov 2026 05:19:34 GMT`.
-fn http_date(unix_seconds: i64) -> String {
-    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-    const MONTHS: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let text = Time::from_unix(unix_seconds).to_string();
-    let part = |from: usize, to: usize| text.get(from..to).unwrap_or_default();
-    let month = part(5, 7).parse::<usize>().ok().and_then(|month| MONTHS.get(month.wrapping_sub(1)));
-    let day = DAYS[unix_seconds.div_euclid(86_400).rem_euclid(7) as usize];
-    format!("{day}, {} {} {} {} GMT", part(8, 10), month.unwrap_or(&"Jan"), part(0, 4), part(11, 19))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,11 +86,5 @@ mod tests {
         assert_eq!(camel(&gv("rbac.authorization.k8s.io"), true), "RbacAuthorizationV1");
         assert_eq!(tag(&gv("rbac.authorization.k8s.io")), "rbacAuthorization_v1");
         assert_eq!(tag(&gv("stable.example.com")), "stableExampleCom_v1");
-    }
-
-    #[test]
-    fn dates_are_those_of_http() {
-        assert_eq!(http_date(0), "Thu, 01 Jan 1970 00:00:00 GMT");
-        assert_eq!(http_date(1_794_715_200), "Sun, 15 Nov 2026 04:00:00 GMT");
     }
 }

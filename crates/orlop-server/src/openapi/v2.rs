@@ -8,7 +8,7 @@ use super::{
     paths::{Body, Content, Operation, Path},
     schemas::{META, reference},
 };
-use crate::negotiation::{JSON_STREAM, MEDIA_TYPES, PROTOBUF_STREAM};
+use crate::http::negotiation::{JSON_STREAM, MEDIA_TYPES, PROTOBUF_STREAM};
 
 const STREAMED: &[&str] = &[JSON_STREAM, PROTOBUF_STREAM];
 const PATCHES: &[&str] =

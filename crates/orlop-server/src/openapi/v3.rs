@@ -8,7 +8,7 @@ use super::{
     paths::{Body, Content, Operation, Path},
     schemas::{META, reference},
 };
-use crate::negotiation::{JSON_STREAM, PROTOBUF_STREAM};
+use crate::http::negotiation::{JSON_STREAM, PROTOBUF_STREAM};
 
 const MEDIA_TYPES: &[&str] = &["application/json", "application/vnd.kubernetes.protobuf", "application/yaml"];
 const STREAM_TYPES: &[&str] = &[JSON_STREAM, PROTOBUF_STREAM];

@@ -2,7 +2,10 @@
 //! user; routes, discovery and OpenAPI are all read from it.
 
 mod builtin;
+pub(crate) mod encoding;
+pub(crate) mod index;
 mod kind;
+pub mod remote;
 mod scope;
 mod storage;
 
@@ -12,8 +15,8 @@ use orlop_api::group_version::GroupVersionKind;
 
 pub use kind::{Hooks, Kind, KindSchema, LazySchema, Plain, Retirement, Rules, Subresource};
 pub use scope::{Reset, Scope, Scopes};
-pub(crate) use storage::Encoded;
-pub use storage::{Convert, Storage};
+pub use storage::{Convert, Found, Storage};
+pub(crate) use storage::{Encoded, has_protobuf};
 
 /// The kinds at one moment. A change makes a new one; requests keep the one they began with.
 #[derive(Clone, Debug, Default)]

@@ -14,13 +14,11 @@ use std::{fmt, sync::Arc};
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
 use orlop_api::{apply::Versions, group_version::GroupVersionKind, status::Status};
-use orlop_store::{Revision, Terms};
+use orlop_store::{KeyValue, Revision, Terms};
 use serde_json::Value;
 
-use super::Kind;
-use crate::{
-    cluster::Found, conversions::Forms, negotiation::Transform, remote::Remote, selection::terms_of, stored,
-};
+use super::{Kind, KindSchema, encoding, index::terms_of, remote::Remote};
+use crate::{conversions::Forms, http::negotiation::Transform};
 
 /// Turns objects into another form and back.
 #[async_trait]
@@ -34,7 +32,7 @@ pub trait Convert: Send + Sync {
 
     /// Where an object of a namespace and name is stored: the namespace and name it has there. The name is
     /// empty where a whole collection is meant, and the namespace too where that is of all of them.
-    fn placed(&self, namespace: &str, name: &str) -> (String, String) {
+    fn storage_key(&self, namespace: &str, name: &str) -> (String, String) {
         (namespace.to_owned(), name.to_owned())
     }
 
@@ -71,7 +69,7 @@ pub struct Storage {
 impl Storage {
     /// Stored as it is served.
     pub fn own(gvk: &GroupVersionKind) -> Self {
-        let opening = stored::opening(gvk, None);
+        let opening = encoding::opening(gvk, None);
         Self {
             of: None,
             convert: None,
@@ -86,7 +84,7 @@ impl Storage {
     /// Stored as it is served, under a schema that may change. What was written under another schema, or in
     /// another version, is made good by `convert`.
     pub fn stamped(gvk: &GroupVersionKind, stamp: &str, convert: Arc<dyn Convert>) -> Self {
-        Self { convert: Some(convert), opening: stored::opening(gvk, Some(stamp)), ..Self::own(gvk) }
+        Self { convert: Some(convert), opening: encoding::opening(gvk, Some(stamp)), ..Self::own(gvk) }
     }
 
     /// Another kind's objects in another form.
@@ -103,7 +101,7 @@ impl Storage {
     /// The same, where the two forms differ in nothing but what they are called.
     #[must_use]
     pub fn renamed_only(self, gvk: &GroupVersionKind) -> Self {
-        Self { served: Some(stored::opening(gvk, None)), ..self }
+        Self { served: Some(encoding::opening(gvk, None)), ..self }
     }
 
     /// Kept by another API server, which answers every request for them.
@@ -138,6 +136,34 @@ impl fmt::Debug for Storage {
     }
 }
 
+/// An object as it was read.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The stored bytes, without the resourceVersion.
+    pub bytes: Bytes,
+    /// The resourceVersion.
+    pub revision: Revision,
+}
+
+impl Found {
+    /// Decodes the object in its stored version. `Kind::read` returns the served version.
+    pub fn as_stored(&self) -> Result<Value, Status> {
+        encoding::decode(&self.bytes, self.revision)
+            .map_err(|error| Status::internal(&format!("the stored object is damaged: {error}")))
+    }
+}
+
+impl From<KeyValue> for Found {
+    fn from(kv: KeyValue) -> Self {
+        Self { bytes: kv.value, revision: kv.revision }
+    }
+}
+
+/// Returns true if objects of a kind have a protobuf encoding.
+pub(crate) fn has_protobuf(kind: &Kind) -> bool {
+    matches!(kind.schema, KindSchema::Builtin(_))
+}
+
 /// An object ready for the store.
 pub(crate) struct Encoded {
     pub(crate) bytes: Bytes,
@@ -151,8 +177,8 @@ impl Kind {
     }
 
     /// The part of an object's key that is its own, where that is not its namespace and name.
-    pub(crate) fn placed(&self, namespace: &str, name: &str) -> Option<(String, String)> {
-        self.storage.convert.as_ref().map(|convert| convert.placed(namespace, name))
+    pub(crate) fn storage_key(&self, namespace: &str, name: &str) -> Option<(String, String)> {
+        self.storage.convert.as_ref().map(|convert| convert.storage_key(namespace, name))
     }
 
     /// Under which field of the index a selectable field is found.
@@ -188,7 +214,7 @@ impl Kind {
     pub(crate) fn pass(&self, to: &mut BytesMut, stored: &[u8], revision: Revision) -> bool {
         let rest = stored.strip_prefix(&*self.storage.opening);
         let (Some(rest), Some(opening)) = (rest, &self.storage.served) else { return false };
-        stored::splice(to, opening, rest, revision);
+        encoding::splice(to, opening, rest, revision);
         true
     }
 
@@ -201,10 +227,10 @@ impl Kind {
         revision: Revision,
     ) -> bool {
         let rest = stored.strip_prefix(&*self.storage.opening).filter(|_| self.storage.served.is_some());
-        let Some(metadata) = rest.and_then(stored::metadata) else { return false };
+        let Some(metadata) = rest.and_then(encoding::metadata) else { return false };
         let opening =
             format!("{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{version}\",\"metadata\":{{");
-        stored::splice(to, opening.as_bytes(), metadata, revision);
+        encoding::splice(to, opening.as_bytes(), metadata, revision);
         to.put_u8(b'}');
         true
     }
@@ -283,6 +309,6 @@ impl Kind {
             _ => None,
         };
         let object = converted.as_ref().unwrap_or(object);
-        Ok(Encoded { bytes: stored::encode(object, &kind.storage.opening), terms: terms_of(kind, object) })
+        Ok(Encoded { bytes: encoding::encode(object, &kind.storage.opening), terms: terms_of(kind, object) })
     }
 }

@@ -1,4 +1,4 @@
-//! Calls to webhooks: JSON over HTTPS, to an address or to a service of the cluster.
+//! Calls to webhooks: JSON over HTTPS, to an address or to a service of the objects.
 
 mod handshake;
 mod service;
@@ -22,7 +22,7 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::cluster::Cluster;
+use crate::storage::ObjectStore;
 
 /// Bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -59,13 +59,13 @@ impl Webhook {
     /// Posts a value, and returns the answer's. Errors read as those of Go's client do.
     pub(crate) async fn post(
         &self,
-        cluster: &Cluster,
+        objects: &ObjectStore,
         value: &Value,
         timeout: Duration,
     ) -> Result<Value, String> {
         let query = format!("timeout={}s", timeout.as_secs());
         let url = self.url(&query);
-        let called = tokio::time::timeout(timeout, self.call(cluster, value, &query)).await;
+        let called = tokio::time::timeout(timeout, self.call(objects, value, &query)).await;
         match called {
             Ok(answered) => answered.map_err(|why| match why {
                 Failure::Unreachable(why) => format!("Post {url:?}: {why}"),
@@ -84,8 +84,8 @@ impl Webhook {
         }
     }
 
-    async fn call(&self, cluster: &Cluster, value: &Value, query: &str) -> Result<Value, Failure> {
-        let address = self.address(cluster).await.map_err(Failure::Unreachable)?;
+    async fn call(&self, objects: &ObjectStore, value: &Value, query: &str) -> Result<Value, Failure> {
+        let address = self.address(objects).await.map_err(Failure::Unreachable)?;
         let body = Bytes::from(value.to_string());
         let request = || {
             Request::post(format!("{}?{query}", address.path))
@@ -142,7 +142,7 @@ impl Webhook {
         std::iter::from_fn(|| idle.pop()).find(|connection| !connection.is_closed())
     }
 
-    async fn address(&self, cluster: &Cluster) -> Result<Address, String> {
+    async fn address(&self, objects: &ObjectStore) -> Result<Address, String> {
         match &self.target {
             WebhookTarget::Url(url) => {
                 let uri: Uri = url.parse().map_err(|error| format!("invalid address {url:?}: {error}"))?;
@@ -156,7 +156,7 @@ impl Webhook {
                 })
             }
             WebhookTarget::Service { namespace, name, path, port } => {
-                let (host, port) = service::resolve(cluster, namespace, name, *port).await?;
+                let (host, port) = service::resolve(objects, namespace, name, *port).await?;
                 Ok(Address { host, port, server: format!("{name}.{namespace}.svc"), path: rooted(path) })
             }
         }

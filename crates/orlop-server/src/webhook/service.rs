@@ -6,19 +6,19 @@ use orlop_store::{Filter, KeyRange, Read, Requirement};
 use serde_json::Value;
 
 use crate::{
-    cluster::{Cluster, Found, trouble},
-    registry::Kind,
+    registry::{Found, Kind},
+    storage::{ObjectStore, status_from_store_error},
 };
 
 /// The host and port behind a port of a service.
 pub(super) async fn resolve(
-    cluster: &Cluster,
+    objects: &ObjectStore,
     namespace: &str,
     name: &str,
     port: u16,
 ) -> Result<(String, u16), String> {
     let told = |status: Status| status.message;
-    let Some(service) = find(cluster, "", "services", namespace, name).await.map_err(told)? else {
+    let Some(service) = find(objects, "", "services", namespace, name).await.map_err(told)? else {
         return Err(format!("service {name:?} not found"));
     };
     let spec = &service["spec"];
@@ -30,7 +30,7 @@ pub(super) async fn resolve(
         return Err(format!("no service port {port} found for service {name:?}"));
     };
     let port_name = wanted["name"].as_str().unwrap_or_default();
-    if let Some(behind) = behind(cluster, namespace, name, port_name).await.map_err(told)? {
+    if let Some(behind) = behind(objects, namespace, name, port_name).await.map_err(told)? {
         return Ok(behind);
     }
     match spec["clusterIP"].as_str() {
@@ -41,24 +41,24 @@ pub(super) async fn resolve(
 
 /// An endpoint of a service, from its slices or from its Endpoints.
 async fn behind(
-    cluster: &Cluster,
+    objects: &ObjectStore,
     namespace: &str,
     name: &str,
     port: &str,
 ) -> Result<Option<(String, u16)>, Status> {
-    let kinds = cluster.registry.kinds();
+    let kinds = objects.registry.kinds();
     if let Some(kind) = kinds.get("discovery.k8s.io", "v1", "endpointslices") {
         let of_service = Requirement::equals("l:kubernetes.io/service-name", name);
-        let range = KeyRange::prefix(cluster.collection(kind, namespace));
+        let range = KeyRange::prefix(objects.collection(kind, namespace));
         let read = Read { filter: Filter(vec![of_service]), ..Read::new(range) };
-        let slices = cluster.store.read(read).await.map_err(|error| trouble(&error))?;
+        let slices = objects.store.read(read).await.map_err(|error| status_from_store_error(&error))?;
         for kv in slices.kvs {
             if let Some(found) = in_slice(&kind.read(&Found::from(kv)).await?, port) {
                 return Ok(Some(found));
             }
         }
     }
-    let endpoints = find(cluster, "", "endpoints", namespace, name).await?;
+    let endpoints = find(objects, "", "endpoints", namespace, name).await?;
     Ok(endpoints.and_then(|endpoints| in_endpoints(&endpoints, port)))
 }
 
@@ -85,16 +85,16 @@ fn number(ports: &Value, name: &str) -> Option<u16> {
 }
 
 async fn find(
-    cluster: &Cluster,
+    objects: &ObjectStore,
     group: &str,
     resource: &str,
     namespace: &str,
     name: &str,
 ) -> Result<Option<Value>, Status> {
-    let kinds = cluster.registry.kinds();
+    let kinds = objects.registry.kinds();
     let kind: Option<&Kind> = kinds.get(group, "v1", resource).map(AsRef::as_ref);
     let Some(kind) = kind else { return Ok(None) };
-    match cluster.find(kind, namespace, name).await? {
+    match objects.find(kind, namespace, name).await? {
         Some(found) => kind.read(&found).await.map(Some),
         None => Ok(None),
     }

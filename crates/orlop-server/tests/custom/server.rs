@@ -6,8 +6,8 @@ use bytes::Bytes;
 use http::{Method, Request, header};
 use http_body_util::{BodyExt, Full};
 use orlop_server::{
-    Tokens, User, body::Body, bootstrap::bootstrap, chain::Chain, cluster::Cluster, issuer::Issuer,
-    registry::Kinds,
+    Tokens, User, auth::issuer::Issuer, bootstrap::bootstrap, chain::Chain, cluster::Cluster,
+    http::body::Body, registry::Kinds,
 };
 use orlop_store::{Config, Endpoint, Store};
 use serde_json::{Value, json};

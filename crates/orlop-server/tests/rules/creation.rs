@@ -9,7 +9,8 @@ use std::{
 };
 
 use orlop_server::{
-    chain::Chain, cluster::Cluster, generated_name::Endings, issuer::Issuer, registry::Kinds,
+    auth::issuer::Issuer, chain::Chain, cluster::Cluster, registry::Kinds,
+    storage::generated_name::NameSuffixSource,
 };
 use orlop_store::{Config, Endpoint, Store};
 use serde_json::{Value, json};
@@ -45,28 +46,28 @@ async fn a_name_that_is_left_to_the_server_is_its_beginning_and_five_letters() {
     assert_eq!(call(&chain, "POST", MAPS, Some(&both)).await.1["metadata"]["name"], "own");
 }
 
-/// Endings that begin anew after the last.
+/// Suffixes that repeat after the last.
 #[derive(Debug)]
-struct Foreseen(AtomicUsize, &'static [&'static str]);
+struct FixedSuffixes(AtomicUsize, &'static [&'static str]);
 
-impl Endings for Foreseen {
+impl NameSuffixSource for FixedSuffixes {
     fn next(&self) -> String {
-        let Self(asked, endings) = self;
-        endings[asked.fetch_add(1, Ordering::Relaxed) % endings.len()].to_owned()
+        let Self(asked, suffixes) = self;
+        suffixes[asked.fetch_add(1, Ordering::Relaxed) % suffixes.len()].to_owned()
     }
 }
 
 /// A server that ends names with these.
-async fn server_with(endings: &Arc<Foreseen>) -> Chain {
+async fn server_with(suffixes: &Arc<FixedSuffixes>) -> Chain {
     let store = Store::open(Config::new(Endpoint::Memory)).await.unwrap();
     let cluster = Cluster::new(store, Kinds::builtin(), Issuer::make().unwrap());
-    started(cluster.with_endings(endings.clone())).await
+    started(cluster.with_name_suffixes(suffixes.clone())).await
 }
 
 #[tokio::test]
 async fn a_generated_name_that_is_taken_is_made_anew() {
-    let endings = Arc::new(Foreseen(AtomicUsize::new(0), &["aaaaa", "aaaaa", "aaaaa", "bbbbb"]));
-    let chain = server_with(&endings).await;
+    let suffixes = Arc::new(FixedSuffixes(AtomicUsize::new(0), &["aaaaa", "aaaaa", "aaaaa", "bbbbb"]));
+    let chain = server_with(&suffixes).await;
     let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
     let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"generateName": "j-"},
         "spec": {"template": template}});
@@ -76,7 +77,7 @@ async fn a_generated_name_that_is_taken_is_made_anew() {
     // Two more names are taken; the fourth is not.
     let (code, second) = call(&chain, "POST", jobs, Some(&job)).await;
     assert_eq!((code, &second["metadata"]["name"]), (201, &json!("j-bbbbb")), "{second}");
-    assert_eq!(endings.0.load(Ordering::Relaxed), 4);
+    assert_eq!(suffixes.0.load(Ordering::Relaxed), 4);
     // What is made of the name is made of that one.
     let labels = &second["spec"]["template"]["metadata"]["labels"];
     assert_eq!(labels["batch.kubernetes.io/job-name"], "j-bbbbb");
@@ -85,12 +86,12 @@ async fn a_generated_name_that_is_taken_is_made_anew() {
 
 #[tokio::test]
 async fn when_eight_generated_names_are_taken_the_client_is_told_to_come_again() {
-    let endings = Arc::new(Foreseen(AtomicUsize::new(0), &["aaaaa"]));
-    let chain = server_with(&endings).await;
+    let suffixes = Arc::new(FixedSuffixes(AtomicUsize::new(0), &["aaaaa"]));
+    let chain = server_with(&suffixes).await;
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "m-"}});
     create(&chain, MAPS, &map).await;
     for query in ["", "?dryRun=All"] {
-        let asked = endings.0.load(Ordering::Relaxed);
+        let asked = suffixes.0.load(Ordering::Relaxed);
         let answer = ask(&chain, "POST", &format!("{MAPS}{query}"), &[], map.to_string()).await;
         let (code, headers, body) = whole(answer).await;
         let status: Value = serde_json::from_slice(&body).unwrap();
@@ -102,7 +103,7 @@ async fn when_eight_generated_names_are_taken_the_client_is_told_to_come_again()
             status["details"],
             json!({"name": "m-aaaaa", "kind": "configmaps", "retryAfterSeconds": 1})
         );
-        assert_eq!(endings.0.load(Ordering::Relaxed) - asked, 8, "names tried");
+        assert_eq!(suffixes.0.load(Ordering::Relaxed) - asked, 8, "names tried");
     }
     // The same is said to whoever gives a name and a beginning of one.
     let mut named = map;

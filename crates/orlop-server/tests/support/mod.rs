@@ -13,8 +13,8 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, header};
 use http_body_util::{BodyExt, Full};
 use orlop_server::{
-    Tokens, User, body::Body, bootstrap::bootstrap, chain::Chain, cluster::Cluster, issuer::Issuer,
-    registry::Kinds,
+    Tokens, User, auth::issuer::Issuer, bootstrap::bootstrap, chain::Chain, cluster::Cluster,
+    http::body::Body, registry::Kinds,
 };
 use orlop_store::{Config, Endpoint, Store};
 use serde_json::{Value, json};

@@ -8,9 +8,11 @@ use std::{
 use anyhow::Context;
 use orlop_server::{
     Tokens, User,
-    issuer::Issuer,
-    kubeconfig::{Kubeconfig, Secret},
-    pki::{self, Authority, Credential},
+    auth::{
+        issuer::Issuer,
+        kubeconfig::{Kubeconfig, Secret},
+        pki::{self, Authority, Credential},
+    },
 };
 
 /// Names under which clients inside a cluster reach its API server.

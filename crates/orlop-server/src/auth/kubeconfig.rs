@@ -1,0 +1,71 @@
+//! The file that clients find a cluster by: where it is, whom to trust, who they are.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+
+use super::pki::Credential;
+
+/// What an administrator's kubeconfig holds.
+#[derive(Clone, Debug)]
+pub struct Kubeconfig<'a> {
+    /// The server's address.
+    pub server: &'a str,
+    /// The certificates that clients trust it by.
+    pub trusted: &'a str,
+    /// The name to look for in its certificate, where that is not the address's.
+    pub server_name: Option<&'a str>,
+    /// The administrator's certificate.
+    pub certificate: &'a Credential,
+    /// The administrator's token, if there is one.
+    pub token: Option<Secret<'a>>,
+}
+
+/// Text that does not show in logs.
+#[derive(Clone, Copy)]
+pub struct Secret<'a>(pub &'a str);
+
+impl std::fmt::Debug for Secret<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl Kubeconfig<'_> {
+    /// The file. The context `orlop` shows the certificate, `orlop-token` the token. There is none without
+    /// TLS: kubectl shows no credentials there.
+    pub fn to_yaml(&self) -> String {
+        let server_name =
+            self.server_name.map_or_else(String::new, |name| format!("\n    tls-server-name: {name}"));
+        let (token_context, token_user) = match &self.token {
+            Some(token) => (
+                "- name: orlop-token\n  context:\n    cluster: orlop\n    user: admin-token\n",
+                format!("- name: admin-token\n  user:\n    token: {}\n", token.0),
+            ),
+            None => ("", String::new()),
+        };
+        format!(
+            "apiVersion: v1
+kind: Config
+clusters:
+- name: orlop
+  cluster:
+    server: {}
+    certificate-authority-data: {}{server_name}
+contexts:
+- name: orlop
+  context:
+    cluster: orlop
+    user: admin
+{token_context}current-context: orlop
+users:
+- name: admin
+  user:
+    client-certificate-data: {}
+    client-key-data: {}
+{token_user}",
+            self.server,
+            STANDARD.encode(self.trusted),
+            STANDARD.encode(&self.certificate.certificate),
+            STANDARD.encode(&self.certificate.key),
+        )
+    }
+}

@@ -1,0 +1,341 @@
+//! Certificates: a CA of the cluster's own, made at first start, and what it signs.
+
+use std::{
+    fs::{self, OpenOptions, Permissions},
+    io::{self, Write},
+    net::IpAddr,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::Path,
+    sync::Arc,
+};
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, SanType,
+};
+use rustls::{
+    DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme,
+    client::danger::HandshakeSignatureValid,
+    pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject},
+    server::{
+        WebPkiClientVerifier,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
+};
+use x509_parser::extensions::GeneralName;
+
+use super::User;
+
+/// Bytes of a record of TLS, at most. Each is encrypted in memory of its own; blocks of up to 8 KiB are ones that the
+/// allocator hands out again while they are still in the processor's cache. Records of 16 KiB make a long list cost a
+/// sixth more.
+const RECORD_BYTES: usize = 8000;
+
+/// What goes wrong with certificates.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file could not be read or written.
+    #[error("{path}: {source}")]
+    File {
+        /// Which file.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A certificate could not be made.
+    #[error("cannot make a certificate: {0}")]
+    Make(#[from] rcgen::Error),
+    /// A certificate or key could not be used.
+    #[error("cannot use a certificate: {0}")]
+    Use(String),
+}
+
+/// A certificate and its key, as PEM.
+#[derive(Clone)]
+pub struct Credential {
+    /// The certificate.
+    pub certificate: String,
+    /// Its key.
+    pub key: String,
+}
+
+impl std::fmt::Debug for Credential {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Keys stay out of logs.
+        f.debug_struct("Credential").finish_non_exhaustive()
+    }
+}
+
+/// The CA of a cluster.
+#[derive(Debug)]
+pub struct Authority {
+    credential: Credential,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    /// A new CA.
+    pub fn make() -> Result<Self, Error> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = name("orlop", None);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages =
+            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+        set_validity(&mut params, 10);
+        let certificate = params.self_signed(&key)?.pem();
+        Self::load(Credential { certificate, key: key.serialize_pem() })
+    }
+
+    /// A CA from its certificate and key.
+    pub fn load(credential: Credential) -> Result<Self, Error> {
+        let key = KeyPair::from_pem(&credential.key)?;
+        let issuer = Issuer::from_ca_cert_pem(&credential.certificate, key)?;
+        Ok(Self { credential, issuer })
+    }
+
+    /// The CA kept in a folder; made there if there is none.
+    pub fn kept(folder: &Path) -> Result<Self, Error> {
+        let (certificate, key) = (folder.join("ca.crt"), folder.join("ca.key"));
+        if certificate.exists() && key.exists() {
+            return Self::load(Credential { certificate: read(&certificate)?, key: read(&key)? });
+        }
+        let made = Self::make()?;
+        fs::create_dir_all(folder).map_err(|source| file(folder, source))?;
+        write_secret(&key, made.credential.key.as_bytes())?;
+        fs::write(&certificate, &made.credential.certificate).map_err(|source| file(&certificate, source))?;
+        Ok(made)
+    }
+
+    /// The CA's certificate, which clients trust.
+    pub fn certificate(&self) -> &str {
+        &self.credential.certificate
+    }
+
+    /// Signs a server's certificate for these names and addresses.
+    pub fn server(&self, names: &[String], addresses: &[IpAddr]) -> Result<Credential, Error> {
+        let mut params = CertificateParams::new(names.to_vec())?;
+        params.subject_alt_names.extend(addresses.iter().map(|address| SanType::IpAddress(*address)));
+        params.distinguished_name = name("orlop-server", None);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.sign(params)
+    }
+
+    /// Signs a client's certificate: a user in a group.
+    pub fn client(&self, user: &str, group: &str) -> Result<Credential, Error> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = name(user, Some(group));
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(params)
+    }
+
+    fn sign(&self, mut params: CertificateParams) -> Result<Credential, Error> {
+        let key = KeyPair::generate()?;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+        set_validity(&mut params, 5);
+        let certificate = params.signed_by(&key, &self.issuer)?.pem();
+        Ok(Credential { certificate, key: key.serialize_pem() })
+    }
+}
+
+fn name(common: &str, organization: Option<&str>) -> DistinguishedName {
+    let mut name = DistinguishedName::new();
+    if let Some(organization) = organization {
+        name.push(DnType::OrganizationName, organization);
+    }
+    name.push(DnType::CommonName, common);
+    name
+}
+
+fn set_validity(params: &mut CertificateParams, years: i64) {
+    let now = time::OffsetDateTime::now_utc();
+    // Clocks differ; a new certificate must be good at once everywhere.
+    params.not_before = now - time::Duration::hours(1);
+    params.not_after = now + time::Duration::days(365 * years);
+}
+
+/// How a server speaks TLS, and whose clients' certificates it knows.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    config: Arc<ServerConfig>,
+    clients: Arc<dyn ClientCertVerifier>,
+}
+
+impl Tls {
+    /// TLS for a server that asks its clients for certificates of a CA.
+    ///
+    /// A client that shows none, or one of another CA, is let in all the same: it may have a token, and
+    /// whether its certificate counts is decided when it asks for something. Go's servers do so, and clients
+    /// with a certificate for something else in the same store rely on it.
+    pub fn new(server: &Credential, client_ca: &str) -> Result<Self, Error> {
+        let unusable = |error: &dyn std::fmt::Display| Error::Use(error.to_string());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(client_ca.as_bytes()) {
+            roots.add(certificate.map_err(|error| unusable(&error))?).map_err(|error| unusable(&error))?;
+        }
+        let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+            .allow_unauthenticated()
+            .build()
+            .map_err(|error| unusable(&error))?;
+        let chain =
+            CertificateDer::pem_slice_iter(server.certificate.as_bytes()).collect::<Result<Vec<_>, _>>();
+        let key = PrivateKeyDer::from_pem_slice(server.key.as_bytes()).map_err(|error| unusable(&error))?;
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| unusable(&error))?
+            .with_client_cert_verifier(Arc::new(Owned(clients.clone())))
+            .with_single_cert(chain.map_err(|error| unusable(&error))?, key)
+            .map_err(|error| unusable(&error))?;
+        config.max_fragment_size = Some(RECORD_BYTES);
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Self { config: Arc::new(config), clients })
+    }
+
+    /// What a listener of one's own needs.
+    pub fn config(&self) -> Arc<ServerConfig> {
+        self.config.clone()
+    }
+
+    /// Whose the certificates of a connection are.
+    pub(crate) fn shown(&self, certificates: &[CertificateDer<'_>]) -> Shown {
+        let Some((first, others)) = certificates.split_first() else { return Shown::Nothing };
+        match self.clients.verify_client_cert(first, others, UnixTime::now()) {
+            Ok(_) => user_of(first).map_or(Shown::Stranger, |user| Shown::User(Arc::new(user))),
+            Err(error) => {
+                tracing::debug!(%error, "a client's certificate does not count");
+                Shown::Stranger
+            }
+        }
+    }
+}
+
+/// What a client showed of itself when it connected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// No certificate.
+    Nothing,
+    /// A certificate of this user's.
+    User(Arc<User>),
+    /// A certificate that says nothing here.
+    Stranger,
+}
+
+/// Makes sure that a client has the key of the certificate that it shows, and of nothing else.
+#[derive(Debug)]
+struct Owned(Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for Owned {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[rustls::DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        _first: &CertificateDer<'_>,
+        _others: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
+
+/// The name by which clients must ask for a server that they reach at an address: `None` if its certificate
+/// has that address, otherwise the first name that it does have.
+pub fn name_for(certificate: &str, address: IpAddr) -> Option<String> {
+    let first = CertificateDer::pem_slice_iter(certificate.as_bytes()).next()?.ok()?;
+    let (_, parsed) = x509_parser::parse_x509_certificate(&first).ok()?;
+    let names = &parsed.subject_alternative_name().ok()??.value.general_names;
+    let bytes = match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    };
+    if names.iter().any(|name| matches!(name, GeneralName::IPAddress(known) if *known == bytes)) {
+        return None;
+    }
+    names.iter().find_map(|name| match name {
+        // A wildcard stands for any name; this is one that it covers.
+        GeneralName::DNSName(name) => Some(name.replacen('*', "orlop", 1)),
+        _ => None,
+    })
+}
+
+/// Whose a verified certificate is: the user is its common name, the groups are its organizations.
+fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let subject = parsed.subject();
+    let user = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
+    let groups = subject.iter_organization().filter_map(|group| group.as_str().ok()).map(str::to_owned);
+    Some(User::authenticated(user, groups))
+}
+
+/// The key that signs service accounts' tokens, kept in a folder; made there if there is none.
+pub fn issuer_kept(folder: &Path) -> Result<crate::auth::issuer::Issuer, Error> {
+    let path = folder.join("sa.key");
+    if !path.exists() {
+        fs::create_dir_all(folder).map_err(|source| file(folder, source))?;
+        write_secret(&path, KeyPair::generate()?.serialize_pem().as_bytes())?;
+    }
+    crate::auth::issuer::Issuer::from_pem(&read(&path)?).map_err(Error::Use)
+}
+
+/// The administrator's token, kept in a folder; made there if there is none.
+pub fn token_kept(folder: &Path) -> Result<String, Error> {
+    let path = folder.join("admin.token");
+    if !path.exists() {
+        fs::create_dir_all(folder).map_err(|source| file(folder, source))?;
+        let random: [u8; 32] = rand::random();
+        write_secret(&path, URL_SAFE_NO_PAD.encode(random).as_bytes())?;
+    }
+    let token = read(&path)?.trim().to_owned();
+    if token.is_empty() {
+        return Err(Error::Use(format!("{} is empty; remove it and a new token is made", path.display())));
+    }
+    Ok(token)
+}
+
+/// Writes a file that only its owner reads, also where there was one that others could read.
+pub fn write_secret(path: &Path, content: &[u8]) -> Result<(), Error> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let write = |mut file: fs::File| {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+        file.write_all(content)
+    };
+    options.open(path).and_then(write).map_err(|source| file(path, source))
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    fs::read_to_string(path).map_err(|source| file(path, source))
+}
+
+fn file(path: &Path, source: io::Error) -> Error {
+    Error::File { path: path.display().to_string(), source }
+}

@@ -1,0 +1,106 @@
+//! Bearer tokens that are known beforehand: the administrator's, and those of a file.
+
+use std::sync::Arc;
+
+use super::User;
+
+/// Who has what token.
+#[derive(Clone, Default)]
+pub struct Tokens(Arc<Vec<(String, User)>>);
+
+impl std::fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Tokens stay out of logs.
+        write!(f, "Tokens({})", self.0.len())
+    }
+}
+
+/// A line of a token file that cannot be read. It does not say what the line holds: that may be a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} is not token,user,uid,\"group1,group2\"")]
+pub struct BadLine {
+    /// Which line, counted from one.
+    pub line: usize,
+}
+
+impl Tokens {
+    /// Tokens and whose they are.
+    pub fn new(tokens: Vec<(String, User)>) -> Self {
+        Self(Arc::new(tokens))
+    }
+
+    /// Reads a file of tokens as kube-apiserver's `--token-auth-file` has it: a line a token, with its user,
+    /// the user's uid and, optionally, a quoted list of groups.
+    pub fn parse(text: &str) -> Result<Vec<(String, User)>, BadLine> {
+        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+        lines
+            .map(|(index, line)| {
+                let columns = columns(line).ok_or(BadLine { line: index + 1 })?;
+                let [token, name, _uid, rest @ ..] = columns.as_slice() else {
+                    return Err(BadLine { line: index + 1 });
+                };
+                if token.is_empty() || name.is_empty() {
+                    return Err(BadLine { line: index + 1 });
+                }
+                let groups = rest.first().map(String::as_str).unwrap_or_default().split(',');
+                let groups = groups.map(str::trim).filter(|group| !group.is_empty()).map(str::to_owned);
+                Ok((token.clone(), User::authenticated(name.clone(), groups)))
+            })
+            .collect()
+    }
+
+    /// Whose a token is.
+    pub(crate) fn user(&self, token: &str) -> Option<User> {
+        // Every token is compared, each in constant time: an answer's delay must not tell how much was right.
+        let mut found = None;
+        for (known, user) in self.0.iter() {
+            if same(known.as_bytes(), token.as_bytes()) {
+                found = Some(user);
+            }
+        }
+        found.cloned()
+    }
+}
+
+fn same(left: &[u8], right: &[u8]) -> bool {
+    left.len() == right.len() && left.iter().zip(right).fold(0, |all, (a, b)| all | (a ^ b)) == 0
+}
+
+/// The columns of a line of comma-separated values; `None` where a quote is left open.
+fn columns(line: &str) -> Option<Vec<String>> {
+    let (mut columns, mut quoted) = (vec![String::new()], false);
+    let mut characters = line.trim().chars().peekable();
+    while let Some(character) = characters.next() {
+        match character {
+            '"' if quoted && characters.peek() == Some(&'"') => {
+                characters.next();
+                columns.last_mut()?.push('"');
+            }
+            '"' => quoted = !quoted,
+            ',' if !quoted => columns.push(String::new()),
+            ' ' if !quoted && columns.last()?.is_empty() => {}
+            other => columns.last_mut()?.push(other),
+        }
+    }
+    (!quoted).then_some(columns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_tokens_is_read_as_kube_apiserver_reads_it() {
+        let read = Tokens::parse("t1,ann,1\n\nt2, bob, 2, \"dev,ops\"\n").unwrap();
+        assert_eq!(read[0], ("t1".to_owned(), User::authenticated("ann", [])));
+        let bob = User::authenticated("bob", ["dev".to_owned(), "ops".to_owned()]);
+        assert_eq!(read[1], ("t2".to_owned(), bob.clone()));
+        let tokens = Tokens::new(read);
+        assert_eq!(tokens.user("t2"), Some(bob));
+        assert_eq!(tokens.user("t"), None);
+        assert_eq!(format!("{tokens:?}"), "Tokens(2)");
+        for (text, line) in [("only", 1), ("a,b,c\nx,y", 2), (",user,uid", 1), ("t,u,1,\"open", 1)] {
+            assert_eq!(Tokens::parse(text), Err(BadLine { line }), "{text}");
+        }
+    }
+}

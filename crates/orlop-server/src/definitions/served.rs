@@ -1,0 +1,187 @@
+//! A definition and the kinds that are made of it.
+
+use std::sync::Arc;
+
+use orlop_api::{group_version::GroupVersionKind, names::NameRule, schema::Schema};
+use orlop_crd::{Definition, Names, Scope, Version};
+use orlop_store::{KeyValue, Revision};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::{
+    conversion::{Converter, Way},
+    object::CustomObject,
+};
+use crate::{
+    kinds::custom_resource_definition,
+    registry::{Found, Kind, KindSchema, LazySchema, Retirement, Rules, Storage, Subresource},
+    storage::ObjectStore,
+};
+
+/// What every custom kind can do, in the order that discovery tells.
+const VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+const SUBRESOURCE_VERBS: &[&str] = &["get", "patch", "update"];
+
+/// A definition as it is served.
+#[derive(Debug)]
+pub(crate) struct ServedDefinition {
+    pub(crate) definition: Definition,
+    /// Distinguishes it from an earlier definition of the same name.
+    pub(crate) create_revision: Revision,
+    /// True if it is deleted and waits for its objects to be.
+    pub(crate) finalizing: bool,
+    /// `metadata.generation`.
+    pub(crate) generation: i64,
+    /// What the kinds are made from. What the status says besides names changes nothing.
+    fingerprint: String,
+    /// A kind for each version, whether it is served or not.
+    kinds: Vec<Arc<Kind>>,
+}
+
+impl ServedDefinition {
+    /// Reads a stored definition. If what its kinds are made from is as it was, they stay the same, so that
+    /// nothing that hangs on them notices.
+    pub(crate) fn of(
+        objects: &Arc<ObjectStore>,
+        kv: KeyValue,
+        before: Option<&Self>,
+    ) -> Result<Self, String> {
+        let create_revision = kv.create_revision;
+        let object = Found::from(kv).as_stored().map_err(|status| status.message)?;
+        let mut definition = Definition::of(&object).map_err(|error| error.to_string())?;
+        let fingerprint =
+            digest(&[&object["spec"].to_string(), &object["status"]["acceptedNames"].to_string()]);
+        let same = before
+            .filter(|before| before.create_revision == create_revision && before.fingerprint == fingerprint);
+        let kinds = match same {
+            Some(before) => {
+                // What has been built of the versions is kept with them.
+                definition.versions.clone_from(&before.definition.versions);
+                before.kinds.clone()
+            }
+            None => kinds(objects, &definition, &object, &fingerprint),
+        };
+        let generation = object["metadata"]["generation"].as_i64().unwrap_or_default();
+        Ok(Self {
+            definition,
+            create_revision,
+            finalizing: custom_resource_definition::is_finalizing(&object),
+            generation,
+            fingerprint,
+            kinds,
+        })
+    }
+
+    /// The kinds that are in the registry: of versions that are served, once the definition is established.
+    pub(crate) fn offered(&self) -> impl Iterator<Item = &Arc<Kind>> {
+        let established = self.definition.is_established();
+        let versions = self.definition.versions.iter().zip(&self.kinds);
+        versions.filter(move |(version, _)| established && version.served).map(|(_, kind)| kind)
+    }
+
+    /// The kind of the version that objects are stored in.
+    pub(crate) fn stored_kind(&self) -> Option<&Arc<Kind>> {
+        let mut versions = self.definition.versions.iter().zip(&self.kinds);
+        versions.find(|(version, _)| version.storage).map(|(_, kind)| kind)
+    }
+}
+
+fn digest(parts: &[&str]) -> String {
+    let mut digest = Sha256::new();
+    parts.iter().for_each(|part| digest.update(part));
+    digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The schema of a version, which is read when it is first needed.
+#[derive(Debug)]
+struct VersionSchema {
+    version: Arc<Version>,
+    fingerprint: String,
+}
+
+impl LazySchema for VersionSchema {
+    fn schema(&self) -> &Schema {
+        self.version.schema()
+    }
+
+    fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+}
+
+/// A kind for each version: the one that is stored, and the others as forms of it.
+fn kinds(
+    objects: &Arc<ObjectStore>,
+    definition: &Definition,
+    object: &Value,
+    fingerprint: &str,
+) -> Vec<Arc<Kind>> {
+    let schema_text = |version: &Version| {
+        let all = object["spec"]["versions"].as_array().into_iter().flatten();
+        let found = all.into_iter().find(|written| written["name"] == version.name.as_str());
+        found.map(|written| written["schema"].to_string()).unwrap_or_default()
+    };
+    let stored = definition.storage_version();
+    let stored_schema = schema_text(stored);
+    let way = Way::of(definition, Arc::downgrade(objects));
+    let converter = |version: &Arc<Version>| {
+        Arc::new(Converter::new(version.clone(), stored.clone(), definition.versions.clone(), way.clone()))
+    };
+    let make =
+        |version: &Arc<Version>, storage: Storage| Arc::new(kind(definition, version, fingerprint, storage));
+    let stamp = digest(&[&stored_schema]);
+    let storage = Storage::stamped(&gvk(definition, stored), &stamp, converter(stored));
+    let stored_kind = make(stored, storage);
+    let versions = definition.versions.iter().map(|version| {
+        if version.storage {
+            return stored_kind.clone();
+        }
+        let storage = Storage::translated(stored_kind.clone(), converter(version));
+        // Where nothing but the name differs, bytes are handed out under the other name.
+        let same = way.only_renames() && schema_text(version) == stored_schema;
+        make(version, if same { storage.renamed_only(&gvk(definition, version)) } else { storage })
+    });
+    versions.collect()
+}
+
+fn gvk(definition: &Definition, version: &Version) -> GroupVersionKind {
+    GroupVersionKind::new(&definition.group, &version.name, &definition.accepted_names.kind)
+}
+
+fn kind(definition: &Definition, version: &Arc<Version>, fingerprint: &str, storage: Storage) -> Kind {
+    let Names { plural, singular, kind: _, list_kind, short_names, categories } =
+        definition.accepted_names.clone();
+    let gvk = gvk(definition, version);
+    let owned = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+    let subresource = |name: &str, gvk: GroupVersionKind| Subresource {
+        name: name.to_owned(),
+        gvk,
+        verbs: owned(SUBRESOURCE_VERBS),
+    };
+    let status = version.has_status.then(|| subresource("status", gvk.clone()));
+    let scale =
+        version.scale().map(|_| subresource("scale", GroupVersionKind::new("autoscaling", "v1", "Scale")));
+    let schema = VersionSchema { version: version.clone(), fingerprint: fingerprint.to_owned() };
+    Kind {
+        gvk,
+        list_kind,
+        resource: plural,
+        singular,
+        namespaced: definition.scope == Scope::Namespaced,
+        verbs: owned(VERBS),
+        short_names,
+        categories,
+        subresources: status.into_iter().chain(scale).collect(),
+        schema: KindSchema::Lazy(Arc::new(schema)),
+        storage,
+        name_rule: NameRule::Subdomain,
+        rules: Rules {
+            unconditional_update: false,
+            custom: true,
+            selectable: version.selectable().names().map(str::to_owned).collect(),
+            ..Rules::default()
+        },
+        hooks: Box::new(CustomObject::new(version.clone())),
+        retirement: Retirement::default(),
+    }
+}

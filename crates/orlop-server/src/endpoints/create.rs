@@ -1,0 +1,213 @@
+//! Create.
+
+use http::Response;
+use orlop_api::{object_meta, schema, status::Status};
+use orlop_store::{Compare, Comparison, KeyRange, LeaseId, Op, Put, Read, Revision, Target, Txn};
+use serde_json::{Value, json};
+
+use super::{
+    Request, admission, decoder,
+    preconditions::{self, Preconditions},
+    prepare,
+    written::Written,
+};
+use crate::{
+    http::body::Body,
+    object::{is_terminating, metadata_mut, new_uid, now},
+    registry::{Encoded, Found},
+    request::options::WriteOptions,
+    storage::{Contribution, generated_name, namespace},
+};
+
+/// Attempts at a generated name, as in Kubernetes.
+const GENERATED_NAME_ATTEMPTS: usize = 8;
+/// Attempts at a create whose preconditions change before its transaction.
+const PRECONDITION_ATTEMPTS: usize = 8;
+
+pub(super) async fn create(request: &Request) -> Result<Response<Body>, Status> {
+    let options = WriteOptions::of(&request.query, "CreateOptions")?;
+    let object = decoder::object(request, options.field_validation)?;
+    // Checked by storage, which a dry run does not reach.
+    if !options.dry_run && !object_meta::text(object_meta::of(&object), "resourceVersion").is_empty() {
+        return Err(Status::plain("resourceVersion should not be set on objects to be created"));
+    }
+    let manager = options.manager(request.user_agent());
+    let (code, written) = create_object(request, object, &options, Some(&manager)).await?;
+    written.answer(request, code).await
+}
+
+/// Creates a decoded object. Without a `manager`, its managed fields are already recorded.
+pub(super) async fn create_object(
+    request: &Request,
+    mut object: Value,
+    options: &WriteOptions,
+    manager: Option<&str>,
+) -> Result<(u16, Written), Status> {
+    object_meta::clear_for_create(&mut object);
+    prepare::set_namespace(request, &mut object)?;
+    prepare::deduplicate_owners(request, &mut object, "");
+    prepare::default(&request.kind, &mut object);
+    if let Some(manager) = manager {
+        let kind = &request.kind;
+        let mut nothing = if kind.rules.custom { json!({}) } else { schema::zero_value(kind.schema.get()) };
+        nothing["apiVersion"] = kind.gvk.api_version().into();
+        nothing["kind"] = kind.gvk.kind.as_str().into();
+        object = prepare::track(request, &nothing, object, manager);
+    }
+    admission::mutate(request, &mut object, None).await?;
+    if !generated_name::needs_name(&object) {
+        return create_once(request, object, options).await?.into_result().map(|written| (201, written));
+    }
+    // Strategies derive labels from names: the name is generated before they run, and they run again for
+    // another name.
+    let mut attempts = GENERATED_NAME_ATTEMPTS;
+    loop {
+        let mut named = object.clone();
+        generated_name::set_name(&mut named, request.cluster.name_suffixes());
+        attempts -= 1;
+        match create_once(request, named, options).await? {
+            Created::NameTaken(_) if attempts > 0 => {}
+            created => return created.into_result().map(|written| (201, written)),
+        }
+    }
+}
+
+/// Result of an attempt to create an object under one name.
+enum Created {
+    Written(Written),
+    /// An object of the name exists; the Status says so.
+    NameTaken(Status),
+}
+
+impl Created {
+    fn into_result(self) -> Result<Written, Status> {
+        match self {
+            Self::Written(written) => Ok(written),
+            Self::NameTaken(status) => Err(status),
+        }
+    }
+}
+
+/// Prepares, validates and stores a new object under its name.
+async fn create_once(
+    request: &Request,
+    mut object: Value,
+    options: &WriteOptions,
+) -> Result<Created, Status> {
+    set_system_fields(request, &mut object);
+    prepare::refuse_invalid(&request.kind, &object, &prepare::validate(&request.kind, &object))?;
+    request.kind.hooks.warnings(&object).into_iter().for_each(|warning| request.warn(warning));
+    admission::validate(request, Some(&object), None).await?;
+    let stored = match options.dry_run {
+        true => store_dry_run(request, object.clone()).await?,
+        false => store(request, &mut object).await?,
+    };
+    Ok(match stored {
+        Stored::Written(written) => Created::Written(written),
+        Stored::Exists(found) => Created::NameTaken(exists(request, &object, &found.as_stored()?)),
+    })
+}
+
+/// Sets the fields of a new object that the server owns.
+fn set_system_fields(request: &Request, object: &mut Value) {
+    let kind = &request.kind;
+    if kind.has_status() && kind.resource != "nodes" {
+        reset_status(request, object);
+    }
+    let meta = metadata_mut(object);
+    meta.insert("uid".into(), new_uid().into());
+    meta.insert("creationTimestamp".into(), now().to_string().into());
+    if kind.rules.has_generation {
+        meta.insert("generation".into(), 1.into());
+    }
+    kind.hooks.prepare_create(object);
+    kind.hooks.set_creator(object, &request.user);
+}
+
+/// Resets the status of a new object to the default of its type.
+fn reset_status(request: &Request, object: &mut Value) {
+    let Some(map) = object.as_object_mut() else { return };
+    map.remove("status");
+    let field = request.kind.schema.get().field("status").filter(|_| !request.kind.rules.custom);
+    if let Some((field, default)) = field.and_then(|field| Some((field, field.default()?))) {
+        let mut status = default.clone();
+        schema::apply_defaults(&mut status, field.schema());
+        map.insert("status".into(), status);
+    }
+}
+
+/// Returns AlreadyExists. With a generateName the message says that no free name was found, even if the object
+/// has a name too, as in Kubernetes.
+fn exists(request: &Request, object: &Value, found: &Value) -> Status {
+    let (resource, meta) = (request.kind.group_resource(), object_meta::of(object));
+    let name = object_meta::text(meta, "name");
+    if !object_meta::text(meta, "generateName").is_empty() {
+        Status::generate_name_conflict(&resource, name)
+    } else if is_terminating(found) {
+        Status::already_exists_terminating(&resource, name)
+    } else {
+        Status::already_exists(&resource, name)
+    }
+}
+
+/// Result of storing a new object.
+enum Stored {
+    Written(Written),
+    Exists(Found),
+}
+
+/// Does everything but the write. Shows what would be allocated.
+async fn store_dry_run(request: &Request, mut object: Value) -> Result<Stored, Status> {
+    let name = object_meta::text(object_meta::of(&object), "name");
+    preconditions::check(request, name).await?;
+    if let Some(found) = request.cluster.objects.find(&request.kind, &request.about.namespace, name).await? {
+        return Ok(Stored::Exists(found));
+    }
+    Preconditions::evaluate(request, &mut object, None).await?;
+    Ok(Stored::Written(Written::Object(object)))
+}
+
+/// Writes a new object, unless one of its name exists.
+async fn store(request: &Request, object: &mut Value) -> Result<Stored, Status> {
+    let (kind, objects, namespace) = (&request.kind, &request.cluster.objects, &request.about.namespace);
+    let name = object_meta::text(object_meta::of(object), "name").to_owned();
+    let key = KeyRange::key(objects.key(kind, namespace, &name));
+    for _ in 0..PRECONDITION_ATTEMPTS {
+        // Another attempt allocates again. Most kinds allocate nothing, and need no copy.
+        let mut copy = preconditions::complete_object(request).then(|| object.clone());
+        let object = copy.as_mut().unwrap_or(object);
+        let Preconditions { contribution, from_cache } =
+            Preconditions::evaluate(request, object, None).await?;
+        let encoded = prepare::encode(request, object).await?;
+        let lease = match kind.rules.ttl_seconds {
+            Some(seconds) => objects.lease(seconds).await?,
+            None => 0,
+        };
+        let txn = transaction(&key, &encoded, contribution, lease);
+        let result = request.cluster.commit(kind, txn).await?;
+        if result.succeeded {
+            return Ok(Stored::Written(Written::of(kind, encoded, object, result.revision)));
+        }
+        if from_cache {
+            // A namespace that is terminating by now is reported before a conflict in it.
+            namespace::read(objects, kind, namespace, &name).await?;
+        }
+        if let Some(kv) = result.found().filter(|kv| key.contains(&kv.key)) {
+            return Ok(Stored::Exists(Found::from(kv.clone())));
+        }
+        // Lost a race: the namespace changed or an allocation was taken.
+    }
+    Err(Status::server_timeout(&kind.group_resource(), "create", 1))
+}
+
+fn transaction(key: &KeyRange, encoded: &Encoded, contribution: Contribution, lease: LeaseId) -> Txn {
+    const ABSENT: Revision = 0;
+    let absent = Compare::new(key.clone(), Comparison::Equal, Target::Revision(ABSENT));
+    let put = Put::new(key.start().clone(), encoded.bytes.clone());
+    let put = Op::Put(Put { terms: encoded.terms.clone(), lease, ..put });
+    Txn {
+        compares: std::iter::once(absent).chain(contribution.compares).collect(),
+        then: std::iter::once(put).chain(contribution.ops).collect(),
+        otherwise: vec![Op::Read(Read::new(key.clone()))],
+    }
+}

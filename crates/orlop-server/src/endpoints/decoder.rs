@@ -1,0 +1,203 @@
+//! Bodies into objects.
+
+use orlop_api::{
+    decode::{self, Decoded, StrictOrder},
+    field_error::{FieldError, FieldPath},
+    go_text,
+    group_version::{GroupKind, GroupVersion, GroupVersionKind},
+    options::FieldValidation,
+    protobuf::{self, DecodeError, Envelope},
+    schema::{Malformed, Root, Schema, builtin, check_types, coerce_metadata, prune},
+    status::Status,
+};
+use serde_json::{Value, json};
+
+use super::Request;
+use crate::{
+    http::negotiation::{MEDIA_TYPES, content_type},
+    registry::has_protobuf,
+};
+
+/// Decodes a request's body as an object of its kind. Unknown fields are dropped, and told as asked.
+pub(crate) fn object(request: &Request, validation: FieldValidation) -> Result<Value, Status> {
+    decoded(request, &request.body, &request.kind.gvk.clone(), validation)
+}
+
+/// Decodes a body as an object of a given kind.
+pub(crate) fn decoded(
+    request: &Request,
+    body: &[u8],
+    expected: &GroupVersionKind,
+    validation: FieldValidation,
+) -> Result<Value, Status> {
+    let decoded = match content_type(&request.headers) {
+        "" | "application/json" => decode::json(body),
+        "application/yaml" => decode::yaml(body),
+        protobuf::MEDIA_TYPE if has_protobuf(&request.kind) => {
+            Ok(from_protobuf(request, body, expected)?.into())
+        }
+        _ => return Err(Status::unsupported_media_type(MEDIA_TYPES)),
+    };
+    let mut decoded = decoded.map_err(|error| unrecognized(expected, &error.to_string(), body))?;
+    if decoded.value.is_null() && !body.is_empty() {
+        // Go decodes null into an object that says nothing.
+        decoded.value = json!({});
+    }
+    if !decoded.value.is_object() {
+        return Err(Status::unrecognized_body(&expected.kind, &not_an_object(&decoded.value), body));
+    }
+    check_kind(request, &decoded.value, expected, body)?;
+    clean(request, decoded, body, expected, validation)
+}
+
+/// What Go says of a value that is no object.
+pub(super) fn not_an_object(value: &Value) -> String {
+    format!(
+        "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ \
+         APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+        go_text::json_type(value)
+    )
+}
+
+fn unrecognized(expected: &GroupVersionKind, why: &str, body: &[u8]) -> Status {
+    let why = format!("couldn't get version/kind; json parse error: {why}");
+    Status::unrecognized_body(&expected.kind, &why, body)
+}
+
+/// Reads a body in protobuf. The kind is checked before the rest is read: field numbers of one kind mean
+/// other things in another.
+fn from_protobuf(request: &Request, body: &[u8], expected: &GroupVersionKind) -> Result<Value, Status> {
+    let unrecognized =
+        |error: DecodeError| Status::unrecognized_body(&expected.kind, &error.to_string(), body);
+    let envelope = Envelope::open(body).map_err(unrecognized)?;
+    let named = json!({"apiVersion": envelope.api_version, "kind": envelope.kind});
+    check_kind(request, &named, expected, body)?;
+    let entry = protobuf::type_for(&expected.api_version(), &expected.kind)
+        .ok_or_else(|| Status::unsupported_media_type(MEDIA_TYPES))?;
+    protobuf::decode_as(body, entry).map_err(unrecognized)
+}
+
+/// An object may leave its kind out; if it names one, it must be the one that is asked for.
+fn check_kind(
+    request: &Request,
+    object: &Value,
+    expected: &GroupVersionKind,
+    body: &[u8],
+) -> Result<(), Status> {
+    let text = |name: &str| object.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let api_version = text("apiVersion").map_or_else(|| expected.api_version(), str::to_owned);
+    let kind = text("kind").unwrap_or(&expected.kind);
+    if kind == expected.kind && api_version == expected.api_version() {
+        return Ok(());
+    }
+    let Ok(version) = GroupVersion::parse(&api_version) else {
+        let why = format!("unexpected GroupVersion string: {api_version}");
+        return Err(Status::unrecognized_body(&expected.kind, &why, body));
+    };
+    let found = version.with_kind(kind);
+    if !is_registered(request, &found) {
+        // The name of Go's scheme is where Kubernetes makes it.
+        let why = format!(
+            "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
+        );
+        return Err(Status::cannot_decode(&found, &expected.kind, &why));
+    }
+    if kind == expected.kind {
+        return Err(Status::api_version_mismatch(&api_version, &expected.api_version()));
+    }
+    let why = format!("converting ({kind}) to ({}): unknown conversion", expected.kind);
+    Err(Status::cannot_decode(&found, &expected.kind, &why))
+}
+
+/// Whether the server knows of a kind at all: one that is served, or that only comes inside others.
+pub(super) fn is_registered(request: &Request, kind: &GroupVersionKind) -> bool {
+    let kinds = request.cluster.objects.registry.kinds();
+    let is_served = kinds.iter().any(|known| {
+        let named = known.gvk.kind == kind.kind || known.list_kind == kind.kind;
+        named && known.gvk.group == kind.group && known.gvk.version == kind.version
+    });
+    let is_core = kind.group.is_empty() && kind.version == "v1";
+    is_served
+        || (is_core && matches!(kind.kind.as_str(), "List" | "Status"))
+        || builtin::type_of(&kind.group, &kind.version, &kind.kind).is_some()
+}
+
+/// Drops unknown fields, and says so in the way that was asked for.
+fn clean(
+    request: &Request,
+    decoded: Decoded,
+    body: &[u8],
+    expected: &GroupVersionKind,
+    validation: FieldValidation,
+) -> Result<Value, Status> {
+    let mut value = decoded.value.clone();
+    let form = Form::of(request, expected)?;
+    let refuse = |error: &dyn ToString| Status::cannot_decode(expected, &expected.kind, &error.to_string());
+    if !form.custom {
+        check_types(&value, form.schema).map_err(|error| refuse(&error))?;
+    }
+    let unknown = form.prune(&mut value).map_err(|error| refuse(&error))?;
+    if let Some(map) = value.as_object_mut() {
+        map.insert("apiVersion".into(), expected.api_version().into());
+        map.insert("kind".into(), expected.kind.clone().into());
+    }
+    if validation == FieldValidation::Ignore {
+        return Ok(value);
+    }
+    let order = if request.kind.rules.custom { StrictOrder::DuplicatesFirst } else { StrictOrder::Document };
+    let errors = decoded.strict_errors(body, unknown, order);
+    match validation {
+        FieldValidation::Strict if !errors.is_empty() => {
+            Err(Status::cannot_decode(expected, &expected.kind, &decode::strict_error(&errors)))
+        }
+        _ => {
+            decode::strict_warnings(&errors).for_each(|error| request.warn(error));
+            Ok(value)
+        }
+    }
+}
+
+/// What the bodies of an endpoint look like.
+#[derive(Clone, Copy)]
+pub(crate) struct Form<'a> {
+    pub(crate) schema: &'a Schema,
+    /// Whether a definition says so, and not a type of the server's.
+    pub(crate) custom: bool,
+}
+
+impl<'a> Form<'a> {
+    /// The form of the request's own kind, or of a built-in one that its subresource speaks.
+    pub(crate) fn of(request: &'a Request, kind: &GroupVersionKind) -> Result<Self, Status> {
+        if *kind == request.kind.gvk {
+            return Ok(Self { schema: request.kind.schema.get(), custom: request.kind.rules.custom });
+        }
+        let entry = builtin::type_of(&kind.group, &kind.version, &kind.kind)
+            .ok_or_else(|| Status::internal(&format!("no type is known for {kind}")))?;
+        Ok(Self { schema: entry.schema(), custom: false })
+    }
+
+    /// Drops fields that there are not, and names them.
+    pub(super) fn prune(self, object: &mut Value) -> Result<Vec<String>, FieldError> {
+        let mut unknown = Vec::new();
+        if self.custom {
+            unknown = coerce_metadata(object, self.schema, Malformed::Refuse)?;
+        }
+        // What metadata is, a built-in type says; a definition's does not.
+        let root = if self.custom { Root::Resource } else { Root::Plain };
+        unknown.extend(prune(object, self.schema, root));
+        Ok(unknown)
+    }
+}
+
+/// Dropping again what an admission brought in.
+pub(crate) fn prune_again(
+    request: &Request,
+    form: Form<'_>,
+    object: &mut Value,
+) -> Result<Vec<String>, Status> {
+    form.prune(object).map_err(|error| {
+        let patch = String::from_utf8_lossy(&request.body).into_owned();
+        let error = FieldError::invalid(&FieldPath::root("patch"), patch, error.to_string());
+        Status::invalid(&GroupKind::default(), "", &[error])
+    })
+}

@@ -1,0 +1,327 @@
+//! Delete: at once, or marked and left to finalizers and grace.
+
+use http::Response;
+use orlop_api::{
+    decode,
+    object_meta::{self, Propagation},
+    options, protobuf,
+    status::Status,
+    time::Time,
+};
+use orlop_store::Txn;
+use serde_json::Value;
+
+use super::{Request, admission, answer, preconditions, update, written::Written};
+use crate::{
+    http::{
+        body::Body,
+        negotiation::{MEDIA_TYPES, content_type},
+        query::Query,
+        response,
+    },
+    object::{is_terminating, metadata_mut, now},
+    registry::Found,
+    request::options::refuse,
+    storage::Contribution,
+};
+
+/// How often a delete without preconditions is tried again.
+const TRIES: usize = 64;
+
+/// What a delete may ask for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeleteOptions {
+    dry_run: Vec<String>,
+    grace_seconds: Option<i64>,
+    propagation: Option<String>,
+    orphan_dependents: Option<bool>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
+impl DeleteOptions {
+    /// From the body where there is one, else from the query.
+    pub(super) fn of(request: &Request) -> Result<Self, Status> {
+        let options = if request.body.is_empty() { from_query(&request.query)? } else { from_body(request)? };
+        refuse("DeleteOptions", &options.given().validate())?;
+        warn_of_orphans(request, &options);
+        Ok(options)
+    }
+
+    /// As the rules about them see them.
+    fn given(&self) -> options::DeleteOptions {
+        options::DeleteOptions {
+            dry_run: self.dry_run.clone(),
+            orphan_dependents: self.orphan_dependents,
+            propagation_policy: self.propagation.clone(),
+            grace_period_seconds: self.grace_seconds,
+            has_preconditions: self.has_preconditions(),
+            ignore_store_read_error: false,
+        }
+    }
+
+    /// Whether only one object, or one version of it, is meant.
+    pub(super) fn has_preconditions(&self) -> bool {
+        self.uid.is_some() || self.resource_version.is_some()
+    }
+
+    /// Whether everything is to be done but the deletion.
+    fn is_dry_run(&self) -> bool {
+        !self.dry_run.is_empty()
+    }
+}
+
+fn from_query(query: &Query) -> Result<DeleteOptions, Status> {
+    let text = |name: &str| query.get(name).filter(|text| !text.is_empty()).map(str::to_owned);
+    Ok(DeleteOptions {
+        dry_run: query.all("dryRun").map(str::to_owned).collect(),
+        grace_seconds: query.number("gracePeriodSeconds")?,
+        propagation: text("propagationPolicy"),
+        orphan_dependents: query.switch("orphanDependents"),
+        uid: text("uid"),
+        resource_version: text("resourceVersion"),
+    })
+}
+
+fn from_body(request: &Request) -> Result<DeleteOptions, Status> {
+    let body = &request.body;
+    let unrecognized =
+        |error: &dyn ToString| Status::unrecognized_body("DeleteOptions", &error.to_string(), body);
+    let value = match content_type(&request.headers) {
+        "" | "application/json" => decode::json(body).map_err(|error| unrecognized(&error))?.value,
+        "application/yaml" => decode::yaml(body).map_err(|error| unrecognized(&error))?.value,
+        protobuf::MEDIA_TYPE => protobuf::decode(body).map_err(|error| unrecognized(&error))?,
+        _ => return Err(Status::unsupported_media_type(MEDIA_TYPES)),
+    };
+    if !value.is_object() {
+        return Err(unrecognized(&"they are not an object"));
+    }
+    let mut options = from_value(&value);
+    options.dry_run.extend(request.query.all("dryRun").map(str::to_owned));
+    Ok(options)
+}
+
+fn from_value(value: &Value) -> DeleteOptions {
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
+    let preconditions = value.get("preconditions");
+    let precondition = |name: &str| text(preconditions.and_then(|preconditions| preconditions.get(name)));
+    let dry_run = value.get("dryRun").and_then(Value::as_array).into_iter().flatten();
+    DeleteOptions {
+        dry_run: dry_run.map(|stage| stage.as_str().unwrap_or_default().to_owned()).collect(),
+        grace_seconds: value.get("gracePeriodSeconds").and_then(Value::as_i64),
+        propagation: text(value.get("propagationPolicy")),
+        orphan_dependents: value.get("orphanDependents").and_then(Value::as_bool),
+        uid: precondition("uid"),
+        resource_version: precondition("resourceVersion"),
+    }
+}
+
+pub(super) async fn delete(request: &Request) -> Result<Response<Body>, Status> {
+    let options = DeleteOptions::of(request)?;
+    let about = &request.about;
+    match delete_named(request, &options, &about.namespace, &about.name).await? {
+        Deleted::Gone(object) if request.kind.rules.returns_deleted => answer::object(request, 200, object),
+        Deleted::Gone(object) => {
+            let uid = object_meta::text(object_meta::of(&object), "uid");
+            let status = Status::deleted(&request.kind.group_resource(), &about.name, uid);
+            let encoding = request.negotiated.encoding;
+            Ok(response::bytes(200, encoding.media_type(), response::encode(encoding, &status)))
+        }
+        Deleted::Marked(object) => {
+            let code = if options.orphan_dependents == Some(false) { 202 } else { 200 };
+            answer::object(request, code, object)
+        }
+    }
+}
+
+/// Whoever deletes a job rarely means its pods to stay, which they do unless something is said.
+fn warn_of_orphans(request: &Request, options: &DeleteOptions) {
+    let says_nothing = options.propagation.is_none() && options.orphan_dependents.is_none();
+    if says_nothing && (request.kind.gvk.group.as_str(), request.kind.resource.as_str()) == ("batch", "jobs")
+    {
+        request.warn(
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background \
+             to remove them or set propagationPolicy=Orphan to suppress this warning",
+        );
+    }
+}
+
+/// Deletes a pod because it is evicted, once it says so: `mark` makes it. The options came inside an Eviction.
+pub(crate) async fn evict(
+    request: &Request,
+    options: &Value,
+    dry_run: bool,
+    mark: impl Fn(&Value) -> Value,
+) -> Result<(), Status> {
+    let mut options = from_value(options);
+    if dry_run {
+        options.dry_run.push("All".to_owned());
+    }
+    let about = &request.about;
+    if !options.is_dry_run() {
+        let marked = update::change(request, false, |pod| {
+            check_preconditions(request, &options, &about.name, pod)?;
+            Ok(mark(pod))
+        });
+        let marked = marked.await?.into_object(&request.kind).await?;
+        // Whoever evicts one version of a pod evicts the one that says so.
+        let version = object_meta::text(object_meta::of(&marked), "resourceVersion").to_owned();
+        options.resource_version = options.resource_version.map(|_| version);
+    }
+    delete_named(request, &options, &about.namespace, &about.name).await.map(drop)
+}
+
+/// How a delete left the object.
+pub(crate) enum Deleted {
+    /// It is gone; this is what it was.
+    Gone(Value),
+    /// It waits for finalizers or grace.
+    Marked(Value),
+}
+
+/// Deletes one object of the request's kind.
+pub(crate) async fn delete_named(
+    request: &Request,
+    options: &DeleteOptions,
+    namespace: &str,
+    name: &str,
+) -> Result<Deleted, Status> {
+    let kind = &request.kind;
+    crate::kinds::may_delete(kind, name)?;
+    for _ in 0..TRIES {
+        let found = request.cluster.objects.get(kind, namespace, name).await?;
+        let old = kind.read(&found).await?;
+        check_preconditions(request, options, name, &old)?;
+        let mut object = old.clone();
+        set_finalizers(request, options, &mut object);
+        kind.hooks.prepare_delete(&mut object);
+        let grace = grace_seconds(request, options, &object);
+        let waits = has_finalizers(&object) || grace > 0 || crate::kinds::has_content(kind, &object);
+        admission::validate(request, None, Some(&old)).await?;
+        if !waits {
+            if crate::kinds::ends_gracefully(kind) {
+                mark(request, &mut object, 0);
+            }
+            if options.is_dry_run() {
+                return Ok(Deleted::Gone(object));
+            }
+            if let Some(removed) = remove(request, &object, &found).await? {
+                return Ok(Deleted::Gone(removed.into_object(kind).await?));
+            }
+            continue;
+        }
+        mark(request, &mut object, grace);
+        if options.is_dry_run() || object == old {
+            return Ok(Deleted::Marked(object));
+        }
+        if let Some(written) = update::swap(request, &mut object, &found, Contribution::default()).await? {
+            return Ok(Deleted::Marked(written.into_object(kind).await?));
+        }
+    }
+    Err(Status::server_timeout(&kind.group_resource(), "delete", 1))
+}
+
+fn check_preconditions(
+    request: &Request,
+    options: &DeleteOptions,
+    name: &str,
+    object: &Value,
+) -> Result<(), Status> {
+    let meta = object_meta::of(object);
+    let wanted =
+        [("UID", &options.uid, "uid"), ("ResourceVersion", &options.resource_version, "resourceVersion")];
+    for (what, wanted, field) in wanted {
+        let found = object_meta::text(meta, field);
+        if let Some(wanted) = wanted
+            && wanted != found
+        {
+            return Err(Status::conflict_delete(&request.kind.group_kind(), name, what, wanted, found));
+        }
+    }
+    Ok(())
+}
+
+/// What is to become of dependents is kept as a finalizer, for the garbage collector to see.
+fn set_finalizers(request: &Request, options: &DeleteOptions, object: &mut Value) {
+    if !crate::kinds::takes_propagation(&request.kind, object) {
+        return;
+    }
+    let asked = match (options.propagation.as_deref(), options.orphan_dependents) {
+        (Some(policy), _) => Propagation::parse(policy),
+        (None, Some(true)) => Some(Propagation::Orphan),
+        (None, Some(false)) => Some(Propagation::Background),
+        (None, None) => None,
+    };
+    let default =
+        if request.kind.rules.orphans_by_default { Propagation::Orphan } else { Propagation::Background };
+    let meta = metadata_mut(object);
+    let list = meta.get("finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
+    let present: Vec<&str> = list.iter().filter_map(Value::as_str).collect();
+    let finalizers = object_meta::deletion_finalizers(&present, asked, default);
+    if finalizers.is_empty() {
+        meta.remove("finalizers");
+    } else {
+        meta.insert("finalizers".into(), finalizers.into());
+    }
+}
+
+fn has_finalizers(object: &Value) -> bool {
+    object_meta::of(object).get("finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty())
+}
+
+/// Only kinds that end gracefully are given time; asking again can only shorten it.
+fn grace_seconds(request: &Request, options: &DeleteOptions, object: &Value) -> i64 {
+    let wanted = crate::kinds::grace_seconds(&request.kind, object, options.grace_seconds);
+    let given = object_meta::of(object).get("deletionGracePeriodSeconds").and_then(Value::as_i64);
+    match given {
+        Some(given) if is_terminating(object) => wanted.min(given),
+        _ => wanted,
+    }
+}
+
+fn mark(request: &Request, object: &mut Value, grace: i64) {
+    let already = is_terminating(object);
+    let given = object_meta::of(object).get("deletionGracePeriodSeconds").and_then(Value::as_i64);
+    let shorter = given.unwrap_or(0) != grace;
+    if !already || shorter {
+        let ends = Time::from_unix(now().unix_seconds + grace);
+        let meta = metadata_mut(object);
+        meta.insert("deletionTimestamp".into(), ends.to_string().into());
+        meta.insert("deletionGracePeriodSeconds".into(), grace.into());
+        let generation = meta.get("generation").and_then(Value::as_i64).unwrap_or(0);
+        if generation > 0 && !already {
+            meta.insert("generation".into(), (generation + 1).into());
+        }
+    }
+    crate::kinds::mark_deleted(&request.kind, object);
+}
+
+/// Whether an object that was waiting to go has nothing left to wait for.
+pub(super) fn is_released(object: &Value) -> bool {
+    let meta = object_meta::of(object);
+    let grace = meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+    is_terminating(object) && grace == 0 && !has_finalizers(object) && !crate::kinds::holds_namespace(object)
+}
+
+/// Takes an object out of the store, if it is still the one read. What is returned carries the revision of
+/// the deletion.
+pub(super) async fn remove(
+    request: &Request,
+    object: &Value,
+    found: &Found,
+) -> Result<Option<Written>, Status> {
+    let meta = object_meta::of(object);
+    let key = request.cluster.objects.key(
+        &request.kind,
+        object_meta::text(meta, "namespace"),
+        object_meta::text(meta, "name"),
+    );
+    let mut txn = Txn::remove(key, found.revision);
+    txn.then.extend(preconditions::release(request, object));
+    let result = request.cluster.commit(&request.kind, txn).await?;
+    Ok(result.succeeded.then(|| {
+        let mut object = object.clone();
+        metadata_mut(&mut object).insert("resourceVersion".into(), result.revision.to_string().into());
+        Written::Object(object)
+    }))
+}

@@ -1,0 +1,21 @@
+//! Get: one object.
+
+use http::Response;
+use orlop_api::status::Status;
+
+use super::{Request, answer};
+use crate::{http::body::Body, request::resource_version};
+
+pub(super) async fn get(request: &Request) -> Result<Response<Body>, Status> {
+    if request.query.get("export").is_some() {
+        return Err(Status::bad_request(
+            "the export parameter, deprecated since v1.14, is no longer supported",
+        ));
+    }
+    if let Some(revision) = resource_version::parse(request.query.text("resourceVersion"))? {
+        request.cluster.objects.not_older_than(revision).await?;
+    }
+    let about = &request.about;
+    let found = request.cluster.objects.get(&request.kind, &about.namespace, &about.name).await?;
+    answer::stored_object(request, 200, &found).await
+}

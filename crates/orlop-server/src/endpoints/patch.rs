@@ -1,0 +1,290 @@
+//! Patch: JSON patch, merge patch, strategic merge, apply. All go through the loop of `update`.
+//!
+//! What is wrong with a patch is told only once there is an object to patch: one that is missing is 404 first.
+
+use http::Response;
+use orlop_api::{
+    decode::{self, DecodeError, StrictOrder},
+    field_error::{FieldError, FieldPath},
+    go_text,
+    group_version::{GroupKind, GroupVersion, GroupVersionKind},
+    object_meta,
+    options::FieldValidation,
+    patch::{JsonPatch, PatchError, merge_patch, strategic_merge_patch},
+    schema::check_types,
+    status::Status,
+};
+use serde_json::{Map, Value};
+
+use super::{
+    Request,
+    apply::apply,
+    decoder::{self, Form},
+    prepare,
+    update::{check_name, completed, require_version, write},
+};
+use crate::object::metadata_mut;
+use crate::{
+    http::{body::Body, negotiation::content_type},
+    request::options::WriteOptions,
+};
+
+const JSON: &str = "application/json-patch+json";
+const MERGE: &str = "application/merge-patch+json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+pub(crate) const APPLY: &str = "application/apply-patch+yaml";
+
+pub(super) async fn patch(request: &Request) -> Result<Response<Body>, Status> {
+    let media_type = content_type(&request.headers);
+    let options = WriteOptions::of_patch(&request.query, media_type == APPLY)?;
+    if media_type == APPLY {
+        return apply(request, &options).await;
+    }
+    let patch = Patch::read(request, media_type, options.field_validation)?;
+    let form = Form::of(request, &request.kind.gvk)?;
+    let manager = options.manager(request.user_agent());
+    let written = write(request, options.dry_run, |old| {
+        let mut object = patch.apply(request, form, &request.kind.gvk, old)?;
+        patch.check(request, form, &mut object, options.field_validation)?;
+        check_name(request, &object)?;
+        prepare::set_namespace(request, &mut object)?;
+        // A patch that says nothing of the version is for whatever version there is.
+        if object_meta::of(&object).get("resourceVersion") == object_meta::of(old).get("resourceVersion") {
+            metadata_mut(&mut object).remove("resourceVersion");
+        } else {
+            require_version(request, &object)?;
+        }
+        completed(request, old, object, Some(&manager))
+    })
+    .await?;
+    written.answer(request, 200).await
+}
+
+pub(super) fn undecodable(why: &str) -> Status {
+    Status::bad_request(format!("error decoding patch: {why}"))
+}
+
+/// A patch of one of the kinds that say what to change.
+pub(crate) struct Patch {
+    change: Result<Change, Status>,
+    /// What `fieldValidation` has to say of the patch itself.
+    strict_errors: Vec<String>,
+}
+
+enum Change {
+    Json(JsonPatch),
+    Merge(Value),
+    Strategic(Value),
+}
+
+impl Patch {
+    /// Reads the patch of a request; whether it could be read is told when it is applied.
+    pub(crate) fn read(
+        request: &Request,
+        media_type: &str,
+        validation: FieldValidation,
+    ) -> Result<Self, Status> {
+        let custom = request.kind.rules.custom;
+        match media_type {
+            JSON | MERGE => {}
+            STRATEGIC if !custom => {}
+            _ if custom => return Err(Status::unsupported_media_type(&[JSON, MERGE, APPLY])),
+            _ => return Err(Status::patch_type_unknown()),
+        }
+        let mut strict_errors = Vec::new();
+        let change = Change::decode(&request.body, media_type, validation, &mut strict_errors);
+        Ok(Self { change, strict_errors })
+    }
+
+    /// What becomes of an object of a kind.
+    pub(crate) fn apply(
+        &self,
+        request: &Request,
+        form: Form<'_>,
+        kind: &GroupVersionKind,
+        old: &Value,
+    ) -> Result<Value, Status> {
+        let change = self.change.as_ref().map_err(Status::clone)?;
+        let mut patched = match change {
+            Change::Json(patch) => patch.apply(old),
+            Change::Merge(patch) => merge_patch(old, patch),
+            Change::Strategic(patch) => strategic_merge_patch(old, patch, form.schema),
+        }?;
+        decode::check_depth(&patched).map_err(|error| Status::bad_request(error.to_string()))?;
+        if let (Change::Strategic(_), Value::Object(map)) = (change, &mut patched) {
+            // What is merged by type stays of that type, whatever it says.
+            name_kind(map, kind);
+        }
+        self.check_kind(request, form, kind, &mut patched)?;
+        Ok(patched)
+    }
+
+    /// A patch may not make another kind of an object.
+    fn check_kind(
+        &self,
+        request: &Request,
+        form: Form<'_>,
+        kind: &GroupVersionKind,
+        patched: &mut Value,
+    ) -> Result<(), Status> {
+        if let Some(why) = undecodable_kind(patched, form.custom) {
+            return Err(self.refusal(patched, &why));
+        }
+        let text = |field: &str| patched.get(field).and_then(Value::as_str).unwrap_or_default();
+        let (api_version, name) = (text("apiVersion"), text("kind"));
+        if api_version.is_empty() {
+            // Without a version, Go makes an object of nothing of it.
+            return Err(Status::name_undeterminable(&request.about.name));
+        }
+        let Ok(version) = GroupVersion::parse(api_version) else {
+            return Err(self.refusal(patched, &format!("unexpected GroupVersion string: {api_version}")));
+        };
+        let found = version.with_kind(if name.is_empty() { &kind.kind } else { name });
+        if found == *kind {
+            if let Value::Object(map) = patched {
+                name_kind(map, kind);
+            }
+            return Ok(());
+        }
+        if form.custom {
+            let must_be = |field: &str, found: &str, wanted: &str| {
+                (found != wanted)
+                    .then(|| FieldError::invalid(&FieldPath::root(field), found, format!("must be {wanted}")))
+            };
+            let errors = [
+                must_be("kind", &found.kind, &kind.kind),
+                must_be("apiVersion", api_version, &kind.api_version()),
+            ];
+            let errors: Vec<FieldError> = errors.into_iter().flatten().collect();
+            return Err(Status::invalid(&found.group_kind(), &request.about.name, &errors));
+        }
+        if !decoder::is_registered(request, &found) {
+            let why = format!(
+                "no kind {:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:110\"",
+                found.kind
+            );
+            return Err(self.refusal(patched, &why));
+        }
+        let package = if kind.group.is_empty() { "core" } else { &kind.group };
+        let package = package.split('.').next().unwrap_or_default();
+        let why = format!(
+            "converting ({}.{}) to ({package}.{}): unknown conversion",
+            found.version, found.kind, kind.kind
+        );
+        Err(self.refusal(patched, &why))
+    }
+
+    /// What came of the patch must fit the types of its form, and may only have fields that exist, or that is
+    /// told as asked.
+    pub(crate) fn check(
+        &self,
+        request: &Request,
+        form: Form<'_>,
+        patched: &mut Value,
+        validation: FieldValidation,
+    ) -> Result<(), Status> {
+        if !form.custom {
+            check_types(patched, form.schema)
+                .map_err(|mismatch| self.refusal(patched, &mismatch.to_string()))?;
+        }
+        let given = (validation == FieldValidation::Strict).then(|| patched.clone());
+        let unknown = match form.prune(patched) {
+            Ok(unknown) => unknown,
+            Err(error) => return Err(self.refusal(patched, &error.detail)),
+        };
+        let mut errors = self.strict_errors.clone();
+        errors.extend(unknown.iter().map(|path| format!("unknown field \"{path}\"")));
+        match given {
+            Some(given) if !errors.is_empty() => Err(self.refusal(&given, &decode::strict_error(&errors))),
+            _ => {
+                if validation == FieldValidation::Warn {
+                    decode::strict_warnings(&errors).for_each(|error| request.warn(error));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn refusal(&self, patched: &Value, why: &str) -> Status {
+        let value = match &self.change {
+            Ok(Change::Strategic(patch)) => go_text::display(patch),
+            _ => go_text::json(patched),
+        };
+        let error = FieldError::invalid(&FieldPath::root("patch"), value, why);
+        Status::invalid(&GroupKind::default(), "", &[error])
+    }
+}
+
+impl Change {
+    fn decode(
+        body: &[u8],
+        media_type: &str,
+        validation: FieldValidation,
+        strict_errors: &mut Vec<String>,
+    ) -> Result<Self, Status> {
+        let strictly = validation != FieldValidation::Ignore;
+        // Only what looks for fields that are not there says what it was doing.
+        let refused = |why: &str| {
+            if strictly && media_type != STRATEGIC { undecodable(why) } else { Status::bad_request(why) }
+        };
+        let decoded = decode::json(body).map_err(|error| match error {
+            DecodeError::Json(_) if !strictly && media_type == MERGE => {
+                Status::bad_request("Invalid JSON Patch")
+            }
+            other => refused(&other.to_string()),
+        })?;
+        if media_type == JSON {
+            let patch = JsonPatch::read(decoded, body, strictly).map_err(|error| match error {
+                PatchError::Malformed(why) => refused(&why),
+                other => Status::from(other),
+            })?;
+            strict_errors.extend_from_slice(patch.strict_errors());
+            return Ok(Self::Json(patch));
+        }
+        *strict_errors = decoded.strict_errors(body, Vec::new(), StrictOrder::DuplicatesFirst);
+        match decoded.value {
+            Value::Null if media_type == STRATEGIC => Ok(Self::Strategic(Value::Object(Map::new()))),
+            value @ Value::Object(_) if media_type == STRATEGIC => Ok(Self::Strategic(value)),
+            value if media_type == MERGE && (value.is_object() || value.is_null() || !strictly) => {
+                Ok(Self::Merge(value))
+            }
+            value => {
+                let found = go_text::json_type(&value);
+                let expected = "Go value of type map[string]interface {}";
+                Err(refused(&format!("json: cannot unmarshal {found} into {expected}")))
+            }
+        }
+    }
+}
+
+/// Why Go cannot tell of which kind a patched object is, if it cannot.
+fn undecodable_kind(patched: &Value, custom: bool) -> Option<String> {
+    let Value::Object(map) = patched else {
+        return Some(decoder::not_an_object(patched));
+    };
+    for field in ["apiVersion", "kind"] {
+        match map.get(field) {
+            None | Some(Value::Null | Value::String(_)) => {}
+            Some(other) => {
+                let found = go_text::json_type(other);
+                return Some(format!(
+                    "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go struct \
+                     field .{field} of type string"
+                ));
+            }
+        }
+    }
+    let is_absent = |field: &str| map.get(field).and_then(Value::as_str).unwrap_or_default().is_empty();
+    if custom && is_absent("kind") {
+        return Some(format!("Object 'Kind' is missing in '{}'", go_text::json(patched)));
+    }
+    if custom && is_absent("apiVersion") {
+        return Some("Object 'apiVersion' is missing in 'object has no apiVersion field'".to_owned());
+    }
+    None
+}
+
+fn name_kind(object: &mut Map<String, Value>, kind: &GroupVersionKind) {
+    object.insert("apiVersion".into(), kind.api_version().into());
+    object.insert("kind".into(), kind.kind.clone().into());
+}

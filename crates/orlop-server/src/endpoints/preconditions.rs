@@ -1,0 +1,136 @@
+//! Preconditions of writes. Each contributes compares and operations to the transaction of the write.
+
+use orlop_api::{object_meta, status::Status};
+use orlop_store::Op;
+use serde_json::Value;
+
+use super::Request;
+use crate::{
+    definitions,
+    storage::{Contribution, allocation, namespace},
+};
+
+/// A precondition of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Precondition {
+    /// The cluster IPs and node ports of a service are allocated with it.
+    ServiceAllocations,
+    /// The names of a CustomResourceDefinition are claimed with it.
+    DefinitionNames,
+    /// The definition of a custom resource exists and is not terminating.
+    DefinitionServed,
+    /// The namespace of an object exists and is not terminating.
+    NamespaceActive,
+}
+
+/// All preconditions, in the order in which they are evaluated.
+const ALL: [Precondition; 4] = [
+    Precondition::ServiceAllocations,
+    Precondition::DefinitionNames,
+    Precondition::DefinitionServed,
+    Precondition::NamespaceActive,
+];
+
+/// The preconditions of one write.
+#[derive(Debug, Default)]
+pub(super) struct Preconditions {
+    pub(super) contribution: Contribution,
+    /// True if a compare comes from a cache: if the transaction fails, the cache may have been stale.
+    pub(super) from_cache: bool,
+}
+
+impl Preconditions {
+    /// Evaluates the preconditions of a create or update. Completes the object with what it is allocated.
+    /// `old` is absent on create.
+    pub(super) async fn evaluate(
+        request: &Request,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<Self, Status> {
+        let mut preconditions = Self::default();
+        for precondition in ALL.into_iter().filter(|precondition| precondition.applies(request, old)) {
+            preconditions.add(precondition, request, object, old).await?;
+        }
+        Ok(preconditions)
+    }
+
+    async fn add(
+        &mut self,
+        precondition: Precondition,
+        request: &Request,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        let (objects, kind, namespace) = (&request.cluster.objects, &request.kind, &request.about.namespace);
+        match precondition {
+            Precondition::ServiceAllocations => {
+                self.merge(allocation::allocate(objects, object, old).await?);
+            }
+            Precondition::DefinitionNames => {
+                self.merge(definitions::names::claim(objects, object, old).await?);
+            }
+            Precondition::DefinitionServed => {
+                let definitions = &request.cluster.definitions;
+                self.contribution.compares.extend(definitions.precondition(objects, kind, name(object))?);
+            }
+            Precondition::NamespaceActive => {
+                let cached = namespace::cached(objects, kind, namespace);
+                self.from_cache = cached.is_some();
+                self.contribution.compares.extend(match cached {
+                    Some(compare) => Some(compare),
+                    None => namespace::read(objects, kind, namespace, name(object)).await?,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, contribution: Contribution) {
+        self.contribution.compares.extend(contribution.compares);
+        self.contribution.ops.extend(contribution.ops);
+    }
+}
+
+impl Precondition {
+    fn applies(self, request: &Request, old: Option<&Value>) -> bool {
+        match self {
+            Self::ServiceAllocations => allocation::allocates(&request.kind, &request.about.subresource),
+            Self::DefinitionNames => definitions::is_definition(&request.kind),
+            Self::DefinitionServed => old.is_none() && request.kind.rules.custom,
+            Self::NamespaceActive => old.is_none() && request.kind.namespaced,
+        }
+    }
+
+    /// Returns true if evaluation changes the object.
+    fn completes_object(self) -> bool {
+        matches!(self, Self::ServiceAllocations | Self::DefinitionNames)
+    }
+}
+
+/// Returns true if the preconditions of a create change the object.
+pub(super) fn complete_object(request: &Request) -> bool {
+    ALL.iter().any(|precondition| precondition.completes_object() && precondition.applies(request, None))
+}
+
+/// Checks that an object may be created, without allocating anything.
+pub(super) async fn check(request: &Request, name: &str) -> Result<(), Status> {
+    let (objects, kind) = (&request.cluster.objects, &request.kind);
+    request.cluster.definitions.precondition(objects, kind, name)?;
+    namespace::read(objects, kind, &request.about.namespace, name).await.map(drop)
+}
+
+/// Returns the operations that release what a deleted object was allocated.
+pub(super) fn release(request: &Request, object: &Value) -> Vec<Op> {
+    let objects = &request.cluster.objects;
+    if definitions::is_definition(&request.kind) {
+        definitions::names::release(objects, object)
+    } else if allocation::allocates(&request.kind, "") {
+        allocation::release(objects, object)
+    } else {
+        Vec::new()
+    }
+}
+
+fn name(object: &Value) -> &str {
+    object_meta::text(object_meta::of(object), "name")
+}

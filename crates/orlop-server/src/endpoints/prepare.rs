@@ -1,0 +1,126 @@
+//! What every write does to an object between its body and the store.
+
+use orlop_api::{
+    apply::{FieldManager, SingleVersion, TypeRef},
+    field_error::{FieldError, FieldPath},
+    managed_fields::entries,
+    object_meta::{self, MetaRules},
+    schema,
+    status::Status,
+};
+use serde_json::Value;
+
+use super::{Request, patch};
+use crate::{
+    http::negotiation::content_type,
+    object::{metadata_mut, now},
+    registry::{Encoded, Kind},
+};
+
+/// Puts an object into the namespace of its path.
+pub(super) fn set_namespace(request: &Request, object: &mut Value) -> Result<(), Status> {
+    let namespace = request.about.namespace.clone();
+    let given = object_meta::text(object_meta::of(object), "namespace").to_owned();
+    if !request.kind.namespaced {
+        metadata_mut(object).remove("namespace");
+        return Ok(());
+    }
+    if !given.is_empty() && given != namespace {
+        return Err(Status::namespace_mismatch());
+    }
+    if namespace.is_empty() {
+        return Err(Status::bad_request("an empty namespace may not be set during creation"));
+    }
+    metadata_mut(object).insert("namespace".into(), namespace.into());
+    Ok(())
+}
+
+/// One controller listed twice is one controller. `when` says when, if not in the request itself.
+pub(crate) fn deduplicate_owners(request: &Request, object: &mut Value, when: &str) {
+    let repeated = object_meta::deduplicate_owner_references(metadata_mut(object));
+    if !repeated.is_empty() {
+        request.warn(format!(
+            ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references \
+             in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate \
+             UID(s) observed: {}",
+            repeated.join(", ")
+        ));
+    }
+}
+
+/// An object as it is stored. One that is too large for that goes without its managers, unless it is
+/// applied: what somebody owns must not be lost, but who does may be.
+pub(super) async fn encode(request: &Request, object: &mut Value) -> Result<Encoded, Status> {
+    let encoded = request.kind.write(object).await?;
+    let limit = request.cluster.objects.store.limits().value_bytes;
+    if encoded.bytes.len() <= limit || content_type(&request.headers) == patch::APPLY {
+        return Ok(encoded);
+    }
+    entries::remove_from(object);
+    request.kind.write(object).await
+}
+
+/// Fills in what the kind leaves to the server.
+pub(crate) fn default(kind: &Kind, object: &mut Value) {
+    // Empty lists and maps of metadata are as good as absent, and are never shown. Only an empty list of
+    // managers says something of an object of a built-in kind: that there are to be none.
+    metadata_mut(object).retain(|field, value| match value {
+        Value::Array(items) => !items.is_empty() || (field == "managedFields" && !kind.rules.custom),
+        Value::Object(map) => !map.is_empty(),
+        value => !value.is_null(),
+    });
+    let schema = kind.schema.get();
+    schema::canonicalize(object, schema);
+    schema::apply_defaults(object, schema);
+    kind.hooks.default(object);
+}
+
+/// Records who wrote which fields.
+pub(super) fn track(request: &Request, live: &Value, object: Value, manager: &str) -> Value {
+    with_field_manager(request, |fields| fields.update(live, object, manager, now()))
+}
+
+/// Calls `work` with the field manager of the request's endpoint.
+pub(super) fn with_field_manager<T>(request: &Request, work: impl FnOnce(&FieldManager<'_>) -> T) -> T {
+    let kind = &request.kind;
+    let api_version = kind.gvk.api_version();
+    let single = SingleVersion { api_version: &api_version, of: TypeRef::resource(kind.schema.get()) };
+    let versions = kind.versions().unwrap_or(&single);
+    let subresource = request.about.subresource.as_str();
+    let owned_fields = kind.owned_through(subresource);
+    work(&FieldManager { kind: &kind.gvk, versions, subresource, owned_fields: &owned_fields })
+}
+
+/// Answers 422 unless nothing is wrong.
+pub(super) fn refuse_invalid(kind: &Kind, object: &Value, errors: &[FieldError]) -> Result<(), Status> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let name = object_meta::text(object_meta::of(object), "name");
+    // Metadata is looked at by every kind and by some again.
+    let mut each: Vec<FieldError> = Vec::with_capacity(errors.len());
+    for error in errors {
+        if !each.contains(error) {
+            each.push(error.clone());
+        }
+    }
+    Err(Status::invalid(&kind.group_kind(), name, &each))
+}
+
+/// Everything wrong with an object by itself.
+pub(super) fn validate(kind: &Kind, object: &Value) -> Vec<FieldError> {
+    let mut errors = validate_metadata(kind, object);
+    errors.extend(kind.hooks.validate(object));
+    errors
+}
+
+/// Everything wrong with an object's metadata.
+pub(super) fn validate_metadata(kind: &Kind, object: &Value) -> Vec<FieldError> {
+    let rules = MetaRules { namespaced: kind.namespaced, name: kind.name_rule };
+    let (meta, path) = (object_meta::of(object), FieldPath::root("metadata"));
+    let mut errors = object_meta::validate(meta, rules, &path);
+    if kind.rules.qualified_finalizers {
+        errors.extend(object_meta::unqualified_finalizers(meta, &path));
+    }
+    errors
+}

@@ -1,0 +1,144 @@
+//! What is asked of pods beyond their objects. There is no node here: what only a node can answer is
+//! refused as a server without nodes refuses it.
+
+use http::Response;
+use orlop_api::{
+    field_error::{self, FieldError, FieldPath},
+    group_version::{GroupResource, GroupVersionKind},
+    names::NameRule,
+    object_meta,
+    status::Status,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    endpoints::{Request, answer, decoder, update},
+    http::{body::Body, query::Query},
+    request::options::WriteOptions,
+};
+
+/// Puts a pod on a node.
+pub(super) async fn bind(request: &Request) -> Result<Response<Body>, Status> {
+    let options = WriteOptions::of(&request.query, "CreateOptions")?;
+    let kind = GroupVersionKind::new("", "v1", "Binding");
+    let binding = decoder::decoded(request, &request.body, &kind, options.field_validation)?;
+    let node = binding.pointer("/target/name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    if object_meta::text(object_meta::of(&binding), "name") != request.about.name {
+        return Err(Status::bad_request("name in URL does not match name in Binding object"));
+    }
+    let errors = check_target(&binding, &node);
+    if !errors.is_empty() {
+        return Err(Status::plain(field_error::aggregate(&errors)));
+    }
+    let annotations = object_meta::of(&binding).get("annotations").and_then(Value::as_object).cloned();
+    let _bound = update::change(request, options.dry_run, |old| {
+        let bound = old.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
+        if !bound.is_empty() {
+            return Err(Status::conflict(
+                &GroupResource::new("", "pods/binding"),
+                &request.about.name,
+                &format!("pod {} is already assigned to node {bound:?}", request.about.name),
+            ));
+        }
+        let mut object = old.clone();
+        object["spec"]["nodeName"] = node.clone().into();
+        for (key, value) in annotations.iter().flatten() {
+            object["metadata"]["annotations"][key] = value.clone();
+        }
+        set_condition(
+            &mut object,
+            &json!({"type": "PodScheduled", "status": "True",
+            "lastProbeTime": null, "lastTransitionTime": crate::object::now().to_string()}),
+        );
+        Ok(object)
+    })
+    .await?;
+    answer::object(
+        request,
+        201,
+        json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
+        }),
+    )
+}
+
+/// Sets a condition of an object's status, in place of the one of its type.
+pub(super) fn set_condition(object: &mut Value, condition: &Value) {
+    let mut conditions =
+        object.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+    conditions.retain(|known| known.get("type") != condition.get("type"));
+    conditions.push(condition.clone());
+    object["status"]["conditions"] = conditions.into();
+}
+
+/// What is wrong with where a binding puts its pod.
+fn check_target(binding: &Value, node: &str) -> Vec<FieldError> {
+    let path = FieldPath::root("target");
+    let kind = binding.pointer("/target/kind").and_then(Value::as_str).unwrap_or_default();
+    let mut errors = Vec::new();
+    let is_node = matches!(kind, "" | "Node");
+    if !is_node {
+        errors.push(FieldError::not_supported(&path.child("kind"), kind, &["Node", "<empty>"]));
+    }
+    if node.is_empty() {
+        errors.push(FieldError::required(&path.child("name"), ""));
+    } else if is_node {
+        let problems = NameRule::Subdomain.check(node).into_iter();
+        errors.extend(problems.map(|why| FieldError::invalid(&path.child("name"), node, why)));
+    }
+    errors
+}
+
+/// A container that is named must be there; one that is not must be the only one.
+pub(super) fn check_container(query: &Query, pod: &Value) -> Result<(), Status> {
+    let name = object_meta::text(object_meta::of(pod), "name");
+    let named = |list: &str| {
+        let containers = pod.pointer(list).and_then(Value::as_array).into_iter().flatten();
+        containers.filter_map(|container| container.get("name")?.as_str())
+    };
+    let all: Vec<&str> = ["/spec/initContainers", "/spec/containers", "/spec/ephemeralContainers"]
+        .into_iter()
+        .flat_map(named)
+        .collect();
+    match query.text("container") {
+        "" if named("/spec/containers").count() == 1 => Ok(()),
+        "" => Err(Status::bad_request(format!(
+            "a container name must be specified for pod {name}, choose one of: [{}]",
+            all.join(" ")
+        ))),
+        container if all.contains(&container) => Ok(()),
+        container => Err(Status::bad_request(format!("container {container} is not valid for pod {name}"))),
+    }
+}
+
+/// Why nothing can be run in a pod.
+pub(super) async fn without_a_node(request: &Request) -> Status {
+    let about = &request.about;
+    if request.query.get("dryRun").is_some() {
+        return Status::bad_request("dryRun is not supported");
+    }
+    let pod = match request.cluster.objects.object(&request.kind, &about.namespace, &about.name).await {
+        Ok(pod) => pod,
+        Err(status) => return status,
+    };
+    // A forwarded port is a port of the pod, not of a container.
+    if about.subresource != "portforward"
+        && let Err(status) = check_container(&request.query, &pod)
+    {
+        return status;
+    }
+    match pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default() {
+        "" => Status::bad_request(format!("pod {} does not have a host assigned", about.name)),
+        node => unreachable_node(request, node).await,
+    }
+}
+
+/// Why what a node would answer is not answered.
+pub(super) async fn unreachable_node(request: &Request, node: &str) -> Status {
+    let kinds = request.cluster.objects.registry.kinds();
+    let Some(nodes) = kinds.get("", "v1", "nodes") else { return Status::resource_unknown() };
+    match request.cluster.objects.get(nodes, "", node).await {
+        Err(status) => status,
+        Ok(_) => Status::internal(&format!("error dialing backend: node {node} cannot be reached")),
+    }
+}

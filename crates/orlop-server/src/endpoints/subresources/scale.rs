@@ -1,0 +1,228 @@
+//! Scale: how many replicas, in a form that is the same for every kind that has them.
+
+use std::collections::BTreeMap;
+
+use http::Response;
+use orlop_api::{
+    apply::{FieldManager, ScaleHandler, SingleVersion, TypeRef},
+    field_error::{FieldError, FieldPath},
+    group_version::{GroupVersion, GroupVersionKind},
+    labels,
+    managed_fields::{Managed, Path},
+    object_meta,
+    status::Status,
+    table::{self, Column, IncludeObject, Row, age},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    endpoints::{
+        Request, answer,
+        apply::Configuration,
+        decoder::{self, Form},
+        patch::{APPLY, Patch},
+        update,
+    },
+    http::{
+        body::Body,
+        negotiation::{Transform, content_type},
+        response,
+    },
+    object::now,
+    registry::Kind,
+    request::options::WriteOptions,
+};
+
+fn scale_kind() -> GroupVersionKind {
+    GroupVersionKind::new("autoscaling", "v1", "Scale")
+}
+
+pub(super) async fn get(request: &Request) -> Result<Response<Body>, Status> {
+    let about = &request.about;
+    let object = request.cluster.objects.object(&request.kind, &about.namespace, &about.name).await?;
+    let (scale, says) = scale_of(&request.kind, &object)?;
+    match request.kind.hooks.scale() {
+        Some(paths) if !says => Err(Status::internal(&paths.missing_replicas())),
+        _ => answered(request, scale),
+    }
+}
+
+pub(super) async fn update(request: &Request) -> Result<Response<Body>, Status> {
+    let options = WriteOptions::of(&request.query, "UpdateOptions")?;
+    let wanted = decoder::decoded(request, &request.body, &scale_kind(), options.field_validation)?;
+    update::check_name(request, &wanted)?;
+    let manager = options.manager(request.user_agent());
+    write(request, options.dry_run, |present, fields| {
+        update::check_uid(request, &wanted, present)?;
+        Ok(fields.update(present, wanted.clone(), &manager, now()))
+    })
+    .await
+}
+
+pub(super) async fn patch(request: &Request) -> Result<Response<Body>, Status> {
+    let media_type = content_type(&request.headers);
+    let options = WriteOptions::of_patch(&request.query, media_type == APPLY)?;
+    if media_type == APPLY {
+        let config = Configuration::read(request);
+        let (manager, force) = (options.field_manager.as_str(), options.force.unwrap_or(false));
+        return write(request, options.dry_run, |present, fields| {
+            let config = config.as_ref().map_err(Status::clone)?;
+            let applied = fields.apply(Some(present), config.object(), manager, force, now())?;
+            config.report_duplicates(request, options.field_validation)?;
+            Ok(applied.object.into_owned())
+        })
+        .await;
+    }
+    let (patch, kind) = (Patch::read(request, media_type, options.field_validation)?, scale_kind());
+    let form = Form::of(request, &kind)?;
+    let manager = options.manager(request.user_agent());
+    write(request, options.dry_run, |present, fields| {
+        let mut scale = patch.apply(request, form, &kind, present)?;
+        patch.check(request, form, &mut scale, options.field_validation)?;
+        Ok(fields.update(present, scale, &manager, now()))
+    })
+    .await
+}
+
+/// Writes what `make` makes of the present scale: its replicas, and who owns them.
+async fn write(
+    request: &Request,
+    dry_run: bool,
+    make: impl Fn(&Value, &FieldManager<'_>) -> Result<Value, Status>,
+) -> Result<Response<Body>, Status> {
+    let kind = scale_kind();
+    let api_version = kind.api_version();
+    let form = Form::of(request, &kind)?;
+    let versions = SingleVersion { api_version: &api_version, of: TypeRef::resource(form.schema) };
+    let fields = FieldManager {
+        kind: &kind,
+        versions: &versions,
+        subresource: "scale",
+        owned_fields: &BTreeMap::new(),
+    };
+    let written = update::write(request, dry_run, |old| {
+        let (mut present, says) = scale_of(&request.kind, old)?;
+        let owners = Managed::of(old).unwrap_or_default();
+        let handler = handler(request, &owners);
+        handler.to_scale(&owners).store(&mut present);
+        let scale = make(&present, &fields)?;
+        let paths = request.kind.hooks.scale();
+        if let Some(paths) = paths
+            && !says
+            && scale.pointer("/spec/replicas").is_none()
+        {
+            return Err(Status::bad_request(paths.empty_replicas()));
+        }
+        let replicas = replicas(request, &scale)?;
+        let mut object = old.clone();
+        match paths {
+            Some(paths) => paths.write(&mut object, replicas).map_err(|why| Status::plain(&why))?,
+            None => object["spec"]["replicas"] = replicas.into(),
+        }
+        let owners_of_scale = Managed::of(&scale).unwrap_or_default();
+        handler.to_parent(&owners, owners_of_scale).store(&mut object);
+        // A scale of the present version is as good as one that says nothing: if another writer is faster,
+        // this is asked again, and a client that named the version is then refused.
+        let version = object_meta::text(object_meta::of(&scale), "resourceVersion");
+        let same = version == object_meta::text(object_meta::of(&present), "resourceVersion");
+        let uid = object_meta::text(object_meta::of(&scale), "uid");
+        if !uid.is_empty() {
+            object["metadata"]["uid"] = uid.into();
+        }
+        object["metadata"]["resourceVersion"] = if same { "".into() } else { version.into() };
+        update::completed(request, old, object, None)
+    })
+    .await?;
+    let (scale, _) = scale_of(&request.kind, &written.into_object(&request.kind).await?)?;
+    answered(request, scale)
+}
+
+/// A scale as it was asked for; it has columns of its own.
+fn answered(request: &Request, scale: Value) -> Result<Response<Body>, Status> {
+    let Transform::Table(version) = request.negotiated.transform else {
+        return answer::object(request, 200, scale);
+    };
+    let columns = [
+        Column::new("Name", "string", ""),
+        Column::new("Desired", "integer", ""),
+        Column::new("Available", "integer", ""),
+        Column::new("Age", "string", ""),
+    ];
+    let number = |path: &str| scale.pointer(path).cloned().unwrap_or_else(|| 0.into());
+    let (name, resource_version) = (number("/metadata/name"), number("/metadata/resourceVersion"));
+    let cells = vec![name, number("/spec/replicas"), number("/status/replicas"), age(&scale, now())];
+    let include = IncludeObject::parse(request.query.text("includeObject")).unwrap_or_default();
+    let row = Row::of(cells, &scale, include, version);
+    let table = table::table(Some(&columns), &[row], json!({"resourceVersion": resource_version}), version);
+    let encoding = request.negotiated.encoding;
+    Ok(response::bytes(200, encoding.media_type(), response::encode(encoding, &table)))
+}
+
+/// Whose replicas are where, in every version that somebody owns fields in.
+fn handler(request: &Request, owners: &Managed) -> ScaleHandler {
+    let kinds = request.cluster.objects.registry.kinds();
+    let own = request.kind.gvk.api_version();
+    let versions = owners.entries.values().map(|entry| entry.api_version.as_str()).chain([own.as_str()]);
+    let replicas_paths = versions.filter_map(|api_version| {
+        let version = GroupVersion::parse(api_version).ok()?;
+        let kind = kinds.get(&version.group, &version.version, &request.kind.resource)?;
+        Some((api_version.to_owned(), kind.subresource("scale").map(|_| replicas_path(kind))))
+    });
+    ScaleHandler { replicas_paths: replicas_paths.collect(), api_version: own.clone() }
+}
+
+fn replicas_path(kind: &Kind) -> Path {
+    let path = kind.hooks.scale().map_or(".spec.replicas", |paths| &paths.spec_replicas_path);
+    Path::of_fields(&path.split('.').filter(|step| !step.is_empty()).collect::<Vec<_>>())
+}
+
+/// How many replicas a scale asks for.
+fn replicas(request: &Request, scale: &Value) -> Result<i32, Status> {
+    let asked = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
+    if asked < 0 {
+        let path = FieldPath::root("spec").child("replicas");
+        let error = FieldError::invalid(&path, asked, "must be greater than or equal to 0");
+        return Err(Status::invalid(&scale_kind().group_kind(), &request.about.name, &[error]));
+    }
+    i32::try_from(asked).map_err(|_| {
+        let why = format!(
+            "json: cannot unmarshal number {asked} into Go struct field ScaleSpec.spec.replicas of type int32"
+        );
+        Status::cannot_decode(&scale_kind(), "Scale", &why)
+    })
+}
+
+/// The scale of an object, and whether the object says how many replicas it wants.
+fn scale_of(kind: &Kind, object: &Value) -> Result<(Value, bool), Status> {
+    match kind.hooks.scale() {
+        Some(paths) => paths.read(object).map_err(|why| Status::plain(&why)),
+        None => Ok((builtin_scale_of(object), true)),
+    }
+}
+
+/// The scale of an object that keeps it where most kinds do.
+fn builtin_scale_of(object: &Value) -> Value {
+    let meta = object_meta::of(object);
+    let kept = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"];
+    let metadata: serde_json::Map<String, Value> =
+        kept.iter().filter_map(|field| Some(((*field).to_owned(), meta.get(*field)?.clone()))).collect();
+    let number = |path: &str| object.pointer(path).and_then(Value::as_i64).unwrap_or(0);
+    let mut status = json!({"replicas": number("/status/replicas")});
+    let selector = match object.pointer("/spec/selector") {
+        // Replication controllers select by a plain map.
+        Some(Value::Object(map))
+            if !map.contains_key("matchLabels") && !map.contains_key("matchExpressions") =>
+        {
+            labels::Selector::from_label_selector(&json!({"matchLabels": map})).ok()
+        }
+        Some(selector) => labels::Selector::from_label_selector(selector).ok(),
+        None => None,
+    };
+    if let Some(selector) = selector {
+        status["selector"] = selector.to_string().into();
+    }
+    json!({
+        "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
+        "spec": {"replicas": number("/spec/replicas")}, "status": status,
+    })
+}

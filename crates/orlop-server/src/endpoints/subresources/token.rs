@@ -1,0 +1,143 @@
+//! Tokens of service accounts.
+
+use http::Response;
+use orlop_api::{
+    field_error::{FieldError, FieldPath},
+    group_version::{GroupResource, GroupVersion, GroupVersionKind},
+    object_meta,
+    status::Status,
+    time::Time,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    endpoints::{Request, answer, decoder},
+    http::body::Body,
+    object::{new_uid, now},
+    request::{info::ResourceInfo, options::WriteOptions},
+};
+
+/// How long a token is good for: at least, unless said otherwise, and at the most.
+const SECONDS_MIN: i64 = 600;
+const SECONDS: i64 = 3600;
+const SECONDS_MAX: i64 = 1 << 32;
+
+/// Answers a TokenRequest.
+pub(super) async fn create(request: &Request) -> Result<Response<Body>, Status> {
+    let options = WriteOptions::of(&request.query, "CreateOptions")?;
+    let kind = GroupVersionKind::new("authentication.k8s.io", "v1", "TokenRequest");
+    let mut token_request = decoder::decoded(request, &request.body, &kind, options.field_validation)?;
+    let about = &request.about;
+    check_account(&token_request, about)?;
+    let account = request.cluster.objects.object(&request.kind, &about.namespace, &about.name).await?;
+    let uid = object_meta::text(object_meta::of(&account), "uid").to_owned();
+    let asked = object_meta::text(object_meta::of(&token_request), "uid");
+    if !asked.is_empty() && asked != uid {
+        let why = format!(
+            "the UID in the token request ({asked}) does not match the UID of the service account ({uid})"
+        );
+        let kind = GroupResource::new(kind.group.clone(), kind.kind.clone());
+        return Err(Status::conflict(&kind, &about.name, &why));
+    }
+    let seconds = token_request.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(SECONDS);
+    let path = FieldPath::root("spec").child("expirationSeconds");
+    let error = if seconds < SECONDS_MIN {
+        Some(FieldError::invalid(&path, seconds, "may not specify a duration less than 10 minutes"))
+    } else if seconds > SECONDS_MAX {
+        Some(FieldError::invalid(&path, seconds, "may not specify a duration larger than 2^32 seconds"))
+    } else {
+        None
+    };
+    if let Some(error) = error {
+        return Err(Status::invalid(&kind.group_kind(), "", &[error]));
+    }
+    let bound = bound_to(request, &token_request).await?;
+    let issuer = request.cluster.issuer();
+    let mut audiences: Vec<String> = token_request
+        .pointer("/spec/audiences")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(|audience| audience.as_str().map(str::to_owned))
+        .collect();
+    if audiences.is_empty() {
+        audiences.push(issuer.name().to_owned());
+    }
+    let (issued, expires) = (now().unix_seconds, now().unix_seconds + seconds);
+    let mut claims = json!({
+        "iss": issuer.name(), "sub": format!("system:serviceaccount:{}:{}", about.namespace, about.name),
+        "aud": audiences, "iat": issued, "nbf": issued, "exp": expires, "jti": new_uid(),
+        "kubernetes.io": {
+            "namespace": about.namespace,
+            "serviceaccount": {"name": about.name, "uid": uid},
+        },
+    });
+    if let Some((claim, object)) = bound {
+        let meta = object_meta::of(&object);
+        claims["kubernetes.io"][claim] =
+            json!({"name": object_meta::text(meta, "name"), "uid": object_meta::text(meta, "uid")});
+    }
+    let token = issuer.sign(&claims).map_err(|error| Status::internal(&error))?;
+    token_request["metadata"] = json!({
+        "name": about.name, "namespace": about.namespace, "uid": uid, "creationTimestamp": Time::from_unix(issued).to_string(),
+    });
+    token_request["spec"]["audiences"] = json!(audiences);
+    token_request["spec"]["expirationSeconds"] = seconds.into();
+    token_request["status"] =
+        json!({"token": token, "expirationTimestamp": Time::from_unix(expires).to_string()});
+    answer::object(request, 201, token_request)
+}
+
+/// A request may name the account and its namespace, but no others than its path does.
+fn check_account(token_request: &Value, about: &ResourceInfo) -> Result<(), Status> {
+    let path = FieldPath::root("metadata");
+    for (field, expected) in [("name", &about.name), ("namespace", &about.namespace)] {
+        let given = object_meta::text(object_meta::of(token_request), field);
+        if !given.is_empty() && given != expected {
+            let why = format!("must match the service account {field} if specified");
+            let error = FieldError::invalid(&path.child(field), given, why);
+            let kind = GroupVersionKind::new("authentication.k8s.io", "v1", "TokenRequest");
+            return Err(Status::invalid(&kind.group_kind(), &about.name, &[error]));
+        }
+    }
+    Ok(())
+}
+
+/// What a token is to end with, if anything, under the name of its claim.
+async fn bound_to(request: &Request, asked: &Value) -> Result<Option<(&'static str, Value)>, Status> {
+    let Some(reference) = asked.pointer("/spec/boundObjectRef").filter(|reference| !reference.is_null())
+    else {
+        return Ok(None);
+    };
+    let text = |field: &str| reference.get(field).and_then(Value::as_str).unwrap_or_default();
+    let version = GroupVersion::parse(text("apiVersion")).unwrap_or_default();
+    let (resource, claim) = match (version.group.as_str(), text("kind")) {
+        ("", "Pod") => ("pods", "pod"),
+        ("", "Secret") => ("secrets", "secret"),
+        ("", "Node") => ("nodes", "node"),
+        (_, kind) => {
+            let kind = version.with_kind(kind);
+            return Err(Status::bad_request(format!("cannot bind token to object of type {kind}")));
+        }
+    };
+    let kinds = request.cluster.objects.registry.kinds();
+    let kind = kinds.get("", "v1", resource).ok_or_else(Status::resource_unknown)?;
+    let namespace = if kind.namespaced { request.about.namespace.as_str() } else { "" };
+    let object = request.cluster.objects.object(kind, namespace, text("name")).await?;
+    let account = object.pointer("/spec/serviceAccountName").and_then(Value::as_str).unwrap_or_default();
+    if claim == "pod" && account != request.about.name {
+        return Err(Status::bad_request(format!(
+            "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
+            request.about.name
+        )));
+    }
+    let (uid, found) = (text("uid"), object_meta::text(object_meta::of(&object), "uid"));
+    if !uid.is_empty() && uid != found {
+        let why = format!(
+            "the UID in the bound object reference ({uid}) does not match the UID in record. The object might \
+             have been deleted and then recreated"
+        );
+        return Err(Status::conflict(&kind.group_resource(), text("name"), &why));
+    }
+    Ok(Some((claim, object)))
+}

@@ -1,0 +1,49 @@
+//! What a write left, and the answer that tells it.
+
+use http::Response;
+use orlop_api::status::Status;
+use orlop_store::Revision;
+use serde_json::Value;
+
+use super::{Request, answer};
+use crate::object::metadata_mut;
+use crate::{
+    http::body::Body,
+    registry::{Encoded, Found, Kind},
+};
+
+/// What a write left in the store, or would have left there.
+pub(crate) enum Written {
+    /// As it is stored.
+    Stored(Found),
+    /// As it is served: it is stored in another form, or not at all.
+    Object(Value),
+}
+
+impl Written {
+    /// What was written at a revision.
+    pub(super) fn of(kind: &Kind, encoded: Encoded, object: &Value, revision: Revision) -> Self {
+        if kind.storage.is_own() {
+            return Self::Stored(Found { bytes: encoded.bytes, revision });
+        }
+        let mut object = object.clone();
+        metadata_mut(&mut object).insert("resourceVersion".into(), revision.to_string().into());
+        Self::Object(object)
+    }
+
+    /// The object as it is served.
+    pub(crate) async fn into_object(self, kind: &Kind) -> Result<Value, Status> {
+        match self {
+            Self::Stored(found) => kind.read(&found).await,
+            Self::Object(object) => Ok(object),
+        }
+    }
+
+    /// Tells it.
+    pub(super) async fn answer(&self, request: &Request, code: u16) -> Result<Response<Body>, Status> {
+        match self {
+            Self::Stored(found) => answer::stored_object(request, code, found).await,
+            Self::Object(object) => answer::object(request, code, object.clone()),
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! HTTP without Kubernetes' objects: bodies, content negotiation, query parameters, websockets, responses.
+
+pub mod body;
+pub(crate) mod compression;
+pub mod negotiation;
+pub mod query;
+pub(crate) mod response;
+pub mod warnings;
+pub(crate) mod watch_body;
+pub(crate) mod websocket;

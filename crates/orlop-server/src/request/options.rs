@@ -1,0 +1,91 @@
+//! Options of verbs, as queries carry them.
+
+use orlop_api::{
+    field_error::FieldError,
+    group_version::GroupKind,
+    object_meta::FIELD_MANAGER_LENGTH_MAX,
+    options::{self, FieldValidation},
+    status::Status,
+};
+
+use crate::http::query::Query;
+
+/// What a create, update or patch may ask for.
+#[derive(Clone, Debug, Default)]
+pub struct WriteOptions {
+    /// Do everything but write.
+    pub dry_run: bool,
+    /// Who owns the fields; empty for the user agent.
+    pub field_manager: String,
+    /// What to do about fields nobody knows.
+    pub field_validation: FieldValidation,
+    /// Take fields from their owners (apply only).
+    pub force: Option<bool>,
+}
+
+impl WriteOptions {
+    /// Reads and checks the options of a create or update. `name` is what Kubernetes calls them.
+    pub fn of(query: &Query, name: &str) -> Result<Self, Status> {
+        let given = Self::given(query);
+        refuse(name, &given.validate())?;
+        Ok(given.into())
+    }
+
+    /// Reads and checks the options of a patch.
+    pub fn of_patch(query: &Query, is_apply: bool) -> Result<Self, Status> {
+        let given = Self::given(query);
+        refuse("PatchOptions", &given.validate_patch(is_apply))?;
+        Ok(given.into())
+    }
+
+    fn given(query: &Query) -> options::WriteOptions {
+        options::WriteOptions {
+            dry_run: query.all("dryRun").map(str::to_owned).collect(),
+            field_manager: query.text("fieldManager").to_owned(),
+            field_validation: query.text("fieldValidation").to_owned(),
+            force: query.switch("force"),
+        }
+    }
+
+    /// The name under which written fields are owned.
+    pub fn manager(&self, user_agent: &str) -> String {
+        let name = if self.field_manager.is_empty() {
+            user_agent.split('/').next().unwrap_or_default()
+        } else {
+            &self.field_manager
+        };
+        let name: String = name.chars().take(FIELD_MANAGER_LENGTH_MAX).collect();
+        if name.is_empty() { "unknown".to_owned() } else { name }
+    }
+}
+
+impl From<options::WriteOptions> for WriteOptions {
+    fn from(given: options::WriteOptions) -> Self {
+        Self {
+            dry_run: !given.dry_run.is_empty(),
+            field_validation: FieldValidation::parse(&given.field_validation).unwrap_or_default(),
+            field_manager: given.field_manager,
+            force: given.force,
+        }
+    }
+}
+
+/// Checks what a list or watch asks for.
+pub(crate) fn check_list(query: &Query, watch: bool) -> Result<(), Status> {
+    let given = options::ListOptions {
+        watch,
+        resource_version: query.text("resourceVersion").to_owned(),
+        resource_version_match: query.text("resourceVersionMatch").to_owned(),
+        continue_token: query.text("continue").to_owned(),
+        send_initial_events: query.switch("sendInitialEvents"),
+    };
+    refuse("ListOptions", &given.validate())
+}
+
+/// Answers 422 about options, if there is anything wrong with them.
+pub fn refuse(options: &str, errors: &[FieldError]) -> Result<(), Status> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid(&GroupKind::new("meta.k8s.io", options), "", errors))
+}
