@@ -55,7 +55,7 @@ impl Form {
     /// A list and whether it was answered whole.
     async fn list(self, chain: &Chain, query: &str) -> (Value, bool) {
         let response = self.ask(chain, query).await;
-        let is_whole = response.body().length().is_some();
+        let is_whole = response.body().exact_length().is_some();
         let (code, headers, body) = whole(response).await;
         assert_eq!(code, 200, "{self:?}");
         assert_eq!(headers[header::CONTENT_TYPE], self.accept.split(';').next().unwrap());
