@@ -2,7 +2,7 @@
 
 use crate::steps::cargo;
 
-const SUBJECTS: [&str; 3] = ["store", "api", "etcd"];
+const SUBJECTS: [&str; 4] = ["store", "api", "definitions", "etcd"];
 
 pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     match arguments {

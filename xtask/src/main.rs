@@ -2,8 +2,10 @@
 
 mod bench;
 mod conformance;
+mod smoke;
 mod steps;
 mod test;
+mod tidy;
 
 use std::process::ExitCode;
 
@@ -12,11 +14,14 @@ cargo xtask test
     Everything that must hold before a change goes in: formatting, lints, and all tests. Finds PostgreSQL
     or installs it (Debian, as root).
 
-cargo xtask bench store|api|etcd [--json FILE]
+cargo xtask bench store|api|definitions|etcd [--json FILE]
     Measures, beside a peer in the same run; with --json also as rows in a file.
 
 cargo xtask conformance
     Runs what real clients do (kubectl, kube-rs, Python, Node), and writes what was shown into COMPAT.md.
+
+cargo xtask tidy
+    Holds the layers: no crate depends upwards, no modules form a cycle.
 
 cargo xtask generate
     Makes the data tables of the built-in kinds anew from the pinned Kubernetes version (needs Go).
@@ -32,6 +37,7 @@ fn main() -> ExitCode {
         ["test"] => test::run(),
         ["bench", rest @ ..] => bench::run(rest),
         ["conformance"] => conformance::run(),
+        ["tidy"] => tidy::run(),
         ["generate"] => steps::cargo(&["run", "--quiet", "--package", "orlop-generate"]),
         ["help" | "--help" | "-h"] | [] => {
             print!("{HELP}");

@@ -1,6 +1,9 @@
 //! `cargo xtask test`: everything that must hold before a change goes in.
 
-use crate::steps::{Steps, cargo};
+use crate::{
+    smoke,
+    steps::{Steps, cargo},
+};
 
 pub(crate) fn run() -> Result<(), String> {
     let mut steps = Steps::default();
@@ -20,6 +23,8 @@ pub(crate) fn run() -> Result<(), String> {
         cargo(&["test", "--workspace", "--quiet", "--no-fail-fast", "--lib", "--bins", "--tests"])
     })?;
     steps.step("examples in the documentation", || cargo(&["test", "--workspace", "--quiet", "--doc"]))?;
+    steps.step("release build", smoke::build)?;
+    steps.step("release build with kubectl", smoke::run)?;
     steps.summary("ok");
     Ok(())
 }

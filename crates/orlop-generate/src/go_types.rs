@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use crate::{modules::Modules, openapi::Schemas};
+use crate::modules::Modules;
 
 /// One field of a Go struct that has a protobuf number.
 #[derive(Clone, Debug)]
@@ -42,10 +42,10 @@ impl GoTypes {
     }
 }
 
-/// Reads the Go types of every package that the schemas name.
-pub(crate) fn read(modules: &Modules, schemas: &Schemas) -> Result<GoTypes> {
+/// Reads the Go types of the packages of some OpenAPI types.
+pub(crate) fn read<'a>(modules: &Modules, names: impl Iterator<Item = &'a str>) -> Result<GoTypes> {
     let packages: BTreeSet<&str> =
-        schemas.type_names().filter_map(|name| name.rsplit_once('.').map(|(package, _)| package)).collect();
+        names.filter_map(|name| name.rsplit_once('.').map(|(package, _)| package)).collect();
     let mut types = GoTypes::default();
     for package in packages {
         let folder = modules.package(package).with_context(|| format!("no module has {package}"))?;

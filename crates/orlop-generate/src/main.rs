@@ -29,7 +29,7 @@ fn main() -> Result<()> {
     let server = Path::new(env!("CARGO_MANIFEST_DIR")).join("../orlop-server/data");
 
     let schemas = openapi::read(&modules.kubernetes.join("api/openapi-spec/v3"))?;
-    let go_types = go_types::read(&modules, &schemas)?;
+    let go_types = go_types::read(&modules, schemas.type_names())?;
     write(&api.join("resources.tsv"), discovery::table(&modules.kubernetes.join("api/discovery"))?)?;
     write(&api.join("types.tsv"), schemas.types_table(&go_types))?;
     write(&api.join("protobuf.tsv"), schemas.protobuf_table(&go_types))?;
