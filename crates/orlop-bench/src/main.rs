@@ -2,26 +2,16 @@
 //! `{name, unit, value, peer, peer_value, ratio}`; `ratio` above 1 is in our favour. They never fail on time.
 
 mod api;
-mod api_custom;
-mod api_definitions;
-mod api_forms;
-mod api_lists;
-mod api_many;
-mod api_watches;
-mod api_writes;
 mod bare;
 mod client;
 mod download;
 mod etcd;
-mod kine_postgres;
-mod kine_sqlite;
 mod load;
 // Debian's etcd, as the tests of the endpoint start it.
 #[path = "../../orlop-etcd/tests/support/peer.rs"]
 mod peer;
 mod report;
 mod store;
-mod store_postgres;
 mod wire;
 
 use std::{path::PathBuf, time::Duration};
@@ -133,7 +123,7 @@ fn main() -> anyhow::Result<()> {
             }
             Bench::Bare { folder } => bare::serve(&folder).await,
             Bench::Definitions { orlop, count } => {
-                api_definitions::run(&mut report, &program(orlop)?, folder.path(), count).await
+                api::definitions::run(&mut report, &program(orlop)?, folder.path(), count).await
             }
             Bench::Etcd { orlop, endpoint, only } => {
                 let time = Duration::from_secs_f64(arguments.seconds);
@@ -153,7 +143,7 @@ fn main() -> anyhow::Result<()> {
                     store::run(&mut report, &folder, &plan).await?;
                 }
                 if only.as_deref() != Some("sqlite") {
-                    store_postgres::run(&mut report, &plan).await?;
+                    store::postgres::run(&mut report, &plan).await?;
                 }
                 anyhow::Ok(())
             }

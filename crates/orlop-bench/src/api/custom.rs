@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
+use super::{Server, Size};
 use crate::{
-    api::{Server, Size},
     client::Client,
     load,
     report::{Better, Report},

@@ -8,11 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    api::{CONFIG_MAPS, Contender, Figure, Operation, Size},
-    client::Client,
-    load,
-};
+use super::{CONFIG_MAPS, Contender, Figure, Operation, Size};
+use crate::{client::Client, load};
 
 const WRITERS: usize = 16;
 /// Watches of one connection: Kubernetes allows no more requests at a time than this.

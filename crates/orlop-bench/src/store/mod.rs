@@ -1,5 +1,9 @@
 //! The store beside kine's schema, on the same SQLite settings.
 
+mod kine_postgres;
+mod kine_sqlite;
+pub(crate) mod postgres;
+
 use std::{
     path::PathBuf,
     sync::{
@@ -14,8 +18,8 @@ use orlop_store::{
     Config, Endpoint, Filter, KeyRange, Op, Put, Read, Requirement, Select, Store, Terms, Txn, Watch,
 };
 
+use self::kine_sqlite::{Kine, OneRow};
 use crate::{
-    kine_sqlite::{Kine, OneRow},
     load::{self, resident_mib},
     report::{Better, Report},
 };

@@ -6,7 +6,8 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::{api::Server, client::Client, report::Report};
+use super::Server;
+use crate::{client::Client, report::Report};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const AT_ONCE: usize = 4;

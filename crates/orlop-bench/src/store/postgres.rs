@@ -5,11 +5,10 @@ use std::{sync::Arc, time::Instant};
 use orlop_store::{Config, Endpoint, Filter, KeyRange, Op, Put, Read, Requirement, Store, Terms, Txn};
 use orlop_testbed::Cluster;
 
+use super::{Part, Plan, fill, key, kine_postgres::Kine, value};
 use crate::{
-    kine_postgres::Kine,
     load,
     report::{Better, Report},
-    store::{Part, Plan, fill, key, value},
 };
 
 const KINE: &str = "kine's schema";

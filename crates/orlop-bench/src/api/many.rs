@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
+use super::{Contender, Server, lists};
 use crate::{
-    api::{Contender, Server},
-    api_lists,
     download::{Download, JSON, Keep},
     report::Report,
 };
@@ -19,7 +18,7 @@ pub(crate) async fn run(
     std::fs::create_dir(folder)?;
     let server = Server::start(orlop, folder)?;
     let contender = Contender::ours(&server).await?;
-    let collection = api_lists::fill_plain(&contender, objects).await?;
+    let collection = lists::fill_plain(&contender, objects).await?;
     report.alone(format!("api: RSS with {objects} ConfigMaps"), "MiB", server.resident_mib());
     let mut download = Download::connect(&contender.target).await?;
     let bytes = download.get(&collection, JSON, Keep::Nothing).await?;

@@ -1,6 +1,14 @@
 //! The API server, over TLS and HTTP/2 as clients use it; with `--peer`, the same against another server,
 //! step by step in turn.
 
+mod custom;
+pub(crate) mod definitions;
+mod forms;
+mod lists;
+mod many;
+mod watches;
+mod writes;
+
 use std::{
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
@@ -12,7 +20,6 @@ use anyhow::Context;
 use serde_json::{Value, json};
 
 use crate::{
-    api_custom, api_forms, api_lists, api_many, api_watches, api_writes,
     bare::Bare,
     client::{Client, Target},
     load,
@@ -178,13 +185,13 @@ impl Contender {
                 let idle = self.resident_mib().map(|mib| Figure::lower("RSS idle", "MiB", mib));
                 ready.into_iter().chain(idle).collect()
             }
-            Step::Lists => api_lists::measure(self, size).await?,
-            Step::Forms => api_forms::measure(self, size).await?,
+            Step::Lists => lists::measure(self, size).await?,
+            Step::Forms => forms::measure(self, size).await?,
             Step::Create => self.load("create", size, Operation::Create).await,
             Step::Get => self.load("get", size, Operation::Get).await,
             Step::Update => self.load("update", size, Operation::Update).await,
             Step::Patch => self.load("patch", size, Operation::Patch).await,
-            Step::Watches => api_watches::measure(self, size).await?,
+            Step::Watches => watches::measure(self, size).await?,
             Step::Writes | Step::Custom | Step::Many => Vec::new(),
         })
     }
@@ -271,9 +278,9 @@ pub(crate) async fn run(
             }
         }
         match step {
-            Step::Writes => api_writes::run(report, &server, size).await?,
-            Step::Custom => api_custom::run(report, &server, size).await?,
-            Step::Many => api_many::run(report, orlop, &folder.join("many"), size.many).await?,
+            Step::Writes => writes::run(report, &server, size).await?,
+            Step::Custom => custom::run(report, &server, size).await?,
+            Step::Many => many::run(report, orlop, &folder.join("many"), size.many).await?,
             _ => {}
         }
     }

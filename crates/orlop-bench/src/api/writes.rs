@@ -4,8 +4,8 @@
 use anyhow::Context;
 use serde_json::{Value, json};
 
+use super::{Server, Size};
 use crate::{
-    api::{Server, Size},
     client::Client,
     load,
     report::{Better, Report},

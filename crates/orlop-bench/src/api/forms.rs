@@ -5,11 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::{
-    api::{Contender, Figure, Size, object},
-    api_lists,
-    download::{Download, Keep},
-};
+use super::{Contender, Figure, Size, lists, object};
+use crate::download::{Download, Keep};
 
 /// Lists of each form: the fastest is told, since all do the same.
 const LISTS: usize = 5;
@@ -38,7 +35,7 @@ pub(crate) async fn measure(contender: &Contender, size: Size) -> anyhow::Result
         object["metadata"]["labels"]["shard"] = Value::from((n % SHARDS).to_string());
         object
     };
-    let collection = api_lists::fill(contender, "forms", objects, labelled).await?;
+    let collection = lists::fill(contender, "forms", objects, labelled).await?;
     let mut figures = Vec::new();
     for (form, accept, query) in FORMS {
         // A connection of its own each, since a server may be alive longer than a connection's first buffers.

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::{Contender, Figure, Size, object};
 use crate::{
-    api::{Contender, Figure, Size, object},
     download::{Download, JSON, Keep},
     load,
 };
