@@ -49,7 +49,7 @@ pub enum Error {
     Authority(#[from] orlop_server::auth::pki::Error),
     /// There is no such controller.
     #[error(transparent)]
-    Controllers(#[from] orlop_controllers::Error),
+    Controllers(#[from] orlop_controllers::UnknownController),
     /// What every cluster has could not be created.
     #[error("the cluster could not be set up: {0}")]
     SetUp(String),
@@ -80,7 +80,7 @@ impl Server {
         let choices = controllers;
         let began = Instant::now();
         let choices: Vec<String> = choices.iter().map(|choice| (*choice).to_owned()).collect();
-        let chosen = if choices.is_empty() { Vec::new() } else { orlop_controllers::chosen(&choices)? };
+        let chosen = if choices.is_empty() { Vec::new() } else { orlop_controllers::select(&choices)? };
         let store = Store::open(Config::new(Endpoint::Memory)).await?;
         let issuer = Issuer::make().map_err(Error::SetUp)?;
         let chain = Chain::new(Arc::new(Cluster::new(store, kinds, issuer)), Tokens::default());

@@ -1,14 +1,14 @@
-//! What depends on an object.
+//! Look-up of an object's dependents.
 
 use kube::{ResourceExt, api::ListParams};
 use serde::Deserialize;
 
-use super::{Collector, everything::Coverage, item::Item};
-use crate::{discovered::Resource, retry::is_missing};
+use super::{Collector, object::ObjectReference, stream::Coverage};
+use crate::{discovery::Resource, status::is_not_found};
 
-/// The answer of an Orlop server's index.
+/// Response of an Orlop server's index of owners.
 #[derive(Debug, Deserialize)]
-struct Found {
+struct DependentList {
     items: Vec<Dependent>,
 }
 
@@ -24,14 +24,15 @@ struct Dependent {
 }
 
 impl Collector {
-    /// Every object that names this uid as an owner: from the server's index, and kind by kind where it has none.
-    pub(super) async fn dependents(&self, uid: &str) -> kube::Result<Vec<Item>> {
+    /// Returns every object with an owner of this uid: from the server's index, and from a list of each
+    /// resource that the index does not cover.
+    pub(super) async fn dependents(&self, uid: &str) -> kube::Result<Vec<ObjectReference>> {
         let mut found = match self.coverage() {
-            Coverage::Nothing => Vec::new(),
-            Coverage::AllBut(_) => self.ask_index(uid).await?,
+            Coverage::None => Vec::new(),
+            Coverage::AllExcept(_) => self.dependents_in_index(uid).await?,
         };
-        for resource in self.one_by_one().await? {
-            self.ask_list(&resource, uid, &mut found).await?;
+        for resource in self.uncovered_resources().await? {
+            self.dependents_in_list(&resource, uid, &mut found).await?;
         }
         Ok(found)
     }
@@ -40,28 +41,32 @@ impl Collector {
         Ok(!self.dependents(uid).await?.is_empty())
     }
 
-    /// One question, over all kinds.
-    async fn ask_index(&self, uid: &str) -> kube::Result<Vec<Item>> {
-        let found: Found = self.own_page(&format!("/orlop/v1/dependents?uid={uid}")).await?;
-        let item = |dependent: Dependent| Item {
+    async fn dependents_in_index(&self, uid: &str) -> kube::Result<Vec<ObjectReference>> {
+        let found: DependentList = self.get_orlop(&format!("/orlop/v1/dependents?uid={uid}")).await?;
+        let reference = |dependent: Dependent| ObjectReference {
             api_version: dependent.api_version,
             kind: dependent.kind,
             namespace: dependent.namespace,
             name: dependent.name,
             uid: dependent.uid,
         };
-        Ok(found.items.into_iter().map(item).collect())
+        Ok(found.items.into_iter().map(reference).collect())
     }
 
-    async fn ask_list(&self, resource: &Resource, uid: &str, found: &mut Vec<Item>) -> kube::Result<()> {
+    async fn dependents_in_list(
+        &self,
+        resource: &Resource,
+        uid: &str,
+        found: &mut Vec<ObjectReference>,
+    ) -> kube::Result<()> {
         let listed = resource.objects(&self.client, None).list_metadata(&ListParams::default()).await;
         let list = match listed {
-            Err(error) if is_missing(&error) => return Ok(()),
+            Err(error) if is_not_found(&error) => return Ok(()),
             list => list?,
         };
         let owned =
             list.items.iter().filter(|object| object.owner_references().iter().any(|owner| owner.uid == uid));
-        found.extend(owned.map(|object| Item::of(resource.type_of(), object)));
+        found.extend(owned.map(|object| ObjectReference::of(resource.type_of(), object)));
         Ok(())
     }
 }

@@ -1,18 +1,18 @@
-//! Garbage collection: an object whose owners are gone goes too.
+//! Garbage collection: deletes objects whose owners are deleted.
 //!
-//! Nothing is kept in memory but work that is due. When an object is deleted, its dependents are looked up
-//! by its uid; when an object with owners appears or changes, its owners are looked up. An Orlop server
-//! answers the first from its index and tells of the others in one stream, over all kinds at once; against
-//! another server every kind is listed and watched.
+//! Nothing is kept in memory but queued work. When an object is deleted, its dependents are looked up by its
+//! uid; when an object with owners appears or changes, its owners are looked up. An Orlop server has an index
+//! for the first and one stream over all kinds for the second; on another server every resource is listed and
+//! watched.
 
 mod dependents;
-mod everything;
-mod item;
-mod kinds;
-mod watching;
+mod object;
+mod stream;
+mod unresolved;
+mod watch;
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::HashSet,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -27,32 +27,33 @@ use tokio::{
 };
 
 use self::{
-    everything::Coverage,
-    item::Item,
-    kinds::{GroupKind, Kinds},
+    object::{ObjectReference, waits_for_collector},
+    stream::Coverage,
+    unresolved::{GroupKind, WatchedKinds},
 };
 use crate::{
-    discovered::{Metadata, Resource, Resources},
-    retry::{Backoff, until_done},
+    backoff::retry,
+    discovery::{Metadata, Resource, Resources},
+    runtime::{Action, Context, WorkQueue},
 };
 
-/// The name of the controller.
+/// Name of the controller.
 pub(crate) const NAME: &str = "garbage-collector-controller";
 
-/// Work done side by side.
-const WORKERS: usize = 4;
-/// How often to look for kinds that have come or gone.
-const LOOK: Duration = Duration::from_secs(5);
+/// Items that are processed at a time.
+const CONCURRENCY: usize = 4;
+/// Time between discoveries on a server that does not announce new kinds.
+const DISCOVERY_PERIOD: Duration = Duration::from_secs(5);
 
-/// Something to look into.
+/// An item of the work queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Work {
-    /// Whether an object's owners are still there.
-    Owners(Item),
-    /// What depends on an object that is gone.
-    Dependents { uid: String },
-    /// An object that waits to be collected: for its dependents to go, or to be let go.
-    Deleting(Item),
+    /// Delete an object if its owners are absent.
+    AttemptToDelete(ObjectReference),
+    /// Queue the dependents of an object that was deleted.
+    QueueDependents { uid: String },
+    /// Carry out the foreground deletion or orphaning of a deleted object.
+    ProcessDeleting(ObjectReference),
 }
 
 impl Resource {
@@ -65,136 +66,79 @@ struct Collector {
     client: Client,
     coverage: Mutex<Coverage>,
     resources: RwLock<Resources>,
-    /// Kinds may have come or gone since they were discovered.
-    doubtful: AtomicBool,
-    kinds: Mutex<Kinds>,
-    queue: Mutex<Queue>,
-    arrived: Notify,
-    /// Definitions of kinds have changed: there may be new ones.
-    defined: Notify,
-}
-
-/// Work that is due, each once.
-#[derive(Debug, Default)]
-struct Queue {
-    due: VecDeque<Work>,
-    known: HashSet<Work>,
+    /// Kinds may have been added or removed since `resources` was discovered.
+    discovery_is_stale: AtomicBool,
+    kinds: Mutex<WatchedKinds>,
+    queue: Arc<WorkQueue<Work>>,
+    definitions_changed: Notify,
 }
 
 /// Collects garbage, for ever.
-pub(crate) async fn run(client: Client) {
+pub(crate) async fn run(context: Context) {
     let collector = Arc::new(Collector {
-        client,
-        coverage: Mutex::new(Coverage::Nothing),
+        client: context.client.clone(),
+        coverage: Mutex::new(Coverage::None),
         resources: RwLock::default(),
-        doubtful: AtomicBool::new(true),
+        discovery_is_stale: AtomicBool::new(true),
         kinds: Mutex::default(),
-        queue: Mutex::default(),
-        arrived: Notify::new(),
-        defined: Notify::new(),
+        queue: context.work_queue(),
+        definitions_changed: Notify::new(),
     });
-    let coverage = until_done("coverage", || collector.ask_coverage()).await;
+    let coverage = retry("coverage of the stream", || collector.fetch_coverage()).await;
     collector.set_coverage(coverage);
-    let mut tasks = JoinSet::new();
-    for _ in 0..WORKERS {
-        let collector = collector.clone();
-        tasks.spawn(async move { collector.work().await });
+    tokio::select! {
+        () = collector.watch_all() => {}
+        () = collector.queue.run(CONCURRENCY, |work| {
+            let collector = collector.clone();
+            async move { collector.reconcile(&work).await.map(|()| Action::Done) }
+        }) => {}
     }
-    collector.watch_all().await;
 }
 
 impl Collector {
-    fn add(&self, work: Work) {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        if queue.known.insert(work.clone()) {
-            queue.due.push_back(work);
-            self.arrived.notify_one();
-        }
-    }
-
-    fn take(&self) -> Option<Work> {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let work = queue.due.pop_front()?;
-        queue.known.remove(&work);
-        if !queue.due.is_empty() {
-            self.arrived.notify_one();
-        }
-        Some(work)
-    }
-
-    async fn work(&self) {
-        let mut backoff = Backoff::default();
-        loop {
-            let Some(work) = self.take() else {
-                self.arrived.notified().await;
-                continue;
-            };
-            match self.do_one(&work).await {
-                Ok(()) => backoff.reset(),
-                Err(error) => {
-                    tracing::debug!(%error, ?work, "will be tried again");
-                    self.add(work);
-                    backoff.wait().await;
-                }
-            }
-        }
-    }
-
-    async fn do_one(&self, work: &Work) -> kube::Result<()> {
+    async fn reconcile(&self, work: &Work) -> kube::Result<()> {
         match work {
-            Work::Owners(item) => self.check_owners(item).await,
-            Work::Deleting(item) => self.finish_deleting(item).await,
-            Work::Dependents { uid } => {
+            Work::AttemptToDelete(object) => self.attempt_to_delete(object).await,
+            Work::ProcessDeleting(object) => self.process_deleting(object).await,
+            Work::QueueDependents { uid } => {
                 for dependent in self.dependents(uid).await? {
-                    self.add(Work::Owners(dependent));
+                    self.queue.add(Work::AttemptToDelete(dependent));
                 }
                 Ok(())
             }
         }
     }
 
-    fn kinds(&self) -> MutexGuard<'_, Kinds> {
+    fn kinds(&self) -> MutexGuard<'_, WatchedKinds> {
         self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on, whatever goes of a kind is seen.
-    fn begin(&self, resource: &Resource) {
-        let unsettled = self.kinds().begin(resource.kind());
-        unsettled.into_iter().for_each(|item| self.add(Work::Owners(item)));
+    /// Marks a resource as watched: from now on every deletion of its objects is seen.
+    fn watch_started(&self, resource: &Resource) {
+        let unresolved = self.kinds().start(resource.kind());
+        unresolved.into_iter().for_each(|object| self.queue.add(Work::AttemptToDelete(object)));
     }
 
-    /// What an object that was seen makes due.
-    fn seen(&self, type_of: (&str, &str), object: &Metadata) {
-        self.look_for_kinds(type_of);
-        let item = Item::of(type_of, object);
-        if item.is_deleting_for_us(object) {
-            self.add(Work::Deleting(item.clone()));
+    /// Queues the work that a new or changed object makes due.
+    fn object_changed(&self, type_of: (&str, &str), object: &Metadata) {
+        self.note_definition(type_of);
+        let reference = ObjectReference::of(type_of, object);
+        if waits_for_collector(object) {
+            self.queue.add(Work::ProcessDeleting(reference.clone()));
         }
         if !object.owner_references().is_empty() {
-            self.add(Work::Owners(item));
+            self.queue.add(Work::AttemptToDelete(reference));
         }
     }
 
-    fn look_for_kinds(&self, (_, changed): (&str, &str)) {
-        if matches!(changed, "CustomResourceDefinition" | "APIService") {
-            self.doubt_kinds();
-        }
-    }
-
-    /// What is known of kinds may not be so any more.
-    fn doubt_kinds(&self) {
-        self.doubtful.store(true, Ordering::Release);
-        self.defined.notify_one();
-    }
-
-    /// What an object that went makes due.
-    fn gone(&self, type_of: (&str, &str), object: &Metadata) {
-        self.look_for_kinds(type_of);
+    /// Queues the work that a deleted object makes due.
+    fn object_deleted(&self, type_of: (&str, &str), object: &Metadata) {
+        self.note_definition(type_of);
         if let Some(uid) = object.uid() {
-            self.add(Work::Dependents { uid });
+            self.queue.add(Work::QueueDependents { uid });
         }
         for owner in object.owner_references() {
-            self.add(Work::Deleting(Item {
+            self.queue.add(Work::ProcessDeleting(ObjectReference {
                 api_version: owner.api_version.clone(),
                 kind: owner.kind.clone(),
                 namespace: object.namespace(),
@@ -202,6 +146,18 @@ impl Collector {
                 uid: owner.uid.clone(),
             }));
         }
+    }
+
+    /// Invalidates discovery when a definition of kinds has changed.
+    fn note_definition(&self, (_, kind): (&str, &str)) {
+        if matches!(kind, "CustomResourceDefinition" | "APIService") {
+            self.invalidate_discovery();
+        }
+    }
+
+    fn invalidate_discovery(&self) {
+        self.discovery_is_stale.store(true, Ordering::Release);
+        self.definitions_changed.notify_one();
     }
 
     fn coverage(&self) -> Coverage {
@@ -212,86 +168,88 @@ impl Collector {
         *self.coverage.lock().unwrap_or_else(PoisonError::into_inner) = coverage;
     }
 
-    /// What is known of kinds, asked again if that is in doubt.
+    /// Returns the discovered resources, discovering them again if they may be stale.
     async fn resources(&self) -> kube::Result<RwLockReadGuard<'_, Resources>> {
-        if self.doubtful.load(Ordering::Acquire) {
+        if self.discovery_is_stale.load(Ordering::Acquire) {
             let mut resources = self.resources.write().await;
-            if self.doubtful.swap(false, Ordering::AcqRel) {
+            if self.discovery_is_stale.swap(false, Ordering::AcqRel) {
                 let discovered = Resources::discover(&self.client).await;
-                *resources = discovered.inspect_err(|_| self.doubtful.store(true, Ordering::Release))?;
+                *resources =
+                    discovered.inspect_err(|_| self.discovery_is_stale.store(true, Ordering::Release))?;
             }
             return Ok(resources.downgrade());
         }
         Ok(self.resources.read().await)
     }
 
-    /// The resource of a kind, if there is one.
+    /// Returns the resource of a kind, if it is served.
     async fn resource(&self, api_version: &str, kind: &str) -> kube::Result<Option<Resource>> {
         Ok(self.resources().await?.get(api_version, kind).cloned())
     }
 
-    /// What has to be watched and listed kind by kind.
-    async fn one_by_one(&self) -> kube::Result<Vec<Resource>> {
+    /// Returns the resources that need a list and a watch of their own.
+    async fn uncovered_resources(&self) -> kube::Result<Vec<Resource>> {
         let coverage = self.coverage();
         if coverage.is_complete() {
             return Ok(Vec::new());
         }
         let resources = self.resources().await?;
-        let here = resources.iter().filter(|resource| {
-            // Events own nothing, are owned by nothing that matters, and are many.
-            resource.is_collectable() && resource.api.kind != "Event" && !coverage.has(&resource.kind())
+        let uncovered = resources.iter().filter(|resource| {
+            // Events own nothing, have no owners that matter, and are many.
+            resource.is_collectable() && resource.api.kind != "Event" && !coverage.includes(&resource.kind())
         });
-        Ok(here.cloned().collect())
+        Ok(uncovered.cloned().collect())
     }
 
-    /// Watches every kind there is, and those that come.
+    /// Watches every resource, also those that are defined later, for ever.
     async fn watch_all(self: &Arc<Self>) {
         let mut watched = HashSet::new();
         let mut watches = JoinSet::new();
-        let mut everything = JoinSet::new();
+        let mut stream = JoinSet::new();
         loop {
-            if everything.is_empty() && self.coverage() != Coverage::Nothing {
+            if stream.is_empty() && self.coverage() != Coverage::None {
                 let collector = self.clone();
-                everything.spawn(async move { collector.watch_everything().await });
+                stream.spawn(async move { collector.watch_stream().await });
             }
-            for resource in self.one_by_one().await.unwrap_or_default() {
+            for resource in self.uncovered_resources().await.unwrap_or_default() {
                 let key = (resource.api.api_version.clone(), resource.api.plural.clone());
                 if watched.insert(key.clone()) {
                     let collector = self.clone();
                     watches.spawn(async move {
                         collector.watch(&resource).await;
-                        collector.kinds().end(&resource.kind());
+                        collector.kinds().stop(&resource.kind());
                         key
                     });
                 }
             }
-            if let Err(error) = self.settle().await {
-                tracing::debug!(%error, "kinds are not known now");
+            if let Err(error) = self.queue_resolved().await {
+                tracing::debug!(%error, "discovery failed");
             }
             tokio::select! {
-                // A watch ends when its kind is gone; should it come again, it is watched again.
+                // A watch ends when its resource is removed. Should it be defined again, it is watched again.
                 Some(Ok(key)) = watches.join_next() => drop(watched.remove(&key)),
-                () = self.defined.notified() => {}
-                () = sleep(LOOK) => {}
+                () = self.definitions_changed.notified() => {}
+                () = sleep(DISCOVERY_PERIOD) => {}
             }
-            match self.ask_coverage().await {
+            match self.fetch_coverage().await {
                 Ok(coverage) => self.set_coverage(coverage),
-                Err(error) => tracing::debug!(%error, "coverage is not known now"),
+                Err(error) => tracing::debug!(%error, "cannot fetch the coverage of the stream"),
             }
-            // Where definitions are not seen to change, kinds come and go unannounced.
+            // Other servers do not announce kinds in a stream that is watched here.
             if !self.coverage().is_complete() {
-                self.doubtful.store(true, Ordering::Release);
+                self.discovery_is_stale.store(true, Ordering::Release);
             }
         }
     }
 
-    /// Looks again at what waited for kinds that are there now, and whose objects' ends are seen in the stream.
-    async fn settle(&self) -> kube::Result<()> {
-        let unsettled = self.kinds().unsettled();
+    /// Queues dependents that waited for a kind which is served now and covered by the stream.
+    async fn queue_resolved(&self) -> kube::Result<()> {
+        let unresolved = self.kinds().unresolved();
         let coverage = self.coverage();
-        for kind in unsettled.into_iter().filter(|kind| coverage.has(kind)) {
+        for kind in unresolved.into_iter().filter(|kind| coverage.includes(kind)) {
             if self.resources().await?.has(&kind.group, &kind.kind) {
-                self.kinds().settle(&kind).into_iter().for_each(|item| self.add(Work::Owners(item)));
+                let dependents = self.kinds().take_unresolved(&kind);
+                dependents.into_iter().for_each(|object| self.queue.add(Work::AttemptToDelete(object)));
             }
         }
         Ok(())

@@ -1,32 +1,33 @@
-//! Watching the metadata of one kind, from what is there now.
+//! Watches of one resource's metadata.
 
 use futures_util::{Stream, StreamExt};
 use kube::api::{ListParams, WatchEvent, WatchParams};
 
 use super::Collector;
 use crate::{
-    discovered::{Metadata, Resource},
-    retry::{Backoff, is_expired, is_missing},
+    backoff::Backoff,
+    discovery::{Metadata, Resource},
+    status::{is_expired, is_not_found},
 };
 
-/// Objects looked at in one go.
+/// Objects listed at a time.
 const PAGE: u32 = 500;
 
-/// Why a stream of events is over.
+/// Reason that a stream of events ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// There is no such thing to watch.
-    Missing,
-    /// What happened since is not known any more: everything has to be looked at anew.
+    /// The resource is not served.
+    NotFound,
+    /// The resourceVersion is compacted: a new list is needed.
     Expired,
-    /// It can be taken up where it was left.
+    /// The watch can be resumed at its resourceVersion.
     Broken,
 }
 
 impl End {
     pub(super) fn of(error: &kube::Error) -> Self {
         match error {
-            error if is_missing(error) => Self::Missing,
+            error if is_not_found(error) => Self::NotFound,
             error if is_expired(error) => Self::Expired,
             _ => Self::Broken,
         }
@@ -34,32 +35,32 @@ impl End {
 }
 
 impl Collector {
-    /// Watches a kind until it is gone.
+    /// Lists and watches a resource until it is no longer served.
     pub(super) async fn watch(&self, resource: &Resource) {
         let mut backoff = Backoff::default();
         loop {
-            let mut version = match self.look_at_all(resource).await {
-                Ok(version) => {
-                    self.begin(resource);
-                    version
+            let mut resource_version = match self.list(resource).await {
+                Ok(resource_version) => {
+                    self.watch_started(resource);
+                    resource_version
                 }
-                Err(error) if is_missing(&error) => return,
+                Err(error) if is_not_found(&error) => return,
                 Err(error) => {
-                    tracing::debug!(%error, resource = resource.api.plural, "cannot list now");
+                    tracing::debug!(%error, resource = resource.api.plural, "list failed; retrying with back-off");
                     backoff.wait().await;
                     continue;
                 }
             };
             let objects = resource.objects(&self.client, None);
             loop {
-                let end = match objects.watch_metadata(&WatchParams::default(), &version).await {
+                let end = match objects.watch_metadata(&WatchParams::default(), &resource_version).await {
                     Ok(events) => {
-                        self.follow(events.boxed(), &mut version, &mut backoff, Some(resource)).await
+                        self.follow(events.boxed(), &mut resource_version, &mut backoff, Some(resource)).await
                     }
                     Err(error) => End::of(&error),
                 };
                 match end {
-                    End::Missing => return,
+                    End::NotFound => return,
                     End::Expired => break,
                     End::Broken => backoff.wait().await,
                 }
@@ -67,45 +68,44 @@ impl Collector {
         }
     }
 
-    /// Takes note of events until there are no more. `version` is how far that is, empty until everything that
-    /// was there at the beginning has been seen; objects say what they
-    /// are unless all are of one `resource`.
+    /// Handles events until the stream ends. `resource_version` follows them; it stays empty until the initial
+    /// objects have all been seen. Objects name their kind themselves unless all are of one `resource`.
     pub(super) async fn follow(
         &self,
         mut events: impl Stream<Item = kube::Result<WatchEvent<Metadata>>> + Unpin,
-        version: &mut String,
+        resource_version: &mut String,
         backoff: &mut Backoff,
         resource: Option<&Resource>,
     ) -> End {
         while let Some(event) = events.next().await {
             let reached = match event {
                 Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
-                    self.seen(type_of(resource, &object), &object);
-                    object.metadata.resource_version.filter(|_| !version.is_empty())
+                    self.object_changed(type_of(resource, &object), &object);
+                    object.metadata.resource_version.filter(|_| !resource_version.is_empty())
                 }
                 Ok(WatchEvent::Deleted(object)) => {
-                    self.gone(type_of(resource, &object), &object);
-                    object.metadata.resource_version.filter(|_| !version.is_empty())
+                    self.object_deleted(type_of(resource, &object), &object);
+                    object.metadata.resource_version.filter(|_| !resource_version.is_empty())
                 }
                 Ok(WatchEvent::Bookmark(bookmark)) => Some(bookmark.metadata.resource_version),
                 Ok(WatchEvent::Error(status)) if status.code == 410 => return End::Expired,
                 Ok(WatchEvent::Error(_)) | Err(_) => return End::Broken,
             };
             if let Some(reached) = reached {
-                *version = reached;
+                *resource_version = reached;
             }
             backoff.reset();
         }
         End::Broken
     }
 
-    /// Looks at everything there is, page by page; the version to watch from.
-    async fn look_at_all(&self, resource: &Resource) -> kube::Result<String> {
+    /// Handles every existing object, page by page. Returns the resourceVersion to watch from.
+    async fn list(&self, resource: &Resource) -> kube::Result<String> {
         let objects = resource.objects(&self.client, None);
         let mut page = ListParams::default().limit(PAGE);
         loop {
             let list = objects.list_metadata(&page).await?;
-            list.items.iter().for_each(|object| self.seen(resource.type_of(), object));
+            list.items.iter().for_each(|object| self.object_changed(resource.type_of(), object));
             match list.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = page.continue_token(&token),
                 None => return Ok(list.metadata.resource_version.unwrap_or_default()),
@@ -114,7 +114,7 @@ impl Collector {
     }
 }
 
-/// The apiVersion and kind of an object.
+/// Returns the apiVersion and kind of an object.
 fn type_of<'a>(resource: Option<&'a Resource>, object: &'a Metadata) -> (&'a str, &'a str) {
     match (resource, &object.types) {
         (Some(resource), _) => resource.type_of(),
