@@ -24,7 +24,7 @@ use crate::{
         body::Body, compression, negotiation::content_type, query::Query, response, warnings::Warnings,
         websocket::Upgrade,
     },
-    metrics::Labels,
+    metrics::{Labels, RegisterMetrics},
     request::RequestInfo,
 };
 
@@ -67,6 +67,11 @@ impl Chain {
     /// Says that a step of starting is done.
     pub fn done(&self, step: &str) {
         self.endpoints.health.done(step);
+    }
+
+    /// Adds metrics of another part of the process, such as controllers, to `/metrics`.
+    pub fn add_metrics(&self, register: RegisterMetrics) {
+        self.endpoints.metrics.add(register);
     }
 
     /// Says that the server is about to stop: it answers as before, but is no longer ready.

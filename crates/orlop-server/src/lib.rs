@@ -54,4 +54,5 @@ pub mod table;
 mod version;
 mod webhook;
 
-pub use auth::{BadLine, Tokens, User};
+pub use auth::{BadLine, TokenDigest, Tokens, User};
+pub use metrics::RegisterMetrics;

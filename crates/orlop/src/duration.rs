@@ -1,13 +1,13 @@
-//! Durations as people write them: `300ms`, `5s`, `10m`, `1h30m`, `0`.
+//! Parsing of durations in Go's notation: `300ms`, `5s`, `10m`, `1h30m`, `0`.
 
 use std::time::Duration;
 
-/// Reads a duration.
+/// Parses a duration.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);
     }
-    let wrong = || format!("{text:?} is no duration: write 300ms, 5s, 10m, 1h30m or 0");
+    let wrong = || format!("{text:?} is not a duration: write 300ms, 5s, 10m, 1h30m or 0");
     let (mut rest, mut total) = (text, Duration::ZERO);
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_as_people_write_them() {
+    fn durations_parse_in_go_notation() {
         assert_eq!(parse("300ms"), Ok(Duration::from_millis(300)));
         assert_eq!(parse("1h30m"), Ok(Duration::from_secs(5400)));
         assert_eq!(parse("0"), Ok(Duration::ZERO));

@@ -1,4 +1,4 @@
-//! `orlop etcd`: etcd's API on a SQL database, and copying to and from it.
+//! `orlop etcd`: etcd's API on a SQL database, and copies to and from it.
 
 mod copy;
 mod restore;
@@ -14,10 +14,10 @@ use clap::{Args, Subcommand};
     args_conflicts_with_subcommands = true,
     after_help = "Examples:
   orlop etcd                                              # on ./orlop.db, port 2379
-  orlop etcd --endpoint memory                            # for tests: gone with the process
-  orlop etcd --endpoint postgres://me@db/orlop            # as many servers as you like on one database
+  orlop etcd --endpoint memory                            # for tests: lost with the process
+  orlop etcd --endpoint postgres://me@db/orlop            # any number of servers on one database
   orlop etcd --listen-address unix:///run/orlop.sock
-  orlop etcd import --from http://old-etcd:2379           # move in
+  orlop etcd import --from http://old-etcd:2379           # migrate to orlop
   etcdctl snapshot save backup.db && orlop etcd restore backup.db --endpoint sqlite://new.db"
 )]
 pub(crate) struct Etcd {

@@ -1,4 +1,4 @@
-//! Logs: to standard error, for people or for programs.
+//! Logging to standard error, as text or JSON.
 
 use std::io::IsTerminal;
 
@@ -6,11 +6,11 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
-/// How to log.
+/// Logging options.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Logging")]
 pub(crate) struct Logging {
-    /// What to log: a level (error, warn, info, debug, trace), or one for each module, as in
+    /// Log filter: a level (error, warn, info, debug, trace), or levels per module, as in
     /// `warn,orlop_store=debug`.
     #[arg(
         long,
@@ -21,16 +21,16 @@ pub(crate) struct Logging {
     )]
     log: String,
 
-    /// How to write it.
+    /// Log format.
     #[arg(long, global = true, env = "ORLOP_LOG_FORMAT", default_value = "plain", value_name = "FORMAT")]
     log_format: Format,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Format {
-    /// Lines for people.
+    /// Text.
     Plain,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 

@@ -1,9 +1,10 @@
-//! The command line. Each subcommand has its file; this one lists them.
+//! The command line. Each subcommand has its own file.
 
 mod device;
 mod duration;
 mod etcd;
 mod logging;
+mod private_key;
 mod serve;
 mod shutdown;
 
@@ -11,8 +12,8 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
-// Many small allocations on many threads: this one keeps the process about a third smaller than the
-// system's, and returns what a burst took. Without huge pages, which would make it half as large again.
+// For many small allocations on many threads: the process stays about a third smaller than with the system
+// allocator, and memory of a burst is returned. Without huge pages, which would make it half as large again.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -38,11 +39,11 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     arguments.logging.start()?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    // Threads that wait for the database: more of them than it has readers only hold memory, and what they
-    // held for a burst comes back when they end.
+    // Blocking threads wait for the database. More of them than it has readers only hold memory, which is
+    // returned when they end.
     runtime.max_blocking_threads(8).thread_keep_alive(Duration::from_secs(2));
     if matches!(arguments.command, Command::Device(_)) {
-        // A guest on somebody else's node stays small, however many cores the node has.
+        // A daemon on every node stays small, however many cores the node has.
         runtime.worker_threads(2).max_blocking_threads(4);
     }
     runtime.enable_all().build()?.block_on(async {

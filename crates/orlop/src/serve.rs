@@ -1,8 +1,11 @@
 //! `orlop serve`: the Kubernetes API server.
 
+mod data_dir;
 mod identity;
+mod screen;
 
 use std::{
+    fs,
     net::SocketAddr,
     path::PathBuf,
     sync::Arc,
@@ -10,15 +13,20 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use data_dir::DataDir;
+use identity::Identity;
+use orlop_controllers::runtime::LeaderElection;
 use orlop_server::{
     User,
     bootstrap::{self, bootstrap},
     chain::Chain,
     cluster::Cluster,
+    object,
     registry::Kinds,
     serve::serve,
 };
 use orlop_store::{Config, Durability, Endpoint, Store};
+use screen::Screen;
 use tokio::{net::TcpListener, sync::watch};
 
 use crate::{duration, shutdown};
@@ -28,31 +36,34 @@ Examples:
   orlop serve
       A control plane in ./orlop-data, at https://127.0.0.1:6443.
   orlop serve --data-dir /var/lib/orlop --listen 0.0.0.0:6443 --tls-san api.example.org
-      For other machines too, which reach it as api.example.org.
+      Reachable from other machines, as api.example.org.
   orlop serve --endpoint postgres://orlop@db.example.org/orlop --kubeconfig ~/.kube/orlop
-      On PostgreSQL, with the administrator's kubeconfig where you want it.
+      On PostgreSQL, with the administrator's kubeconfig at a path of your choice.
+  orlop serve --endpoint postgres://orlop@db.example.org/orlop --cluster-key-file cluster.key
+      One more server of the same cluster. cluster.key is in the data directory of the first.
   orlop serve --tls-cert-file tls.crt --tls-key-file tls.key
-      With a certificate of your own.
+      With a serving certificate of your own.
   orlop serve --insecure-listen 127.0.0.1:8080
-      Also in plain HTTP for programs on this machine:
+      Also plain HTTP, on loopback only:
       curl -H \"Authorization: Bearer $(cat orlop-data/pki/admin.token)\" http://127.0.0.1:8080/api/v1/namespaces
-  orlop serve --controllers=-garbage-collector-controller,-namespace-controller
-      Leaves these to a kube-controller-manager.
+  orlop serve --controllers=*,-garbage-collector-controller,-namespace-controller
+      Leaves these controllers to a kube-controller-manager.
   orlop serve --ephemeral
-      A server for a test: in memory, on a free port, gone with its process.";
+      A server for a test: in memory, on a free port, deleted with its process.";
 
-/// How long the store may take to close once nobody is served any more.
-const CLOSING: Duration = Duration::from_secs(5);
+/// Limit on closing the store once no request is served any more.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The name of the health check of the controllers' start.
+/// Name of the health check of the controllers' start.
 const CONTROLLERS: &str = "start-orlop-controllers";
 
-/// Starts a control plane that kubectl and every Kubernetes client can use. Without options it keeps
+/// Starts a control plane that kubectl and every Kubernetes client can use. Without options it stores
 /// everything in ./orlop-data and listens on https://127.0.0.1:6443.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Folder for the database, the CA, the administrator's token and the kubeconfig.
+    /// Directory of the database, the cluster key, the administrator's token and the kubeconfig. One server
+    /// uses it at a time.
     #[arg(long, env = "ORLOP_DATA_DIR", default_value = "orlop-data", value_name = "DIR")]
     data_dir: PathBuf,
 
@@ -60,37 +71,37 @@ pub(crate) struct Arguments {
     #[arg(long, env = "ORLOP_LISTEN", value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
 
-    /// Also listen here without TLS, for programs on this machine: only loopback addresses are taken. Requests
-    /// need a bearer token, such as the one in DATA_DIR/pki/admin.token (kubectl shows none without TLS).
+    /// Also listen here without TLS. Must be a loopback address. Requests need a bearer token, such as the one
+    /// in DATA_DIR/pki/admin.token (kubectl sends none without TLS).
     #[arg(long, value_name = "ADDR:PORT", value_parser = loopback)]
     insecure_listen: Option<SocketAddr>,
 
-    /// Where to write the administrator's kubeconfig, mode 0600 [default: DATA_DIR/kubeconfig].
+    /// File to write the administrator's kubeconfig to, mode 0600 [default: DATA_DIR/kubeconfig].
     #[arg(long, value_name = "PATH")]
     kubeconfig: Option<PathBuf>,
 
-    /// The database: sqlite:///path/to/file.db, postgres://user@host/database, or memory
-    /// [default: a SQLite file in the data folder].
+    /// Database: sqlite:///path/to/file.db, postgres://user@host/database, or memory
+    /// [default: DATA_DIR/orlop.db].
     #[arg(long, env = "ORLOP_ENDPOINT", value_name = "URL", hide_env_values = true)]
     endpoint: Option<String>,
 
-    /// What an acknowledged write has survived: "full" a power cut; "relaxed" only a crash of this program,
-    /// in exchange for writes that do not wait for the disk.
+    /// Durability of acknowledged writes: "full" survives a power failure; "relaxed" only a crash of this
+    /// process, and does not wait for the disk.
     #[arg(long, default_value = "full", value_parser = ["full", "relaxed"])]
     durability: String,
 
-    /// Keep everything in memory, listen on a free port, print one line of JSON when ready:
-    /// a server for tests.
+    /// Store everything in memory, listen on a free port, print one line of JSON when ready: a server for
+    /// tests.
     #[arg(long)]
     ephemeral: bool,
 
-    /// Which controllers run: "*" for all, "name" for one, "-name" for all but one. Leave out those that a
-    /// kube-controller-manager is to do instead. There are garbage-collector-controller, namespace-controller,
-    /// serviceaccount-controller and root-ca-certificate-publisher-controller.
+    /// Controllers to run: "*" for all, "name" for one, "-name" for all but one. Of several servers on one
+    /// database one runs each. Known: garbage-collector-controller, namespace-controller,
+    /// serviceaccount-controller, root-ca-certificate-publisher-controller.
     #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true, value_name = "LIST")]
     controllers: Vec<String>,
 
-    /// How long to go on serving, no longer ready, once asked to stop: time for load balancers to notice.
+    /// Time to go on serving after SIGTERM while /readyz fails, so that load balancers notice.
     #[arg(long, default_value = "0", value_parser = duration::parse, value_name = "TIME")]
     shutdown_delay_duration: Duration,
 
@@ -100,12 +111,12 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let started = Instant::now();
-    let asked_to_stop = shutdown::asked();
-    let controllers = orlop_controllers::chosen(&arguments.controllers)?;
-    // An ephemeral server's files go with it.
+    let shutdown = shutdown::requested();
+    let selected = orlop_controllers::select(&arguments.controllers)?;
+    // An ephemeral server's files are deleted with it.
     let temporary = arguments.ephemeral.then(tempfile::tempdir).transpose()?;
-    let data_dir = temporary.as_ref().map_or(arguments.data_dir.clone(), |folder| folder.path().to_owned());
-    std::fs::create_dir_all(&data_dir).with_context(|| format!("cannot create {}", data_dir.display()))?;
+    let data_dir =
+        DataDir::open(temporary.as_ref().map_or(&arguments.data_dir, |directory| directory.path()))?;
     let endpoint = match (&arguments.endpoint, arguments.ephemeral) {
         (Some(text), _) => Endpoint::parse(text)?,
         (None, true) => Endpoint::Memory,
@@ -119,100 +130,108 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     };
     let address = reachable(listener.local_addr()?);
     let insecure_address = insecure_listener.as_ref().map(TcpListener::local_addr).transpose()?;
-    let identity = identity::Identity::kept(&data_dir, listener.local_addr()?.ip(), &arguments.identity)?;
-    let tls = identity.tls()?;
-    let kubeconfig = arguments.kubeconfig.unwrap_or_else(|| data_dir.join("kubeconfig"));
-    identity.write_kubeconfig(&kubeconfig, address)?;
 
-    let mut config = Config::new(endpoint.clone());
-    // Watchers that fall behind read the log, and the operating system keeps what SQLite does not: see
-    // docs/decisions/0013-memory.md.
-    (config.ring_bytes, config.cache_bytes) = (2 << 20, 2 << 20);
-    config.commit_on_caller = false;
-    config.readers = std::thread::available_parallelism().map_or(2, std::num::NonZero::get).clamp(2, 4);
-    if arguments.durability == "relaxed" {
-        config.durability = Durability::Relaxed;
-    }
-    let store = Store::open(config).await.with_context(|| format!("cannot open {endpoint}"))?;
+    let store = Store::open(store_config(&endpoint, &arguments.durability))
+        .await
+        .with_context(|| format!("cannot open {endpoint}"))?;
+    let identity =
+        Identity::load(&data_dir, &store, listener.local_addr()?.ip(), &arguments.identity).await?;
+    let tls = identity.tls()?;
+    let kubeconfig = arguments.kubeconfig.clone().unwrap_or_else(|| data_dir.join("kubeconfig"));
+    identity.write_kubeconfig(&kubeconfig, address)?;
+    let screen = Screen {
+        address,
+        insecure_address,
+        endpoint: endpoint.clone(),
+        kubeconfig,
+        token_file: identity.has_admin_token().then(|| identity.token_file.clone()),
+        key_file: identity.key_file.clone(),
+    };
+
     let cluster = Arc::new(Cluster::new(store.clone(), Kinds::builtin(), identity.issuer));
     let chain = Chain::new(cluster, identity.tokens);
     chain.expect(bootstrap::STEPS);
     chain.expect(&[CONTROLLERS]);
 
-    // Serving begins before everything is there, so that probes can ask how far it is.
+    // Serving begins before the bootstrap is done, so that probes can ask how far it is.
     let (stop, stopped) = watch::channel(false);
     let serving = [Some((listener, Some(tls))), insecure_listener.map(|listener| (listener, None))];
     let serving: Vec<_> = serving
         .into_iter()
         .flatten()
-        .map(|(listener, tls)| tokio::spawn(serve(listener, chain.clone(), tls, told(stopped.clone()))))
+        .map(|(listener, tls)| tokio::spawn(serve(listener, chain.clone(), tls, is_set(stopped.clone()))))
         .collect();
-    bootstrap(&chain, address.port(), &identity.trusted).await.map_err(anyhow::Error::msg)?;
+    bootstrap(&chain, address.port(), &identity.root_ca).await.map_err(anyhow::Error::msg)?;
     let client = kube::Client::new(chain.service(User::master("system:kube-controller-manager")), "default");
-    let trusted = identity.trusted;
-    let kept = tokio::spawn(bootstrap::keep(chain.clone(), address.port(), trusted.clone()));
-    let controllers =
-        tokio::spawn(async move { orlop_controllers::run(client, &controllers, trusted).await });
+    // Nobody else can open a database in memory or in the locked data directory: no need to compete.
+    let is_private = matches!(endpoint, Endpoint::Memory) || arguments.endpoint.is_none();
+    let election = (!is_private).then(|| LeaderElection::new(candidate_name()));
+    let manager =
+        orlop_controllers::manager(client, &selected, &identity.root_ca).with_leader_election(election);
+    let metrics = manager.metrics();
+    chain.add_metrics(Box::new(move |registry| metrics.register(registry)));
+    let (stop_controllers, controllers_stopped) = watch::channel(false);
+    let controllers = tokio::spawn(manager.run(is_set(controllers_stopped)));
+    let bootstrap_loop =
+        tokio::spawn(bootstrap::keep(chain.clone(), address.port(), identity.root_ca.clone()));
     chain.done(CONTROLLERS);
 
     if arguments.ephemeral {
-        let mut ready = serde_json::json!({"server": format!("https://{address}"), "kubeconfig": kubeconfig});
-        if let Some(address) = insecure_address {
-            ready["insecureServer"] = format!("http://{address}").into();
-        }
-        println!("{ready}");
+        println!("{}", screen.to_json());
     } else {
-        let insecure = insecure_address.map_or_else(String::new, |address| {
-            format!("  insecure    http://{address} (this machine only)\n")
-        });
-        println!(
-            "orlop serves the Kubernetes API at https://{address} (ready in {} ms)
-
-  data        {endpoint}
-  kubeconfig  {}
-  token       {}
-{insecure}
-Try it:
-  kubectl --kubeconfig {} get namespaces
-",
-            started.elapsed().as_millis(),
-            kubeconfig.display(),
-            identity.token_file.display(),
-            kubeconfig.display(),
-        );
+        println!("{}", screen.to_text(started.elapsed()));
     }
 
-    asked_to_stop.await;
+    shutdown.await;
     chain.stopping();
     tokio::time::sleep(arguments.shutdown_delay_duration).await;
-    // Before watches end: whoever watches would only begin again.
-    for work in [kept, controllers] {
-        work.abort();
-        let _ = work.await;
-    }
+    // Before watches end: controllers would only open them again. They free their leases.
+    bootstrap_loop.abort();
+    let _ = bootstrap_loop.await;
+    stop_controllers.send_replace(true);
+    let _ = controllers.await;
     stop.send_replace(true);
     for serving in serving {
         let _ = serving.await;
     }
     drop(chain);
-    // A request that outlived the drain still holds the store. What it was told is durable either way.
-    if tokio::time::timeout(CLOSING, store.close()).await.is_err() {
-        tracing::warn!("requests were still under way when the server stopped");
+    // A request that outlived the drain still holds the store. What was acknowledged is durable either way.
+    if tokio::time::timeout(CLOSE_TIMEOUT, store.close()).await.is_err() {
+        tracing::warn!("requests were still in flight when the server stopped");
     }
     Ok(())
+}
+
+fn store_config(endpoint: &Endpoint, durability: &str) -> Config {
+    let mut config = Config::new(endpoint.clone());
+    // Watchers that fall behind read the log, and the page cache holds what SQLite's does not: see
+    // docs/decisions/0013-memory.md.
+    (config.ring_bytes, config.cache_bytes) = (2 << 20, 2 << 20);
+    config.commit_on_caller = false;
+    config.readers = std::thread::available_parallelism().map_or(2, std::num::NonZero::get).clamp(2, 4);
+    if durability == "relaxed" {
+        config.durability = Durability::Relaxed;
+    }
+    config
+}
+
+/// Returns a name for this process that no other candidate has, on whatever machine.
+fn candidate_name() -> String {
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = if host.trim().is_empty() { "orlop" } else { host.trim() };
+    format!("{host}_{}", object::new_uid())
 }
 
 async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
 }
 
-/// Returns once the word to stop has been given.
-async fn told(mut stopped: watch::Receiver<bool>) {
-    // An error means that whoever would give the word is gone, which is as good.
-    let _ = stopped.wait_for(|stopped| *stopped).await;
+/// Returns once the value is set or its sender is dropped.
+async fn is_set(mut value: watch::Receiver<bool>) {
+    let _ = value.wait_for(|is_set| *is_set).await;
 }
 
-/// An address that only this machine can reach.
+/// Parses an address, which must be a loopback address.
 fn loopback(text: &str) -> anyhow::Result<SocketAddr> {
     let address: SocketAddr = text.parse().context("write ADDR:PORT, as in 127.0.0.1:8080")?;
     if !address.ip().is_loopback() {
@@ -221,7 +240,7 @@ fn loopback(text: &str) -> anyhow::Result<SocketAddr> {
     Ok(address)
 }
 
-/// An address that this machine can connect to.
+/// Returns an address that this machine can connect to.
 fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip([127, 0, 0, 1].into());

@@ -100,7 +100,7 @@ fn controllers_that_are_left_out_can_run_elsewhere() {
         let config =
             kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("a configuration");
         let client = kube::Client::try_from(config).expect("a client");
-        let all = orlop_controllers::chosen(&["*".to_owned()]).expect("all of them");
+        let all = orlop_controllers::select(&["*".to_owned()]).expect("all of them");
         orlop_controllers::run(client, &all, "the CA".to_owned()).await;
     });
     server.eventually(&["get", "namespace", "team"], |said| said.contains("not found"));
@@ -121,6 +121,17 @@ fn a_certificate_of_ones_own_and_a_file_of_tokens_are_taken() {
     fs::write(path("tls.crt"), certificate.pem()).expect("written");
     fs::write(path("tls.key"), key.serialize_pem()).expect("written");
     fs::write(path("tokens"), "abc,robot,1,\"system:masters\"\n").expect("written");
+    for secret in ["tls.key", "tokens"] {
+        fs::set_permissions(path(secret), fs::Permissions::from_mode(0o644)).expect("readable by others");
+        let refused = Command::new(env!("CARGO_BIN_EXE_orlop"))
+            .args(["serve", "--ephemeral", "--tls-cert-file", &path("tls.crt"), "--tls-key-file"])
+            .args([&path("tls.key"), "--token-auth-file", &path("tokens")])
+            .output()
+            .expect("orlop runs");
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && said.contains(&format!("chmod o= {}", path(secret))), "{said}");
+        fs::set_permissions(path(secret), fs::Permissions::from_mode(0o640)).expect("private");
+    }
     let server = Server::start_with(&[
         "--tls-cert-file",
         &path("tls.crt"),
@@ -156,8 +167,15 @@ fn a_server_keeps_its_data_its_ca_and_its_token_and_says_where() {
             assert_ne!(std::io::BufRead::read_line(&mut output, &mut screen).expect("a line"), 0, "{screen}");
         }
         let token = fs::read_to_string(data.join("pki/admin.token")).expect("a token");
-        for told in ["https://127.0.0.1:", "data/orlop.db", "data/kubeconfig", "data/pki/admin.token"] {
-            assert!(screen.contains(told), "{told} is not in:\n{screen}");
+        let shown = [
+            "https://127.0.0.1:",
+            "data/orlop.db",
+            "data/kubeconfig",
+            "data/pki/admin.token",
+            "data/cluster.key",
+        ];
+        for part in shown {
+            assert!(screen.contains(part), "{part} is not in:\n{screen}");
         }
         assert!(!screen.contains(&token), "the token is a secret");
         tokens.push((token, fs::read_to_string(data.join("pki/ca.crt")).expect("a CA")));

@@ -7,7 +7,7 @@ use aws_lc_rs::{
     },
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use rustls::pki_types::{PrivatePkcs8KeyDer, pem::PemObject};
+use rustls::pki_types::{PrivateKeyDer, pem::PemObject};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -34,10 +34,10 @@ impl Issuer {
         Self::from_pem(&key.serialize_pem())
     }
 
-    /// An issuer with a kept key (PKCS#8, P-256).
+    /// An issuer with a P-256 key, in PKCS#8 or SEC 1.
     pub fn from_pem(pem: &str) -> Result<Self, String> {
-        let der = PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes()).map_err(|error| error.to_string())?;
-        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der.secret_pkcs8_der())
+        let der = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|error| error.to_string())?;
+        let key = EcdsaKeyPair::from_private_key_der(&ECDSA_P256_SHA256_FIXED_SIGNING, der.secret_der())
             .map_err(|error| format!("the key of service accounts cannot be used: {error}"))?;
         let key_id = URL_SAFE_NO_PAD.encode(Sha256::digest(key.public_key().as_ref()));
         Ok(Self { key, key_id })

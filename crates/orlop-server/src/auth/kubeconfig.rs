@@ -29,6 +29,15 @@ impl std::fmt::Debug for Secret<'_> {
     }
 }
 
+/// Returns the client certificate and key in a kubeconfig that [`Kubeconfig::to_yaml`] wrote.
+pub fn client_credential(yaml: &str) -> Option<Credential> {
+    let data = |field: &str| {
+        let line = yaml.lines().find_map(|line| line.trim().strip_prefix(field))?;
+        String::from_utf8(STANDARD.decode(line.trim()).ok()?).ok()
+    };
+    Some(Credential { certificate: data("client-certificate-data:")?, key: data("client-key-data:")? })
+}
+
 impl Kubeconfig<'_> {
     /// The file. The context `orlop` shows the certificate, `orlop-token` the token. There is none without
     /// TLS: kubectl shows no credentials there.

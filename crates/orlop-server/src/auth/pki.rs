@@ -9,7 +9,14 @@ use std::{
     sync::Arc,
 };
 
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use aws_lc_rs::{
+    encoding::{AsDer, EcPrivateKeyRfc5915Der},
+    signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair},
+};
+use base64::{
+    Engine,
+    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
+};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, SanType,
@@ -22,6 +29,7 @@ use rustls::{
         WebPkiClientVerifier,
         danger::{ClientCertVerified, ClientCertVerifier},
     },
+    sign::CertifiedKey,
 };
 use x509_parser::extensions::GeneralName;
 
@@ -52,7 +60,7 @@ pub enum Error {
 }
 
 /// A certificate and its key, as PEM.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Credential {
     /// The certificate.
     pub certificate: String,
@@ -88,8 +96,9 @@ impl Authority {
         Self::load(Credential { certificate, key: key.serialize_pem() })
     }
 
-    /// A CA from its certificate and key.
+    /// A CA from its certificate and key, which must belong together.
     pub fn load(credential: Credential) -> Result<Self, Error> {
+        certified_key(&credential)?;
         let key = KeyPair::from_pem(&credential.key)?;
         let issuer = Issuer::from_ca_cert_pem(&credential.certificate, key)?;
         Ok(Self { credential, issuer })
@@ -98,14 +107,33 @@ impl Authority {
     /// The CA kept in a folder; made there if there is none.
     pub fn kept(folder: &Path) -> Result<Self, Error> {
         let (certificate, key) = (folder.join("ca.crt"), folder.join("ca.key"));
-        if certificate.exists() && key.exists() {
-            return Self::load(Credential { certificate: read(&certificate)?, key: read(&key)? });
+        // Half a CA is an error: a new one in its place would invalidate every certificate of the old.
+        if certificate.exists() || key.exists() {
+            let credential = Credential { certificate: read(&certificate)?, key: read(&key)? };
+            return Self::load(credential).map_err(|error| {
+                Error::Use(format!("{} and {}: {error}", certificate.display(), key.display()))
+            });
         }
         let made = Self::make()?;
         fs::create_dir_all(folder).map_err(|source| file(folder, source))?;
         write_secret(&key, made.credential.key.as_bytes())?;
         fs::write(&certificate, &made.credential.certificate).map_err(|source| file(&certificate, source))?;
         Ok(made)
+    }
+
+    /// Returns the CA's certificate and key.
+    pub fn credential(&self) -> &Credential {
+        &self.credential
+    }
+
+    /// Returns whether this CA issued a client certificate that stays valid for `margin`, and the key is its.
+    pub fn is_client_valid(&self, client: &Credential, margin: std::time::Duration) -> bool {
+        let Ok(certified) = certified_key(client) else { return false };
+        let Some((first, others)) = certified.cert.split_first() else { return false };
+        let at =
+            UnixTime::since_unix_epoch(std::time::Duration::from_secs(UnixTime::now().as_secs()) + margin);
+        client_verifier(self.certificate())
+            .is_ok_and(|verifier| verifier.verify_client_cert(first, others, at).is_ok())
     }
 
     /// The CA's certificate, which clients trust.
@@ -135,8 +163,57 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
         set_validity(&mut params, 5);
         let certificate = params.signed_by(&key, &self.issuer)?.pem();
-        Ok(Credential { certificate, key: key.serialize_pem() })
+        Ok(Credential { certificate, key: sec1_pem(&key)? })
     }
+}
+
+/// Generates a key for signing (P-256), as PEM.
+pub fn generate_key() -> Result<String, Error> {
+    sec1_pem(&KeyPair::generate()?)
+}
+
+/// Returns a P-256 key in the form of SEC 1, `BEGIN EC PRIVATE KEY`. Every client reads it; PKCS#8 some do not.
+fn sec1_pem(key: &KeyPair) -> Result<String, Error> {
+    const LINE: usize = 64;
+    let unusable = |error: &dyn std::fmt::Display| Error::Use(error.to_string());
+    let pair = EcdsaKeyPair::from_private_key_der(&ECDSA_P256_SHA256_ASN1_SIGNING, &key.serialize_der())
+        .map_err(|error| unusable(&error))?;
+    let der: EcPrivateKeyRfc5915Der<'_> = pair.private_key().as_der().map_err(|error| unusable(&error))?;
+    let mut pem = String::from("-----BEGIN EC PRIVATE KEY-----\n");
+    for (index, character) in STANDARD.encode(der.as_ref()).chars().enumerate() {
+        if index > 0 && index % LINE == 0 {
+            pem.push('\n');
+        }
+        pem.push(character);
+    }
+    pem.push_str("\n-----END EC PRIVATE KEY-----\n");
+    Ok(pem)
+}
+
+/// Loads a certificate chain and its key, which must belong together.
+fn certified_key(credential: &Credential) -> Result<CertifiedKey, Error> {
+    let unusable = |error: &dyn std::fmt::Display| Error::Use(error.to_string());
+    let chain =
+        CertificateDer::pem_slice_iter(credential.certificate.as_bytes()).collect::<Result<Vec<_>, _>>();
+    let key = PrivateKeyDer::from_pem_slice(credential.key.as_bytes())
+        .map_err(|error| Error::Use(format!("the private key: {error}")))?;
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let certified = CertifiedKey::from_der(chain.map_err(|error| unusable(&error))?, key, &provider);
+    certified.map_err(|error| unusable(&error))
+}
+
+/// Returns a verifier of client certificates that a CA has issued.
+fn client_verifier(ca: &str) -> Result<Arc<dyn ClientCertVerifier>, Error> {
+    let unusable = |error: &dyn std::fmt::Display| Error::Use(error.to_string());
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(ca.as_bytes()) {
+        roots.add(certificate.map_err(|error| unusable(&error))?).map_err(|error| unusable(&error))?;
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        .allow_unauthenticated()
+        .build()
+        .map_err(|error| unusable(&error))
 }
 
 fn name(common: &str, organization: Option<&str>) -> DistinguishedName {
@@ -171,14 +248,7 @@ impl Tls {
     pub fn new(server: &Credential, client_ca: &str) -> Result<Self, Error> {
         let unusable = |error: &dyn std::fmt::Display| Error::Use(error.to_string());
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(client_ca.as_bytes()) {
-            roots.add(certificate.map_err(|error| unusable(&error))?).map_err(|error| unusable(&error))?;
-        }
-        let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-            .allow_unauthenticated()
-            .build()
-            .map_err(|error| unusable(&error))?;
+        let clients = client_verifier(client_ca)?;
         let chain =
             CertificateDer::pem_slice_iter(server.certificate.as_bytes()).collect::<Result<Vec<_>, _>>();
         let key = PrivateKeyDer::from_pem_slice(server.key.as_bytes()).map_err(|error| unusable(&error))?;
@@ -306,19 +376,9 @@ pub fn issuer_kept(folder: &Path) -> Result<crate::auth::issuer::Issuer, Error> 
     crate::auth::issuer::Issuer::from_pem(&read(&path)?).map_err(Error::Use)
 }
 
-/// The administrator's token, kept in a folder; made there if there is none.
-pub fn token_kept(folder: &Path) -> Result<String, Error> {
-    let path = folder.join("admin.token");
-    if !path.exists() {
-        fs::create_dir_all(folder).map_err(|source| file(folder, source))?;
-        let random: [u8; 32] = rand::random();
-        write_secret(&path, URL_SAFE_NO_PAD.encode(random).as_bytes())?;
-    }
-    let token = read(&path)?.trim().to_owned();
-    if token.is_empty() {
-        return Err(Error::Use(format!("{} is empty; remove it and a new token is made", path.display())));
-    }
-    Ok(token)
+/// Generates a bearer token: 32 random bytes.
+pub fn generate_token() -> String {
+    URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>())
 }
 
 /// Writes a file that only its owner reads, also where there was one that others could read.

@@ -39,7 +39,7 @@ impl Agent {
         };
         tokio::select! {
             result = agent::run(connection, source, self.period.max(Duration::from_millis(100))) => Ok(result?),
-            () = shutdown::asked() => Ok(()),
+            () = shutdown::requested() => Ok(()),
         }
     }
 }

@@ -14,7 +14,7 @@ use orlop_device::{
 };
 use orlop_store::Endpoint;
 
-use crate::{duration, shutdown};
+use crate::{duration, private_key::refuse_if_public, shutdown};
 
 /// Serve the device API.
 ///
@@ -121,13 +121,13 @@ fn side_address(text: &str) -> anyhow::Result<Option<Address>> {
 
 impl Serve {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
-        let (began, asked_to_stop) = (Instant::now(), shutdown::asked());
+        let (began, shutdown_requested) = (Instant::now(), shutdown::requested());
         let config = self.config()?;
         let says = self.says(&config);
         let server = Server::start(config).await?;
         println!("{says}");
         tracing::info!(milliseconds = began.elapsed().as_millis() as u64, "ready");
-        asked_to_stop.await;
+        shutdown_requested.await;
         server.stop().await;
         Ok(())
     }
@@ -144,11 +144,14 @@ impl Serve {
             }
         }
         let tls = match (&self.tls_cert_file, &self.tls_private_key_file) {
-            (Some(certificate), Some(key)) => Some(TlsFiles {
-                certificate: certificate.clone(),
-                key: key.clone(),
-                client_ca: self.client_ca_file.clone(),
-            }),
+            (Some(certificate), Some(key)) => {
+                refuse_if_public(key)?;
+                Some(TlsFiles {
+                    certificate: certificate.clone(),
+                    key: key.clone(),
+                    client_ca: self.client_ca_file.clone(),
+                })
+            }
             _ => None,
         };
         Ok(Config {
@@ -178,6 +181,7 @@ impl Serve {
         let tokens = match &self.token_file {
             None => Vec::new(),
             Some(path) => {
+                refuse_if_public(path)?;
                 let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
                 let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
                 let tokens: Vec<_> = lines.map(|line| Token(line.to_owned())).collect();

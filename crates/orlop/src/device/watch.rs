@@ -36,7 +36,7 @@ impl Watch {
             result = async {
                 if std::io::stdout().is_terminal() { live(gpus, &self.server.server).await } else { lines(gpus).await }
             } => result,
-            () = shutdown::asked() => Ok(()),
+            () = shutdown::requested() => Ok(()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `orlop etcd import` and `orlop etcd export`: a whole key space from or to a live etcd.
+//! `orlop etcd import` and `orlop etcd export`: copy the key space from or to a live etcd.
 
 use std::{
     io::{IsTerminal, Write},
@@ -16,25 +16,25 @@ use orlop_store::Store;
 
 use super::serve::Data;
 
-/// Copy everything from a live etcd (or another orlop) into this database.
+/// Copy the key space of a live etcd (or another orlop) into this database.
 ///
-/// Keys, values and leases come along; revisions and history do not. Stop those who write first. A copy that
-/// was cut short goes on when it is run again; at the end both sides are compared.
+/// Copies keys, values and leases, not revisions and history. Stop all writers first. An interrupted copy
+/// resumes when it is run again; both sides are compared at the end.
 #[derive(Debug, Args)]
 pub(crate) struct Import {
-    /// The etcd to copy from: http://host:port, https://host:port or unix:///path.
+    /// etcd to copy from: http://host:port, https://host:port or unix:///path.
     #[arg(long, value_name = "ADDRESS")]
     from: String,
     #[command(flatten)]
     common: Common,
 }
 
-/// Copy everything from this database to a live etcd (or another orlop).
+/// Copy the key space of this database to a live etcd (or another orlop).
 ///
-/// The same as import, the other way round.
+/// Works as import does, in the other direction.
 #[derive(Debug, Args)]
 pub(crate) struct Export {
-    /// The etcd to copy to: http://host:port, https://host:port or unix:///path.
+    /// etcd to copy to: http://host:port, https://host:port or unix:///path.
     #[arg(long, value_name = "ADDRESS")]
     to: String,
     #[command(flatten)]
@@ -46,19 +46,19 @@ struct Common {
     #[command(flatten)]
     data: Data,
 
-    /// Delete what the target holds and the source does not. Without this such keys end the copy.
+    /// Delete keys of the target that the source does not have. Without this such keys are an error.
     #[arg(long)]
     delete_extra: bool,
 
-    /// CA (PEM) that the live etcd's certificate must be signed by.
+    /// CA (PEM) that the live etcd's certificate must be issued by.
     #[arg(long, value_name = "FILE", help_heading = "TLS to the live etcd")]
     etcd_ca_file: Option<PathBuf>,
 
-    /// Certificate (PEM) to show to the live etcd.
+    /// Client certificate (PEM) for the live etcd.
     #[arg(long, value_name = "FILE", requires = "etcd_key_file", help_heading = "TLS to the live etcd")]
     etcd_cert_file: Option<PathBuf>,
 
-    /// Key (PEM) of that certificate.
+    /// Private key (PEM) of that client certificate.
     #[arg(long, value_name = "FILE", requires = "etcd_cert_file", help_heading = "TLS to the live etcd")]
     etcd_key_file: Option<PathBuf>,
 }
@@ -83,11 +83,11 @@ impl Export {
     }
 }
 
-/// Closes the database once the server in this process has let go of it, which it does with its last client.
+/// Closes the database once the in-process server has released it, which it does with its last client.
 async fn close(store: Store, here: Client) {
     drop(here);
     if tokio::time::timeout(Duration::from_secs(5), store.close()).await.is_err() {
-        tracing::debug!("the database is closed with the process");
+        tracing::debug!("the database was still in use; it is closed with the process");
     }
 }
 
@@ -97,7 +97,7 @@ impl Common {
         Ok(Client::connect(address, &ClientTls { ca: self.etcd_ca_file.clone(), identity }).await?)
     }
 
-    /// The database as an etcd of its own, in this process.
+    /// Opens the database behind an in-process etcd server.
     async fn open(&self) -> anyhow::Result<(Store, Client)> {
         let store = self.data.open(0).await?;
         let server = Server::new(store.clone(), Options::default()).await?;
@@ -105,24 +105,25 @@ impl Common {
     }
 
     async fn copy(&self, source: &Client, target: &Client) -> anyhow::Result<()> {
-        let (started, mut told) = (Instant::now(), None);
+        let (started, mut printed) = (Instant::now(), None);
         let options = copy::Options { delete_extra: self.delete_extra };
         let copied = copy::copy(source, target, options, |progress| {
-            // A terminal gets a line that changes, a log one every so often.
+            // A terminal gets one line that changes, a log a new line from time to time.
             let every = if std::io::stderr().is_terminal() { 0.2 } else { 5.0 };
-            let due = told.is_none_or(|told: Instant| told.elapsed() > Duration::from_secs_f64(every));
+            let due =
+                printed.is_none_or(|printed: Instant| printed.elapsed() > Duration::from_secs_f64(every));
             if due || progress.done == progress.total {
-                told = Some(Instant::now());
-                show(&progress);
+                printed = Some(Instant::now());
+                print_progress(&progress);
             }
         });
         let copied = tokio::select! {
             copied = copied => copied?,
-            () = crate::shutdown::asked() => bail!("cut short; run the same command again to go on"),
+            () = crate::shutdown::requested() => bail!("interrupted; run the same command again to resume"),
         };
         eprintln!();
         println!(
-            "copied and verified {} keys at revision {} in {:.1} s: {} written, {} deleted, {} expired meanwhile",
+            "copied and verified {} keys at revision {} in {:.1} s: {} written, {} deleted, {} expired during the copy",
             copied.total,
             copied.revision,
             started.elapsed().as_secs_f64(),
@@ -134,12 +135,12 @@ impl Common {
     }
 }
 
-fn show(progress: &Progress) {
-    let doing = if progress.verifying { "verifying" } else { "copying" };
+fn print_progress(progress: &Progress) {
+    let phase = if progress.verifying { "verifying" } else { "copying" };
     let percent = (progress.done * 100).checked_div(progress.total).unwrap_or(100);
     let end = if std::io::stderr().is_terminal() { '\r' } else { '\n' };
     eprint!(
-        "{doing:<10}{percent:>3}%  {} of {} keys, {} written   {end}",
+        "{phase:<10}{percent:>3}%  {} of {} keys, {} written   {end}",
         progress.done, progress.total, progress.written
     );
     let _ = std::io::stderr().flush();

@@ -1,4 +1,4 @@
-//! `orlop etcd restore`: a new database from a snapshot.
+//! `orlop etcd restore`: creates a database from a snapshot.
 
 use std::path::PathBuf;
 
@@ -8,14 +8,14 @@ use orlop_store::{Endpoint, Store};
 
 use super::serve::Data;
 
-/// Make a new database of a snapshot that `etcdctl snapshot save` took from orlop.
+/// Create a database from a snapshot that `etcdctl snapshot save` took from orlop.
 ///
-/// The snapshot's digest is checked first, and existing data is never overwritten: a SQLite file must be new,
-/// a PostgreSQL database (or its schema) empty. Everything comes back: revisions, history, leases and the
-/// cluster's id, whichever of the two it was taken from.
+/// Verifies the snapshot's digest first and never overwrites existing data: a SQLite file must be new, a
+/// PostgreSQL database (or its schema) empty. Restores revisions, history, leases and the cluster id, from
+/// either kind of database to either.
 #[derive(Debug, Args)]
 pub(crate) struct Restore {
-    /// The snapshot.
+    /// Snapshot file.
     snapshot: PathBuf,
     #[command(flatten)]
     data: Data,
@@ -23,7 +23,7 @@ pub(crate) struct Restore {
 
 impl Restore {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
-        let endpoint = self.data.parsed()?;
+        let endpoint = self.data.endpoint()?;
         let (bytes, revision) = match &endpoint {
             Endpoint::Sqlite(path) => {
                 let bytes = orlop_etcd::snapshot::restore(&self.snapshot, path).await?;
@@ -38,7 +38,7 @@ impl Restore {
                 let bytes = orlop_etcd::snapshot::restore(&self.snapshot, &copy).await?;
                 (bytes, Store::restore(&self.data.config()?, &copy).await?)
             }
-            Endpoint::Memory => bail!("what is restored into memory is gone with this command"),
+            Endpoint::Memory => bail!("a database in memory would be lost when this command ends"),
         };
         println!("restored {bytes} bytes to {endpoint} at revision {revision}");
         Ok(())

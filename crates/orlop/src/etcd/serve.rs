@@ -1,4 +1,4 @@
-//! Serving: flags, the store behind them, and the first screen.
+//! `orlop etcd`: flags, the store behind them, and what is printed when it is ready.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -7,104 +7,103 @@ use clap::Args;
 use orlop_etcd::{Address, Listener, Options, Server, ServerTls};
 use orlop_store::{Config, Durability, Endpoint, Store};
 
-use crate::{duration, shutdown};
+use crate::{duration, private_key::refuse_if_public, shutdown};
 
-/// The flags of `orlop etcd`. Where kine has the same, it has the same name.
+/// Flags of `orlop etcd`, named as kine's where kine has the same.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// Where to listen for etcd clients: host:port or unix:///path.
+    /// Address to listen on for etcd clients: host:port or unix:///path.
     #[arg(long, env = "ORLOP_ETCD_LISTEN_ADDRESS", default_value = "127.0.0.1:2379", value_name = "ADDRESS")]
     listen_address: Address,
 
     #[command(flatten)]
     data: Data,
 
-    /// The member's name, as `etcdctl member list` shows it.
+    /// Member name, as `etcdctl member list` shows it.
     #[arg(long, default_value = "orlop")]
     name: String,
 
-    /// Where clients reach this server, as told to those who ask for the members; the address it listens
-    /// on by default.
+    /// Client URLs to advertise in the member list [default: the listen address].
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     advertise_client_urls: Vec<String>,
 
-    /// Certificate (PEM) to serve TLS with.
+    /// Serving certificate (PEM).
     #[arg(long, value_name = "FILE", requires = "server_key_file", help_heading = "TLS for clients")]
     server_cert_file: Option<PathBuf>,
 
-    /// Key (PEM) of the certificate.
+    /// Private key (PEM) of the serving certificate.
     #[arg(long, value_name = "FILE", requires = "server_cert_file", help_heading = "TLS for clients")]
     server_key_file: Option<PathBuf>,
 
-    /// Only clients with a certificate of this CA (PEM) may connect.
+    /// CA (PEM) that client certificates must be issued by. Clients without one are refused.
     #[arg(long, value_name = "FILE", requires = "server_cert_file", help_heading = "TLS for clients")]
     trusted_ca_file: Option<PathBuf>,
 
-    /// Also serve /health, /metrics and /version here in plain HTTP; they are always on the client address.
-    #[arg(long, value_name = "ADDRESS", help_heading = "Observing")]
+    /// Address to serve /health, /metrics and /version on in plain HTTP, besides the client address.
+    #[arg(long, value_name = "ADDRESS", help_heading = "Observability")]
     metrics_bind_address: Option<Address>,
 
-    /// How often an idle watch that asked for it is told how far history has come.
+    /// Interval of progress notifications to idle watches that asked for them.
     #[arg(long, default_value = "5s", value_parser = duration::parse, value_name = "TIME")]
     watch_progress_notify_interval: Duration,
 
-    /// The etcd version to claim. Clients decide by it what they may use.
+    /// etcd version to report. Clients decide by it which features to use.
     #[arg(long, default_value = "3.6.11", value_name = "VERSION")]
     emulated_etcd_version: String,
 
-    /// Compact history by the clock, this often; 0 leaves it to clients, as a kube-apiserver does it.
+    /// Interval of automatic compaction; 0 leaves compaction to clients, as kube-apiserver does.
     #[arg(long, default_value = "0", value_parser = duration::parse, value_name = "TIME", help_heading = "Limits")]
     compact_interval: Duration,
 
-    /// Revisions that compaction by the clock always leaves.
+    /// Revisions that automatic compaction always retains.
     #[arg(long, default_value_t = 1000, value_name = "COUNT", help_heading = "Limits")]
     compact_min_retain: i64,
 
-    /// Refuse writes (NOSPACE) once the data is this large; 0 for no bound.
+    /// Database size at which writes are refused (NOSPACE); 0 for no limit.
     #[arg(long, default_value_t = 0, value_name = "BYTES", help_heading = "Limits")]
     quota_backend_bytes: u64,
 
-    /// Operations in one transaction.
+    /// Limit on operations in one transaction.
     #[arg(long, default_value_t = 128, value_name = "COUNT", help_heading = "Limits")]
     max_txn_ops: usize,
 
-    /// Bytes of one request that writes.
+    /// Limit on the size of a write request.
     #[arg(long, default_value_t = 1_572_864, value_name = "BYTES", help_heading = "Limits")]
     max_request_bytes: usize,
 }
 
-/// Where the data is.
+/// Database options.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Data {
-    /// Where the data is: memory, sqlite:///path (or a path), or postgres://user@host/database.
+    /// Database: memory, sqlite:///path (or a path), or postgres://user@host/database.
     #[arg(long, env = "ORLOP_ETCD_ENDPOINT", default_value = "sqlite://orlop.db", value_name = "ENDPOINT")]
-    pub(super) endpoint: String,
+    endpoint: String,
 
-    /// Acknowledge writes before they are on the disk. A power cut may take the last moments with it; a
-    /// crash of orlop takes nothing.
+    /// Acknowledge writes before they are synced to disk. A power failure may lose the last of them; a crash
+    /// of orlop loses none.
     #[arg(long, help_heading = "Database")]
     relaxed_durability: bool,
 
-    /// Connections that read at a time.
+    /// Number of connections for reads.
     #[arg(long, default_value_t = 4, value_name = "COUNT", help_heading = "Database")]
     datastore_max_open_connections: usize,
 
-    /// CA (PEM) that the database's certificate must be signed by.
+    /// CA (PEM) that the database's certificate must be issued by.
     #[arg(long, value_name = "FILE", help_heading = "Database")]
     ca_file: Option<PathBuf>,
 
-    /// Certificate (PEM) to show to the database.
+    /// Client certificate (PEM) for the database.
     #[arg(long, value_name = "FILE", requires = "key_file", help_heading = "Database")]
     cert_file: Option<PathBuf>,
 
-    /// Key (PEM) of that certificate.
+    /// Private key (PEM) of that client certificate.
     #[arg(long, value_name = "FILE", requires = "cert_file", help_heading = "Database")]
     key_file: Option<PathBuf>,
 }
 
 impl Data {
-    /// The endpoint, with the files for TLS as its parameters.
-    pub(super) fn parsed(&self) -> anyhow::Result<Endpoint> {
+    /// Returns the endpoint, with the TLS files as its parameters.
+    pub(super) fn endpoint(&self) -> anyhow::Result<Endpoint> {
         let endpoint = Endpoint::parse(&self.endpoint)?;
         let files =
             [("sslrootcert", &self.ca_file), ("sslcert", &self.cert_file), ("sslkey", &self.key_file)];
@@ -122,15 +121,15 @@ impl Data {
         Ok(Endpoint::Postgres(url))
     }
 
-    /// The store's configuration: history stays until somebody compacts it.
+    /// Returns the store's configuration. History is retained until a client compacts it.
     pub(super) fn config(&self) -> anyhow::Result<Config> {
-        let mut config = Config::new(self.parsed()?);
+        let mut config = Config::new(self.endpoint()?);
         config.retention = None;
         config.readers = self.datastore_max_open_connections.max(1);
         if self.relaxed_durability {
             config.durability = Durability::Relaxed;
         }
-        // etcd bounds a transaction at each level; see `--max-txn-ops`.
+        // The etcd front limits a transaction per level: see `--max-txn-ops`.
         config.limits.txn_operations = 1 << 17;
         config.limits.txn_depth = 128;
         Ok(config)
@@ -146,9 +145,10 @@ impl Data {
 
 impl Serve {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
-        let asked_to_stop = shutdown::asked();
+        let shutdown_requested = shutdown::requested();
         let tls = match (&self.server_cert_file, &self.server_key_file) {
             (Some(certificate), Some(key)) => {
+                refuse_if_public(key)?;
                 Some(ServerTls::load(certificate, key, self.trusted_ca_file.as_deref())?)
             }
             _ => None,
@@ -159,7 +159,7 @@ impl Serve {
             .with_context(|| format!("cannot listen on {}", self.listen_address))?;
         let url = url(&listener.address(), tls.is_some());
         let server = Server::new(store.clone(), self.options(&url)).await?;
-        self.greet(&url, &store, &server).await?;
+        self.print_ready(&url, &store, &server).await?;
         let (stop, stopped) = tokio::sync::watch::channel(false);
         let metrics = match &self.metrics_bind_address {
             None => None,
@@ -173,7 +173,7 @@ impl Serve {
                 }))
             }
         };
-        server.serve(listener, tls, asked_to_stop).await;
+        server.serve(listener, tls, shutdown_requested).await;
         stop.send_replace(true);
         if let Some(metrics) = metrics {
             metrics.await??;
@@ -200,8 +200,8 @@ impl Serve {
         }
     }
 
-    /// What somebody who has just started it wants to know.
-    async fn greet(&self, url: &str, store: &Store, server: &Server) -> anyhow::Result<()> {
+    /// Prints the address, the database and a first command.
+    async fn print_ready(&self, url: &str, store: &Store, server: &Server) -> anyhow::Result<()> {
         let mut flags = format!("--endpoints={url}");
         if url.starts_with("https") || url.starts_with("unixs") {
             flags.push_str(" --cacert=CA.crt");
@@ -210,7 +210,7 @@ impl Serve {
             flags.push_str(" --cert=CLIENT.crt --key=CLIENT.key");
         }
         println!("etcd v3 API  {url}  (also /health, /metrics, /version)");
-        println!("data         {}  revision {}", self.data.parsed()?, store.revision().await?);
+        println!("data         {}  revision {}", self.data.endpoint()?, store.revision().await?);
         println!("cluster      {:x}", server.cluster_id());
         println!("try          etcdctl {flags} put greeting hello");
         println!("stop         Ctrl-C");

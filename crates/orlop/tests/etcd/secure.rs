@@ -1,6 +1,6 @@
 //! TLS, client certificates, unix sockets, and what is served over HTTP.
 
-use std::{path::Path, process::Command};
+use std::{fs::Permissions, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
@@ -8,7 +8,10 @@ use crate::process::Orlop;
 
 /// A CA, a server's certificate for 127.0.0.1, a client's, and another CA's client.
 fn certificates(folder: &Path) {
-    let write = |name: &str, text: String| std::fs::write(folder.join(name), text).unwrap();
+    let write = |name: &str, text: String| {
+        std::fs::write(folder.join(name), text).unwrap();
+        std::fs::set_permissions(folder.join(name), Permissions::from_mode(0o600)).unwrap();
+    };
     for (ca, names) in [("ca", &["server", "client"][..]), ("strange-ca", &["stranger"])] {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();

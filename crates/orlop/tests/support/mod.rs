@@ -1,15 +1,48 @@
-//! A server for tests, and kubectl to talk to it.
+//! Servers for tests, and kubectl to talk to them.
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
+pub(crate) mod daemon;
+
 use std::{
     io::{BufRead, BufReader, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
 use serde_json::Value;
+
+/// Returns the path of kubectl.
+pub(crate) fn kubectl() -> PathBuf {
+    orlop_testbed::debian::kubectl().expect("kubectl")
+}
+
+/// Runs kubectl. Returns whether it succeeded, and its output and errors.
+pub(crate) fn run_kubectl(
+    kubectl: &Path,
+    kubeconfig: &Path,
+    arguments: &[&str],
+    input: &str,
+    environment: &[(&str, &str)],
+) -> (bool, String) {
+    let mut process = Command::new(kubectl)
+        .arg("--kubeconfig")
+        .arg(kubeconfig)
+        // Each server is new: another's discovery must not be cached.
+        .args(["--cache-dir", &format!("{}.cache", kubeconfig.display())])
+        .args(arguments)
+        .envs(environment.iter().copied())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("kubectl starts");
+    process.stdin.take().expect("its input").write_all(input.as_bytes()).expect("the input");
+    let output = process.wait_with_output().expect("kubectl ends");
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&text).trim().to_owned())
+}
 
 /// `orlop serve --ephemeral`, stopped when dropped.
 pub(crate) struct Server {
@@ -26,7 +59,7 @@ impl Server {
 
     /// Starts one with more options.
     pub(crate) fn start_with(options: &[&str]) -> Self {
-        let kubectl = orlop_testbed::debian::kubectl().expect("kubectl");
+        let kubectl = kubectl();
         // Another server may take its place, to see that these tests expect what Kubernetes does.
         let program = std::env::var_os("ORLOP_TEST_SERVER").unwrap_or(env!("CARGO_BIN_EXE_orlop").into());
         let mut process = Command::new(program)
@@ -64,22 +97,7 @@ impl Server {
         input: &str,
         environment: &[(&str, &str)],
     ) -> (bool, String) {
-        let mut process = Command::new(&self.kubectl)
-            .arg("--kubeconfig")
-            .arg(&self.kubeconfig)
-            // Each server is new: what another said must not be remembered.
-            .args(["--cache-dir", &format!("{}.cache", self.kubeconfig.display())])
-            .args(arguments)
-            .envs(environment.iter().copied())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("kubectl starts");
-        process.stdin.take().expect("its input").write_all(input.as_bytes()).expect("the input");
-        let output = process.wait_with_output().expect("kubectl ends");
-        let text = [output.stdout, output.stderr].concat();
-        (output.status.success(), String::from_utf8_lossy(&text).trim().to_owned())
+        run_kubectl(&self.kubectl, &self.kubeconfig, arguments, input, environment)
     }
 
     /// Runs kubectl, which must succeed; its output.

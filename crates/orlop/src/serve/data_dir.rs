@@ -1,0 +1,86 @@
+//! The data directory of a server: private to its owner, and used by one server at a time.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io::{Read, Write},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail};
+use orlop_store::private_files;
+
+const LOCK: &str = "lock";
+/// Entries by which a directory is known to be a data directory.
+const OWN_ENTRIES: &[&str] = &["orlop.db", "pki", LOCK];
+/// Files that must be private, besides the database, whose permissions the store restricts.
+const PRIVATE_FILES: &[&str] =
+    &[LOCK, "cluster.key", "kubeconfig", "pki/admin.token", "pki/ca.crt", "pki/ca.key", "pki/sa.key"];
+
+/// An open data directory. The lock on it ends with this value, or with the process.
+#[derive(Debug)]
+pub(super) struct DataDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl DataDir {
+    /// Creates the directory if needed, restricts the permissions of what is in it, and locks it.
+    pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
+        let context = || format!("cannot use the data directory {}", path.display());
+        private_files::create_dir_all(path).with_context(context)?;
+        if is_own(path).with_context(context)? {
+            private_files::restrict(path).with_context(context)?;
+        }
+        let lock = lock(path)?;
+        for name in PRIVATE_FILES {
+            let file = path.join(name);
+            if file.try_exists().with_context(context)? {
+                private_files::restrict(&file)
+                    .with_context(|| format!("cannot protect {}", file.display()))?;
+            }
+        }
+        let pki = path.join("pki");
+        private_files::create_dir_all(&pki).with_context(context)?;
+        private_files::restrict(&pki).with_context(context)?;
+        Ok(Self { path: path.to_owned(), _lock: lock })
+    }
+
+    /// Returns a path in the directory.
+    pub(super) fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+/// Returns whether the directory is empty or holds what a server has put there. Others, such as /tmp, may be
+/// needed by other users: their permissions stay.
+fn is_own(path: &Path) -> std::io::Result<bool> {
+    const STICKY: u32 = 0o1000;
+    if fs::metadata(path)?.permissions().mode() & STICKY != 0 {
+        return Ok(false);
+    }
+    Ok(OWN_ENTRIES.iter().any(|name| path.join(name).exists()) || fs::read_dir(path)?.next().is_none())
+}
+
+fn lock(directory: &Path) -> anyhow::Result<File> {
+    let path = directory.join(LOCK);
+    let context = || format!("cannot lock {}", path.display());
+    let mut file = private_files::open_or_create(&path).with_context(context)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            let _ = file.read_to_string(&mut holder);
+            bail!(
+                "the data directory {} is in use by another orlop serve (process {}): stop that one, or give \
+                 this one a --data-dir of its own",
+                directory.display(),
+                holder.trim()
+            );
+        }
+        Err(TryLockError::Error(error)) => return Err(error).with_context(context),
+    }
+    file.set_len(0).with_context(context)?;
+    writeln!(file, "{}", std::process::id()).with_context(context)?;
+    Ok(file)
+}
