@@ -6,11 +6,12 @@ mod support;
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-use orlop_device::server::{Address, Policy, TlsFiles, Token};
+use orlop_device::server::{Policy, Token};
 use orlop_device_client::{
     Connect,
     api::{ListOptions, gpu_service_client::GpuServiceClient},
 };
+use orlop_net::{ALPN_HTTP2, ClientAuth, PemSource, TlsOptions};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use support::{Calls, Fixture, Storage, gpu, refused};
 use tonic::Code;
@@ -93,7 +94,7 @@ async fn the_socket_has_the_mode_asked_for_and_goes_with_the_server() {
     // A second server does not take the path from under the first.
     let config = orlop_device::Config { socket: Some(path.clone()), ..Default::default() };
     let refused = orlop_device::Server::start(config).await.unwrap_err().to_string();
-    assert!(refused.contains("another server listens there"), "{refused}");
+    assert!(refused.contains("another server listens on it"), "{refused}");
     f.server.stop().await;
     assert!(!path.exists());
     // What a killed server leaves behind is replaced; what is no socket is not.
@@ -109,7 +110,7 @@ async fn the_socket_has_the_mode_asked_for_and_goes_with_the_server() {
 #[tokio::test]
 async fn tcp_without_tls_is_for_this_machine_only() {
     let f = Fixture::start_with(Storage::Memory, |config| {
-        config.tcp = Some(Address::parse("127.0.0.1:0").unwrap());
+        config.tcp = Some("127.0.0.1:0".parse().unwrap());
         config.policy.tokens = vec![Token("let-me".into())];
     })
     .await;
@@ -122,7 +123,7 @@ async fn tcp_without_tls_is_for_this_machine_only() {
     refused(wrong.create(gpu("a")).await, Code::Unauthenticated, "not one of this server's");
     client(Connect::to(&address).token("let-me")).create(gpu("a")).await.unwrap();
 
-    let open = orlop_device::Config { tcp: Some(Address::parse("0.0.0.0:0").unwrap()), ..Default::default() };
+    let open = orlop_device::Config { tcp: Some("0.0.0.0:0".parse().unwrap()), ..Default::default() };
     let refused = orlop_device::Server::start(open).await.unwrap_err().to_string();
     assert!(refused.contains("needs TLS"), "{refused}");
 }
@@ -163,13 +164,15 @@ async fn over_tls_a_certificate_of_the_client_ca_writes() {
     let (servers, clients, strangers) = (Ca::new("servers"), Ca::new("clients"), Ca::new("strangers"));
     let files = tempfile::tempdir().unwrap();
     let (certificate, key) = servers.sign("device server");
-    let tls = TlsFiles {
-        certificate: write(files.path(), "tls.crt", &certificate),
-        key: write(files.path(), "tls.key", &key),
-        client_ca: Some(write(files.path(), "clients.crt", &clients.certificate.pem())),
+    let file = |name: &str, pem: &str| PemSource::File(write(files.path(), name, pem));
+    let tls = TlsOptions {
+        certificate: file("tls.crt", &certificate),
+        key: file("tls.key", &key),
+        client_auth: ClientAuth::Optional(file("clients.crt", &clients.certificate.pem())),
+        alpn: ALPN_HTTP2,
     };
     let f = Fixture::start_with(Storage::Memory, |config| {
-        config.tcp = Some(Address::parse("localhost:0").unwrap());
+        config.tcp = Some("localhost:0".parse().unwrap());
         config.tls = Some(tls);
     })
     .await;

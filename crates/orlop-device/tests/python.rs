@@ -7,7 +7,6 @@ mod support;
 
 use std::time::Duration;
 
-use orlop_device::server::Address;
 use support::{Calls, Fixture, Storage, gpu, python};
 
 /// Imports, and a channel to the address in `sys.argv[1]`.
@@ -103,7 +102,7 @@ print('all well')
 #[tokio::test(flavor = "multi_thread")]
 async fn channelz_counts_what_really_went_over_each_socket() {
     let f = Fixture::start_with(Storage::Memory, |config| {
-        config.admin = Some(Address::parse("127.0.0.1:0").unwrap());
+        config.admin = Some("127.0.0.1:0".parse().unwrap());
     })
     .await;
     let script = format!(
@@ -159,8 +158,8 @@ print('all well')
 #[tokio::test(flavor = "multi_thread")]
 async fn health_and_metrics_follow_the_storage() {
     let f = Fixture::start_with(Storage::Disk, |config| {
-        config.admin = Some(Address::parse("127.0.0.1:0").unwrap());
-        config.metrics = Some(Address::parse("127.0.0.1:0").unwrap());
+        config.admin = Some("127.0.0.1:0".parse().unwrap());
+        config.metrics = Some("127.0.0.1:0".parse().unwrap());
     })
     .await;
     f.client.clone().create(gpu("a")).await.unwrap();
@@ -218,7 +217,7 @@ print('all well')
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_have_the_names_and_labels_that_dashboards_read() {
     let f = Fixture::start_with(Storage::Disk, |config| {
-        config.metrics = Some(Address::parse("127.0.0.1:0").unwrap());
+        config.metrics = Some("127.0.0.1:0".parse().unwrap());
         config.retention = Duration::from_millis(300);
     })
     .await;

@@ -9,7 +9,6 @@ use std::{
     future::Future,
     pin::Pin,
     task::{Context, Poll},
-    time::Duration,
 };
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -25,7 +24,6 @@ use crate::{kv::KvService, pb::etcdserverpb::kv_server::Kv};
 /// A byte for compression and four for the length come before each message.
 const PREFIX: usize = 5;
 const GRPC_STATUS: &str = "grpc-status";
-const GRPC_TIMEOUT: &str = "grpc-timeout";
 
 /// What answers the calls of a connection.
 #[derive(Clone, Debug)]
@@ -40,7 +38,7 @@ impl hyper::service::Service<Request<Incoming>> for Calls {
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let patience = timeout(request.headers());
+        let patience = orlop_net::grpc::timeout(request.headers());
         let calls = self.clone();
         let answer = async move {
             match request.uri().path() {
@@ -129,22 +127,6 @@ fn encoded(message: &impl Message) -> Bytes {
     frame.put_u32(length as u32);
     message.encode_raw(&mut frame);
     frame.freeze()
-}
-
-/// How long a client waits, if it says so: up to eight digits and a unit.
-fn timeout(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers.get(GRPC_TIMEOUT)?.to_str().ok()?;
-    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let count = digits.parse::<u64>().ok().filter(|_| digits.len() <= 8)?;
-    Some(match unit {
-        "H" => Duration::from_secs(count * 3600),
-        "M" => Duration::from_secs(count * 60),
-        "S" => Duration::from_secs(count),
-        "m" => Duration::from_millis(count),
-        "u" => Duration::from_micros(count),
-        "n" => Duration::from_nanos(count),
-        _ => return None,
-    })
 }
 
 /// The body of an answer.

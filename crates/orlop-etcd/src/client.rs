@@ -98,22 +98,13 @@ impl Client {
         Ok(Self::new(channel))
     }
 
-    /// A client of a server in this process, without a socket.
+    /// Connects to a server in this process, without a socket.
     pub async fn in_process(server: &Server) -> Result<Self, ConnectError> {
-        let (to_server, connections) = tokio::sync::mpsc::channel(8);
         let server = server.clone();
-        tokio::spawn(async move {
-            let connections = tokio_stream::wrappers::ReceiverStream::new(connections);
-            server.serve_on(connections, std::future::pending()).await;
-        });
         let connector = tower::service_fn(move |_: Uri| {
-            let to_server = to_server.clone();
-            async move {
-                let (ours, theirs) = tokio::io::duplex(PIPE);
-                let gone = |_| std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-                to_server.send(Ok::<_, std::io::Error>(theirs)).await.map_err(gone)?;
-                Ok::<_, std::io::Error>(TokioIo::new(ours))
-            }
+            let (ours, theirs) = tokio::io::duplex(PIPE);
+            tokio::spawn(server.clone().serve_in_process(theirs));
+            async move { Ok::<_, std::io::Error>(TokioIo::new(ours)) }
         });
         let channel = anywhere()
             .connect_with_connector(connector)

@@ -1,43 +1,39 @@
 //! The services put together and served.
 
-use std::{future::Future, io, pin::pin, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
-use futures_util::{Stream, StreamExt, stream};
-use hyper_util::server::graceful::GracefulShutdown;
-use orlop_store::Store;
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    task::JoinSet,
+use hyper_util::{server::graceful::GracefulShutdown, service::TowerToHyperService};
+use orlop_net::{
+    AcceptOptions, HttpOptions, Listener, ServerTls, accept,
+    http::{Scheduling, Windows, serve_connection, serve_stream},
 };
-use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+use orlop_store::Store;
+use tokio::{io::DuplexStream, task::JoinSet};
 use tonic::service::Routes;
 
 use crate::{
     auth::AuthService,
     call::Calls,
     cluster::ClusterService,
-    compactor, connection, http,
+    compactor, http,
     kv::KvService,
     lease::LeaseService,
-    listen::Listener,
     maintenance::MaintenanceService,
     node::{Node, Options},
     pb::etcdserverpb::{
         auth_server::AuthServer, cluster_server::ClusterServer, kv_server::KvServer,
         lease_server::LeaseServer, maintenance_server::MaintenanceServer, watch_server::WatchServer,
     },
-    tls::ServerTls,
     watch::WatchService,
 };
 
-/// Room for what surrounds the bytes of a request, as etcd gives it.
-const OVERHEAD: usize = 512 << 10;
-/// TLS handshakes under way at a time.
-const HANDSHAKES: usize = 256;
-/// How long to wait when the system has no more files to give.
-const PAUSE: Duration = Duration::from_millis(50);
-/// How long open requests may take once the server is to stop.
-const GRACE: Duration = Duration::from_secs(5);
+/// Bytes that a request may have beyond `max_request_bytes`, as in etcd.
+const REQUEST_OVERHEAD_BYTES: usize = 512 << 10;
+/// Deadline of open requests on shutdown.
+const DRAIN: Duration = Duration::from_secs(5);
+/// Deadline of the reply to a keepalive PING.
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+const WINDOWS: Windows = Windows { stream: 1 << 20, connection: 4 << 20 };
 
 /// etcd's API on a store, ready to be served. Clones serve the same.
 #[derive(Clone, Debug)]
@@ -59,7 +55,7 @@ impl Server {
     /// Every service, over gRPC and HTTP.
     pub fn routes(&self) -> Routes {
         let node = || self.node.clone();
-        let limit = self.node.options.max_request_bytes + OVERHEAD;
+        let limit = self.node.options.max_request_bytes + REQUEST_OVERHEAD_BYTES;
         let (_, health) = tonic_health::server::health_reporter();
         let mut routes = Routes::builder();
         routes
@@ -73,117 +69,65 @@ impl Server {
         routes.routes().into_axum_router().merge(http::routes(node())).into()
     }
 
-    /// Serves until `shutdown` is over, then lets requests under way finish; watches are ended.
+    /// Serves until `shutdown` resolves, then drains open requests. Watches are ended.
     pub async fn serve(
         &self,
         listener: Listener,
         tls: Option<ServerTls>,
         shutdown: impl Future<Output = ()> + Send,
     ) {
-        match (listener, tls) {
-            (Listener::Tcp(listener), None) => self.serve_on(without_delay(listener), shutdown).await,
-            (Listener::Tcp(listener), Some(tls)) => {
-                self.serve_on(handshakes(without_delay(listener), tls), shutdown).await;
-            }
-            (Listener::Unix(listener, _file), None) => {
-                self.serve_on(UnixListenerStream::new(listener), shutdown).await;
-            }
-            (Listener::Unix(listener, _file), Some(tls)) => {
-                self.serve_on(handshakes(UnixListenerStream::new(listener), tls), shutdown).await;
-            }
-        }
-    }
-
-    /// Serves only what is not gRPC, on an address of its own.
-    pub async fn serve_http(
-        &self,
-        listener: Listener,
-        shutdown: impl Future<Output = ()> + Send + 'static,
-    ) -> io::Result<()> {
-        let routes = http::routes(self.node.clone());
-        match listener {
-            Listener::Tcp(listener) => axum::serve(listener, routes).with_graceful_shutdown(shutdown).await,
-            Listener::Unix(listener, _file) => {
-                axum::serve(listener, routes).with_graceful_shutdown(shutdown).await
-            }
-        }
-    }
-
-    pub(crate) async fn serve_on<S>(
-        &self,
-        connections: impl Stream<Item = io::Result<S>> + Send,
-        shutdown: impl Future<Output = ()> + Send,
-    ) where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
         let node = &self.node;
-        // Ends with this, and with it whatever a peer keeps open for too long.
-        let mut tasks = JoinSet::new();
+        // Aborted on return.
+        let mut background = JoinSet::new();
         let Options { compact_interval, compact_min_retain, .. } = node.options;
         if let Some(interval) = compact_interval {
-            tasks.spawn(compactor::run(node.store.clone(), interval, compact_min_retain));
+            background.spawn(compactor::run(node.store.clone(), interval, compact_min_retain));
         }
-        let calls = Calls { kv: KvService { node: node.clone() }, routes: self.routes().prepare() };
+        let options = AcceptOptions { tls, drain_timeout: DRAIN, ..AcceptOptions::default() };
+        let (http, calls) = (Arc::new(self.http_options()), self.calls());
+        let shutdown = async {
+            shutdown.await;
+            node.stop();
+        };
+        accept(listener, options, shutdown, move |connection, watcher| {
+            let (http, calls) = (http.clone(), calls.clone());
+            async move { serve_connection(connection.stream, &http, calls, watcher).await }
+        })
+        .await;
+    }
+
+    /// Serves `/health`, `/metrics` and `/version` without gRPC, on an address of their own.
+    pub async fn serve_http(&self, listener: Listener, shutdown: impl Future<Output = ()> + Send) {
+        let service = TowerToHyperService::new(http::routes(self.node.clone()));
+        let http = Arc::new(HttpOptions::default());
+        let options = AcceptOptions { drain_timeout: DRAIN, ..AcceptOptions::default() };
+        accept(listener, options, shutdown, move |connection, watcher| {
+            let (http, service) = (http.clone(), service.clone());
+            async move { serve_connection(connection.stream, &http, service, watcher).await }
+        })
+        .await;
+    }
+
+    /// Serves one byte stream within the process until its end.
+    pub(crate) async fn serve_in_process(self, stream: DuplexStream) {
         let graceful = GracefulShutdown::new();
-        {
-            let (mut connections, mut shutdown) = (pin!(connections), pin!(shutdown));
-            loop {
-                let accepted = tokio::select! {
-                    () = &mut shutdown => break,
-                    accepted = connections.next() => accepted,
-                };
-                match accepted {
-                    None => break,
-                    Some(Ok(stream)) => {
-                        tasks.spawn(connection::serve(stream, calls.clone(), graceful.watcher()));
-                    }
-                    Some(Err(error)) => {
-                        tracing::debug!(%error, "cannot accept a connection");
-                        tokio::time::sleep(PAUSE).await;
-                    }
-                }
-                while tasks.try_join_next().is_some() {}
-            }
-        }
-        node.stop();
-        if tokio::time::timeout(GRACE, graceful.shutdown()).await.is_err() {
-            tracing::warn!("calls are cut short");
+        serve_stream(stream, &self.http_options(), self.calls(), graceful.watcher()).await;
+    }
+
+    fn calls(&self) -> Calls {
+        Calls { kv: KvService { node: self.node.clone() }, routes: self.routes().prepare() }
+    }
+
+    fn http_options(&self) -> HttpOptions {
+        let Options { keep_alive, max_streams, .. } = self.node.options;
+        HttpOptions {
+            scheduling: Scheduling::ConnectionTask,
+            streams_max: max_streams,
+            keep_alive_interval: keep_alive,
+            keep_alive_timeout: KEEP_ALIVE_TIMEOUT.min(keep_alive),
+            windows: Some(WINDOWS),
+            date_header: false,
+            ..HttpOptions::default()
         }
     }
-}
-
-/// Answers are small and awaited: they must not wait to be sent together.
-fn without_delay(
-    listener: tokio::net::TcpListener,
-) -> impl Stream<Item = io::Result<tokio::net::TcpStream>> + Send {
-    TcpListenerStream::new(listener).inspect(|accepted| {
-        if let Ok(socket) = accepted {
-            let _ = socket.set_nodelay(true);
-        }
-    })
-}
-
-/// Shakes hands with many clients at a time. One that fails is dropped, the others never notice.
-fn handshakes<S>(
-    connections: impl Stream<Item = io::Result<S>> + Send,
-    tls: ServerTls,
-) -> impl Stream<Item = io::Result<tokio_rustls::server::TlsStream<S>>> + Send
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    connections
-        .map(move |socket| {
-            let tls = tls.clone();
-            async move {
-                match tls.accept(socket?).await {
-                    Ok(stream) => Ok(Some(stream)),
-                    Err(error) => {
-                        tracing::debug!(%error, "TLS handshake failed");
-                        Ok(None)
-                    }
-                }
-            }
-        })
-        .buffer_unordered(HANDSHAKES)
-        .flat_map(|accepted| stream::iter(accepted.transpose()))
 }

@@ -4,9 +4,10 @@
 use std::{collections::BTreeSet, net::TcpStream, time::Duration};
 
 use orlop_etcd::{
-    Address, Client, ClientTls, Listener, Options, Server,
+    Client, ClientTls, Options, Server,
     pb::etcdserverpb::{PutRequest, RangeRequest},
 };
+use orlop_net::{Listener, UnixSocketOptions};
 use orlop_store::{Config, Endpoint, Store};
 use orlop_testbed::http2::{self, PING, Peer, REFUSED_STREAM, RST_STREAM};
 use tonic::Code;
@@ -16,8 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A server on a port of its own, and where it listens. It ends with the test's runtime.
 async fn serve(options: Options) -> String {
     let store = Store::open(Config::new(Endpoint::Memory)).await.unwrap();
-    let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".into())).await.unwrap();
-    let address = listener.address().to_string();
+    let loopback = "127.0.0.1:0".parse().unwrap();
+    let listener = Listener::bind(&loopback, &UnixSocketOptions::default()).await.unwrap();
+    let address = listener.local_address().to_string();
     let server = Server::new(store, options).await.unwrap();
     tokio::spawn(async move { server.serve(listener, None, std::future::pending()).await });
     address

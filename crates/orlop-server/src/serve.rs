@@ -1,150 +1,96 @@
-//! Connections: TLS or plain, HTTP/1.1 or HTTP/2, until told to stop.
+//! Serves a chain on a listener: TLS or plain, HTTP/1.1 or HTTP/2, until shutdown.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use hyper::service::service_fn;
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    server::{conn::auto::Builder, graceful::GracefulShutdown},
-};
-use socket2::{SockRef, TcpKeepalive};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::TcpListener,
-};
-use tokio_rustls::TlsAcceptor;
+use orlop_net::{AcceptOptions, Connection, HttpOptions, ServerTls, Watcher, accept, http::serve_connection};
+use tokio::net::TcpListener;
 
 use crate::{
-    auth::pki::{Shown, Tls},
+    auth::pki::Shown,
     chain::{Chain, Connected},
-    corked::Corked,
     filters::intake::ConnectionIntake,
-    in_place::InPlace,
 };
 
-/// How patient a server is with its clients.
+/// Timeouts of a server.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct Timeouts {
     /// For the headers of a request.
     pub headers: Duration,
-    /// For the beginning of a connection.
+    /// For a TLS handshake.
     pub handshake: Duration,
-    /// For requests that run when the server stops.
+    /// For open requests on shutdown.
     pub drain: Duration,
-    /// For a sign of life on a connection where nothing happens.
-    pub silence: Duration,
+    /// Interval of keepalive probes on an idle connection.
+    pub keepalive: Duration,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
         Self {
             headers: Duration::from_secs(32),
             handshake: Duration::from_secs(10),
             drain: Duration::from_secs(30),
-            silence: Duration::from_secs(30),
+            keepalive: Duration::from_secs(30),
         }
     }
 }
 
-/// Streams of one HTTP/2 connection: a client with many watches needs many.
-const STREAMS: u32 = 1000;
-/// Bytes of all headers of a request.
-const HEADER_BYTES: u32 = 64 << 10;
-
 /// Serves until `stop` resolves, then drains.
-pub async fn serve(listener: TcpListener, chain: Chain, tls: Option<Tls>, stop: impl Future<Output = ()>) {
-    serve_with(Patience::default(), listener, chain, tls, stop).await;
-}
-
-/// The same, as patient as told.
-pub async fn serve_with(
-    patience: Patience,
+pub async fn serve(
     listener: TcpListener,
     chain: Chain,
-    tls: Option<Tls>,
+    tls: Option<ServerTls>,
     stop: impl Future<Output = ()>,
 ) {
-    let graceful = Arc::new(GracefulShutdown::new());
-    let mut stop = std::pin::pin!(stop);
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = &mut stop => break,
-        };
-        let socket = match accepted {
-            Ok((socket, _)) => socket,
-            Err(error) => {
-                // Out of file descriptors, most likely: the next moment may be better.
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            }
-        };
-        let _ = socket.set_nodelay(true);
-        // Without this, a watch whose client vanished without a word would stay until it times out.
-        let keepalive = TcpKeepalive::new().with_time(patience.silence).with_interval(patience.silence);
-        let _ = SockRef::from(&socket).set_tcp_keepalive(&keepalive);
-        let (chain, tls, watcher) = (chain.clone(), tls.clone(), graceful.watcher());
-        tokio::spawn(async move {
-            let builder = Builder::new(InPlace::default());
-            let Some(tls) = tls else {
-                return connection(socket, builder, chain, Shown::Nothing, patience, watcher).await;
-            };
-            let handshake = TlsAcceptor::from(tls.config()).accept(socket);
-            match tokio::time::timeout(patience.handshake, handshake).await {
-                Ok(Ok(stream)) => {
-                    let session = stream.get_ref().1;
-                    let shown = tls.shown(session.peer_certificates().unwrap_or_default());
-                    if session.alpn_protocol() == Some(b"h2") {
-                        let corked = Corked::new(stream);
-                        // Only HTTP/2: what another protocol is upgraded to would be driven by somebody else.
-                        let builder = builder.http2_only();
-                        let served = connection(corked.clone(), builder, chain, shown, patience, watcher);
-                        corked.drive(served).await;
-                    } else {
-                        connection(stream, builder, chain, shown, patience, watcher).await;
-                    }
-                }
-                Ok(Err(error)) => tracing::debug!(%error, "handshake failed"),
-                Err(_) => tracing::debug!("handshake timed out"),
-            }
-        });
-    }
-    drop(listener);
-    chain.close();
-    if let Some(graceful) = Arc::into_inner(graceful) {
-        let _ = tokio::time::timeout(patience.drain, graceful.shutdown()).await;
-    }
+    serve_with(Timeouts::default(), listener, chain, tls, stop).await;
 }
 
-async fn connection(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    mut builder: Builder<InPlace>,
+/// Serves with timeouts of the caller's choice.
+pub async fn serve_with(
+    timeouts: Timeouts,
+    listener: TcpListener,
     chain: Chain,
-    shown: Shown,
-    patience: Patience,
-    watcher: hyper_util::server::graceful::Watcher,
+    tls: Option<ServerTls>,
+    stop: impl Future<Output = ()>,
 ) {
+    let options = AcceptOptions {
+        tls,
+        handshake_timeout: timeouts.handshake,
+        tcp_keepalive: timeouts.keepalive,
+        drain_timeout: timeouts.drain,
+        ..AcceptOptions::default()
+    };
+    let http = Arc::new(HttpOptions {
+        header_timeout: timeouts.headers,
+        keep_alive_interval: timeouts.keepalive,
+        ..HttpOptions::default()
+    });
+    let closing = chain.clone();
+    let shutdown = async move {
+        stop.await;
+        // Ends watches, which would otherwise hold up the drain.
+        closing.close();
+    };
+    accept(listener.into(), options, shutdown, move |connection, watcher| {
+        serve_connection_with(connection, http.clone(), chain.clone(), watcher)
+    })
+    .await;
+}
+
+async fn serve_connection_with(
+    connection: Connection,
+    http: Arc<HttpOptions>,
+    chain: Chain,
+    watcher: Watcher,
+) {
+    let shown = connection.tls.as_ref().map_or(Shown::Nothing, |session| Shown::of(&session.client));
     let connected = Arc::new(Connected { shown, intake: Some(ConnectionIntake::default()) });
     let service = service_fn(|request: http::Request<hyper::body::Incoming>| {
         let (chain, connected) = (chain.clone(), connected.clone());
-        // In memory of its own, which is given back once there is an answer: a stream would hold on to it for as
-        // long as it sends, and a watch sends for ever.
+        // Boxed, so that its memory is freed once there is a response: the stream would hold on to it for as long as it
+        // sends, and a watch never ends.
         Box::pin(async move { Ok::<_, Infallible>(chain.answer_on(&connected, request).await) })
     });
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(patience.headers)
-        .max_buf_size(HEADER_BYTES as usize * 4)
-        .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(patience.silence)
-        .keep_alive_timeout(Duration::from_secs(20))
-        .max_concurrent_streams(STREAMS)
-        .max_header_list_size(HEADER_BYTES);
-    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
-    if let Err(error) = watcher.watch(connection).await {
-        tracing::debug!(%error, "connection ended");
-    }
+    serve_connection(connection.stream, &http, service, watcher).await;
 }

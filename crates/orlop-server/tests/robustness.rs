@@ -25,7 +25,7 @@ use orlop_server::{
     chain::Chain,
     cluster::Cluster,
     registry::Kinds,
-    serve::{Patience, serve_with},
+    serve::{Timeouts, serve_with},
 };
 use orlop_store::{Config, Endpoint, Store};
 use orlop_testbed::http2::{self, Peer};
@@ -139,8 +139,8 @@ async fn impatient() -> SocketAddr {
     let chain = Chain::new(cluster, Tokens::new(vec![("secret".to_owned(), User::master("admin"))]));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let patience = Patience { headers: Duration::from_millis(300), ..Patience::default() };
-    tokio::spawn(serve_with(patience, listener, chain, None, std::future::pending()));
+    let timeouts = Timeouts { headers: Duration::from_millis(300), ..Timeouts::default() };
+    tokio::spawn(serve_with(timeouts, listener, chain, None, std::future::pending()));
     address
 }
 

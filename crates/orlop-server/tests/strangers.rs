@@ -10,7 +10,7 @@ use orlop_server::{
     Tokens, User,
     auth::{
         issuer::Issuer,
-        pki::{Authority, Credential, Tls},
+        pki::{Authority, Credential, server_tls},
     },
     chain::Chain,
     cluster::Cluster,
@@ -67,7 +67,7 @@ async fn a_certificate_of_another_ca_does_not_count_and_does_not_hurt() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let server = ours.server(&["localhost".to_owned()], &[]).unwrap();
-    let tls = Tls::new(&server, ours.certificate()).unwrap();
+    let tls = server_tls(&server, ours.certificate()).unwrap();
     tokio::spawn(serve(listener, chain, Some(tls), std::future::pending()));
 
     let admin = ours.client("admin", "system:masters").unwrap();

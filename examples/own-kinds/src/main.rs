@@ -34,7 +34,7 @@ async fn main() -> anyhow::Result<()> {
     let authority = Authority::kept(folder)?;
     bootstrap(&chain, 7443, authority.certificate()).await.map_err(anyhow::Error::msg)?;
     let server = authority.server(&["localhost".to_owned()], &[[127, 0, 0, 1].into()])?;
-    let tls = pki::Tls::new(&server, authority.certificate())?;
+    let tls = pki::server_tls(&server, authority.certificate())?;
     let admin = authority.client("admin", "system:masters")?;
     let kubeconfig = Kubeconfig {
         server: "https://127.0.0.1:7443",

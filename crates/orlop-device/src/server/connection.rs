@@ -1,111 +1,105 @@
-//! A connection: the bytes, who is behind it, and its line in channelz.
+//! gRPC connections: the caller behind each, and its entry in channelz.
 
-use std::{
-    io,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
+use std::{convert::Infallible, future::Future, sync::Arc};
+
+use http::Request;
+use hyper::{body::Incoming, service::service_fn};
+use orlop_net::{
+    AcceptOptions, ClientCertificate, Connection, HttpOptions, Listener, PeerAddress, TlsSession, accept,
+    grpc, http::serve_connection,
+};
+use rustls::pki_types::CertificateDer;
+use tonic::{Status, body::Body};
+use tower::Service;
+
+use super::{
+    caller::Caller,
+    channelz::{Channelz, OpenSocket, Security},
+    observe::Observe,
 };
 
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpStream, UnixStream},
-    sync::OwnedSemaphorePermit,
-};
-use tokio_rustls::server::TlsStream;
-use tonic::transport::server::Connected;
-
-use super::{authority::Authority, caller::Caller, channelz::OpenSocket};
-
-/// What requests know of their connection.
+/// The connection of a request, in the request's extensions.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) caller: Caller,
     pub(crate) socket: Arc<OpenSocket>,
 }
 
-/// The ways in.
-#[derive(Debug)]
-pub(crate) enum Io {
-    Unix(UnixStream, Authority),
-    Tcp(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
+/// Serves gRPC on a listener until shutdown.
+pub(crate) async fn serve(
+    listener: Listener,
+    options: AcceptOptions,
+    http: HttpOptions,
+    service: Observe,
+    channelz: Arc<Channelz>,
+    shutdown: impl Future<Output = ()>,
+) {
+    let http = Arc::new(http);
+    accept(listener, options, shutdown, move |connection, watcher| {
+        let (http, peer, service) = (http.clone(), peer(&connection, &channelz), service.clone());
+        async move {
+            let service = service_fn(move |request| call(service.clone(), peer.clone(), request));
+            serve_connection(connection.stream, &http, service, watcher).await;
+        }
+    })
+    .await;
 }
 
-/// An accepted connection.
-#[derive(Debug)]
-pub(crate) struct Connection {
-    pub(crate) io: Io,
-    pub(crate) peer: Peer,
-    /// Its place among the connections that may be open.
-    pub(crate) _place: OwnedSemaphorePermit,
-}
-
-impl Connected for Connection {
-    type ConnectInfo = Peer;
-
-    fn connect_info(&self) -> Peer {
-        self.peer.clone()
+/// Runs one request within the deadline that its client set.
+async fn call(
+    mut service: Observe,
+    peer: Peer,
+    request: Request<Incoming>,
+) -> Result<http::Response<Body>, Infallible> {
+    let deadline = grpc::timeout(request.headers());
+    let mut request = request.map(Body::new);
+    request.extensions_mut().insert(peer);
+    let response = service.call(request);
+    match deadline {
+        None => response.await,
+        Some(deadline) => match tokio::time::timeout(deadline, response).await {
+            Ok(response) => response,
+            Err(_) => Ok(Status::deadline_exceeded("context deadline exceeded").into_http()),
+        },
     }
 }
 
-impl AsyncRead for Connection {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().io {
-            Io::Unix(io, authority) => {
-                let before = buf.filled().len();
-                ready!(Pin::new(io).poll_read(cx, buf))?;
-                authority.mend(&mut buf.filled_mut()[before..]);
-                Poll::Ready(Ok(()))
+fn peer(connection: &Connection, channelz: &Arc<Channelz>) -> Peer {
+    match &connection.peer {
+        PeerAddress::Unix { path, credentials } => {
+            let caller = match credentials {
+                Some(peer) => Caller::Process { uid: peer.uid(), gid: peer.gid(), pid: peer.pid() },
+                None => Caller::Unknown,
+            };
+            let socket = channelz.open_unix(&path.display().to_string(), &caller);
+            Peer { caller, socket }
+        }
+        PeerAddress::Tcp { local, remote } => {
+            let certificate = connection.tls.as_ref().and_then(client_certificate);
+            let security = connection.tls.as_ref().map(|session| Security {
+                cipher_suite: session.cipher_suite.to_owned(),
+                remote_certificate: certificate.map(|der| der.to_vec()).unwrap_or_default(),
+            });
+            let socket = channelz.open_tcp(*local, *remote, security);
+            Peer {
+                caller: Caller::Network { address: *remote, certificate: certificate.map(subject) },
+                socket,
             }
-            Io::Tcp(io) => Pin::new(io).poll_read(cx, buf),
-            Io::Tls(io) => Pin::new(io).poll_read(cx, buf),
         }
     }
 }
 
-impl AsyncWrite for Connection {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().io {
-            Io::Unix(io, _) => Pin::new(io).poll_write(cx, buf),
-            Io::Tcp(io) => Pin::new(io).poll_write(cx, buf),
-            Io::Tls(io) => Pin::new(io).poll_write(cx, buf),
-        }
+fn client_certificate(session: &TlsSession) -> Option<&CertificateDer<'static>> {
+    match &session.client {
+        ClientCertificate::Verified(chain) => chain.first(),
+        ClientCertificate::Absent | ClientCertificate::Rejected(_) => None,
     }
+}
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().io {
-            Io::Unix(io, _) => Pin::new(io).poll_flush(cx),
-            Io::Tcp(io) => Pin::new(io).poll_flush(cx),
-            Io::Tls(io) => Pin::new(io).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().io {
-            Io::Unix(io, _) => Pin::new(io).poll_shutdown(cx),
-            Io::Tcp(io) => Pin::new(io).poll_shutdown(cx),
-            Io::Tls(io) => Pin::new(io).poll_shutdown(cx),
-        }
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().io {
-            Io::Unix(io, _) => Pin::new(io).poll_write_vectored(cx, bufs),
-            Io::Tcp(io) => Pin::new(io).poll_write_vectored(cx, bufs),
-            Io::Tls(io) => Pin::new(io).poll_write_vectored(cx, bufs),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match &self.io {
-            Io::Unix(io, _) => io.is_write_vectored(),
-            Io::Tcp(io) => io.is_write_vectored(),
-            Io::Tls(io) => io.is_write_vectored(),
-        }
+/// Returns the subject of a verified certificate, for logs.
+fn subject(certificate: &CertificateDer<'_>) -> Arc<str> {
+    match x509_parser::parse_x509_certificate(certificate) {
+        Ok((_, parsed)) => parsed.subject().to_string().into(),
+        Err(_) => "certificate without a readable subject".into(),
     }
 }

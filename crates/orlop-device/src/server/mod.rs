@@ -1,47 +1,30 @@
 //! The server: its addresses, its services, its beginning and its end.
 
-mod accept;
-mod authority;
 mod build_info;
 mod caller;
 mod channelz;
 mod connection;
-mod listen;
 mod metrics;
 mod monitor;
 mod observe;
 mod routes;
-mod tls;
 mod web;
 
 use std::{collections::HashMap, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use futures_util::StreamExt;
-use orlop_store::{Endpoint, Store};
-use tokio::{
-    net::TcpListener,
-    sync::{Semaphore, mpsc, watch},
-    task::JoinSet,
+pub use orlop_net::Address;
+use orlop_net::{
+    AcceptOptions, ConnectionLimit, HttpOptions, Listener, ServerTls, TlsError, TlsOptions,
+    UnixSocketOptions,
+    http::{Protocols, Windows},
 };
-use tokio_stream::wrappers::ReceiverStream;
+use orlop_store::{Endpoint, Store};
+use tokio::{sync::watch, task::JoinSet};
 use tonic_health::server::HealthReporter;
 
 pub(crate) use self::caller::Caller;
-use self::{
-    accept::{Acceptor, CONNECTIONS_MAX},
-    channelz::Channelz,
-    connection::Connection,
-    listen::UnixSocket,
-    metrics::Metrics,
-    monitor::Monitor,
-    observe::Observe,
-    routes::Routes,
-};
-pub use self::{
-    caller::{Policy, Token},
-    listen::Address,
-    tls::TlsFiles,
-};
+pub use self::caller::{Policy, Token};
+use self::{channelz::Channelz, metrics::Metrics, monitor::Monitor, observe::Observe, routes::Routes};
 pub use crate::shape::ShapeError;
 use crate::{
     encoded::Encoded,
@@ -52,13 +35,15 @@ use crate::{
     versions::Versions,
 };
 
+/// Open connections, of all gRPC addresses together.
+const CONNECTIONS_MAX: usize = 1024;
 /// Calls open at a time on one connection.
 const STREAMS_MAX: u32 = 100;
 /// Bytes of a request's headers.
 const HEADERS_BYTES_MAX: u32 = 16 << 10;
 /// How long a quiet client may take to give a sign of life.
 const KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(20);
-/// What a client may send on a connection before the server has read it.
+/// Flow-control window of a stream and of a connection.
 const WINDOW_BYTES: u32 = 256 << 10;
 
 /// Bytes of data in memory past which history is forgotten before its time.
@@ -80,7 +65,7 @@ pub struct Config {
     /// The TCP address.
     pub tcp: Option<Address>,
     /// TLS for the TCP address.
-    pub tls: Option<TlsFiles>,
+    pub tls: Option<TlsOptions>,
     /// Who may write.
     pub policy: Policy,
     /// Health, reflection and channelz, without the kinds.
@@ -133,14 +118,9 @@ pub enum StartError {
         /// What the system said.
         error: io::Error,
     },
-    /// A file for TLS cannot be used.
-    #[error("cannot use {path} for TLS: {why}", path = .path.display())]
-    Tls {
-        /// Which one.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
+    /// TLS cannot be set up.
+    #[error("cannot serve TLS: {0}")]
+    Tls(#[from] TlsError),
     /// The store cannot be opened.
     #[error("cannot open the storage: {0}")]
     Store(#[from] orlop_store::Error),
@@ -164,7 +144,6 @@ pub struct Server {
     /// The rest, which ends with this.
     _beside: JoinSet<()>,
     store: Store,
-    grace: Duration,
     /// The TCP address it listens on, if any.
     pub tcp: Option<SocketAddr>,
     /// The address for health, if any.
@@ -209,48 +188,65 @@ impl Server {
         let (mut serving, mut beside) = (JoinSet::new(), JoinSet::new());
         let observed = |routes| Observe { routes, metrics: metrics.clone() };
         let routes = Routes::new(services, &config.kinds, &health, &channelz)?;
-        let (accepted, connections) = mpsc::channel(64);
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let acceptor = Acceptor { channelz: channelz.clone(), places: places.clone(), accepted };
+        let http = HttpOptions {
+            protocols: Protocols::Http2,
+            header_bytes_max: HEADERS_BYTES_MAX,
+            streams_max: STREAMS_MAX,
+            keep_alive_interval: config.keep_alive,
+            keep_alive_timeout: KEEP_ALIVE_ANSWER.min(config.keep_alive),
+            windows: Some(Windows { stream: WINDOW_BYTES, connection: WINDOW_BYTES }),
+            date_header: false,
+            ..HttpOptions::default()
+        };
+        let accept = AcceptOptions {
+            limit: ConnectionLimit::new(CONNECTIONS_MAX),
+            drain_timeout: config.grace,
+            ..AcceptOptions::default()
+        };
+        let mut serve = |listener: Listener, tls: Option<ServerTls>, routes: Routes| {
+            channelz.listen(listener.local_address());
+            let accept = AcceptOptions { tls, ..accept.clone() };
+            let shutdown = stopped(stopping.clone());
+            serving.spawn(connection::serve(
+                listener,
+                accept,
+                http.clone(),
+                observed(routes),
+                channelz.clone(),
+                shutdown,
+            ));
+        };
         if let Some(path) = &config.socket {
-            let socket = UnixSocket::open(path, config.socket_mode, config.socket_owner)?;
-            channelz.listen(Address::Unix(path.clone()));
-            beside.spawn(acceptor.clone().unix(socket));
+            serve(bind(&Address::Unix(path.clone()), &config).await?, None, routes.clone());
         }
         let mut tcp = None;
         if let Some(address) = &config.tcp {
-            let tls = config.tls.as_ref().map(TlsFiles::acceptor).transpose()?;
-            let listener = open_tcp(address, &channelz, &mut tcp).await?;
-            beside.spawn(acceptor.clone().tcp(listener, tls));
+            let tls = config.tls.clone().map(ServerTls::new).transpose()?;
+            let listener = bind(address, &config).await?;
+            tcp = listener.tcp_address();
+            serve(listener, tls, routes.clone());
         }
-        let keep_alive = config.keep_alive;
-        serving.spawn(serve(observed(routes.clone()), connections, keep_alive, stopping.clone()));
-
         let mut admin = None;
         if let Some(address) = &config.admin {
-            let (accepted, connections) = mpsc::channel(64);
-            let acceptor = Acceptor { channelz: channelz.clone(), places, accepted };
-            beside.spawn(acceptor.tcp(open_tcp(address, &channelz, &mut admin).await?, None));
-            serving.spawn(serve(observed(routes.without_kinds()), connections, keep_alive, stopping.clone()));
+            let listener = bind(address, &config).await?;
+            admin = listener.tcp_address();
+            serve(listener, None, routes.without_kinds());
         }
         let mut web = None;
-        if let Some(Address::Tcp { host, port }) = &config.metrics {
-            let listener = listen::tcp(host, *port).await?;
-            web = listener.local_addr().ok();
+        if let Some(address) = &config.metrics {
+            let listener = bind(address, &config).await?;
+            web = listener.tcp_address();
             beside.spawn(web::serve(listener, metrics.clone()));
         }
         beside.spawn(monitor.watch(serves, stopping));
-        Ok(Self { stop, serving, _beside: beside, store, grace: config.grace, tcp, admin, metrics: web })
+        Ok(Self { stop, serving, _beside: beside, store, tcp, admin, metrics: web })
     }
 
     /// Stops: takes no new calls, ends watches, lets other calls end, and closes the store.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
-        let ended = async { while self.serving.join_next().await.is_some() {} };
-        if tokio::time::timeout(self.grace, ended).await.is_err() {
-            tracing::warn!(seconds = self.grace.as_secs(), "calls are cut short");
-        }
-        drop(self.serving);
+        // Each ends within the drain timeout.
+        while self.serving.join_next().await.is_some() {}
         drop(self._beside);
         if tokio::time::timeout(Duration::from_secs(5), self.store.close()).await.is_err() {
             // Calls that were cut short still hold it; what was acknowledged is safe all the same.
@@ -265,14 +261,16 @@ fn check(config: &Config) -> Result<(), StartError> {
     if config.socket.is_none() && config.tcp.is_none() {
         return wrong("there is no address to listen on");
     }
-    if let (Some(Address::Tcp { host, .. }), None) = (&config.tcp, &config.tls)
-        && !matches!(host.as_str(), "localhost" | "127.0.0.1" | "::1")
+    if let (Some(address), None) = (&config.tcp, &config.tls)
+        && !address.is_local()
     {
-        return wrong("a TCP address that others can reach needs TLS: give a certificate and a key");
+        return wrong("a TCP address that other machines reach needs TLS: give a certificate and a key");
     }
-    for side in [&config.tcp, &config.admin, &config.metrics] {
-        if matches!(side, Some(Address::Unix(_))) {
-            return wrong("only the API itself listens on a unix socket");
+    for (purpose, address) in [("health and channelz", &config.admin), ("metrics", &config.metrics)] {
+        if let Some(address) = address
+            && !address.is_local()
+        {
+            tracing::warn!(%address, purpose, "served without authentication to other machines");
         }
     }
     Ok(())
@@ -307,43 +305,13 @@ fn described(kinds: &[&'static Kind]) -> Vec<&'static [u8]> {
     sets
 }
 
-async fn open_tcp(
-    address: &Address,
-    channelz: &Channelz,
-    bound: &mut Option<SocketAddr>,
-) -> Result<TcpListener, StartError> {
-    let Address::Tcp { host, port } = address else {
-        return Err(StartError::Settings("not a TCP address".to_owned()));
-    };
-    let listener = listen::tcp(host, *port).await?;
-    *bound = listener.local_addr().ok();
-    if let Some(bound) = bound {
-        channelz.listen(Address::Tcp { host: bound.ip().to_string(), port: bound.port() });
-    }
-    Ok(listener)
+async fn bind(address: &Address, config: &Config) -> Result<Listener, StartError> {
+    let (uid, gid) = config.socket_owner;
+    let unix = UnixSocketOptions { mode: config.socket_mode, uid, gid };
+    let bound = Listener::bind(address, &unix).await;
+    bound.map_err(|error| StartError::Listen { address: address.to_string(), error })
 }
 
-async fn serve(
-    service: Observe,
-    connections: mpsc::Receiver<Connection>,
-    keep_alive: Duration,
-    stopping: watch::Receiver<bool>,
-) {
-    let incoming = ReceiverStream::new(connections).map(Ok::<_, io::Error>);
-    let mut stopping = stopping;
-    let stopped = async move {
-        let _ = stopping.wait_for(|stopping| *stopping).await;
-    };
-    let served = tonic::transport::Server::builder()
-        .max_concurrent_streams(STREAMS_MAX)
-        .http2_max_header_list_size(HEADERS_BYTES_MAX)
-        .http2_keepalive_interval(Some(keep_alive))
-        .http2_keepalive_timeout(Some(KEEP_ALIVE_ANSWER.min(keep_alive)))
-        .initial_connection_window_size(WINDOW_BYTES)
-        .initial_stream_window_size(WINDOW_BYTES)
-        .serve_with_incoming_shutdown(service, incoming, stopped)
-        .await;
-    if let Err(error) = served {
-        tracing::error!(%error, "the server ended");
-    }
+async fn stopped(mut stopping: watch::Receiver<bool>) {
+    let _ = stopping.wait_for(|stopping| *stopping).await;
 }

@@ -17,28 +17,20 @@ use base64::{
     Engine,
     engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
 };
+use orlop_net::{ALPN_HTTP, ClientAuth, ClientCertificate, PemSource, ServerTls, TlsError, TlsOptions};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, SanType,
 };
 use rustls::{
-    DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme,
-    client::danger::HandshakeSignatureValid,
+    RootCertStore,
     pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject},
-    server::{
-        WebPkiClientVerifier,
-        danger::{ClientCertVerified, ClientCertVerifier},
-    },
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
     sign::CertifiedKey,
 };
 use x509_parser::extensions::GeneralName;
 
 use super::User;
-
-/// Bytes of a record of TLS, at most. Each is encrypted in memory of its own; blocks of up to 8 KiB are ones that the
-/// allocator hands out again while they are still in the processor's cache. Records of 16 KiB make a long list cost a
-/// sixth more.
-const RECORD_BYTES: usize = 8000;
 
 /// What goes wrong with certificates.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +49,9 @@ pub enum Error {
     /// A certificate or key could not be used.
     #[error("cannot use a certificate: {0}")]
     Use(String),
+    /// TLS cannot be served with a certificate.
+    #[error("cannot serve TLS: {0}")]
+    Tls(#[from] TlsError),
 }
 
 /// A certificate and its key, as PEM.
@@ -232,53 +227,17 @@ fn set_validity(params: &mut CertificateParams, years: i64) {
     params.not_after = now + time::Duration::days(365 * years);
 }
 
-/// How a server speaks TLS, and whose clients' certificates it knows.
-#[derive(Clone, Debug)]
-pub struct Tls {
-    config: Arc<ServerConfig>,
-    clients: Arc<dyn ClientCertVerifier>,
-}
-
-impl Tls {
-    /// TLS for a server that asks its clients for certificates of a CA.
-    ///
-    /// A client that shows none, or one of another CA, is let in all the same: it may have a token, and
-    /// whether its certificate counts is decided when it asks for something. Go's servers do so, and clients
-    /// with a certificate for something else in the same store rely on it.
-    pub fn new(server: &Credential, client_ca: &str) -> Result<Self, Error> {
-        let unusable = |error: &dyn std::fmt::Display| Error::Use(error.to_string());
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let clients = client_verifier(client_ca)?;
-        let chain =
-            CertificateDer::pem_slice_iter(server.certificate.as_bytes()).collect::<Result<Vec<_>, _>>();
-        let key = PrivateKeyDer::from_pem_slice(server.key.as_bytes()).map_err(|error| unusable(&error))?;
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| unusable(&error))?
-            .with_client_cert_verifier(Arc::new(Owned(clients.clone())))
-            .with_single_cert(chain.map_err(|error| unusable(&error))?, key)
-            .map_err(|error| unusable(&error))?;
-        config.max_fragment_size = Some(RECORD_BYTES);
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Self { config: Arc::new(config), clients })
-    }
-
-    /// What a listener of one's own needs.
-    pub fn config(&self) -> Arc<ServerConfig> {
-        self.config.clone()
-    }
-
-    /// Whose the certificates of a connection are.
-    pub(crate) fn shown(&self, certificates: &[CertificateDer<'_>]) -> Shown {
-        let Some((first, others)) = certificates.split_first() else { return Shown::Nothing };
-        match self.clients.verify_client_cert(first, others, UnixTime::now()) {
-            Ok(_) => user_of(first).map_or(Shown::Stranger, |user| Shown::User(Arc::new(user))),
-            Err(error) => {
-                tracing::debug!(%error, "a client's certificate does not count");
-                Shown::Stranger
-            }
-        }
-    }
+/// TLS for a server that asks its clients for certificates of a CA.
+///
+/// A client that presents none, or one of another CA, completes the handshake all the same: it may have a token.
+/// Go's servers do so, and clients with a certificate for something else in the same store rely on it.
+pub fn server_tls(server: &Credential, client_ca: &str) -> Result<ServerTls, Error> {
+    Ok(ServerTls::new(TlsOptions {
+        certificate: PemSource::Inline(server.certificate.clone()),
+        key: PemSource::Inline(server.key.clone()),
+        client_auth: ClientAuth::Deferred(PemSource::Inline(client_ca.to_owned())),
+        alpn: ALPN_HTTP,
+    })?)
 }
 
 /// What a client showed of itself when it connected.
@@ -292,48 +251,20 @@ pub(crate) enum Shown {
     Stranger,
 }
 
-/// Makes sure that a client has the key of the certificate that it shows, and of nothing else.
-#[derive(Debug)]
-struct Owned(Arc<dyn ClientCertVerifier>);
-
-impl ClientCertVerifier for Owned {
-    fn client_auth_mandatory(&self) -> bool {
-        false
-    }
-
-    fn root_hint_subjects(&self) -> &[rustls::DistinguishedName] {
-        self.0.root_hint_subjects()
-    }
-
-    fn verify_client_cert(
-        &self,
-        _first: &CertificateDer<'_>,
-        _others: &[CertificateDer<'_>],
-        _now: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
+impl Shown {
+    /// Reads the user from a connection's client certificate.
+    pub(crate) fn of(certificate: &ClientCertificate) -> Self {
+        match certificate {
+            ClientCertificate::Absent => Self::Nothing,
+            ClientCertificate::Verified(chain) => {
+                let user = chain.first().and_then(user_of);
+                user.map_or(Self::Stranger, |user| Self::User(Arc::new(user)))
+            }
+            ClientCertificate::Rejected(error) => {
+                tracing::debug!(%error, "the client's certificate is not one of the client CA's");
+                Self::Stranger
+            }
+        }
     }
 }
 

@@ -41,7 +41,7 @@ impl Hook {
         let names = ["localhost".to_owned(), "converter.default.svc".to_owned()];
         let credential = authority.server(&names, &[[127, 0, 0, 1].into()]).unwrap();
         let acceptor =
-            TlsAcceptor::from(pki::Tls::new(&credential, authority.certificate()).unwrap().config());
+            TlsAcceptor::from(pki::server_tls(&credential, authority.certificate()).unwrap().config());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let hook = Self {
             port: listener.local_addr().unwrap().port(),

@@ -10,8 +10,9 @@ use anyhow::{Context, bail};
 use clap::Args;
 use orlop_device::{
     Config, Server,
-    server::{Address, Policy, TlsFiles, Token},
+    server::{Policy, Token},
 };
+use orlop_net::{ALPN_HTTP2, Address, ClientAuth, PemSource, TlsOptions};
 use orlop_store::Endpoint;
 
 use crate::{duration, private_key::refuse_if_public, shutdown};
@@ -30,7 +31,7 @@ use crate::{duration, private_key::refuse_if_public, shutdown};
       --tls-cert-file tls.crt --tls-private-key-file tls.key --client-ca-file clients.crt")]
 pub(crate) struct Serve {
     /// Where to listen: unix:///PATH or HOST:PORT; give it twice for both.
-    #[arg(long, default_value = super::DEFAULT_SERVER, env = "ORLOP_DEVICE_BIND_ADDRESS", value_name = "ADDRESS", value_parser = Address::parse, value_delimiter = ',')]
+    #[arg(long, default_value = super::DEFAULT_SERVER, env = "ORLOP_DEVICE_BIND_ADDRESS", value_name = "ADDRESS", value_delimiter = ',')]
     bind_address: Vec<Address>,
 
     /// Where to keep objects: memory, or sqlite:///PATH to survive restarts.
@@ -75,11 +76,11 @@ pub(crate) struct Serve {
     client_ca_file: Option<PathBuf>,
 
     /// Where to serve health, reflection and channelz beside the API; "none" for nowhere.
-    #[arg(long, default_value = ":50051", value_name = "ADDRESS")]
+    #[arg(long, default_value = "127.0.0.1:50051", value_name = "ADDRESS")]
     health_probe_bind_address: String,
 
     /// Where to serve /metrics and /version over HTTP; "none" for nowhere.
-    #[arg(long, default_value = ":9090", value_name = "ADDRESS")]
+    #[arg(long, default_value = "127.0.0.1:9090", value_name = "ADDRESS")]
     metrics_bind_address: String,
 
     /// How long calls may take to end when the server stops.
@@ -116,7 +117,7 @@ fn side_address(text: &str) -> anyhow::Result<Option<Address>> {
     if matches!(text, "none" | "" | "0") {
         return Ok(None);
     }
-    Address::parse(text).map(Some).map_err(anyhow::Error::msg)
+    Ok(Some(text.parse()?))
 }
 
 impl Serve {
@@ -146,10 +147,14 @@ impl Serve {
         let tls = match (&self.tls_cert_file, &self.tls_private_key_file) {
             (Some(certificate), Some(key)) => {
                 refuse_if_public(key)?;
-                Some(TlsFiles {
-                    certificate: certificate.clone(),
-                    key: key.clone(),
-                    client_ca: self.client_ca_file.clone(),
+                Some(TlsOptions {
+                    certificate: PemSource::File(certificate.clone()),
+                    key: PemSource::File(key.clone()),
+                    client_auth: match &self.client_ca_file {
+                        None => ClientAuth::Disabled,
+                        Some(ca) => ClientAuth::Optional(PemSource::File(ca.clone())),
+                    },
+                    alpn: ALPN_HTTP2,
                 })
             }
             _ => None,

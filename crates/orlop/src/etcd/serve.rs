@@ -4,7 +4,10 @@ use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use orlop_etcd::{Address, Listener, Options, Server, ServerTls};
+use orlop_etcd::{Options, Server};
+use orlop_net::{
+    ALPN_HTTP, Address, ClientAuth, Listener, PemSource, ServerTls, TlsOptions, UnixSocketOptions,
+};
 use orlop_store::{Config, Durability, Endpoint, Store};
 
 use crate::{duration, private_key::refuse_if_public, shutdown};
@@ -38,6 +41,10 @@ pub(crate) struct Serve {
     /// CA (PEM) that client certificates must be issued by. Clients without one are refused.
     #[arg(long, value_name = "FILE", requires = "server_cert_file", help_heading = "TLS for clients")]
     trusted_ca_file: Option<PathBuf>,
+
+    /// Accept clients of other machines without TLS. Everybody who reaches the address can read and write all keys.
+    #[arg(long, conflicts_with = "server_cert_file", help_heading = "TLS for clients")]
+    insecure_listen: bool,
 
     /// Address to serve /health, /metrics and /version on in plain HTTP, besides the client address.
     #[arg(long, value_name = "ADDRESS", help_heading = "Observability")]
@@ -149,38 +156,62 @@ impl Serve {
         let tls = match (&self.server_cert_file, &self.server_key_file) {
             (Some(certificate), Some(key)) => {
                 refuse_if_public(key)?;
-                Some(ServerTls::load(certificate, key, self.trusted_ca_file.as_deref())?)
+                Some(ServerTls::new(TlsOptions {
+                    certificate: PemSource::File(certificate.clone()),
+                    key: PemSource::File(key.clone()),
+                    client_auth: match &self.trusted_ca_file {
+                        None => ClientAuth::Disabled,
+                        Some(ca) => ClientAuth::Required(PemSource::File(ca.clone())),
+                    },
+                    alpn: ALPN_HTTP,
+                })?)
             }
             _ => None,
         };
+        self.check_exposure()?;
         let store = self.data.open(self.quota_backend_bytes).await?;
-        let listener = Listener::bind(&self.listen_address)
-            .await
-            .with_context(|| format!("cannot listen on {}", self.listen_address))?;
-        let url = url(&listener.address(), tls.is_some());
+        let listener = bind(&self.listen_address).await?;
+        let url = url(&listener.local_address(), tls.is_some());
         let server = Server::new(store.clone(), self.options(&url)).await?;
         self.print_ready(&url, &store, &server).await?;
         let (stop, stopped) = tokio::sync::watch::channel(false);
         let metrics = match &self.metrics_bind_address {
             None => None,
             Some(address) => {
-                let listener =
-                    Listener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
+                let listener = bind(address).await?;
                 let (server, mut stopped) = (server.clone(), stopped.clone());
                 Some(tokio::spawn(async move {
                     let shutdown = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
-                    server.serve_http(listener, shutdown).await
+                    server.serve_http(listener, shutdown).await;
                 }))
             }
         };
         server.serve(listener, tls, shutdown_requested).await;
         stop.send_replace(true);
         if let Some(metrics) = metrics {
-            metrics.await??;
+            metrics.await?;
         }
         drop(server);
         store.close().await;
         tracing::info!("stopped");
+        Ok(())
+    }
+
+    /// Refuses an address that other machines reach without TLS. The API has no other access control.
+    fn check_exposure(&self) -> anyhow::Result<()> {
+        let address = &self.listen_address;
+        if address.is_local() {
+            return Ok(());
+        }
+        if self.server_cert_file.is_none() && !self.insecure_listen {
+            bail!(
+                "{address} is reachable from other machines, and without TLS everybody there can read and write all keys: \
+                 set --server-cert-file and --server-key-file, or --insecure-listen"
+            );
+        }
+        if self.trusted_ca_file.is_none() {
+            tracing::warn!(%address, "clients are not authenticated: set --trusted-ca-file to require certificates");
+        }
         Ok(())
     }
 
@@ -218,10 +249,15 @@ impl Serve {
     }
 }
 
+async fn bind(address: &Address) -> anyhow::Result<Listener> {
+    let bound = Listener::bind(address, &UnixSocketOptions::default()).await;
+    bound.with_context(|| format!("cannot listen on {address}"))
+}
+
 fn url(address: &Address, tls: bool) -> String {
     match (address, tls) {
-        (Address::Tcp(address), false) => format!("http://{address}"),
-        (Address::Tcp(address), true) => format!("https://{address}"),
+        (Address::Tcp { .. }, false) => format!("http://{address}"),
+        (Address::Tcp { .. }, true) => format!("https://{address}"),
         (Address::Unix(path), false) => format!("unix://{}", path.display()),
         (Address::Unix(path), true) => format!("unixs://{}", path.display()),
     }

@@ -149,8 +149,8 @@ impl Identity {
     }
 
     /// Returns the TLS configuration to serve with.
-    pub(super) fn tls(&self) -> anyhow::Result<pki::Tls> {
-        Ok(pki::Tls::new(&self.serving, self.authority.certificate())?)
+    pub(super) fn tls(&self) -> anyhow::Result<orlop_net::ServerTls> {
+        Ok(pki::server_tls(&self.serving, self.authority.certificate())?)
     }
 
     /// Returns whether this server knows the administrator's token.

@@ -15,7 +15,7 @@ use std::{
 };
 
 pub(crate) use self::service::ChannelzService;
-use super::{caller::Caller, listen::Address};
+use super::{Address, caller::Caller};
 
 #[allow(clippy::all, unreachable_pub, missing_debug_implementations, reason = "generated")]
 pub(crate) mod proto {

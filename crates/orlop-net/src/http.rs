@@ -1,0 +1,171 @@
+//! HTTP/1.1 and HTTP/2 on one connection.
+
+use std::{error::Error, future::Future, time::Duration};
+
+use ::http::{Request, Response};
+use http_body::Body;
+use hyper::{body::Incoming, service::Service};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    server::{
+        conn::auto::{Builder, HttpServerConnExec},
+        graceful::Watcher,
+    },
+};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::{
+    coalesce::CoalescingStream,
+    executor::{ConnectionTask, Inline},
+    stream::Stream,
+};
+
+/// HTTP versions of a front.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocols {
+    /// HTTP/1.1 and HTTP/2.
+    Http1And2,
+    /// HTTP/2 only, for gRPC.
+    Http2,
+}
+
+/// Where the requests of an HTTP/2 connection run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheduling {
+    /// On the connection's task until they first wait, then on a task of their own. For requests of uneven cost.
+    Inline,
+    /// On the connection's task to their end. For many small requests that a group commit completes together.
+    ConnectionTask,
+}
+
+/// Limits and timeouts of an HTTP connection.
+#[derive(Clone, Debug)]
+pub struct HttpOptions {
+    /// Versions served.
+    pub protocols: Protocols,
+    /// Where requests run.
+    pub scheduling: Scheduling,
+    /// Deadline of an HTTP/1.1 request's headers.
+    pub header_timeout: Duration,
+    /// Bytes of a request's headers.
+    pub header_bytes_max: u32,
+    /// Concurrent streams of an HTTP/2 connection.
+    pub streams_max: u32,
+    /// Interval of HTTP/2 PINGs to an idle client.
+    pub keep_alive_interval: Duration,
+    /// Deadline of the reply to a PING, after which the connection is closed.
+    pub keep_alive_timeout: Duration,
+    /// Flow-control windows of a stream and of a connection; hyper's own if `None`.
+    pub windows: Option<Windows>,
+    /// Adds a `date` header to responses. gRPC has no use for it.
+    pub date_header: bool,
+}
+
+/// HTTP/2 flow-control windows, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Windows {
+    /// Of one stream.
+    pub stream: u32,
+    /// Of the connection.
+    pub connection: u32,
+}
+
+impl Default for HttpOptions {
+    fn default() -> Self {
+        Self {
+            protocols: Protocols::Http1And2,
+            scheduling: Scheduling::Inline,
+            header_timeout: Duration::from_secs(32),
+            header_bytes_max: 64 << 10,
+            // A client with many watches needs many streams.
+            streams_max: 1000,
+            keep_alive_interval: Duration::from_secs(30),
+            keep_alive_timeout: Duration::from_secs(20),
+            windows: None,
+            date_header: true,
+        }
+    }
+}
+
+/// Serves an accepted connection until its end, or until `watcher` shuts it down.
+///
+/// Writes are coalesced where the client negotiated HTTP/2 by ALPN. An HTTP/1.1 connection may be upgraded, and is then
+/// driven by a task that would not flush the buffer.
+pub async fn serve_connection<S, B>(stream: Stream, options: &HttpOptions, service: S, watcher: Watcher)
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Future: Send + 'static> + Send,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+{
+    if stream.negotiated_http2() {
+        let coalescing = CoalescingStream::new(stream);
+        let options = HttpOptions { protocols: Protocols::Http2, ..options.clone() };
+        let served = serve_stream(coalescing.clone(), &options, service, watcher);
+        coalescing.drive(served).await;
+    } else {
+        serve_stream(stream, options, service, watcher).await;
+    }
+}
+
+/// Serves any byte stream, such as one within the process.
+pub async fn serve_stream<S, B>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    options: &HttpOptions,
+    service: S,
+    watcher: Watcher,
+) where
+    S: Service<Request<Incoming>, Response = Response<B>, Future: Send + 'static> + Send,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+{
+    match options.scheduling {
+        Scheduling::Inline => serve_on(Inline::default(), stream, options, service, watcher).await,
+        Scheduling::ConnectionTask => {
+            let executor = ConnectionTask::default();
+            let served = serve_on(executor.clone(), stream, options, service, watcher);
+            executor.drive(served).await;
+        }
+    }
+}
+
+fn serve_on<E, S, B>(
+    executor: E,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    options: &HttpOptions,
+    service: S,
+    watcher: Watcher,
+) -> impl Future<Output = ()> + Send
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Future: Send + 'static> + Send,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+    E: HttpServerConnExec<S::Future, B> + Clone + Send + Sync + 'static,
+{
+    let mut builder = Builder::new(executor);
+    if options.protocols == Protocols::Http2 {
+        builder = builder.http2_only();
+    }
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(options.header_timeout)
+        // Room for the request line and the start of a body beside the headers.
+        .max_buf_size(options.header_bytes_max as usize * 4)
+        .auto_date_header(options.date_header)
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(options.keep_alive_interval)
+        .keep_alive_timeout(options.keep_alive_timeout)
+        .max_concurrent_streams(options.streams_max)
+        .max_header_list_size(options.header_bytes_max)
+        .auto_date_header(options.date_header);
+    if let Some(Windows { stream, connection }) = options.windows {
+        builder.http2().initial_stream_window_size(stream).initial_connection_window_size(connection);
+    }
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
+    async move {
+        if let Err(error) = watcher.watch(connection).await {
+            tracing::debug!(%error, "connection ended");
+        }
+    }
+}
