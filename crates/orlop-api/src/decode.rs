@@ -108,7 +108,7 @@ pub fn yaml_or_json(body: &[u8]) -> Result<Decoded, DecodeError> {
     yaml(body)
 }
 
-/// Whether a value (one that a patch made, say) is within [`DEPTH_MAX`].
+/// Checks that a value is within [`DEPTH_MAX`]. Does not recurse deeper than that.
 pub fn check_depth(value: &Value) -> Result<(), DecodeError> {
     fn within(value: &Value, left: usize) -> bool {
         match value {
@@ -118,6 +118,33 @@ pub fn check_depth(value: &Value) -> Result<(), DecodeError> {
         }
     }
     if within(value, DEPTH_MAX) { Ok(()) } else { Err(DecodeError::TooDeep) }
+}
+
+/// Returns the depth of a value: 0 for a scalar, 1 for a list of scalars.
+pub fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// Counts the nodes of a value, unless there are more than `max`.
+pub fn count_nodes(value: &Value, max: usize) -> Option<usize> {
+    let mut count = 0;
+    let mut pending = vec![value];
+    while let Some(next) = pending.pop() {
+        count += 1;
+        match next {
+            Value::Array(items) => pending.extend(items),
+            Value::Object(map) => pending.extend(map.values()),
+            _ => {}
+        }
+        if count + pending.len() > max {
+            return None;
+        }
+    }
+    Some(count)
 }
 
 /// An object that came in a form in which no key comes twice.

@@ -110,7 +110,7 @@ proptest! {
     fn any_schema_reads_and_any_value_is_checked_against_it(source in json_values(), value in json_values(), old in json_values()) {
         let path = FieldPath::root("schema");
         let _ = structural::restrictions_at_root(&source, &path, true);
-        let _ = structural::violations(&source, &path);
+        let _ = structural::violations(&source, &path, &mut structural::ValidationBudget::default());
         let _ = structural::invalid_defaults(&source, &path, true, &mut |_| Vec::new());
         let _ = structural::unsupported(&source, &path, structural::Strictness::default());
         let _ = structural::unconvertible(&source);

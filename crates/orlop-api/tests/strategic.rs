@@ -325,3 +325,25 @@ proptest! {
         prop_assert_eq!(strategic_merge_patch(&once, &patch, pod()).unwrap(), once);
     }
 }
+
+#[test]
+fn merging_ten_thousand_items_is_not_quadratic() {
+    let item = |n: usize, image: &str| json!({"name": format!("c{n}"), "image": image});
+    let list = |range: std::ops::Range<usize>, image: &str| {
+        containers(range.map(|n| item(n, image)).collect::<Vec<_>>().into())
+    };
+    let started = std::time::Instant::now();
+    let merged = patch(list(0..10_000, "a"), list(5_000..15_000, "b")).unwrap();
+    let merged = merged["spec"]["containers"].as_array().unwrap();
+    assert_eq!(merged.len(), 15_000);
+    assert_eq!((&merged[0], &merged[5_000]), (&item(0, "a"), &item(5_000, "b")));
+    let deletions: Vec<Value> =
+        (0..10_000).map(|n| json!({"name": format!("c{n}"), "$patch": "delete"})).collect();
+    let deleted = patch(list(0..10_000, "a"), containers(deletions.into())).unwrap();
+    assert_eq!(deleted, containers(json!([])));
+    let finalizers = |range: std::ops::Range<usize>| json!({"metadata": {"finalizers": range.map(|n| format!("x/{n}")).collect::<Vec<_>>()}});
+    let merged = patch(finalizers(0..10_000), finalizers(5_000..15_000)).unwrap();
+    assert_eq!(merged["metadata"]["finalizers"].as_array().unwrap().len(), 15_000);
+    // A quadratic merge takes minutes in a debug build.
+    assert!(started.elapsed().as_secs() < 20, "{:?}", started.elapsed());
+}

@@ -192,6 +192,7 @@ pub fn approval_condition(definition: &Value) -> Option<Condition> {
 pub fn structural_condition(definition: &Value) -> Option<Condition> {
     let spec = definition.get("spec")?;
     let mut errors: Vec<FieldError> = Vec::new();
+    let mut patterns = structural::ValidationBudget::default();
     if flag(spec, "preserveUnknownFields") {
         let path = FieldPath::root("spec").child("preserveUnknownFields");
         errors.push(FieldError::invalid(&path, true, "must be false"));
@@ -202,7 +203,7 @@ pub fn structural_condition(definition: &Value) -> Option<Condition> {
         };
         let path =
             FieldPath::root("spec").child("versions").index(index).child("schema").child("openAPIV3Schema");
-        errors.extend(structural::violations(schema, &path));
+        errors.extend(structural::violations(schema, &path, &mut patterns));
     }
     if errors.is_empty() {
         return None;

@@ -3,137 +3,39 @@
 //! ```
 //! let digits = orlop_regex::compile(r"^\d+$", orlop_regex::COMPILED_BYTES_MAX)?;
 //! assert!(digits.is_match("12") && !digits.is_match("١٢"));
-//! let mistake = orlop_regex::compile("a(b", orlop_regex::COMPILED_BYTES_MAX).unwrap_err();
-//! assert_eq!(mistake, "error parsing regexp: missing closing ): `a(b`");
+//! let error = orlop_regex::compile("a(b", orlop_regex::COMPILED_BYTES_MAX).unwrap_err();
+//! assert_eq!(error, "error parsing regexp: missing closing ): `a(b`");
 //! # Ok::<(), String>(())
 //! ```
 //!
-//! The two engines share their syntax but for details, which [`translate`] removes: in RE2 `\d`, `\w`, `\s` and `\b`
-//! are about ASCII, a class knows no set operations or nesting, `\Q…\E` quotes, and `\<` is just `<`. Back references
-//! and look-around exist in neither, so every pattern runs in linear time. Mistakes are told in Go's words where it is
-//! plain which they are, because those texts reach users.
+//! Both engines run in linear time: neither has back references or look-around. [`dialect`] translates the syntax
+//! where the two differ. Error texts are Go's, because they reach users.
+//!
+//! - [`compile`] compiles a pattern.
+//! - [`validate`] checks a pattern without compiling it, unless its size is close to the limit.
+//! - [`cached`] returns a compiled pattern from a process-wide cache with a memory budget.
 
-mod mistakes;
+mod cache;
+mod dialect;
+mod syntax_error;
+mod validate;
 
+pub use cache::{CACHE_BYTES_MAX, CachedRegex, RegexCache, cached};
 pub use regex::Regex;
+pub use validate::{ValidationBudget, validate};
 
-/// A compiled pattern larger than this is refused.
+/// Limit on the size of a compiled pattern.
 pub const COMPILED_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Compiles a pattern that may take so many bytes.
+/// Compiles a pattern of at most `bytes_max` compiled bytes.
 pub fn compile(pattern: &str, bytes_max: usize) -> Result<Regex, String> {
-    if let Some(mistake) = mistakes::refused(pattern) {
-        return Err(mistake);
-    }
-    let translated = translate(pattern);
+    let translated = dialect::translate(pattern);
+    validate::parse(pattern, &translated)?;
     let built = regex::RegexBuilder::new(&translated).size_limit(bytes_max).build();
-    built.map_err(|error| mistakes::told(&error, pattern))
-}
-
-/// The pattern in the dialect of the `regex` crate.
-fn translate(pattern: &str) -> String {
-    let mut out = String::with_capacity(pattern.len() + 16);
-    let mut rest = pattern;
-    let mut in_class = false;
-    while let Some(c) = rest.chars().next() {
-        let mut taken = c.len_utf8();
-        match c {
-            '\\' => taken = escape(rest, in_class, &mut out),
-            '[' if !in_class => {
-                in_class = true;
-                taken = class_start(rest, &mut out);
-            }
-            '[' => match posix_class(rest) {
-                Some(class) => {
-                    out.push_str(class);
-                    taken = class.len();
-                }
-                None => out.push_str("\\["),
-            },
-            ']' if in_class => {
-                in_class = false;
-                out.push(']');
-            }
-            // Doubled, these would be set operations.
-            '&' | '~' if in_class => {
-                out.push('\\');
-                out.push(c);
-            }
-            '-' if in_class && rest.starts_with("--") => out.push_str("\\-"),
-            // A brace that counts nothing is a brace.
-            '{' if !in_class && mistakes::repetition(rest).is_none() => out.push_str("\\{"),
-            c => out.push(c),
-        }
-        rest = &rest[taken..];
-    }
-    out
-}
-
-/// Copies `[`, `[^` and a `]` directly after them, which is an ordinary character there.
-fn class_start(rest: &str, out: &mut String) -> usize {
-    let mut taken = 1;
-    out.push('[');
-    if rest[taken..].starts_with('^') {
-        out.push('^');
-        taken += 1;
-    }
-    if rest[taken..].starts_with(']') {
-        out.push_str("\\]");
-        taken += 1;
-    }
-    taken
-}
-
-/// `[:alpha:]` and the like.
-fn posix_class(rest: &str) -> Option<&str> {
-    if !rest.starts_with("[:") {
-        return None;
-    }
-    rest.find(":]").map(|end| &rest[..end + 2])
-}
-
-/// Translates the escape at the start of `rest`; returns its length.
-fn escape(rest: &str, in_class: bool, out: &mut String) -> usize {
-    let Some(letter) = rest[1..].chars().next() else {
-        out.push('\\');
-        return 1;
-    };
-    let plain = match letter {
-        'd' => "0-9",
-        'w' => "0-9A-Za-z_",
-        's' => "\\t\\n\\f\\r ",
-        'D' => "^0-9",
-        'W' => "^0-9A-Za-z_",
-        'S' => "^\\t\\n\\f\\r ",
-        _ => "",
-    };
-    match letter {
-        'd' | 'w' | 's' if in_class => out.push_str(plain),
-        'd' | 'w' | 's' | 'D' | 'W' | 'S' => {
-            out.push('[');
-            out.push_str(plain);
-            out.push(']');
-        }
-        'b' if !in_class => out.push_str("(?-u:\\b)"),
-        'B' if !in_class => out.push_str("(?-u:\\B)"),
-        '<' | '>' => out.push(letter),
-        'Q' if !in_class => {
-            let quoted = &rest[2..];
-            let end = quoted.find("\\E").unwrap_or(quoted.len());
-            out.push_str(&regex::escape(&quoted[..end]));
-            return (2 + end + 2).min(rest.len());
-        }
-        'p' | 'P' | 'x' if rest[2..].starts_with('{') => {
-            let end = rest.find('}').map_or(rest.len(), |end| end + 1);
-            out.push_str(&rest[..end]);
-            return end;
-        }
-        _ => {
-            out.push('\\');
-            out.push(letter);
-        }
-    }
-    1 + letter.len_utf8()
+    built.map_err(|error| match error {
+        regex::Error::CompiledTooBig(_) => syntax_error::too_large(pattern),
+        error => syntax_error::to_go(&error.to_string(), pattern),
+    })
 }
 
 #[cfg(test)]
@@ -141,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_dialect_is_re2s() {
+    fn patterns_match_as_in_re2() {
         for (pattern, text, expected) in [
             (r"^\d+$", "12", true),
             (r"^\d+$", "١٢", false),
@@ -170,6 +72,7 @@ mod tests {
             (r"^a{,2}$", "a{,2}", true),
             (r"^{[a-z]+}$", "{ab}", true),
             (r"^[\p{Lu}\x{61}]{2}$", "Éa", true),
+            (r"^((a{100}){10})*$", "", true),
         ] {
             let regex = compile(pattern, COMPILED_BYTES_MAX).unwrap();
             assert_eq!(regex.is_match(text), expected, "{pattern} on {text}");
@@ -180,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_as_go_tells_them() {
+    fn syntax_errors_match_go() {
         for (pattern, expected) in [
             ("(", "missing closing ): `(`"),
             ("a(b", "missing closing ): `a(b`"),
@@ -201,19 +104,47 @@ mod tests {
             ("a**", "invalid nested repetition operator: `**`"),
             ("a*?+b", "invalid nested repetition operator: `*?+`"),
             ("(ab){2}{3}", "invalid nested repetition operator: `{2}{3}`"),
+            ("((a{100}){10}){2}", "invalid repeat count: `{2}`"),
+            ("(((a{1000}){1000}){1000})", "invalid repeat count: `{1000}`"),
+            ("(a{2,}){501}", "invalid repeat count: `{501}`"),
         ] {
             let found = compile(pattern, COMPILED_BYTES_MAX).unwrap_err();
             assert_eq!(found, format!("error parsing regexp: {expected}"), "{pattern}");
         }
-        assert!(compile("(((a{1000}){1000}){1000})", COMPILED_BYTES_MAX).is_err());
+    }
+
+    #[test]
+    fn validation_refuses_oversized_patterns_within_its_budget() {
+        let mut budget = ValidationBudget::default();
+        assert_eq!(validate(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", &mut budget), Ok(()));
+        assert!(validate(r"\p{Nope}", &mut budget).is_err());
+        assert_eq!(
+            validate(r"\p{L}{1000}", &mut budget).unwrap_err(),
+            r"error parsing regexp: expression too large: `\p{L}{1000}`"
+        );
+        // Close to the limit only compilation decides, and a definition may ask for little of that.
+        let close = format!("^{}$", ".{1000}".repeat(9));
+        let refused = (0..600).filter(|_| validate(&close, &mut budget).is_err()).count();
+        assert!(refused > 550, "{refused}");
+    }
+
+    #[test]
+    fn a_budget_covers_many_small_patterns() {
+        let mut budget = ValidationBudget::default();
+        for number in 0..25_000 {
+            assert_eq!(validate(&format!("^[a-z]{{1,20}}-{number}$"), &mut budget), Ok(()));
+        }
     }
 
     proptest::proptest! {
         #[test]
-        fn any_pattern_compiles_or_fails(pattern in r"[\[\](){}|*+?^$.\\a-dQEswdpL0-9&~:<>=!é-]{0,16}", text in "[a-d0-9é ]{0,8}") {
+        fn validation_agrees_with_compilation(pattern in r"[\[\](){}|*+?^$.\\a-dQEswdpL0-9&~:<>=!é-]{0,16}", text in "[a-d0-9é ]{0,8}") {
             if let Ok(regex) = compile(&pattern, COMPILED_BYTES_MAX) {
                 let _ = regex.is_match(&text);
             }
+            // Whatever compiles passes validation, and the other way round.
+            let valid = validate(&pattern, &mut ValidationBudget::default()).is_ok();
+            proptest::prop_assert_eq!(valid, compile(&pattern, COMPILED_BYTES_MAX).is_ok());
         }
     }
 }

@@ -222,6 +222,8 @@ fn walk_list(old: &[Value], new: &[Value], shape: ListShape<'_>) -> Result<Compa
 /// an item that changed is not the only one of its identity. Most writes change an item in place, and
 /// this sees it without naming every item.
 fn changed_in_place(old: &[Value], new: &[Value], shape: ListShape<'_>) -> Option<Vec<usize>> {
+    /// Each changed item is compared with all others; beyond this many, an index is cheaper.
+    const CHANGED_MAX: usize = 16;
     if old.len() != new.len() {
         return None;
     }
@@ -232,7 +234,8 @@ fn changed_in_place(old: &[Value], new: &[Value], shape: ListShape<'_>) -> Optio
         }
         let repeats =
             |list: &[Value]| list.iter().filter(|item| shape.same_identity(item, after)).count() > 1;
-        if !shape.same_identity(before, after) || repeats(old) || repeats(new) {
+        let many = changed.len() >= CHANGED_MAX;
+        if many || !shape.same_identity(before, after) || repeats(old) || repeats(new) {
             return None;
         }
         changed.push(index);

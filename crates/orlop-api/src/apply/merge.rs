@@ -89,7 +89,8 @@ fn merge_maps(
         return Ok(Merged::AsLive);
     }
     // Copies around what changed, not what is replaced.
-    let replaced = |key: &String| changes.iter().any(|(changed, _)| *changed == key);
+    // Maps iterate in key order, so the changes are sorted.
+    let replaced = |key: &String| changes.binary_search_by(|(changed, _)| (*changed).cmp(key)).is_ok();
     let mut out: Map<String, Value> = live
         .iter()
         .filter(|(key, _)| !replaced(key))

@@ -164,16 +164,18 @@ impl Set {
         false
     }
 
-    /// Takes a few paths out in place, which copies nothing.
+    /// Removes the paths of another set in place, without copying the rest.
     pub fn subtract(&mut self, other: &Self) {
+        let mut emptied = false;
         for node in &other.nodes {
             let Ok(index) = self.find(&node.element) else { continue };
             let found = &mut self.nodes[index];
             found.member &= !node.member;
             found.children.subtract(&node.children);
-            if !found.member && found.children.is_empty() {
-                self.nodes.remove(index);
-            }
+            emptied |= !found.member && found.children.is_empty();
+        }
+        if emptied {
+            self.nodes.retain(|node| node.member || !node.children.is_empty());
         }
     }
 

@@ -16,6 +16,8 @@ use serde_json::Value;
 pub const OPERATIONS_MAX: usize = 10_000;
 /// What all `copy` operations of a patch may copy together.
 const COPIED_BYTES_MAX: usize = 3 << 20;
+/// Nodes that depth checks of one patch may visit.
+const MEASURED_NODES_MAX: usize = 10_000_000;
 
 /// A patch, read but not applied.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,15 +88,70 @@ impl JsonPatch {
     pub fn apply(&self, object: &Value) -> Result<Value, PatchError> {
         let mut document = object.clone();
         let mut copied_bytes = 0;
+        let mut depth = DepthBound::of(&document);
         for operation in &self.operations {
-            operation.apply(&mut document, &mut copied_bytes).map_err(PatchError::DoesNotApply)?;
-            // Operations can nest what earlier ones nested.
-            if matches!(operation.kind.as_str(), "add" | "replace" | "copy" | "move") {
-                decode::check_depth(&document)?;
-            }
+            let inserted =
+                operation.apply(&mut document, &mut copied_bytes).map_err(PatchError::DoesNotApply)?;
+            depth.insert(inserted, &document)?;
         }
         Ok(document)
     }
+}
+
+/// Depth of a value that an operation inserted, as far as it is known.
+#[derive(Clone, Copy, Debug)]
+enum Inserted {
+    Nothing,
+    /// A value of this depth below a path of this length.
+    At {
+        path: usize,
+        depth: usize,
+    },
+    /// A subtree of the document, moved between paths of these lengths.
+    Moved {
+        from: usize,
+        path: usize,
+    },
+}
+
+/// Upper bound of the document's depth while a patch is applied.
+///
+/// Operations nest what earlier ones nested, and everything that walks a document relies on its depth limit. Measuring
+/// the document after each operation is quadratic, so each operation raises a bound, and the document is measured only
+/// where the bound exceeds the limit.
+struct DepthBound {
+    bound: usize,
+    /// Nodes that measuring may still visit.
+    nodes_left: usize,
+}
+
+impl DepthBound {
+    fn of(document: &Value) -> Self {
+        Self { bound: decode::depth(document), nodes_left: MEASURED_NODES_MAX }
+    }
+
+    fn insert(&mut self, inserted: Inserted, document: &Value) -> Result<(), PatchError> {
+        let depth = match inserted {
+            Inserted::Nothing => return Ok(()),
+            Inserted::At { path, depth } => path + depth,
+            Inserted::Moved { from, path } => path + self.bound.saturating_sub(from),
+        };
+        self.bound = self.bound.max(depth);
+        if self.bound > decode::DEPTH_MAX {
+            let nodes = decode::count_nodes(document, self.nodes_left).ok_or_else(|| {
+                PatchError::DoesNotApply("Unable to complete the patch: it nests too many values".to_owned())
+            })?;
+            self.nodes_left -= nodes;
+            decode::check_depth(document)?;
+            self.bound = decode::depth(document);
+        }
+        Ok(())
+    }
+}
+
+/// Counts the segments of a JSON pointer.
+fn segments(path: &str) -> usize {
+    path.matches('/').count()
 }
 
 /// Fields that no operation has.
@@ -110,7 +167,7 @@ fn unknown_fields(patch: &Value) -> Vec<String> {
 }
 
 impl Operation {
-    fn apply(&self, document: &mut Value, copied_bytes: &mut usize) -> Result<(), String> {
+    fn apply(&self, document: &mut Value, copied_bytes: &mut usize) -> Result<Inserted, String> {
         let kind = &self.kind;
         let undecodable = |what: &str| format!("{kind} operation failed to decode {what}: missing value");
         let path = || self.path.as_deref().ok_or_else(|| undecodable("path"));
@@ -118,19 +175,25 @@ impl Operation {
         let value = || self.value.clone().unwrap_or(Value::Null);
         match kind.as_str() {
             "add" => {
-                let path = path()?;
-                add(document, path, value(), || {
+                let (path, value) = (path()?, value());
+                let inserted = Inserted::At { path: segments(path), depth: decode::depth(&value) };
+                add(document, path, value, || {
                     format!("add operation does not apply: doc is missing path: \"{path}\"")
-                })
+                })?;
+                Ok(inserted)
             }
             "remove" => {
                 let path = path()?;
                 remove(document, path, || {
                     format!("remove operation does not apply: doc is missing path: \"{path}\"")
                 })
-                .map(drop)
+                .map(|_| Inserted::Nothing)
             }
-            "replace" => replace(document, path()?, value()),
+            "replace" => {
+                let (path, value) = (path()?, value());
+                let inserted = Inserted::At { path: segments(path), depth: decode::depth(&value) };
+                replace(document, path, value).map(|()| inserted)
+            }
             "move" => {
                 let from = from()?;
                 let taken = remove(document, from, || {
@@ -139,7 +202,8 @@ impl Operation {
                 let path = path()?;
                 add(document, path, taken, || {
                     format!("move operation does not apply: doc is missing destination path: {path}")
-                })
+                })?;
+                Ok(Inserted::Moved { from: segments(from), path: segments(path) })
             }
             "copy" => {
                 let from = from()?;
@@ -151,11 +215,13 @@ impl Operation {
                     ));
                 }
                 let path = path()?;
+                let inserted = Inserted::At { path: segments(path), depth: decode::depth(&copied) };
                 add(document, path, copied, || {
                     format!("copy operation does not apply: doc is missing destination path: {path}")
-                })
+                })?;
+                Ok(inserted)
             }
-            "test" => test(document, path()?, &value()),
+            "test" => test(document, path()?, &value()).map(|()| Inserted::Nothing),
             other => Err(format!("Unexpected kind: {other}")),
         }
     }
@@ -393,6 +459,53 @@ mod tests {
             Status::from(patch(json!({}), json!({"op": "add"})).unwrap_err()).message,
             "json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"
         );
+    }
+
+    /// Generous for a debug build under load; measuring the document after each operation takes minutes.
+    const SECONDS_MAX: u64 = 20;
+
+    #[test]
+    fn work_of_a_patch_does_not_grow_with_document_times_operations() {
+        let document = json!({"a": {}, "list": (0..50_000).map(|n| json!({"n": n})).collect::<Vec<_>>()});
+        let started = std::time::Instant::now();
+        let adds: Vec<Value> = (0..OPERATIONS_MAX)
+            .map(|n| json!({"op": "add", "path": format!("/a/{n}"), "value": {"x": [n]}}))
+            .collect();
+        let patched = patch(document.clone(), json!(adds)).unwrap();
+        assert_eq!(patched["a"].as_object().unwrap().len(), OPERATIONS_MAX);
+        let moves: Vec<Value> = (0..OPERATIONS_MAX)
+            .map(|n| {
+                let (from, path) = if n % 2 == 0 { ("/list", "/a/list") } else { ("/a/list", "/list") };
+                json!({"op": "move", "from": from, "path": path})
+            })
+            .collect();
+        assert_eq!(patch(document.clone(), json!(moves)).unwrap(), document);
+        assert!(started.elapsed().as_secs() < SECONDS_MAX, "{:?}", started.elapsed());
+    }
+
+    #[test]
+    fn depth_is_bounded_after_every_operation() {
+        // Each pair of moves nests the document deeper; the last operation would make it shallow again.
+        let mut operations = Vec::new();
+        for _ in 0..200 {
+            operations.push(json!({"op": "add", "path": "/b", "value": {}}));
+            operations.push(json!({"op": "move", "from": "/a", "path": "/b/x"}));
+            operations.push(json!({"op": "move", "from": "/b", "path": "/a"}));
+        }
+        operations.push(json!({"op": "replace", "path": "/a", "value": 1}));
+        assert_eq!(
+            patch(json!({"a": {}}), json!(operations)).unwrap_err(),
+            PatchError::Malformed("exceeded max depth".to_owned())
+        );
+        // A bound that was exceeded by moves to and fro is measured again, and the patch applies.
+        let deep = format!("/b{}", "/b".repeat(60));
+        let mut to_and_fro = vec![json!({"op": "add", "path": "/b", "value": {}})];
+        to_and_fro.extend((1..60).map(|n| json!({"op": "add", "path": "/b".repeat(n + 1), "value": {}})));
+        for _ in 0..20 {
+            to_and_fro.push(json!({"op": "move", "from": "/a", "path": deep}));
+            to_and_fro.push(json!({"op": "move", "from": deep, "path": "/a"}));
+        }
+        assert_eq!(patch(json!({"a": {"k": 1}}), json!(to_and_fro)).unwrap()["a"], json!({"k": 1}));
     }
 
     proptest! {

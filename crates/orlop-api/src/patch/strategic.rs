@@ -9,7 +9,7 @@ use crate::decode;
 use crate::go_text::{display, quote};
 use crate::schema::{PatchStrategy, Schema, Type};
 use serde_json::{Map, Value};
-use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
 
 const DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -188,7 +188,8 @@ fn without_directives(value: Value) -> Option<Value> {
 fn retain_keys(original: &mut Object, patch: &mut Object) -> Outcome<()> {
     let Some(keys) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let Value::Array(keys) = keys else { return bad_retain_keys() };
-    let retained = |key: &str| keys.iter().any(|kept| kept.as_str() == Some(key));
+    let keys: HashSet<&str> = keys.iter().filter_map(Value::as_str).collect();
+    let retained = |key: &str| keys.contains(key);
     for (key, value) in &*patch {
         let directs = key.starts_with(DELETE_FROM_LIST) || key.starts_with(SET_ORDER);
         if !value.is_null() && !directs && !retained(key) {
@@ -330,14 +331,11 @@ fn merge_list(
     let kind = element_kind([&original, &patch])?;
     if kind == Kind::Scalar {
         if deletes {
-            return Ok(original.into_iter().filter(|item| !patch.contains(item)).collect());
+            let deleted: HashSet<&Value> = patch.iter().collect();
+            return Ok(original.into_iter().filter(|item| !deleted.contains(item)).collect());
         }
-        let mut merged: Vec<Value> = Vec::with_capacity(original.len() + patch.len());
-        for item in original.iter().chain(&patch) {
-            if !merged.contains(item) {
-                merged.push(item.clone());
-            }
-        }
+        let mut seen = HashSet::with_capacity(original.len() + patch.len());
+        let merged = original.iter().chain(&patch).filter(|item| seen.insert(*item)).cloned().collect();
         let (ordered, server_only) = partition(merged, &patch, "")?;
         return interleave(ordered, server_only, &patch, &original, "", false);
     }
@@ -347,16 +345,20 @@ fn merge_list(
     };
     let (original, patch) = apply_directives(original, patch, merge_key)?;
     let mut merged = original.clone();
+    let mut index = KeyIndex::new(&original, merge_key);
     for item in &patch {
         let Value::Object(item) = item else { continue };
         let Some(wanted) = item.get(merge_key) else { return no_merge_key(item, merge_key) };
-        match find(&merged, merge_key, wanted)? {
-            Some(index) => {
-                if let Value::Object(current) = std::mem::take(&mut merged[index]) {
-                    merged[index] = Value::Object(merge_map(current, item.clone(), items)?);
+        match index.position(wanted)? {
+            Some(position) => {
+                if let Value::Object(current) = std::mem::take(&mut merged[position]) {
+                    merged[position] = Value::Object(merge_map(current, item.clone(), items)?);
                 }
             }
-            None => merged.push(Value::Object(item.clone())),
+            None => {
+                index.positions.insert(wanted, merged.len());
+                merged.push(Value::Object(item.clone()));
+            }
         }
     }
     let (ordered, server_only) = partition(merged, &patch, merge_key)?;
@@ -370,6 +372,7 @@ fn apply_directives(
     merge_key: &str,
 ) -> Outcome<(Vec<Value>, Vec<Value>)> {
     let mut plain = Vec::with_capacity(patch.len());
+    let mut deleted = HashSet::new();
     let mut replace = false;
     for item in patch {
         let Some(directive) = item.get(DIRECTIVE) else {
@@ -379,37 +382,61 @@ fn apply_directives(
         let Value::Object(map) = &item else { continue };
         match directive.as_str() {
             Some("delete") => {
-                let Some(doomed) = map.get(merge_key) else { return no_merge_key(map, merge_key) };
-                while let Some(index) = find(&original, merge_key, doomed)? {
-                    original.remove(index);
-                }
+                let Some(key) = map.get(merge_key) else { return no_merge_key(map, merge_key) };
+                deleted.insert(key.clone());
             }
             Some("replace") => replace = true,
             Some("merge") => return rejected("merging lists cannot yet be specified in the patch"),
             _ => return unknown_directive(directive, map),
         }
     }
+    if !deleted.is_empty() {
+        original.retain(|item| item.get(merge_key).is_none_or(|key| !deleted.contains(key)));
+    }
     Ok(if replace { (plain, Vec::new()) } else { (original, plain) })
 }
 
-fn find(items: &[Value], merge_key: &str, wanted: &Value) -> Outcome<Option<usize>> {
-    for (index, item) in items.iter().enumerate() {
-        let Value::Object(map) = item else { return rejected(format!("value for key {index} is not a map")) };
-        if map.get(merge_key) == Some(wanted) {
-            return Ok(Some(index));
+/// Positions of a list's items by merge key; the first of equal keys wins.
+struct KeyIndex<'v> {
+    positions: HashMap<&'v Value, usize>,
+    /// The first item that is not a map. Kubernetes searches item by item and fails when it gets there.
+    not_a_map: Option<usize>,
+}
+
+impl<'v> KeyIndex<'v> {
+    fn new(items: &'v [Value], merge_key: &str) -> Self {
+        let mut index = Self { positions: HashMap::with_capacity(items.len()), not_a_map: None };
+        for (position, item) in items.iter().enumerate() {
+            let Value::Object(map) = item else {
+                index.not_a_map = Some(position);
+                break;
+            };
+            if let Some(key) = map.get(merge_key) {
+                index.positions.entry(key).or_insert(position);
+            }
+        }
+        index
+    }
+
+    fn position(&self, key: &Value) -> Outcome<Option<usize>> {
+        match (self.positions.get(key), self.not_a_map) {
+            (Some(position), _) => Ok(Some(*position)),
+            (None, Some(position)) => rejected(format!("value for key {position} is not a map")),
+            (None, None) => Ok(None),
         }
     }
-    Ok(None)
 }
 
 /// Items that the order names, and the others.
 fn partition(items: Vec<Value>, order: &[Value], merge_key: &str) -> Outcome<(Vec<Value>, Vec<Value>)> {
     let (mut ordered, mut others) = (Vec::new(), Vec::new());
+    let values: HashSet<&Value> = if merge_key.is_empty() { order.iter().collect() } else { HashSet::new() };
+    let keys = KeyIndex::new(order, merge_key);
     for item in items {
         let named = if merge_key.is_empty() {
-            order.contains(&item)
+            values.contains(&item)
         } else {
-            find(order, merge_key, key_of(&item, merge_key)?)?.is_some()
+            keys.position(key_of(&item, merge_key)?)?.is_some()
         };
         if named { ordered.push(item) } else { others.push(item) }
     }
@@ -431,15 +458,10 @@ fn interleave(
             key_of(item, merge_key)?;
         }
     }
-    let position = |item: &Value, order: &[Value]| {
-        let key = |item: &Value| if of_maps { item.get(merge_key).cloned() } else { Some(item.clone()) };
-        let wanted = key(item);
-        order.iter().position(|other| key(other) == wanted)
-    };
-    let sort =
-        |items: &mut Vec<Value>, order: &[Value]| items.sort_by_cached_key(|item| position(item, order));
-    sort(&mut ordered, order);
-    sort(&mut server_only, server_order);
+    let order = Positions::new(order, merge_key, of_maps);
+    let server_order = Positions::new(server_order, merge_key, of_maps);
+    ordered.sort_by_cached_key(|item| order.get(item));
+    server_only.sort_by_cached_key(|item| server_order.get(item));
     let mut result = Vec::with_capacity(ordered.len() + server_only.len());
     let (mut left, mut right) = (server_only.into_iter().peekable(), ordered.into_iter().peekable());
     loop {
@@ -447,13 +469,36 @@ fn interleave(
             (None, None) => return Ok(result),
             (Some(_), None) => true,
             (None, Some(_)) => false,
-            (Some(one), Some(another)) => {
-                match (position(one, server_order), position(another, server_order)) {
-                    (Some(one), Some(another)) => one.cmp(&another) == Ordering::Less,
-                    _ => false,
-                }
-            }
+            (Some(one), Some(another)) => match (server_order.get(one), server_order.get(another)) {
+                (Some(one), Some(another)) => one < another,
+                _ => false,
+            },
         };
         result.extend(if take_left { left.next() } else { right.next() });
+    }
+}
+
+/// First position of each item of a list, by merge key or, for scalars, by value.
+struct Positions<'v> {
+    positions: HashMap<Option<&'v Value>, usize>,
+    merge_key: &'v str,
+    of_maps: bool,
+}
+
+impl<'v> Positions<'v> {
+    fn new(items: &'v [Value], merge_key: &'v str, of_maps: bool) -> Self {
+        let mut positions = HashMap::with_capacity(items.len());
+        for (position, item) in items.iter().enumerate() {
+            positions.entry(Self::key(item, merge_key, of_maps)).or_insert(position);
+        }
+        Self { positions, merge_key, of_maps }
+    }
+
+    fn key<'i>(item: &'i Value, merge_key: &str, of_maps: bool) -> Option<&'i Value> {
+        if of_maps { item.get(merge_key) } else { Some(item) }
+    }
+
+    fn get(&self, item: &Value) -> Option<usize> {
+        self.positions.get(&Self::key(item, self.merge_key, self.of_maps)).copied()
     }
 }

@@ -38,9 +38,10 @@ pub use list_types::validate_list_types;
 
 pub use prune::{Root, prune, unknown_fields};
 
+use orlop_regex::CachedRegex;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// The JSON type a schema asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -197,11 +198,12 @@ pub struct Checks {
     pub not: Option<Box<Schema>>,
 }
 
-/// A regular expression, compiled when first used.
+/// A `pattern`, compiled on first use and again after the process-wide cache evicted it.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     pub text: Box<str>,
-    compiled: Arc<std::sync::OnceLock<Result<orlop_regex::Regex, String>>>,
+    /// Saves the look-up in the cache while the compiled pattern is there.
+    compiled: Arc<Mutex<Weak<CachedRegex>>>,
 }
 
 impl Pattern {
@@ -209,9 +211,15 @@ impl Pattern {
         Self { text: text.into(), compiled: Arc::default() }
     }
 
-    pub fn regex(&self) -> Result<&orlop_regex::Regex, &str> {
-        let compile = || orlop_regex::compile(&self.text, orlop_regex::COMPILED_BYTES_MAX);
-        self.compiled.get_or_init(compile).as_ref().map_err(String::as_str)
+    /// Returns the compiled pattern.
+    pub fn regex(&self) -> Result<Arc<CachedRegex>, String> {
+        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(regex) = compiled.upgrade() {
+            return Ok(regex);
+        }
+        let regex = orlop_regex::cached(&self.text)?;
+        *compiled = Arc::downgrade(&regex);
+        Ok(regex)
     }
 }
 

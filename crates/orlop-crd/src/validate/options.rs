@@ -6,8 +6,8 @@ use super::walk::{any, visit};
 use orlop_api::field_error::FieldPath;
 use orlop_api::schema::source::{list, text};
 use orlop_api::schema::structural::{
-    Strictness, has_loose_identities, has_loose_sets, has_unknown_types, invalid_defaults, unconvertible,
-    violations,
+    Strictness, ValidationBudget, has_loose_identities, has_loose_sets, has_unknown_types, invalid_defaults,
+    unconvertible, violations,
 };
 use serde_json::Value;
 use std::collections::HashSet;
@@ -97,7 +97,8 @@ impl Options {
 }
 
 fn is_loose(schema: &Value) -> bool {
-    unconvertible(schema).is_some() || !violations(schema, &FieldPath::nil()).is_empty()
+    unconvertible(schema).is_some()
+        || !violations(schema, &FieldPath::nil(), &mut ValidationBudget::default()).is_empty()
 }
 
 fn has_unpruned_defaults(schema: &Value) -> bool {

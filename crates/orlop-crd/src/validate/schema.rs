@@ -7,7 +7,7 @@ use crate::rules::{OBJECT_COST_MAX, Rules};
 use orlop_api::field_error::{FieldError, FieldPath};
 use orlop_api::schema::from_openapi;
 use orlop_api::schema::source::flag;
-use orlop_api::schema::structural::{self, DefaultValue};
+use orlop_api::schema::structural::{self, DefaultValue, ValidationBudget};
 use serde_json::Value;
 
 /// Schemas must be there: everywhere, or at least where they are served and would prune.
@@ -38,11 +38,13 @@ pub(super) fn presence(spec: &Spec<'_>, options: &Options, path: &FieldPath) -> 
 /// Checks the schemas of one definition.
 pub(super) struct Run<'o> {
     pub(super) options: &'o Options,
+    /// Shared by all versions.
+    patterns: ValidationBudget,
 }
 
 impl<'o> Run<'o> {
     pub(super) fn new(options: &'o Options) -> Self {
-        Self { options }
+        Self { options, patterns: ValidationBudget::default() }
     }
 
     /// Checks a `schema` or the shared `validation`; `version` is whose it is.
@@ -61,7 +63,7 @@ impl<'o> Run<'o> {
         if self.options.require_structural {
             unconvertible = structural::unconvertible(schema);
             if unconvertible.is_none() {
-                let mut found = structural::violations(schema, &path);
+                let mut found = structural::violations(schema, &path, &mut self.patterns);
                 if found.is_empty() {
                     let pruned = self.options.require_pruned_defaults;
                     let mut budget = OBJECT_COST_MAX;

@@ -3,6 +3,7 @@
 use super::properties;
 use crate::field_error::{FieldError, FieldPath};
 use crate::schema::source::{entries, flag, list, non_empty, non_null, text};
+use orlop_regex::ValidationBudget;
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 
@@ -15,17 +16,30 @@ enum Level {
     Field,
 }
 
-/// What keeps a schema from being structural, sorted by text as Kubernetes does.
-pub fn violations(schema: &Value, path: &FieldPath) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+/// Collects violations. Patterns are validated within a budget that a whole definition shares.
+struct Violations<'b> {
+    errors: Vec<FieldError>,
+    patterns: &'b mut ValidationBudget,
+}
+
+impl Violations<'_> {
+    fn push(&mut self, error: FieldError) {
+        self.errors.push(error);
+    }
+}
+
+/// Returns the violations of the structural schema rules, sorted by text as in Kubernetes.
+pub fn violations(schema: &Value, path: &FieldPath, patterns: &mut ValidationBudget) -> Vec<FieldError> {
+    let mut errors = Violations { errors: Vec::new(), patterns };
     structure(schema, Level::Root, path, &mut errors);
     // Only the root's value checks are asked what they name; Kubernetes does not look further down.
     checks_complete(schema, Some(schema), path, path, &mut errors);
+    let mut errors = errors.errors;
     errors.sort_by_cached_key(ToString::to_string);
     errors
 }
 
-fn structure(schema: &Value, level: Level, path: &FieldPath, errors: &mut Vec<FieldError>) {
+fn structure(schema: &Value, level: Level, path: &FieldPath, errors: &mut Violations<'_>) {
     let kind = text(schema, "type");
     let items = schema.get("items").filter(|items| items.is_object());
     if kind == "array" && items.is_none() {
@@ -90,7 +104,7 @@ fn check_type(
     embedded: bool,
     may_be_untyped: bool,
     path: &FieldPath,
-    errors: &mut Vec<FieldError>,
+    errors: &mut Violations<'_>,
 ) {
     let path = path.child("type");
     if embedded && kind != "object" {
@@ -119,7 +133,7 @@ fn check_metadata(
     is_resource: bool,
     level: Level,
     path: &FieldPath,
-    errors: &mut Vec<FieldError>,
+    errors: &mut Violations<'_>,
 ) {
     if is_resource && text(metadata, "type") != "object" {
         errors.push(FieldError::invalid(&path.child("type"), text(metadata, "type"), "must be object"));
@@ -153,7 +167,7 @@ fn value_checks(
     skip_any_of: bool,
     skip_first_all_of: bool,
     path: &FieldPath,
-    errors: &mut Vec<FieldError>,
+    errors: &mut Violations<'_>,
 ) {
     if !skip_any_of {
         for (index, branch) in list(schema, "anyOf").iter().enumerate() {
@@ -171,7 +185,7 @@ fn value_checks(
     }
     let pattern = text(schema, "pattern");
     if !pattern.is_empty()
-        && let Err(error) = crate::schema::Pattern::new(pattern).regex()
+        && let Err(error) = orlop_regex::validate(pattern, errors.patterns)
     {
         let detail = format!("must be a valid regular expression, but isn't: {error}");
         errors.push(FieldError::invalid(&path.child("pattern"), pattern, detail));
@@ -194,7 +208,7 @@ const STRUCTURE: [(&str, &str); 12] = [
     ("x-kubernetes-map-type", "must be undefined to be structural"),
 ];
 
-fn nested(schema: &Value, skip_any_of: bool, path: &FieldPath, errors: &mut Vec<FieldError>) {
+fn nested(schema: &Value, skip_any_of: bool, path: &FieldPath, errors: &mut Violations<'_>) {
     value_checks(schema, skip_any_of, false, path, errors);
     if let Some(items) = schema.get("items").filter(|items| items.is_object()) {
         nested(items, false, &path.child("items"), errors);
@@ -222,7 +236,7 @@ fn checks_complete(
     structure: Option<&Value>,
     at: &FieldPath,
     from: &FieldPath,
-    errors: &mut Vec<FieldError>,
+    errors: &mut Violations<'_>,
 ) {
     if let Some(not) = checks.get("not").filter(|not| not.is_object()) {
         nested_complete(not, structure, at, &from.child("not"), errors);
@@ -239,7 +253,7 @@ fn nested_complete(
     structure: Option<&Value>,
     at: &FieldPath,
     from: &FieldPath,
-    errors: &mut Vec<FieldError>,
+    errors: &mut Violations<'_>,
 ) {
     let Some(structure) = structure else {
         errors.push(FieldError::required(at, format!("because it is defined in {from}")));

@@ -17,6 +17,7 @@ pub use default_values::{DefaultValue, invalid_defaults};
 pub use go_form::{rule_form, schema_form};
 pub use invariants::violations;
 pub use keywords::{Strictness, has_loose_identities, has_loose_sets, has_unknown_types, unsupported};
+pub use orlop_regex::ValidationBudget;
 pub use relative_path::resolve;
 
 use super::source::{flag, text};
@@ -91,7 +92,7 @@ mod tests {
     /// Everything but the rules.
     fn validate_structural(schema: &Value, path: &FieldPath, status_subresource: bool) -> Vec<FieldError> {
         let mut errors = restrictions_at_root(schema, path, status_subresource);
-        let structural = violations(schema, path);
+        let structural = violations(schema, path, &mut ValidationBudget::default());
         if structural.is_empty() {
             errors.extend(invalid_defaults(schema, path, true, &mut |_| Vec::new()));
         }

@@ -1,19 +1,26 @@
-//! What is wrong with a pattern, in Go's words.
+//! Go's error texts.
 
-/// What a repetition may count to.
-const REPEATED_MAX: u64 = 1000;
+/// Go's limit on a repeat count, and on the product of nested ones.
+pub(crate) const REPEAT_MAX: u64 = 1000;
 
-/// The text of Go's error for the same pattern.
-pub(crate) fn told(error: &regex::Error, pattern: &str) -> String {
-    // The crate draws the pattern with a caret over several lines; the last one says what is wrong.
-    let text = error.to_string();
-    let reason = text.lines().last().unwrap_or_default().trim().trim_start_matches("error: ");
-    let (words, part) = translated(reason, pattern).unwrap_or((reason, pattern));
+/// Converts an error of the `regex` crate into Go's text for the same pattern.
+pub(crate) fn to_go(error: &str, pattern: &str) -> String {
+    // The crate prints the pattern with a caret over several lines; the last line is the reason.
+    let reason = error.lines().last().unwrap_or_default().trim().trim_start_matches("error: ");
+    let (words, part) = translate_reason(reason, pattern).unwrap_or((reason, pattern));
     format!("error parsing regexp: {words}: `{part}`")
 }
 
-/// What Go refuses and the crate does not: repetitions of repetitions, and of more than a thousand.
-pub(crate) fn refused(pattern: &str) -> Option<String> {
+pub(crate) fn too_large(pattern: &str) -> String {
+    format!("error parsing regexp: expression too large: `{pattern}`")
+}
+
+pub(crate) fn invalid_repeat(operator: &str) -> String {
+    format!("error parsing regexp: invalid repeat count: `{operator}`")
+}
+
+/// Checks what Go refuses and the `regex` crate accepts: repeated repetition operators, and counts over 1000.
+pub(crate) fn check_repetitions(pattern: &str) -> Result<(), String> {
     let mut previous: Option<usize> = None;
     let mut in_class = false;
     let mut at = 0;
@@ -24,16 +31,13 @@ pub(crate) fn refused(pattern: &str) -> Option<String> {
         match (character, repetition) {
             (_, Some((length, most))) => {
                 end = at + length;
-                if most.is_some_and(|most| most > REPEATED_MAX) {
-                    return Some(format!(
-                        "error parsing regexp: invalid repeat count: `{}`",
-                        &pattern[at..end]
-                    ));
+                if most.is_some_and(|most| most > REPEAT_MAX) {
+                    return Err(invalid_repeat(&pattern[at..end]));
                 }
                 end += usize::from(pattern[end..].starts_with('?'));
                 if let Some(start) = previous {
                     let part = &pattern[start..end];
-                    return Some(format!(
+                    return Err(format!(
                         "error parsing regexp: invalid nested repetition operator: `{part}`"
                     ));
                 }
@@ -51,17 +55,17 @@ pub(crate) fn refused(pattern: &str) -> Option<String> {
                 end = at + opening + usize::from(rest[opening..].starts_with(']'));
             }
             (']', None) => in_class = false,
-            // The question mark of a group repeats nothing.
+            // The question mark of a group is not a repetition.
             ('(', None) if rest.starts_with("(?") => end += 1,
             _ => {}
         }
         previous = None;
         at = end;
     }
-    None
+    Ok(())
 }
 
-/// The length of the repetition that a text starts with, and its count where it has one.
+/// Returns the length of the repetition operator at the start of `text`, and its largest count.
 pub(crate) fn repetition(text: &str) -> Option<(usize, Option<u64>)> {
     if text.starts_with(['*', '+', '?']) {
         return Some((1, None));
@@ -76,8 +80,8 @@ pub(crate) fn repetition(text: &str) -> Option<(usize, Option<u64>)> {
     Some((inner.len() + 2, Some(count(least).max(count(most)))))
 }
 
-/// Go's words for a mistake, and the part of the pattern it names.
-fn translated<'p>(reason: &str, pattern: &'p str) -> Option<(&'static str, &'p str)> {
+/// Returns Go's text for a reason, and the part of the pattern that Go names.
+fn translate_reason<'p>(reason: &str, pattern: &'p str) -> Option<(&'static str, &'p str)> {
     match reason {
         "unclosed group" => Some(("missing closing )", pattern)),
         "unopened group" => Some(("unexpected )", pattern)),
@@ -107,7 +111,7 @@ fn translated<'p>(reason: &str, pattern: &'p str) -> Option<(&'static str, &'p s
     }
 }
 
-/// The class that is not closed: the last one opened.
+/// Returns the unclosed class: the last one opened.
 fn open_class(pattern: &str) -> Option<&str> {
     let mut open = None;
     let mut escaped = false;
@@ -123,7 +127,7 @@ fn open_class(pattern: &str) -> Option<&str> {
     open.map(|start| &pattern[start..])
 }
 
-/// The first operator with nothing before it to repeat.
+/// Returns the first repetition operator without an operand.
 fn operator(pattern: &str) -> Option<&str> {
     let mut before = '(';
     for (index, character) in pattern.char_indices() {
@@ -135,7 +139,7 @@ fn operator(pattern: &str) -> Option<&str> {
     None
 }
 
-/// The first escape that means nothing.
+/// Returns the first unknown escape sequence.
 fn bad_escape(pattern: &str) -> Option<&str> {
     let mut rest = pattern;
     while let Some(start) = rest.find('\\') {
@@ -150,7 +154,7 @@ fn bad_escape(pattern: &str) -> Option<&str> {
     None
 }
 
-/// The first range that runs backwards.
+/// Returns the first range whose start is greater than its end.
 fn backward_range(pattern: &str) -> Option<&str> {
     let characters: Vec<(usize, char)> = pattern.char_indices().collect();
     characters.windows(3).find_map(|window| match window {
