@@ -81,7 +81,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
             // The store says that nothing was written, but a checker must not take its word for it.
-            Error::Unavailable(reason) | Error::Unresolved(reason) => Self::Unknown(reason),
+            Error::Unavailable(reason) | Error::AmbiguousCommit(reason) => Self::Unknown(reason),
             error => Self::Refused(error),
         }
     }

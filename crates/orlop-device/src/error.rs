@@ -101,7 +101,7 @@ impl From<Error> for Status {
             }
             Error::Store(Store::TooLarge { .. }) => Status::invalid_argument(message),
             Error::Store(Store::Full(_)) => Status::resource_exhausted(message),
-            Error::Store(Store::Unresolved(why)) => {
+            Error::Store(Store::AmbiguousCommit(why)) => {
                 tracing::error!(error = %why, "the outcome of a write is not known");
                 Status::deadline_exceeded("the outcome of the write is not known")
             }

@@ -116,7 +116,7 @@ impl Resource {
     /// Waits until reads show at least this revision.
     pub(crate) async fn reach(&self, revision: Option<Revision>) -> Result<(), Error> {
         let Some(revision) = revision else { return Ok(()) };
-        match self.store.wait_for(revision, PATIENCE).await {
+        match self.store.wait_for_revision(revision, PATIENCE).await {
             Err(orlop_store::Error::FutureRevision { requested, current }) => Err(Error::Expired(format!(
                 "too large resource version: {}, current: {}: list again",
                 self.versions.text(requested),

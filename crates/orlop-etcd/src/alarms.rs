@@ -21,7 +21,7 @@ pub(crate) struct Alarms {
 
 impl Alarms {
     pub(crate) async fn load(store: &Store) -> orlop_store::Result<Self> {
-        let up = store.note(NOTE).await?.is_some_and(|text| text == "up");
+        let up = store.metadata(NOTE).await?.is_some_and(|text| text == "up");
         Ok(Self { no_space: AtomicBool::new(up) })
     }
 
@@ -38,7 +38,7 @@ impl Alarms {
     pub(crate) async fn set(&self, store: &Store, up: bool) -> orlop_store::Result<bool> {
         let changed = self.no_space.swap(up, Ordering::AcqRel) != up;
         if changed {
-            store.set_note(NOTE, if up { "up" } else { "down" }).await?;
+            store.set_metadata(NOTE, if up { "up" } else { "down" }).await?;
             tracing::warn!(up, "NOSPACE alarm");
         }
         Ok(changed)

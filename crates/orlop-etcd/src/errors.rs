@@ -59,7 +59,7 @@ pub(crate) fn status(error: Error) -> Status {
         Error::LeaseNotFound { .. } => LEASE_NOT_FOUND.into(),
         Error::LeaseExists { .. } => LEASE_EXISTS.into(),
         Error::Full(_) => NO_SPACE.into(),
-        Error::Unresolved(_) => TIMED_OUT.into(),
+        Error::AmbiguousCommit(_) => TIMED_OUT.into(),
         Error::TooLarge { .. } => {
             tracing::debug!(%error, "request refused");
             REQUEST_TOO_LARGE.into()

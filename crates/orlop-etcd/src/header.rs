@@ -23,13 +23,13 @@ pub(crate) struct Identity {
 impl Identity {
     /// The ids kept in the store, or new ones.
     pub(crate) async fn load(store: &Store) -> orlop_store::Result<Self> {
-        let kept = match store.note(NOTE).await? {
+        let kept = match store.metadata(NOTE).await? {
             Some(kept) => kept,
             None => {
                 let made = format!("{:016x}", rand::random::<u64>().max(1));
-                store.set_note(NOTE, &made).await?;
+                store.set_metadata(NOTE, &made).await?;
                 // Another process may have been first.
-                store.note(NOTE).await?.unwrap_or(made)
+                store.metadata(NOTE).await?.unwrap_or(made)
             }
         };
         let cluster_id = u64::from_str_radix(&kept, 16).map_err(|_| {

@@ -122,7 +122,7 @@ impl Kv for KvService {
         let store = &self.node.store;
         store.compact(request.revision).await.map_err(status)?;
         if request.physical {
-            store.compaction_done().await.map_err(status)?;
+            store.wait_for_compaction().await.map_err(status)?;
         }
         Ok(Response::new(CompactionResponse { header: self.node.header_now().await? }))
     }

@@ -109,7 +109,7 @@ impl Lease for LeaseService {
 /// A lease that there is not has a time to live of 0, which tells its keeper to stop.
 async fn keep_alive(node: &Node, id: i64) -> Result<LeaseKeepAliveResponse, Status> {
     // Taken first: the lease was alive at this revision at the earliest, not at a later one.
-    let header = node.header(node.store.seen_revision());
+    let header = node.header(node.store.observed_revision());
     let ttl = match node.store.keep_alive(id).await {
         Ok(lease) => lease.ttl_seconds,
         Err(Error::LeaseNotFound { .. }) => 0,

@@ -112,7 +112,7 @@ impl Maintenance for MaintenanceService {
         &self,
         _: Request<DefragmentRequest>,
     ) -> Result<Response<DefragmentResponse>, Status> {
-        self.node.store.compaction_done().await.map_err(status)?;
+        self.node.store.wait_for_compaction().await.map_err(status)?;
         Ok(Response::new(DefragmentResponse { header: self.node.header_now().await? }))
     }
 

@@ -149,10 +149,10 @@ pub struct Config {
     /// would have to wait for the disk, instead of sharing its commit.
     pub commit_on_caller: bool,
     /// The safety net under notifications: how often to look for other processes' writes.
-    pub poll: Duration,
+    pub poll_interval: Duration,
     /// How long a writer waits for a database that it has lost sight of, before it is told so. What it asked
     /// for may still happen: the store goes on to find out.
-    pub patience: Duration,
+    pub commit_timeout: Duration,
 }
 
 impl Config {
@@ -170,8 +170,8 @@ impl Config {
             watcher_queue: 256,
             readers: 4,
             commit_on_caller: true,
-            poll: Duration::from_secs(1),
-            patience: Duration::from_secs(20),
+            poll_interval: Duration::from_secs(1),
+            commit_timeout: Duration::from_secs(20),
         }
     }
 }

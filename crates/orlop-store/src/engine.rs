@@ -10,7 +10,7 @@ use std::{path::Path, sync::Arc};
 use bytes::Bytes;
 
 use crate::{
-    Form, FormedPage, Lease, LeaseId, Read, ReadResult, Revision, Terms, Txn, TxnResult,
+    EncodedPage, Lease, LeaseId, Read, ReadResult, Revision, RowEncoder, Terms, Txn, TxnResult,
     error::Result,
     event::{Commit, VersionId},
 };
@@ -103,8 +103,8 @@ pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
     async fn read(&self, read: &Read) -> Result<ReadResult>;
 
     /// The same, in a form.
-    async fn read_formed(&self, read: &Read, form: &Arc<dyn Form>) -> Result<FormedPage> {
-        Ok(FormedPage::of(self.read(read).await?, &**form))
+    async fn read_formed(&self, read: &Read, form: &Arc<dyn RowEncoder>) -> Result<EncodedPage> {
+        Ok(EncodedPage::of(self.read(read).await?, &**form))
     }
 
     /// Whole commits after `after`, oldest first: at least one if there is one, about `limit` events.
@@ -143,10 +143,10 @@ pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
     async fn leases(&self, limit: usize) -> Result<Vec<Lease>>;
 
     /// A small fact kept beside the data, such as which fields of a range are indexed.
-    async fn note(&self, name: &str) -> Result<Option<String>>;
+    async fn metadata(&self, name: &str) -> Result<Option<String>>;
 
     /// Keeps a small fact.
-    async fn set_note(&self, name: &str, text: &str) -> Result<()>;
+    async fn set_metadata(&self, name: &str, text: &str) -> Result<()>;
 
     /// How large the database is.
     async fn size(&self) -> Result<Size>;

@@ -95,8 +95,8 @@ pub enum Error {
 
     /// The database has been out of sight for so long that the caller is answered without it. The write may
     /// have happened, may happen yet, or not at all: the store goes on to find out.
-    #[error("the outcome is not known: {0}")]
-    Unresolved(String),
+    #[error("the outcome of the write is unknown: {0}")]
+    AmbiguousCommit(String),
 
     /// The database was written by a newer program than this one.
     #[error("the database has schema version {found}, this program knows up to {known}: use a newer orlop")]

@@ -31,7 +31,7 @@ pub struct Event {
     /// The version this one supersedes; `None` for a creation, or when compaction has removed it.
     pub previous: Option<Previous>,
     /// A place for the form in which a front sends the event, so that it is made once for all watchers.
-    pub sent_as: OnceLock<Bytes>,
+    pub encoded_once: OnceLock<Bytes>,
     /// The stored bytes are not what was written: of the version only the key and the revision are known.
     pub(crate) damaged: bool,
 }
@@ -44,7 +44,7 @@ impl Event {
         terms: Terms,
         previous: Option<Previous>,
     ) -> Self {
-        Self { id, kv, deleted, terms, previous, sent_as: OnceLock::new(), damaged: false }
+        Self { id, kv, deleted, terms, previous, encoded_once: OnceLock::new(), damaged: false }
     }
 
     /// What is left of a version whose stored bytes are not what was written.

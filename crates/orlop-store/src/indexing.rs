@@ -19,7 +19,7 @@ pub(crate) struct IndexFloor(AtomicI64);
 
 impl IndexFloor {
     pub(crate) async fn load(engine: &dyn Engine) -> Result<Self> {
-        let floor = engine.note(FLOOR).await?.and_then(|text| text.parse().ok()).unwrap_or(0);
+        let floor = engine.metadata(FLOOR).await?.and_then(|text| text.parse().ok()).unwrap_or(0);
         Ok(Self(AtomicI64::new(floor)))
     }
 
@@ -62,7 +62,7 @@ impl Store {
         // Both ends name it: a key and the prefix that begins like it are different ranges.
         let end = range.end().map(|end| end.escape_ascii().to_string()).unwrap_or_default();
         let name = format!("index/{}..{end}", range.start().escape_ascii());
-        if self.engine().note(&name).await?.as_deref() == Some(declaration) {
+        if self.engine().metadata(&name).await?.as_deref() == Some(declaration) {
             return Ok(());
         }
         let mut rest = range;
@@ -77,8 +77,8 @@ impl Store {
         }
         self.counts().forget();
         let floor = self.revision().await?;
-        self.engine().set_note(FLOOR, &floor.to_string()).await?;
+        self.engine().set_metadata(FLOOR, &floor.to_string()).await?;
         self.index_floor().0.fetch_max(floor, Ordering::AcqRel);
-        self.engine().set_note(&name, declaration).await
+        self.engine().set_metadata(&name, declaration).await
     }
 }

@@ -49,7 +49,7 @@ pub use config::{Config, Durability, Endpoint, Limits};
 pub use engine::Size;
 pub use error::{Error, Result};
 pub use event::{Commit, Event, Previous};
-pub use form::{Form, FormedPage};
+pub use form::{EncodedPage, RowEncoder};
 pub use metrics::Metrics;
 pub use range::KeyRange;
 pub use request::{
@@ -58,7 +58,7 @@ pub use request::{
 };
 pub use store::{Pages, Store};
 pub use terms::{Filter, Requirement, Terms};
-pub use watch::{Seen, Watch, WatchBatch, Watcher};
+pub use watch::{Watch, WatchBatch, WatchEvent, Watcher};
 
 /// A point in the store's one history. The first write of a new store makes revision 2; 1 is empty.
 pub type Revision = i64;

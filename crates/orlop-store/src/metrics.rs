@@ -202,7 +202,7 @@ fn code(error: &Error) -> &'static str {
     match error {
         Error::Full(_) => "full",
         Error::Unavailable(_) => "unavailable",
-        Error::Unresolved(_) => "unresolved",
+        Error::AmbiguousCommit(_) => "unresolved",
         Error::Corrupt { .. } => "corrupt",
         Error::Expired { .. } => "expired",
         _ => "other",

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use tokio::task::JoinSet;
 
 use crate::{
-    Config, Endpoint, Form, FormedPage, KeyRange, Lease, LeaseId, Limits, Op, Read, ReadResult, Revision,
-    Select, Size, Txn, TxnResult, Watch, Watcher,
+    Config, EncodedPage, Endpoint, KeyRange, Lease, LeaseId, Limits, Op, Read, ReadResult, Revision,
+    RowEncoder, Select, Size, Txn, TxnResult, Watch, Watcher,
     counts::Counts,
     engine::{Bounds, Command, Engine, Outcome},
     error::{Error, Result},
@@ -157,7 +157,7 @@ impl Store {
 
     /// Waits until this process has seen a revision, as after being told of it by another. Reads and
     /// watches that begin afterwards are not older.
-    pub async fn wait_for(&self, revision: Revision, patience: Duration) -> Result<()> {
+    pub async fn wait_for_revision(&self, revision: Revision, patience: Duration) -> Result<()> {
         if self.inner.engine.bounds().await?.current >= revision {
             return Ok(());
         }
@@ -179,7 +179,7 @@ impl Store {
 
     /// The newest revision that this process has heard of, without asking the database: that of every answer it
     /// has given, or a later one.
-    pub fn seen_revision(&self) -> Revision {
+    pub fn observed_revision(&self) -> Revision {
         self.inner.hub.tip()
     }
 
@@ -329,7 +329,7 @@ impl Store {
     }
 
     /// Returns when everything before the compacted revision has been forgotten.
-    pub async fn compaction_done(&self) -> Result<()> {
+    pub async fn wait_for_compaction(&self) -> Result<()> {
         self.inner.housekeeper.forget().await
     }
 
@@ -347,13 +347,13 @@ impl Store {
     }
 
     /// A small fact kept beside the data under a name: no key, no revision, no event.
-    pub async fn note(&self, name: &str) -> Result<Option<String>> {
-        self.inner.engine.note(name).await
+    pub async fn metadata(&self, name: &str) -> Result<Option<String>> {
+        self.inner.engine.metadata(name).await
     }
 
     /// Keeps a small fact beside the data.
-    pub async fn set_note(&self, name: &str, text: &str) -> Result<()> {
-        self.inner.engine.set_note(name, text).await
+    pub async fn set_metadata(&self, name: &str, text: &str) -> Result<()> {
+        self.inner.engine.set_metadata(name, text).await
     }
 
     /// What the store measures of itself.
@@ -397,11 +397,11 @@ impl Pages {
     }
 
     /// The same, in a form.
-    pub async fn next_formed(&mut self, form: &Arc<dyn Form>) -> Result<Option<FormedPage>> {
+    pub async fn next_encoded(&mut self, form: &Arc<dyn RowEncoder>) -> Result<Option<EncodedPage>> {
         self.advance(Some(form)).await
     }
 
-    async fn advance(&mut self, form: Option<&Arc<dyn Form>>) -> Result<Option<FormedPage>> {
+    async fn advance(&mut self, form: Option<&Arc<dyn RowEncoder>>) -> Result<Option<EncodedPage>> {
         let Some(mut read) = self.read.take() else { return Ok(None) };
         if self.revision.is_none() {
             let inner = &self.store.inner;
@@ -410,7 +410,11 @@ impl Pages {
         }
         if read.range.is_empty() {
             let page = self.nothing(&read).await?;
-            return Ok(Some(FormedPage { page, bytes: form.map(|_| Bytes::new()), ..FormedPage::default() }));
+            return Ok(Some(EncodedPage {
+                page,
+                bytes: form.map(|_| Bytes::new()),
+                ..EncodedPage::default()
+            }));
         }
         let limit = read.limit;
         read.limit = limit.min(self.keys);
@@ -419,7 +423,7 @@ impl Pages {
         let asked = Read { count: read.count && known.is_none(), ..read.clone() };
         let mut formed = match form {
             Some(form) => inner.engine.read_formed(&asked, form).await?,
-            None => FormedPage::stored(inner.engine.read(&asked).await?),
+            None => EncodedPage::stored(inner.engine.read(&asked).await?),
         };
         let (keys, page) = (formed.keys, &mut formed.page);
         page.count = page.count.or(known);
@@ -446,7 +450,7 @@ impl Pages {
 }
 
 /// As many keys as come to [`PAGE_BYTES`], if they go on as they were.
-fn keys_of_next_page(last: &FormedPage, keys_max: usize) -> usize {
+fn keys_of_next_page(last: &EncodedPage, keys_max: usize) -> usize {
     let stored: usize = last.page.kvs.iter().map(|kv| kv.key.len() + kv.value.len()).sum();
     let formed = last.bytes.as_ref().map_or(0, Bytes::len);
     let each = (stored + formed) / last.keys.max(1);

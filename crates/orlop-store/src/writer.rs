@@ -121,7 +121,7 @@ impl Writer {
             });
         }
         let on_caller = config.commit_on_caller;
-        Ok(Self { queue, desk, inline, on_caller, patience: config.patience, finished })
+        Ok(Self { queue, desk, inline, on_caller, patience: config.commit_timeout, finished })
     }
 
     /// Has a command committed. Once it is queued it runs to its end, even if the caller goes away.
@@ -142,7 +142,7 @@ impl Writer {
         }
         match tokio::time::timeout(self.patience, answer).await {
             Ok(answer) => answer.unwrap_or_else(|_| Err(stopped())),
-            Err(_) => Err(Error::Unresolved("the database has not answered in time".into())),
+            Err(_) => Err(Error::AmbiguousCommit("the database has not answered in time".into())),
         }
     }
 

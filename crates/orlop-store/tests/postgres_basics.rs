@@ -191,7 +191,7 @@ async fn compaction_forgets_strictly_below_and_no_more() {
     assert!(gone.succeeded);
     put(&store, "/hot", "last").await; // 24
     store.compact(23).await.unwrap();
-    within("compaction", store.compaction_done()).await.unwrap();
+    within("compaction", store.wait_for_compaction()).await.unwrap();
     let at = |revision| Read { revision: Some(revision), ..Read::new(KeyRange::key("/hot")) };
     assert_eq!(store.read(at(22)).await.unwrap_err(), Error::Expired { compacted: 23 });
     assert_eq!(store.read(at(23)).await.unwrap().kvs[0].value, "19");
@@ -209,7 +209,7 @@ async fn compaction_forgets_strictly_below_and_no_more() {
     let history = "select convert_from(key, 'UTF8') || '@' || superseded_at from orlop.history";
     assert_eq!(cluster.sql(&name, history).unwrap().trim(), "/gone@23");
     store.compact(24).await.unwrap();
-    within("compaction", store.compaction_done()).await.unwrap();
+    within("compaction", store.wait_for_compaction()).await.unwrap();
     assert_eq!(cluster.sql(&name, "select count(*) from orlop.log").unwrap().trim(), "2");
     assert_eq!(cluster.sql(&name, history).unwrap().trim(), "");
     assert_eq!(get(&store, "/hot").await.as_deref(), Some("last"));
@@ -235,7 +235,7 @@ async fn a_history_of_every_version_is_read_and_forgotten_too() {
         assert_eq!((&then.kvs[0].value[..], then.count), (revision.to_string().as_bytes(), Some(1)));
     }
     store.compact(7).await.unwrap();
-    within("compaction", store.compaction_done()).await.unwrap();
+    within("compaction", store.wait_for_compaction()).await.unwrap();
     assert_eq!(cluster.sql(&name, "select count(*) from orlop.history").unwrap().trim(), "0");
 }
 
@@ -350,7 +350,7 @@ async fn a_snapshot_of_either_engine_is_restored_with_everything() {
         put(&source, "a", "2").await;
         let held = Put { lease: 5, terms: Terms::new([("x", "y")]), ..Put::new("b", "3") };
         source.txn(Txn::of([Op::Put(held)])).await.unwrap();
-        source.set_note("kept", "beside").await.unwrap();
+        source.set_metadata("kept", "beside").await.unwrap();
         source.compact(2).await.unwrap();
         let copy = folder.path().join(format!("{number}.db"));
         source.snapshot(&copy).await.unwrap();
@@ -367,7 +367,7 @@ async fn a_snapshot_of_either_engine_is_restored_with_everything() {
         assert_eq!((found.kvs.len(), &found.kvs[0].key[..]), (1, &b"b"[..]));
         assert_eq!(restored.lease_keys(5).await.unwrap(), ["b"]);
         assert!(restored.lease(5).await.unwrap().remaining_ms > 500_000);
-        assert_eq!(restored.note("kept").await.unwrap().as_deref(), Some("beside"));
+        assert_eq!(restored.metadata("kept").await.unwrap().as_deref(), Some("beside"));
         assert_eq!(put(&restored, "c", "goes on").await.revision, 5);
         assert!(restored.size().await.unwrap().used > 0);
         let again = Store::restore(&config(), &copy).await;

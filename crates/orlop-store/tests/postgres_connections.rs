@@ -133,7 +133,7 @@ async fn a_snapshot_is_a_store_of_its_own() {
     }
     store.grant(Some(9), std::time::Duration::from_secs(1000)).await.unwrap();
     store.compact(700).await.unwrap();
-    store.compaction_done().await.unwrap();
+    store.wait_for_compaction().await.unwrap();
     let path = std::env::temp_dir().join(format!("orlop-snapshot-{}.db", std::process::id()));
     let _ = std::fs::remove_file(&path);
     store.snapshot(&path).await.unwrap();

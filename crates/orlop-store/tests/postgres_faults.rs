@@ -218,7 +218,7 @@ async fn a_commit_that_reaches_the_server_after_it_was_given_up_comes_to_nothing
 async fn a_caller_is_answered_while_nobody_knows_what_became_of_a_commit() {
     let (cluster, name) = database();
     let (proxy, url) = through_a_proxy(cluster, &name).await;
-    let hasty = orlop_store::Config { patience: std::time::Duration::from_millis(300), ..config(&url) };
+    let hasty = orlop_store::Config { commit_timeout: std::time::Duration::from_millis(300), ..config(&url) };
     let store = Store::open(hasty).await.unwrap();
     let write = |value: &'static str| store.txn(Txn::of([orlop_store::Op::Put(Put::new("/k", value))]));
     within("a connection", async { while write("before").await.is_err() {} }).await;
@@ -226,7 +226,7 @@ async fn a_caller_is_answered_while_nobody_knows_what_became_of_a_commit() {
     proxy.cut_soon();
     for value in ["lost", "behind it"] {
         let answer = within("an answer", write(value)).await;
-        assert!(matches!(answer, Err(Error::Unresolved(_))), "{value}: {answer:?}");
+        assert!(matches!(answer, Err(Error::AmbiguousCommit(_))), "{value}: {answer:?}");
     }
     proxy.close(false);
     within("service", async { while write("after").await.is_err() {} }).await;
@@ -337,8 +337,10 @@ async fn what_another_process_has_written_is_not_guessed_away() {
 #[tokio::test(flavor = "multi_thread")]
 async fn notifications_come_without_waiting_for_the_poll() {
     let (cluster, name) = database();
-    let patient =
-        orlop_store::Config { poll: std::time::Duration::from_secs(3600), ..config(&cluster.url(&name)) };
+    let patient = orlop_store::Config {
+        poll_interval: std::time::Duration::from_secs(3600),
+        ..config(&cluster.url(&name))
+    };
     let first = Store::open(patient.clone()).await.unwrap();
     // Nobody listens yet but the writer itself.
     for round in 0..3 {

@@ -298,7 +298,7 @@ async fn many_keys(report: &mut Report, ours: PathBuf, plan: &Plan) -> anyhow::R
     };
     let compacting = Instant::now();
     let compaction = async {
-        store.compaction_done().await?;
+        store.wait_for_compaction().await?;
         anyhow::Ok(compacting.elapsed())
     };
     let (took, written) = tokio::join!(compaction, writes());

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::{Stream, stream};
 use orlop_api::labels::Selector;
 use orlop_device_client::api::{ListOptions, ObjectMeta};
-use orlop_store::{KeyRange, Pages, Read, Revision, Seen, Watch, Watcher};
+use orlop_store::{KeyRange, Pages, Read, Revision, Watch, WatchEvent, Watcher};
 use prost::Message;
 use serde_json::json;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -109,7 +109,7 @@ impl Resource {
         // The last state of what is gone is told too. Only a selector looks at what others were before: the index
         // does not know all that it asks.
         let watch = Watch::new(range.clone()).filter(selector::filter(selector));
-        let watch = if selector.is_everything() { watch.previous_of_the_gone() } else { watch.previous() };
+        let watch = if selector.is_everything() { watch.previous_of_removed() } else { watch.previous() };
         let watch = match after {
             Some(after) => watch.after(after),
             None => watch,
@@ -225,7 +225,7 @@ impl Watching {
     }
 
     /// An event as this watch sees it: entering and leaving the selection are an addition and a deletion.
-    fn tell(&self, seen: Seen<'_>, revision: Revision) -> Result<Option<wire::WatchResponse>, Error> {
+    fn tell(&self, seen: WatchEvent<'_>, revision: Revision) -> Result<Option<wire::WatchResponse>, Error> {
         let happened = seen.event;
         if self.selector.is_everything() && !happened.deleted {
             let kind = if happened.created() { "ADDED" } else { "MODIFIED" };

@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 
 use http::Response;
 use orlop_api::status::Status;
-use orlop_store::{KeyRange, Pages, Read, ReadResult, Revision, Seen, Watch, Watcher};
+use orlop_store::{KeyRange, Pages, Read, ReadResult, Revision, Watch, WatchEvent, Watcher};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
@@ -46,7 +46,7 @@ pub(crate) fn elsewhere(cluster: &Cluster) -> Response<Body> {
 pub(crate) async fn answer(cluster: &Arc<Cluster>, query: &Query) -> Result<Response<Body>, Status> {
     cluster.check_open()?;
     let range = KeyRange::prefix(cluster.objects.own_key(""));
-    let watch = Watch::new(range.clone()).previous_of_the_gone();
+    let watch = Watch::new(range.clone()).previous_of_removed();
     let (present, after) = match resource_version::parse(query.text("resourceVersion"))? {
         Some(after) => (None, after),
         None => {
@@ -154,7 +154,7 @@ impl Lines {
 }
 
 /// What is told of an event, if it is of concern.
-fn told(seen: &Seen<'_>) -> Option<(&'static str, Object)> {
+fn told(seen: &WatchEvent<'_>) -> Option<(&'static str, Object)> {
     let event = seen.event;
     let revision = event.kv.revision;
     if event.deleted {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use http::Response;
 use orlop_api::{continue_token::ContinueToken, status::Status};
-use orlop_store::{Error, Form, FormedPage, Pages, Read, ReadResult, Revision};
+use orlop_store::{EncodedPage, Error, Pages, Read, ReadResult, Revision, RowEncoder};
 use serde_json::{Value, json};
 
 use super::{Request, list_stream};
@@ -87,12 +87,12 @@ impl Listing {
     }
 
     /// The next page, as it is served where that takes no decoding.
-    pub(super) async fn next_formed(
+    pub(super) async fn next_encoded(
         &mut self,
         request: &Request,
-        form: &Arc<dyn Form>,
-    ) -> Result<Option<FormedPage>, Status> {
-        self.pages.next_formed(form).await.map_err(|error| told(request, &error))
+        form: &Arc<dyn RowEncoder>,
+    ) -> Result<Option<EncodedPage>, Status> {
+        self.pages.next_encoded(form).await.map_err(|error| told(request, &error))
     }
 
     /// The revision the list shows.

@@ -13,7 +13,7 @@ use orlop_api::{
     table::{self, IncludeObject, PartialObjectMetadata, Row},
     time::Time,
 };
-use orlop_store::{Form, Revision};
+use orlop_store::{Revision, RowEncoder};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -191,7 +191,7 @@ fn cut<'a>(text: &'a str, beginning: &str, end: &str) -> &'a [u8] {
 }
 
 /// Items that are made of stored bytes.
-impl Form for ListEncoder {
+impl RowEncoder for ListEncoder {
     fn append(&self, to: &mut BytesMut, value: &[u8], revision: Revision) -> bool {
         to.put_slice(self.separator());
         match (&self.encoder, self.transform) {

@@ -9,7 +9,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use bytes::{Buf, Bytes, BytesMut};
 use http::Response;
 use orlop_api::{object_meta, status::Status};
-use orlop_store::{Form, FormedPage, KeyValue, Revision};
+use orlop_store::{EncodedPage, KeyValue, Revision, RowEncoder};
 use serde_json::Value;
 use tokio::sync::mpsc::{self, error::SendTimeoutError};
 
@@ -153,12 +153,12 @@ impl Streamed {
             return Ok(None);
         }
         let first = self.listed == 0;
-        let FormedPage { page, bytes, keys, last } = if self.is_passed() {
-            let form: Arc<dyn Form> = self.rendering.clone();
-            self.listing.next_formed(&self.request, &form).await?.unwrap_or_default()
+        let EncodedPage { page, bytes, keys, last } = if self.is_passed() {
+            let form: Arc<dyn RowEncoder> = self.rendering.clone();
+            self.listing.next_encoded(&self.request, &form).await?.unwrap_or_default()
         } else {
             let page = self.listing.next(&self.request).await?.unwrap_or_default();
-            FormedPage { page, ..FormedPage::default() }
+            EncodedPage { page, ..EncodedPage::default() }
         };
         self.done = self.listing.pages.is_done();
         self.revision = self.listing.revision(&page);

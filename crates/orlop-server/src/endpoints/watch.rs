@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::Response;
 use orlop_api::{protobuf, status::Status, table::partial_object_metadata};
-use orlop_store::{Error, Event, KeyValue, Read, Revision, Seen, Watch, Watcher};
+use orlop_store::{Error, Event, KeyValue, Read, Revision, Watch, WatchEvent, Watcher};
 use rand::Rng;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
@@ -66,7 +66,7 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
     let wanted = Watch::new(selection.range.clone()).filter(selection.filter.clone());
     // What the index cannot answer is found out by looking at what was there before.
     let mut wanted =
-        if selection.is_told_by_key() { wanted.previous_of_the_gone() } else { wanted.previous() };
+        if selection.is_told_by_key() { wanted.previous_of_removed() } else { wanted.previous() };
     match beginning {
         Beginning::After(revision) => wanted = wanted.after(revision),
         Beginning::Next => {}
@@ -217,7 +217,7 @@ impl Stream {
     }
 
     /// The line of an event; `None` if it is of no concern after all.
-    async fn event(&mut self, seen: &Seen<'_>) -> Option<Bytes> {
+    async fn event(&mut self, seen: &WatchEvent<'_>) -> Option<Bytes> {
         let event = seen.event;
         if !self.selection.admits(&event.kv.key) {
             return None;
@@ -233,7 +233,7 @@ impl Stream {
         if self.request.negotiated.is_plain() && self.request.kind.passes(&told.bytes) {
             // Those who see the object as it is stored share one line.
             return if kind == natural_type(event) && self.request.kind.storage.is_own() {
-                Some(event.sent_as.get_or_init(|| self.plain_line(kind, &told)).clone())
+                Some(event.encoded_once.get_or_init(|| self.plain_line(kind, &told)).clone())
             } else {
                 Some(self.plain_line(kind, &told))
             };
@@ -246,7 +246,7 @@ impl Stream {
     }
 
     /// Whether the version now, and the one before, are selected.
-    async fn looked_at(&self, seen: &Seen<'_>) -> (bool, bool) {
+    async fn looked_at(&self, seen: &WatchEvent<'_>) -> (bool, bool) {
         if self.selection.is_told_by_key() {
             return (seen.matches, seen.matched_before);
         }

@@ -115,7 +115,7 @@ impl ObjectStore {
 
     /// Waits until reads are not older than a revision.
     pub async fn not_older_than(&self, revision: Revision) -> Result<(), Status> {
-        let reached = self.store.wait_for(revision, FRESHNESS_TIMEOUT).await;
+        let reached = self.store.wait_for_revision(revision, FRESHNESS_TIMEOUT).await;
         reached.map_err(|error| status_from_store_error(&error))
     }
 }
@@ -130,7 +130,7 @@ pub fn status_from_store_error(error: &Error) -> Status {
         Error::TooLarge { .. } => Status::request_entity_too_large(&error.to_string()),
         Error::Full(_) => Status::internal(&format!("etcdserver: mvcc: database space exceeded ({error})")),
         Error::Unavailable(_) => Status::service_unavailable(error.to_string()),
-        Error::Unresolved(_) => Status::timeout(&error.to_string(), 1),
+        Error::AmbiguousCommit(_) => Status::timeout(&error.to_string(), 1),
         _ => Status::internal(&error.to_string()),
     }
 }

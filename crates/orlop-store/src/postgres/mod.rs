@@ -92,7 +92,7 @@ impl Postgres {
             listener: Listener::start(connector, audience),
             writer,
             limits: config.limits.clone(),
-            poll: config.poll,
+            poll: config.poll_interval,
             metrics,
             full: AtomicBool::new(false),
             newest: AtomicI64::new(0),
@@ -240,17 +240,17 @@ impl Engine for Postgres {
         .await
     }
 
-    async fn note(&self, name: &str) -> Result<Option<String>> {
-        self.on(&self.chores, "note", |session| async move {
+    async fn metadata(&self, name: &str) -> Result<Option<String>> {
+        self.on(&self.chores, "metadata", |session| async move {
             let rows = session.query("select text from note where name = $1", &[&name]).await?;
             rows.first().map(|row| column(row, 0)).transpose()
         })
         .await
     }
 
-    async fn set_note(&self, name: &str, text: &str) -> Result<()> {
+    async fn set_metadata(&self, name: &str, text: &str) -> Result<()> {
         let sql = "insert into note values ($1, $2) on conflict (name) do update set text = excluded.text";
-        self.on(&self.chores, "set_note", |session| async move {
+        self.on(&self.chores, "set_metadata", |session| async move {
             session.execute(sql, &[&name, &text]).await.map(drop)
         })
         .await

@@ -132,9 +132,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = anchored(&folder).await;
         assert!(holds(&store));
-        store.set_note("name", "text").await.unwrap();
+        store.set_metadata("name", "text").await.unwrap();
         assert!(!holds(&store));
-        assert_eq!(store.note("name").await.unwrap().as_deref(), Some("text"));
+        assert_eq!(store.metadata("name").await.unwrap().as_deref(), Some("text"));
         read_often(&store).await;
         assert!(holds(&store));
     }
@@ -146,14 +146,14 @@ mod tests {
         let other = Connection::open(folder.path().join("store.db")).unwrap();
         other.execute("INSERT INTO note VALUES ('from', 'elsewhere')", []).unwrap();
         assert!(holds(&store));
-        assert_eq!(store.note("from").await.unwrap().as_deref(), Some("elsewhere"));
+        assert_eq!(store.metadata("from").await.unwrap().as_deref(), Some("elsewhere"));
     }
 
     #[tokio::test]
     async fn a_log_that_was_held_can_be_begun_anew() {
         let folder = tempfile::tempdir().unwrap();
         let store = anchored(&folder).await;
-        store.set_note("name", "text").await.unwrap();
+        store.set_metadata("name", "text").await.unwrap();
         read_often(&store).await;
         assert!(holds(&store) && !begins_anew(&folder));
         store.connections.let_go();

@@ -119,7 +119,7 @@ impl Durable {
                 return Ok(());
             }
             if let Some(error) = &state.failed {
-                return Err(Error::Unresolved(failure(error)));
+                return Err(Error::AmbiguousCommit(failure(error)));
             }
             if state.syncing.is_some() {
                 state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);

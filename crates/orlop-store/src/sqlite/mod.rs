@@ -32,7 +32,8 @@ use self::{
     presence::Presence,
 };
 use crate::{
-    Config, Durability, Endpoint, Form, FormedPage, Lease, LeaseId, Limits, Read, ReadResult, Revision, Size,
+    Config, Durability, EncodedPage, Endpoint, Lease, LeaseId, Limits, Read, ReadResult, Revision,
+    RowEncoder, Size,
     engine::{Bounds, Command, Committed, Engine, Ticket},
     error::{Error, Result},
     event::{Commit, VersionId},
@@ -134,7 +135,7 @@ impl Sqlite {
     }
 
     /// Reads a page, in a form if there is one, and answers once what it shows is durable.
-    async fn read_page(&self, read: &Read, form: Option<Arc<dyn Form>>) -> Result<FormedPage> {
+    async fn read_page(&self, read: &Read, form: Option<Arc<dyn RowEncoder>>) -> Result<EncodedPage> {
         let (small, last, asked) = (read::is_small(read), self.last.clone(), read.clone());
         let work = move |connection: &Connection| read::read(connection, &asked, &last, form.as_deref());
         let mut formed = match self.read_with(READ, small, work).await {
@@ -272,10 +273,10 @@ impl Engine for Sqlite {
         Ok(self.read_page(read, None).await?.page)
     }
 
-    async fn read_formed(&self, read: &Read, form: &Arc<dyn Form>) -> Result<FormedPage> {
+    async fn read_formed(&self, read: &Read, form: &Arc<dyn RowEncoder>) -> Result<EncodedPage> {
         match self.read_page(read, Some(form.clone())).await? {
             // Some row does not take the form: as they are stored, then.
-            FormedPage { bytes: None, .. } => self.read_page(read, None).await,
+            EncodedPage { bytes: None, .. } => self.read_page(read, None).await,
             formed => Ok(formed),
         }
     }
@@ -375,18 +376,18 @@ impl Engine for Sqlite {
         self.settled(leases.await?).await
     }
 
-    async fn note(&self, name: &str) -> Result<Option<String>> {
+    async fn metadata(&self, name: &str) -> Result<Option<String>> {
         let name = name.to_owned();
-        self.read_with("note", true, move |connection| {
+        self.read_with("metadata", true, move |connection| {
             let sql = "SELECT text FROM note WHERE name = ?";
             connection.query_row(sql, [&name], |row| row.get(0)).optional().map_err(sql_error)
         })
         .await
     }
 
-    async fn set_note(&self, name: &str, text: &str) -> Result<()> {
+    async fn set_metadata(&self, name: &str, text: &str) -> Result<()> {
         let (name, text) = (name.to_owned(), text.to_owned());
-        self.write_durably("set_note", move |connection| {
+        self.write_durably("set_metadata", move |connection| {
             connection
                 .execute("INSERT OR REPLACE INTO note VALUES (?, ?)", [&name, &text])
                 .map_err(sql_error)?;

@@ -13,13 +13,13 @@ use super::{
     rows::Gathered,
 };
 use crate::{
-    FormedPage, KeyValue, Revision, Select, Terms,
+    EncodedPage, KeyValue, Revision, Select, Terms,
     error::Result,
     event::{VersionId, checksum},
 };
 
 /// What the range held at a revision.
-pub(super) fn read(query: &Query<'_>, revision: Revision) -> Result<FormedPage> {
+pub(super) fn read(query: &Query<'_>, revision: Revision) -> Result<EncodedPage> {
     // Those created by then that were live after it: the key's version then is one of these or before it. They
     // are all of one life of the key, and the first of them is the nearest.
     const SQL: &str = "
@@ -33,7 +33,7 @@ pub(super) fn read(query: &Query<'_>, revision: Revision) -> Result<FormedPage> 
     let counts_all = read.count && read.filter.is_empty();
     let all = if counts_all { Some(count(query, revision)?) } else { None };
     if read.select == Select::Nothing && read.filter.is_empty() {
-        return Ok(counted(FormedPage::default(), all));
+        return Ok(counted(EncodedPage::default(), all));
     }
     let mut versions = Versions::prepare(query, revision)?;
     let mut statement = query.connection.prepare_cached(SQL).map_err(sql_error)?;

@@ -221,7 +221,7 @@ async fn what_a_broken_disk_did_not_keep_is_neither_promised_nor_shown() {
     let mut watcher = store.watch(Watch::new(KeyRange::all()).after(kept)).await.unwrap();
     machine.disk.broken.store(true, Ordering::Relaxed);
     let lost = put(store, "lost", "2").await.unwrap_err();
-    assert!(matches!(&lost, Error::Unresolved(reason) if reason.contains("broken")), "{lost}");
+    assert!(matches!(&lost, Error::AmbiguousCommit(reason) if reason.contains("broken")), "{lost}");
     // Not even once the disk is well: it may have dropped what it could not write.
     machine.disk.broken.store(false, Ordering::Relaxed);
     let refused = put(store, "more", "3").await.unwrap_err();

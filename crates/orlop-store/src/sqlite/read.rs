@@ -9,7 +9,7 @@ use super::{
     rows::{self, Gathered, NOTHING_WRITTEN},
 };
 use crate::{
-    Filter, Form, FormedPage, KeyValue, Read, Requirement, Revision, Select,
+    EncodedPage, Filter, KeyValue, Read, Requirement, Revision, RowEncoder, Select,
     error::{Error, Result},
     event::checksum,
 };
@@ -24,8 +24,8 @@ pub(super) fn read(
     connection: &Connection,
     read: &Read,
     last: &[u8],
-    form: Option<&dyn Form>,
-) -> Result<FormedPage> {
+    form: Option<&dyn RowEncoder>,
+) -> Result<EncodedPage> {
     if let (Some(key), None, Select::Values, true) =
         (read.range.single(), read.revision, read.select, read.filter.is_empty())
     {
@@ -35,7 +35,12 @@ pub(super) fn read(
 }
 
 /// One key as it is now: one statement, which is a snapshot by itself.
-fn get(connection: &Connection, read: &Read, key: &[u8], form: Option<&dyn Form>) -> Result<FormedPage> {
+fn get(
+    connection: &Connection,
+    read: &Read,
+    key: &[u8],
+    form: Option<&dyn RowEncoder>,
+) -> Result<EncodedPage> {
     const SQL: &str = "
         SELECT live.key, live.revision, live.create_revision, live.version, live.lease, log.value, log.checksum,
                (SELECT revision FROM log ORDER BY id DESC LIMIT 1)
@@ -60,8 +65,8 @@ pub(super) fn within(
     connection: &Connection,
     read: &Read,
     last: &[u8],
-    form: Option<&dyn Form>,
-) -> Result<FormedPage> {
+    form: Option<&dyn RowEncoder>,
+) -> Result<EncodedPage> {
     let (bounds, _) = rows::bounds(connection)?;
     let past = match read.revision {
         Some(revision) if revision > bounds.current => {
@@ -102,14 +107,14 @@ fn execute(connection: &Connection, sql: &str) -> Result<()> {
 pub(super) struct Query<'a> {
     pub(super) connection: &'a Connection,
     pub(super) read: &'a Read,
-    pub(super) form: Option<&'a dyn Form>,
+    pub(super) form: Option<&'a dyn RowEncoder>,
     pub(super) start: &'a [u8],
     pub(super) end: &'a [u8],
 }
 
 impl Query<'_> {
     /// The newest version of every key in the range.
-    fn present(&self) -> Result<FormedPage> {
+    fn present(&self) -> Result<EncodedPage> {
         let mut count = None;
         if self.read.count {
             const SQL: &str = "SELECT count(*) FROM live WHERE key >= ? AND key < ?";
@@ -117,7 +122,7 @@ impl Query<'_> {
         }
         let limit = self.read.limit as i64;
         let sql = match self.read.select {
-            Select::Nothing => return Ok(counted(FormedPage::default(), count)),
+            Select::Nothing => return Ok(counted(EncodedPage::default(), count)),
             Select::Keys => {
                 "SELECT key, revision, create_revision, version, lease, x'', 0 FROM live
                  WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"
@@ -133,7 +138,7 @@ impl Query<'_> {
     }
 
     /// The newest versions that pass the filter, found by the most selective term.
-    fn present_filtered(&self) -> Result<FormedPage> {
+    fn present_filtered(&self) -> Result<EncodedPage> {
         let mut found =
             Matches { query: self, gathered: Gathered::new(self.read.limit, self.form), count: 0 };
         match self.plan()? {
@@ -222,7 +227,7 @@ impl Query<'_> {
     }
 
     /// Reads rows of (key, revision, create_revision, version, lease, value, checksum).
-    fn gather(&self, sql: &str, params: impl Params) -> Result<FormedPage> {
+    fn gather(&self, sql: &str, params: impl Params) -> Result<EncodedPage> {
         let mut statement = self.connection.prepare_cached(sql).map_err(sql_error)?;
         let mut rows = statement.query(params).map_err(sql_error)?;
         let mut gathered = Gathered::new(self.read.limit, self.form);
@@ -236,7 +241,7 @@ impl Query<'_> {
     }
 
     /// What was gathered, as far as it was asked for.
-    pub(super) fn selected(&self, gathered: Gathered<'_>) -> FormedPage {
+    pub(super) fn selected(&self, gathered: Gathered<'_>) -> EncodedPage {
         let mut page = gathered.finish();
         if self.read.select == Select::Nothing {
             page.page.kvs.clear();
@@ -386,7 +391,7 @@ fn push(gathered: &mut Gathered<'_>, row: &Row<'_>, select: Select) -> Result<()
     Ok(())
 }
 
-pub(super) fn counted(mut page: FormedPage, count: Option<u64>) -> FormedPage {
+pub(super) fn counted(mut page: EncodedPage, count: Option<u64>) -> EncodedPage {
     page.page.count = count;
     page
 }

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::errors::sql_error;
 use crate::{
-    Form, FormedPage, KeyValue, ReadResult, Revision, Terms,
+    EncodedPage, KeyValue, ReadResult, Revision, RowEncoder, Terms,
     engine::Bounds,
     error::{Error, Result},
     evaluate::LeaseRow,
@@ -106,7 +106,7 @@ pub(super) struct Gathered<'a> {
 
 /// Values in a form.
 struct Forming<'a> {
-    form: &'a dyn Form,
+    form: &'a dyn RowEncoder,
     bytes: BytesMut,
     /// Every row so far took the form.
     all_formed: bool,
@@ -115,7 +115,7 @@ struct Forming<'a> {
 
 impl<'a> Gathered<'a> {
     /// For up to so many rows, and one that says whether there are more.
-    pub(super) fn new(limit: usize, form: Option<&'a dyn Form>) -> Self {
+    pub(super) fn new(limit: usize, form: Option<&'a dyn RowEncoder>) -> Self {
         let form = form.map(|form| Forming { form, bytes: BytesMut::new(), all_formed: true, last: None });
         Self { bytes: Vec::new(), rows: Vec::new(), limit, keys: 0, form }
     }
@@ -167,10 +167,10 @@ impl<'a> Gathered<'a> {
     }
 
     /// The page, without its revision and count.
-    pub(super) fn finish(self) -> FormedPage {
+    pub(super) fn finish(self) -> EncodedPage {
         let more = self.keys > self.limit;
         if let Some(Forming { bytes, all_formed, last, .. }) = self.form {
-            return FormedPage {
+            return EncodedPage {
                 page: ReadResult { more, ..ReadResult::default() },
                 bytes: all_formed.then(|| bytes.freeze()),
                 keys: self.keys.min(self.limit),
@@ -187,7 +187,7 @@ impl<'a> Gathered<'a> {
         let rows = self.rows.into_iter().take(self.limit);
         let kvs =
             rows.map(|(key, value, row)| KeyValue { key: cut(key), value: cut(value), ..row }).collect();
-        FormedPage::stored(ReadResult { kvs, more, ..ReadResult::default() })
+        EncodedPage::stored(ReadResult { kvs, more, ..ReadResult::default() })
     }
 }
 

@@ -11,4 +11,4 @@ mod matcher;
 mod watcher;
 
 pub(crate) use hub::Hub;
-pub use watcher::{Seen, Watch, WatchBatch, Watcher};
+pub use watcher::{Watch, WatchBatch, WatchEvent, Watcher};

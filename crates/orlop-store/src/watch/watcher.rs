@@ -65,7 +65,7 @@ impl Watch {
 
     /// Bring the last values of keys that are deleted or no longer match, and no others.
     #[must_use]
-    pub fn previous_of_the_gone(self) -> Self {
+    pub fn previous_of_removed(self) -> Self {
         Self { previous: PreviousValues::OfTheGone, ..self }
     }
 }
@@ -385,7 +385,7 @@ pub struct WatchBatch {
 /// An event as a filtered watch sees it. Without a filter, `matches` says "exists now" and
 /// `matched_before` says "existed before".
 #[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
+pub struct WatchEvent<'a> {
     /// What happened.
     pub event: &'a Event,
     /// Whether the version it left passes the filter.
@@ -401,10 +401,10 @@ impl WatchBatch {
     }
 
     /// The events that concern the watch; at least one.
-    pub fn events(&self) -> impl Iterator<Item = Seen<'_>> {
+    pub fn events(&self) -> impl Iterator<Item = WatchEvent<'_>> {
         let concerned = self.commit.events.iter().filter(|event| self.shared.range().contains(&event.kv.key));
         concerned
-            .map(|event| Seen {
+            .map(|event| WatchEvent {
                 event,
                 matches: self.shared.matches(event),
                 matched_before: self.shared.matched_before(event),

@@ -210,7 +210,7 @@ async fn compaction_frees_what_the_database_holds(db: &Database) {
     let before = store.size().await.unwrap();
     assert!(before.used >= 400 * 2_000 && before.used <= before.total, "{before:?}");
     store.compact(store.revision().await.unwrap()).await.unwrap();
-    store.compaction_done().await.unwrap();
+    store.wait_for_compaction().await.unwrap();
     let after = store.size().await.unwrap();
     assert!(after.used < before.used / 2, "{before:?} then {after:?}");
 }

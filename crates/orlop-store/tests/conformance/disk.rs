@@ -99,13 +99,13 @@ async fn compaction_on_a_full_disk_is_tried_again(db: &Database) {
     // Marking may or may not find room; either way the store must be whole and usable afterwards.
     let compacted = store.compact(21).await;
     assert!(matches!(compacted, Ok(()) | Err(Error::Full(_))), "{compacted:?}");
-    let _ = store.compaction_done().await;
+    let _ = store.wait_for_compaction().await;
     assert_eq!(get(&store, "a").await.unwrap().value.len(), 100_000);
     std::fs::remove_file(filler(&disk.0)).unwrap();
     if compacted.is_err() {
         store.compact(21).await.unwrap();
     }
-    eventually("it is compacted", async || store.compaction_done().await.is_ok()).await;
+    eventually("it is compacted", async || store.wait_for_compaction().await.is_ok()).await;
     assert!(store.size().await.unwrap().used < used / 2);
     assert_eq!(put(&store, "a", "small").await, 22);
 }

@@ -153,7 +153,7 @@ async fn a_full_database_has_room_again_when_history_is_compacted(db: &Database)
     let store = filled(db).await;
     let revision = delete(&store, "large").await;
     store.compact(revision).await.unwrap();
-    store.compaction_done().await.unwrap();
+    store.wait_for_compaction().await.unwrap();
     eventually("there is room again", async || store.txn(large()).await.is_ok()).await;
 }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use orlop_store::{
-    Error, Filter, Form, FormedPage, KeyRange, Op, Put, Read, Requirement, Revision, Select, Store, Terms,
+    EncodedPage, Error, Filter, KeyRange, Op, Put, Read, Requirement, Revision, RowEncoder, Select, Store,
+    Terms,
 };
 
 use crate::{database::Database, speech::*};
@@ -231,7 +232,7 @@ async fn lists_beside_writers_and_compaction_are_each_of_one_moment(db: &Databas
             for number in 1..ROUNDS {
                 let revision = write(&store, round(number)).await;
                 store.compact(revision).await.unwrap();
-                store.compaction_done().await.unwrap();
+                store.wait_for_compaction().await.unwrap();
             }
         });
         let mut last = 0;
@@ -264,7 +265,7 @@ async fn what_is_acknowledged_is_read_by_everyone_at_once(db: &Database) {
 #[derive(Debug)]
 struct Bracketed;
 
-impl Form for Bracketed {
+impl RowEncoder for Bracketed {
     fn append(&self, to: &mut BytesMut, value: &[u8], revision: Revision) -> bool {
         to.extend_from_slice(format!("[{}@{revision}]", String::from_utf8_lossy(value)).as_bytes());
         !value.starts_with(b"!")
@@ -273,9 +274,9 @@ impl Form for Bracketed {
 
 /// Every page of a read in a form: the last key, and the bytes.
 async fn formed(store: &Store, read: Read) -> Vec<(Bytes, Option<Bytes>)> {
-    let form: Arc<dyn Form> = Arc::new(Bracketed);
+    let form: Arc<dyn RowEncoder> = Arc::new(Bracketed);
     let (mut pages, mut told) = (store.pages(read).unwrap(), Vec::new());
-    while let Some(FormedPage { page, bytes, keys, last }) = pages.next_formed(&form).await.unwrap() {
+    while let Some(EncodedPage { page, bytes, keys, last }) = pages.next_encoded(&form).await.unwrap() {
         match &bytes {
             Some(bytes) => {
                 assert_eq!(bytes.iter().filter(|byte| **byte == b'[').count(), keys);

@@ -64,17 +64,17 @@ async fn what_changes_nothing_makes_no_revision(db: &Database) {
 
 async fn a_revision_can_be_waited_for(db: &Database) {
     let (store, peer) = db.pair().await;
-    let early = peer.wait_for(3, std::time::Duration::from_millis(20)).await;
+    let early = peer.wait_for_revision(3, std::time::Duration::from_millis(20)).await;
     assert_eq!(early, Err(Error::FutureRevision { requested: 3, current: 1 }));
     let waiting = tokio::spawn({
         let peer = peer.clone();
-        async move { peer.wait_for(3, PATIENCE).await }
+        async move { peer.wait_for_revision(3, PATIENCE).await }
     });
     put(&store, "a", "1").await;
     put(&store, "a", "2").await;
     waiting.await.unwrap().unwrap();
     assert_eq!(peer.revision().await.unwrap(), 3);
-    peer.wait_for(2, std::time::Duration::ZERO).await.unwrap();
+    peer.wait_for_revision(2, std::time::Duration::ZERO).await.unwrap();
 }
 
 on_every_engine! {

@@ -53,7 +53,7 @@ async fn one_that_is_behind_compaction_is_told_so_and_nothing_more(db: &Database
         put(&store, "a", format!("{number}")).await;
     }
     store.compact(90).await.unwrap();
-    store.compaction_done().await.unwrap();
+    store.wait_for_compaction().await.unwrap();
     let mut told = Vec::new();
     let error = loop {
         match next(&mut asleep).await {
@@ -75,7 +75,7 @@ async fn a_quiet_watch_is_not_expired_by_a_burst(db: &Database) {
     }
     assert_eq!(told_up_to(&mut quiet, 101).await.unwrap(), [""; 0]);
     store.compact(100).await.unwrap();
-    store.compaction_done().await.unwrap();
+    store.wait_for_compaction().await.unwrap();
     // More than its queue holds, and more than the ring: it must read on from where it was.
     for number in 0..30 {
         put(&store, format!("quiet/{number:02}"), "x").await;

@@ -104,7 +104,7 @@ pub(crate) async fn eventually(what: &str, mut check: impl AsyncFnMut() -> bool)
 /// Compacts and has the rows removed too.
 pub(crate) async fn compact(store: &Store, revision: Revision) {
     store.compact(revision).await.unwrap();
-    store.compaction_done().await.unwrap();
+    store.wait_for_compaction().await.unwrap();
 }
 
 pub(crate) fn is_expired<T>(result: &Result<T>) -> bool {

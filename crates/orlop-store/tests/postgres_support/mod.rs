@@ -23,7 +23,7 @@ pub(crate) async fn open(url: &str) -> Store {
 
 pub(crate) fn config(url: &str) -> Config {
     // Whatever a busy machine takes, a write is answered when its fate is known.
-    Config { retention: None, patience: 2 * DEADLINE, ..Config::new(Endpoint::parse(url).unwrap()) }
+    Config { retention: None, commit_timeout: 2 * DEADLINE, ..Config::new(Endpoint::parse(url).unwrap()) }
 }
 
 pub(crate) async fn put(store: &Store, key: &str, value: &str) -> TxnResult {
