@@ -8,7 +8,6 @@
 //! request                  request info, options of verbs
 //! auth                     users, tokens, certificates, the token issuer
 //! registry                 Kind, Kinds; encoding and index terms of stored objects
-//! kinds, conversions, table    built-in kinds
 //! storage                  objects in the store: keys, selection, namespaces, allocation
 //! webhook                  calls to webhooks
 //! definitions              CustomResourceDefinitions and the kinds they define
@@ -34,13 +33,11 @@ pub mod auth;
 pub mod bootstrap;
 pub mod chain;
 pub mod cluster;
-mod conversions;
 mod definition_controllers;
 mod definitions;
 pub mod endpoints;
 mod filters;
 pub mod http;
-mod kinds;
 mod metrics;
 pub mod object;
 mod openapi;
@@ -48,9 +45,10 @@ pub mod registry;
 pub mod request;
 pub mod serve;
 pub mod storage;
-pub mod table;
 mod version;
 mod webhook;
+
+pub use orlop_kinds::table;
 
 pub use auth::{BadLine, TokenDigest, Tokens, User};
 pub use metrics::RegisterMetrics;

@@ -14,7 +14,8 @@ use orlop_server::{
     chain::Chain,
     cluster::Cluster,
     http::body::Body,
-    registry::{Kind, KindSchema, Kinds, Plain, Retirement, Rules, Storage},
+    registry::{DefaultStrategy, Kind, KindSchema, Kinds, Retirement, StaticOrBoxed, Storage, StrategyFlags},
+    table::DEFAULT_COLUMNS,
 };
 use orlop_store::{Config, Endpoint, Store};
 use serde_json::{Value, json};
@@ -159,8 +160,12 @@ fn widgets() -> Kind {
         subresources: Vec::new(),
         schema: KindSchema::Owned(Arc::new(from_openapi(&schema))),
         name_rule: NameRule::Subdomain,
-        rules: Rules { custom: true, ..Rules::default() },
-        hooks: Box::new(Plain),
+        flags: StrategyFlags::CUSTOM,
+        selectable_fields: Vec::new(),
+        immortal_names: &[],
+        update_scopes: &[],
+        columns: StaticOrBoxed::Static(&DEFAULT_COLUMNS),
+        strategy: StaticOrBoxed::Static(&DefaultStrategy),
         retirement: Retirement::default(),
     }
 }

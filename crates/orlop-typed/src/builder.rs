@@ -4,13 +4,13 @@ use std::{fmt, sync::Arc};
 
 use orlop_api::{group_version::GroupVersionKind, names::NameRule, schema::from_openapi};
 use orlop_server::registry::{
-    Convert, Kind, KindSchema, Retirement, Rules, Storage, Subresource, remote::Remote,
+    Convert, Kind, KindSchema, Retirement, StaticOrBoxed, Storage, StrategyFlags, Subresource, remote::Remote,
 };
 use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    hooks::{Adapter, Behaviour, ByItself},
+    hooks::{Adapter, Behaviour, ByItself, typed_columns},
     schema,
 };
 
@@ -151,8 +151,12 @@ where
             schema: KindSchema::Owned(shape.clone()),
             storage: self.storage,
             name_rule: self.name_rule,
-            rules: Rules { custom: true, selectable: self.indexed, ..Rules::default() },
-            hooks: Box::new(Adapter::new(self.behaviour, shape, published)),
+            flags: StrategyFlags::CUSTOM,
+            selectable_fields: self.indexed,
+            immortal_names: &[],
+            update_scopes: &[],
+            columns: typed_columns(&*self.behaviour),
+            strategy: StaticOrBoxed::Boxed(Box::new(Adapter::new(self.behaviour, shape, published))),
             retirement: Retirement::default(),
             gvk: self.gvk,
         }

@@ -7,8 +7,8 @@ use orlop_api::{
     time::Time,
 };
 use orlop_server::{
-    registry::Hooks,
-    table::{Column, Columns},
+    registry::{RequestContext, StaticOrBoxed, Strategy},
+    table::{Column, Columns, DEFAULT_COLUMNS},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -69,13 +69,11 @@ pub(crate) struct Adapter<T> {
     pub(crate) behaviour: Box<dyn Behaviour<T>>,
     pub(crate) schema: Arc<Schema>,
     pub(crate) published: Value,
-    columns: Option<Table<T>>,
 }
 
 impl<T: 'static> Adapter<T> {
     pub(crate) fn new(behaviour: Box<dyn Behaviour<T>>, schema: Arc<Schema>, published: Value) -> Self {
-        let columns = behaviour.columns();
-        Self { behaviour, schema, published, columns: (!columns.is_empty()).then_some(Table(columns)) }
+        Self { behaviour, schema, published }
     }
 }
 
@@ -98,12 +96,12 @@ impl<T: Serialize + DeserializeOwned + 'static> Adapter<T> {
     }
 }
 
-impl<T: Serialize + DeserializeOwned + 'static> Hooks for Adapter<T> {
-    fn prepare_create(&self, object: &mut Value) {
+impl<T: Serialize + DeserializeOwned + 'static> Strategy for Adapter<T> {
+    fn prepare_for_create(&self, object: &mut Value, _context: &RequestContext<'_>) {
         self.prepare(object, None);
     }
 
-    fn prepare_update(&self, object: &mut Value, old: &Value) {
+    fn prepare_for_update(&self, object: &mut Value, old: &Value, _context: &RequestContext<'_>) {
         self.prepare(object, Some(old));
     }
 
@@ -132,21 +130,27 @@ impl<T: Serialize + DeserializeOwned + 'static> Hooks for Adapter<T> {
         }
     }
 
-    fn warnings(&self, object: &Value) -> Vec<String> {
+    fn warnings_on_create(&self, object: &Value) -> Vec<String> {
         typed::<T>(object).map(|object| self.behaviour.warnings(&object)).unwrap_or_default()
-    }
-
-    fn columns(&self) -> Option<&dyn Columns> {
-        self.columns.as_ref().map(|table| table as &dyn Columns)
     }
 
     fn published_schema(&self) -> Option<Value> {
         Some(self.published.clone())
     }
 
-    fn field(&self, object: &Value, path: &str) -> String {
+    fn field_value(&self, object: &Value, path: &str) -> String {
         let own = typed::<T>(object).ok().and_then(|object| self.behaviour.field(&object, path));
         own.unwrap_or_else(|| field_text(object, path))
+    }
+}
+
+/// Returns the columns of a typed kind: its own between name and age, or the default ones if it has none.
+pub(crate) fn typed_columns<T: DeserializeOwned + 'static>(
+    behaviour: &dyn Behaviour<T>,
+) -> StaticOrBoxed<dyn Columns> {
+    match behaviour.columns() {
+        none if none.is_empty() => StaticOrBoxed::Static(&DEFAULT_COLUMNS),
+        own => StaticOrBoxed::Boxed(Box::new(Table(own))),
     }
 }
 

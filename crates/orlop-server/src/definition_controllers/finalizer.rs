@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use orlop_api::{object_meta, status::Status};
+use orlop_kinds::apiextensions::{FINALIZER, is_finalizing, set_terminating};
 use orlop_store::{Compare, Comparison, Delete, KeyRange, Op, Put, Read, Select, Target, Txn, Watch};
 use serde_json::Value;
 
@@ -11,7 +12,7 @@ use crate::{
     cluster::Cluster,
     definitions::{ServedDefinition, key, names},
     endpoints::{delete, update},
-    kinds::custom_resource_definition::{FINALIZER, is_finalizing, set_terminating},
+    object::now,
     registry::{Encoded, Kind},
     storage::status_from_store_error,
 };
@@ -72,7 +73,7 @@ async fn attempt(cluster: &Arc<Cluster>, served: &ServedDefinition) -> Result<()
 fn is_shadowed(cluster: &Cluster, kind: &Kind) -> bool {
     let kinds = cluster.objects.registry.kinds();
     let present = kinds.get(&kind.gvk.group, &kind.gvk.version, &kind.resource);
-    present.is_some_and(|present| !present.rules.custom)
+    present.is_some_and(|present| !present.flags.custom)
 }
 
 /// Returns NotFound unless the definition is still the one being finalized: it may have been deleted or lost
@@ -97,7 +98,7 @@ async fn set_status(
         let written = update::change(&request, false, |old| {
             check(&request.kind, served, old)?;
             let mut object = old.clone();
-            set_terminating(&mut object, "True", reason, message);
+            set_terminating(&mut object, "True", reason, message, now());
             Ok(object)
         });
         match written.await {
@@ -190,7 +191,7 @@ async fn finish(
     if let Some(list) = object["metadata"]["finalizers"].as_array_mut() {
         list.retain(|finalizer| finalizer != FINALIZER);
     }
-    set_terminating(&mut object, "False", reason, message);
+    set_terminating(&mut object, "False", reason, message, now());
     let key = key(&cluster.objects, name);
     let range = KeyRange::key(key.clone());
     let others = object["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());

@@ -158,7 +158,7 @@ fn replace(cluster: &Cluster, old: &[Arc<Kind>], new: &[Arc<Kind>]) {
     // A definition cannot replace a built-in kind.
     let is_built_in = |kinds: &Kinds, kind: &Kind| {
         let present = kinds.get(&kind.gvk.group, &kind.gvk.version, &kind.resource);
-        present.is_some_and(|present| !present.rules.custom)
+        present.is_some_and(|present| !present.flags.custom)
     };
     cluster.objects.registry.change(|kinds| {
         for kind in gone.iter().filter(|kind| !is_built_in(kinds, kind)).copied().collect::<Vec<_>>() {
@@ -173,7 +173,7 @@ fn replace(cluster: &Cluster, old: &[Arc<Kind>], new: &[Arc<Kind>]) {
 
 /// Backfills the index of a kind's objects for its selectable fields. Most kinds have none, and cost nothing.
 async fn declare_index(cluster: &Cluster, served: &ServedDefinition) {
-    let Some(kind) = served.stored_kind().filter(|kind| !kind.rules.selectable.is_empty()) else { return };
+    let Some(kind) = served.stored_kind().filter(|kind| !kind.selectable_fields.is_empty()) else { return };
     let range = KeyRange::prefix(cluster.objects.collection(kind, ""));
     // By generation: a field that was removed and came back missed what was written in between.
     let declaration = format!("{}/{}", served.definition.uid, served.generation);

@@ -102,7 +102,7 @@ impl Definitions {
         kind: &Kind,
         name: &str,
     ) -> Result<Option<Compare>, Status> {
-        if !kind.rules.custom {
+        if !kind.flags.custom {
             return Ok(None);
         }
         let served = self.get(&kind.group_resource().to_string());

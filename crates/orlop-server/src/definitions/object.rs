@@ -7,7 +7,7 @@ use orlop_crd::{Scale, Version};
 use serde_json::Value;
 
 use crate::{
-    registry::Hooks,
+    registry::Strategy,
     table::{Column, Columns},
 };
 
@@ -23,32 +23,28 @@ impl CustomObject {
     }
 }
 
-impl Hooks for CustomObject {
+impl Strategy for CustomObject {
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         self.version.validate_create(object).errors
     }
 
-    fn validate_replacing(&self, object: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
+    fn validate_replacement(&self, object: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
         match subresource {
             "status" => self.version.validate_status_update(object, old).errors,
             _ => self.version.validate_update(object, old).errors,
         }
     }
 
-    fn warnings(&self, object: &Value) -> Vec<String> {
+    fn warnings_on_create(&self, object: &Value) -> Vec<String> {
         orlop_crd::object_warnings(object, None)
     }
 
-    fn warnings_replacing(&self, object: &Value, old: &Value) -> Vec<String> {
+    fn warnings_on_update(&self, object: &Value, old: &Value) -> Vec<String> {
         orlop_crd::object_warnings(object, Some(old))
     }
 
-    fn deprecation(&self) -> Option<String> {
+    fn deprecation_warning(&self) -> Option<String> {
         self.version.warning()
-    }
-
-    fn columns(&self) -> Option<&dyn Columns> {
-        Some(self)
     }
 
     fn published_schema(&self) -> Option<Value> {
@@ -59,7 +55,7 @@ impl Hooks for CustomObject {
         self.version.scale()
     }
 
-    fn field(&self, object: &Value, path: &str) -> String {
+    fn field_value(&self, object: &Value, path: &str) -> String {
         self.version.selectable().value(path, object).unwrap_or_default()
     }
 }

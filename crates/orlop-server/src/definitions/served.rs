@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use orlop_api::{group_version::GroupVersionKind, names::NameRule, schema::Schema};
 use orlop_crd::{Definition, Names, Scope, Version};
+use orlop_kinds::apiextensions;
 use orlop_store::{KeyValue, Revision};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -13,8 +14,9 @@ use super::{
     object::CustomObject,
 };
 use crate::{
-    kinds::custom_resource_definition,
-    registry::{Found, Kind, KindSchema, LazySchema, Retirement, Rules, Storage, Subresource},
+    registry::{
+        Found, Kind, KindSchema, LazySchema, Retirement, StaticOrBoxed, Storage, StrategyFlags, Subresource,
+    },
     storage::ObjectStore,
 };
 
@@ -65,7 +67,7 @@ impl ServedDefinition {
         Ok(Self {
             definition,
             create_revision,
-            finalizing: custom_resource_definition::is_finalizing(&object),
+            finalizing: apiextensions::is_finalizing(&object),
             generation,
             fingerprint,
             kinds,
@@ -175,13 +177,12 @@ fn kind(definition: &Definition, version: &Arc<Version>, fingerprint: &str, stor
         schema: KindSchema::Lazy(Arc::new(schema)),
         storage,
         name_rule: NameRule::Subdomain,
-        rules: Rules {
-            unconditional_update: false,
-            custom: true,
-            selectable: version.selectable().names().map(str::to_owned).collect(),
-            ..Rules::default()
-        },
-        hooks: Box::new(CustomObject::new(version.clone())),
+        flags: StrategyFlags { allow_unconditional_update: false, ..StrategyFlags::CUSTOM },
+        selectable_fields: version.selectable().names().map(str::to_owned).collect(),
+        immortal_names: &[],
+        update_scopes: &[],
+        columns: StaticOrBoxed::Boxed(Box::new(CustomObject::new(version.clone()))),
+        strategy: StaticOrBoxed::Boxed(Box::new(CustomObject::new(version.clone()))),
         retirement: Retirement::default(),
     }
 }

@@ -18,7 +18,7 @@ use crate::{
     },
     object::now,
     registry::{Found, Kind},
-    table::{Columns, NameAndCreation},
+    table::Columns,
 };
 
 /// Answers with a stored object.
@@ -89,5 +89,5 @@ pub(super) fn table(
 
 /// The columns in which a kind is shown.
 pub(super) fn columns(kind: &Kind) -> &dyn Columns {
-    kind.hooks.columns().unwrap_or(&NameAndCreation)
+    &*kind.columns
 }

@@ -49,7 +49,7 @@ pub(super) async fn create_object(
     prepare::default(&request.kind, &mut object);
     if let Some(manager) = manager {
         let kind = &request.kind;
-        let mut nothing = if kind.rules.custom { json!({}) } else { schema::zero_value(kind.schema.get()) };
+        let mut nothing = if kind.flags.custom { json!({}) } else { schema::zero_value(kind.schema.get()) };
         nothing["apiVersion"] = kind.gvk.api_version().into();
         nothing["kind"] = kind.gvk.kind.as_str().into();
         object = prepare::track(request, &nothing, object, manager);
@@ -96,7 +96,7 @@ async fn create_once(
 ) -> Result<Created, Status> {
     set_system_fields(request, &mut object);
     prepare::refuse_invalid(&request.kind, &object, &prepare::validate(&request.kind, &object))?;
-    request.kind.hooks.warnings(&object).into_iter().for_each(|warning| request.warn(warning));
+    request.kind.strategy.warnings_on_create(&object).into_iter().for_each(|warning| request.warn(warning));
     admission::validate(request, Some(&object), None).await?;
     let stored = match options.dry_run {
         true => store_dry_run(request, object.clone()).await?,
@@ -111,24 +111,23 @@ async fn create_once(
 /// Sets the fields of a new object that the server owns.
 fn set_system_fields(request: &Request, object: &mut Value) {
     let kind = &request.kind;
-    if kind.has_status() && kind.resource != "nodes" {
+    if kind.has_status() && !kind.flags.keeps_status_on_create {
         reset_status(request, object);
     }
     let meta = metadata_mut(object);
     meta.insert("uid".into(), new_uid().into());
     meta.insert("creationTimestamp".into(), now().to_string().into());
-    if kind.rules.has_generation {
+    if kind.flags.tracks_generation {
         meta.insert("generation".into(), 1.into());
     }
-    kind.hooks.prepare_create(object);
-    kind.hooks.set_creator(object, &request.user);
+    kind.strategy.prepare_for_create(object, &request.context());
 }
 
 /// Resets the status of a new object to the default of its type.
 fn reset_status(request: &Request, object: &mut Value) {
     let Some(map) = object.as_object_mut() else { return };
     map.remove("status");
-    let field = request.kind.schema.get().field("status").filter(|_| !request.kind.rules.custom);
+    let field = request.kind.schema.get().field("status").filter(|_| !request.kind.flags.custom);
     if let Some((field, default)) = field.and_then(|field| Some((field, field.default()?))) {
         let mut status = default.clone();
         schema::apply_defaults(&mut status, field.schema());
@@ -179,7 +178,7 @@ async fn store(request: &Request, object: &mut Value) -> Result<Stored, Status> 
         let Preconditions { contribution, from_cache } =
             Preconditions::evaluate(request, object, None).await?;
         let encoded = prepare::encode(request, object).await?;
-        let lease = match kind.rules.ttl_seconds {
+        let lease = match kind.flags.ttl_seconds {
             Some(seconds) => objects.lease(seconds).await?,
             None => 0,
         };

@@ -144,7 +144,7 @@ fn clean(
     if validation == FieldValidation::Ignore {
         return Ok(value);
     }
-    let order = if request.kind.rules.custom { StrictOrder::DuplicatesFirst } else { StrictOrder::Document };
+    let order = if request.kind.flags.custom { StrictOrder::DuplicatesFirst } else { StrictOrder::Document };
     let errors = decoded.strict_errors(body, unknown, order);
     match validation {
         FieldValidation::Strict if !errors.is_empty() => {
@@ -169,7 +169,7 @@ impl<'a> Form<'a> {
     /// The form of the request's own kind, or of a built-in one that its subresource speaks.
     pub(crate) fn of(request: &'a Request, kind: &GroupVersionKind) -> Result<Self, Status> {
         if *kind == request.kind.gvk {
-            return Ok(Self { schema: request.kind.schema.get(), custom: request.kind.rules.custom });
+            return Ok(Self { schema: request.kind.schema.get(), custom: request.kind.flags.custom });
         }
         let entry = builtin::type_of(&kind.group, &kind.version, &kind.kind)
             .ok_or_else(|| Status::internal(&format!("no type is known for {kind}")))?;

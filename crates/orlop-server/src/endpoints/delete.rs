@@ -20,7 +20,7 @@ use crate::{
         response,
     },
     object::{is_terminating, metadata_mut, now},
-    registry::Found,
+    registry::{Found, Kind},
     request::options::refuse,
     storage::Contribution,
 };
@@ -120,7 +120,9 @@ pub(super) async fn delete(request: &Request) -> Result<Response<Body>, Status> 
     let options = DeleteOptions::of(request)?;
     let about = &request.about;
     match delete_named(request, &options, &about.namespace, &about.name).await? {
-        Deleted::Gone(object) if request.kind.rules.returns_deleted => answer::object(request, 200, object),
+        Deleted::Gone(object) if request.kind.flags.returns_deleted_object => {
+            answer::object(request, 200, object)
+        }
         Deleted::Gone(object) => {
             let uid = object_meta::text(object_meta::of(&object), "uid");
             let status = Status::deleted(&request.kind.group_resource(), &about.name, uid);
@@ -134,15 +136,11 @@ pub(super) async fn delete(request: &Request) -> Result<Response<Body>, Status> 
     }
 }
 
-/// Whoever deletes a job rarely means its pods to stay, which they do unless something is said.
+/// Warns a client that names no propagation policy, where the kind's default may surprise it.
 fn warn_of_orphans(request: &Request, options: &DeleteOptions) {
-    let says_nothing = options.propagation.is_none() && options.orphan_dependents.is_none();
-    if says_nothing && (request.kind.gvk.group.as_str(), request.kind.resource.as_str()) == ("batch", "jobs")
-    {
-        request.warn(
-            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background \
-             to remove them or set propagationPolicy=Orphan to suppress this warning",
-        );
+    if options.propagation.is_none() && options.orphan_dependents.is_none() {
+        let warnings = request.kind.strategy.warnings_on_delete_without_propagation();
+        warnings.into_iter().for_each(|warning| request.warn(warning));
     }
 }
 
@@ -187,19 +185,19 @@ pub(crate) async fn delete_named(
     name: &str,
 ) -> Result<Deleted, Status> {
     let kind = &request.kind;
-    crate::kinds::may_delete(kind, name)?;
+    check_mortality(kind, name)?;
     for _ in 0..TRIES {
         let found = request.cluster.objects.get(kind, namespace, name).await?;
         let old = kind.read(&found).await?;
         check_preconditions(request, options, name, &old)?;
         let mut object = old.clone();
         set_finalizers(request, options, &mut object);
-        kind.hooks.prepare_delete(&mut object);
+        kind.strategy.prepare_for_delete(&mut object, &request.context());
         let grace = grace_seconds(request, options, &object);
-        let waits = has_finalizers(&object) || grace > 0 || crate::kinds::has_content(kind, &object);
+        let waits = has_finalizers(&object) || grace > 0 || kind.strategy.has_pending_finalization(&object);
         admission::validate(request, None, Some(&old)).await?;
         if !waits {
-            if crate::kinds::ends_gracefully(kind) {
+            if kind.strategy.grace_period_seconds(&object, None).is_some() {
                 mark(request, &mut object, 0);
             }
             if options.is_dry_run() {
@@ -219,6 +217,15 @@ pub(crate) async fn delete_named(
         }
     }
     Err(Status::server_timeout(&kind.group_resource(), "delete", 1))
+}
+
+/// Refuses to delete an object that the cluster cannot do without.
+fn check_mortality(kind: &Kind, name: &str) -> Result<(), Status> {
+    if kind.immortal_names.contains(&name) {
+        let detail = format!("this {} may not be deleted", kind.singular);
+        return Err(Status::forbidden(&kind.group_resource(), name, &detail));
+    }
+    Ok(())
 }
 
 fn check_preconditions(
@@ -243,7 +250,7 @@ fn check_preconditions(
 
 /// What is to become of dependents is kept as a finalizer, for the garbage collector to see.
 fn set_finalizers(request: &Request, options: &DeleteOptions, object: &mut Value) {
-    if !crate::kinds::takes_propagation(&request.kind, object) {
+    if !request.kind.strategy.accepts_propagation_policy(object) {
         return;
     }
     let asked = match (options.propagation.as_deref(), options.orphan_dependents) {
@@ -252,8 +259,11 @@ fn set_finalizers(request: &Request, options: &DeleteOptions, object: &mut Value
         (None, Some(false)) => Some(Propagation::Background),
         (None, None) => None,
     };
-    let default =
-        if request.kind.rules.orphans_by_default { Propagation::Orphan } else { Propagation::Background };
+    let default = if request.kind.flags.orphans_dependents_by_default {
+        Propagation::Orphan
+    } else {
+        Propagation::Background
+    };
     let meta = metadata_mut(object);
     let list = meta.get("finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
     let present: Vec<&str> = list.iter().filter_map(Value::as_str).collect();
@@ -269,9 +279,9 @@ fn has_finalizers(object: &Value) -> bool {
     object_meta::of(object).get("finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty())
 }
 
-/// Only kinds that end gracefully are given time; asking again can only shorten it.
+/// Returns the grace period of a delete. Another delete can only shorten it.
 fn grace_seconds(request: &Request, options: &DeleteOptions, object: &Value) -> i64 {
-    let wanted = crate::kinds::grace_seconds(&request.kind, object, options.grace_seconds);
+    let wanted = request.kind.strategy.grace_period_seconds(object, options.grace_seconds).unwrap_or(0);
     let given = object_meta::of(object).get("deletionGracePeriodSeconds").and_then(Value::as_i64);
     match given {
         Some(given) if is_terminating(object) => wanted.min(given),
@@ -293,14 +303,17 @@ fn mark(request: &Request, object: &mut Value, grace: i64) {
             meta.insert("generation".into(), (generation + 1).into());
         }
     }
-    crate::kinds::mark_deleted(&request.kind, object);
+    request.kind.strategy.mark_terminating(object);
 }
 
 /// Whether an object that was waiting to go has nothing left to wait for.
-pub(super) fn is_released(object: &Value) -> bool {
+pub(super) fn is_released(kind: &Kind, object: &Value) -> bool {
     let meta = object_meta::of(object);
     let grace = meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
-    is_terminating(object) && grace == 0 && !has_finalizers(object) && !crate::kinds::holds_namespace(object)
+    is_terminating(object)
+        && grace == 0
+        && !has_finalizers(object)
+        && !kind.strategy.has_pending_finalization(object)
 }
 
 /// Takes an object out of the store, if it is still the one read. What is returned carries the revision of

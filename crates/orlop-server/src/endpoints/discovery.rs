@@ -160,7 +160,7 @@ fn resources(
 fn listed(kind: &Kind) -> Vec<Value> {
     let mut verbs: Vec<&String> = kind.verbs.iter().collect();
     let mut subresources: Vec<_> = kind.subresources.iter().collect();
-    if !kind.rules.custom {
+    if !kind.flags.custom {
         verbs.sort_unstable();
         subresources.sort_by(|one, other| one.name.cmp(&other.name));
     }

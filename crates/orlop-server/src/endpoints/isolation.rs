@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::Request;
-use crate::registry::Scope;
+use crate::registry::UpdateScope;
 
 /// Whether an endpoint speaks of the object itself, and not of something else such as its scale.
 pub(super) fn is_object(subresource: &str) -> bool {
@@ -12,21 +12,21 @@ pub(super) fn is_object(subresource: &str) -> bool {
 
 /// Restores everything that the request's endpoint does not own.
 pub(super) fn isolate(request: &Request, object: &mut Value, old: &Value) {
-    keep(request.kind.scope(&request.about.subresource), object, old);
+    keep(request.kind.update_scope(&request.about.subresource), object, old);
 }
 
 /// The version that a client is sure of is compared, and who owns what was written down for this write.
 const OF_THE_WRITE: [&str; 2] = ["/metadata/resourceVersion", "/metadata/managedFields"];
 
-fn keep(scope: Scope, object: &mut Value, old: &Value) {
+fn keep(scope: UpdateScope, object: &mut Value, old: &Value) {
     // Most endpoints keep a part or two, for which nothing need be set aside.
-    let taken = !scope.but.is_empty() || scope.kept.contains(&"/metadata");
+    let taken = !scope.except.is_empty() || scope.preserved.contains(&"/metadata");
     let new = taken.then(|| object.clone());
-    for path in scope.kept {
+    for path in scope.preserved {
         copy(object, old, &steps(path));
     }
     if let Some(new) = new {
-        for path in scope.but.iter().chain(&OF_THE_WRITE) {
+        for path in scope.except.iter().chain(&OF_THE_WRITE) {
             copy(object, &new, &steps(path));
         }
     }

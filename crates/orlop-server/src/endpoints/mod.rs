@@ -47,7 +47,8 @@ use crate::{
         query::Query,
         warnings::Warnings,
     },
-    registry::{Kind, has_protobuf},
+    object::now,
+    registry::{Kind, RequestContext, has_protobuf},
     request::ResourceInfo,
 };
 
@@ -77,6 +78,11 @@ pub struct Request {
 }
 
 impl Request {
+    /// Returns the facts about this request that strategies may use.
+    pub(crate) fn context(&self) -> RequestContext<'_> {
+        RequestContext { user: &self.user, now: now() }
+    }
+
     /// Remembers a warning for the answer; each is sent once.
     pub fn warn(&self, warning: impl Into<String>) {
         self.warnings.add(warning);

@@ -84,7 +84,7 @@ impl Patch {
         media_type: &str,
         validation: FieldValidation,
     ) -> Result<Self, Status> {
-        let custom = request.kind.rules.custom;
+        let custom = request.kind.flags.custom;
         match media_type {
             JSON | MERGE => {}
             STRATEGIC if !custom => {}

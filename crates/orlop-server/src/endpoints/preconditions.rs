@@ -96,7 +96,7 @@ impl Precondition {
         match self {
             Self::ServiceAllocations => allocation::allocates(&request.kind, &request.about.subresource),
             Self::DefinitionNames => definitions::is_definition(&request.kind),
-            Self::DefinitionServed => old.is_none() && request.kind.rules.custom,
+            Self::DefinitionServed => old.is_none() && request.kind.flags.custom,
             Self::NamespaceActive => old.is_none() && request.kind.namespaced,
         }
     }

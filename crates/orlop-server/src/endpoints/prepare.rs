@@ -65,14 +65,14 @@ pub(crate) fn default(kind: &Kind, object: &mut Value) {
     // Empty lists and maps of metadata are as good as absent, and are never shown. Only an empty list of
     // managers says something of an object of a built-in kind: that there are to be none.
     metadata_mut(object).retain(|field, value| match value {
-        Value::Array(items) => !items.is_empty() || (field == "managedFields" && !kind.rules.custom),
+        Value::Array(items) => !items.is_empty() || (field == "managedFields" && !kind.flags.custom),
         Value::Object(map) => !map.is_empty(),
         value => !value.is_null(),
     });
     let schema = kind.schema.get();
     schema::canonicalize(object, schema);
     schema::apply_defaults(object, schema);
-    kind.hooks.default(object);
+    kind.strategy.set_defaults(object);
 }
 
 /// Records who wrote which fields.
@@ -87,7 +87,7 @@ pub(super) fn with_field_manager<T>(request: &Request, work: impl FnOnce(&FieldM
     let single = SingleVersion { api_version: &api_version, of: TypeRef::resource(kind.schema.get()) };
     let versions = kind.versions().unwrap_or(&single);
     let subresource = request.about.subresource.as_str();
-    let owned_fields = kind.owned_through(subresource);
+    let owned_fields = kind.ownable_fields(subresource);
     work(&FieldManager { kind: &kind.gvk, versions, subresource, owned_fields: &owned_fields })
 }
 
@@ -110,7 +110,7 @@ pub(super) fn refuse_invalid(kind: &Kind, object: &Value, errors: &[FieldError])
 /// Everything wrong with an object by itself.
 pub(super) fn validate(kind: &Kind, object: &Value) -> Vec<FieldError> {
     let mut errors = validate_metadata(kind, object);
-    errors.extend(kind.hooks.validate(object));
+    errors.extend(kind.strategy.validate(object));
     errors
 }
 
@@ -119,7 +119,7 @@ pub(super) fn validate_metadata(kind: &Kind, object: &Value) -> Vec<FieldError> 
     let rules = MetaRules { namespaced: kind.namespaced, name: kind.name_rule };
     let (meta, path) = (object_meta::of(object), FieldPath::root("metadata"));
     let mut errors = object_meta::validate(meta, rules, &path);
-    if kind.rules.qualified_finalizers {
+    if kind.flags.qualified_finalizers {
         errors.extend(object_meta::unqualified_finalizers(meta, &path));
     }
     errors

@@ -94,7 +94,7 @@ pub(crate) async fn route(
         user,
         warnings,
     };
-    if let Some(warning) = request.kind.hooks.deprecation() {
+    if let Some(warning) = request.kind.strategy.deprecation_warning() {
         request.warn(warning);
     }
     endpoints::run(info.verb, request).await

@@ -29,7 +29,7 @@ pub(super) async fn replace(request: &Request) -> Result<Response<Body>, Status>
     let wanted = decoder::object(request, options.field_validation)?;
     check_name(request, &wanted)?;
     let manager = options.manager(request.user_agent());
-    let creates = request.kind.rules.create_on_update && request.about.subresource.is_empty();
+    let creates = request.kind.flags.allow_create_on_update && request.about.subresource.is_empty();
     if creates {
         let about = &request.about;
         if request.cluster.objects.find(&request.kind, &about.namespace, &about.name).await?.is_none() {
@@ -96,11 +96,16 @@ async fn rounds(
         if of_client {
             admission::mutate(request, &mut object, Some(&old)).await?;
             isolation::isolate(request, &mut object, &old);
-            kind.hooks.prepare_update(&mut object, &old);
+            kind.strategy.prepare_for_update(&mut object, &old, &request.context());
             if !about.subresource.is_empty() {
-                kind.hooks.prepare_subresource(&about.subresource, &mut object, &old);
+                kind.strategy.prepare_for_subresource_update(
+                    &about.subresource,
+                    &mut object,
+                    &old,
+                    &request.context(),
+                );
             }
-            if kind.rules.has_generation {
+            if kind.flags.tracks_generation {
                 object_meta::bump_generation(&mut object, &old, kind.has_status());
             }
         }
@@ -109,9 +114,9 @@ async fn rounds(
         let contribution = Preconditions::evaluate(request, &mut object, Some(&old)).await?.contribution;
         let errors = validate(request, &object, &old);
         prepare::refuse_invalid(kind, &object, &errors)?;
-        kind.hooks.warnings_replacing(&object, &old).into_iter().for_each(|warning| request.warn(warning));
+        kind.strategy.warnings_on_update(&object, &old).into_iter().for_each(|warning| request.warn(warning));
         admission::validate(request, Some(&object), Some(&old)).await?;
-        if delete::is_released(&object) {
+        if delete::is_released(kind, &object) {
             if dry_run {
                 return Ok(Written::Object(object));
             }
@@ -169,7 +174,7 @@ pub(crate) fn check_uid(request: &Request, object: &Value, old: &Value) -> Resul
 /// A replacement of some kinds must say which version it replaces. A patch says what it changes, and need not.
 pub(super) fn require_version(request: &Request, object: &Value) -> Result<(), Status> {
     let given = object_meta::text(object_meta::of(object), "resourceVersion");
-    if request.kind.rules.unconditional_update || !given.is_empty() {
+    if request.kind.flags.allow_unconditional_update || !given.is_empty() {
         return Ok(());
     }
     let path = FieldPath::root("metadata").child("resourceVersion");
@@ -200,7 +205,7 @@ fn validate(request: &Request, object: &Value, old: &Value) -> Vec<FieldError> {
     let metadata = FieldPath::root("metadata");
     let mut errors = object_meta::validate_update(object_meta::of(object), object_meta::of(old), &metadata);
     errors.extend(prepare::validate_metadata(&request.kind, object));
-    errors.extend(request.kind.hooks.validate_replacing(object, old, &request.about.subresource));
+    errors.extend(request.kind.strategy.validate_replacement(object, old, &request.about.subresource));
     errors
 }
 

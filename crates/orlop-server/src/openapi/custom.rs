@@ -17,7 +17,7 @@ pub(super) fn name(kind: &Kind, of: &str) -> String {
 
 /// The schema of a kind's objects: as its author wrote it where that is kept, else as it was understood.
 pub(super) fn schema(kind: &Kind, form: Form) -> Value {
-    let mut schema = match kind.hooks.published_schema() {
+    let mut schema = match kind.strategy.published_schema() {
         Some(written) => written,
         None => of(kind.schema.get()),
     };

@@ -250,21 +250,9 @@ impl Paths<'_> {
 
     /// Whether a delete is answered with what was deleted.
     fn tells_deleted(&self) -> bool {
-        const CORE: &[&str] = &[
-            "persistentvolumeclaims",
-            "persistentvolumes",
-            "pods",
-            "podtemplates",
-            "resourcequotas",
-            "serviceaccounts",
-            "services",
-        ];
-        match self.gv.group.as_str() {
-            "" => CORE.contains(&self.kind.resource.as_str()),
-            "resource.k8s.io" => self.kind.resource != "devicetaintrules",
-            "storage.k8s.io" => self.kind.resource != "csistoragecapacities",
-            _ => false,
-        }
+        // Kubernetes documents a Status for these two, and returns the object all the same.
+        let documents_status = matches!(self.kind.resource.as_str(), "devicetaintrules" | "namespaces");
+        self.kind.flags.returns_deleted_object && !documents_status
     }
 
     /// Get, update and patch, of an object or of a part of it.
@@ -285,7 +273,7 @@ impl Paths<'_> {
         }
         if verbs.contains(&"patch") {
             let mut operation = self.operation("patch", self.id("patch", scope, part), "patch", true, PATCH);
-            operation.body = Body::Patch { strategic: !self.kind.rules.custom };
+            operation.body = Body::Patch { strategic: !self.kind.flags.custom };
             operation.answers = [200, 201].map(|code| (code, content.clone())).to_vec();
             operations.push(operation);
         }

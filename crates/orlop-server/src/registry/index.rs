@@ -16,8 +16,10 @@ pub(crate) fn terms_of(kind: &Kind, object: &Value) -> Terms {
     let meta = object_meta::of(object);
     let labels = meta.get("labels").and_then(Value::as_object).into_iter().flatten();
     let labels = labels.filter_map(|(key, value)| Some((format!("l:{key}"), value.as_str()?.to_owned())));
-    let fields =
-        kind.rules.selectable.iter().map(|path| (format!("f:{path}"), kind.hooks.field(object, path)));
+    let fields = kind
+        .selectable_fields
+        .iter()
+        .map(|path| (format!("f:{path}"), kind.strategy.field_value(object, path)));
     let owners = meta.get("ownerReferences").and_then(Value::as_array).into_iter().flatten();
     let owners = owners.filter_map(|owner| Some((OWNER.to_owned(), owner.get("uid")?.as_str()?.to_owned())));
     Terms::new(labels.chain(fields).chain(owners))

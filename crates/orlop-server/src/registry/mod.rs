@@ -6,15 +6,17 @@ pub(crate) mod encoding;
 pub(crate) mod index;
 mod kind;
 pub mod remote;
-mod scope;
 mod storage;
+mod update_scope;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use orlop_api::group_version::GroupVersionKind;
 
-pub use kind::{Hooks, Kind, KindSchema, LazySchema, Plain, Retirement, Rules, Subresource};
-pub use scope::{Reset, Scope, Scopes};
+pub use kind::{Kind, KindSchema, LazySchema, Retirement, StaticOrBoxed, Subresource};
+pub use orlop_kinds::{
+    DefaultStrategy, RequestContext, ResetFields, Strategy, StrategyFlags, UpdateScope, UpdateScopes,
+};
 pub use storage::{Convert, Found, Storage};
 pub(crate) use storage::{Encoded, has_protobuf};
 

@@ -14,11 +14,12 @@ use std::{fmt, sync::Arc};
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
 use orlop_api::{apply::Versions, group_version::GroupVersionKind, status::Status};
+use orlop_kinds::BuiltinConverter;
 use orlop_store::{KeyValue, Revision, Terms};
 use serde_json::Value;
 
 use super::{Kind, KindSchema, encoding, index::terms_of, remote::Remote};
-use crate::{conversions::Forms, http::negotiation::Transform};
+use crate::http::negotiation::Transform;
 
 /// Turns objects into another form and back.
 #[async_trait]
@@ -62,8 +63,8 @@ pub struct Storage {
     gvk: GroupVersionKind,
     /// Another API server, if it is there that they are kept.
     remote: Option<Arc<dyn Remote>>,
-    /// The forms in which a built-in kind's objects are written, where there are two.
-    forms: Option<Arc<Forms>>,
+    /// Converter of a built-in kind that is written in two versions.
+    converter: Option<Arc<BuiltinConverter>>,
 }
 
 impl Storage {
@@ -77,7 +78,7 @@ impl Storage {
             opening,
             gvk: gvk.clone(),
             remote: None,
-            forms: None,
+            converter: None,
         }
     }
 
@@ -90,12 +91,20 @@ impl Storage {
     /// Another kind's objects in another form.
     pub fn translated(of: Arc<Kind>, convert: Arc<dyn Convert>) -> Self {
         let Self { opening, gvk, .. } = of.storage.clone();
-        Self { of: Some(of), convert: Some(convert), opening, served: None, gvk, remote: None, forms: None }
+        Self {
+            of: Some(of),
+            convert: Some(convert),
+            opening,
+            served: None,
+            gvk,
+            remote: None,
+            converter: None,
+        }
     }
 
-    /// The same, of a built-in kind that is written in two forms.
-    pub(crate) fn with_forms(self, forms: Arc<Forms>) -> Self {
-        Self { forms: Some(forms), ..self }
+    /// Returns the storage of a built-in kind that is written in two versions.
+    pub(crate) fn with_converter(self, converter: Arc<BuiltinConverter>) -> Self {
+        Self { converter: Some(converter), ..self }
     }
 
     /// The same, where the two forms differ in nothing but what they are called.
@@ -191,16 +200,16 @@ impl Kind {
 
     /// The versions in which fields may be owned, where there are several.
     pub(crate) fn versions(&self) -> Option<&dyn Versions> {
-        match &self.storage.forms {
-            Some(forms) => Some(&**forms),
+        match &self.storage.converter {
+            Some(converter) => Some(&**converter),
             None => self.storage.convert.as_ref()?.versions(),
         }
     }
 
     /// The versions in which what an endpoint resets is reset alike.
     pub(crate) fn reset_versions(&self) -> Vec<String> {
-        match &self.storage.forms {
-            Some(forms) => forms.api_versions().map(str::to_owned).into(),
+        match &self.storage.converter {
+            Some(converter) => converter.api_versions().map(str::to_owned).into(),
             None => vec![self.gvk.api_version()],
         }
     }

@@ -144,7 +144,7 @@ impl Selection {
                 named &= in_one_place;
             } else if path == "metadata.namespace" && kind.namespaced {
                 whole &= term.equal && term.value == namespace;
-            } else if kind.rules.selectable.iter().any(|known| known == path) {
+            } else if kind.selectable_fields.iter().any(|known| known == path) {
                 let Some(indexed) = kind.indexed_as(path) else {
                     whole = false;
                     continue;
@@ -155,7 +155,7 @@ impl Selection {
                 } else {
                     Requirement::not_equals(field, value)
                 });
-            } else if kind.rules.selectable.is_empty() && !kind.rules.custom {
+            } else if kind.selectable_fields.is_empty() && !kind.flags.custom {
                 return Err(Status::bad_request(format!(
                     "{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
                 )));
@@ -181,6 +181,6 @@ fn not_selectable(kind: &Kind, path: &str) -> String {
 fn field(kind: &Kind, object: &Value, path: &str) -> String {
     match path {
         "metadata.name" | "metadata.namespace" => fields::field_text(object, path),
-        _ => kind.hooks.field(object, path),
+        _ => kind.strategy.field_value(object, path),
     }
 }

@@ -41,7 +41,7 @@ pub(super) async fn get(request: &Request) -> Result<Response<Body>, Status> {
     let about = &request.about;
     let object = request.cluster.objects.object(&request.kind, &about.namespace, &about.name).await?;
     let (scale, says) = scale_of(&request.kind, &object)?;
-    match request.kind.hooks.scale() {
+    match request.kind.strategy.scale() {
         Some(paths) if !says => Err(Status::internal(&paths.missing_replicas())),
         _ => answered(request, scale),
     }
@@ -106,7 +106,7 @@ async fn write(
         let handler = handler(request, &owners);
         handler.to_scale(&owners).store(&mut present);
         let scale = make(&present, &fields)?;
-        let paths = request.kind.hooks.scale();
+        let paths = request.kind.strategy.scale();
         if let Some(paths) = paths
             && !says
             && scale.pointer("/spec/replicas").is_none()
@@ -172,7 +172,7 @@ fn handler(request: &Request, owners: &Managed) -> ScaleHandler {
 }
 
 fn replicas_path(kind: &Kind) -> Path {
-    let path = kind.hooks.scale().map_or(".spec.replicas", |paths| &paths.spec_replicas_path);
+    let path = kind.strategy.scale().map_or(".spec.replicas", |paths| &paths.spec_replicas_path);
     Path::of_fields(&path.split('.').filter(|step| !step.is_empty()).collect::<Vec<_>>())
 }
 
@@ -194,7 +194,7 @@ fn replicas(request: &Request, scale: &Value) -> Result<i32, Status> {
 
 /// The scale of an object, and whether the object says how many replicas it wants.
 fn scale_of(kind: &Kind, object: &Value) -> Result<(Value, bool), Status> {
-    match kind.hooks.scale() {
+    match kind.strategy.scale() {
         Some(paths) => paths.read(object).map_err(|why| Status::plain(&why)),
         None => Ok((builtin_scale_of(object), true)),
     }

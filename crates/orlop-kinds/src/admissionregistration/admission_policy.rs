@@ -1,0 +1,116 @@
+//! Admission policies and their bindings: who has a say in a write, by expressions. The expressions
+//! themselves are checked where they are compiled.
+
+use orlop_api::{
+    field_error::{FieldError, FieldPath},
+    group_version::GroupVersion,
+    labels,
+};
+use serde_json::Value;
+
+use super::webhook_configuration::{conditions, match_defaults, rule};
+use crate::{
+    accessors::{list, present, text},
+    defaulting,
+    printer::ColumnDefinition,
+    strategy::Strategy,
+    validation,
+};
+
+pub(crate) const fn column_definitions(counted: &'static str) -> [ColumnDefinition; 4] {
+    [
+        ColumnDefinition::NAME,
+        ColumnDefinition::integer(counted),
+        ColumnDefinition::text("ParamKind"),
+        ColumnDefinition::AGE,
+    ]
+}
+
+/// Returns the cell that shows the kind of the parameters.
+pub(crate) fn param_kind(policy: &Value) -> Value {
+    present(policy, "/spec/paramKind").map_or_else(
+        || "<unset>".into(),
+        |kind| format!("{}/{}", text(kind, "/apiVersion"), text(kind, "/kind")).into(),
+    )
+}
+
+/// Policies of either kind.
+pub(crate) struct AdmissionPolicy {
+    pub(crate) mutating: bool,
+    /// Validates the fields that only one of the two kinds has.
+    pub(crate) validate_rules: fn(&Value, &FieldPath) -> Vec<FieldError>,
+}
+
+impl Strategy for AdmissionPolicy {
+    fn set_defaults(&self, object: &mut Value) {
+        let mutating = self.mutating;
+        let Some(spec) = defaulting::object_mut(object, "spec") else { return };
+        defaulting::set_if_absent(spec, "failurePolicy", "Fail");
+        if mutating {
+            defaulting::set_if_absent(spec, "reinvocationPolicy", "Never");
+        }
+        if let Some(constraints) = defaulting::object_mut(spec, "matchConstraints") {
+            default_matches(constraints);
+        }
+    }
+
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let (spec, path) = (object.get("spec").unwrap_or(&Value::Null), FieldPath::root("spec"));
+        let mut errors: Vec<FieldError> =
+            validation::validate_supported(spec, "failurePolicy", &path, &["Fail", "Ignore"])
+                .into_iter()
+                .collect();
+        errors.extend(parameter_kind(spec, &path.child("paramKind")));
+        errors.extend(conditions(spec, &path));
+        let at = path.child("matchConstraints");
+        match present(spec, "/matchConstraints") {
+            None => errors.push(FieldError::required(&at, "")),
+            Some(constraints) => {
+                errors.extend(matches(constraints, &at));
+                if list(constraints, "/resourceRules").is_empty() {
+                    errors.push(FieldError::required(&at.child("resourceRules"), ""));
+                }
+            }
+        }
+        errors.extend((self.validate_rules)(spec, &path));
+        errors
+    }
+}
+
+/// Of which kind a policy's parameters are.
+fn parameter_kind(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let Some(kind) = present(spec, "/paramKind") else { return Vec::new() };
+    let version = text(kind, "/apiVersion");
+    let mut errors: Vec<FieldError> =
+        validation::require_text(kind, "apiVersion", path).into_iter().collect();
+    if GroupVersion::parse(version).is_err() {
+        let detail = format!("unexpected GroupVersion string: {version}");
+        errors.push(FieldError::invalid(&path.child("apiVersion"), version, detail));
+    }
+    errors.extend(validation::require_text(kind, "kind", path));
+    errors
+}
+
+pub(crate) fn default_matches(matched: &mut Value) {
+    match_defaults(matched);
+    for field in ["resourceRules", "excludeResourceRules"] {
+        defaulting::items_mut(matched, field).for_each(|rule| defaulting::set_if_absent(rule, "scope", "*"));
+    }
+}
+
+/// What is wrong with what a policy or a binding matches.
+pub(crate) fn matches(matched: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors: Vec<FieldError> =
+        validation::validate_supported(matched, "matchPolicy", path, &["Equivalent", "Exact"])
+            .into_iter()
+            .collect();
+    for field in ["namespaceSelector", "objectSelector"] {
+        if let Some(given) = present(matched, &format!("/{field}")) {
+            errors.extend(labels::validate_label_selector(given, &path.child(field)));
+        }
+    }
+    for field in ["resourceRules", "excludeResourceRules"] {
+        errors.extend(validation::validate_items(matched, field, path, rule));
+    }
+    errors
+}

@@ -1,0 +1,22 @@
+//! Kinds of `admissionregistration.k8s.io`.
+
+mod admission_policy;
+mod mutating_admission_policy;
+mod mutating_admission_policy_binding;
+mod mutating_webhook_configuration;
+mod policy_binding;
+mod validating_admission_policy;
+mod validating_admission_policy_binding;
+mod validating_webhook_configuration;
+mod webhook_configuration;
+
+use crate::BuiltinKind;
+
+pub(crate) const KINDS: &[BuiltinKind] = &[
+    mutating_admission_policy::KIND,
+    mutating_admission_policy_binding::KIND,
+    mutating_webhook_configuration::KIND,
+    validating_admission_policy::KIND,
+    validating_admission_policy_binding::KIND,
+    validating_webhook_configuration::KIND,
+];

@@ -1,0 +1,7 @@
+//! Kinds of `apiregistration.k8s.io`.
+
+mod api_service;
+
+use crate::BuiltinKind;
+
+pub(crate) const KINDS: &[BuiltinKind] = &[api_service::KIND];

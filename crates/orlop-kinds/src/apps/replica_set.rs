@@ -1,0 +1,115 @@
+//! Replica sets: so many pods alike.
+
+use orlop_api::field_error::{FieldError, FieldPath};
+use serde_json::Value;
+
+use crate::{
+    BuiltinKind, StrategyFlags,
+    accessors::integer,
+    defaulting,
+    printer::{ColumnDefinition, PrinterColumns, age, containers, name, selector},
+    strategy::Strategy,
+    validation,
+    workload::{counts, default_template, same_selector, selector_and_template, template_warnings},
+};
+
+pub(crate) const KIND: BuiltinKind = BuiltinKind {
+    flags: StrategyFlags { tracks_generation: true, ..StrategyFlags::BUILTIN },
+    columns: &COLUMNS,
+    strategy: &ReplicaSet,
+    ..BuiltinKind::new("apps", "replicasets")
+};
+
+pub(crate) const DEFINITIONS: &[ColumnDefinition] = &[
+    ColumnDefinition::NAME,
+    ColumnDefinition::integer("Desired"),
+    ColumnDefinition::integer("Current"),
+    ColumnDefinition::integer("Ready"),
+    ColumnDefinition::AGE,
+    ColumnDefinition::wide("Containers"),
+    ColumnDefinition::wide("Images"),
+    ColumnDefinition::wide("Selector"),
+];
+
+static COLUMNS: PrinterColumns = PrinterColumns {
+    definitions: DEFINITIONS,
+    cells: |object, now| {
+        let [names, images] = containers(object, "/spec/template/spec");
+        vec![
+            name(object),
+            integer(object, "/spec/replicas").into(),
+            integer(object, "/status/replicas").into(),
+            integer(object, "/status/readyReplicas").into(),
+            age(object, now),
+            names,
+            images,
+            selector(object.pointer("/spec/selector")),
+        ]
+    },
+};
+
+/// The counts of a replica set's or replication controller's status.
+pub(crate) const COUNTS: [&str; 4] =
+    ["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
+
+pub(crate) struct ReplicaSet;
+
+impl Strategy for ReplicaSet {
+    fn set_defaults(&self, object: &mut Value) {
+        if let Some(spec) = default_template(object) {
+            defaulting::set_if_absent(spec, "replicas", 1);
+        }
+    }
+
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let (spec, path) = (object.get("spec").unwrap_or(&Value::Null), FieldPath::root("spec"));
+        let mut errors: Vec<FieldError> =
+            validation::validate_non_negative(spec, "replicas", &path).into_iter().collect();
+        errors.extend(validation::validate_non_negative(spec, "minReadySeconds", &path));
+        errors.extend(selector_and_template(spec, &path, "deployment", "ReplicaSet"));
+        errors.extend(counts(object, &COUNTS, &COUNTS[1..]));
+        errors
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        same_selector(object, old).into_iter().collect()
+    }
+
+    fn warnings_on_create(&self, object: &Value) -> Vec<String> {
+        template_warnings(object)
+    }
+
+    fn field_value(&self, object: &Value, path: &str) -> String {
+        crate::core::replication_controller::field(object, path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{printer::tests::row, validation::tests::messages, workload::tests::workload};
+
+    #[test]
+    fn a_replica_set_is_one_pod_unless_it_says_otherwise() {
+        let mut object = workload();
+        ReplicaSet.set_defaults(&mut object);
+        assert_eq!(object["spec"]["replicas"], 1);
+        assert!(messages(ReplicaSet.validate(&object)).is_empty());
+        let mut changed = object.clone();
+        changed["spec"]["selector"] = json!({"matchLabels": {"x": "y"}});
+        changed["status"] = json!({"replicas": 1, "availableReplicas": 2});
+        assert_eq!(
+            messages(ReplicaSet.validate_update(&changed, &object)),
+            [r#"spec.selector: Invalid value: {"matchLabels":{"x":"y"}}: field is immutable"#]
+        );
+        assert_eq!(
+            messages(ReplicaSet.validate(&changed)).last().unwrap(),
+            "status.availableReplicas: Invalid value: 2: cannot be greater than status.replicas"
+        );
+        let expected = json!(["w", 1, 0, 0, "<unknown>", "c", "x:1", "a=b"]);
+        assert_eq!(row(&COLUMNS, &object), expected.as_array().unwrap()[..]);
+        assert_eq!(ReplicaSet.field_value(&json!({}), "status.replicas"), "0");
+    }
+}

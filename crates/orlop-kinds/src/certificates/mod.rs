@@ -1,0 +1,11 @@
+//! Kinds of `certificates.k8s.io`.
+
+mod certificate_signing_request;
+mod cluster_trust_bundle;
+mod pod_certificate_request;
+mod signing_conditions;
+
+use crate::BuiltinKind;
+
+pub(crate) const KINDS: &[BuiltinKind] =
+    &[certificate_signing_request::KIND, cluster_trust_bundle::KIND, pod_certificate_request::KIND];

@@ -1,0 +1,240 @@
+//! Persistent volume claims: requests for storage.
+
+use orlop_api::{
+    field_error::{FieldError, FieldPath},
+    labels,
+};
+use serde_json::{Value, json};
+
+use super::persistent_volume::{access_modes, class, class_and_mode, modes, phase};
+use crate::{
+    BuiltinKind, StrategyFlags,
+    accessors::{present, text, text_or, texts},
+    defaulting,
+    printer::{ColumnDefinition, PrinterColumns, age, name},
+    quantities,
+    strategy::{RequestContext, Strategy},
+    validation,
+};
+
+pub(crate) const KIND: BuiltinKind = BuiltinKind {
+    flags: StrategyFlags { returns_deleted_object: true, ..StrategyFlags::BUILTIN },
+    columns: &COLUMNS,
+    strategy: &PersistentVolumeClaim,
+    ..BuiltinKind::new("", "persistentvolumeclaims")
+};
+
+static COLUMNS: PrinterColumns = PrinterColumns {
+    definitions: &[
+        ColumnDefinition::NAME,
+        ColumnDefinition::text("Status"),
+        ColumnDefinition::text("Volume"),
+        ColumnDefinition::text("Capacity"),
+        ColumnDefinition::text("Access Modes"),
+        ColumnDefinition::text("StorageClass"),
+        ColumnDefinition::text("VolumeAttributesClass"),
+        ColumnDefinition::AGE,
+        ColumnDefinition::wide("VolumeMode"),
+    ],
+    cells: |object, now| {
+        let volume = text(object, "/spec/volumeName");
+        let (capacity, modes) = match volume {
+            "" => (String::new(), String::new()),
+            _ => (
+                quantities::shown(object.pointer("/status/capacity/storage")),
+                access_modes(&texts(object, "/status/accessModes")),
+            ),
+        };
+        vec![
+            name(object),
+            phase(object).into(),
+            volume.into(),
+            capacity.into(),
+            modes.into(),
+            class(object).into(),
+            text_or(object, "/spec/volumeAttributesClassName", "<unset>").into(),
+            age(object, now),
+            text_or(object, "/spec/volumeMode", "<unset>").into(),
+        ]
+    },
+};
+
+pub(crate) struct PersistentVolumeClaim;
+
+impl Strategy for PersistentVolumeClaim {
+    fn set_defaults(&self, object: &mut Value) {
+        if let Some(spec) = defaulting::object_mut(object, "spec") {
+            default_spec(spec);
+        }
+    }
+
+    fn prepare_for_create(&self, object: &mut Value, _context: &RequestContext<'_>) {
+        object["status"] = json!({"phase": "Pending"});
+        if let Some(spec) = defaulting::object_mut(object, "spec") {
+            one_source(spec);
+        }
+    }
+
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        spec(object.get("spec").unwrap_or(&Value::Null), &FieldPath::root("spec"))
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        changes(object, old)
+    }
+}
+
+/// The defaults of a claim, also where it is a template.
+pub(crate) fn default_spec(spec: &mut Value) {
+    defaulting::set_if_absent(spec, "volumeMode", "Filesystem");
+}
+
+/// A source in its own namespace is told by both fields.
+fn one_source(spec: &mut Value) {
+    let (source, reference) = (spec.get("dataSource").cloned(), spec.get("dataSourceRef").cloned());
+    match (source, reference) {
+        (Some(source), None) => spec["dataSourceRef"] = source,
+        (None, Some(reference)) if text(&reference, "/namespace").is_empty() => {
+            spec["dataSource"] = reference;
+        }
+        _ => {}
+    }
+}
+
+pub(crate) fn spec(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = modes(spec, path, "at least 1 access mode is required");
+    if let Some(selector) = present(spec, "/selector") {
+        errors.extend(labels::validate_label_selector(selector, &path.child("selector")));
+    }
+    let size = path.child("resources").key("storage");
+    match present(spec, "/resources/requests/storage") {
+        None => errors.push(FieldError::required(&size, "")),
+        Some(amount) => errors.extend(quantities::positive(amount, &size)),
+    }
+    errors.extend(class_and_mode(spec, path));
+    for field in ["dataSource", "dataSourceRef"] {
+        if let Some(source) = present(spec, &format!("/{field}")) {
+            errors.extend(data_source(source, &path.child(field)));
+        }
+    }
+    errors
+}
+
+fn data_source(source: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors: Vec<FieldError> = validation::require_text(source, "name", path).into_iter().collect();
+    errors.extend(validation::require_text(source, "kind", path));
+    match text(source, "/apiGroup") {
+        "" if text(source, "/kind") != "PersistentVolumeClaim" => {
+            let detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
+            errors.push(FieldError::invalid(path, text(source, "/kind"), detail));
+        }
+        "" => {}
+        group => errors.extend(validation::validate_dns_subdomain(group, &path.child("apiGroup"))),
+    }
+    errors
+}
+
+fn changes(object: &Value, old: &Value) -> Vec<FieldError> {
+    const IMMUTABLE: &str = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+    const SIZE: &str = "/resources/requests/storage";
+    let path = FieldPath::root("spec");
+    let (mut new_spec, mut old_spec) = (object["spec"].clone(), old["spec"].clone());
+    let (new_size, old_size) = (new_spec.pointer(SIZE).cloned(), old_spec.pointer(SIZE).cloned());
+    let volume_mode = validation::validate_immutable(&new_spec, &old_spec, "volumeMode", &FieldPath::nil());
+    // A volume and a class may come once; a bound claim may grow and change its attributes.
+    let mut may = vec![];
+    if text(&old_spec, "/volumeName").is_empty() {
+        may.push("volumeName");
+    }
+    if present(&old_spec, "/storageClassName").is_none() {
+        may.push("storageClassName");
+    }
+    if text(object, "/status/phase") == "Bound" {
+        may.push("volumeAttributesClassName");
+        for spec in [&mut new_spec, &mut old_spec] {
+            if let Some(requests) = defaulting::object_at_mut(spec, "/resources/requests") {
+                defaulting::remove_field(requests, "storage");
+            }
+        }
+    }
+    for field in may {
+        defaulting::remove_field(&mut new_spec, field);
+        defaulting::remove_field(&mut old_spec, field);
+    }
+    let mut errors = Vec::new();
+    if new_spec != old_spec {
+        errors.push(FieldError::forbidden(&path, IMMUTABLE));
+    }
+    let amount = |size: Option<&Value>| size.and_then(quantities::parse);
+    let (new_size, old_size) = (amount(new_size.as_ref()), amount(old_size.as_ref()));
+    if new_size < old_size && new_size <= amount(old.pointer("/status/capacity/storage")) {
+        let path = path.child("resources").child("requests").child("storage");
+        errors.push(FieldError::forbidden(&path, "field can not be less than status.capacity"));
+    }
+    errors.extend(volume_mode);
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{printer::tests::row, validation::tests::messages};
+
+    fn claim() -> Value {
+        json!({"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem",
+            "resources": {"requests": {"storage": "2Gi"}}}})
+    }
+
+    #[test]
+    fn a_claim_asks_for_modes_and_size() {
+        assert!(messages(PersistentVolumeClaim.validate(&claim())).is_empty());
+        let mut object =
+            json!({"spec": {"resources": {"requests": {"storage": "-1"}}, "dataSource": {"kind": "X"}}});
+        PersistentVolumeClaim.set_defaults(&mut object);
+        assert_eq!(object["spec"]["volumeMode"], "Filesystem");
+        assert_eq!(
+            messages(PersistentVolumeClaim.validate(&object)),
+            [
+                "spec.accessModes: Required value: at least 1 access mode is required",
+                r#"spec.resources[storage]: Invalid value: "-1": must be greater than zero"#,
+                "spec.dataSource.name: Required value",
+                r#"spec.dataSource: Invalid value: "X": must be 'PersistentVolumeClaim' when referencing the default apiGroup"#,
+            ]
+        );
+        assert_eq!(
+            messages(PersistentVolumeClaim.validate(&json!({"spec": {"accessModes": ["ReadWriteOnce"]}}))),
+            ["spec.resources[storage]: Required value"]
+        );
+    }
+
+    #[test]
+    fn a_claim_grows_only_when_bound() {
+        let with = |size: &str, phase: &str| {
+            let mut object = claim();
+            object["spec"]["resources"]["requests"]["storage"] = size.into();
+            object["status"] = json!({"phase": phase, "capacity": {"storage": "2Gi"}});
+            object
+        };
+        let immutable = "spec: Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+        assert_eq!(messages(changes(&with("3Gi", "Pending"), &with("2Gi", "Pending"))), [immutable]);
+        assert!(changes(&with("3Gi", "Bound"), &with("2Gi", "Bound")).is_empty());
+        assert_eq!(
+            messages(changes(&with("1Gi", "Bound"), &with("2Gi", "Bound"))),
+            ["spec.resources.requests.storage: Forbidden: field can not be less than status.capacity"]
+        );
+        let mut bound = claim();
+        bound["spec"]["volumeName"] = "v".into();
+        assert!(changes(&bound, &claim()).is_empty());
+        assert_eq!(messages(changes(&claim(), &bound)), [immutable]);
+    }
+
+    #[test]
+    fn a_row_shows_what_was_bound() {
+        assert_eq!(row(&COLUMNS, &claim()), ["c", "", "", "", "", "", "<unset>", "<unknown>", "Filesystem"]);
+        let mut object = claim();
+        object["spec"]["volumeName"] = "v".into();
+        object["status"] =
+            json!({"phase": "Bound", "capacity": {"storage": "2Gi"}, "accessModes": ["ReadWriteOnce"]});
+        assert_eq!(row(&COLUMNS, &object)[1..5], ["Bound", "v", "2Gi", "RWO"]);
+    }
+}

@@ -1,0 +1,215 @@
+//! What a pod is unless it says otherwise.
+
+use serde_json::{Value, json};
+
+use crate::{
+    accessors::{flag, integer, map, text},
+    core::persistent_volume_claim,
+    defaulting,
+};
+
+const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
+
+/// The defaults of a pod's spec, in a pod or in a template of one.
+pub(crate) fn spec(spec: &mut Value) {
+    // Two names for the same account; the newer wins.
+    let account = match text(spec, "/serviceAccountName") {
+        "" => text(spec, "/serviceAccount").to_owned(),
+        account => account.to_owned(),
+    };
+    if !account.is_empty() {
+        spec["serviceAccountName"] = account.clone().into();
+        spec["serviceAccount"] = account.into();
+    }
+    defaulting::set_if_zero(spec, "dnsPolicy", "ClusterFirst");
+    defaulting::set_if_zero(spec, "restartPolicy", "Always");
+    defaulting::set_if_absent(spec, "securityContext", json!({}));
+    defaulting::set_if_absent(spec, "terminationGracePeriodSeconds", 30);
+    defaulting::set_if_zero(spec, "schedulerName", "default-scheduler");
+    for field in CONTAINERS {
+        defaulting::items_mut(spec, field).for_each(container);
+    }
+    defaulting::items_mut(spec, "volumes").for_each(volume);
+}
+
+/// The defaults that only pods have, so that a template's pods may still be told otherwise.
+pub(crate) fn pod_only(spec: &mut Value) {
+    if spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|seconds| seconds < 0) {
+        spec["terminationGracePeriodSeconds"] = 1.into();
+    }
+    let on_host = flag(spec, "/hostNetwork");
+    for field in ["containers", "initContainers"] {
+        for container in defaulting::items_mut(spec, field) {
+            let limits = map(container, "/resources/limits").clone();
+            if let Some(resources) = defaulting::object_mut(container, "resources") {
+                defaulting::set_absent_entries(resources, "requests", &limits);
+            }
+            for port in defaulting::items_mut(container, "ports").filter(|_| on_host) {
+                let number = integer(port, "/containerPort");
+                defaulting::set_if_zero(port, "hostPort", number);
+            }
+        }
+    }
+    defaulting::set_if_absent(spec, "enableServiceLinks", true);
+}
+
+/// One address and the list of addresses begin alike.
+pub(crate) fn status(status: &mut Value) {
+    let (one, first) = (text(status, "/podIP").to_owned(), text(status, "/podIPs/0/ip").to_owned());
+    if !one.is_empty() && one != first {
+        status["podIPs"] = json!([{"ip": one}]);
+    } else if one.is_empty() && !first.is_empty() {
+        status["podIP"] = first.into();
+    }
+}
+
+fn container(container: &mut Value) {
+    if !container.is_object() {
+        return;
+    }
+    let policy = pull_policy(text(container, "/image"));
+    defaulting::set_if_zero(container, "imagePullPolicy", policy);
+    defaulting::set_if_zero(container, "terminationMessagePath", "/dev/termination-log");
+    defaulting::set_if_zero(container, "terminationMessagePolicy", "File");
+    defaulting::items_mut(container, "ports")
+        .for_each(|port| defaulting::set_if_zero(port, "protocol", "TCP"));
+    for variable in defaulting::items_mut(container, "env") {
+        if let Some(reference) = defaulting::object_at_mut(variable, "/valueFrom/fieldRef") {
+            defaulting::set_if_zero(reference, "apiVersion", "v1");
+        }
+    }
+    for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        if let Some(probe) = defaulting::object_mut(container, probe) {
+            defaulting::set_if_zero(probe, "timeoutSeconds", 1);
+            defaulting::set_if_zero(probe, "periodSeconds", 10);
+            defaulting::set_if_zero(probe, "successThreshold", 1);
+            defaulting::set_if_zero(probe, "failureThreshold", 3);
+            http_get(probe);
+        }
+    }
+    for hook in ["/lifecycle/postStart", "/lifecycle/preStop"] {
+        if let Some(hook) = defaulting::object_at_mut(container, hook) {
+            http_get(hook);
+        }
+    }
+}
+
+fn http_get(handler: &mut Value) {
+    if let Some(request) = defaulting::object_mut(handler, "httpGet") {
+        defaulting::set_if_zero(request, "path", "/");
+        defaulting::set_if_zero(request, "scheme", "HTTP");
+    }
+    if let Some(request) = defaulting::object_mut(handler, "grpc") {
+        defaulting::set_if_absent(request, "service", "");
+    }
+}
+
+/// An image that names no version, or the latest, is looked for each time.
+fn pull_policy(image: &str) -> &'static str {
+    let name = image.rsplit('/').next().unwrap_or_default();
+    if image.contains('@') {
+        return "IfNotPresent";
+    }
+    match name.split_once(':') {
+        None | Some((_, "latest")) => "Always",
+        Some(_) => "IfNotPresent",
+    }
+}
+
+fn volume(volume: &mut Value) {
+    const FILE_MODE: i64 = 0o644;
+    let Some(fields) = volume.as_object() else { return };
+    if fields.iter().all(|(field, source)| field == "name" || source.is_null()) {
+        volume["emptyDir"] = json!({});
+    }
+    for source in ["secret", "configMap", "downwardAPI", "projected"] {
+        if let Some(source) = defaulting::object_mut(volume, source) {
+            defaulting::set_if_absent(source, "defaultMode", FILE_MODE);
+            defaulting::items_mut(source, "items").for_each(downward_file);
+        }
+    }
+    for part in defaulting::object_mut(volume, "projected")
+        .into_iter()
+        .flat_map(|source| defaulting::items_mut(source, "sources"))
+    {
+        if let Some(token) = defaulting::object_mut(part, "serviceAccountToken") {
+            defaulting::set_if_absent(token, "expirationSeconds", 3600);
+        }
+        if let Some(downward) = defaulting::object_mut(part, "downwardAPI") {
+            defaulting::items_mut(downward, "items").for_each(downward_file);
+        }
+    }
+    if let Some(path) = defaulting::object_mut(volume, "hostPath") {
+        defaulting::set_if_absent(path, "type", "");
+    }
+    if let Some(image) = defaulting::object_mut(volume, "image") {
+        let policy = pull_policy(text(image, "/reference"));
+        defaulting::set_if_zero(image, "pullPolicy", policy);
+    }
+    if let Some(claim) = defaulting::object_at_mut(volume, "/ephemeral/volumeClaimTemplate/spec") {
+        persistent_volume_claim::default_spec(claim);
+    }
+}
+
+fn downward_file(item: &mut Value) {
+    if let Some(reference) = defaulting::object_mut(item, "fieldRef") {
+        defaulting::set_if_zero(reference, "apiVersion", "v1");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_image_is_looked_for_each_time() {
+        for (image, expected) in [
+            ("nginx", "Always"),
+            ("nginx:latest", "Always"),
+            ("nginx:1.2", "IfNotPresent"),
+            ("registry:5000/nginx", "Always"),
+            ("registry:5000/nginx:1", "IfNotPresent"),
+            ("nginx@sha256:0123", "IfNotPresent"),
+        ] {
+            assert_eq!(pull_policy(image), expected, "{image}");
+        }
+    }
+
+    #[test]
+    fn probes_volumes_and_environment_have_defaults() {
+        let mut pod = json!({
+            "serviceAccount": "old",
+            "containers": [{"name": "a", "image": "x:1", "livenessProbe": {"httpGet": {"port": 80}},
+                "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]}],
+            "volumes": [{"name": "e"}, {"name": "s", "secret": {"secretName": "x"}}, {"name": "h", "hostPath": {"path": "/"}},
+                {"name": "p", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}],
+        });
+        spec(&mut pod);
+        assert_eq!(pod["serviceAccountName"], "old");
+        let container = &pod["containers"][0];
+        assert_eq!(
+            container["livenessProbe"],
+            json!({"httpGet": {"port": 80, "path": "/", "scheme": "HTTP"}, "timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3})
+        );
+        assert_eq!(container["env"][0]["valueFrom"]["fieldRef"]["apiVersion"], "v1");
+        assert_eq!(
+            pod["volumes"],
+            json!([{"name": "e", "emptyDir": {}}, {"name": "s", "secret": {"secretName": "x", "defaultMode": 420}},
+                {"name": "h", "hostPath": {"path": "/", "type": ""}},
+                {"name": "p", "projected": {"defaultMode": 420, "sources": [{"serviceAccountToken": {"path": "t", "expirationSeconds": 3600}}]}}])
+        );
+    }
+
+    #[test]
+    fn a_pods_requests_follow_its_limits_and_host_ports_its_ports() {
+        let mut pod = json!({"hostNetwork": true, "terminationGracePeriodSeconds": -5, "containers": [
+            {"resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}, "ports": [{"containerPort": 80}]}]});
+        pod_only(&mut pod);
+        assert_eq!(pod["containers"][0]["resources"]["requests"], json!({"cpu": "500m", "memory": "1Gi"}));
+        assert_eq!(pod["containers"][0]["ports"][0]["hostPort"], 80);
+        assert_eq!(pod["terminationGracePeriodSeconds"], 1);
+        let mut addresses = json!({"podIP": "10.0.0.1"});
+        status(&mut addresses);
+        assert_eq!(addresses["podIPs"], json!([{"ip": "10.0.0.1"}]));
+    }
+}

@@ -1,0 +1,265 @@
+//! What containers may use, and what that makes of their pod.
+
+use orlop_api::{
+    field_error::{FieldError, FieldPath},
+    names,
+    quantity::Quantity,
+};
+use serde_json::{Map, Value};
+
+use crate::{
+    accessors::{list, map, present, text},
+    quantities, validation,
+};
+
+const CONTAINER: &[&str] = &["cpu", "memory", "ephemeral-storage"];
+const STANDARD: &[&str] = &[
+    "cpu",
+    "memory",
+    "ephemeral-storage",
+    "requests.cpu",
+    "requests.memory",
+    "requests.ephemeral-storage",
+    "limits.cpu",
+    "limits.memory",
+    "limits.ephemeral-storage",
+    "pods",
+    "resourcequotas",
+    "services",
+    "replicationcontrollers",
+    "secrets",
+    "configmaps",
+    "persistentvolumeclaims",
+    STORAGE,
+    "requests.storage",
+    "services.nodeports",
+    "services.loadbalancers",
+];
+/// What is counted of claims; a quota names it by what asks for it, `requests.storage`.
+const STORAGE: &str = "storage";
+
+fn is_huge_page(name: &str) -> bool {
+    name.starts_with("hugepages-") || name.starts_with("requests.hugepages-")
+}
+
+/// Names that Kubernetes has for itself.
+fn is_native(name: &str) -> bool {
+    !name.contains('/') || name.contains("kubernetes.io/")
+}
+
+/// Whether more may be asked for than there is.
+fn is_overcommitted(name: &str) -> bool {
+    is_native(name) && !is_huge_page(name)
+}
+
+fn name(name: &str, path: &FieldPath) -> Vec<FieldError> {
+    let problems = names::qualified_name(name);
+    if !problems.is_empty() {
+        return validation::invalid_for_each(path, name, problems);
+    }
+    if !name.contains('/') && !STANDARD.contains(&name) && !is_huge_page(name) {
+        return vec![FieldError::invalid(path, name, "must be a standard resource type or fully qualified")];
+    }
+    Vec::new()
+}
+
+fn container_name(given: &str, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = name(given, path);
+    if !given.contains('/') {
+        if !CONTAINER.contains(&given) && !is_huge_page(given) {
+            errors.push(FieldError::invalid(path, given, "must be a standard resource for containers"));
+        }
+    } else if !is_native(given) && given.starts_with("requests.") {
+        errors.push(FieldError::invalid(path, given, "doesn't follow extended resource name standard"));
+    }
+    errors
+}
+
+/// The name of a resource that a quota may limit.
+pub(crate) fn quota_name(given: &str, path: &FieldPath) -> Vec<FieldError> {
+    // Counts of objects are named `count/pods`.
+    let mut errors = name(given, path);
+    if !given.contains('/') && (!STANDARD.contains(&given) || given == STORAGE) && !is_huge_page(given) {
+        errors.push(FieldError::invalid(path, given, "must be a standard resource for quota"));
+    }
+    errors
+}
+
+/// The name of a resource that a limit range may bound.
+pub(crate) fn limit_name(kind: &str, given: &str, path: &FieldPath) -> Vec<FieldError> {
+    if matches!(kind, "Pod" | "Container") { container_name(given, path) } else { name(given, path) }
+}
+
+/// An amount of a resource: not below zero, and whole where parts make no sense.
+pub(crate) fn amount(given: &str, value: &Value, path: &FieldPath) -> Vec<FieldError> {
+    const WHOLE: &[&str] = &[
+        "pods",
+        "resourcequotas",
+        "services",
+        "replicationcontrollers",
+        "secrets",
+        "configmaps",
+        "persistentvolumeclaims",
+        "services.nodeports",
+        "services.loadbalancers",
+    ];
+    let mut errors: Vec<FieldError> = quantities::not_negative(value, path).into_iter().collect();
+    let whole = WHOLE.contains(&given) || given.starts_with("count/") || !is_native(given);
+    if whole && quantities::parse(value).is_some_and(|amount| amount.milli_units() % 1000 != 0) {
+        errors.push(FieldError::invalid(path, quantities::shown(Some(value)), "must be an integer"));
+    }
+    errors
+}
+
+/// Requests and limits of a container.
+pub(crate) fn requirements(resources: &Value, claims: &[Value], path: &FieldPath) -> Vec<FieldError> {
+    let (limits, requests) = (map(resources, "/limits"), map(resources, "/requests"));
+    let (limits_path, requests_path) = (path.child("limits"), path.child("requests"));
+    let mut errors = Vec::new();
+    for (entries, path) in [(limits, &limits_path), (requests, &requests_path)] {
+        for (key, value) in entries {
+            errors.extend(container_name(key, &path.key(key)));
+            errors.extend(amount(key, value, &path.key(key)));
+            errors.extend(whole_pages(key, value, &path.key(key)));
+            if std::ptr::eq(entries, requests) {
+                errors.extend(within(key, value, limits, &limits_path, &requests_path));
+            }
+        }
+    }
+    let has = |test: &dyn Fn(&str) -> bool| limits.keys().chain(requests.keys()).any(|key| test(key));
+    if has(&is_huge_page) && !has(&|key| matches!(key, "cpu" | "memory")) {
+        errors.push(FieldError::forbidden(path, "HugePages require cpu or memory"));
+    }
+    for (index, claim) in list(resources, "/claims").iter().enumerate() {
+        let name = text(claim, "/name");
+        let path = path.child("claims").index(index);
+        if name.is_empty() {
+            errors.push(FieldError::required(&path, ""));
+        } else if !claims.iter().any(|known| text(known, "/name") == name) {
+            errors.push(FieldError::not_found(&path, name));
+        }
+    }
+    errors
+}
+
+/// Huge pages are asked for as a whole.
+fn whole_pages(name: &str, value: &Value, path: &FieldPath) -> Option<FieldError> {
+    let size = Quantity::parse(name.strip_prefix("hugepages-")?).ok()?;
+    let amount = quantities::parse(value)?;
+    let fits = size.units() > 0 && amount.units() > 0 && amount.units() % size.units() == 0;
+    let detail = format!("{amount} is not positive integer multiple of {name}");
+    (!fits).then(|| FieldError::invalid(path, amount.to_string(), detail))
+}
+
+/// What is asked for may not be more than what is allowed.
+fn within(
+    key: &str,
+    value: &Value,
+    limits: &Map<String, Value>,
+    limits_path: &FieldPath,
+    requests_path: &FieldPath,
+) -> Option<FieldError> {
+    let Some(limit) = limits.get(key) else {
+        let detail = "Limit must be set for non overcommitable resources";
+        return (!is_overcommitted(key)).then(|| FieldError::required(limits_path, detail));
+    };
+    let (asked, allowed) = (quantities::parse(value)?, quantities::parse(limit)?);
+    let (asked_text, allowed_text) = (asked.to_string(), allowed.to_string());
+    if asked != allowed && !is_overcommitted(key) {
+        let detail = format!("must be equal to {key} limit of {allowed_text}");
+        return Some(FieldError::invalid(requests_path, asked_text, detail));
+    }
+    let detail = format!("must be less than or equal to {key} limit of {allowed_text}");
+    (asked > allowed).then(|| FieldError::invalid(requests_path, asked_text, detail))
+}
+
+/// A pod's class: what the node owes it.
+pub(crate) fn quality(pod: &Value) -> &'static str {
+    let whole = present(pod, "/spec/resources")
+        .into_iter()
+        .filter(|resources| !map(resources, "/limits").is_empty() || !map(resources, "/requests").is_empty());
+    let mut of: Vec<&Value> = whole.collect();
+    if of.is_empty() {
+        let containers = list(pod, "/spec/containers").iter().chain(list(pod, "/spec/initContainers"));
+        of = containers.map(|container| container.get("resources").unwrap_or(&Value::Null)).collect();
+    }
+    let given = |resources: &Value, field: &str, key: &str| -> Option<Quantity> {
+        map(resources, field).get(key).and_then(quantities::parse).filter(quantities::is_positive)
+    };
+    let kinds = ["cpu", "memory"];
+    let any = of.iter().any(|resources| {
+        kinds
+            .iter()
+            .any(|key| ["/limits", "/requests"].iter().any(|field| given(resources, field, key).is_some()))
+    });
+    if !any {
+        return "BestEffort";
+    }
+    let guaranteed = of.iter().all(|resources| {
+        kinds.iter().all(|key| {
+            let (limit, request) = (given(resources, "/limits", key), given(resources, "/requests", key));
+            limit.is_some() && (request.is_none() || request == limit)
+        })
+    });
+    if guaranteed { "Guaranteed" } else { "Burstable" }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::validation::tests::messages;
+
+    #[test]
+    fn requests_fit_into_limits() {
+        let refused = |resources: Value| messages(requirements(&resources, &[], &FieldPath::root("r")));
+        assert!(refused(json!({"limits": {"cpu": "1", "example.com/gpu": 1}, "requests": {"cpu": "500m", "example.com/gpu": 1}})).is_empty());
+        assert_eq!(
+            refused(json!({"limits": {"cpu": "1"}, "requests": {"cpu": "2"}})),
+            [r#"r.requests: Invalid value: "2": must be less than or equal to cpu limit of 1"#]
+        );
+        assert_eq!(
+            refused(json!({"limits": {"a.b/c": 1}, "requests": {"a.b/c": 2}})),
+            [r#"r.requests: Invalid value: "2": must be equal to a.b/c limit of 1"#]
+        );
+        assert_eq!(
+            refused(json!({"requests": {"a.b/c": 2}})),
+            ["r.limits: Required value: Limit must be set for non overcommitable resources"]
+        );
+        assert_eq!(
+            refused(json!({"limits": {"cpus": "1", "memory": "-1"}})),
+            [
+                r#"r.limits[cpus]: Invalid value: "cpus": must be a standard resource type or fully qualified"#,
+                r#"r.limits[cpus]: Invalid value: "cpus": must be a standard resource for containers"#,
+                r#"r.limits[memory]: Invalid value: "-1": must be greater than or equal to 0"#,
+            ]
+        );
+        assert_eq!(
+            refused(json!({"limits": {"a.b/c": "500m"}})),
+            [r#"r.limits[a.b/c]: Invalid value: "500m": must be an integer"#]
+        );
+        assert_eq!(
+            refused(json!({"limits": {"hugepages-2Mi": "2Mi"}})),
+            ["r: Forbidden: HugePages require cpu or memory"]
+        );
+    }
+
+    #[test]
+    fn a_pod_is_guaranteed_burstable_or_best_effort() {
+        let pod = |resources: Value| json!({"spec": {"containers": [{"resources": resources}]}});
+        assert_eq!(quality(&pod(json!({}))), "BestEffort");
+        assert_eq!(quality(&pod(json!({"requests": {"cpu": "1"}}))), "Burstable");
+        assert_eq!(quality(&pod(json!({"limits": {"cpu": "1", "memory": "1Gi"}}))), "Guaranteed");
+        assert_eq!(
+            quality(&pod(json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}))),
+            "Burstable"
+        );
+        assert_eq!(
+            quality(
+                &json!({"spec": {"containers": [{"resources": {"limits": {"cpu": "1", "memory": "1"}}}, {}]}})
+            ),
+            "Burstable"
+        );
+    }
+}

@@ -1,0 +1,320 @@
+//! What a pod must say of itself, in the order in which Kubernetes looks.
+
+use orlop_api::{
+    field_error::{FieldError, FieldPath},
+    labels, names,
+};
+use serde_json::{Value, json};
+
+use super::{
+    Place,
+    containers::{self, Surroundings},
+    resources, scheduling, security, volumes,
+};
+use crate::{
+    accessors::{flag, integer, list, map, mark_repeated, present, text, texts},
+    validation,
+};
+
+const NAMESERVERS_MAX: usize = 3;
+const SEARCHES_MAX: usize = 32;
+
+pub(crate) fn validate(spec: &Value, path: &FieldPath, place: Place) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if present(spec, "/terminationGracePeriodSeconds").is_none() {
+        errors.push(FieldError::required(&path.child("terminationGracePeriodSeconds"), ""));
+    }
+    errors.extend(claims(spec, &path.child("resourceClaims")));
+    let (mountable, found) = volumes::volumes(spec, &path.child("volumes"));
+    errors.extend(found);
+    let around = Surroundings {
+        volumes: &mountable,
+        claims: list(spec, "/resourceClaims"),
+        host_users: spec.get("hostUsers") != Some(&Value::Bool(false)),
+        grace_seconds: integer(spec, "/terminationGracePeriodSeconds"),
+        place,
+    };
+    errors.extend(containers::containers(spec, &around, path));
+    errors.extend(containers::on_host_network(spec, place, path));
+    errors.extend(validation::require_supported(
+        spec,
+        "restartPolicy",
+        path,
+        &["Always", "OnFailure", "Never"],
+    ));
+    let policies = &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
+    errors.extend(validation::require_supported(spec, "dnsPolicy", path, policies));
+    errors.extend(labels::validate(map(spec, "/nodeSelector"), &path.child("nodeSelector")));
+    if let Some(context) = present(spec, "/securityContext") {
+        errors.extend(security::pod(context, spec, &path.child("securityContext")));
+    }
+    if flag(spec, "/shareProcessNamespace") && flag(spec, "/hostPID") {
+        let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
+        errors.push(FieldError::invalid(&path.child("shareProcessNamespace"), true, detail));
+    }
+    if !around.host_users {
+        for field in ["hostNetwork", "hostPID", "hostIPC"] {
+            if spec.get(field) == Some(&Value::Bool(true)) {
+                errors.push(FieldError::forbidden(&path.child(field), "when `hostUsers` is false"));
+            }
+        }
+    }
+    errors.extend(scheduling::affinity(spec, path));
+    errors.extend(dns(spec, &path.child("dnsConfig")));
+    errors.extend(validation::validate_items(spec, "readinessGates", path, |gate, path| {
+        let kind = text(gate, "/conditionType");
+        validation::invalid_for_each(&path.child("conditionType"), kind, names::qualified_name(kind))
+    }));
+    errors.extend(gates(spec, &path.child("schedulingGates")));
+    errors.extend(scheduling::spreading(spec, path));
+    errors.extend(named(spec, path));
+    errors.extend(scheduling::tolerations(list(spec, "/tolerations"), &path.child("tolerations")));
+    errors.extend(validation::validate_items(spec, "hostAliases", path, |alias, path| {
+        let mut errors = validation::validate_ip(text(alias, "/ip"), &path.child("ip"));
+        for (index, host) in texts(alias, "/hostnames").into_iter().enumerate() {
+            errors.extend(validation::validate_dns_subdomain(host, &path.child("hostnames").index(index)));
+        }
+        errors
+    }));
+    errors.extend(references(spec, path));
+    if place == Place::Pod {
+        errors.extend(validation::validate_non_negative(spec, "terminationGracePeriodSeconds", path));
+        errors.extend(tokens(spec, path));
+    }
+    errors
+}
+
+/// Devices that a pod claims: each by a name of its own, and by a claim or a template of one.
+fn claims(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let claims = list(spec, "/resourceClaims");
+    let mut errors = Vec::new();
+    let repeated = mark_repeated(claims, |claim| text(claim, "/name"));
+    for ((index, claim), repeated) in claims.iter().enumerate().zip(repeated) {
+        let (name, path) = (text(claim, "/name"), path.index(index));
+        match name {
+            "" => errors.push(FieldError::required(&path.child("name"), "")),
+            _ if repeated => errors.push(FieldError::duplicate(&path.child("name"), name)),
+            _ => errors.extend(validation::validate_dns_label(name, &path.child("name"))),
+        }
+        let given = ["resourceClaimName", "resourceClaimTemplateName"]
+            .map(|field| (field, present(claim, &format!("/{field}")).and_then(Value::as_str)));
+        match given {
+            [(_, None), (_, None)] => {
+                let detail = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`";
+                errors.push(FieldError::invalid(&path, claim.clone(), detail));
+            }
+            [(_, Some(_)), (_, Some(_))] => {
+                let detail =
+                    "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified";
+                errors.push(FieldError::invalid(&path, claim.clone(), detail));
+            }
+            given => {
+                for (field, name) in given.into_iter().filter_map(|(field, name)| Some((field, name?))) {
+                    errors.extend(validation::validate_dns_subdomain(name, &path.child(field)));
+                }
+            }
+        }
+    }
+    errors
+}
+
+fn gates(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let gates = list(spec, "/schedulingGates");
+    let mut errors = Vec::new();
+    let repeated = mark_repeated(gates, |gate| text(gate, "/name"));
+    for ((index, gate), repeated) in gates.iter().enumerate().zip(repeated) {
+        let (name, path) = (text(gate, "/name"), path.index(index));
+        // Kubernetes says what is wrong with the name without naming the field.
+        errors.extend(validation::invalid_for_each(&path, name, names::qualified_name(name)));
+        if repeated {
+            errors.push(FieldError::duplicate(&path, name));
+        }
+    }
+    errors
+}
+
+fn dns(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let servers = texts(spec, "/dnsConfig/nameservers");
+    if text(spec, "/dnsPolicy") == "None" {
+        if present(spec, "/dnsConfig").is_none() {
+            return vec![FieldError::required(path, "must provide `dnsConfig` when `dnsPolicy` is None")];
+        }
+        if servers.is_empty() {
+            let detail = "must provide at least one DNS nameserver when `dnsPolicy` is None";
+            return vec![FieldError::required(&path.child("nameservers"), detail)];
+        }
+    }
+    let mut errors = Vec::new();
+    if servers.len() > NAMESERVERS_MAX {
+        let detail = format!("must not have more than {NAMESERVERS_MAX} nameservers");
+        errors.push(FieldError::invalid(&path.child("nameservers"), json!(servers), detail));
+    }
+    for (index, server) in servers.into_iter().enumerate() {
+        errors.extend(validation::validate_ip(server, &path.child("nameservers").index(index)));
+    }
+    let searches = texts(spec, "/dnsConfig/searches");
+    if searches.len() > SEARCHES_MAX {
+        let detail = format!("must not have more than {SEARCHES_MAX} search paths");
+        errors.push(FieldError::invalid(&path.child("searches"), json!(searches), detail));
+    }
+    for (index, search) in searches.iter().enumerate() {
+        let scalar_text = search.strip_suffix('.').unwrap_or(search);
+        errors.extend(validation::invalid_for_each(
+            &path.child("searches").index(index),
+            scalar_text,
+            names::dns1123_subdomain_with_underscores(scalar_text),
+        ));
+    }
+    for (index, option) in list(spec, "/dnsConfig/options").iter().enumerate() {
+        if text(option, "/name").is_empty() {
+            errors.push(FieldError::required(&path.child("options").index(index), "must not be empty"));
+        }
+    }
+    errors
+}
+
+/// Names of things elsewhere, and of the pod in DNS.
+fn named(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for field in ["serviceAccountName", "nodeName"] {
+        let name = spec.get(field).and_then(Value::as_str).unwrap_or_default();
+        if !name.is_empty() {
+            errors.extend(validation::validate_dns_subdomain(name, &path.child(field)));
+        }
+    }
+    if let Some(seconds) = present(spec, "/activeDeadlineSeconds").and_then(Value::as_i64)
+        && !(1..=i64::from(i32::MAX)).contains(&seconds)
+    {
+        let detail = validation::inclusive_range_message(1, i64::from(i32::MAX));
+        errors.push(FieldError::invalid(&path.child("activeDeadlineSeconds"), seconds, detail));
+    }
+    for field in ["hostname", "subdomain"] {
+        let name = spec.get(field).and_then(Value::as_str).unwrap_or_default();
+        if !name.is_empty() {
+            errors.extend(validation::validate_dns_label(name, &path.child(field)));
+        }
+    }
+    errors
+}
+
+fn references(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let class = text(spec, "/priorityClassName");
+    if !class.is_empty() {
+        errors.extend(validation::validate_dns_subdomain(class, &path.child("priorityClassName")));
+    }
+    if let Some(class) = present(spec, "/runtimeClassName").and_then(Value::as_str) {
+        errors.extend(validation::validate_dns_subdomain(class, &path.child("runtimeClassName")));
+    }
+    errors.extend(validation::validate_supported(
+        spec,
+        "preemptionPolicy",
+        path,
+        &["PreemptLowerPriority", "Never"],
+    ));
+    if let Some(overhead) = present(spec, "/overhead") {
+        errors.extend(resources::requirements(&json!({"limits": overhead}), &[], &path.child("overhead")));
+    }
+    if let Some(system) = present(spec, "/os") {
+        // Kubernetes names the system as a whole where it does not know it.
+        let (path, known) = (path.child("os"), &["linux", "windows"]);
+        errors.extend(match text(system, "/name") {
+            "" => Some(FieldError::required(&path.child("name"), "")),
+            name if known.contains(&name) => None,
+            name => Some(FieldError::not_supported(&path, name, known)),
+        });
+    }
+    errors
+}
+
+/// A token is somebody's; a pod without an account has none.
+fn tokens(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+    if !text(spec, "/serviceAccountName").is_empty() {
+        return Vec::new();
+    }
+    let mut errors = Vec::new();
+    for (index, volume) in list(spec, "/volumes").iter().enumerate() {
+        for (source_index, source) in list(volume, "/projected/sources").iter().enumerate() {
+            if present(source, "/serviceAccountToken").is_some() {
+                let path = path
+                    .child("volumes")
+                    .index(index)
+                    .child("projected")
+                    .child("sources")
+                    .index(source_index);
+                let detail = "must not be specified when serviceAccountName is not set";
+                errors.push(FieldError::forbidden(&path.child("serviceAccountToken"), detail));
+            }
+        }
+    }
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::defaults, *};
+    use crate::validation::tests::messages;
+
+    fn refused(fields: Value) -> Vec<String> {
+        let mut spec = json!({"containers": [{"name": "a", "image": "x"}]});
+        spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        defaults::spec(&mut spec);
+        messages(validate(&spec, &FieldPath::root("spec"), Place::Pod))
+    }
+
+    #[test]
+    fn policies_are_known() {
+        assert!(refused(json!({})).is_empty());
+        assert_eq!(
+            refused(json!({"restartPolicy": "x"})),
+            [
+                r#"spec.restartPolicy: Unsupported value: "x": supported values: "Always", "OnFailure", "Never""#
+            ]
+        );
+        assert_eq!(
+            refused(json!({"dnsPolicy": "x"})),
+            [
+                r#"spec.dnsPolicy: Unsupported value: "x": supported values: "ClusterFirstWithHostNet", "ClusterFirst", "Default", "None""#
+            ]
+        );
+        assert_eq!(
+            refused(json!({"dnsPolicy": "None"})),
+            ["spec.dnsConfig: Required value: must provide `dnsConfig` when `dnsPolicy` is None"]
+        );
+        assert_eq!(
+            refused(json!({"os": {"name": "beos"}})),
+            [r#"spec.os: Unsupported value: "beos": supported values: "linux", "windows""#]
+        );
+        assert_eq!(
+            refused(json!({"preemptionPolicy": "x"})),
+            [
+                r#"spec.preemptionPolicy: Unsupported value: "x": supported values: "PreemptLowerPriority", "Never""#
+            ]
+        );
+    }
+
+    #[test]
+    fn numbers_and_names_are_in_range() {
+        assert_eq!(
+            refused(json!({"activeDeadlineSeconds": 0})),
+            ["spec.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive"]
+        );
+        assert_eq!(
+            refused(json!({"hostname": "a.b"})),
+            ["spec.hostname: Invalid value: \"a.b\": must not contain dots"]
+        );
+        assert_eq!(refused(json!({"nodeSelector": {"a b": "c"}})).len(), 1);
+        assert_eq!(
+            refused(json!({"schedulingGates": [{"name": "g"}, {"name": "g"}]})),
+            [r#"spec.schedulingGates[1]: Duplicate value: "g""#]
+        );
+        assert_eq!(
+            refused(
+                json!({"volumes": [{"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "x"}}]}}]})
+            ),
+            [
+                "spec.volumes[0].projected.sources[0].serviceAccountToken: Forbidden: must not be specified when serviceAccountName is not set"
+            ]
+        );
+    }
+}

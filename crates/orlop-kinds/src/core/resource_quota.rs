@@ -1,0 +1,234 @@
+//! Quotas and limit ranges: how much a namespace and each thing in it may use.
+
+use std::collections::BTreeSet;
+
+use orlop_api::{
+    field_error::{FieldError, FieldPath},
+    object_meta::IMMUTABLE,
+};
+use serde_json::{Value, json};
+
+use super::pod;
+use crate::{
+    BuiltinKind, StrategyFlags,
+    accessors::{list, map, text, texts},
+    printer::{ColumnDefinition, PrinterColumns, age, name},
+    quantities::shown,
+    strategy::Strategy,
+};
+
+pub(crate) const KIND: BuiltinKind = BuiltinKind {
+    flags: StrategyFlags { returns_deleted_object: true, ..StrategyFlags::BUILTIN },
+    columns: &COLUMNS,
+    strategy: &ResourceQuota,
+    ..BuiltinKind::new("", "resourcequotas")
+};
+
+const SCOPES: &[&str] = &[
+    "Terminating",
+    "NotTerminating",
+    "BestEffort",
+    "NotBestEffort",
+    "PriorityClass",
+    "CrossNamespacePodAffinity",
+    "VolumeAttributesClass",
+];
+
+static COLUMNS: PrinterColumns = PrinterColumns {
+    definitions: &[
+        ColumnDefinition::NAME,
+        ColumnDefinition::text("Request"),
+        ColumnDefinition::text("Limit"),
+        ColumnDefinition::AGE,
+    ],
+    cells: |object, now| {
+        let used = map(object, "/status/used");
+        let column = |limits: bool| -> Value {
+            let of =
+                map(object, "/status/hard").iter().filter(|(key, _)| key.starts_with("limits.") == limits);
+            let parts =
+                of.map(|(key, hard)| format!("{key}: {}/{}", shown(used.get(key)), shown(Some(hard))));
+            parts.collect::<Vec<_>>().join(", ").into()
+        };
+        vec![name(object), column(false), column(true), age(object, now)]
+    },
+};
+
+pub(crate) struct ResourceQuota;
+
+impl Strategy for ResourceQuota {
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        for (pointer, path) in [
+            ("/spec/hard", FieldPath::root("spec").child("hard")),
+            ("/status/hard", FieldPath::root("status").child("hard")),
+            ("/status/used", FieldPath::root("status").child("used")),
+        ] {
+            for (key, amount) in map(object, pointer) {
+                errors.extend(pod::quota_name(key, &path.key(key)));
+                errors.extend(pod::amount(key, amount, &path.key(key)));
+            }
+        }
+        errors.extend(scopes(object));
+        errors
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        let scopes = |quota: &Value| -> BTreeSet<String> {
+            texts(quota, "/spec/scopes").into_iter().map(str::to_owned).collect()
+        };
+        if scopes(object) == scopes(old) {
+            return Vec::new();
+        }
+        let path = FieldPath::root("spec").child("scopes");
+        vec![FieldError::invalid(&path, json!(texts(object, "/spec/scopes")), IMMUTABLE)]
+    }
+}
+
+/// What a quota of some pods or claims can count, and all that any quota can.
+const OF_PODS: &[&str] =
+    &["pods", "cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
+
+const OF_CLAIMS: &[&str] = &["persistentvolumeclaims", "requests.storage"];
+
+const OF_ANY: &[&str] = &[
+    "ephemeral-storage",
+    "requests.ephemeral-storage",
+    "limits.ephemeral-storage",
+    "resourcequotas",
+    "services",
+    "services.nodeports",
+    "services.loadbalancers",
+    "replicationcontrollers",
+    "secrets",
+    "configmaps",
+];
+
+const ABOUT_PODS: &[&str] =
+    &["Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "CrossNamespacePodAffinity"];
+
+/// Whether some of what a quota limits cannot be counted within a scope.
+fn is_beyond(scope: &str, object: &Value) -> bool {
+    let counted: &[&str] = match scope {
+        "BestEffort" => &["pods"],
+        "VolumeAttributesClass" => OF_CLAIMS,
+        _ if SCOPES.contains(&scope) => OF_PODS,
+        _ => return false,
+    };
+    let standard = |key: &&str| [OF_PODS, OF_CLAIMS, OF_ANY].iter().any(|known| known.contains(key));
+    let mut limited = map(object, "/spec/hard").keys().map(String::as_str).filter(standard);
+    limited.any(|key| !counted.contains(&key))
+}
+
+fn scopes(object: &Value) -> Vec<FieldError> {
+    let path = FieldPath::root("spec").child("scopes");
+    let scopes = texts(object, "/spec/scopes");
+    let refused = |why: &str| FieldError::invalid(&path, json!(scopes), why);
+    let mut errors = Vec::new();
+    for scope in &scopes {
+        if !SCOPES.contains(scope) {
+            errors.push(refused("unsupported scope"));
+        }
+        if is_beyond(scope, object) {
+            errors.push(refused(BEYOND));
+        }
+    }
+    if in_conflict(&scopes) {
+        errors.push(refused(CONFLICTING));
+    }
+    errors.extend(selected(object));
+    errors
+}
+
+const BEYOND: &str = "unsupported scope applied to resource";
+
+const CONFLICTING: &str = "conflicting scopes";
+
+fn in_conflict(scopes: &[&str]) -> bool {
+    let pairs = [["BestEffort", "NotBestEffort"], ["Terminating", "NotTerminating"]];
+    pairs.iter().any(|pair| pair.iter().all(|scope| scopes.contains(scope)))
+}
+
+/// Scopes that are selected by what they hold.
+fn selected(object: &Value) -> Vec<FieldError> {
+    let path = FieldPath::root("spec").child("scopeSelector").child("matchExpressions");
+    let mut errors = Vec::new();
+    let expressions = list(object, "/spec/scopeSelector/matchExpressions");
+    for expression in expressions {
+        let (scope, operator) = (text(expression, "/scopeName"), text(expression, "/operator"));
+        let values = list(expression, "/values");
+        if !SCOPES.contains(&scope) {
+            errors.push(FieldError::invalid(&path.child("scopeName"), scope, "unsupported scope"));
+        }
+        if is_beyond(scope, object) {
+            let selector = object.pointer("/spec/scopeSelector").cloned().unwrap_or_default();
+            errors.push(FieldError::invalid(&path, selector, BEYOND));
+        }
+        if ABOUT_PODS.contains(&scope) && operator != "Exists" {
+            let detail = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, \
+                          ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, \
+                          ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
+            errors.push(FieldError::invalid(&path.child("operator"), operator, detail));
+        }
+        match operator {
+            "In" | "NotIn" if values.is_empty() => {
+                let detail =
+                    "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector";
+                errors.push(FieldError::required(&path.child("values"), detail));
+            }
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                let detail =
+                    "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
+                errors.push(FieldError::invalid(&path.child("values"), values.to_vec(), detail));
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            other => {
+                let detail = "not a valid selector operator";
+                errors.push(FieldError::invalid(&path.child("operator"), other, detail));
+            }
+        }
+    }
+    let scopes: Vec<&str> = expressions.iter().map(|expression| text(expression, "/scopeName")).collect();
+    if in_conflict(&scopes) {
+        errors.push(FieldError::invalid(&path, json!(scopes), CONFLICTING));
+    }
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{printer::tests::row, validation::tests::messages};
+
+    #[test]
+    fn a_quota_limits_known_things() {
+        let refused = |spec: Value| messages(ResourceQuota.validate(&json!({"spec": spec})));
+        assert!(
+            refused(json!({"hard": {"pods": "3", "requests.cpu": "500m", "count/deployments.apps": 2}}))
+                .is_empty()
+        );
+        assert_eq!(
+            refused(
+                json!({"hard": {"pods": "1500m", "secrets": -1}, "scopes": ["BestEffort", "NotBestEffort"]})
+            ),
+            [
+                r#"spec.hard[pods]: Invalid value: "1500m": must be an integer"#,
+                r#"spec.hard[secrets]: Invalid value: "-1": must be greater than or equal to 0"#,
+                r#"spec.scopes: Invalid value: ["BestEffort","NotBestEffort"]: unsupported scope applied to resource"#,
+                r#"spec.scopes: Invalid value: ["BestEffort","NotBestEffort"]: unsupported scope applied to resource"#,
+                r#"spec.scopes: Invalid value: ["BestEffort","NotBestEffort"]: conflicting scopes"#,
+            ]
+        );
+        assert_eq!(
+            refused(json!({"hard": {"storage": "1"}})),
+            [r#"spec.hard[storage]: Invalid value: "storage": must be a standard resource for quota"#]
+        );
+        let old = json!({"spec": {"scopes": ["Terminating"]}});
+        assert_eq!(
+            messages(ResourceQuota.validate_update(&json!({}), &old)),
+            ["spec.scopes: Invalid value: []: field is immutable"]
+        );
+        let quota = json!({"metadata": {"name": "q"}, "status": {"hard": {"pods": "3", "limits.cpu": "2"}, "used": {"pods": "1"}}});
+        assert_eq!(row(&COLUMNS, &quota), ["q", "pods: 1/3", "limits.cpu: 0/2", "<unknown>"]);
+    }
+}

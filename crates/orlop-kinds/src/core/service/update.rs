@@ -1,0 +1,172 @@
+//! What of a service outlives a change: its address, and what goes with it.
+
+use orlop_api::field_error::{FieldError, FieldPath};
+use serde_json::{Value, json};
+
+use super::{is_headless, needs_health_check};
+use crate::{
+    accessors::{integer, list, text, texts},
+    defaulting,
+};
+
+const ONCE: &str = "may not change once set";
+
+/// Carries over what the cluster handed out and the client left out.
+pub(crate) fn keep_allocated(object: &mut Value, old: &Value) {
+    let kinds = (text(object, "/spec/type").to_owned(), text(old, "/spec/type"));
+    if kinds.0 == "ExternalName" || kinds.1 == "ExternalName" {
+        return;
+    }
+    let ports = node_ports(object, old);
+    let health = needs_health_check(object) && needs_health_check(old);
+    let old_spec = old.get("spec").unwrap_or(&Value::Null).clone();
+    let Some(spec) = defaulting::object_mut(object, "spec") else { return };
+    if text(spec, "/clusterIP").is_empty() && list(spec, "/clusterIPs").is_empty() {
+        for field in ["clusterIP", "clusterIPs"] {
+            if let Some(value) = old_spec.get(field) {
+                spec[field] = value.clone();
+            }
+        }
+    }
+    for field in ["ipFamilies", "ipFamilyPolicy"] {
+        if let Some(value) = old_spec.get(field) {
+            defaulting::set_if_absent(spec, field, value.clone());
+        }
+    }
+    if health && integer(spec, "/healthCheckNodePort") == 0 {
+        spec["healthCheckNodePort"] = integer(&old_spec, "/healthCheckNodePort").into();
+    }
+    for (port, node_port) in defaulting::items_mut(spec, "ports").zip(ports) {
+        if let Some(node_port) = node_port {
+            defaulting::set_if_zero(port, "nodePort", node_port);
+        }
+    }
+}
+
+/// The node port that each port had before, by protocol and number.
+fn node_ports(object: &Value, old: &Value) -> Vec<Option<i64>> {
+    let needs = |service: &Value| matches!(text(service, "/spec/type"), "NodePort" | "LoadBalancer");
+    let both = needs(object) && needs(old);
+    let taken: Vec<i64> = list(object, "/spec/ports").iter().map(|port| integer(port, "/nodePort")).collect();
+    let before = |port: &Value| {
+        let same = |other: &&Value| {
+            integer(other, "/port") == integer(port, "/port")
+                && text(other, "/protocol") == text(port, "/protocol")
+        };
+        let found = list(old, "/spec/ports").iter().find(same);
+        found
+            .map(|other| integer(other, "/nodePort"))
+            .filter(|node_port| both && *node_port != 0 && !taken.contains(node_port))
+    };
+    list(object, "/spec/ports").iter().map(before).collect()
+}
+
+/// What is wrong with a change.
+pub(crate) fn changes(object: &Value, old: &Value) -> Vec<FieldError> {
+    let path = FieldPath::root("spec");
+    let mut errors = Vec::new();
+    if ![object, old].iter().any(|service| text(service, "/spec/type") == "ExternalName") {
+        let headless = (is_headless(object), is_headless(old));
+        if headless != (true, true) {
+            errors.extend(kept(
+                object,
+                old,
+                "clusterIPs",
+                "secondary clusterIP",
+                "primary clusterIP can not be unset",
+            ));
+        }
+        if headless == (false, false) {
+            errors.extend(kept(
+                object,
+                old,
+                "ipFamilies",
+                "secondary ipFamily",
+                "primary ipFamily can not be unset",
+            ));
+        }
+    }
+    let balanced = |service: &Value| text(service, "/spec/type") == "LoadBalancer";
+    let class = |service: &Value| service.pointer("/spec/loadBalancerClass").cloned().unwrap_or_default();
+    if balanced(object) && balanced(old) && class(object) != class(old) {
+        errors.push(FieldError::invalid(&path.child("loadBalancerClass"), class(object), ONCE));
+    }
+    let health = |service: &Value| integer(service, "/spec/healthCheckNodePort");
+    if needs_health_check(object) && needs_health_check(old) && health(object) != health(old) {
+        errors.push(FieldError::forbidden(&path.child("healthCheckNodePort"), "field is immutable"));
+    }
+    errors
+}
+
+/// A list whose first entry stays, and whose second may come and, if the policy says so, go.
+fn kept(object: &Value, old: &Value, field: &str, second: &str, unset: &str) -> Vec<FieldError> {
+    let pointer = format!("/spec/{field}");
+    let (new, old) = (texts(object, &pointer), texts(old, &pointer));
+    let path = FieldPath::root("spec").child(field);
+    let mut errors = Vec::new();
+    if new.len() == old.len() {
+        for index in (0..new.len()).filter(|index| new[*index] != old[*index]) {
+            let index = if field == "ipFamilies" { 0 } else { index };
+            errors.push(FieldError::invalid(&path.index(index), json!(new), ONCE));
+        }
+        return errors;
+    }
+    if new.is_empty() {
+        errors.push(FieldError::invalid(&path.index(0), json!(new), unset));
+    }
+    if !new.is_empty() && !old.is_empty() && new[0] != old[0] {
+        errors.push(FieldError::invalid(&path.index(0), json!(new), ONCE));
+    }
+    if new.len() == 1 && old.len() > 1 && text(object, "/spec/ipFamilyPolicy") != "SingleStack" {
+        let policy = object.pointer("/spec/ipFamilyPolicy").cloned().unwrap_or_default();
+        let detail = format!("must be set to 'SingleStack' when releasing the {second}");
+        errors.push(FieldError::invalid(&FieldPath::root("spec").child("ipFamilyPolicy"), policy, detail));
+    }
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::validation::tests::messages;
+
+    fn service(address: &str) -> Value {
+        json!({"spec": {"type": "ClusterIP", "clusterIP": address, "clusterIPs": [address]}})
+    }
+
+    #[test]
+    fn an_address_never_changes() {
+        assert!(changes(&service("10.0.0.1"), &service("10.0.0.1")).is_empty());
+        assert_eq!(
+            messages(changes(&service("10.0.0.2"), &service("10.0.0.1"))),
+            [r#"spec.clusterIPs[0]: Invalid value: ["10.0.0.2"]: may not change once set"#]
+        );
+        let unset = json!({"spec": {"type": "ClusterIP"}});
+        assert_eq!(
+            messages(changes(&unset, &service("10.0.0.1"))),
+            ["spec.clusterIPs[0]: Invalid value: []: primary clusterIP can not be unset"]
+        );
+        let external = json!({"spec": {"type": "ExternalName"}});
+        assert!(changes(&external, &service("10.0.0.1")).is_empty());
+        let two = json!({"spec": {"clusterIPs": ["10.0.0.1", "fd00::1"]}});
+        assert_eq!(
+            messages(changes(&service("10.0.0.1"), &two)),
+            [
+                "spec.ipFamilyPolicy: Invalid value: null: must be set to 'SingleStack' when releasing the secondary clusterIP"
+            ]
+        );
+    }
+
+    #[test]
+    fn what_was_handed_out_is_kept() {
+        let old = json!({"spec": {"type": "NodePort", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
+            "ports": [{"port": 80, "protocol": "TCP", "nodePort": 30001}]}});
+        let mut new = json!({"spec": {"type": "NodePort", "ports": [{"port": 80, "protocol": "TCP"}, {"port": 81, "protocol": "TCP"}]}});
+        keep_allocated(&mut new, &old);
+        assert_eq!(
+            new["spec"],
+            json!({"type": "NodePort", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
+                "ports": [{"port": 80, "protocol": "TCP", "nodePort": 30001}, {"port": 81, "protocol": "TCP"}]})
+        );
+    }
+}

@@ -1,0 +1,7 @@
+//! Kinds of `node.k8s.io`.
+
+mod runtime_class;
+
+use crate::BuiltinKind;
+
+pub(crate) const KINDS: &[BuiltinKind] = &[runtime_class::KIND];

@@ -1,0 +1,181 @@
+//! Tables of built-in kinds: headings as data, and one function that fills a row.
+
+use orlop_api::{duration, labels::Selector, object_meta, time::Time};
+use serde_json::{Map, Value};
+
+use crate::{
+    accessors::{list, text},
+    table::{Column, Columns},
+};
+
+pub(crate) use crate::table::age;
+
+/// A column of a built-in kind.
+#[derive(Clone, Copy)]
+pub(crate) struct ColumnDefinition {
+    name: &'static str,
+    kind: &'static str,
+    format: &'static str,
+    priority: i64,
+}
+
+impl ColumnDefinition {
+    /// The object's name.
+    pub(crate) const NAME: Self = Self::name("Name");
+    /// How old it is.
+    pub(crate) const AGE: Self = Self::text("Age");
+
+    /// Text that is always shown.
+    pub(crate) const fn text(name: &'static str) -> Self {
+        Self { name, kind: "string", format: "", priority: 0 }
+    }
+
+    /// A name of something else.
+    pub(crate) const fn name(name: &'static str) -> Self {
+        Self { format: "name", ..Self::text(name) }
+    }
+
+    /// A number that is always shown.
+    pub(crate) const fn integer(name: &'static str) -> Self {
+        Self { kind: "integer", ..Self::text(name) }
+    }
+
+    /// A flag that is always shown.
+    pub(crate) const fn boolean(name: &'static str) -> Self {
+        Self { kind: "boolean", ..Self::text(name) }
+    }
+
+    /// Text shown only with `-o wide`.
+    pub(crate) const fn wide(name: &'static str) -> Self {
+        Self { priority: 1, ..Self::text(name) }
+    }
+
+    /// The name, where it is shown only with `-o wide`.
+    pub(crate) const fn wide_name() -> Self {
+        Self { priority: 1, ..Self::NAME }
+    }
+}
+
+/// The table of a built-in kind.
+pub(crate) struct PrinterColumns {
+    /// Its columns.
+    pub(crate) definitions: &'static [ColumnDefinition],
+    /// The cells of one object, in that order.
+    pub(crate) cells: fn(&Value, Time) -> Vec<Value>,
+}
+
+impl Columns for PrinterColumns {
+    fn definitions(&self) -> Vec<Column> {
+        let column = |definition: &ColumnDefinition| Column {
+            name: definition.name.into(),
+            kind: definition.kind.into(),
+            format: definition.format.into(),
+            description: String::new(),
+            priority: definition.priority,
+        };
+        self.definitions.iter().map(column).collect()
+    }
+
+    fn cells(&self, object: &Value, now: Time) -> Vec<Value> {
+        (self.cells)(object, now)
+    }
+
+    fn show_content_only(&self) -> bool {
+        true
+    }
+}
+
+/// Name and age: what the plainest kinds show.
+pub(crate) static NAME_AND_AGE: PrinterColumns = PrinterColumns {
+    definitions: &[ColumnDefinition::NAME, ColumnDefinition::AGE],
+    cells: |object, now| vec![name(object), age(object, now)],
+};
+
+/// An object's name.
+pub(crate) fn name(object: &Value) -> Value {
+    object_meta::text(object_meta::of(object), "name").into()
+}
+
+/// How long ago something was.
+pub(crate) fn since(then: Option<Time>, now: Time) -> String {
+    duration::age(then, now)
+}
+
+/// Labels as `a=b,c=d`.
+pub(crate) fn labels(labels: &Map<String, Value>) -> Value {
+    if labels.is_empty() {
+        return "<none>".into();
+    }
+    let pairs = labels.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()));
+    pairs.collect::<Vec<_>>().join(",").into()
+}
+
+/// A label selector as a query would have it.
+pub(crate) fn selector(selector: Option<&Value>) -> Value {
+    match Selector::from_label_selector(selector.unwrap_or(&Value::Null)) {
+        Err(_) => "<error>".into(),
+        Ok(selector) => match selector.to_string() {
+            none if none.is_empty() => "<none>".into(),
+            some => some.into(),
+        },
+    }
+}
+
+/// The names and images of a pod template's containers, as two cells.
+pub(crate) fn containers(object: &Value, pod_spec: &str) -> [Value; 2] {
+    let containers = list(object, &format!("{pod_spec}/containers"));
+    let joined = |field: &str| -> Value {
+        containers.iter().map(|container| text(container, field)).collect::<Vec<_>>().join(",").into()
+    };
+    [joined("/name"), joined("/image")]
+}
+
+/// The first few of many; `none` where there are none.
+pub(crate) fn few(items: &[String], count_max: usize, none: &str) -> String {
+    let shown = items.iter().take(count_max).map(String::as_str).collect::<Vec<_>>().join(",");
+    match items.len().checked_sub(count_max) {
+        Some(rest @ 1..) => format!("{shown} + {rest} more..."),
+        _ if shown.is_empty() => none.to_owned(),
+        _ => shown,
+    }
+}
+
+/// Where a load balancer can be reached, each address once.
+pub(crate) fn load_balancer(object: &Value) -> String {
+    let ingress = list(object, "/status/loadBalancer/ingress").iter();
+    let addresses = ingress.map(|point| match text(point, "/ip") {
+        "" => text(point, "/hostname"),
+        address => address,
+    });
+    let addresses: std::collections::BTreeSet<_> = addresses.filter(|address| !address.is_empty()).collect();
+    addresses.into_iter().collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use orlop_api::time::Time;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// An object's row, seen an hour after 2026-01-01.
+    pub(crate) fn row(table: &PrinterColumns, object: &Value) -> Vec<Value> {
+        let now = Time::parse("2026-01-01T01:00:00Z").unwrap();
+        let cells = table.cells(object, now);
+        assert_eq!(cells.len(), table.definitions.len(), "a cell for every column");
+        cells
+    }
+
+    #[test]
+    fn labels_selectors_and_lists_read_as_kubectl_shows_them() {
+        assert_eq!(labels(json!({"b": "2", "a": "1"}).as_object().unwrap()), "a=1,b=2");
+        assert_eq!(labels(&Map::new()), "<none>");
+        assert_eq!(selector(None), "<none>");
+        assert_eq!(selector(Some(&json!({"matchLabels": {"a": "b"}}))), "a=b");
+        assert_eq!(selector(Some(&json!({"matchExpressions": [{"key": "a", "operator": "?"}]}))), "<error>");
+        let items: Vec<String> = ["a", "b", "c", "d"].map(str::to_owned).into();
+        assert_eq!(few(&items, 3, "-"), "a,b,c + 1 more...");
+        assert_eq!(few(&items[..3], 3, "-"), "a,b,c");
+        assert_eq!(few(&[], 3, "<unset>"), "<unset>");
+    }
+}

@@ -1,0 +1,84 @@
+//! Dynamic resource allocation: device classes, claims, slices and taints.
+
+use serde_json::Value;
+
+use crate::{
+    BuiltinKind, StrategyFlags,
+    accessors::{is_terminating, list, present, text},
+    defaulting,
+    printer::{ColumnDefinition, PrinterColumns, age, name},
+    strategy::Strategy,
+    update_scope::STATUS_WITHOUT_METADATA,
+};
+
+pub(crate) const KIND: BuiltinKind = BuiltinKind {
+    flags: StrategyFlags { returns_deleted_object: true, ..StrategyFlags::BUILTIN },
+    update_scopes: STATUS_WITHOUT_METADATA,
+    columns: &COLUMNS,
+    strategy: &ResourceClaim { template: false },
+    ..BuiltinKind::new("resource.k8s.io", "resourceclaims")
+};
+
+/// Claims of devices, and the templates they are made from.
+pub(crate) struct ResourceClaim {
+    pub(crate) template: bool,
+}
+
+impl Strategy for ResourceClaim {
+    fn set_defaults(&self, object: &mut Value) {
+        let devices = if self.template { "/spec/spec/devices" } else { "/spec/devices" };
+        let Some(devices) = defaulting::object_at_mut(object, devices) else { return };
+        for request in defaulting::items_mut(devices, "requests") {
+            defaulting::object_mut(request, "exactly").into_iter().for_each(default_count);
+            defaulting::items_mut(request, "firstAvailable").for_each(default_count);
+        }
+    }
+}
+
+/// One device, unless it is said how many.
+fn default_count(request: &mut Value) {
+    defaulting::set_if_zero(request, "allocationMode", "ExactCount");
+    if text(request, "/allocationMode") == "ExactCount" {
+        defaulting::set_if_zero(request, "count", 1);
+    }
+}
+
+static COLUMNS: PrinterColumns = PrinterColumns {
+    definitions: &[ColumnDefinition::NAME, ColumnDefinition::text("State"), ColumnDefinition::AGE],
+    cells: |object, now| vec![name(object), state(object).into(), age(object, now)],
+};
+
+fn state(claim: &Value) -> String {
+    let deleted = is_terminating(claim);
+    let allocated = present(claim, "/status/allocation").is_some();
+    let states = [
+        ("deleted", deleted),
+        ("pending", !allocated && !deleted),
+        ("allocated", allocated),
+        ("reserved", allocated && !list(claim, "/status/reservedFor").is_empty()),
+    ];
+    states.iter().filter(|(_, holds)| *holds).map(|(state, _)| *state).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::printer::tests::row;
+
+    #[test]
+    fn a_claim_tells_how_far_it_is() {
+        for (claim, expected) in [
+            (json!({}), "pending"),
+            (json!({"metadata": {"deletionTimestamp": "x"}}), "deleted"),
+            (json!({"status": {"allocation": {}, "reservedFor": [{}]}}), "allocated,reserved"),
+            (
+                json!({"metadata": {"deletionTimestamp": "x"}, "status": {"allocation": {}}}),
+                "deleted,allocated",
+            ),
+        ] {
+            assert_eq!(row(&COLUMNS, &claim)[1], expected);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! How addresses and ranges are written: in one way where that is new, with a warning where it is not.
+
+use std::net::IpAddr;
+
+use orlop_api::field_error::{FieldError, FieldPath};
+
+use super::cidr::IpRange;
+use crate::validation;
+
+/// An address or range that is written with zeros in front, which some read as octal.
+fn has_leading_zeros(text: &str) -> bool {
+    let parts = text.split(['.', '/']);
+    !text.contains(':') && parts.into_iter().any(|part| part.len() > 1 && part.starts_with('0'))
+}
+
+/// An address, written as Go would write it.
+pub(crate) fn strict_address(text: &str, path: &FieldPath) -> Vec<FieldError> {
+    let Ok(address) = text.parse::<IpAddr>() else {
+        if has_leading_zeros(text) {
+            return vec![FieldError::invalid(path, text, "must not have leading 0s")];
+        }
+        return validation::validate_ip(text, path);
+    };
+    canonical(text, &address.to_string(), path)
+}
+
+/// A range, written as Go would write it.
+pub(crate) fn strict_range(text: &str, path: &FieldPath) -> Vec<FieldError> {
+    if has_leading_zeros(text) {
+        return vec![FieldError::invalid(path, text, "must not have leading 0s in IP or prefix length")];
+    }
+    let Some(range) = IpRange::parse(text) else { return validation::validate_cidr(text, path) };
+    if range.first() != range.address {
+        return vec![FieldError::invalid(path, text, "must not have bits set beyond the prefix length")];
+    }
+    canonical(text, &format!("{}/{}", range.address, range.bits), path)
+}
+
+fn canonical(text: &str, written: &str, path: &FieldPath) -> Vec<FieldError> {
+    if text == written {
+        return Vec::new();
+    }
+    vec![FieldError::invalid(path, text, format!("must be in canonical form ({written:?})"))]
+}
+
+/// What to warn of in an address that is taken as it is.
+pub(crate) fn address_warning(text: &str, path: &str) -> Option<String> {
+    let address = text.parse::<IpAddr>().ok().filter(IpAddr::is_ipv6)?.to_string();
+    (address != text).then(|| {
+        format!("{path}: IPv6 address {text:?} should be in RFC 5952 canonical format ({address:?})")
+    })
+}
+
+/// What to warn of in a range that is taken as it is.
+pub(crate) fn range_warning(text: &str, path: &str) -> Option<String> {
+    let range = IpRange::parse(text).filter(|_| !has_leading_zeros(text))?;
+    let (first, all, IpRange { address, bits }) = (range.first(), range.width(), range);
+    if first != address {
+        return Some(format!(
+            "{path}: CIDR value {text:?} is ambiguous in this context (should be \"{first}/{bits}\" or \
+             \"{address}/{all}\"?)"
+        ));
+    }
+    let written = format!("{address}/{bits}");
+    (address.is_ipv6() && written != text).then(|| {
+        format!("{path}: IPv6 CIDR value {text:?} should be in RFC 5952 canonical format ({written:?})")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tests::messages, *};
+
+    #[test]
+    fn addresses_and_ranges_are_written_in_one_way() {
+        let path = FieldPath::root("p");
+        for (text, why) in [
+            ("192.168.1.01", "must not have leading 0s"),
+            ("2001:DB8::1", "must be in canonical form (\"2001:db8::1\")"),
+            ("x", "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"),
+        ] {
+            assert_eq!(messages(strict_address(text, &path)), [format!("p: Invalid value: {text:?}: {why}")]);
+        }
+        for (text, why) in [
+            ("10.0.0.1/24", "must not have bits set beyond the prefix length"),
+            ("010.0.0.0/24", "must not have leading 0s in IP or prefix length"),
+            ("fd00:0::/112", "must be in canonical form (\"fd00::/112\")"),
+            ("10.0.0.0/33", "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"),
+        ] {
+            assert_eq!(messages(strict_range(text, &path)), [format!("p: Invalid value: {text:?}: {why}")]);
+        }
+        assert!(strict_range("0.0.0.0/0", &path).is_empty() && strict_address("::1", &path).is_empty());
+    }
+
+    #[test]
+    fn what_could_be_written_better_is_told() {
+        assert_eq!(
+            range_warning("10.0.0.1/8", "r").unwrap(),
+            "r: CIDR value \"10.0.0.1/8\" is ambiguous in this context (should be \"10.0.0.0/8\" or \"10.0.0.1/32\"?)"
+        );
+        assert_eq!(
+            range_warning("2001:DB8::/32", "r").unwrap(),
+            "r: IPv6 CIDR value \"2001:DB8::/32\" should be in RFC 5952 canonical format (\"2001:db8::/32\")"
+        );
+        assert_eq!(
+            address_warning("2001:0db8::1", "a").unwrap(),
+            "a: IPv6 address \"2001:0db8::1\" should be in RFC 5952 canonical format (\"2001:db8::1\")"
+        );
+        assert_eq!((address_warning("10.0.0.1", "a"), range_warning("10.0.0.0/8", "r")), (None, None));
+    }
+}

@@ -1,0 +1,172 @@
+//! Kinds that keep pods running: what they have in common.
+
+use orlop_api::{
+    field_error::{FieldError, FieldPath},
+    labels::{self, Selector},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    accessors::{list, map, present, text},
+    core::pod::{self, Owner},
+    defaulting, validation,
+};
+
+/// The spec, with the template's defaults in place.
+pub(crate) fn default_template(object: &mut Value) -> Option<&mut Value> {
+    let spec = defaulting::object_mut(object, "spec")?;
+    defaulting::set_if_absent(spec, "template", json!({}));
+    if let Some(template) = defaulting::object_mut(spec, "template") {
+        pod::default_template(template);
+    }
+    Some(spec)
+}
+
+/// What a user should be warned about in the template.
+pub(crate) fn template_warnings(object: &Value) -> Vec<String> {
+    let path = FieldPath::root("spec").child("template");
+    pod::template_warnings(object.pointer("/spec/template").unwrap_or(&Value::Null), &path)
+}
+
+/// Checks a selector that must be there and choose something, and the template whose pods it must find.
+pub(crate) fn selector_and_template(
+    spec: &Value,
+    path: &FieldPath,
+    told_as: &str,
+    owner: &str,
+) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let selector_path = path.child("selector");
+    let given = present(spec, "/selector");
+    match given {
+        // A daemon set is told only that nothing matches.
+        None if owner == "DaemonSet" => {}
+        None => errors.push(FieldError::required(&selector_path, "")),
+        Some(selector) => {
+            errors.extend(labels::validate_label_selector(selector, &selector_path));
+            if map(selector, "/matchLabels").is_empty() && list(selector, "/matchExpressions").is_empty() {
+                let detail = format!("empty selector is invalid for {told_as}");
+                errors.push(FieldError::invalid(&selector_path, selector.clone(), detail));
+            }
+        }
+    }
+    match Selector::from_label_selector(given.unwrap_or(&Value::Null)) {
+        Err(_) => {
+            let selector = given.cloned().unwrap_or_default();
+            errors.push(FieldError::invalid(&selector_path, selector, "invalid label selector"));
+        }
+        Ok(selector) => {
+            let template = spec.get("template").unwrap_or(&Value::Null);
+            let owner = Owner { restarts_always: Some(owner) };
+            errors.extend(pod::validate_template(template, Some(&selector), &owner, &path.child("template")));
+        }
+    }
+    errors
+}
+
+/// What a rolling update may leave missing or add, as the defaults say.
+pub(crate) fn default_rolling_update(spec: &mut Value, field: &str, parts: &[(&str, Value)]) {
+    defaulting::set_if_absent(spec, field, json!({}));
+    let Some(strategy) = defaulting::object_mut(spec, field) else { return };
+    defaulting::set_if_zero(strategy, "type", "RollingUpdate");
+    if text(strategy, "/type") == "RollingUpdate" {
+        defaulting::set_if_absent(strategy, "rollingUpdate", json!({}));
+        if let Some(rolling) = defaulting::object_mut(strategy, "rollingUpdate") {
+            parts.iter().for_each(|(field, value)| defaulting::set_if_absent(rolling, field, value.clone()));
+        }
+    }
+}
+
+/// Counts of a status: not below zero, and those of a part not above the whole.
+pub(crate) fn counts(object: &Value, fields: &[&str], parts: &[&str]) -> Vec<FieldError> {
+    let Some(status) = object.get("status") else { return Vec::new() };
+    let path = FieldPath::root("status");
+    let mut errors: Vec<FieldError> =
+        fields.iter().filter_map(|field| validation::validate_non_negative(status, field, &path)).collect();
+    let count = |field: &str| status.get(field).and_then(Value::as_i64).unwrap_or_default();
+    for part in parts.iter().filter(|part| count(part) > count("replicas")) {
+        errors.push(FieldError::invalid(
+            &path.child(part),
+            count(part),
+            "cannot be greater than status.replicas",
+        ));
+    }
+    errors
+}
+
+/// Whether a count or share is nothing.
+pub(crate) fn is_zero(value: Option<&Value>) -> bool {
+    match value {
+        Some(Value::Number(number)) => number.as_i64() == Some(0),
+        Some(share) => validation::percent_value(share) == Some(0),
+        None => true,
+    }
+}
+
+/// A selector that may not change.
+pub(crate) fn same_selector(object: &Value, old: &Value) -> Option<FieldError> {
+    let none = Value::Null;
+    let (new, old) = (object.get("spec").unwrap_or(&none), old.get("spec").unwrap_or(&none));
+    validation::validate_immutable(new, old, "selector", &FieldPath::root("spec"))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::validation::tests::messages;
+
+    /// A spec of a workload as a user would write it.
+    pub(crate) fn workload() -> Value {
+        json!({"metadata": {"name": "w"}, "spec": {"selector": {"matchLabels": {"a": "b"}},
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "x:1"}]}}}})
+    }
+
+    #[test]
+    fn a_selector_is_there_and_chooses() {
+        let mut object = workload();
+        default_template(&mut object);
+        let refused = |spec: &Value| {
+            messages(selector_and_template(spec, &FieldPath::root("spec"), "deployment", "ReplicaSet"))
+        };
+        assert!(refused(&object["spec"]).is_empty());
+        let mut without = object["spec"].clone();
+        defaulting::remove_field(&mut without, "selector");
+        assert_eq!(
+            refused(&without),
+            [
+                "spec.selector: Required value",
+                r#"spec.template.metadata.labels: Invalid value: {"a":"b"}: `selector` does not match template `labels`"#
+            ]
+        );
+        let mut empty = object["spec"].clone();
+        empty["selector"] = json!({});
+        assert_eq!(
+            refused(&empty),
+            ["spec.selector: Invalid value: {}: empty selector is invalid for deployment"]
+        );
+        let mut bad = object["spec"].clone();
+        bad["selector"] = json!({"matchExpressions": [{"key": "a", "operator": "?"}]});
+        assert_eq!(
+            refused(&bad),
+            [
+                r#"spec.selector.matchExpressions[0].operator: Invalid value: "?": not a valid selector operator"#,
+                r#"spec.selector: Invalid value: {"matchExpressions":[{"key":"a","operator":"?"}]}: invalid label selector"#,
+            ]
+        );
+    }
+
+    #[test]
+    fn counts_add_up() {
+        assert_eq!(
+            messages(counts(
+                &json!({"status": {"replicas": 1, "readyReplicas": 2, "x": -1}}),
+                &["x"],
+                &["readyReplicas"]
+            )),
+            [
+                "status.x: Invalid value: -1: must be greater than or equal to 0",
+                "status.readyReplicas: Invalid value: 2: cannot be greater than status.replicas"
+            ]
+        );
+    }
+}
