@@ -4,7 +4,7 @@ use std::{path::Path, process::Command};
 
 use crate::shell::run;
 
-/// Makes `ca.crt`, `server.{crt,key}` (for `localhost` and the loopback addresses) and `client.{crt,key}`
+/// Creates `ca.crt`, `server.{crt,key}` (for `localhost` and the loopback addresses) and `client.{crt,key}`
 /// (for the role `role`) in `folder`.
 pub(crate) fn make(folder: &Path, role: &str) -> Result<(), String> {
     let openssl = |arguments: &[&str]| {

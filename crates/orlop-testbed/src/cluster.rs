@@ -24,25 +24,25 @@ const ADMIN: &str = "admin";
 /// The ordinary role that tests connect as, and its password where one is asked for.
 const ROLE: &str = "orlop";
 const PASSWORD: &str = "s3cret-of-tests";
-/// How long a statement waits for a place in the server's socket.
+/// Time that a statement waits for room in the socket's backlog.
 const SOCKET_FULL_FOR: Duration = Duration::from_secs(20);
 
-/// Ends the cluster and removes its folder as soon as the pipe on its standard input closes, which the
-/// kernel does when the process that holds the other end is gone, even by SIGKILL.
+/// Stops the cluster and removes its directory when the pipe on its standard input closes. The kernel closes it
+/// when the process at the other end exits, even by SIGKILL.
 const WATCHDOG: &str = r#"
 cat >/dev/null
 "$1" -D "$2/data" -m immediate -s stop >/dev/null 2>&1
 rm -rf "$2"
 "#;
 
-/// How a cluster differs from the usual one.
+/// Options of a cluster.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Whether commits reach the disk. Only benchmarks of something else turn it off.
+    /// `fsync` of commits. Only benchmarks of something else turn it off.
     pub fsync: bool,
-    /// Whether the loopback port speaks TLS, with a certificate of an authority of its own.
+    /// TLS on the loopback port, with a certificate of a CA of its own.
     pub tls: bool,
-    /// Further lines for `postgresql.conf`.
+    /// Additional lines of `postgresql.conf`.
     pub settings: Vec<String>,
 }
 
@@ -64,7 +64,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a cluster with the usual options.
+    /// Starts a cluster with the default options.
     pub fn start() -> Result<Self, String> {
         Self::start_with(&Options::default())
     }
@@ -77,7 +77,7 @@ impl Cluster {
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("orlop-pg-{}-{number}", std::process::id()));
         let io = |error: std::io::Error| format!("{}: {error}", folder.display());
-        // A process that had the same id and lost its watchdog may have left one.
+        // A process of the same id whose watchdog was killed may have left one.
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).map_err(io)?;
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).map_err(io)?;
@@ -100,7 +100,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The cluster that all tests of this process share, each with a database of its own.
+    /// Returns the cluster that all tests of this process share, each with its own database.
     pub fn shared() -> Result<&'static Self, String> {
         static SHARED: OnceLock<Result<Cluster, String>> = OnceLock::new();
         SHARED.get_or_init(Self::start).as_ref().map_err(Clone::clone)
@@ -118,7 +118,7 @@ impl Cluster {
             self.port,
             if options.fsync { "on" } else { "off" },
         );
-        // The socket's folder belongs to the cluster, so whoever reaches it is trusted; the port asks.
+        // The socket's directory is private, so its clients are trusted; the port asks for a password.
         let mut access = String::from("local all all trust\n");
         if options.tls {
             certificates::make(&self.folder, ROLE)?;
@@ -145,45 +145,45 @@ impl Cluster {
         append("pg_hba.conf", &access, false)
     }
 
-    /// A connection string over the unix socket, as the ordinary role.
+    /// Returns a connection string over the unix socket, as the ordinary role.
     pub fn url(&self, database: &str) -> String {
         let socket = self.folder.display().to_string().replace('/', "%2F");
         format!("postgres://{ROLE}@{socket}:{}/{database}", self.port)
     }
 
-    /// A connection string over loopback, as the ordinary role with its password.
+    /// Returns a connection string over loopback, as the ordinary role with its password.
     pub fn tcp_url(&self, database: &str) -> String {
         format!("postgres://{ROLE}:{PASSWORD}@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// The ordinary role's password over loopback.
+    /// Returns the ordinary role's password over loopback.
     pub fn password(&self) -> &str {
         PASSWORD
     }
 
-    /// The loopback port.
+    /// Returns the loopback port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Where `ca.crt`, `client.crt` and `client.key` are, if the cluster speaks TLS.
+    /// Returns the directory of `ca.crt`, `client.crt` and `client.key`, if the cluster speaks TLS.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Makes an empty database that the ordinary role owns; its name.
+    /// Creates an empty database that the ordinary role owns. Returns its name.
     pub fn create_database(&self) -> Result<String, String> {
         let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
         self.create_database_named(&name)?;
         Ok(name)
     }
 
-    /// As [`create_database`](Self::create_database), with a chosen name.
+    /// Creates an empty database of this name.
     pub fn create_database_named(&self, name: &str) -> Result<(), String> {
         self.sql("postgres", &format!("create database {name} owner {ROLE}")).map(drop)
     }
 
-    /// Ends every client connection to a database, as an administrator would; how many there were.
+    /// Terminates every client connection to a database. Returns how many there were.
     pub fn terminate_connections(&self, database: &str) -> Result<usize, String> {
         let statement = format!(
             "select count(pg_terminate_backend(pid)) from pg_stat_activity \
@@ -193,7 +193,7 @@ impl Cluster {
         printed.trim().parse().map_err(|_| format!("psql printed {printed:?}"))
     }
 
-    /// Runs a statement as the superuser; what it printed, without headers.
+    /// Runs a statement as the superuser. Returns its output without headers.
     pub fn sql(&self, database: &str, statement: &str) -> Result<String, String> {
         let port = self.port.to_string();
         let quiet = ["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1"];
@@ -205,7 +205,7 @@ impl Cluster {
                 .args(["-h", &self.folder.to_string_lossy(), "-p", &port, "-U", ADMIN])
                 .args(["-d", database, "-c", statement]));
             match answer {
-                // So many connections came at once that the socket took no more: nothing was sent.
+                // The backlog of the socket was full: nothing was sent.
                 Err(error)
                     if error.contains("Resource temporarily unavailable") && Instant::now() < deadline =>
                 {
@@ -216,14 +216,13 @@ impl Cluster {
         }
     }
 
-    /// Stops the server in an orderly way and starts it again.
+    /// Restarts the server with a clean shutdown.
     pub fn restart(&self) -> Result<(), String> {
         self.stop("fast")?;
         self.start_again()
     }
 
-    /// Stops the server at once, as a crash would: nothing is flushed, clients are cut off, and the next
-    /// start recovers from the write-ahead log.
+    /// Stops the server at once, as a crash would: the next start recovers from the write-ahead log.
     pub fn kill(&self) -> Result<(), String> {
         self.stop("immediate")
     }
@@ -240,7 +239,7 @@ impl Cluster {
     }
 
     fn control(&self, arguments: &[&str]) -> Result<(), String> {
-        // The server would otherwise keep this process's output open after pg_ctl is done.
+        // The server would otherwise inherit this process's output and keep it open.
         let status = self
             .command("pg_ctl")
             .arg("-D")
@@ -263,9 +262,9 @@ impl Cluster {
     }
 }
 
-/// The watchdog's arguments: the program that stops the cluster, and the folder to remove.
+/// Returns the watchdog's arguments: the program that stops the cluster, and the directory to remove.
 fn account_command_line(account: &Account, program: &Path, folder: &Path) -> Result<[PathBuf; 2], String> {
-    // `pg_ctl` refuses to be root too, so it is called through a small script of its own.
+    // `pg_ctl` refuses to run as root too, so a small script changes the user.
     let script = folder.join("stop");
     let command = account.command(program);
     let words: Vec<String> = std::iter::once(command.get_program())
@@ -281,7 +280,7 @@ fn account_command_line(account: &Account, program: &Path, folder: &Path) -> Res
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // Closing the pipe sets the watchdog to work; waiting for it leaves nothing behind.
+        // Closing the pipe triggers the watchdog. Wait for it, so that nothing is left.
         drop(self.watchdog.stdin.take());
         let _ = self.watchdog.wait();
     }

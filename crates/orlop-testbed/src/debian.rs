@@ -1,8 +1,7 @@
 //! Programs from Debian's packages, unpacked into a cache without touching the system.
 //!
-//! The packages come from where this machine's own packages come from: its apt sources are read, the suite
-//! is changed to one that has recent versions, and a private apt configuration downloads from there. Errors
-//! are sentences for the person who runs the tests.
+//! The packages come from this machine's apt sources, with the suite changed to one that has recent versions and
+//! a private apt configuration.
 
 use std::{
     fs,
@@ -12,11 +11,11 @@ use std::{
 
 use crate::{shell::run, tools};
 
-/// The oldest suite whose packages are recent enough.
+/// Oldest suite whose packages are recent enough.
 const SUITE: &str = "trixie";
 
-/// The folder that holds `programs`, from these packages. The first call downloads them; later ones find
-/// them. `name` is the folder's, in the cache.
+/// Returns the directory with `programs` of these packages. The first call downloads them into the directory
+/// `name` of the cache.
 pub fn programs(name: &str, packages: &[&str], programs: &[&str]) -> Result<PathBuf, String> {
     let folder = tools::folder(&format!("{name}-{SUITE}"))?;
     let unpacked = folder.join("root/usr/bin");
@@ -33,12 +32,12 @@ pub fn programs(name: &str, packages: &[&str], programs: &[&str]) -> Result<Path
     Ok(unpacked)
 }
 
-/// Debian's kubectl.
+/// Returns the path of Debian's kubectl.
 pub fn kubectl() -> Result<PathBuf, String> {
     Ok(programs("kubectl", &["kubectl"], &["kubectl"])?.join("kubectl"))
 }
 
-/// The folder of Debian's etcd and etcdctl.
+/// Returns the directory of Debian's etcd and etcdctl.
 pub fn etcd() -> Result<PathBuf, String> {
     programs("etcd", &["etcd-server", "etcd-client"], &["etcd", "etcdctl"])
 }
@@ -56,7 +55,7 @@ fn download(folder: &Path, packages: &[&str]) -> Result<(), String> {
         option("Dir::State", &folder.join("state")),
         option("Dir::State::status", Path::new("/dev/null")),
         option("Dir::Cache", &folder.join("cache")),
-        // There may be no other user to download as, and the folder is ours.
+        // There may be no `_apt` user to download as, and the directory is ours.
         "APT::Sandbox::User=root".to_owned(),
     ];
     let apt = |arguments: &[&str]| {
@@ -78,7 +77,7 @@ fn download(folder: &Path, packages: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// This machine's Debian archive, with another suite.
+/// Returns this machine's Debian archive with another suite.
 fn archive() -> Result<String, String> {
     let release =
         fs::read_to_string("/etc/os-release").map_err(|error| format!("/etc/os-release: {error}"))?;
@@ -100,7 +99,7 @@ fn archive() -> Result<String, String> {
     Err(format!("no apt source of this machine has the suite {codename}"))
 }
 
-/// A stanza as in `debian.sources`.
+/// Parses a stanza of `debian.sources`.
 fn stanza_of(stanza: &str, codename: &str) -> Option<String> {
     let field = |name: &str| {
         stanza.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
@@ -110,7 +109,7 @@ fn stanza_of(stanza: &str, codename: &str) -> Option<String> {
     Some(format!("Types: deb\nURIs: {}\nSuites: {SUITE}\nComponents: main\n{signed}", field("URIs")?))
 }
 
-/// A line as in `sources.list`.
+/// Parses a line of `sources.list`.
 fn line_of(line: &str, codename: &str) -> Option<String> {
     let words: Vec<_> = line.split_whitespace().collect();
     let suite = words.iter().position(|word| *word == codename)?;

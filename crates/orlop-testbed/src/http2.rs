@@ -1,5 +1,5 @@
-//! HTTP/2's frames and gRPC's messages, for clients that a library would not let be: ones that cost next to
-//! nothing, and ones that do not behave.
+//! HTTP/2 frames and gRPC messages, for clients that no library offers: ones of almost no cost, and ones that
+//! violate the protocol.
 
 pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;
@@ -14,23 +14,23 @@ pub const ACK: u8 = 1;
 pub const END_HEADERS: u8 = 4;
 pub const PADDED: u8 = 8;
 
-/// What the header fields of an answer with code 200 begin with.
+/// First byte of the header block of a 200 response.
 pub const OK: u8 = 0x88;
-/// The reason of a stream that a server did not take.
+/// Error code of a stream that the server refused.
 pub const REFUSED_STREAM: u32 = 7;
-/// What either side may send of data before it hears more.
+/// Initial flow-control window.
 pub const WINDOW: u32 = 65_535;
-/// A byte for compression and four for the length come before each message.
+/// Prefix of a gRPC message: a compression flag and four bytes of length.
 pub const MESSAGE_PREFIX: usize = 5;
 
-/// Length, kind, flags and stream come before each frame.
+/// Frame header: length, type, flags and stream.
 pub const FRAME_PREFIX: usize = 9;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const ENABLE_PUSH: u16 = 2;
 const INITIAL_WINDOW_SIZE: u16 = 4;
 const WINDOW_MAX: u32 = i32::MAX as u32;
 
-/// A frame off the wire.
+/// A received frame.
 #[derive(Debug)]
 pub struct Frame<'a> {
     pub kind: u8,
@@ -40,7 +40,7 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// The first frame of what has come, if all of it has.
+    /// Parses the first frame, if it is complete.
     pub fn first(input: &'a [u8]) -> Option<Self> {
         let ([a, b, c, kind, flags, stream @ ..], rest) = input.split_first_chunk::<FRAME_PREFIX>()?;
         let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
@@ -48,18 +48,18 @@ impl<'a> Frame<'a> {
         Some(Self { kind: *kind, flags: *flags, stream, payload: rest.get(..length)? })
     }
 
-    /// How many bytes it is on the wire.
+    /// Returns its length on the wire.
     pub fn size(&self) -> usize {
         FRAME_PREFIX + self.payload.len()
     }
 
-    /// The number that the payload begins with.
+    /// Returns the 32-bit number at the start of the payload.
     pub fn number(&self) -> Option<u32> {
         Some(u32::from_be_bytes(*self.payload.first_chunk()?))
     }
 }
 
-/// Appends a frame. What is sent is smaller than the smallest bound that a server may set.
+/// Appends a frame. Payloads are smaller than the smallest SETTINGS_MAX_FRAME_SIZE.
 pub fn put_frame(output: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
     let [_, length @ ..] = (payload.len() as u32).to_be_bytes();
     output.extend_from_slice(&length);
@@ -68,7 +68,7 @@ pub fn put_frame(output: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload
     output.extend_from_slice(payload);
 }
 
-/// What a client says first: nothing pushed, and room for every answer.
+/// Returns the connection preface: no server push, and large windows.
 pub fn opening() -> Vec<u8> {
     let mut output = PREFACE.to_vec();
     let mut settings = Vec::new();
@@ -81,9 +81,9 @@ pub fn opening() -> Vec<u8> {
     output
 }
 
-/// The header fields of a connection's first call. Those that HTTP/2 has no number for are given one.
+/// Returns the header block of a connection's first call. Fields outside the static table enter the dynamic table.
 pub fn first_header_fields(path: &str, authority: &str) -> Vec<u8> {
-    // POST and http, by their numbers; then path and authority with the numbers of their names.
+    // POST and http as indexed fields; path and authority with indexed names.
     let mut fields = vec![0x83, 0x86, 0x44];
     put_text(&mut fields, path);
     fields.push(0x41);
@@ -96,10 +96,10 @@ pub fn first_header_fields(path: &str, authority: &str) -> Vec<u8> {
     fields
 }
 
-/// The same fields by the numbers that the first call gave them, the newest first.
+/// The same fields by their indices in the dynamic table, the newest first.
 pub const HEADER_FIELDS: [u8; 6] = [0x83, 0x86, 0x80 | 65, 0x80 | 64, 0x80 | 63, 0x80 | 62];
 
-/// The header fields of a GET, none of which is given a number.
+/// Returns the header block of a GET. Nothing enters the dynamic table.
 pub fn get_fields(scheme: &str, path: &str, authority: &str, others: &[(&str, &str)]) -> Vec<u8> {
     let own = [(":method", "GET"), (":scheme", scheme), (":path", path), (":authority", authority)];
     let mut fields = Vec::new();
@@ -109,20 +109,20 @@ pub fn get_fields(scheme: &str, path: &str, authority: &str, others: &[(&str, &s
     fields
 }
 
-/// Appends a header field without giving it a number.
+/// Appends a literal header field without indexing.
 pub fn put_field(fields: &mut Vec<u8>, name: &str, value: &str) {
     fields.push(0);
     put_text(fields, name);
     put_text(fields, value);
 }
 
-/// Text shorter than 127 bytes, as it is.
+/// Appends a string literal shorter than 127 bytes, without Huffman coding.
 fn put_text(fields: &mut Vec<u8>, text: &str) {
     fields.push(text.len() as u8);
     fields.extend_from_slice(text.as_bytes());
 }
 
-/// The window that a server's settings give each stream, if they say so.
+/// Returns SETTINGS_INITIAL_WINDOW_SIZE of a server's settings, if set.
 pub fn initial_window(settings: &[u8]) -> Option<u32> {
     let (settings, _) = settings.as_chunks::<6>();
     settings.iter().find_map(|[name @ .., a, b, c, d]| {
@@ -130,13 +130,13 @@ pub fn initial_window(settings: &[u8]) -> Option<u32> {
     })
 }
 
-/// The message in what has come of an answer, if all of it has.
+/// Returns the gRPC message in received data, if it is complete.
 pub fn message(answer: &[u8]) -> Option<&[u8]> {
     let ([_, length @ ..], rest) = answer.split_first_chunk::<MESSAGE_PREFIX>()?;
     rest.get(..u32::from_be_bytes(*length) as usize)
 }
 
-/// A client on a blocking socket that does only what it is told to: it answers no ping.
+/// A client on a blocking socket that sends only what the test says: it acknowledges no ping.
 #[derive(Debug)]
 pub struct Peer<S> {
     socket: S,
@@ -144,7 +144,7 @@ pub struct Peer<S> {
 }
 
 impl<S: std::io::Read + std::io::Write> Peer<S> {
-    /// Shakes hands.
+    /// Connects: sends the preface and waits for the settings.
     pub fn new(mut socket: S) -> std::io::Result<Self> {
         let mut hello = opening();
         put_frame(&mut hello, SETTINGS, ACK, 0, &[]);
@@ -159,7 +159,7 @@ impl<S: std::io::Read + std::io::Write> Peer<S> {
         self.socket.write_all(&output)
     }
 
-    /// Opens streams of calls to a path, whose messages never come.
+    /// Opens streams of calls to a path, without ever sending their messages.
     pub fn open(&mut self, path: &str, streams: u32) -> std::io::Result<()> {
         let mut output = Vec::new();
         for n in 0..streams {
@@ -169,7 +169,7 @@ impl<S: std::io::Read + std::io::Write> Peer<S> {
         self.socket.write_all(&output)
     }
 
-    /// Shows frames to `wanted` until it says that that was the one. `false` if the server hung up before.
+    /// Reads frames until `wanted` returns true. Returns `false` if the server closed the connection before.
     pub fn until(&mut self, mut wanted: impl FnMut(&Frame<'_>) -> bool) -> std::io::Result<bool> {
         loop {
             while let Some(frame) = Frame::first(&self.input) {

@@ -1,4 +1,4 @@
-//! Finding PostgreSQL's programs, or installing them.
+//! Finding or installing PostgreSQL's programs.
 
 use std::{
     fs,
@@ -8,10 +8,10 @@ use std::{
 
 use crate::shell::{is_root, run};
 
-/// The programs a cluster needs. `initdb` and `postgres` are often not in PATH, so the folder is looked for.
+/// Programs that a cluster needs. `initdb` and `postgres` are often not in PATH.
 const NEEDED: [&str; 4] = ["initdb", "pg_ctl", "postgres", "psql"];
 
-/// The folder that holds PostgreSQL's programs, the newest version first.
+/// Returns the directory of PostgreSQL's programs, of the newest version.
 pub fn find() -> Option<PathBuf> {
     let mut versions: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
         .into_iter()
@@ -26,7 +26,7 @@ pub fn find() -> Option<PathBuf> {
     found.into_iter().find(complete)
 }
 
-/// As [`find`]; if nothing is found and this process may, Debian's package is installed.
+/// Finds the directory as [`find`] does, or installs Debian's package if this process may.
 pub fn find_or_install() -> Result<PathBuf, String> {
     if let Some(folder) = find() {
         return Ok(folder);
@@ -42,7 +42,7 @@ pub fn find_or_install() -> Result<PathBuf, String> {
 }
 
 fn install() -> Result<(), String> {
-    // Debian's package makes and starts a cluster of its own, which nobody here asked for.
+    // Keep Debian's package from creating and starting a cluster of its own.
     let settings = Path::new("/etc/postgresql-common");
     let file = settings.join("createcluster.conf");
     if !file.exists() {
@@ -53,7 +53,7 @@ fn install() -> Result<(), String> {
     packages(&["postgresql", "openssl"])
 }
 
-/// Installs packages of Debian, if this process may.
+/// Installs Debian packages, if this process may.
 pub(crate) fn packages(names: &[&str]) -> Result<(), String> {
     if !Path::new("/usr/bin/apt-get").exists() || !is_root()? {
         return Err(format!("install {} (this process may not)", names.join(" and ")));

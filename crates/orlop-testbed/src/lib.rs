@@ -1,5 +1,5 @@
-//! What tests and benchmarks stand on: throw-away PostgreSQL clusters, programs from Debian, and packages of
-//! Python and Node.js.
+//! Fixtures of tests and benchmarks: throw-away PostgreSQL clusters, programs from Debian, packages of Python and
+//! Node.js.
 //!
 //! ```no_run
 //! let cluster = orlop_testbed::Cluster::start()?;
@@ -8,12 +8,11 @@
 //! # Ok::<(), String>(())
 //! ```
 //!
-//! A cluster lives in a temporary folder, listens on a unix socket in it and on a free loopback port, and
-//! is gone with the process that started it, however that process ends. It is a real one: `fsync` is on
-//! unless asked otherwise, and the role that tests connect as is an ordinary one that owns its databases
-//! and nothing else.
+//! A cluster lives in a temporary directory, listens on a unix socket in it and on a free loopback port, and is
+//! removed with the process that started it, however that process ends. `fsync` is on unless the options say
+//! otherwise, and tests connect as an ordinary role that owns its databases and nothing else.
 //!
-//! Only the standard library is used, and errors are sentences for the person who runs the tests.
+//! Only the standard library is used. Errors are strings for whoever runs the tests.
 
 mod certificates;
 mod cluster;

@@ -8,8 +8,8 @@ use std::{
 
 use crate::{install, shell::run, tools};
 
-/// A folder whose `node_modules` has these packages (`name@version`). The first call makes it; later ones,
-/// and other processes, find it.
+/// Returns a directory whose `node_modules` has these packages (`name@version`). The first call creates it, also
+/// for other processes.
 pub fn modules(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
     let folder = tools::folder(name)?;
     let _alone = tools::lock(&folder)?;

@@ -1,4 +1,4 @@
-//! Python with packages from PyPI, in an environment of its own.
+//! Python virtual environments with packages from PyPI.
 
 use std::{
     fs,
@@ -8,8 +8,8 @@ use std::{
 
 use crate::{install, shell::run, tools};
 
-/// The interpreter of an environment that has these packages (`name==version`). The first call makes it;
-/// later ones, and other processes, find it.
+/// Returns the interpreter of an environment with these packages (`name==version`). The first call creates it,
+/// also for other processes.
 pub fn environment(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
     let folder = tools::folder(name)?;
     let _alone = tools::lock(&folder)?;

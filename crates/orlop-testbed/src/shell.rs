@@ -1,8 +1,8 @@
-//! Running other programs, with errors that say which one failed and what it printed.
+//! Running other programs, with errors that name the program and its output.
 
 use std::{ffi::OsStr, path::Path, process::Command};
 
-/// Runs a command to its end and returns what it printed.
+/// Runs a command to completion. Returns its output.
 pub(crate) fn run(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|error| format!("{name} could not be run: {error}"))?;
@@ -14,10 +14,10 @@ pub(crate) fn run(command: &mut Command) -> Result<String, String> {
     Err(format!("{name} failed with {}: {printed}{complaint}", output.status))
 }
 
-/// Who a cluster's processes run as: PostgreSQL refuses to be root.
+/// User that a cluster's processes run as: PostgreSQL refuses to run as root.
 #[derive(Clone, Debug)]
 pub(crate) enum Account {
-    /// This process is an ordinary user already.
+    /// The user of this process, which is not root.
     Mine,
     Other {
         name: String,
@@ -42,7 +42,7 @@ impl Account {
         Err("PostgreSQL does not run as root, and there is no user postgres or nobody to run it as".into())
     }
 
-    /// A command that runs as this account.
+    /// Returns a command that runs as this user.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         match self {
             Self::Mine => Command::new(program),
@@ -54,7 +54,7 @@ impl Account {
         }
     }
 
-    /// Gives a file or folder to this account.
+    /// Changes the owner of a file or directory to this user.
     pub(crate) fn own(&self, path: &Path) -> Result<(), String> {
         match self {
             Self::Mine => Ok(()),

@@ -1,11 +1,11 @@
-//! Where programs and packages for tests are kept.
+//! The cache of programs and packages for tests.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-/// A folder of the cache, which is made if need be.
+/// Returns a directory of the cache, creating it if needed.
 pub(crate) fn folder(name: &str) -> Result<PathBuf, String> {
     let home = std::env::var_os("HOME").ok_or("HOME is not set: there is no place for tools")?;
     let cache = std::env::var_os("ORLOP_TOOLS")
@@ -15,7 +15,7 @@ pub(crate) fn folder(name: &str) -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// Tests run in many processes: one of them fills a folder, the others wait until this is dropped.
+/// Lock on a directory of the cache: of many test processes one fills it, the others wait until this is dropped.
 pub(crate) fn lock(folder: &Path) -> Result<fs::File, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
     let lock = fs::File::create(folder.join("lock")).map_err(failed)?;
