@@ -1,4 +1,4 @@
-//! `orlop device`: a node's hardware API, its agent, and a look at it.
+//! `orlop device`: a node's hardware API, its agent, and clients of it.
 
 mod agent;
 mod connect;
@@ -10,10 +10,10 @@ mod watch;
 
 use clap::{Args, Subcommand};
 
-/// Where the server is unless it is told otherwise.
+/// Default address of the server.
 const DEFAULT_SERVER: &str = "unix:///var/run/device-api/device.sock";
 
-/// Serve a node's devices (GPUs) over gRPC, keep them in step with the hardware, and look at them.
+/// Serve a node's devices (GPUs) over gRPC, synchronize them with the hardware, and view them.
 #[derive(Debug, Args)]
 #[command(after_help = "Try it without a GPU, in three terminals:
   orlop device serve --bind-address unix:///tmp/device.sock

@@ -7,6 +7,7 @@ mod screen;
 use std::{
     fs,
     net::SocketAddr,
+    os::unix::fs::PermissionsExt,
     path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
@@ -114,7 +115,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let shutdown = shutdown::requested();
     let selected = orlop_controllers::select(&arguments.controllers)?;
     // An ephemeral server's files are deleted with it.
-    let temporary = arguments.ephemeral.then(tempfile::tempdir).transpose()?;
+    let private = || tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o700)).tempdir();
+    let temporary = arguments.ephemeral.then(private).transpose()?;
     let data_dir =
         DataDir::open(temporary.as_ref().map_or(&arguments.data_dir, |directory| directory.path()))?;
     let endpoint = match (&arguments.endpoint, arguments.ephemeral) {

@@ -55,6 +55,7 @@ fn every_file_of_a_fresh_data_directory_is_private_under_umask_0() {
 fn front_is_private(arguments: impl Fn(&Path) -> Vec<String>) {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path();
+    fs::set_permissions(data, Permissions::from_mode(0o700)).expect("private");
     let mut process = Command::new("sh")
         .args(["-c", "umask 0; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_orlop")])
         .args(arguments(data))

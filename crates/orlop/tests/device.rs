@@ -1,4 +1,4 @@
-//! `orlop device` as a program: what it prints, how it ends, and what survives when it is killed.
+//! `orlop device`, the program: output, shutdown, durability under kills.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
@@ -32,7 +32,7 @@ fn address(folder: &Path) -> String {
     format!("unix://{}", folder.join("d.sock").display())
 }
 
-/// A server on a file, which ends with the test.
+/// A server on a SQLite file, killed when dropped.
 struct Server(Child);
 
 impl Server {
@@ -185,9 +185,9 @@ fn it_says_what_runs_where_and_ends_when_asked() {
 }
 
 #[tokio::test]
-async fn refusals_are_in_the_log_as_json_if_asked() {
+async fn denied_calls_are_logged_as_json() {
     let folder = tempfile::tempdir().unwrap();
-    // A user that nobody is, this test least of all.
+    // A uid that no process has.
     let server = Server::start_with(folder.path(), &["--allow-uid", "4294967294", "--log-format", "json"]);
     let request = CreateGpuRequest { gpu: Some(Gpu::default()), opts: None };
     let refused = gpus(folder.path()).client().create_gpu(request).await.unwrap_err();
@@ -204,7 +204,7 @@ async fn refusals_are_in_the_log_as_json_if_asked() {
 }
 
 #[test]
-fn an_api_server_on_the_same_database_shows_the_devices() {
+fn api_server_on_the_same_database_serves_devices() {
     let folder = tempfile::tempdir().unwrap();
     let _devices = Server::start(folder.path());
     let mut agent = orlop(&["agent", "--fake", "2", "--server", &address(folder.path())])
@@ -230,7 +230,7 @@ fn an_api_server_on_the_same_database_shows_the_devices() {
     agent.wait().unwrap();
 }
 
-/// `orlop device watch` on a terminal, which is one of `script`'s.
+/// `orlop device watch` on a pseudo-terminal, which `script` provides.
 struct Screen {
     child: Child,
     shown: Arc<Mutex<String>>,
@@ -256,14 +256,14 @@ impl Screen {
         Self { child, shown }
     }
 
-    /// What stands on the screen once it is as hoped: the last picture that is complete.
-    fn until(&self, hoped: impl Fn(&str) -> bool) -> String {
+    /// Returns the last complete frame once it satisfies `wanted`.
+    fn until(&self, wanted: impl Fn(&str) -> bool) -> String {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             let shown = self.shown.lock().unwrap().clone();
             let picture = shown.rsplit("\x1b[H").find_map(|picture| picture.strip_suffix("\x1b[J"));
             match picture {
-                Some(picture) if hoped(picture) => return picture.to_owned(),
+                Some(picture) if wanted(picture) => return picture.to_owned(),
                 _ => assert!(Instant::now() < deadline, "{shown:?}"),
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -273,14 +273,14 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // With its terminal gone, the program in it ends too.
+        // Closing the terminal ends the program.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn on_a_terminal_the_table_is_drawn_again_with_each_change() {
+async fn terminal_table_is_redrawn_with_each_change() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path());
     let screen = Screen::watch(folder.path());
@@ -308,7 +308,7 @@ async fn on_a_terminal_the_table_is_drawn_again_with_each_change() {
     let picture = screen.until(|picture| picture.contains("1 devices, 1 ready"));
     assert!(!picture.contains("gpu-b"), "{picture}");
 
-    // The picture outlives a restart of the server and goes on with it.
+    // The table survives a restart of the server.
     drop(server);
     let _server = Server::start(folder.path());
     let mut client = gpus(folder.path()).client();
@@ -318,8 +318,8 @@ async fn on_a_terminal_the_table_is_drawn_again_with_each_change() {
 }
 
 #[test]
-fn without_a_driver_the_agent_says_so() {
-    // Where there is a driver the agent runs on, and this has nothing to show.
+fn agent_without_a_driver_reports_it() {
+    // With a driver the agent keeps running.
     if Path::new("/dev/nvidiactl").exists() {
         return;
     }
@@ -330,7 +330,7 @@ fn without_a_driver_the_agent_says_so() {
 }
 
 #[test]
-fn help_teaches() {
+fn help_shows_examples_and_flags() {
     let help = text(&orlop(&["--help"]).output().unwrap());
     assert!(help.contains("orlop device serve --bind-address"), "{help}");
     let help = text(&orlop(&["serve", "--help"]).output().unwrap());

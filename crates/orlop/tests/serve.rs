@@ -1,4 +1,4 @@
-//! `orlop serve` as its options say: addresses, credentials, readiness and the way it stops.
+//! Options of `orlop serve`: addresses, credentials, readiness, shutdown.
 
 mod support;
 
@@ -14,7 +14,7 @@ use std::{
 
 use support::Server;
 
-/// One request in plain HTTP; the answer's code and body.
+/// Sends one request in plain HTTP. Returns the status code and the body.
 fn get(server: &str, path: &str, token: Option<&str>) -> (u16, String) {
     let address = server.strip_prefix("http://").expect("a plain address");
     let mut stream = TcpStream::connect(address).expect("it listens");
@@ -32,7 +32,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn a_plain_address_serves_this_machine_and_asks_for_a_token() {
+fn insecure_listener_requires_a_token() {
     let server = Server::start_with(&["--insecure-listen", "127.0.0.1:0"]);
     let url = server.ready()["insecureServer"].as_str().expect("the plain address").to_owned();
     let kubeconfig = PathBuf::from(server.ready()["kubeconfig"].as_str().expect("a kubeconfig"));
@@ -54,7 +54,7 @@ fn a_plain_address_serves_this_machine_and_asks_for_a_token() {
 }
 
 #[test]
-fn only_loopback_goes_without_tls() {
+fn insecure_listener_must_be_loopback() {
     let refused = Command::new(env!("CARGO_BIN_EXE_orlop"))
         .args(["serve", "--ephemeral", "--insecure-listen", "0.0.0.0:8080"])
         .output()
@@ -64,22 +64,22 @@ fn only_loopback_goes_without_tls() {
 }
 
 #[test]
-fn the_help_names_every_controller() {
+fn help_lists_every_controller() {
     let orlop = |arguments: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_orlop")).args(arguments).output().expect("orlop runs");
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     };
     let refused = orlop(&["serve", "--ephemeral", "--controllers=nonsense"]);
-    let told = refused.lines().find_map(|line| line.split_once("there are: ")).expect("the names").1;
+    let names = refused.lines().find_map(|line| line.split_once("there are: ")).expect("the names").1;
     let words = orlop(&["serve", "--help"]).split_whitespace().collect::<Vec<_>>().join(" ");
-    for name in told.split(", ") {
+    for name in names.split(", ") {
         assert!(words.contains(name), "{name} is not in the help");
     }
-    assert!(told.contains("garbage-collector-controller"), "{told}");
+    assert!(names.contains("garbage-collector-controller"), "{names}");
 }
 
 #[test]
-fn controllers_that_are_left_out_can_run_elsewhere() {
+fn deselected_controllers_can_run_by_kubeconfig() {
     let off = "--controllers=-garbage-collector-controller,-namespace-controller,-serviceaccount-controller,\
                -root-ca-certificate-publisher-controller";
     let server = Server::start_with(&[off]);
@@ -91,7 +91,7 @@ fn controllers_that_are_left_out_can_run_elsewhere() {
         "configmap/a"
     );
 
-    // Nothing of the server's own process: a kubeconfig, as of any cluster.
+    // By kubeconfig, as against any cluster.
     let kubeconfig = server.ready()["kubeconfig"].as_str().expect("a kubeconfig").to_owned();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.spawn(async move {
@@ -111,7 +111,7 @@ fn controllers_that_are_left_out_can_run_elsewhere() {
 }
 
 #[test]
-fn a_certificate_of_ones_own_and_a_file_of_tokens_are_taken() {
+fn serving_certificate_and_token_file_are_used() {
     let folder = tempfile::tempdir().expect("a folder");
     let key = rcgen::KeyPair::generate().expect("a key");
     let mut params = rcgen::CertificateParams::new(vec!["api.example.org".to_owned()]).expect("parameters");
@@ -151,7 +151,7 @@ fn a_certificate_of_ones_own_and_a_file_of_tokens_are_taken() {
 }
 
 #[test]
-fn a_server_keeps_its_data_its_ca_and_its_token_and_says_where() {
+fn data_ca_and_token_survive_a_restart() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");
     let mut tokens = Vec::new();
@@ -186,7 +186,7 @@ fn a_server_keeps_its_data_its_ca_and_its_token_and_says_where() {
 }
 
 #[test]
-fn a_server_that_is_asked_to_stop_is_no_longer_ready_but_still_answers() {
+fn readyz_fails_during_the_shutdown_delay() {
     let mut server =
         Server::start_with(&["--insecure-listen", "127.0.0.1:0", "--shutdown-delay-duration", "3s"]);
     let url = server.ready()["insecureServer"].as_str().expect("the plain address").to_owned();

@@ -1,4 +1,4 @@
-//! Very many idle watches, over connections as clients have them: each costs the server a few kilobytes.
+//! Memory of very many idle watches over real connections.
 
 mod support;
 
@@ -8,12 +8,12 @@ use orlop_testbed::http2::{DATA, END_HEADERS, END_STREAM, HEADERS, OK, Peer, get
 use support::Server;
 
 const CONNECTIONS: usize = 100;
-/// Requests that Kubernetes allows on one connection at a time.
+/// Concurrent streams that Kubernetes allows on one connection.
 const STREAMS: usize = 100;
 const WATCHES: usize = CONNECTIONS * STREAMS;
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A connection with as many watches as it may have, all of which have begun.
+/// Opens a connection with as many watches as it may have, and waits for all of them to start.
 fn watching(address: &str, path: &str, authorization: &str) -> Peer<TcpStream> {
     let socket = TcpStream::connect(address).expect("it listens");
     socket.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
@@ -41,7 +41,7 @@ fn resident_bytes(process: u32) -> usize {
 }
 
 #[test]
-fn ten_thousand_idle_watches_cost_a_few_kilobytes_each_over_real_connections() {
+fn ten_thousand_idle_watches_cost_a_few_kilobytes_each() {
     let mut server = Server::start_with(&["--insecure-listen", "127.0.0.1:0"]);
     let process = server.process().id();
     let url = server.ready()["insecureServer"].as_str().expect("the plain address");
@@ -54,7 +54,7 @@ fn ten_thousand_idle_watches_cost_a_few_kilobytes_each_over_real_connections() {
     let version = list["metadata"]["resourceVersion"].as_str().expect("a version");
     let path = format!("{MAPS}?watch=1&resourceVersion={version}&fieldSelector=metadata.name%3Dnews");
 
-    // The first ones pay for what all share.
+    // The first connections pay for shared memory.
     let first = watching(&address, &path, &authorization);
     let before = resident_bytes(process);
     let mut connections: Vec<_> =

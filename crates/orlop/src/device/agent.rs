@@ -8,21 +8,21 @@ use orlop_device::agent::{self, Fake, Nvml};
 use super::connect::ServerArguments;
 use crate::{duration, shutdown};
 
-/// Register this machine's GPUs and keep their conditions in step.
+/// Register this machine's GPUs and update their conditions.
 ///
-/// Asks NVIDIA's driver (NVML) for the GPUs and registers each under its UUID. Conditions follow the driver:
-/// Ready, MemoryHealthy, ThermalHealthy and XidHealthy, with a recommended action when something is wrong.
-/// When the server restarts and has forgotten them, they are registered again.
+/// Queries NVIDIA's driver (NVML) and registers each GPU under its UUID. Conditions follow the driver: Ready,
+/// MemoryHealthy, ThermalHealthy and XidHealthy, with a recommended action on failures. After a restart of a
+/// server without storage, registers the GPUs again.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   orlop device agent                                    # this machine's GPUs, to the default socket
   orlop device agent --fake 8 --server unix:///tmp/device.sock")]
 pub(crate) struct Agent {
-    /// Register this many GPUs that are not there, for machines without any.
+    /// Register this many fake GPUs, for machines without any.
     #[arg(long, value_name = "N")]
     fake: Option<usize>,
 
-    /// How often to ask the driver; errors it reports are told at once.
+    /// Polling interval of the driver. Errors that it reports are published at once.
     #[arg(long, default_value = "5s", value_parser = duration::parse, value_name = "DURATION")]
     period: Duration,
 

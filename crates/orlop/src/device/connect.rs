@@ -1,4 +1,4 @@
-//! Where the server is and who is calling, for every command that is a client.
+//! Address and credentials of client commands.
 
 use std::{fs, path::PathBuf};
 
@@ -6,27 +6,27 @@ use anyhow::Context;
 use clap::Args;
 use orlop_device_client::{Code, Connect, Connection, Status};
 
-/// How to reach the server.
+/// Connection options.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct ServerArguments {
-    /// Where the server is: unix:///PATH, http://HOST:PORT or https://HOST:PORT.
+    /// Address of the server: unix:///PATH, http://HOST:PORT or https://HOST:PORT.
     #[arg(long, env = "ORLOP_DEVICE_SERVER", default_value = super::DEFAULT_SERVER, value_name = "ADDRESS")]
     pub(crate) server: String,
 
-    /// A file with a token to show; needed to write over TCP without a client certificate.
+    /// File with a bearer token. Needed to write over TCP without a client certificate.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 
-    /// A PEM file with the CA of the server's certificate.
+    /// CA (PEM) of the server's certificate.
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
 
-    /// A PEM file with a client certificate to show.
+    /// Client certificate (PEM).
     #[arg(long, value_name = "FILE", requires = "client_key_file")]
     client_certificate_file: Option<PathBuf>,
 
-    /// A PEM file with the key of the client certificate.
+    /// Private key (PEM) of the client certificate.
     #[arg(long, value_name = "FILE", requires = "client_certificate_file")]
     client_key_file: Option<PathBuf>,
 }
@@ -48,7 +48,7 @@ impl ServerArguments {
         Ok(connect.open()?)
     }
 
-    /// What a failed call says to a person.
+    /// Returns the error of a failed call, with a hint.
     pub(crate) fn explain(&self, status: &Status) -> anyhow::Error {
         let hint = match status.code() {
             Code::Unavailable => {

@@ -1,9 +1,9 @@
-//! `orlop device definition`: what makes an API server on the same database show the devices.
+//! `orlop device definition`: definitions by which an API server on the same database serves the devices.
 
 use anyhow::Context;
 
-/// Print the CustomResourceDefinitions of the device kinds. An `orlop serve` on the same database, given
-/// these, shows the devices to kubectl and every other Kubernetes client.
+/// Print the CustomResourceDefinitions of the device kinds. With them, an `orlop serve` on the same database
+/// serves the devices to kubectl and every other Kubernetes client.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Both on one file:
   orlop device serve --storage-endpoint sqlite:///var/lib/orlop/orlop.db

@@ -10,37 +10,38 @@ use orlop_device_client::{
 
 use super::{connect::ServerArguments, table::Table};
 
-/// Show the devices, or one of them, as a table.
+/// List the devices, or get one, as a table.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   orlop device get
   orlop device get gpu-6b7a32cf-3f6c-4d9e-9a53-2f9f6f0e7c11
   orlop device get -l device.nvidia.com/product=NVIDIA-H200")]
 pub(crate) struct Get {
-    /// One device; all of them if left out.
+    /// Name of a device [default: all].
     name: Option<String>,
 
     #[command(flatten)]
-    choice: Choice,
+    selection: Selection,
 
     #[command(flatten)]
     server: ServerArguments,
 }
 
-/// Which devices.
+/// Selection of devices.
 #[derive(Debug, Args)]
-pub(crate) struct Choice {
-    /// Only devices in this namespace.
+pub(crate) struct Selection {
+    /// Namespace of the devices.
     #[arg(long, short, value_name = "NAMESPACE")]
     namespace: Option<String>,
 
-    /// Only devices with these labels, as in `a=b,c in (d,e),!f`.
+    /// Label selector, as in `a=b,c in (d,e),!f`.
     #[arg(long, short = 'l', value_name = "SELECTOR")]
     selector: Option<String>,
 }
 
-impl Choice {
-    pub(crate) fn of(&self, mut gpus: Gpus) -> Gpus {
+impl Selection {
+    /// Restricts a client to the selected devices.
+    pub(crate) fn apply(&self, mut gpus: Gpus) -> Gpus {
         if let Some(namespace) = &self.namespace {
             gpus = gpus.namespace(namespace);
         }
@@ -53,11 +54,11 @@ impl Choice {
 
 impl Get {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
-        let gpus = self.choice.of(Gpus::new(self.server.open()?));
+        let gpus = self.selection.apply(Gpus::new(self.server.open()?));
         let found: Vec<Gpu> = match self.name {
             None => gpus.list().await.map_err(|status| self.server.explain(&status))?.0,
             Some(name) => {
-                let request = GetGpuRequest { name, namespace: self.choice.namespace.clone(), opts: None };
+                let request = GetGpuRequest { name, namespace: self.selection.namespace.clone(), opts: None };
                 let response = gpus.client().get_gpu(request).await;
                 response
                     .map_err(|status| self.server.explain(&status))?

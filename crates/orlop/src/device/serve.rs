@@ -19,9 +19,8 @@ use crate::{duration, private_key::refuse_if_public, shutdown};
 
 /// Serve the device API.
 ///
-/// Agents register devices and their conditions; everything on the node that needs to know reads and watches
-/// them. Everyone who can connect may read; writing needs a permitted user or group (unix socket), a client
-/// certificate or a token (TCP).
+/// Agents register devices and their conditions; other programs on the node read and watch them. Every client
+/// may read. Writes need a permitted user or group (unix socket), a client certificate or a token (TCP).
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   orlop device serve                                              # in memory, on the default socket
@@ -30,11 +29,11 @@ use crate::{duration, private_key::refuse_if_public, shutdown};
   orlop device serve --bind-address unix:///tmp/device.sock --bind-address :50052 \\
       --tls-cert-file tls.crt --tls-private-key-file tls.key --client-ca-file clients.crt")]
 pub(crate) struct Serve {
-    /// Where to listen: unix:///PATH or HOST:PORT; give it twice for both.
+    /// Address to listen on: unix:///PATH or HOST:PORT; give it twice for both.
     #[arg(long, default_value = super::DEFAULT_SERVER, env = "ORLOP_DEVICE_BIND_ADDRESS", value_name = "ADDRESS", value_delimiter = ',')]
     bind_address: Vec<Address>,
 
-    /// Where to keep objects: memory, or sqlite:///PATH to survive restarts.
+    /// Storage: memory, or sqlite:///PATH to survive restarts.
     #[arg(long, default_value = "memory", env = "ORLOP_DEVICE_STORAGE_ENDPOINT", value_name = "ENDPOINT")]
     storage_endpoint: String,
 
@@ -46,57 +45,57 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
     socket_owner: Option<(u32, u32)>,
 
-    /// Users that may write over the unix socket; root and the server's own user if neither users nor groups
-    /// are given.
+    /// Users that may write over the unix socket [default: root and the server's own user, unless groups are
+    /// given].
     #[arg(long, value_name = "UID", value_delimiter = ',')]
     allow_uid: Vec<u32>,
 
-    /// Groups that may write over the unix socket, by a process's own group.
+    /// Groups that may write over the unix socket, by the process's primary group.
     #[arg(long, value_name = "GID", value_delimiter = ',')]
     allow_gid: Vec<u32>,
 
-    /// Let every process that can open the unix socket write.
+    /// Permit every process that can open the unix socket to write.
     #[arg(long)]
     allow_all_local: bool,
 
-    /// A file with tokens, one a line, that let a caller over TCP write.
+    /// File with bearer tokens, one per line, that permit writes over TCP.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 
-    /// The server's certificate for TCP (PEM).
+    /// Serving certificate for TCP (PEM).
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
     tls_cert_file: Option<PathBuf>,
 
-    /// The key of the server's certificate (PEM).
+    /// Private key of the serving certificate (PEM).
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
 
-    /// CAs whose client certificates let a caller over TCP write (PEM).
+    /// CAs (PEM) whose client certificates permit writes over TCP.
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     client_ca_file: Option<PathBuf>,
 
-    /// Where to serve health, reflection and channelz beside the API; "none" for nowhere.
+    /// Address of health, reflection and channelz; "none" disables them.
     #[arg(long, default_value = "127.0.0.1:50051", value_name = "ADDRESS")]
     health_probe_bind_address: String,
 
-    /// Where to serve /metrics and /version over HTTP; "none" for nowhere.
+    /// Address of /metrics and /version over HTTP; "none" disables them.
     #[arg(long, default_value = "127.0.0.1:9090", value_name = "ADDRESS")]
     metrics_bind_address: String,
 
-    /// How long calls may take to end when the server stops.
+    /// Time that calls get to finish at shutdown.
     #[arg(long, default_value = "25s", value_parser = duration::parse, value_name = "DURATION")]
     shutdown_grace_period: Duration,
 
-    /// How often to look after the storage.
+    /// Interval of storage health checks.
     #[arg(long, default_value = "10s", value_parser = duration::parse, value_name = "DURATION")]
     service_monitor_period: Duration,
 
-    /// How often a watch that asks for bookmarks gets one.
+    /// Interval of bookmarks for watches that ask for them.
     #[arg(long, default_value = "60s", value_parser = duration::parse, value_name = "DURATION")]
     bookmark_period: Duration,
 
-    /// How long history stays, so that watches can resume and lists can be read at a version. In memory not
-    /// more than about 2 MiB of it stays, but always the last second.
+    /// Retention of history, by which watches resume and lists are read at a resourceVersion. In memory at most
+    /// about 2 MiB of it is retained, but always the last second.
     #[arg(long, default_value = "5m", value_parser = duration::parse, value_name = "DURATION")]
     history: Duration,
 }
@@ -124,9 +123,9 @@ impl Serve {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
         let (began, shutdown_requested) = (Instant::now(), shutdown::requested());
         let config = self.config()?;
-        let says = self.says(&config);
+        let screen = self.screen(&config);
         let server = Server::start(config).await?;
-        println!("{says}");
+        println!("{screen}");
         tracing::info!(milliseconds = began.elapsed().as_millis() as u64, "ready");
         shutdown_requested.await;
         server.stop().await;
@@ -141,7 +140,7 @@ impl Serve {
                 Address::Tcp { .. } => tcp.replace(address.clone()).is_some(),
             };
             if twice {
-                bail!("--bind-address: one unix socket and one TCP address at the most");
+                bail!("--bind-address: at most one unix socket and one TCP address");
             }
         }
         let tls = match (&self.tls_cert_file, &self.tls_private_key_file) {
@@ -191,7 +190,7 @@ impl Serve {
                 let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
                 let tokens: Vec<_> = lines.map(|line| Token(line.to_owned())).collect();
                 if tokens.is_empty() {
-                    bail!("{}: no token in it", path.display());
+                    bail!("{} holds no token", path.display());
                 }
                 tokens
             }
@@ -199,13 +198,13 @@ impl Serve {
         Ok(Policy { uids, gids: self.allow_gid.clone(), any_process: self.allow_all_local, tokens })
     }
 
-    /// What runs where, and what to try first.
-    fn says(&self, config: &Config) -> String {
+    /// Returns addresses, storage and first commands.
+    fn screen(&self, config: &Config) -> String {
         let mut lines = vec![format!("orlop device {} serves:", env!("CARGO_PKG_VERSION"))];
         let kinds: Vec<_> =
             config.kinds.iter().map(|kind| format!("{} ({})", kind.plural, kind.service)).collect();
-        let mut say = |what: &str, text: String| lines.push(format!("  {what:<9}{text}"));
-        say("kinds", kinds.join(", "));
+        let mut add = |name: &str, text: String| lines.push(format!("  {name:<9}{text}"));
+        add("kinds", kinds.join(", "));
         for address in &self.bind_address {
             let writers = match address {
                 Address::Unix(_) if config.policy.any_process => "everyone writes".to_owned(),
@@ -215,18 +214,20 @@ impl Serve {
                 ),
                 Address::Tcp { .. } => "a client certificate or a token writes, everyone reads".to_owned(),
             };
-            say("API", format!("{address}  ({writers})"));
+            add("API", format!("{address}  ({writers})"));
         }
         let kept = match &config.storage {
-            Endpoint::Memory => "  (gone with this process; --storage-endpoint sqlite:///PATH keeps it)",
+            Endpoint::Memory => {
+                "  (lost with this process; use --storage-endpoint sqlite:///PATH to persist it)"
+            }
             _ => "",
         };
-        say("storage", format!("{}{kept}", config.storage));
+        add("storage", format!("{}{kept}", config.storage));
         if let Some(address) = &config.admin {
-            say("health", format!("{address}  (grpc.health.v1, reflection, channelz)"));
+            add("health", format!("{address}  (grpc.health.v1, reflection, channelz)"));
         }
         if let Some(address) = &config.metrics {
-            say("metrics", format!("http://{address}/metrics  (and /version)"));
+            add("metrics", format!("http://{address}/metrics  (and /version)"));
         }
         if let Some(address) = self.bind_address.first() {
             lines.push("Try, in other terminals:".to_owned());
@@ -237,7 +238,7 @@ impl Serve {
     }
 }
 
-/// Whom this process runs as; the owner of what the kernel shows of it.
+/// Returns the user of this process: the owner of its directory in /proc.
 fn own_uid() -> Option<u32> {
     use std::os::unix::fs::MetadataExt;
     fs::metadata("/proc/self").ok().map(|metadata| metadata.uid())

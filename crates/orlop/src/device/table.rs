@@ -1,10 +1,10 @@
-//! Devices as rows, for people.
+//! The table of devices.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use orlop_device_client::api::{Condition, Gpu, ObjectMeta};
 
-/// The columns and how wide they are at least.
+/// Columns and their minimum widths.
 const COLUMNS: [(&str, usize); 8] = [
     ("NAME", 40),
     ("PRODUCT", 14),
@@ -21,14 +21,14 @@ const RED: &str = "\x1b[31m";
 const YELLOW: &str = "\x1b[33m";
 const PLAIN: &str = "\x1b[0m";
 
-/// How to draw.
+/// Style of the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Table {
     pub(crate) color: bool,
 }
 
 impl Table {
-    /// Heading and rows, with columns as wide as what is in them.
+    /// Returns the heading and the rows, with columns as wide as their content.
     pub(crate) fn draw<'a>(self, gpus: impl Iterator<Item = &'a Gpu>) -> String {
         let rows: Vec<_> = gpus.map(cells).collect();
         let widths: Vec<usize> = (0..COLUMNS.len())

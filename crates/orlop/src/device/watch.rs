@@ -9,21 +9,21 @@ use clap::Args;
 use orlop_device_client::{Cache, Change, Gpus};
 use tokio::sync::mpsc;
 
-use super::{connect::ServerArguments, get::Choice, table::Table};
+use super::{connect::ServerArguments, get::Selection, table::Table};
 use crate::shutdown;
 
-/// How long to gather changes before the table is drawn again.
+/// Time between redraws of the table.
 const FRAME: Duration = Duration::from_millis(50);
-/// Changes that may wait to be printed.
+/// Limit on changes that wait to be printed.
 const CHANGES_MAX: usize = 65_536;
 
-/// Show the devices as a table that stays up to date; into a file or pipe, a line for every change.
+/// Show the devices as a live table; in a file or pipe, as one line per change.
 ///
-/// Survives restarts of the server: it reconnects, and shows what changed in between.
+/// Reconnects after a restart of the server and shows what changed in between.
 #[derive(Debug, Args)]
 pub(crate) struct Watch {
     #[command(flatten)]
-    choice: Choice,
+    selection: Selection,
 
     #[command(flatten)]
     server: ServerArguments,
@@ -31,18 +31,18 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
-        let gpus = self.choice.of(Gpus::new(self.server.open()?));
+        let gpus = self.selection.apply(Gpus::new(self.server.open()?));
         tokio::select! {
             result = async {
-                if std::io::stdout().is_terminal() { live(gpus, &self.server.server).await } else { lines(gpus).await }
+                if std::io::stdout().is_terminal() { draw_table(gpus, &self.server.server).await } else { print_lines(gpus).await }
             } => result,
             () = shutdown::requested() => Ok(()),
         }
     }
 }
 
-/// The whole table, again with each change.
-async fn live(gpus: Gpus, server: &str) -> anyhow::Result<()> {
+/// Redraws the whole table with each change.
+async fn draw_table(gpus: Gpus, server: &str) -> anyhow::Result<()> {
     let cache = Cache::start(gpus);
     let mut versions = cache.versions();
     loop {
@@ -58,7 +58,7 @@ async fn live(gpus: Gpus, server: &str) -> anyhow::Result<()> {
         };
         {
             let mut out = std::io::stdout().lock();
-            // Home, the text with the rest of each line cleared, then the rest of the screen cleared.
+            // Cursor home, the text with the rest of each line cleared, then the rest of the screen cleared.
             write!(out, "\x1b[H{}\x1b[J", head.replace('\n', "\x1b[K\n"))?;
             out.flush()?;
         }
@@ -67,10 +67,10 @@ async fn live(gpus: Gpus, server: &str) -> anyhow::Result<()> {
     }
 }
 
-/// A line for every change.
-async fn lines(gpus: Gpus) -> anyhow::Result<()> {
+/// Prints a line for every change.
+async fn print_lines(gpus: Gpus) -> anyhow::Result<()> {
     let (sender, mut changes) = mpsc::channel(CHANGES_MAX);
-    // A reader that is this far behind misses changes, and is told so by the missing version.
+    // A reader that is this far behind misses changes; a gap in the versions shows it.
     let cache = Cache::start_with(gpus, move |change| drop(sender.try_send(change)));
     let table = Table { color: false };
     let mut out = std::io::stdout();

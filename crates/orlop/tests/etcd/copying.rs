@@ -1,4 +1,4 @@
-//! Moving in from a real etcd, and out again.
+//! `orlop etcd import` from a real etcd, and `orlop etcd export` back to it.
 
 use std::process::{Command, Output};
 
@@ -16,13 +16,13 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Keys and values, without what each database has of its own.
+/// Returns keys and values, without revisions and leases, which differ between databases.
 fn contents(ctl: &Ctl) -> String {
     ctl.ok(&["get", "", "--prefix"])
 }
 
 #[test]
-fn everything_moves_from_etcd_to_orlop_and_back() {
+fn key_space_is_imported_from_etcd_and_exported_back() {
     let folder = tempfile::tempdir().unwrap();
     let endpoint = format!("sqlite://{}", folder.path().join("state.db").display());
     let etcd = Peer::start(&[]).unwrap();
@@ -38,7 +38,7 @@ fn everything_moves_from_etcd_to_orlop_and_back() {
 
     let first = said(&orlop(&["import", "--from", &etcd.url, "--endpoint", &endpoint]));
     assert!(first.contains("verified 2301 keys") && first.contains("2301 written"), "{first}");
-    // Run again it only looks, and writes what has changed meanwhile.
+    // Run again, it compares and writes only what has changed.
     source.ok(&["put", "key/00007", "changed"]);
     let again = said(&orlop(&["import", "--from", &etcd.url, "--endpoint", &endpoint]));
     assert!(again.contains("verified 2301 keys") && again.contains(" 1 written"), "{again}");

@@ -1,4 +1,4 @@
-//! What people do with etcdctl.
+//! etcdctl, unmodified, against `orlop etcd`.
 
 use crate::process::{Background, Orlop};
 
@@ -7,7 +7,7 @@ fn memory() -> Orlop {
 }
 
 #[test]
-fn keys_are_put_got_listed_sorted_counted_and_deleted() {
+fn keys_are_put_read_sorted_counted_and_deleted() {
     let orlop = memory();
     let ctl = orlop.ctl();
     for (key, value) in [("a", "3"), ("b", "2"), ("c", "1"), ("other", "0")] {
@@ -28,7 +28,7 @@ fn keys_are_put_got_listed_sorted_counted_and_deleted() {
 }
 
 #[test]
-fn transactions_take_the_branch_that_their_compares_say() {
+fn transaction_runs_the_branch_of_its_compares() {
     let ctl = memory();
     let ctl = (ctl.ctl(), ctl);
     let ctl = &ctl.0;
@@ -47,7 +47,7 @@ fn transactions_take_the_branch_that_their_compares_say() {
 }
 
 #[test]
-fn watches_bring_history_and_what_happens_next() {
+fn watch_delivers_history_then_new_events() {
     let orlop = memory();
     let ctl = orlop.ctl();
     ctl.ok(&["put", "p/a", "1"]);
@@ -66,7 +66,7 @@ fn watches_bring_history_and_what_happens_next() {
 }
 
 #[test]
-fn leases_are_granted_kept_alive_looked_at_and_revoked() {
+fn leases_are_granted_kept_alive_listed_and_revoked() {
     let orlop = memory();
     let ctl = orlop.ctl();
     let granted = ctl.ok(&["lease", "grant", "100"]);
@@ -84,7 +84,7 @@ fn leases_are_granted_kept_alive_looked_at_and_revoked() {
 }
 
 #[test]
-fn a_lease_that_runs_out_takes_its_keys_with_it_and_says_so() {
+fn expired_lease_deletes_its_keys() {
     let orlop = memory();
     let ctl = orlop.ctl();
     let granted = ctl.ok(&["lease", "grant", "1"]);
@@ -98,7 +98,7 @@ fn a_lease_that_runs_out_takes_its_keys_with_it_and_says_so() {
 }
 
 #[test]
-fn upkeep_works_and_the_endpoint_describes_itself() {
+fn maintenance_and_status_work() {
     let folder = tempfile::tempdir().unwrap();
     let orlop = Orlop::on(&folder.path().join("state.db"));
     let ctl = orlop.ctl();
@@ -131,7 +131,7 @@ fn upkeep_works_and_the_endpoint_describes_itself() {
 }
 
 #[test]
-fn locks_and_elections_pass_from_one_to_the_next() {
+fn locks_and_elections_pass_to_the_next_waiter() {
     let orlop = memory();
     let ctl = orlop.ctl();
     assert_eq!(ctl.ok(&["lock", "door", "echo", "inside"]), "inside\n");

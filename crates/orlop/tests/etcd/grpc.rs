@@ -1,8 +1,8 @@
 //! A client of the history checker that speaks etcd's protocol.
 //!
-//! etcd has no index, so what filters is not asked and counts as unknown. Its errors name no revisions: one
-//! that the checker could not weigh counts as unknown, too, which excuses nothing that a write or a watch
-//! shows.
+//! etcd has no index, so that filtered requests are not sent and count as unknown. Its errors carry no
+//! revisions: one that the checker cannot interpret counts as unknown too. That excuses no inconsistency, since
+//! writes and watches still show it.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -30,7 +30,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
-/// How long to wait before trying again to reach a server that is down.
+/// Delay before another attempt to reach a server that is down.
 const AGAIN: Duration = Duration::from_millis(10);
 
 pub(crate) struct Grpc(Client);
@@ -40,7 +40,7 @@ impl Grpc {
         Self(Client::connect(url, &ClientTls::default()).await.unwrap())
     }
 
-    /// What is compacted, when the server has said that something is.
+    /// Compacted revision that the server has reported.
     async fn expired(&self) -> Failure {
         match self.0.maintenance.clone().hash_kv(HashKvRequest { revision: 0 }).await {
             Ok(answer) => {
@@ -62,11 +62,11 @@ fn unknown(status: &Status) -> Failure {
     Failure::Unknown(format!("{:?}: {}", status.code(), status.message()))
 }
 
-fn unspoken<T>() -> Answer<T> {
+fn unsupported<T>() -> Answer<T> {
     Err(Failure::Unknown("etcd's protocol has no filters".into()))
 }
 
-/// Tries until the request has reached a server; what never left this process cannot have happened.
+/// Retries until the request has reached a server. A request that never left this process had no effect.
 macro_rules! reach {
     ($call:expr) => {
         loop {
@@ -83,7 +83,7 @@ macro_rules! reach {
 #[async_trait::async_trait]
 impl orlop_check::Client for Grpc {
     async fn txn(&self, txn: Txn) -> Answer<TxnResult> {
-        let Some(request) = txn_request(&txn) else { return unspoken() };
+        let Some(request) = txn_request(&txn) else { return unsupported() };
         match reach!(self.0.kv.clone().txn(request.clone())) {
             Ok(answer) => {
                 let answer = answer.into_inner();
@@ -95,7 +95,7 @@ impl orlop_check::Client for Grpc {
     }
 
     async fn read(&self, read: Read) -> Answer<ReadResult> {
-        let Some(request) = range_request(&read) else { return unspoken() };
+        let Some(request) = range_request(&read) else { return unsupported() };
         match reach!(self.0.kv.clone().range(request.clone())) {
             Ok(answer) => {
                 let answer = answer.into_inner();
@@ -123,7 +123,7 @@ impl orlop_check::Client for Grpc {
 
     async fn watch(&self, spec: WatchSpec) -> Answer<Box<dyn WatchStream>> {
         if !spec.filter.is_empty() {
-            return unspoken();
+            return unsupported();
         }
         let (key, range_end) = bounds(&spec.range);
         let create = WatchCreateRequest {
@@ -142,7 +142,7 @@ impl orlop_check::Client for Grpc {
         let place = created.and_then(|created| created.header).map_or(0, |header| header.revision);
         let place = spec.after.unwrap_or(place).min(place);
         let mut stream = Stream { requests, responses, batches: VecDeque::new(), place, over: None };
-        // A watch of what is compacted is created first and ended then: wait for either.
+        // A watch at a compacted revision is created first and then cancelled: wait for either.
         stream.progress().await?;
         Ok(Box::new(stream))
     }
@@ -152,13 +152,13 @@ struct Stream {
     requests: mpsc::Sender<WatchRequest>,
     responses: Streaming<WatchResponse>,
     batches: VecDeque<Batch>,
-    /// What has been delivered to the caller.
+    /// Revision delivered to the caller.
     place: Revision,
     over: Option<Failure>,
 }
 
 impl Stream {
-    /// Reads one response; the revision of one that tells progress.
+    /// Reads one response. Returns the revision of a progress notification.
     async fn take(&mut self) -> Option<Revision> {
         let response = match self.responses.message().await {
             Ok(Some(response)) => response,
@@ -325,7 +325,7 @@ fn op(op: &Op) -> Option<RequestOp> {
     Some(RequestOp { request: Some(request) })
 }
 
-/// The answer in the store's words: every part of it names the revision of the whole.
+/// Converts a response to the store's type: every part carries the revision of the whole.
 fn txn_result(txn: &Txn, answer: pb::TxnResponse, revision: Revision) -> TxnResult {
     let ops = if answer.succeeded { &txn.then } else { &txn.otherwise };
     let results =

@@ -1,6 +1,5 @@
-//! The store's history checker, driven through gRPC: what clients of a running `orlop etcd` saw must have an
-//! explanation, with compaction behind them, watches opened around now and around what is compacted, and the
-//! process killed under them.
+//! The store's history checker over gRPC: histories of clients of `orlop etcd` must be linearizable, with
+//! concurrent compaction, watches around the current and the compacted revision, and kills of the process.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,14 +19,14 @@ impl Place {
     }
 }
 
-/// Runs a workload on a SQLite file of its own.
-async fn explained_on_sqlite(workload: Workload, kills: usize) {
+/// Runs and checks a workload on a new SQLite file.
+async fn check_on_sqlite(workload: Workload, kills: usize) {
     let folder = tempfile::tempdir().unwrap();
-    explained(workload, kills, format!("sqlite://{}", folder.path().join("state.db").display())).await;
+    check_history(workload, kills, format!("sqlite://{}", folder.path().join("state.db").display())).await;
 }
 
-/// Runs a workload while the process is killed under it, and explains its history.
-async fn explained(workload: Workload, kills: usize, endpoint: String) {
+/// Runs a workload, kills the process `kills` times, and checks the history.
+async fn check_history(workload: Workload, kills: usize, endpoint: String) {
     let place = Place { address: format!("127.0.0.1:{}", free_port().unwrap()), endpoint };
     let mut orlop = Some(place.start());
     let url = orlop.as_ref().unwrap().url.clone();
@@ -59,18 +58,18 @@ fn workload() -> Workload {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_clients_see_over_grpc_has_an_explanation() {
-    explained_on_sqlite(workload(), 0).await;
+async fn grpc_history_is_linearizable() {
+    check_on_sqlite(workload(), 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_clients_see_over_grpc_has_an_explanation_when_the_process_is_killed() {
-    explained_on_sqlite(Workload { operations: 500, ..workload() }, 3).await;
+async fn grpc_history_is_linearizable_under_kills() {
+    check_on_sqlite(Workload { operations: 500, ..workload() }, 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_clients_see_over_grpc_has_an_explanation_on_postgresql_when_the_process_is_killed() {
+async fn grpc_history_is_linearizable_on_postgresql_under_kills() {
     let cluster = Cluster::shared().unwrap();
     let database = cluster.create_database().unwrap();
-    explained(Workload { operations: 500, ..workload() }, 3, cluster.url(&database)).await;
+    check_history(Workload { operations: 500, ..workload() }, 3, cluster.url(&database)).await;
 }

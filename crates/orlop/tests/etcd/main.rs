@@ -1,4 +1,4 @@
-//! `orlop etcd` as people run it: the program, with Debian's etcdctl and etcd beside it.
+//! `orlop etcd`, the program, with Debian's etcdctl and etcd.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "../../../orlop-etcd/tests/support/mod.rs"]

@@ -19,7 +19,7 @@ pub(crate) struct Orlop {
 }
 
 impl Orlop {
-    /// Starts one on a free port (unless told otherwise) and waits until it says where it listens.
+    /// Starts a server, on a free port unless given one, and waits until it prints its address.
     pub(crate) fn start(arguments: &[&str]) -> Self {
         let mut command = Command::new(ORLOP);
         command.arg("etcd");
@@ -30,23 +30,23 @@ impl Orlop {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let first = lines.next().expect("orlop starts").unwrap();
         let url = first.split_whitespace().nth(3).expect("an address on the first line").to_owned();
-        // Nobody reads the rest; orlop must not be held up by that.
+        // Drain the pipe, so that the server never blocks on it.
         std::thread::spawn(move || lines.for_each(drop));
         Self { child, url }
     }
 
-    /// Starts one with its data in a file.
+    /// Starts a server on a SQLite file.
     pub(crate) fn on(file: &Path) -> Self {
         Self::start(&["--endpoint", &format!("sqlite://{}", file.display())])
     }
 
-    /// Ends it as a power cut would.
+    /// Kills it with SIGKILL.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Asks it to stop, as an init system does; whether it did so within a few seconds and well.
+    /// Stops it with SIGTERM. Returns whether it exited with success within ten seconds.
     pub(crate) fn stop(mut self) -> bool {
         assert!(Command::new("kill").arg(self.child.id().to_string()).status().unwrap().success());
         let begun = Instant::now();
@@ -95,12 +95,12 @@ impl Ctl {
         command
     }
 
-    /// Runs it; what it printed.
+    /// Runs it. Returns its output.
     pub(crate) fn ok(&self, arguments: &[&str]) -> String {
         text(&self.command(arguments).output().unwrap(), arguments)
     }
 
-    /// Runs it with something to read; what it printed.
+    /// Runs it with standard input. Returns its output.
     pub(crate) fn ok_with(&self, arguments: &[&str], input: &str) -> String {
         use std::io::Write;
         let mut command = self.command(arguments);
@@ -110,14 +110,14 @@ impl Ctl {
         text(&child.wait_with_output().unwrap(), arguments)
     }
 
-    /// Runs it, expecting an error; what it said.
+    /// Runs it, expecting a failure. Returns its errors.
     pub(crate) fn fails(&self, arguments: &[&str]) -> String {
         let output = self.command(arguments).output().unwrap();
         assert!(!output.status.success(), "{arguments:?} succeeded");
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
-    /// Runs it until it has printed so many lines; those lines.
+    /// Runs it until it has printed `count` lines. Returns them.
     pub(crate) fn lines(&self, arguments: &[&str], count: usize) -> Vec<String> {
         let mut running = Background::start(self, arguments);
         (0..count).map(|_| running.line()).collect()
@@ -134,7 +134,7 @@ fn text(output: &Output, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// A program that prints line after line, ended when dropped.
+/// A program that prints lines, killed when dropped.
 pub(crate) struct Background {
     child: Child,
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
@@ -154,7 +154,7 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        // `timeout` passes an orderly end on to the program it runs, but not a kill.
+        // `timeout` forwards SIGTERM to its program, but not SIGKILL.
         let _ = Command::new("kill").arg(self.child.id().to_string()).status();
         let _ = self.child.wait();
     }

@@ -1,9 +1,9 @@
-//! A database that is full.
+//! The database quota.
 
 use crate::process::Orlop;
 
 #[test]
-fn a_full_database_raises_the_alarm_until_somebody_makes_room() {
+fn full_database_raises_nospace_until_disarmed() {
     let folder = tempfile::tempdir().unwrap();
     let endpoint = format!("sqlite://{}", folder.path().join("state.db").display());
     let orlop = Orlop::start(&["--endpoint", &endpoint, "--quota-backend-bytes", "300000"]);
@@ -17,8 +17,8 @@ fn a_full_database_raises_the_alarm_until_somebody_makes_room() {
     assert!(ctl.ok(&["alarm", "list"]).contains("alarm:NOSPACE"));
     assert!(ctl.fails(&["lease", "grant", "10"]).contains("database space exceeded"));
     assert!(!ctl.command(&["endpoint", "health"]).status().unwrap().success());
-    // Reads and deletions go on; puts do not, even when there is room, until the alarm is taken down.
-    // What the newest revision replaced stays readable, so the last key goes by itself.
+    // Reads and deletes work; puts are refused, even when there is room, until the alarm is disarmed.
+    // Compaction keeps the newest revision readable, so the last key is deleted separately.
     ctl.ok(&["del", "k1", "kz"]);
     let revision = ctl.json(&["del", "k0"])["header"]["revision"].to_string();
     ctl.ok(&["compaction", &revision, "--physical"]);

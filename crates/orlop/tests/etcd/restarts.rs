@@ -1,11 +1,11 @@
-//! What survives the end of the process, however it ends.
+//! Durability across restarts and kills.
 
 use std::time::{Duration, Instant};
 
 use crate::process::{Background, Orlop};
 
 #[test]
-fn what_was_acknowledged_survives_a_kill_and_no_revision_is_used_twice() {
+fn acknowledged_writes_survive_a_kill_and_no_revision_is_reused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("state.db");
     let mut newest = 1;
@@ -26,7 +26,7 @@ fn what_was_acknowledged_survives_a_kill_and_no_revision_is_used_twice() {
 }
 
 #[test]
-fn the_cluster_keeps_its_id_and_a_lease_its_time_over_a_restart() {
+fn cluster_id_and_lease_ttl_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("state.db");
     let orlop = Orlop::on(&file);
@@ -47,7 +47,7 @@ fn the_cluster_keeps_its_id_and_a_lease_its_time_over_a_restart() {
 }
 
 #[test]
-fn a_server_that_is_asked_to_stop_does_so_with_watches_open() {
+fn sigterm_stops_a_server_with_open_watches() {
     let orlop = Orlop::start(&["--endpoint", "memory"]);
     let ctl = orlop.ctl();
     ctl.ok(&["put", "k", "v"]);
@@ -59,7 +59,7 @@ fn a_server_that_is_asked_to_stop_does_so_with_watches_open() {
 }
 
 #[test]
-fn a_watch_goes_on_where_it_was_after_a_restart() {
+fn watch_resumes_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("state.db");
     let port = crate::support::peer::free_port().unwrap();

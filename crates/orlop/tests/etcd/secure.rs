@@ -1,4 +1,4 @@
-//! TLS, client certificates, unix sockets, and what is served over HTTP.
+//! TLS, client certificates, unix sockets, HTTP endpoints.
 
 use std::{fs::Permissions, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
@@ -6,7 +6,7 @@ use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, 
 
 use crate::process::Orlop;
 
-/// A CA, a server's certificate for 127.0.0.1, a client's, and another CA's client.
+/// Writes a CA, a serving certificate for 127.0.0.1, a client certificate, and a client certificate of another CA.
 fn certificates(folder: &Path) {
     let write = |name: &str, text: String| {
         std::fs::write(folder.join(name), text).unwrap();
@@ -31,7 +31,7 @@ fn certificates(folder: &Path) {
 }
 
 #[test]
-fn clients_without_a_trusted_certificate_are_turned_away() {
+fn clients_without_a_trusted_certificate_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     certificates(folder.path());
     let file = |name: &str| folder.path().join(name).display().to_string();
@@ -66,7 +66,7 @@ fn clients_without_a_trusted_certificate_are_turned_away() {
 }
 
 #[test]
-fn a_unix_socket_serves_and_its_file_goes_with_the_server() {
+fn unix_socket_is_served_and_removed_at_exit() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("etcd.sock");
     let address = format!("unix://{}", socket.display());

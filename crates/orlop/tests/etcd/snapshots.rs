@@ -1,4 +1,4 @@
-//! Snapshots that etcdctl takes and orlop takes back.
+//! Snapshots by etcdctl, restored by `orlop etcd restore`.
 
 use std::process::{Command, Output};
 
@@ -11,7 +11,7 @@ fn restore(from: &str, endpoint: &str) -> Output {
 }
 
 #[test]
-fn a_snapshot_brings_everything_back() {
+fn restored_snapshot_equals_its_source() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let orlop = Orlop::on(&folder.path().join("old.db"));
@@ -42,7 +42,7 @@ fn a_snapshot_brings_everything_back() {
 }
 
 #[test]
-fn a_snapshot_moves_between_databases() {
+fn snapshot_restores_to_another_database() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let cluster = Cluster::start().unwrap();

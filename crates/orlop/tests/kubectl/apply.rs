@@ -1,4 +1,4 @@
-//! `kubectl apply` and `kubectl diff`: on the client's side, on the server's, and from one to the other.
+//! `kubectl apply` and `kubectl diff`: client-side, server-side, and migration between them.
 
 use crate::support::Server;
 
@@ -19,7 +19,7 @@ spec:
     )
 }
 
-/// Who owns fields, and by which operation.
+/// Returns field managers and their operations.
 fn managers(server: &Server) -> String {
     let each = "jsonpath={range .metadata.managedFields[*]}{.manager}/{.operation} {end}";
     let found = server.kubectl(&["get", "deployment", "web", "--show-managed-fields", "-o", each]);
@@ -35,12 +35,12 @@ fn field(server: &Server, path: &str) -> String {
 const IMAGE: &str = "{.spec.template.spec.containers[0].image}";
 
 #[test]
-fn client_side_apply_creates_changes_and_leaves_alone() {
+fn client_side_apply_creates_updates_and_keeps_other_fields() {
     let server = Server::start();
     let apply = |yaml: &str| server.with_input(&["apply", "-f", "-"], yaml);
     assert_eq!(apply(&deployment("nginx:1", Some(2))), "deployment.apps/web created");
     assert_eq!(apply(&deployment("nginx:1", Some(2))), "deployment.apps/web unchanged");
-    // Somebody else adds a container and scales; apply touches neither once it says nothing of replicas.
+    // Another client adds a container and scales; apply keeps both once it does not set replicas.
     server.kubectl(&["scale", "deployment", "web", "--replicas=5"]);
     let sidecar = r#"{"spec":{"template":{"spec":{"containers":[{"name":"side","image":"s"}]}}}}"#;
     server.kubectl(&["patch", "deployment", "web", "-p", sidecar]);
@@ -54,7 +54,7 @@ fn client_side_apply_creates_changes_and_leaves_alone() {
 }
 
 #[test]
-fn a_dry_run_and_a_diff_change_nothing() {
+fn dry_run_and_diff_write_nothing() {
     let server = Server::start();
     server.with_input(&["apply", "-f", "-"], &deployment("nginx:1", Some(2)));
     let version = field(&server, "{.metadata.resourceVersion}");
@@ -66,7 +66,7 @@ fn a_dry_run_and_a_diff_change_nothing() {
     assert!(said.starts_with("deployment.apps/web serverside-applied (server dry run)"), "{said}");
     for extra in [&[][..], &["--server-side", "--force-conflicts"]] {
         let diff = [&["diff"][..], extra, &["-f", "-"]].concat();
-        // A difference is an exit code of 1.
+        // Exit code 1 means a difference.
         let shown = server.refused(&diff, &change);
         assert!(shown.contains("-      - image: nginx:1\n+      - image: nginx:2"), "{shown}");
         assert!(shown.contains("-  generation: 1\n+  generation: 2"), "{shown}");
@@ -80,7 +80,7 @@ fn conflicts_name_the_manager_and_the_fields() {
     let server = Server::start();
     let apply = |manager: &'static str| ["apply", "--server-side", "--field-manager", manager, "-f", "-"];
     server.with_input(&apply("one"), &deployment("nginx:1", Some(2)));
-    // The same values are no conflict: both own them.
+    // Equal values do not conflict: both managers own them.
     server.with_input(&apply("two"), &deployment("nginx:1", Some(2)));
     assert_eq!(managers(&server), "one/Apply two/Apply");
     let several = server.refused(&apply("two"), &deployment("nginx:2", Some(3)));
@@ -91,7 +91,7 @@ fn conflicts_name_the_manager_and_the_fields() {
         ),
         "{several}"
     );
-    // Whoever updated, without applying, is named with the version that was used.
+    // A manager that updated without apply is named with its apiVersion.
     server.kubectl(&["scale", "deployment", "web", "--replicas=4"]);
     let scaled = server.refused(&apply("one"), &deployment("nginx:1", Some(2)));
     assert!(
@@ -105,22 +105,22 @@ fn conflicts_name_the_manager_and_the_fields() {
     forced.push("--force-conflicts");
     server.with_input(&forced, &deployment("nginx:2", Some(3)));
     assert_eq!(format!("{} {}", field(&server, IMAGE), field(&server, "{.spec.replicas}")), "nginx:2 3");
-    // One has lost the image and gives the replicas up; two, the only owner, then removes its value.
+    // The first manager has lost the image and gives up the replicas; the second, now the only owner, removes them.
     server.with_input(&apply("two"), &deployment("nginx:2", None));
     assert_eq!(field(&server, "{.spec.replicas}"), "1");
 }
 
 #[test]
-fn client_side_appliers_move_to_the_server_and_back() {
+fn client_side_apply_migrates_to_server_side_and_back() {
     let server = Server::start();
     server.with_input(&["apply", "-f", "-"], &deployment("nginx:1", Some(2)));
     assert_eq!(managers(&server), "kubectl-client-side-apply/Update");
-    // No conflict with one's former self, and the new field takes effect.
+    // No conflict with its own earlier client-side apply, and the new field takes effect.
     let moved = server.with_input(&["apply", "--server-side", "-f", "-"], &deployment("nginx:2", Some(2)));
     assert_eq!(moved, "deployment.apps/web serverside-applied");
     assert_eq!(managers(&server), "kubectl-last-applied/Apply kubectl/Apply");
     assert_eq!(field(&server, IMAGE), "nginx:2");
-    // What is no longer applied goes, as after an apply on the client's side.
+    // Fields that are no longer applied are removed, as by client-side apply.
     server.with_input(&["apply", "--server-side", "-f", "-"], &deployment("nginx:2", None));
     assert_eq!(field(&server, "{.spec.replicas}"), "1");
     let last = field(&server, r"{.metadata.annotations.kubectl\.kubernetes\.io/last-applied-configuration}");
@@ -131,7 +131,7 @@ fn client_side_appliers_move_to_the_server_and_back() {
 }
 
 #[test]
-fn what_is_not_in_the_files_any_more_is_pruned() {
+fn apply_prune_deletes_objects_absent_from_the_files() {
     let server = Server::start();
     let map = |name: &str| {
         format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, labels: {{set: one}}}}\n")
@@ -143,7 +143,7 @@ fn what_is_not_in_the_files_any_more_is_pruned() {
 }
 
 #[test]
-fn fields_that_do_not_exist_are_refused_by_name() {
+fn strict_validation_names_unknown_fields() {
     let server = Server::start();
     let wrong = deployment("nginx:1", None).replace("  template:", "  templates: 1\n  template:");
     for (command, expected) in [

@@ -1,4 +1,4 @@
-//! Custom resources with kubectl, unmodified: definitions of the shape of those that people install.
+//! Custom resources with kubectl: definitions shaped like widely used ones.
 
 use crate::support::Server;
 
@@ -12,7 +12,7 @@ fn create(server: &Server, object: &str) -> String {
 }
 
 #[test]
-fn a_definition_is_there_for_the_next_command() {
+fn definition_is_served_once_it_is_created() {
     let server = Server::start();
     create(&server, CERTIFICATES);
     let certificate = |name: &str, secret: &str| {
@@ -95,7 +95,7 @@ fn a_definition_is_there_for_the_next_command() {
 }
 
 #[test]
-fn free_form_parts_stay_and_alternatives_are_checked() {
+fn preserved_fields_stay_and_one_of_is_validated() {
     let server = Server::start();
     create(&server, APPLICATIONS);
     let application = "apiVersion: deploy.example.io/v1alpha1
@@ -148,7 +148,7 @@ spec:
 }
 
 #[test]
-fn two_versions_show_the_same_clusters() {
+fn two_versions_serve_the_same_objects() {
     let server = Server::start();
     create(&server, CLUSTERS);
     let cluster = "apiVersion: fleet.example.io/v1beta2

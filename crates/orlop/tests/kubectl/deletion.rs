@@ -1,4 +1,4 @@
-//! Deleting, and waiting for it.
+//! `kubectl delete` and `kubectl wait`.
 
 use crate::support::Server;
 
@@ -7,7 +7,7 @@ fn names(server: &Server, kind: &str) -> String {
 }
 
 #[test]
-fn objects_go_by_name_by_label_by_file_and_all_together() {
+fn delete_by_name_label_file_and_all() {
     let server = Server::start();
     for name in ["a", "b", "c", "d", "e"] {
         server.kubectl(&["create", "secret", "generic", name]);
@@ -27,7 +27,7 @@ fn objects_go_by_name_by_label_by_file_and_all_together() {
 }
 
 #[test]
-fn finalizers_hold_an_object_until_they_are_done() {
+fn finalizers_block_deletion() {
     let server = Server::start();
     let held = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: held, finalizers: [example.com/hold]}\n";
     server.with_input(&["create", "-f", "-"], held);
@@ -44,7 +44,7 @@ fn finalizers_hold_an_object_until_they_are_done() {
     );
     let waiting = ["wait", "--for=delete", "configmap/held", "--timeout=20s"];
     std::thread::scope(|scope| {
-        // It says nothing if there was nothing to wait for any more.
+        // kubectl prints nothing if the object was deleted already.
         let waited = scope.spawn(|| server.kubectl(&waiting));
         let remove = r#"{"metadata":{"finalizers":null}}"#;
         server.kubectl(&["patch", "configmap", "held", "--type=merge", "-p", remove]);
@@ -55,7 +55,7 @@ fn finalizers_hold_an_object_until_they_are_done() {
 }
 
 #[test]
-fn pods_have_their_grace() {
+fn pod_deletion_honours_grace_period() {
     let server = Server::start();
     let pod = |name: &str| {
         format!(
@@ -63,7 +63,7 @@ fn pods_have_their_grace() {
         )
     };
     server.with_input(&["create", "-f", "-"], &(pod("a") + "---\n" + &pod("b")));
-    // A pod on a node waits for its node to say that it has stopped.
+    // A scheduled pod waits for its node to confirm that it has stopped.
     server.kubectl(&["delete", "pod", "a", "--wait=false"]);
     let grace = ["get", "pod", "a", "-o", "jsonpath={.metadata.deletionGracePeriodSeconds}"];
     assert_eq!(server.kubectl(&grace), "30");
@@ -73,14 +73,14 @@ fn pods_have_their_grace() {
     assert_eq!(server.kubectl(&grace), "5");
     let now = server.kubectl(&["delete", "pod", "a", "b", "--grace-period=0", "--force"]);
     assert!(now.contains("pod \"a\" force deleted") && now.contains("pod \"b\" force deleted"), "{now}");
-    // One that was never scheduled goes at once.
+    // An unscheduled pod is deleted at once.
     server.kubectl(&["run", "c", "--image=i"]);
     assert_eq!(server.kubectl(&["delete", "pod", "c"]), "pod \"c\" deleted");
     assert_eq!(names(&server, "pods"), "");
 }
 
 #[test]
-fn waiting_for_fields_and_for_creation() {
+fn kubectl_wait_for_fields_and_creation() {
     let server = Server::start();
     let phase = ["wait", "--for=jsonpath={.status.phase}=Running", "pod/a", "--timeout=20s"];
     let patch = r#"{"status":{"phase":"Running"}}"#;

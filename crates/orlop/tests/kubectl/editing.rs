@@ -1,4 +1,4 @@
-//! Changing objects in place: edit, label, annotate, patch, set, replace.
+//! Updates: edit, label, annotate, patch, set, replace.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -14,7 +14,7 @@ fn web() -> Server {
     server
 }
 
-/// An editor that rewrites what it is given.
+/// Writes an editor script that applies a sed substitution.
 fn editor(folder: &tempfile::TempDir, substitution: &str) -> String {
     let path = folder.path().join("editor");
     fs::write(&path, format!("#!/bin/sh\nsed -i '{substitution}' \"$1\"\n")).expect("an editor");
@@ -23,7 +23,7 @@ fn editor(folder: &tempfile::TempDir, substitution: &str) -> String {
 }
 
 #[test]
-fn an_editor_changes_objects_and_hears_of_mistakes() {
+fn kubectl_edit_updates_and_reports_errors() {
     let (server, folder) = (web(), tempfile::tempdir().expect("a folder"));
     let edit = |substitution: &str, arguments: &[&str]| {
         let editor = editor(&folder, substitution);
@@ -47,7 +47,7 @@ fn an_editor_changes_objects_and_hears_of_mistakes() {
 }
 
 #[test]
-fn labels_and_annotations_come_and_go() {
+fn labels_and_annotations_are_set_and_removed() {
     let server = web();
     let say = |arguments: &[&str]| server.kubectl(arguments);
     assert_eq!(say(&["label", "deployment", "web", "tier=front"]), "deployment.apps/web labeled");
@@ -87,7 +87,7 @@ fn labels_and_annotations_come_and_go() {
 }
 
 #[test]
-fn set_changes_pod_templates() {
+fn kubectl_set_updates_pod_templates() {
     let server = web();
     let say = |arguments: &[&str]| server.kubectl(arguments);
     assert_eq!(
@@ -132,7 +132,7 @@ fn patches_of_every_type_and_of_subresources() {
         (&["-p", r#"{"spec":{"replicas":4}}"#], "4"),
         (&["--type=json", "-p", r#"[{"op":"replace","path":"/spec/replicas","value":5}]"#], "5"),
         (&["--subresource=scale", "--type=merge", "-p", r#"{"spec":{"replicas":6}}"#], "6"),
-        // The status of an object is another's business.
+        // The main resource ignores changes of status.
         (&["--subresource=status", "--type=merge", "-p", r#"{"spec":{"replicas":7}}"#], "6"),
     ] {
         let (done, said) = patch(arguments);
@@ -168,7 +168,7 @@ fn patches_of_every_type_and_of_subresources() {
 }
 
 #[test]
-fn replacing_keeps_or_remakes_the_object() {
+fn replace_updates_and_force_recreates() {
     let server = web();
     let uid = field(&server, "{.metadata.uid}");
     let yaml = server.kubectl(&["get", "deployment", "web", "-o", "yaml"]);

@@ -1,9 +1,9 @@
-//! Every kind that kubectl has a generator for, and what is refused without nodes.
+//! Every kind that kubectl has a generator for, and operations that need nodes.
 
 use crate::support::Server;
 
 #[test]
-fn kubectl_creates_every_kind_it_knows() {
+fn kubectl_create_generates_every_kind() {
     let server = Server::start();
     let folder = tempfile::tempdir().expect("a folder");
     let (certificate, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
@@ -56,7 +56,7 @@ fn kubectl_creates_every_kind_it_knows() {
         (&["service", "externalname", "outside", "--external-name=example.com"], "service/outside"),
     ];
     for (arguments, name) in creations {
-        // A dry run on the server first: nothing may come of it.
+        // A server-side dry run first: it must write nothing.
         let dry = [&["create"][..], *arguments].concat();
         let (before, after) = match dry.iter().position(|argument| *argument == "--") {
             Some(at) => dry.split_at(at),
@@ -87,7 +87,7 @@ fn kubectl_creates_every_kind_it_knows() {
 }
 
 #[test]
-fn pods_run_nowhere_and_say_so() {
+fn logs_and_exec_of_unscheduled_pods_are_refused() {
     let server = Server::start();
     let dry = ["run", "p", "--image=nginx", "--dry-run=server", "-o", "jsonpath={.spec.restartPolicy}"];
     assert_eq!(server.kubectl(&dry), "Always");
@@ -111,7 +111,7 @@ fn pods_run_nowhere_and_say_so() {
 }
 
 #[test]
-fn certificates_are_asked_for_and_approved() {
+fn certificate_signing_requests_are_approved_and_denied() {
     let server = Server::start();
     let key = rcgen::KeyPair::generate().expect("a key");
     let mut parameters = rcgen::CertificateParams::default();
@@ -137,7 +137,7 @@ fn certificates_are_asked_for_and_approved() {
     assert_eq!(server.kubectl(&who), "kubernetes-admin system:masters");
 }
 
-/// As in the standard library of most languages, but not of Rust.
+/// Encodes base64: no crate for it is among the dependencies of this test.
 fn base64(text: &str) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let encode = |chunk: &[u8]| -> String {

@@ -19,7 +19,7 @@ fn nodes_are_cordoned_tainted_and_drained() {
     server.with_input(&["create", "-f", "-"], pod);
     let lonely = server.refused(&["drain", "n1"], "");
     assert!(lonely.contains("cannot delete Pods that declare no controller"), "{lonely}");
-    // The node's part: it says that the pod has stopped once it is asked to.
+    // The part of the kubelet: confirm that the pod has stopped.
     std::thread::scope(|scope| {
         let drained = scope.spawn(|| server.kubectl(&["drain", "n1", "--force", "--timeout=20s"]));
         let asked = ["get", "pod", "p", "-o", "jsonpath={.metadata.deletionTimestamp}"];

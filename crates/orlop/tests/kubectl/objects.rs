@@ -1,9 +1,9 @@
-//! Objects from their creation to their end.
+//! Lifecycle of objects.
 
 use crate::support::Server;
 
 #[test]
-fn a_new_cluster_has_what_every_cluster_has() {
+fn new_cluster_has_the_system_objects() {
     let server = Server::start();
     for namespace in ["default", "kube-system", "kube-public", "kube-node-lease"] {
         let account = ["-n", namespace, "get", "serviceaccount", "default", "-o", "name"];
@@ -15,14 +15,14 @@ fn a_new_cluster_has_what_every_cluster_has() {
     assert_eq!(address, "10.0.0.1");
     assert!(server.kubectl(&["version"]).contains("Server Version: v1."));
     assert_eq!(server.kubectl(&["get", "--raw", "/readyz"]), "ok");
-    // And has it again when it is deleted.
+    // And it is created again when it is deleted.
     server.kubectl(&["delete", "service", "kubernetes"]);
     let address = ["get", "service", "kubernetes", "-o", "jsonpath={.spec.clusterIP}"];
     server.eventually(&address, |output| output == "10.0.0.1");
 }
 
 #[test]
-fn objects_are_created_read_changed_and_deleted() {
+fn objects_are_created_read_updated_and_deleted() {
     let server = Server::start();
     server.kubectl(&["create", "configmap", "a", "--from-literal=x=y"]);
     assert_eq!(server.kubectl(&["get", "configmap", "a", "-o", "jsonpath={.data.x}"]), "y");
@@ -54,7 +54,7 @@ fn objects_are_created_read_changed_and_deleted() {
 }
 
 #[test]
-fn a_write_that_changes_nothing_changes_nothing() {
+fn no_op_write_keeps_the_resource_version() {
     let server = Server::start();
     server.kubectl(&["create", "configmap", "a", "--from-literal=x=y"]);
     let version = ["get", "configmap", "a", "-o", "jsonpath={.metadata.resourceVersion}"];
@@ -67,7 +67,7 @@ fn a_write_that_changes_nothing_changes_nothing() {
 }
 
 #[test]
-fn appliers_own_what_they_apply() {
+fn apply_sets_field_ownership() {
     let server = Server::start();
     let map = |replicas: &str| {
         format!(
@@ -100,7 +100,7 @@ fn appliers_own_what_they_apply() {
 }
 
 #[test]
-fn dependents_follow_their_owners() {
+fn dependents_are_garbage_collected() {
     let server = Server::start();
     for (cascade, left) in [("foreground", ""), ("background", ""), ("orphan", "secret/child")] {
         server.kubectl(&["create", "configmap", "owner"]);
@@ -118,7 +118,7 @@ fn dependents_follow_their_owners() {
 }
 
 #[test]
-fn a_namespace_goes_with_what_is_in_it() {
+fn namespace_deletion_deletes_its_content() {
     let server = Server::start();
     server.kubectl(&["create", "namespace", "demo"]);
     server.kubectl(&["-n", "demo", "create", "configmap", "a"]);
@@ -131,7 +131,7 @@ fn a_namespace_goes_with_what_is_in_it() {
 }
 
 #[test]
-fn services_get_addresses_and_ports_of_their_own() {
+fn services_get_cluster_ips_and_node_ports() {
     let server = Server::start();
     server.kubectl(&["create", "service", "nodeport", "web", "--tcp=80:8080"]);
     let spec = |path: &str| server.kubectl(&["get", "service", "web", "-o", &format!("jsonpath={path}")]);
@@ -152,7 +152,7 @@ fn services_get_addresses_and_ports_of_their_own() {
 }
 
 #[test]
-fn replicas_are_scaled_and_tokens_are_made() {
+fn scale_and_token_subresources_work() {
     let server = Server::start();
     server.kubectl(&["create", "deployment", "web", "--image=nginx", "--replicas=2"]);
     server.kubectl(&["scale", "deployment", "web", "--replicas=5"]);

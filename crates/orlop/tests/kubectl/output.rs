@@ -1,9 +1,9 @@
-//! What kubectl shows: tables, formats, explanations, discovery, and who one is.
+//! Output of kubectl: tables, formats, explain, discovery, whoami.
 
 use crate::support::Server;
 
 #[test]
-fn objects_are_shown_in_every_format() {
+fn objects_print_in_every_output_format() {
     let server = Server::start();
     for (name, image) in [("a", "one"), ("b", "two")] {
         server.kubectl(&["run", name, "--image", image, "--labels", &format!("app={name}")]);
@@ -25,7 +25,7 @@ fn objects_are_shown_in_every_format() {
     assert_eq!(heading, expected);
     assert!(get(&["--show-labels", "-L", "app"]).contains("app=b"));
     assert_eq!(get(&["--sort-by=.metadata.name", "-o", "name"]), "pod/a\npod/b");
-    // A page for each object, and a table of them all.
+    // Describe each object, then a table of all.
     assert_eq!(get(&["-A", "--chunk-size=1", "--no-headers"]).lines().count(), 2);
     assert_eq!(get(&["--field-selector=status.phase=Running"]), "No resources found in default namespace.");
     let several = server.kubectl(&["get", "pod/a", "service/kubernetes", "-o", "name"]);
@@ -42,14 +42,14 @@ fn objects_are_shown_in_every_format() {
 }
 
 #[test]
-fn kubectl_watches_until_it_is_told_enough() {
+fn kubectl_get_watch_ends_with_its_timeout() {
     let server = Server::start();
     server.kubectl(&["create", "configmap", "a"]);
     let watch =
         ["get", "configmap", "a", "--watch", "--output-watch-events", "-o", "name", "--request-timeout=3s"];
     std::thread::scope(|scope| {
         let seen = scope.spawn(|| server.run(&watch, "").1);
-        // The watch may begin before or after this; either way the last state is seen.
+        // The watch may start before or after this; either way it sees the last state.
         server.kubectl(&["label", "configmap", "a", "x=y"]);
         let seen = seen.join().expect("kubectl");
         assert!(seen.lines().any(|line| line.contains("configmap/a")), "{seen}");
@@ -57,7 +57,7 @@ fn kubectl_watches_until_it_is_told_enough() {
 }
 
 #[test]
-fn fields_are_explained() {
+fn kubectl_explain_describes_fields() {
     let server = Server::start();
     let strategy = server.kubectl(&["explain", "deployment.spec.strategy"]);
     assert!(
@@ -76,7 +76,7 @@ fn fields_are_explained() {
 }
 
 #[test]
-fn what_is_served_is_discovered() {
+fn discovery_lists_every_resource() {
     let server = Server::start();
     let resources = server.kubectl(&["api-resources", "--no-headers"]);
     assert!(resources.lines().count() >= 65, "{resources}");
@@ -95,7 +95,7 @@ fn what_is_served_is_discovered() {
 }
 
 #[test]
-fn the_cluster_says_who_one_is_and_where_it_is() {
+fn whoami_and_cluster_info_answer() {
     let server = Server::start();
     let who = server.kubectl(&["auth", "whoami"]);
     assert!(

@@ -1,5 +1,5 @@
-//! Rollouts. Nothing here runs pods, so the test plays the workload controllers' part: it makes the
-//! ReplicaSets and the status that kubectl looks at.
+//! Rollouts. No workload controllers run here, so the test creates the ReplicaSets and the status that kubectl
+//! reads.
 
 use crate::support::Server;
 
@@ -9,7 +9,7 @@ fn web() -> Server {
     server
 }
 
-/// What the deployment controller makes of a revision.
+/// Creates a ReplicaSet as the deployment controller would.
 fn replica_set(server: &Server, revision: u32, image: &str) {
     let uid = server.kubectl(&["get", "deployment", "web", "-o", "jsonpath={.metadata.uid}"]);
     let yaml = format!(
@@ -40,7 +40,7 @@ fn image(server: &Server) -> String {
 }
 
 #[test]
-fn replicas_are_scaled_if_they_are_as_expected() {
+fn scale_honours_its_current_replicas_precondition() {
     let server = web();
     assert_eq!(server.kubectl(&["scale", "deployment", "web", "--replicas=3"]), "deployment.apps/web scaled");
     let wrong = ["scale", "deployment", "web", "--current-replicas=9", "--replicas=1"];
@@ -57,7 +57,7 @@ fn replicas_are_scaled_if_they_are_as_expected() {
 }
 
 #[test]
-fn history_is_shown_and_undone() {
+fn rollout_history_and_undo() {
     let server = web();
     assert_eq!(
         server.kubectl(&["rollout", "history", "deployment/web"]),
@@ -78,7 +78,7 @@ fn history_is_shown_and_undone() {
 }
 
 #[test]
-fn a_rollout_is_paused_restarted_and_followed() {
+fn rollout_pause_restart_and_status() {
     let server = web();
     server.kubectl(&["rollout", "pause", "deployment/web"]);
     let again = server.refused(&["rollout", "pause", "deployment/web"], "");
@@ -92,7 +92,7 @@ fn a_rollout_is_paused_restarted_and_followed() {
 
     let status = |watch: &str| server.kubectl(&["rollout", "status", "deployment/web", watch]);
     assert_eq!(status("--watch=false"), "Waiting for deployment spec update to be observed...");
-    // kubectl follows while the status changes under it.
+    // kubectl follows while the status changes.
     std::thread::scope(|scope| {
         let following = scope.spawn(|| status("--timeout=20s"));
         for ready in [1, 2] {

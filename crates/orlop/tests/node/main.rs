@@ -1,5 +1,5 @@
-//! Node's `@kubernetes/client-node`, unmodified, against `orlop serve`. What it does is in the script beside
-//! this file, which fails the test by failing.
+//! Node.js' `@kubernetes/client-node`, unmodified, against `orlop serve`. The script beside this file fails the
+//! test by failing.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -14,7 +14,7 @@ const PACKAGES: [&str; 1] = ["@kubernetes/client-node@1.4.0"];
 #[track_caller]
 fn run(part: &str) {
     let modules = orlop_testbed::node::modules("node-kubernetes", &PACKAGES).expect("node");
-    // Modules are looked for beside the script, so it goes where they are.
+    // Node.js resolves modules beside the script, so it is copied there.
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/node/client.mjs");
     let copy = modules.join(format!("{part}-{}.mjs", std::process::id()));
     std::fs::copy(script, &copy).expect("the script");
@@ -32,11 +32,11 @@ fn run(part: &str) {
 }
 
 #[test]
-fn objects_are_created_listed_patched_and_refused() {
+fn objects_are_created_listed_patched_and_validated() {
     run("objects");
 }
 
 #[test]
-fn an_informer_follows_what_happens() {
+fn informer_receives_events() {
     run("informer");
 }

@@ -1,5 +1,5 @@
-//! Python's `kubernetes` client and `kopf`, unmodified, against `orlop serve`. What they do is in the scripts
-//! beside this file; each says where it stands, and fails the test by failing.
+//! Python's `kubernetes` client and `kopf`, unmodified, against `orlop serve`. The scripts beside this file fail
+//! the test by failing.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -28,21 +28,21 @@ fn run(script: &str) {
 }
 
 #[test]
-fn typed_objects_are_created_changed_and_deleted() {
+fn typed_objects_are_created_updated_and_deleted() {
     run("objects.py");
 }
 
 #[test]
-fn objects_without_types_are_discovered_and_applied() {
+fn dynamic_objects_are_discovered_and_applied() {
     run("dynamic.py");
 }
 
 #[test]
-fn watches_are_taken_up_where_they_ended() {
+fn watches_resume_at_their_resource_version() {
     run("watching.py");
 }
 
 #[test]
-fn a_kopf_operator_does_its_work() {
+fn kopf_operator_handles_creation_update_and_deletion() {
     run("operator_kopf.py");
 }

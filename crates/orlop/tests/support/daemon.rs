@@ -77,15 +77,24 @@ impl Daemon {
 
     /// Runs kubectl with a kubeconfig that is not necessarily this server's, at this server's address.
     pub(crate) fn kubectl_with(&self, kubeconfig: &Path, arguments: &[&str]) -> (bool, String) {
+        self.run_kubectl(kubeconfig, arguments, "")
+    }
+
+    fn run_kubectl(&self, kubeconfig: &Path, arguments: &[&str], input: &str) -> (bool, String) {
         let url =
             self.screen.split_whitespace().find(|word| word.starts_with("https://")).expect("its address");
         let options = [&["--server", url], arguments].concat();
-        run_kubectl(&kubectl(), kubeconfig, &options, "", &[])
+        run_kubectl(&kubectl(), kubeconfig, &options, input, &[])
     }
 
     #[track_caller]
     pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
-        let (success, output) = self.kubectl_with(&self.kubeconfig(), arguments);
+        self.with_input(arguments, "")
+    }
+
+    #[track_caller]
+    pub(crate) fn with_input(&self, arguments: &[&str], input: &str) -> String {
+        let (success, output) = self.run_kubectl(&self.kubeconfig(), arguments, input);
         assert!(success, "kubectl {arguments:?}: {output}");
         output
     }

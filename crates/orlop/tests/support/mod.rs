@@ -57,10 +57,10 @@ impl Server {
         Self::start_with(&[])
     }
 
-    /// Starts one with more options.
+    /// Starts a server with more options.
     pub(crate) fn start_with(options: &[&str]) -> Self {
         let kubectl = kubectl();
-        // Another server may take its place, to see that these tests expect what Kubernetes does.
+        // Another program can be used instead, to check that these tests expect what Kubernetes does.
         let program = std::env::var_os("ORLOP_TEST_SERVER").unwrap_or(env!("CARGO_BIN_EXE_orlop").into());
         let mut process = Command::new(program)
             .args(["serve", "--ephemeral"])
@@ -75,22 +75,22 @@ impl Server {
         Self { process, kubeconfig, kubectl, ready }
     }
 
-    /// The line that it printed when it was ready.
+    /// Returns the line that it printed when it was ready.
     pub(crate) fn ready(&self) -> &Value {
         &self.ready
     }
 
-    /// Its process.
+    /// Returns its process.
     pub(crate) fn process(&mut self) -> &mut Child {
         &mut self.process
     }
 
-    /// Runs kubectl; whether it succeeded, and its output and its errors.
+    /// Runs kubectl. Returns whether it succeeded, and its output and errors.
     pub(crate) fn run(&self, arguments: &[&str], input: &str) -> (bool, String) {
         self.run_with(arguments, input, &[])
     }
 
-    /// As [`run`](Self::run), with more in the environment.
+    /// Runs kubectl with additional environment variables.
     pub(crate) fn run_with(
         &self,
         arguments: &[&str],
@@ -100,7 +100,7 @@ impl Server {
         run_kubectl(&self.kubectl, &self.kubeconfig, arguments, input, environment)
     }
 
-    /// Runs kubectl, which must succeed; its output.
+    /// Runs kubectl, which must succeed. Returns its output.
     #[track_caller]
     pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
         self.with_input(arguments, "")
@@ -113,7 +113,7 @@ impl Server {
         output
     }
 
-    /// Runs kubectl, which must fail; what it says.
+    /// Runs kubectl, which must fail. Returns its errors.
     #[track_caller]
     pub(crate) fn refused(&self, arguments: &[&str], input: &str) -> String {
         let (success, output) = self.run(arguments, input);
@@ -121,7 +121,7 @@ impl Server {
         output
     }
 
-    /// Waits until kubectl says what is wanted.
+    /// Runs kubectl until its output is as wanted.
     #[track_caller]
     pub(crate) fn eventually(&self, arguments: &[&str], wanted: impl Fn(&str) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(120);
