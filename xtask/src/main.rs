@@ -2,6 +2,7 @@
 
 mod bench;
 mod conformance;
+mod fuzz;
 mod smoke;
 mod steps;
 mod test;
@@ -20,6 +21,9 @@ cargo xtask bench store|api|definitions|etcd [--json FILE]
 cargo xtask conformance
     Runs what real clients do (kubectl, kube-rs, Python, Node), and writes what was shown into COMPAT.md.
 
+cargo xtask fuzz [--minutes N]
+    Sends mutated requests, and requests that schemathesis makes from OpenAPI, to the release build.
+
 cargo xtask tidy
     Holds the layers: no crate depends upwards, no modules form a cycle.
 
@@ -36,6 +40,7 @@ fn main() -> ExitCode {
     let done = match &words[..] {
         ["test"] => test::run(),
         ["bench", rest @ ..] => bench::run(rest),
+        ["fuzz", rest @ ..] => fuzz::run(rest),
         ["conformance"] => conformance::run(),
         ["tidy"] => tidy::run(),
         ["generate"] => steps::cargo(&["run", "--quiet", "--package", "orlop-generate"]),

@@ -3,7 +3,6 @@
 //! Tests run on debug builds, which are slower: a hang of the release build once lived there unseen.
 
 use std::{
-    ffi::OsStr,
     fmt::Write as _,
     io::{BufRead as _, BufReader, Write as _},
     path::{Path, PathBuf},
@@ -67,7 +66,7 @@ pub(crate) fn run() -> Result<(), String> {
 }
 
 fn try_server(kubectl: &Path, endpoint: &str) -> Result<(), String> {
-    let server = Server::start(kubectl, endpoint)?;
+    let server = Server::start(kubectl, endpoint, &[])?;
     server.kubectl(&["create", "namespace", "smoke"], "")?;
     // The service account is a controller's work.
     server
@@ -102,19 +101,21 @@ fn config_maps() -> String {
 }
 
 /// A running release build, stopped when dropped.
-struct Server {
+pub(crate) struct Server {
     process: Child,
     kubectl: PathBuf,
     kubeconfig: String,
 }
 
 impl Server {
-    fn start(kubectl: &Path, endpoint: &str) -> Result<Self, String> {
-        let mut process = Command::new(program())
+    pub(crate) fn start(kubectl: &Path, endpoint: &str, options: &[&str]) -> Result<Self, String> {
+        let program = release_program("orlop");
+        let mut process = Command::new(&program)
             .args(["serve", "--ephemeral", "--endpoint", endpoint])
+            .args(options)
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(|error| format!("{}: {error}", program().display()))?;
+            .map_err(|error| format!("{}: {error}", program.display()))?;
         let output = process.stdout.take();
         let mut server = Self { process, kubectl: kubectl.to_owned(), kubeconfig: String::new() };
         let (sender, receiver) = mpsc::channel();
@@ -132,8 +133,13 @@ impl Server {
         Ok(server)
     }
 
+    /// Returns the folder of its keys and tokens.
+    pub(crate) fn folder(&self) -> &Path {
+        Path::new(&self.kubeconfig).parent().unwrap_or(Path::new("."))
+    }
+
     /// Runs kubectl; returns what it printed.
-    fn kubectl(&self, arguments: &[&str], input: &str) -> Result<String, String> {
+    pub(crate) fn kubectl(&self, arguments: &[&str], input: &str) -> Result<String, String> {
         let mut command = Command::new("timeout");
         let seconds = DEADLINE.as_secs().to_string();
         command.arg(seconds).arg(&self.kubectl).args(["--kubeconfig", &self.kubeconfig]);
@@ -174,8 +180,8 @@ fn run_with_input(command: &mut Command, input: &str) -> Result<(bool, String), 
     Ok((output.status.success(), String::from_utf8_lossy(&text).trim().to_owned()))
 }
 
-/// Where cargo puts the release build.
-fn program() -> PathBuf {
+/// Returns where cargo puts a program of the release profile.
+pub(crate) fn release_program(name: &str) -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    target.join("release").join(OsStr::new("orlop"))
+    target.join("release").join(name)
 }

@@ -21,7 +21,7 @@ const LAYERS: &[&[&str]] = &[
     &["orlop-server", "orlop-etcd", "orlop-device"],
     &["orlop-typed", "orlop-test", "orlop-generate"],
     &["slate", "slate-client", "slate-server", "slate-cli", "slate-operator"],
-    &["orlop", "orlop-bench"],
+    &["orlop", "orlop-bench", "orlop-fuzz"],
 ];
 
 pub(crate) fn run() -> Result<(), String> {
