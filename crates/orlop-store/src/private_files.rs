@@ -37,10 +37,23 @@ pub fn create_new(path: &Path) -> io::Result<File> {
 ///
 /// The new file has mode 0600, also where the old one had another.
 pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    replace(path, content, true)
+}
+
+/// Replaces a file's content as [`write`] does, without waiting for the disk. For files that need not survive a
+/// power failure: a sync takes milliseconds.
+pub fn write_unsynced(path: &Path, content: &[u8]) -> io::Result<()> {
+    replace(path, content, false)
+}
+
+fn replace(path: &Path, content: &[u8], sync: bool) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let temporary = temporary_name(path);
     let written = create_new(&temporary).and_then(|mut file| {
         file.write_all(content)?;
+        if !sync {
+            return fs::rename(&temporary, path);
+        }
         file.sync_all()?;
         fs::rename(&temporary, path)?;
         File::open(directory)?.sync_all()

@@ -117,8 +117,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     // An ephemeral server's files are deleted with it.
     let private = || tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o700)).tempdir();
     let temporary = arguments.ephemeral.then(private).transpose()?;
-    let data_dir =
-        DataDir::open(temporary.as_ref().map_or(&arguments.data_dir, |directory| directory.path()))?;
+    let path = temporary.as_ref().map_or(arguments.data_dir.as_path(), |directory| directory.path());
+    let data_dir = DataDir::open(path, arguments.ephemeral)?;
     let endpoint = match (&arguments.endpoint, arguments.ephemeral) {
         (Some(text), _) => Endpoint::parse(text)?,
         (None, true) => Endpoint::Memory,
@@ -140,7 +140,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Identity::load(&data_dir, &store, listener.local_addr()?.ip(), &arguments.identity).await?;
     let tls = identity.tls()?;
     let kubeconfig = arguments.kubeconfig.clone().unwrap_or_else(|| data_dir.join("kubeconfig"));
-    identity.write_kubeconfig(&kubeconfig, address)?;
+    identity.write_kubeconfig(&data_dir, &kubeconfig, address)?;
     let screen = Screen {
         address,
         insecure_address,

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File, TryLockError},
-    io::{Read, Write},
+    io::{self, Read, Write},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
@@ -21,12 +21,14 @@ const PRIVATE_FILES: &[&str] =
 #[derive(Debug)]
 pub(super) struct DataDir {
     path: PathBuf,
+    /// Files need not survive a power failure.
+    is_ephemeral: bool,
     _lock: File,
 }
 
 impl DataDir {
     /// Creates the directory if needed, restricts the permissions of what is in it, and locks it.
-    pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
+    pub(super) fn open(path: &Path, is_ephemeral: bool) -> anyhow::Result<Self> {
         let context = || format!("cannot use the data directory {}", path.display());
         private_files::create_dir_all(path).with_context(context)?;
         if is_own(path).with_context(context)? {
@@ -43,7 +45,15 @@ impl DataDir {
         let pki = path.join("pki");
         private_files::create_dir_all(&pki).with_context(context)?;
         private_files::restrict(&pki).with_context(context)?;
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        Ok(Self { path: path.to_owned(), is_ephemeral, _lock: lock })
+    }
+
+    /// Replaces a private file atomically.
+    pub(super) fn write(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        match self.is_ephemeral {
+            true => private_files::write_unsynced(path, content),
+            false => private_files::write(path, content),
+        }
     }
 
     /// Returns a path in the directory.
@@ -54,7 +64,7 @@ impl DataDir {
 
 /// Returns whether the directory is empty or holds what a server has put there. Others, such as /tmp, may be
 /// needed by other users: their permissions stay.
-fn is_own(path: &Path) -> std::io::Result<bool> {
+fn is_own(path: &Path) -> io::Result<bool> {
     const STICKY: u32 = 0o1000;
     if fs::metadata(path)?.permissions().mode() & STICKY != 0 {
         return Ok(false);

@@ -93,7 +93,7 @@ impl Identity {
             let service_account_key = files.service_account_key()?;
             let token = match admin_token.clone() {
                 Some(token) => token,
-                None => generate_token(&token_file)?,
+                None => generate_token(data_dir, &token_file)?,
             };
             admin_token = Some(token.clone());
             Ok(ClusterSecrets::generate(ca, service_account_key, &token)?)
@@ -114,7 +114,7 @@ impl Identity {
         files.check(&secrets)?;
         let ca_file = data_dir.join("pki/ca.crt");
         if files.ca_certificate.is_none() {
-            write(&ca_file, &secrets.ca.certificate)?;
+            write(data_dir, &ca_file, &secrets.ca.certificate)?;
         }
         let authority =
             Authority::load(secrets.ca.clone()).context("the cluster's CA in the database cannot be used")?;
@@ -160,7 +160,12 @@ impl Identity {
 
     /// Writes the administrator's kubeconfig, unless the file says the same already. Its certificate is kept
     /// while it is valid.
-    pub(super) fn write_kubeconfig(&self, path: &Path, server: SocketAddr) -> anyhow::Result<()> {
+    pub(super) fn write_kubeconfig(
+        &self,
+        data_dir: &DataDir,
+        path: &Path,
+        server: SocketAddr,
+    ) -> anyhow::Result<()> {
         let current = match fs::read_to_string(path) {
             Ok(current) => {
                 private_files::restrict(path).with_context(|| path.display().to_string())?;
@@ -181,7 +186,7 @@ impl Identity {
             token: self.admin_token.as_deref().map(Secret),
         };
         let wanted = kubeconfig.to_yaml();
-        if wanted == current { Ok(()) } else { write(path, &wanted) }
+        if wanted == current { Ok(()) } else { write(data_dir, path, &wanted) }
     }
 }
 
@@ -206,7 +211,7 @@ async fn cluster_key(
             path.display()
         );
     }
-    Ok((ClusterKey::generate(&path)?, true))
+    Ok((ClusterKey::generate(&path, |content| data_dir.write(&path, content))?, true))
 }
 
 /// Files in the data directory with secrets that a new cluster takes over.
@@ -317,9 +322,9 @@ fn issue_serving(authority: &Authority, listen: IpAddr, sans: &[String]) -> anyh
     Ok(authority.server(&names, &addresses)?)
 }
 
-fn generate_token(path: &Path) -> anyhow::Result<String> {
+fn generate_token(data_dir: &DataDir, path: &Path) -> anyhow::Result<String> {
     let token = pki::generate_token();
-    write(path, &token)?;
+    write(data_dir, path, &token)?;
     Ok(token)
 }
 
@@ -334,6 +339,6 @@ fn read_optional(path: &Path) -> anyhow::Result<Option<String>> {
     }
 }
 
-fn write(path: &Path, content: &str) -> anyhow::Result<()> {
-    private_files::write(path, content.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
+fn write(data_dir: &DataDir, path: &Path, content: &str) -> anyhow::Result<()> {
+    data_dir.write(path, content.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
 }

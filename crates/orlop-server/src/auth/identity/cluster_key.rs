@@ -7,7 +7,6 @@ use std::{
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, Nonce, RandomizedNonceKey};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use orlop_store::private_files;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -61,10 +60,10 @@ impl ClusterKey {
         Self::new(path, &bytes).ok_or_else(bad)
     }
 
-    /// Generates a key in a new file that only its owner can read.
-    pub fn generate(path: &Path) -> Result<Self, Error> {
+    /// Generates a key. `write` writes the content of its file, which only the owner must be able to read.
+    pub fn generate(path: &Path, write: impl FnOnce(&[u8]) -> io::Result<()>) -> Result<Self, Error> {
         let bytes: [u8; KEY_BYTES] = rand::random();
-        private_files::write(path, format!("{}\n", STANDARD.encode(bytes)).as_bytes())
+        write(format!("{}\n", STANDARD.encode(bytes)).as_bytes())
             .map_err(|source| Error::File { path: path.to_owned(), source })?;
         Self::new(path, &bytes).ok_or_else(|| Error::BadKey { path: path.to_owned() })
     }
@@ -131,8 +130,11 @@ mod tests {
     #[test]
     fn sealed_values_open_with_the_same_key_and_name_only() {
         let folder = tempfile::tempdir().unwrap();
-        let key = ClusterKey::generate(&folder.path().join("a.key")).unwrap();
-        let other = ClusterKey::generate(&folder.path().join("b.key")).unwrap();
+        let generate = |name: &str| {
+            let path = folder.path().join(name);
+            ClusterKey::generate(&path, |content| fs::write(&path, content)).unwrap()
+        };
+        let (key, other) = (generate("a.key"), generate("b.key"));
         let mut sealed = key.seal("secrets", b"value".to_vec()).unwrap();
         assert!(!sealed.ciphertext.contains(&STANDARD.encode("value")));
         let again = ClusterKey::read(&folder.path().join("a.key")).unwrap();
