@@ -6,7 +6,9 @@ use futures_util::future::try_join_all;
 use http::Request;
 use serde_json::{Value, json};
 
-use crate::{auth::User, chain::Chain, endpoints::health::ROUTES, object::now};
+use crate::{
+    auth::User, chain::Chain, endpoints::health::ROUTES, object::now, storage::service_ranges::ServiceRanges,
+};
 
 /// Namespaces that every cluster has.
 const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -53,7 +55,7 @@ async fn ensure(chain: &Chain, port: u16, ca: &str) -> Result<(), String> {
     }))
     .await?;
     chain.done(SYSTEM_NAMESPACES);
-    let objects = objects(port, ca);
+    let objects = objects(port, ca, chain.cluster().objects.service_ranges());
     try_join_all(objects.iter().map(|(_, path, object)| create(chain, path, object))).await?;
     for (step, ..) in objects {
         chain.done(step);
@@ -62,7 +64,7 @@ async fn ensure(chain: &Chain, port: u16, ca: &str) -> Result<(), String> {
 }
 
 /// Objects with their paths and the step that they belong to.
-fn objects(port: u16, ca: &str) -> Vec<(&'static str, &'static str, Value)> {
+fn objects(port: u16, ca: &str, ranges: &ServiceRanges) -> Vec<(&'static str, &'static str, Value)> {
     let today: String = now().to_string().chars().take("2026-01-01".len()).collect();
     let labels = json!({"component": "apiserver", "provider": "kubernetes"});
     let priority_class = |name: &str, value: i64, description: &str| {
@@ -76,14 +78,14 @@ fn objects(port: u16, ca: &str) -> Vec<(&'static str, &'static str, Value)> {
             "start-kubernetes-service-cidr-controller",
             "/apis/networking.k8s.io/v1/servicecidrs",
             json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"},
-                "spec": {"cidrs": ["10.0.0.0/16"]}}),
+                "spec": {"cidrs": [ranges.cidr()]}}),
         ),
         (
             "bootstrap-controller",
             "/api/v1/namespaces/default/services",
             json!({"apiVersion": "v1", "kind": "Service",
                 "metadata": {"name": "kubernetes", "namespace": "default", "labels": labels},
-                "spec": {"type": "ClusterIP", "clusterIP": "10.0.0.1", "sessionAffinity": "None",
+                "spec": {"type": "ClusterIP", "clusterIP": ranges.api_server().to_string(), "sessionAffinity": "None",
                     "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}]}}),
         ),
         (
@@ -157,6 +159,11 @@ async fn create(chain: &Chain, path: &str, object: &Value) -> Result<(), String>
             let path = format!("{path}/{name}");
             match ask(chain, "PATCH", &path, "application/merge-patch+json", change.to_string()).await? {
                 200 => Ok(()),
+                422 if path.ends_with("/services/kubernetes") => {
+                    Err("the service default/kubernetes has an address of another range: the cluster IP range of an \
+                         existing cluster cannot change"
+                        .to_owned())
+                }
                 code => Err(format!("{path} answered {code}")),
             }
         }

@@ -16,6 +16,7 @@ use crate::{
     storage::{
         ObjectStore,
         generated_name::{NameSuffixSource, RandomSuffix},
+        service_ranges::ServiceRanges,
         status_from_store_error,
     },
 };
@@ -54,6 +55,13 @@ impl Cluster {
     #[must_use]
     pub fn with_admission(mut self, admission: Arc<dyn Admission>) -> Self {
         self.admission.push(admission);
+        self
+    }
+
+    /// Sets the ranges that cluster IPs and node ports are allocated from.
+    #[must_use]
+    pub fn with_service_ranges(self, ranges: ServiceRanges) -> Self {
+        self.objects.set_service_ranges(ranges);
         self
     }
 

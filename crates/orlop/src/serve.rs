@@ -25,6 +25,7 @@ use orlop_server::{
     object,
     registry::Kinds,
     serve::serve,
+    storage::service_ranges::ServiceRanges,
 };
 use orlop_store::{Config, Durability, Endpoint, Store};
 use screen::Screen;
@@ -102,6 +103,15 @@ pub(crate) struct Arguments {
     #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true, value_name = "LIST")]
     controllers: Vec<String>,
 
+    /// Range that cluster IPs of services are allocated from (IPv4). Its first address is the API server's. It
+    /// cannot change once the cluster exists, and must be the same on all servers of the cluster.
+    #[arg(long, default_value = "10.0.0.0/16", value_name = "CIDR", help_heading = "Services")]
+    service_cluster_ip_range: String,
+
+    /// Range that node ports of services are allocated from.
+    #[arg(long, default_value = "30000-32767", value_name = "FIRST-LAST", help_heading = "Services")]
+    service_node_port_range: String,
+
     /// Time to go on serving after SIGTERM while /readyz fails, so that load balancers notice.
     #[arg(long, default_value = "0", value_parser = duration::parse, value_name = "TIME")]
     shutdown_delay_duration: Duration,
@@ -114,6 +124,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let started = Instant::now();
     let shutdown = shutdown::requested();
     let selected = orlop_controllers::select(&arguments.controllers)?;
+    let ranges =
+        ServiceRanges::parse(&arguments.service_cluster_ip_range, &arguments.service_node_port_range)?;
     // An ephemeral server's files are deleted with it.
     let private = || tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o700)).tempdir();
     let temporary = arguments.ephemeral.then(private).transpose()?;
@@ -136,8 +148,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let store = Store::open(store_config(&endpoint, &arguments.durability))
         .await
         .with_context(|| format!("cannot open {endpoint}"))?;
-    let identity =
-        Identity::load(&data_dir, &store, listener.local_addr()?.ip(), &arguments.identity).await?;
+    let serving_addresses = [listener.local_addr()?.ip(), [127, 0, 0, 1].into(), ranges.api_server().into()];
+    let identity = Identity::load(&data_dir, &store, &serving_addresses, &arguments.identity).await?;
     let tls = identity.tls()?;
     let kubeconfig = arguments.kubeconfig.clone().unwrap_or_else(|| data_dir.join("kubeconfig"));
     identity.write_kubeconfig(&data_dir, &kubeconfig, address)?;
@@ -150,7 +162,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         key_file: identity.key_file.clone(),
     };
 
-    let cluster = Arc::new(Cluster::new(store.clone(), Kinds::builtin(), identity.issuer));
+    let cluster =
+        Arc::new(Cluster::new(store.clone(), Kinds::builtin(), identity.issuer).with_service_ranges(ranges));
     let chain = Chain::new(cluster, identity.tokens);
     chain.expect(bootstrap::STEPS);
     chain.expect(&[CONTROLLERS]);

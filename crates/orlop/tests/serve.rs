@@ -222,3 +222,31 @@ fn readyz_fails_during_the_shutdown_delay() {
     assert!(code == 500 && one.starts_with("internal server error: "), "{one}");
     assert!(server.process().wait().expect("it ends").success());
 }
+
+#[test]
+fn services_are_allocated_from_the_given_ranges() {
+    let ranges = ["--service-cluster-ip-range", "10.96.0.0/12", "--service-node-port-range", "30100-30101"];
+    let server = Server::start_with(&ranges);
+    let address = |name: &str| server.kubectl(&["get", "service", name, "-o", "jsonpath={.spec.clusterIP}"]);
+    assert_eq!(address("kubernetes"), "10.96.0.1");
+    let cidrs = server.kubectl(&["get", "servicecidr", "kubernetes", "-o", "jsonpath={.spec.cidrs[0]}"]);
+    assert_eq!(cidrs, "10.96.0.0/12");
+    server.kubectl(&["create", "service", "clusterip", "fixed", "--clusterip", "10.100.0.10", "--tcp", "80"]);
+    assert_eq!(address("fixed"), "10.100.0.10");
+    let refused = server
+        .refused(&["create", "service", "clusterip", "x", "--clusterip", "10.0.0.9", "--tcp", "80"], "");
+    assert!(refused.contains("The range of valid IPs is 10.96.0.0/12"), "{refused}");
+    let mut ports = ["a", "b"].map(|name| {
+        server.kubectl(&["create", "service", "nodeport", name, "--tcp", "80"]);
+        server.kubectl(&["get", "service", name, "-o", "jsonpath={.spec.ports[0].nodePort}"])
+    });
+    ports.sort();
+    assert_eq!(ports, ["30100", "30101"]);
+    server.refused(&["create", "service", "nodeport", "c", "--tcp", "80"], "");
+
+    let refused = Command::new(env!("CARGO_BIN_EXE_orlop"))
+        .args(["serve", "--ephemeral", "--service-cluster-ip-range", "10.96.0.1/12"])
+        .output()
+        .expect("orlop runs");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("is not an IPv4 range"));
+}

@@ -21,11 +21,6 @@ use crate::{
     registry::Kind,
 };
 
-/// Cluster IP range: 10.0.0.0/16. The first address is the API server's.
-const NETWORK: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 0);
-const PREFIX_BITS: u32 = 16;
-/// Node port range.
-const NODE_PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
 /// Field of the health check node port.
 const HEALTH_PORT: &str = "healthCheckNodePort";
 /// Random attempts before the range is scanned in order.
@@ -119,11 +114,12 @@ impl Contribution {
             Status::invalid(&service_kind(), name_of(service), &[error])
         };
         match address.parse::<IpAddr>() {
-            Ok(IpAddr::V4(parsed)) if in_network(parsed) => {}
+            Ok(IpAddr::V4(parsed)) if objects.service_ranges().contains(parsed) => {}
             Ok(_) => {
                 return Err(refuse(format!(
                     "failed to allocate IP {address}: the provided IP ({address}) is not in the valid range. \
-                     The range of valid IPs is {NETWORK}/{PREFIX_BITS}"
+                     The range of valid IPs is {}",
+                    objects.service_ranges().cidr()
                 )));
             }
             Err(_) => return Err(refuse("must be a valid IP address".into())),
@@ -162,11 +158,12 @@ impl Contribution {
             let error = FieldError::invalid(&path, port, why);
             Status::invalid(&service_kind(), name_of(service), &[error])
         };
-        if !NODE_PORTS.contains(&port) {
+        let range = objects.service_ranges().node_ports();
+        if !range.contains(&port) {
             return Err(refuse(&format!(
                 "provided port is not in the valid range. The range of valid ports is {}-{}",
-                NODE_PORTS.start(),
-                NODE_PORTS.end()
+                range.start(),
+                range.end()
             )));
         }
         if is_taken(objects, &key).await? {
@@ -308,20 +305,16 @@ async fn set_node_ports(objects: &ObjectStore, service: &mut Value) -> Result<()
 
 // --- free addresses and ports ---
 
-fn in_network(address: Ipv4Addr) -> bool {
-    u32::from(address) >> (32 - PREFIX_BITS) == u32::from(NETWORK) >> (32 - PREFIX_BITS)
-}
-
 async fn is_taken(objects: &ObjectStore, key: &str) -> Result<bool, Status> {
     let read = Read { select: Select::Keys, ..Read::new(KeyRange::key(key.to_owned())) };
     Ok(!objects.store.read(read).await.map_err(|error| status_from_store_error(&error))?.kvs.is_empty())
 }
 
 async fn free_address(objects: &ObjectStore) -> Result<Ipv4Addr, Status> {
-    let hosts = 1u32 << (32 - PREFIX_BITS);
-    let address = |host: u32| Ipv4Addr::from(u32::from(NETWORK) + host);
+    let ranges = objects.service_ranges();
+    let address = |host: u32| ranges.address(host);
     // Without the network, broadcast and API server addresses.
-    let usable = 2..hosts - 1;
+    let usable = 2..ranges.size() - 1;
     for _ in 0..RANDOM_TRIES {
         let candidate = address(rand::rng().random_range(usable.clone()));
         if !is_taken(objects, &address_key(objects, &candidate.to_string())).await? {
@@ -337,8 +330,9 @@ async fn free_address(objects: &ObjectStore) -> Result<Ipv4Addr, Status> {
 }
 
 async fn free_node_port(objects: &ObjectStore, taken: &[u16]) -> Result<u16, Status> {
-    let random = (0..RANDOM_TRIES).map(|_| rand::rng().random_range(NODE_PORTS)).collect::<Vec<u16>>();
-    for port in random.into_iter().chain(NODE_PORTS) {
+    let range = objects.service_ranges().node_ports();
+    let random = (0..RANDOM_TRIES).map(|_| rand::rng().random_range(range.clone())).collect::<Vec<u16>>();
+    for port in random.into_iter().chain(range) {
         if !taken.contains(&port) && !is_taken(objects, &port_key(objects, port)).await? {
             return Ok(port);
         }

@@ -6,10 +6,11 @@ pub(crate) mod allocation;
 pub mod generated_name;
 pub(crate) mod namespace;
 pub(crate) mod selection;
+pub mod service_ranges;
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -17,6 +18,7 @@ use orlop_api::status::Status;
 use orlop_store::{Compare, Error, KeyRange, LeaseId, Op, Read, Revision, Store};
 use serde_json::Value;
 
+use self::service_ranges::ServiceRanges;
 use crate::registry::{Found, Kind, Registry};
 
 /// Time that a read waits for a revision that this process has not seen yet.
@@ -35,6 +37,7 @@ pub struct ObjectStore {
     /// The current shared lease for each time to live in seconds.
     leases: Mutex<HashMap<u64, (LeaseId, Instant)>>,
     namespaces: namespace::ActiveNamespaces,
+    service_ranges: OnceLock<ServiceRanges>,
 }
 
 /// Compares and operations that a precondition adds to the transaction of a write.
@@ -53,7 +56,18 @@ impl ObjectStore {
             prefix: "/registry/".to_owned(),
             leases: Mutex::default(),
             namespaces: namespace::ActiveNamespaces::default(),
+            service_ranges: OnceLock::new(),
         }
+    }
+
+    /// Returns the ranges that services are allocated from.
+    pub(crate) fn service_ranges(&self) -> &ServiceRanges {
+        self.service_ranges.get_or_init(ServiceRanges::default)
+    }
+
+    /// Sets the ranges. The first call counts.
+    pub(crate) fn set_service_ranges(&self, ranges: ServiceRanges) {
+        self.service_ranges.get_or_init(|| ranges);
     }
 
     /// Returns the key of an object.

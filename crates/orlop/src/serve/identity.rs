@@ -81,7 +81,7 @@ impl Identity {
     pub(super) async fn load(
         data_dir: &DataDir,
         store: &Store,
-        listen: IpAddr,
+        addresses: &[IpAddr],
         options: &Options,
     ) -> anyhow::Result<Self> {
         let files = Files::read(data_dir)?;
@@ -126,7 +126,7 @@ impl Identity {
                 root_ca.push_str(&serving.certificate);
                 serving
             }
-            _ => issue_serving(&authority, listen, &options.tls_san)?,
+            _ => issue_serving(&authority, addresses, &options.tls_san)?,
         };
         let mut tokens = vec![(secrets.admin_token_digest, User::master("kubernetes-admin"))];
         if let Some(path) = &options.token_auth_file {
@@ -310,9 +310,9 @@ impl Files {
 }
 
 /// Issues a serving certificate for the names and addresses that clients use.
-fn issue_serving(authority: &Authority, listen: IpAddr, sans: &[String]) -> anyhow::Result<Credential> {
+fn issue_serving(authority: &Authority, addresses: &[IpAddr], sans: &[String]) -> anyhow::Result<Credential> {
     let mut names: Vec<String> = NAMES.iter().map(|name| (*name).to_owned()).collect();
-    let mut addresses = vec![listen, [127, 0, 0, 1].into(), [10, 0, 0, 1].into()];
+    let mut addresses = addresses.to_vec();
     for name in sans {
         match name.parse() {
             Ok(address) => addresses.push(address),
