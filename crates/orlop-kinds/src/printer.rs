@@ -97,12 +97,12 @@ pub(crate) fn name(object: &Value) -> Value {
 }
 
 /// How long ago something was.
-pub(crate) fn since(then: Option<Time>, now: Time) -> String {
+pub(crate) fn format_age(then: Option<Time>, now: Time) -> String {
     duration::age(then, now)
 }
 
 /// Labels as `a=b,c=d`.
-pub(crate) fn labels(labels: &Map<String, Value>) -> Value {
+pub(crate) fn format_labels(labels: &Map<String, Value>) -> Value {
     if labels.is_empty() {
         return "<none>".into();
     }
@@ -111,7 +111,7 @@ pub(crate) fn labels(labels: &Map<String, Value>) -> Value {
 }
 
 /// A label selector as a query would have it.
-pub(crate) fn selector(selector: Option<&Value>) -> Value {
+pub(crate) fn format_selector(selector: Option<&Value>) -> Value {
     match Selector::from_label_selector(selector.unwrap_or(&Value::Null)) {
         Err(_) => "<error>".into(),
         Ok(selector) => match selector.to_string() {
@@ -122,7 +122,7 @@ pub(crate) fn selector(selector: Option<&Value>) -> Value {
 }
 
 /// The names and images of a pod template's containers, as two cells.
-pub(crate) fn containers(object: &Value, pod_spec: &str) -> [Value; 2] {
+pub(crate) fn container_cells(object: &Value, pod_spec: &str) -> [Value; 2] {
     let containers = list(object, &format!("{pod_spec}/containers"));
     let joined = |field: &str| -> Value {
         containers.iter().map(|container| text(container, field)).collect::<Vec<_>>().join(",").into()
@@ -131,7 +131,7 @@ pub(crate) fn containers(object: &Value, pod_spec: &str) -> [Value; 2] {
 }
 
 /// The first few of many; `none` where there are none.
-pub(crate) fn few(items: &[String], count_max: usize, none: &str) -> String {
+pub(crate) fn join_first(items: &[String], count_max: usize, none: &str) -> String {
     let shown = items.iter().take(count_max).map(String::as_str).collect::<Vec<_>>().join(",");
     match items.len().checked_sub(count_max) {
         Some(rest @ 1..) => format!("{shown} + {rest} more..."),
@@ -141,7 +141,7 @@ pub(crate) fn few(items: &[String], count_max: usize, none: &str) -> String {
 }
 
 /// Where a load balancer can be reached, each address once.
-pub(crate) fn load_balancer(object: &Value) -> String {
+pub(crate) fn load_balancer_addresses(object: &Value) -> String {
     let ingress = list(object, "/status/loadBalancer/ingress").iter();
     let addresses = ingress.map(|point| match text(point, "/ip") {
         "" => text(point, "/hostname"),
@@ -168,14 +168,17 @@ pub(crate) mod tests {
 
     #[test]
     fn labels_selectors_and_lists_read_as_kubectl_shows_them() {
-        assert_eq!(labels(json!({"b": "2", "a": "1"}).as_object().unwrap()), "a=1,b=2");
-        assert_eq!(labels(&Map::new()), "<none>");
-        assert_eq!(selector(None), "<none>");
-        assert_eq!(selector(Some(&json!({"matchLabels": {"a": "b"}}))), "a=b");
-        assert_eq!(selector(Some(&json!({"matchExpressions": [{"key": "a", "operator": "?"}]}))), "<error>");
+        assert_eq!(format_labels(json!({"b": "2", "a": "1"}).as_object().unwrap()), "a=1,b=2");
+        assert_eq!(format_labels(&Map::new()), "<none>");
+        assert_eq!(format_selector(None), "<none>");
+        assert_eq!(format_selector(Some(&json!({"matchLabels": {"a": "b"}}))), "a=b");
+        assert_eq!(
+            format_selector(Some(&json!({"matchExpressions": [{"key": "a", "operator": "?"}]}))),
+            "<error>"
+        );
         let items: Vec<String> = ["a", "b", "c", "d"].map(str::to_owned).into();
-        assert_eq!(few(&items, 3, "-"), "a,b,c + 1 more...");
-        assert_eq!(few(&items[..3], 3, "-"), "a,b,c");
-        assert_eq!(few(&[], 3, "<unset>"), "<unset>");
+        assert_eq!(join_first(&items, 3, "-"), "a,b,c + 1 more...");
+        assert_eq!(join_first(&items[..3], 3, "-"), "a,b,c");
+        assert_eq!(join_first(&[], 3, "<unset>"), "<unset>");
     }
 }

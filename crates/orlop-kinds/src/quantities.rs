@@ -14,7 +14,7 @@ pub(crate) fn parse(value: &Value) -> Option<Quantity> {
 }
 
 /// An amount as Kubernetes writes it; what is absent is nothing.
-pub(crate) fn shown(value: Option<&Value>) -> String {
+pub(crate) fn canonical_text(value: Option<&Value>) -> String {
     value.and_then(parse).map_or_else(|| scalar_text(value), |amount| amount.to_string())
 }
 
@@ -24,13 +24,13 @@ pub(crate) fn is_positive(amount: &Quantity) -> bool {
 }
 
 /// An amount may not be below zero.
-pub(crate) fn not_negative(value: &Value, path: &FieldPath) -> Option<FieldError> {
+pub(crate) fn validate_non_negative(value: &Value, path: &FieldPath) -> Option<FieldError> {
     let amount = parse(value)?;
     amount.is_negative().then(|| FieldError::invalid(path, amount.to_string(), NOT_NEGATIVE))
 }
 
 /// An amount must be more than nothing.
-pub(crate) fn positive(value: &Value, path: &FieldPath) -> Option<FieldError> {
+pub(crate) fn validate_positive(value: &Value, path: &FieldPath) -> Option<FieldError> {
     let amount = parse(value)?;
     (!is_positive(&amount))
         .then(|| FieldError::invalid(path, amount.to_string(), "must be greater than zero"))
@@ -45,14 +45,14 @@ mod tests {
     #[test]
     fn amounts_are_read_and_shown_whatever_they_are_written_as() {
         assert_eq!(parse(&json!(1)), parse(&json!("1000m")));
-        assert_eq!(shown(Some(&json!("1024Mi"))), "1Gi");
-        assert_eq!(shown(None), "0");
+        assert_eq!(canonical_text(Some(&json!("1024Mi"))), "1Gi");
+        assert_eq!(canonical_text(None), "0");
         let path = FieldPath::root("a");
-        let error = not_negative(&json!("-1Gi"), &path).unwrap();
+        let error = validate_non_negative(&json!("-1Gi"), &path).unwrap();
         assert_eq!(error.to_string(), r#"a: Invalid value: "-1Gi": must be greater than or equal to 0"#);
-        assert_eq!(not_negative(&json!("0"), &path), None);
+        assert_eq!(validate_non_negative(&json!("0"), &path), None);
         assert_eq!(
-            positive(&json!("0"), &path).unwrap().to_string(),
+            validate_positive(&json!("0"), &path).unwrap().to_string(),
             r#"a: Invalid value: "0": must be greater than zero"#
         );
     }

@@ -13,11 +13,11 @@ use crate::{
 };
 
 /// The spec, with the template's defaults in place.
-pub(crate) fn default_template(object: &mut Value) -> Option<&mut Value> {
+pub(crate) fn set_template_defaults(object: &mut Value) -> Option<&mut Value> {
     let spec = defaulting::object_mut(object, "spec")?;
     defaulting::set_if_absent(spec, "template", json!({}));
     if let Some(template) = defaulting::object_mut(spec, "template") {
-        pod::default_template(template);
+        pod::set_template_defaults(template);
     }
     Some(spec)
 }
@@ -29,7 +29,7 @@ pub(crate) fn template_warnings(object: &Value) -> Vec<String> {
 }
 
 /// Checks a selector that must be there and choose something, and the template whose pods it must find.
-pub(crate) fn selector_and_template(
+pub(crate) fn validate_selector_and_template(
     spec: &Value,
     path: &FieldPath,
     told_as: &str,
@@ -65,7 +65,7 @@ pub(crate) fn selector_and_template(
 }
 
 /// What a rolling update may leave missing or add, as the defaults say.
-pub(crate) fn default_rolling_update(spec: &mut Value, field: &str, parts: &[(&str, Value)]) {
+pub(crate) fn set_rolling_update_defaults(spec: &mut Value, field: &str, parts: &[(&str, Value)]) {
     defaulting::set_if_absent(spec, field, json!({}));
     let Some(strategy) = defaulting::object_mut(spec, field) else { return };
     defaulting::set_if_zero(strategy, "type", "RollingUpdate");
@@ -78,7 +78,7 @@ pub(crate) fn default_rolling_update(spec: &mut Value, field: &str, parts: &[(&s
 }
 
 /// Counts of a status: not below zero, and those of a part not above the whole.
-pub(crate) fn counts(object: &Value, fields: &[&str], parts: &[&str]) -> Vec<FieldError> {
+pub(crate) fn validate_status_counts(object: &Value, fields: &[&str], parts: &[&str]) -> Vec<FieldError> {
     let Some(status) = object.get("status") else { return Vec::new() };
     let path = FieldPath::root("status");
     let mut errors: Vec<FieldError> =
@@ -104,7 +104,7 @@ pub(crate) fn is_zero(value: Option<&Value>) -> bool {
 }
 
 /// A selector that may not change.
-pub(crate) fn same_selector(object: &Value, old: &Value) -> Option<FieldError> {
+pub(crate) fn validate_immutable_selector(object: &Value, old: &Value) -> Option<FieldError> {
     let none = Value::Null;
     let (new, old) = (object.get("spec").unwrap_or(&none), old.get("spec").unwrap_or(&none));
     validation::validate_immutable(new, old, "selector", &FieldPath::root("spec"))
@@ -124,15 +124,20 @@ pub(crate) mod tests {
     #[test]
     fn a_selector_is_there_and_chooses() {
         let mut object = workload();
-        default_template(&mut object);
-        let refused = |spec: &Value| {
-            messages(selector_and_template(spec, &FieldPath::root("spec"), "deployment", "ReplicaSet"))
+        set_template_defaults(&mut object);
+        let validation_errors = |spec: &Value| {
+            messages(validate_selector_and_template(
+                spec,
+                &FieldPath::root("spec"),
+                "deployment",
+                "ReplicaSet",
+            ))
         };
-        assert!(refused(&object["spec"]).is_empty());
+        assert!(validation_errors(&object["spec"]).is_empty());
         let mut without = object["spec"].clone();
         defaulting::remove_field(&mut without, "selector");
         assert_eq!(
-            refused(&without),
+            validation_errors(&without),
             [
                 "spec.selector: Required value",
                 r#"spec.template.metadata.labels: Invalid value: {"a":"b"}: `selector` does not match template `labels`"#
@@ -141,13 +146,13 @@ pub(crate) mod tests {
         let mut empty = object["spec"].clone();
         empty["selector"] = json!({});
         assert_eq!(
-            refused(&empty),
+            validation_errors(&empty),
             ["spec.selector: Invalid value: {}: empty selector is invalid for deployment"]
         );
         let mut bad = object["spec"].clone();
         bad["selector"] = json!({"matchExpressions": [{"key": "a", "operator": "?"}]});
         assert_eq!(
-            refused(&bad),
+            validation_errors(&bad),
             [
                 r#"spec.selector.matchExpressions[0].operator: Invalid value: "?": not a valid selector operator"#,
                 r#"spec.selector: Invalid value: {"matchExpressions":[{"key":"a","operator":"?"}]}: invalid label selector"#,
@@ -158,7 +163,7 @@ pub(crate) mod tests {
     #[test]
     fn counts_add_up() {
         assert_eq!(
-            messages(counts(
+            messages(validate_status_counts(
                 &json!({"status": {"replicas": 1, "readyReplicas": 2, "x": -1}}),
                 &["x"],
                 &["readyReplicas"]

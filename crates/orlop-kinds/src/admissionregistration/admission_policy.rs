@@ -8,7 +8,7 @@ use orlop_api::{
 };
 use serde_json::Value;
 
-use super::webhook_configuration::{conditions, match_defaults, rule};
+use super::webhook_configuration::{set_match_defaults, validate_match_conditions, validate_rule};
 use crate::{
     accessors::{list, present, text},
     defaulting,
@@ -50,7 +50,7 @@ impl Strategy for AdmissionPolicy {
             defaulting::set_if_absent(spec, "reinvocationPolicy", "Never");
         }
         if let Some(constraints) = defaulting::object_mut(spec, "matchConstraints") {
-            default_matches(constraints);
+            set_match_resources_defaults(constraints);
         }
     }
 
@@ -60,13 +60,13 @@ impl Strategy for AdmissionPolicy {
             validation::validate_supported(spec, "failurePolicy", &path, &["Fail", "Ignore"])
                 .into_iter()
                 .collect();
-        errors.extend(parameter_kind(spec, &path.child("paramKind")));
-        errors.extend(conditions(spec, &path));
+        errors.extend(validate_param_kind(spec, &path.child("paramKind")));
+        errors.extend(validate_match_conditions(spec, &path));
         let at = path.child("matchConstraints");
         match present(spec, "/matchConstraints") {
             None => errors.push(FieldError::required(&at, "")),
             Some(constraints) => {
-                errors.extend(matches(constraints, &at));
+                errors.extend(validate_match_resources(constraints, &at));
                 if list(constraints, "/resourceRules").is_empty() {
                     errors.push(FieldError::required(&at.child("resourceRules"), ""));
                 }
@@ -78,7 +78,7 @@ impl Strategy for AdmissionPolicy {
 }
 
 /// Of which kind a policy's parameters are.
-fn parameter_kind(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_param_kind(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let Some(kind) = present(spec, "/paramKind") else { return Vec::new() };
     let version = text(kind, "/apiVersion");
     let mut errors: Vec<FieldError> =
@@ -91,15 +91,15 @@ fn parameter_kind(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-pub(crate) fn default_matches(matched: &mut Value) {
-    match_defaults(matched);
+pub(crate) fn set_match_resources_defaults(matched: &mut Value) {
+    set_match_defaults(matched);
     for field in ["resourceRules", "excludeResourceRules"] {
         defaulting::items_mut(matched, field).for_each(|rule| defaulting::set_if_absent(rule, "scope", "*"));
     }
 }
 
 /// What is wrong with what a policy or a binding matches.
-pub(crate) fn matches(matched: &Value, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_match_resources(matched: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors: Vec<FieldError> =
         validation::validate_supported(matched, "matchPolicy", path, &["Equivalent", "Exact"])
             .into_iter()
@@ -110,7 +110,7 @@ pub(crate) fn matches(matched: &Value, path: &FieldPath) -> Vec<FieldError> {
         }
     }
     for field in ["resourceRules", "excludeResourceRules"] {
-        errors.extend(validation::validate_items(matched, field, path, rule));
+        errors.extend(validation::validate_items(matched, field, path, validate_rule));
     }
     errors
 }

@@ -6,11 +6,11 @@ use orlop_api::{
 };
 use serde_json::Value;
 
-use super::admission_policy::{default_matches, matches};
+use super::admission_policy::{set_match_resources_defaults, validate_match_resources};
 use crate::{
     accessors::{present, text, texts},
     defaulting,
-    printer::{ColumnDefinition, PrinterColumns, age, name, selector},
+    printer::{ColumnDefinition, PrinterColumns, age, format_selector, name},
     strategy::Strategy,
     validation,
 };
@@ -30,9 +30,8 @@ pub(crate) static COLUMNS: PrinterColumns = PrinterColumns {
 fn param_ref(binding: &Value) -> Value {
     let Some(reference) = present(binding, "/spec/paramRef") else { return "<unset>".into() };
     match (text(reference, "/namespace"), text(reference, "/name")) {
-        (_, "") => {
-            present(reference, "/selector").map_or_else(|| "<unset>".into(), |given| selector(Some(given)))
-        }
+        (_, "") => present(reference, "/selector")
+            .map_or_else(|| "<unset>".into(), |given| format_selector(Some(given))),
         // Whether parameters are namespaced cannot be told from here.
         ("", name) => format!("*/{name}").into(),
         (namespace, name) => format!("{namespace}/{name}").into(),
@@ -47,7 +46,7 @@ pub(crate) struct PolicyBinding {
 impl Strategy for PolicyBinding {
     fn set_defaults(&self, object: &mut Value) {
         if let Some(matched) = defaulting::object_at_mut(object, "/spec/matchResources") {
-            default_matches(matched);
+            set_match_resources_defaults(matched);
         }
     }
 
@@ -59,20 +58,23 @@ impl Strategy for PolicyBinding {
             policy => validation::validate_dns_subdomain(policy, &at),
         };
         if let Some(reference) = present(spec, "/paramRef") {
-            errors.extend(parameters(reference, &path.child("paramRef")));
+            errors.extend(validate_param_ref(reference, &path.child("paramRef")));
         }
         if let Some(matched) = present(spec, "/matchResources") {
-            errors.extend(matches(matched, &path.child("matchResources")));
+            errors.extend(validate_match_resources(matched, &path.child("matchResources")));
         }
         if !self.mutating {
-            errors.extend(actions(&texts(spec, "/validationActions"), &path.child("validationActions")));
+            errors.extend(validate_validation_actions(
+                &texts(spec, "/validationActions"),
+                &path.child("validationActions"),
+            ));
         }
         errors
     }
 }
 
 /// What is wrong with a reference to parameters.
-fn parameters(reference: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_param_ref(reference: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let (name, chosen) = (text(reference, "/name"), present(reference, "/selector"));
     let exclusive =
@@ -99,7 +101,7 @@ fn parameters(reference: &Value, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// What is wrong with what is to be done about a failed validation.
-fn actions(actions: &[&str], path: &FieldPath) -> Vec<FieldError> {
+fn validate_validation_actions(actions: &[&str], path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (index, action) in actions.iter().enumerate() {
         if !matches!(*action, "Audit" | "Deny" | "Warn") {

@@ -31,7 +31,7 @@ impl Strategy for WebhookConfiguration {
     fn set_defaults(&self, object: &mut Value) {
         for webhook in defaulting::items_mut(object, "webhooks") {
             defaulting::set_if_absent(webhook, "failurePolicy", "Fail");
-            match_defaults(webhook);
+            set_match_defaults(webhook);
             defaulting::set_if_absent(webhook, "timeoutSeconds", 10);
             if self.mutating {
                 defaulting::set_if_absent(webhook, "reinvocationPolicy", "Never");
@@ -57,7 +57,7 @@ impl Strategy for WebhookConfiguration {
 }
 
 /// What webhooks and policies match, unless it is said otherwise.
-pub(crate) fn match_defaults(target: &mut Value) {
+pub(crate) fn set_match_defaults(target: &mut Value) {
     defaulting::set_if_absent(target, "matchPolicy", "Equivalent");
     defaulting::set_if_absent(target, "namespaceSelector", json!({}));
     defaulting::set_if_absent(target, "objectSelector", json!({}));
@@ -65,8 +65,8 @@ pub(crate) fn match_defaults(target: &mut Value) {
 
 impl WebhookConfiguration {
     fn webhook(&self, webhook: &Value, path: &FieldPath) -> Vec<FieldError> {
-        let mut errors = qualified(text(webhook, "/name"), &path.child("name"));
-        errors.extend(validation::validate_items(webhook, "rules", path, rule));
+        let mut errors = validate_webhook_name(text(webhook, "/name"), &path.child("name"));
+        errors.extend(validation::validate_items(webhook, "rules", path, validate_rule));
         errors.extend(validation::validate_supported(webhook, "failurePolicy", path, &["Fail", "Ignore"]));
         errors.extend(validation::validate_supported(webhook, "matchPolicy", path, &["Equivalent", "Exact"]));
         if present(webhook, "/sideEffects").is_none() {
@@ -98,15 +98,15 @@ impl WebhookConfiguration {
                 &["IfNeeded", "Never"],
             ));
         }
-        errors.extend(client(webhook, &path.child("clientConfig")));
-        errors.extend(conditions(webhook, path));
-        errors.extend(versions(webhook, &path.child("admissionReviewVersions")));
+        errors.extend(validate_client_config(webhook, &path.child("clientConfig")));
+        errors.extend(validate_match_conditions(webhook, path));
+        errors.extend(validate_admission_review_versions(webhook, &path.child("admissionReviewVersions")));
         errors
     }
 }
 
 /// A name with at least three parts.
-fn qualified(name: &str, path: &FieldPath) -> Vec<FieldError> {
+fn validate_webhook_name(name: &str, path: &FieldPath) -> Vec<FieldError> {
     if name.is_empty() {
         return vec![FieldError::required(path, "")];
     }
@@ -122,7 +122,7 @@ fn qualified(name: &str, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// What is wrong with a rule that says of which requests something is to be asked.
-pub(crate) fn rule(rule: &Value, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_rule(rule: &Value, path: &FieldPath) -> Vec<FieldError> {
     const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
     let mut errors = Vec::new();
     let operations = texts(rule, "/operations");
@@ -151,12 +151,12 @@ pub(crate) fn rule(rule: &Value, path: &FieldPath) -> Vec<FieldError> {
         let empty = values.iter().enumerate().filter(|(_, value)| field == "apiVersions" && value.is_empty());
         errors.extend(empty.map(|(index, _)| FieldError::required(&at.index(index), "")));
     }
-    errors.extend(resources(&texts(rule, "/resources"), &path.child("resources")));
+    errors.extend(validate_rule_resources(&texts(rule, "/resources"), &path.child("resources")));
     errors.extend(validation::validate_supported(rule, "scope", path, &["*", "Cluster", "Namespaced"]));
     errors
 }
 
-fn resources(resources: &[&str], path: &FieldPath) -> Vec<FieldError> {
+fn validate_rule_resources(resources: &[&str], path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if resources.is_empty() {
         errors.push(FieldError::required(path, ""));
@@ -198,20 +198,20 @@ fn resources(resources: &[&str], path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn client(webhook: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_client_config(webhook: &Value, path: &FieldPath) -> Vec<FieldError> {
     let none = json!({});
     let client = webhook.get("clientConfig").unwrap_or(&none);
     match (present(client, "/url"), present(client, "/service")) {
         (Some(_), Some(_)) | (None, None) => {
             vec![FieldError::required(path, "exactly one of url or service is required")]
         }
-        (Some(url), None) => url_problems(url.as_str().unwrap_or_default(), &path.child("url")),
+        (Some(url), None) => validate_url(url.as_str().unwrap_or_default(), &path.child("url")),
         (None, Some(service)) => validate_service(service, &path.child("service")),
     }
 }
 
 /// Conditions under which something is asked: each has a name of its own.
-pub(crate) fn conditions(object: &Value, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_match_conditions(object: &Value, path: &FieldPath) -> Vec<FieldError> {
     let conditions = list(object, "/matchConditions");
     let repeated = mark_repeated(conditions, |condition| text(condition, "/name"));
     let mut errors = Vec::new();
@@ -236,7 +236,7 @@ pub(crate) fn conditions(object: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn url_problems(url: &str, path: &FieldPath) -> Vec<FieldError> {
+fn validate_url(url: &str, path: &FieldPath) -> Vec<FieldError> {
     const FORM: &str = "; desired format: https://host[/path]";
     let mut errors = Vec::new();
     let rest = match url.split_once("://") {
@@ -264,7 +264,7 @@ fn url_problems(url: &str, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn versions(webhook: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_admission_review_versions(webhook: &Value, path: &FieldPath) -> Vec<FieldError> {
     let versions = texts(webhook, "/admissionReviewVersions");
     if versions.is_empty() {
         return vec![FieldError::required(path, "must specify one of v1, v1beta1")];
@@ -339,9 +339,9 @@ mod tests {
             ]
         );
         let path = FieldPath::root("u");
-        assert!(url_problems("https://a.b/c", &path).is_empty());
+        assert!(validate_url("https://a.b/c", &path).is_empty());
         assert_eq!(
-            messages(url_problems("http://a", &path)),
+            messages(validate_url("http://a", &path)),
             [
                 r#"u: Invalid value: "http": 'https' is the only allowed URL scheme; desired format: https://host[/path]"#
             ]

@@ -78,7 +78,7 @@ impl Strategy for ApiService {
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let (group, version) = (text(object, "/spec/group"), text(object, "/spec/version"));
-        let mut errors = named(object, &format!("{version}.{group}"));
+        let mut errors = validate_name(object, &format!("{version}.{group}"));
         let spec = FieldPath::root("spec");
         if group.is_empty() && version != "v1" {
             let detail = "only v1 may have an empty group and it better be legacy kube";
@@ -99,13 +99,13 @@ impl Strategy for ApiService {
                 errors.push(FieldError::invalid(&spec.child(field), priority, detail));
             }
         }
-        errors.extend(trust(object, &spec));
+        errors.extend(validate_service_and_trust(object, &spec));
         errors
     }
 }
 
 /// It is named for what it answers.
-fn named(object: &Value, expected: &str) -> Vec<FieldError> {
+fn validate_name(object: &Value, expected: &str) -> Vec<FieldError> {
     let metadata = FieldPath::root("metadata");
     let given = ["generateName", "name"].map(|field| (field, text(object, &format!("/metadata/{field}"))));
     let wrong = given.into_iter().filter(|(_, name)| {
@@ -117,7 +117,7 @@ fn named(object: &Value, expected: &str) -> Vec<FieldError> {
 }
 
 /// Who answers, and why that is believed.
-fn trust(object: &Value, spec: &FieldPath) -> Vec<FieldError> {
+fn validate_service_and_trust(object: &Value, spec: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let bundle = STANDARD.decode(text(object, "/spec/caBundle")).unwrap_or_default();
     let blindly = flag(object, "/spec/insecureSkipTLSVerify");

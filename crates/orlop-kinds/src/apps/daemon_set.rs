@@ -7,12 +7,12 @@ use crate::{
     BuiltinKind, StrategyFlags,
     accessors::{annotation, integer, map, present, text},
     defaulting,
-    printer::{ColumnDefinition, PrinterColumns, age, containers, labels, name, selector},
+    printer::{ColumnDefinition, PrinterColumns, age, container_cells, format_labels, format_selector, name},
     strategy::{RequestContext, Strategy},
     validation,
     workload::{
-        counts, default_rolling_update, default_template, is_zero, same_selector, selector_and_template,
-        template_warnings,
+        is_zero, set_rolling_update_defaults, set_template_defaults, template_warnings,
+        validate_immutable_selector, validate_selector_and_template, validate_status_counts,
     },
 };
 
@@ -38,7 +38,7 @@ static COLUMNS: PrinterColumns = PrinterColumns {
         ColumnDefinition::wide("Selector"),
     ],
     cells: |object, now| {
-        let [names, images] = containers(object, "/spec/template/spec");
+        let [names, images] = container_cells(object, "/spec/template/spec");
         let count = |field: &str| integer(object, &format!("/status/{field}")).into();
         vec![
             name(object),
@@ -47,11 +47,11 @@ static COLUMNS: PrinterColumns = PrinterColumns {
             count("numberReady"),
             count("updatedNumberScheduled"),
             count("numberAvailable"),
-            labels(map(object, "/spec/template/spec/nodeSelector")),
+            format_labels(map(object, "/spec/template/spec/nodeSelector")),
             age(object, now),
             names,
             images,
-            selector(object.pointer("/spec/selector")),
+            format_selector(object.pointer("/spec/selector")),
         ]
     },
 };
@@ -71,8 +71,8 @@ fn set_template_generation(object: &mut Value, generation: i64) {
 
 impl Strategy for DaemonSet {
     fn set_defaults(&self, object: &mut Value) {
-        let Some(spec) = default_template(object) else { return };
-        default_rolling_update(
+        let Some(spec) = set_template_defaults(object) else { return };
+        set_rolling_update_defaults(
             spec,
             "updateStrategy",
             &[("maxUnavailable", json!(1)), ("maxSurge", json!(0))],
@@ -91,9 +91,9 @@ impl Strategy for DaemonSet {
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let (spec, path) = (object.get("spec").unwrap_or(&Value::Null), FieldPath::root("spec"));
-        let mut errors = selector_and_template(spec, &path, "daemonset", "DaemonSet");
+        let mut errors = validate_selector_and_template(spec, &path, "daemonset", "DaemonSet");
         errors.extend(validation::validate_non_negative(spec, "minReadySeconds", &path));
-        errors.extend(strategy(spec, &path.child("updateStrategy")));
+        errors.extend(validate_strategy(spec, &path.child("updateStrategy")));
         errors.extend(validation::validate_non_negative(spec, "revisionHistoryLimit", &path));
         let fields = [
             "currentNumberScheduled",
@@ -104,12 +104,12 @@ impl Strategy for DaemonSet {
             "numberAvailable",
             "numberUnavailable",
         ];
-        errors.extend(counts(object, &fields, &[]));
+        errors.extend(validate_status_counts(object, &fields, &[]));
         errors
     }
 
     fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
-        same_selector(object, old).into_iter().collect()
+        validate_immutable_selector(object, old).into_iter().collect()
     }
 
     fn warnings_on_create(&self, object: &Value) -> Vec<String> {
@@ -117,20 +117,20 @@ impl Strategy for DaemonSet {
     }
 }
 
-fn strategy(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_strategy(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let none = json!({});
     let strategy = spec.get("updateStrategy").unwrap_or(&none);
     let at = path.child("rollingUpdate");
     match (text(strategy, "/type"), present(strategy, "/rollingUpdate")) {
         ("OnDelete", _) => Vec::new(),
         ("RollingUpdate", None) => vec![FieldError::required(&at, "")],
-        ("RollingUpdate", Some(rolling)) => rolling_update(rolling, &at),
+        ("RollingUpdate", Some(rolling)) => validate_rolling_update(rolling, &at),
         _ => vec![FieldError::not_supported(path, strategy.clone(), &["RollingUpdate", "OnDelete"])],
     }
 }
 
 /// Pods go before others come, or others come before pods go; not both.
-fn rolling_update(rolling: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_rolling_update(rolling: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for field in ["maxUnavailable", "maxSurge"] {
         errors.extend(validation::validate_int_or_percent(

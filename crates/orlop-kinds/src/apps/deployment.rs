@@ -10,13 +10,13 @@ use crate::{
     BuiltinKind, StrategyFlags,
     accessors::{integer, present, text},
     defaulting,
-    printer::{ColumnDefinition, PrinterColumns, age, containers, name},
+    printer::{ColumnDefinition, PrinterColumns, age, container_cells, name},
     strategy::{RequestContext, Strategy},
     update_scope::{UpdateScope, UpdateScopes},
     validation,
     workload::{
-        counts, default_rolling_update, default_template, is_zero, same_selector, selector_and_template,
-        template_warnings,
+        is_zero, set_rolling_update_defaults, set_template_defaults, template_warnings,
+        validate_immutable_selector, validate_selector_and_template, validate_status_counts,
     },
 };
 
@@ -42,7 +42,7 @@ static COLUMNS: PrinterColumns = PrinterColumns {
         ColumnDefinition::wide("Selector"),
     ],
     cells: |object, now| {
-        let [names, images] = containers(object, "/spec/template/spec");
+        let [names, images] = container_cells(object, "/spec/template/spec");
         let selector = object.pointer("/spec/selector").unwrap_or(&Value::Null);
         let selector =
             Selector::from_label_selector(selector).map_or("<invalid>".to_owned(), |s| s.to_string());
@@ -64,9 +64,9 @@ pub(crate) struct Deployment;
 
 impl Strategy for Deployment {
     fn set_defaults(&self, object: &mut Value) {
-        let Some(spec) = default_template(object) else { return };
+        let Some(spec) = set_template_defaults(object) else { return };
         defaulting::set_if_absent(spec, "replicas", 1);
-        default_rolling_update(
+        set_rolling_update_defaults(
             spec,
             "strategy",
             &[("maxUnavailable", json!("25%")), ("maxSurge", json!("25%"))],
@@ -99,8 +99,8 @@ impl Strategy for Deployment {
         let (spec, path) = (object.get("spec").unwrap_or(&Value::Null), FieldPath::root("spec"));
         let mut errors: Vec<FieldError> =
             validation::validate_non_negative(spec, "replicas", &path).into_iter().collect();
-        errors.extend(selector_and_template(spec, &path, "deployment", "ReplicaSet"));
-        errors.extend(strategy(spec, &path.child("strategy")));
+        errors.extend(validate_selector_and_template(spec, &path, "deployment", "ReplicaSet"));
+        errors.extend(validate_strategy(spec, &path.child("strategy")));
         errors.extend(validation::validate_non_negative(spec, "minReadySeconds", &path));
         errors.extend(validation::validate_non_negative(spec, "revisionHistoryLimit", &path));
         if let Some(seconds) = present(spec, "/progressDeadlineSeconds").and_then(Value::as_i64) {
@@ -112,12 +112,16 @@ impl Strategy for Deployment {
         }
         let fields =
             ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas", "unavailableReplicas"];
-        errors.extend(counts(object, &fields, &["updatedReplicas", "readyReplicas", "availableReplicas"]));
+        errors.extend(validate_status_counts(
+            object,
+            &fields,
+            &["updatedReplicas", "readyReplicas", "availableReplicas"],
+        ));
         errors
     }
 
     fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
-        same_selector(object, old).into_iter().collect()
+        validate_immutable_selector(object, old).into_iter().collect()
     }
 
     fn warnings_on_create(&self, object: &Value) -> Vec<String> {
@@ -125,7 +129,7 @@ impl Strategy for Deployment {
     }
 }
 
-fn strategy(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_strategy(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let none = json!({});
     let strategy = spec.get("strategy").unwrap_or(&none);
     let rolling = present(strategy, "/rollingUpdate");
@@ -138,12 +142,12 @@ fn strategy(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
         ("RollingUpdate", None) => {
             vec![FieldError::required(&at, "this should be defaulted and never be nil")]
         }
-        ("RollingUpdate", Some(rolling)) => rolling_update(rolling, &at),
+        ("RollingUpdate", Some(rolling)) => validate_rolling_update(rolling, &at),
         _ => vec![FieldError::not_supported(path, strategy.clone(), &["Recreate", "RollingUpdate"])],
     }
 }
 
-fn rolling_update(rolling: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_rolling_update(rolling: &Value, path: &FieldPath) -> Vec<FieldError> {
     let unavailable = rolling.get("maxUnavailable").unwrap_or(&Value::Null);
     let at = path.child("maxUnavailable");
     let mut errors = validation::validate_int_or_percent(unavailable, &at);

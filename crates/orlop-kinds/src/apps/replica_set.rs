@@ -7,10 +7,13 @@ use crate::{
     BuiltinKind, StrategyFlags,
     accessors::integer,
     defaulting,
-    printer::{ColumnDefinition, PrinterColumns, age, containers, name, selector},
+    printer::{ColumnDefinition, PrinterColumns, age, container_cells, format_selector, name},
     strategy::Strategy,
     validation,
-    workload::{counts, default_template, same_selector, selector_and_template, template_warnings},
+    workload::{
+        set_template_defaults, template_warnings, validate_immutable_selector,
+        validate_selector_and_template, validate_status_counts,
+    },
 };
 
 pub(crate) const KIND: BuiltinKind = BuiltinKind {
@@ -34,7 +37,7 @@ pub(crate) const DEFINITIONS: &[ColumnDefinition] = &[
 static COLUMNS: PrinterColumns = PrinterColumns {
     definitions: DEFINITIONS,
     cells: |object, now| {
-        let [names, images] = containers(object, "/spec/template/spec");
+        let [names, images] = container_cells(object, "/spec/template/spec");
         vec![
             name(object),
             integer(object, "/spec/replicas").into(),
@@ -43,7 +46,7 @@ static COLUMNS: PrinterColumns = PrinterColumns {
             age(object, now),
             names,
             images,
-            selector(object.pointer("/spec/selector")),
+            format_selector(object.pointer("/spec/selector")),
         ]
     },
 };
@@ -56,7 +59,7 @@ pub(crate) struct ReplicaSet;
 
 impl Strategy for ReplicaSet {
     fn set_defaults(&self, object: &mut Value) {
-        if let Some(spec) = default_template(object) {
+        if let Some(spec) = set_template_defaults(object) {
             defaulting::set_if_absent(spec, "replicas", 1);
         }
     }
@@ -66,13 +69,13 @@ impl Strategy for ReplicaSet {
         let mut errors: Vec<FieldError> =
             validation::validate_non_negative(spec, "replicas", &path).into_iter().collect();
         errors.extend(validation::validate_non_negative(spec, "minReadySeconds", &path));
-        errors.extend(selector_and_template(spec, &path, "deployment", "ReplicaSet"));
-        errors.extend(counts(object, &COUNTS, &COUNTS[1..]));
+        errors.extend(validate_selector_and_template(spec, &path, "deployment", "ReplicaSet"));
+        errors.extend(validate_status_counts(object, &COUNTS, &COUNTS[1..]));
         errors
     }
 
     fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
-        same_selector(object, old).into_iter().collect()
+        validate_immutable_selector(object, old).into_iter().collect()
     }
 
     fn warnings_on_create(&self, object: &Value) -> Vec<String> {
@@ -80,7 +83,7 @@ impl Strategy for ReplicaSet {
     }
 
     fn field_value(&self, object: &Value, path: &str) -> String {
-        crate::core::replication_controller::field(object, path)
+        crate::core::replication_controller::count_field(object, path)
     }
 }
 

@@ -11,10 +11,13 @@ use crate::{
     accessors::{integer, list, present, text},
     core::persistent_volume_claim,
     defaulting,
-    printer::{ColumnDefinition, PrinterColumns, age, containers, name},
+    printer::{ColumnDefinition, PrinterColumns, age, container_cells, name},
     strategy::Strategy,
     validation,
-    workload::{counts, default_template, is_zero, selector_and_template, template_warnings},
+    workload::{
+        is_zero, set_template_defaults, template_warnings, validate_selector_and_template,
+        validate_status_counts,
+    },
 };
 
 pub(crate) const KIND: BuiltinKind = BuiltinKind {
@@ -34,7 +37,7 @@ static COLUMNS: PrinterColumns = PrinterColumns {
         ColumnDefinition::wide("Images"),
     ],
     cells: |object, now| {
-        let [names, images] = containers(object, "/spec/template/spec");
+        let [names, images] = container_cells(object, "/spec/template/spec");
         let ready =
             format!("{}/{}", integer(object, "/status/readyReplicas"), integer(object, "/spec/replicas"));
         vec![name(object), ready.into(), age(object, now), names, images]
@@ -45,7 +48,7 @@ pub(crate) struct StatefulSet;
 
 impl Strategy for StatefulSet {
     fn set_defaults(&self, object: &mut Value) {
-        let Some(spec) = default_template(object) else { return };
+        let Some(spec) = set_template_defaults(object) else { return };
         defaulting::set_if_zero(spec, "podManagementPolicy", "OrderedReady");
         defaulting::set_if_absent(spec, "updateStrategy", json!({}));
         if let Some(strategy) = defaulting::object_mut(spec, "updateStrategy") {
@@ -70,7 +73,7 @@ impl Strategy for StatefulSet {
             defaulting::set_if_absent(claim, "apiVersion", "v1");
             defaulting::set_if_absent(claim, "kind", "PersistentVolumeClaim");
             if let Some(spec) = defaulting::object_mut(claim, "spec") {
-                persistent_volume_claim::default_spec(spec);
+                persistent_volume_claim::set_spec_defaults(spec);
             }
             defaulting::set_if_absent(claim, "status", json!({}));
             if let Some(status) = defaulting::object_mut(claim, "status") {
@@ -81,8 +84,8 @@ impl Strategy for StatefulSet {
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let (spec, path) = (object.get("spec").unwrap_or(&Value::Null), FieldPath::root("spec"));
-        let mut errors = management(spec, &path);
-        errors.extend(strategy(spec, &path.child("updateStrategy")));
+        let mut errors = validate_management(spec, &path);
+        errors.extend(validate_strategy(spec, &path.child("updateStrategy")));
         if let Some(policy) = present(spec, "/persistentVolumeClaimRetentionPolicy") {
             let path = path.child("persistentVolumeClaimRetentionPolicy");
             for field in ["whenDeleted", "whenScaled"] {
@@ -90,7 +93,10 @@ impl Strategy for StatefulSet {
             }
         }
         errors.extend(validation::validate_items(spec, "volumeClaimTemplates", &path, |claim, path| {
-            persistent_volume_claim::spec(claim.get("spec").unwrap_or(&Value::Null), &path.child("spec"))
+            persistent_volume_claim::validate_spec(
+                claim.get("spec").unwrap_or(&Value::Null),
+                &path.child("spec"),
+            )
         }));
         errors.extend(validation::validate_non_negative(spec, "replicas", &path));
         errors.extend(validation::validate_non_negative(spec, "minReadySeconds", &path));
@@ -102,9 +108,14 @@ impl Strategy for StatefulSet {
         if !service.is_empty() {
             errors.extend(validation::validate_dns_label(service, &path.child("serviceName")));
         }
-        errors.extend(selector_and_template(&with_claims(spec), &path, "statefulset", "StatefulSet"));
+        errors.extend(validate_selector_and_template(
+            &with_claim_volumes(spec),
+            &path,
+            "statefulset",
+            "StatefulSet",
+        ));
         let fields = ["replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"];
-        errors.extend(counts(object, &fields, &fields[1..]));
+        errors.extend(validate_status_counts(object, &fields, &fields[1..]));
         errors
     }
 
@@ -129,7 +140,7 @@ impl Strategy for StatefulSet {
     }
 }
 
-fn management(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_management(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let path = path.child("podManagementPolicy");
     match text(spec, "/podManagementPolicy") {
         "" => vec![FieldError::required(&path, "")],
@@ -138,7 +149,7 @@ fn management(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     }
 }
 
-fn strategy(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_strategy(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let none = json!({});
     let strategy = spec.get("updateStrategy").unwrap_or(&none);
     let at = path.child("rollingUpdate");
@@ -166,7 +177,7 @@ fn strategy(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// The spec as its pods will see it: a volume for each claim, and names that the controller gives.
-fn with_claims(spec: &Value) -> Value {
+fn with_claim_volumes(spec: &Value) -> Value {
     let claims = list(spec, "/volumeClaimTemplates").iter().map(|claim| text(claim, "/metadata/name"));
     let claims: Vec<&str> = claims.collect();
     let mut spec = spec.clone();

@@ -25,7 +25,7 @@ fn to_v1(mut object: Value) -> Option<Value> {
     object["apiVersion"] = "autoscaling/v1".into();
     let mut notes = Map::new();
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
-        let metrics = taken_list(spec, "metrics");
+        let metrics = take_list(spec, "metrics");
         let is_cpu = |metric: &Value| {
             metric["type"] == "Resource"
                 && metric["resource"]["name"] == "cpu"
@@ -37,16 +37,17 @@ fn to_v1(mut object: Value) -> Option<Value> {
             spec.insert("targetCPUUtilizationPercentage".into(), share);
         }
         let others = metrics.iter().enumerate().filter(|(index, _)| Some(*index) != cpu);
-        let others: Vec<Value> = others.map(|(_, metric)| shape(metric, "target", Shape::to_first)).collect();
+        let others: Vec<Value> =
+            others.map(|(_, metric)| convert_metric(metric, "target", Shape::to_v1)).collect();
         if !others.is_empty() {
             notes.insert(METRICS.into(), Value::Array(others));
         }
         if let Some(behavior) = spec.remove("behavior").filter(|behavior| !behavior.is_null()) {
-            notes.insert(BEHAVIOR.into(), capitalized(behavior));
+            notes.insert(BEHAVIOR.into(), capitalize_keys(behavior));
         }
     }
     if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
-        let metrics = taken_list(status, "currentMetrics");
+        let metrics = take_list(status, "currentMetrics");
         let cpu =
             metrics.iter().find(|metric| metric["type"] == "Resource" && metric["resource"]["name"] == "cpu");
         if let Some(share) =
@@ -55,11 +56,11 @@ fn to_v1(mut object: Value) -> Option<Value> {
             status.insert("currentCPUUtilizationPercentage".into(), share.clone());
         }
         let metrics: Vec<Value> =
-            metrics.iter().map(|metric| shape(metric, "current", Shape::to_first)).collect();
+            metrics.iter().map(|metric| convert_metric(metric, "current", Shape::to_v1)).collect();
         if !metrics.is_empty() {
             notes.insert(CURRENT_METRICS.into(), Value::Array(metrics));
         }
-        let conditions = taken_list(status, "conditions");
+        let conditions = take_list(status, "conditions");
         if !conditions.is_empty() {
             notes.insert(CONDITIONS.into(), Value::Array(conditions));
         }
@@ -98,7 +99,7 @@ fn to_v2(mut object: Value) -> Option<Value> {
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
         let others = noted(METRICS);
         let mut metrics: Vec<Value> =
-            others.iter().map(|metric| shape(metric, "target", Shape::to_second)).collect();
+            others.iter().map(|metric| convert_metric(metric, "target", Shape::to_v2)).collect();
         let share = spec.remove("targetCPUUtilizationPercentage").filter(|share| !share.is_null());
         // The second version's default, where nothing at all is to be measured.
         let share = share.or_else(|| metrics.is_empty().then(|| 80.into()));
@@ -110,8 +111,10 @@ fn to_v2(mut object: Value) -> Option<Value> {
     }
     if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
         let share = status.remove("currentCPUUtilizationPercentage");
-        let mut current: Vec<Value> =
-            noted(CURRENT_METRICS).iter().map(|metric| shape(metric, "current", Shape::to_second)).collect();
+        let mut current: Vec<Value> = noted(CURRENT_METRICS)
+            .iter()
+            .map(|metric| convert_metric(metric, "current", Shape::to_v2))
+            .collect();
         if current.is_empty()
             && let Some(share) = share
         {
@@ -125,12 +128,12 @@ fn to_v2(mut object: Value) -> Option<Value> {
         }
     }
     if let Some(behavior) = notes.remove(BEHAVIOR) {
-        object["spec"]["behavior"] = uncapitalized(behavior);
+        object["spec"]["behavior"] = uncapitalize_keys(behavior);
     }
     Some(object)
 }
 
-fn taken_list(from: &mut Map<String, Value>, field: &str) -> Vec<Value> {
+fn take_list(from: &mut Map<String, Value>, field: &str) -> Vec<Value> {
     match from.remove(field) {
         Some(Value::Array(list)) => list,
         _ => Vec::new(),
@@ -180,7 +183,7 @@ const SHAPES: &[Shape] = &[
 ];
 
 /// A metric in the other version.
-fn shape(metric: &Value, numbers: &str, to: fn(&Shape, &Value, &str) -> Value) -> Value {
+fn convert_metric(metric: &Value, numbers: &str, to: fn(&Shape, &Value, &str) -> Value) -> Value {
     let mut made = json!({"type": metric["type"]});
     for shape in SHAPES {
         if let Some(source) = metric.get(shape.field).filter(|source| source.is_object()) {
@@ -191,12 +194,12 @@ fn shape(metric: &Value, numbers: &str, to: fn(&Shape, &Value, &str) -> Value) -
 }
 
 /// A field's name in the first version: `targetAverageValue`.
-fn named(pattern: &str, numbers: &str) -> String {
+fn v1_field_name(pattern: &str, numbers: &str) -> String {
     pattern.replace("{}", numbers)
 }
 
 impl Shape {
-    fn to_first(&self, source: &Value, numbers: &str) -> Value {
+    fn to_v1(&self, source: &Value, numbers: &str) -> Value {
         let mut made = json!({});
         for (name, path) in self.names {
             if let Some(value) = source.pointer(path) {
@@ -205,18 +208,18 @@ impl Shape {
         }
         for (name, field) in self.numbers {
             if let Some(value) = source.get(numbers).and_then(|numbers| numbers.get(field)) {
-                made[named(name, numbers)] = value.clone();
+                made[v1_field_name(name, numbers)] = value.clone();
             }
         }
         // The first version cannot say that it means an average alone.
-        let value = named("{}Value", numbers);
+        let value = v1_field_name("{}Value", numbers);
         if self.field == "object" && made.get(&value).is_none() {
             made[value] = "0".into();
         }
         made
     }
 
-    fn to_second(&self, source: &Value, numbers: &str) -> Value {
+    fn to_v2(&self, source: &Value, numbers: &str) -> Value {
         let mut made = json!({});
         for (name, path) in self.names {
             if let Some(value) = source.get(name) {
@@ -228,7 +231,7 @@ impl Shape {
         }
         let mut below = json!({});
         for (name, field) in self.numbers {
-            if let Some(value) = source.get(named(name, numbers)).filter(|value| !value.is_null()) {
+            if let Some(value) = source.get(v1_field_name(name, numbers)).filter(|value| !value.is_null()) {
                 below[*field] = value.clone();
             }
         }
@@ -247,32 +250,34 @@ impl Shape {
 }
 
 /// As Kubernetes writes the behaviour: by the names of Go's fields.
-fn capitalized(value: Value) -> Value {
+fn capitalize_keys(value: Value) -> Value {
     match value {
         Value::Object(map) => map
             .into_iter()
-            .map(|(key, value)| (changed_first(&key, char::to_ascii_uppercase), capitalized(value)))
+            .map(|(key, value)| (map_first_char(&key, char::to_ascii_uppercase), capitalize_keys(value)))
             .collect(),
-        Value::Array(list) => list.into_iter().map(capitalized).collect(),
+        Value::Array(list) => list.into_iter().map(capitalize_keys).collect(),
         other => other,
     }
 }
 
 /// The same undone, without what is not there.
-fn uncapitalized(value: Value) -> Value {
+fn uncapitalize_keys(value: Value) -> Value {
     match value {
         Value::Object(map) => {
             let there = map.into_iter().filter(|(_, value)| !value.is_null());
             there
-                .map(|(key, value)| (changed_first(&key, char::to_ascii_lowercase), uncapitalized(value)))
+                .map(|(key, value)| {
+                    (map_first_char(&key, char::to_ascii_lowercase), uncapitalize_keys(value))
+                })
                 .collect()
         }
-        Value::Array(list) => list.into_iter().map(uncapitalized).collect(),
+        Value::Array(list) => list.into_iter().map(uncapitalize_keys).collect(),
         other => other,
     }
 }
 
-fn changed_first(key: &str, change: fn(&char) -> char) -> String {
+fn map_first_char(key: &str, change: fn(&char) -> char) -> String {
     let mut characters = key.chars();
     characters.next().map(|first| change(&first)).into_iter().chain(characters).collect()
 }

@@ -16,7 +16,7 @@ use crate::{
     accessors::{integer, list, present, text},
     defaulting,
     printer::{ColumnDefinition, PrinterColumns, age, name},
-    quantities::shown,
+    quantities::canonical_text,
     strategy::Strategy,
     validation,
 };
@@ -51,7 +51,7 @@ static COLUMNS: PrinterColumns = PrinterColumns {
         vec![
             name(object),
             format!("{}/{}", target("kind"), target("name")).into(),
-            metrics(object).into(),
+            metrics_cell(object).into(),
             least.into(),
             integer(object, "/spec/maxReplicas").into(),
             integer(object, "/status/currentReplicas").into(),
@@ -60,7 +60,7 @@ static COLUMNS: PrinterColumns = PrinterColumns {
     },
 };
 
-fn metrics(object: &Value) -> String {
+fn metrics_cell(object: &Value) -> String {
     let share = |value: Option<&Value>, none: &str| {
         value.map_or_else(|| none.to_owned(), |share| format!("{share}%"))
     };
@@ -71,18 +71,18 @@ fn metrics(object: &Value) -> String {
     }
     let statuses = list(object, "/status/currentMetrics");
     let specs = list(object, "/spec/metrics");
-    let told: Vec<String> =
-        specs.iter().enumerate().map(|(index, spec)| metric(spec, statuses.get(index))).collect();
-    match told.len() {
+    let metrics: Vec<String> =
+        specs.iter().enumerate().map(|(index, spec)| metric_text(spec, statuses.get(index))).collect();
+    match metrics.len() {
         0 => "<none>".to_owned(),
         count if count > SHOWN_MAX => {
-            format!("{} + {} more...", told[..SHOWN_MAX].join(", "), count - SHOWN_MAX)
+            format!("{} + {} more...", metrics[..SHOWN_MAX].join(", "), count - SHOWN_MAX)
         }
-        _ => told.join(", "),
+        _ => metrics.join(", "),
     }
 }
 
-fn metric(spec: &Value, status: Option<&Value>) -> String {
+fn metric_text(spec: &Value, status: Option<&Value>) -> String {
     let field = match text(spec, "/type") {
         "External" => "external",
         "Pods" => "pods",
@@ -96,7 +96,7 @@ fn metric(spec: &Value, status: Option<&Value>) -> String {
     let current = |part: &str| status.and_then(|status| present(status, &format!("/current/{part}")));
     let amount = |part: &str| match (status, current(part)) {
         (None, _) => "<unknown>".to_owned(),
-        (Some(_), amount) => shown(amount),
+        (Some(_), amount) => canonical_text(amount),
     };
     let prefix = match field {
         "resource" | "containerResource" => format!("{}: ", text(spec, &format!("/{field}/name"))),
@@ -104,11 +104,11 @@ fn metric(spec: &Value, status: Option<&Value>) -> String {
     };
     match (target("averageValue"), field) {
         (Some(wanted), "external" | "object") => {
-            let known =
-                current("averageValue").map_or_else(|| "<unknown>".to_owned(), |amount| shown(Some(amount)));
-            format!("{known}/{} (avg)", shown(Some(wanted)))
+            let known = current("averageValue")
+                .map_or_else(|| "<unknown>".to_owned(), |amount| canonical_text(Some(amount)));
+            format!("{known}/{} (avg)", canonical_text(Some(wanted)))
         }
-        (Some(wanted), _) => format!("{prefix}{}/{}", amount("averageValue"), shown(Some(wanted))),
+        (Some(wanted), _) => format!("{prefix}{}/{}", amount("averageValue"), canonical_text(Some(wanted))),
         (None, "resource" | "containerResource") => {
             let percent = |value: Option<&Value>, none: &str| {
                 value.map_or_else(|| none.to_owned(), |share| format!("{share}%"))
@@ -117,7 +117,7 @@ fn metric(spec: &Value, status: Option<&Value>) -> String {
             format!("{prefix}{current}/{}", percent(target("averageUtilization"), "<auto>"))
         }
         (None, "pods") => format!("{}/0", amount("averageValue")),
-        (None, _) => format!("{}/{}", amount("value"), shown(target("value"))),
+        (None, _) => format!("{}/{}", amount("value"), canonical_text(target("value"))),
     }
 }
 
@@ -157,19 +157,19 @@ impl Strategy for HorizontalPodAutoscaler {
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let (spec, path) = (object.get("spec").unwrap_or(&Value::Null), FieldPath::root("spec"));
-        let mut errors = replicas(spec, &path);
-        errors.extend(target(spec, &path.child("scaleTargetRef")));
+        let mut errors = validate_replica_bounds(spec, &path);
+        errors.extend(validate_scale_target(spec, &path.child("scaleTargetRef")));
         errors.extend(validation::validate_items(spec, "metrics", &path, metrics::validate));
         for direction in ["scaleUp", "scaleDown"] {
             if let Some(rules) = present(spec, &format!("/behavior/{direction}")) {
-                errors.extend(scaling(rules, &path.child("behavior").child(direction)));
+                errors.extend(validate_scaling_rules(rules, &path.child("behavior").child(direction)));
             }
         }
         errors
     }
 }
 
-fn replicas(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_replica_bounds(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let least = present(spec, "/minReplicas").and_then(Value::as_i64);
     if let Some(least) = least.filter(|least| *least < 1) {
@@ -191,7 +191,7 @@ fn replicas(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn target(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_scale_target(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for field in ["kind", "name"] {
         match text(spec, &format!("/scaleTargetRef/{field}")) {
@@ -214,7 +214,7 @@ fn target(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn scaling(rules: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_scaling_rules(rules: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if let Some(seconds) = present(rules, "/stabilizationWindowSeconds").and_then(Value::as_i64) {
         let at = path.child("stabilizationWindowSeconds");

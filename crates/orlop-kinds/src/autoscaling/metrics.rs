@@ -36,7 +36,7 @@ pub(crate) fn validate(metric: &Value, path: &FieldPath) -> Vec<FieldError> {
             let detail = "must populate information for the given metric source";
             errors.push(FieldError::required(&path.child(field), detail));
         }
-        Some(given) => errors.extend(source(field, given, &path.child(field))),
+        Some(given) => errors.extend(validate_source(field, given, &path.child(field))),
     }
     for (_, other) in TYPES.iter().filter(|(known, _)| *known != kind) {
         if present(metric, &format!("/{other}")).is_some() {
@@ -47,7 +47,7 @@ pub(crate) fn validate(metric: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn source(field: &str, source: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_source(field: &str, source: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut named = |pointer: &str, path: FieldPath, missing: &str| match text(source, pointer) {
         "" => errors.push(FieldError::required(&path, missing)),
@@ -69,13 +69,13 @@ fn source(field: &str, source: &Value, path: &FieldPath) -> Vec<FieldError> {
         _ => named("/metric/name", metric(), "must specify a metric name"),
     }
     let at = path.child("target");
-    errors.extend(target(source.get("target").unwrap_or(&Value::Null), &at));
-    errors.extend(wanted(field, source, &at));
+    errors.extend(validate_target(source.get("target").unwrap_or(&Value::Null), &at));
+    errors.extend(validate_target_type(field, source, &at));
     errors
 }
 
 /// Whether a target says what it is measured by, and is one that can be met.
-fn target(target: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_target(target: &Value, path: &FieldPath) -> Vec<FieldError> {
     let (kind, at) = (text(target, "/type"), path.child("type"));
     let mut errors = Vec::new();
     if kind.is_empty() {
@@ -96,7 +96,7 @@ fn target(target: &Value, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// Whether a source has a target of a kind that it can have, and not two of them.
-fn wanted(field: &str, source: &Value, path: &FieldPath) -> Option<FieldError> {
+fn validate_target_type(field: &str, source: &Value, path: &FieldPath) -> Option<FieldError> {
     let has = |field: &str| present(source, &format!("/target/{field}")).is_some();
     let (value, average, share) = (has("value"), has("averageValue"), has("averageUtilization"));
     let required = |field: &str, detail: &str| Some(FieldError::required(&path.child(field), detail));

@@ -9,7 +9,7 @@ use crate::{
     accessors::{flag, list, present, text, text_or, time},
     core::pod,
     defaulting,
-    printer::{ColumnDefinition, PrinterColumns, age, containers, name, selector, since},
+    printer::{ColumnDefinition, PrinterColumns, age, container_cells, format_age, format_selector, name},
     strategy::Strategy,
     validation,
 };
@@ -39,7 +39,7 @@ static COLUMNS: PrinterColumns = PrinterColumns {
         ColumnDefinition::wide("Selector"),
     ],
     cells: |object, now| {
-        let [names, images] = containers(object, "/spec/jobTemplate/spec/template/spec");
+        let [names, images] = container_cells(object, "/spec/jobTemplate/spec/template/spec");
         let suspended = match present(object, "/spec/suspend") {
             None => "<unset>",
             Some(Value::Bool(true)) => "True",
@@ -52,11 +52,11 @@ static COLUMNS: PrinterColumns = PrinterColumns {
             text_or(object, "/spec/timeZone", "<none>").into(),
             suspended.into(),
             list(object, "/status/active").len().into(),
-            last.map_or_else(|| "<none>".to_owned(), |last| since(Some(last), now)).into(),
+            last.map_or_else(|| "<none>".to_owned(), |last| format_age(Some(last), now)).into(),
             age(object, now),
             names,
             images,
-            selector(object.pointer("/spec/jobTemplate/spec/selector")),
+            format_selector(object.pointer("/spec/jobTemplate/spec/selector")),
         ]
     },
 };
@@ -66,7 +66,7 @@ pub(crate) struct CronJob;
 impl Strategy for CronJob {
     fn set_defaults(&self, object: &mut Value) {
         if let Some(job) = defaulting::object_at_mut(object, "/spec/jobTemplate/spec") {
-            job_spec::default_template(job);
+            job_spec::set_template_defaults(job);
         }
         let Some(spec) = defaulting::object_mut(object, "spec") else { return };
         defaulting::set_if_zero(spec, "concurrencyPolicy", "Allow");
@@ -77,9 +77,9 @@ impl Strategy for CronJob {
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let (spec, path) = (object.get("spec").unwrap_or(&Value::Null), FieldPath::root("spec"));
-        let mut errors = when(spec, &path);
+        let mut errors = validate_schedule(spec, &path);
         errors.extend(validation::validate_non_negative(spec, "startingDeadlineSeconds", &path));
-        errors.extend(zone(spec, &path.child("timeZone")));
+        errors.extend(validate_time_zone(spec, &path.child("timeZone")));
         let policies = &["Allow", "Forbid", "Replace"];
         errors.extend(validation::require_supported(spec, "concurrencyPolicy", &path, policies));
         let template = path.child("jobTemplate").child("spec");
@@ -113,14 +113,17 @@ impl Strategy for CronJob {
     }
 }
 
-fn when(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_schedule(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let path = path.child("schedule");
     let given = text(spec, "/schedule");
     if given.is_empty() {
         return vec![FieldError::required(&path, "")];
     }
-    let mut errors: Vec<FieldError> =
-        schedule::check(given).err().into_iter().map(|why| FieldError::invalid(&path, given, why)).collect();
+    let mut errors: Vec<FieldError> = schedule::validate(given)
+        .err()
+        .into_iter()
+        .map(|why| FieldError::invalid(&path, given, why))
+        .collect();
     if given.contains("TZ") {
         let detail = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead";
         errors.push(FieldError::invalid(&path, given, detail));
@@ -129,7 +132,7 @@ fn when(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// A time zone must be one there is.
-fn zone(spec: &Value, path: &FieldPath) -> Option<FieldError> {
+fn validate_time_zone(spec: &Value, path: &FieldPath) -> Option<FieldError> {
     let zone = present(spec, "/timeZone")?.as_str()?;
     if zone.is_empty() {
         return Some(FieldError::invalid(path, zone, "timeZone must be nil or non-empty string"));

@@ -16,7 +16,7 @@ use crate::{
     core::pod,
     defaulting,
     equality::semantically_equal,
-    printer::{ColumnDefinition, PrinterColumns, age, containers, name, selector},
+    printer::{ColumnDefinition, PrinterColumns, age, container_cells, format_selector, name},
     strategy::{RequestContext, Strategy},
     validation,
 };
@@ -48,25 +48,25 @@ static COLUMNS: PrinterColumns = PrinterColumns {
         ColumnDefinition::wide("Selector"),
     ],
     cells: |object, now| {
-        let [names, images] = containers(object, "/spec/template/spec");
+        let [names, images] = container_cells(object, "/spec/template/spec");
         let taken = match (time(object, "/status/startTime"), time(object, "/status/completionTime")) {
             (None, _) => String::new(),
             (Some(start), end) => duration::human(end.unwrap_or(now).seconds_since(start)),
         };
         vec![
             name(object),
-            status(object).into(),
-            completions(object).into(),
+            status_text(object).into(),
+            completions_text(object).into(),
             taken.into(),
             age(object, now),
             names,
             images,
-            selector(object.pointer("/spec/selector")),
+            format_selector(object.pointer("/spec/selector")),
         ]
     },
 };
 
-fn status(job: &Value) -> &'static str {
+fn status_text(job: &Value) -> &'static str {
     let holds = |kind: &str| is_condition_true(job, kind);
     match () {
         () if holds("Complete") => "Complete",
@@ -79,7 +79,7 @@ fn status(job: &Value) -> &'static str {
     }
 }
 
-fn completions(job: &Value) -> String {
+fn completions_text(job: &Value) -> String {
     let succeeded = integer(job, "/status/succeeded");
     match (present(job, "/spec/completions"), integer(job, "/spec/parallelism")) {
         (Some(wanted), _) => format!("{succeeded}/{wanted}"),
@@ -89,7 +89,7 @@ fn completions(job: &Value) -> String {
 }
 
 /// A job without labels has those of its pods.
-fn label_as_template(job: &mut Value) {
+fn default_labels_from_template(job: &mut Value) {
     let labels = map(job, "/spec/template/metadata/labels").clone();
     if map(job, "/metadata/labels").is_empty() && !labels.is_empty() {
         job["metadata"]["labels"] = Value::Object(labels);
@@ -109,7 +109,7 @@ impl Strategy for Job {
 
     fn set_defaults(&self, object: &mut Value) {
         let Some(spec) = defaulting::object_mut(object, "spec") else { return };
-        job_spec::default_template(spec);
+        job_spec::set_template_defaults(spec);
         if present(spec, "/completions").is_none() && present(spec, "/parallelism").is_none() {
             spec["completions"] = 1.into();
         }
@@ -125,7 +125,7 @@ impl Strategy for Job {
             if fails { "Failed" } else { "TerminatingOrFailed" },
         );
         defaulting::set_if_absent(spec, "manualSelector", false);
-        label_as_template(object);
+        default_labels_from_template(object);
     }
 
     fn prepare_for_create(&self, object: &mut Value, _context: &RequestContext<'_>) {
@@ -149,12 +149,12 @@ impl Strategy for Job {
         if let Some(selector) = defaulting::object_mut(spec, "selector") {
             defaulting::set_absent_entries(selector, "matchLabels", &own);
         }
-        label_as_template(object);
+        default_labels_from_template(object);
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let (spec, path) = (object.get("spec").unwrap_or(&Value::Null), FieldPath::root("spec"));
-        let mut errors = generated_selector(object, spec);
+        let mut errors = validate_generated_selector(object, spec);
         errors.extend(job_spec::validate(spec, &path));
         let selector_path = path.child("selector");
         match present(spec, "/selector") {
@@ -168,12 +168,12 @@ impl Strategy for Job {
             let detail = "`selector` does not match template `labels`";
             errors.push(FieldError::invalid(&path, Value::Object(given.clone()), detail));
         }
-        errors.extend(pod_names(object, spec));
+        errors.extend(validate_indexed_pod_names(object, spec));
         errors
     }
 
     fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
-        changes(object, old)
+        validate_spec_update(object, old)
     }
 
     fn warnings_on_create(&self, object: &Value) -> Vec<String> {
@@ -200,7 +200,7 @@ impl Strategy for Job {
 }
 
 /// Labels that the server made must be as it made them.
-fn generated_selector(object: &Value, spec: &Value) -> Vec<FieldError> {
+fn validate_generated_selector(object: &Value, spec: &Value) -> Vec<FieldError> {
     if flag(spec, "/manualSelector") || present(spec, "/selector").is_none() {
         return Vec::new();
     }
@@ -236,7 +236,7 @@ fn generated_selector(object: &Value, spec: &Value) -> Vec<FieldError> {
 }
 
 /// An indexed job's pods are named after it, with their index.
-fn pod_names(object: &Value, spec: &Value) -> Option<FieldError> {
+fn validate_indexed_pod_names(object: &Value, spec: &Value) -> Option<FieldError> {
     let completions = integer(spec, "/completions");
     if text(spec, "/completionMode") != "Indexed" || completions <= 0 {
         return None;
@@ -249,7 +249,7 @@ fn pod_names(object: &Value, spec: &Value) -> Option<FieldError> {
     })
 }
 
-fn changes(object: &Value, old: &Value) -> Vec<FieldError> {
+fn validate_spec_update(object: &Value, old: &Value) -> Vec<FieldError> {
     let path = FieldPath::root("spec");
     let none = Value::Null;
     let (new_spec, old_spec) = (object.get("spec").unwrap_or(&none), old.get("spec").unwrap_or(&none));
@@ -265,7 +265,7 @@ fn changes(object: &Value, old: &Value) -> Vec<FieldError> {
         errors.push(FieldError::invalid(&path.child("completions"), wanted, detail));
     }
     errors.extend(kept("selector"));
-    errors.extend(template(old, new_spec, old_spec, &path));
+    errors.extend(validate_template_update(old, new_spec, old_spec, &path));
     for field in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"]
     {
         errors.extend(kept(field));
@@ -274,7 +274,12 @@ fn changes(object: &Value, old: &Value) -> Vec<FieldError> {
 }
 
 /// A job that has not begun may still be told where to run.
-fn template(old: &Value, new_spec: &Value, old_spec: &Value, path: &FieldPath) -> Option<FieldError> {
+fn validate_template_update(
+    old: &Value,
+    new_spec: &Value,
+    old_spec: &Value,
+    path: &FieldPath,
+) -> Option<FieldError> {
     let none = Value::Null;
     let new = new_spec.get("template").unwrap_or(&none);
     let mut before = old_spec.get("template").unwrap_or(&none).clone();

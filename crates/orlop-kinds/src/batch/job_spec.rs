@@ -19,10 +19,10 @@ const EXIT_CODES_MAX: usize = 255;
 const CONDITIONS_MAX: usize = 20;
 
 /// The defaults of a pod template and of what failing pods mean. Those of a job alone are its own.
-pub(crate) fn default_template(spec: &mut Value) {
+pub(crate) fn set_template_defaults(spec: &mut Value) {
     defaulting::set_if_absent(spec, "template", json!({}));
     if let Some(template) = defaulting::object_mut(spec, "template") {
-        pod::default_template(template);
+        pod::set_template_defaults(template);
     }
     for rule in defaulting::object_mut(spec, "podFailurePolicy")
         .into_iter()
@@ -34,7 +34,7 @@ pub(crate) fn default_template(spec: &mut Value) {
 }
 
 /// What is wrong with the name of a controller: a domain and a path.
-fn managed_by(manager: &str, path: &FieldPath) -> Vec<FieldError> {
+fn validate_managed_by(manager: &str, path: &FieldPath) -> Vec<FieldError> {
     const LENGTH_MAX: usize = 63;
     let mut errors = Vec::new();
     match manager.split_once('/') {
@@ -67,15 +67,15 @@ pub(crate) fn validate(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
         errors.extend(validation::validate_non_negative(spec, field, path));
     }
     if let Some(manager) = present(spec, "/managedBy").and_then(Value::as_str) {
-        errors.extend(managed_by(manager, &path.child("managedBy")));
+        errors.extend(validate_managed_by(manager, &path.child("managedBy")));
     }
     if present(spec, "/maxFailedIndexes").is_some() && present(spec, "/backoffLimitPerIndex").is_none() {
         let detail = "when maxFailedIndexes is specified";
         errors.push(FieldError::required(&path.child("backoffLimitPerIndex"), detail));
     }
-    errors.extend(completion_mode(spec, path));
+    errors.extend(validate_completion_mode(spec, path));
     if let Some(policy) = present(spec, "/podFailurePolicy") {
-        errors.extend(failure_policy(spec, policy, &path.child("podFailurePolicy").child("rules")));
+        errors.extend(validate_failure_policy(spec, policy, &path.child("podFailurePolicy").child("rules")));
     }
     let replacement: &[&str] = if present(spec, "/podFailurePolicy").is_some() {
         &["Failed"]
@@ -90,11 +90,12 @@ pub(crate) fn validate(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
         &Owner { restarts_always: None },
         &path.child("template"),
     ));
-    errors.extend(restart_policy(spec, &path.child("template").child("spec").child("restartPolicy")));
+    errors
+        .extend(validate_restart_policy(spec, &path.child("template").child("spec").child("restartPolicy")));
     errors
 }
 
-fn completion_mode(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_completion_mode(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors: Vec<FieldError> =
         validation::validate_supported(spec, "completionMode", path, &["NonIndexed", "Indexed"])
             .into_iter()
@@ -132,7 +133,7 @@ fn completion_mode(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn restart_policy(spec: &Value, path: &FieldPath) -> Option<FieldError> {
+fn validate_restart_policy(spec: &Value, path: &FieldPath) -> Option<FieldError> {
     match text(spec, "/template/spec/restartPolicy") {
         "Always" | "" => Some(FieldError::required(path, "valid values: \"OnFailure\", \"Never\"")),
         "OnFailure" if present(spec, "/podFailurePolicy").is_some() => {
@@ -144,7 +145,7 @@ fn restart_policy(spec: &Value, path: &FieldPath) -> Option<FieldError> {
     }
 }
 
-fn failure_policy(spec: &Value, policy: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_failure_policy(spec: &Value, policy: &Value, path: &FieldPath) -> Vec<FieldError> {
     const ACTIONS: &[&str] = &["Count", "FailIndex", "FailJob", "Ignore"];
     let rules = list(policy, "/rules");
     let mut errors = Vec::new();
@@ -165,7 +166,7 @@ fn failure_policy(spec: &Value, policy: &Value, path: &FieldPath) -> Vec<FieldEr
             _ => errors.extend(validation::validate_supported(rule, "action", &path, ACTIONS)),
         }
         if let Some(codes) = present(rule, "/onExitCodes") {
-            errors.extend(exit_codes(spec, codes, &path.child("onExitCodes")));
+            errors.extend(validate_exit_codes(spec, codes, &path.child("onExitCodes")));
         }
         let conditions = list(rule, "/onPodConditions").len();
         if conditions > CONDITIONS_MAX {
@@ -198,7 +199,7 @@ fn failure_policy(spec: &Value, policy: &Value, path: &FieldPath) -> Vec<FieldEr
     errors
 }
 
-fn exit_codes(spec: &Value, codes: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_exit_codes(spec: &Value, codes: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     match text(codes, "/operator") {
         "" => errors.push(FieldError::required(&path.child("operator"), "valid values: [\"In\" \"NotIn\"]")),

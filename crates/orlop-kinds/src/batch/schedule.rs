@@ -18,14 +18,14 @@ const FIELDS: [Field; 5] = [
 ];
 
 /// Says what is wrong with a schedule.
-pub(crate) fn check(schedule: &str) -> Result<(), String> {
+pub(crate) fn validate(schedule: &str) -> Result<(), String> {
     let mut rest = schedule;
     if schedule.starts_with("TZ=") || schedule.starts_with("CRON_TZ=") {
         // Kubernetes refuses these for itself; what follows must still be a schedule.
         rest = schedule.split_once(' ').map_or("", |(_, rest)| rest).trim();
     }
     if rest.starts_with('@') {
-        return word(rest);
+        return validate_descriptor(rest);
     }
     let fields: Vec<&str> = rest.split_whitespace().collect();
     if fields.len() != FIELDS.len() {
@@ -34,13 +34,13 @@ pub(crate) fn check(schedule: &str) -> Result<(), String> {
     }
     for (text, field) in fields.iter().zip(&FIELDS) {
         for part in text.split(',').filter(|part| !part.is_empty()) {
-            range(part, field)?;
+            validate_range(part, field)?;
         }
     }
     Ok(())
 }
 
-fn word(word: &str) -> Result<(), String> {
+fn validate_descriptor(word: &str) -> Result<(), String> {
     match word {
         "@yearly" | "@annually" | "@monthly" | "@weekly" | "@daily" | "@midnight" | "@hourly" => Ok(()),
         _ => match word.strip_prefix("@every ") {
@@ -79,23 +79,23 @@ fn is_duration(text: &str) -> bool {
     true
 }
 
-fn range(text: &str, field: &Field) -> Result<(), String> {
+fn validate_range(text: &str, field: &Field) -> Result<(), String> {
     let steps: Vec<&str> = text.split('/').collect();
     let ends: Vec<&str> = steps.first().copied().unwrap_or_default().split('-').collect();
     let single = ends.len() == 1;
     let (start, mut end) = match ends.as_slice() {
         ["*" | "?", ..] => (field.low, field.high),
         [one] => {
-            let one = number_or_name(one, field)?;
+            let one = parse_number_or_name(one, field)?;
             (one, one)
         }
-        [low, high] => (number_or_name(low, field)?, number_or_name(high, field)?),
+        [low, high] => (parse_number_or_name(low, field)?, parse_number_or_name(high, field)?),
         _ => return Err(format!("too many hyphens: {text}")),
     };
     let step = match steps.as_slice() {
         [_] => 1,
         [_, step] => {
-            let step = number(step)?;
+            let step = parse_number(step)?;
             if single {
                 end = field.high;
             }
@@ -119,15 +119,15 @@ fn range(text: &str, field: &Field) -> Result<(), String> {
     Ok(())
 }
 
-fn number_or_name(text: &str, field: &Field) -> Result<i64, String> {
+fn parse_number_or_name(text: &str, field: &Field) -> Result<i64, String> {
     let lower = text.to_lowercase();
     match field.names.iter().position(|name| *name == lower) {
         Some(position) => Ok(field.low + i64::try_from(position).unwrap_or_default()),
-        None => number(text),
+        None => parse_number(text),
     }
 }
 
-fn number(text: &str) -> Result<i64, String> {
+fn parse_number(text: &str) -> Result<i64, String> {
     match text.parse::<i64>() {
         Ok(number) if number < 0 => Err(format!("negative number ({number}) not allowed: {text}")),
         Ok(number) => Ok(number),
@@ -153,7 +153,7 @@ mod tests {
             "  1  2 3 4 5 ",
             "5/15 * * * *",
         ] {
-            assert_eq!(check(schedule), Ok(()), "{schedule}");
+            assert_eq!(validate(schedule), Ok(()), "{schedule}");
         }
     }
 
@@ -172,7 +172,7 @@ mod tests {
             ("@often", "unrecognized descriptor: @often"),
             ("@every x", "failed to parse duration @every x: time: invalid duration \"x\""),
         ] {
-            assert_eq!(check(schedule), Err(expected.to_owned()), "{schedule}");
+            assert_eq!(validate(schedule), Err(expected.to_owned()), "{schedule}");
         }
     }
 }

@@ -16,11 +16,11 @@ pub(crate) fn validate(spec: &Value, policy: &Value, path: &FieldPath) -> Vec<Fi
         return vec![FieldError::required(&path, detail)];
     }
     let completions = integer(spec, "/completions");
-    let each = |(index, given): (usize, &Value)| rule(given, completions, &path.index(index));
+    let each = |(index, given): (usize, &Value)| validate_rule(given, completions, &path.index(index));
     rules.iter().enumerate().flat_map(each).collect()
 }
 
-fn rule(rule: &Value, completions: i64, path: &FieldPath) -> Vec<FieldError> {
+fn validate_rule(rule: &Value, completions: i64, path: &FieldPath) -> Vec<FieldError> {
     let count = present(rule, "/succeededCount").and_then(Value::as_i64);
     let indexes = present(rule, "/succeededIndexes").and_then(Value::as_str);
     let mut errors = Vec::new();
@@ -28,7 +28,7 @@ fn rule(rule: &Value, completions: i64, path: &FieldPath) -> Vec<FieldError> {
         let detail = "at least one of succeededCount or succeededIndexes must be specified";
         errors.push(FieldError::required(path, detail));
     }
-    let named = indexes.map(|indexes| how_many(indexes, completions));
+    let named = indexes.map(|indexes| count_indexes(indexes, completions));
     if let (Some(indexes), Some(Err(why))) = (indexes, &named) {
         let detail = format!("error parsing succeededIndexes: {why}");
         errors.push(FieldError::invalid(&path.child("succeededIndexes"), indexes, detail));
@@ -49,7 +49,7 @@ fn rule(rule: &Value, completions: i64, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// How many indexes a text such as `0,2-4` names, all of them below `completions` and in order.
-fn how_many(text: &str, completions: i64) -> Result<i64, String> {
+fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
     let (mut total, mut last) = (0, None);
     for interval in text.split(',').filter(|_| !text.is_empty()) {
         let limits: Vec<&str> = interval.split('-').collect();
@@ -92,10 +92,10 @@ mod tests {
 
     #[test]
     fn a_rule_names_indexes_that_there_are() {
-        let refused = |rules: Value| {
+        let validation_errors = |rules: Value| {
             messages(validate(&json!({"completions": 5}), &json!({"rules": rules}), &FieldPath::root("p")))
         };
-        assert!(refused(json!([{"succeededIndexes": "0,2-4", "succeededCount": 4}])).is_empty());
+        assert!(validation_errors(json!([{"succeededIndexes": "0,2-4", "succeededCount": 4}])).is_empty());
         let parsing = "p.rules[0].succeededIndexes: Invalid value";
         for (rules, expected) in [
             (
@@ -133,7 +133,7 @@ mod tests {
                     .to_owned(),
             ),
         ] {
-            assert_eq!(refused(rules), [expected]);
+            assert_eq!(validation_errors(rules), [expected]);
         }
     }
 }

@@ -90,12 +90,12 @@ static COLUMNS: PrinterColumns = PrinterColumns {
             text_or(object, "/spec/signerName", "<none>").into(),
             text(object, "/spec/username").into(),
             asked.map_or_else(|| "<none>".to_owned(), duration::human).into(),
-            outcome(object).into(),
+            condition_text(object).into(),
         ]
     },
 };
 
-fn outcome(request: &Value) -> String {
+fn condition_text(request: &Value) -> String {
     let has = |kind: &str| condition(request, kind).is_some();
     let mut outcome = if has("Denied") {
         "Denied".to_owned()
@@ -143,26 +143,26 @@ impl Strategy for CertificateSigningRequest {
         context: &RequestContext<'_>,
     ) {
         if subresource == "status" {
-            signing_conditions::keep_decisions(object, old);
+            signing_conditions::restore_decisions(object, old);
         }
-        signing_conditions::stamp(object, old, context.now);
+        signing_conditions::set_timestamps(object, old, context.now);
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let spec = FieldPath::root("spec");
         let mut errors = Vec::new();
         let request = text(object, "/spec/request");
-        if !holds(request, "CERTIFICATE REQUEST") {
+        if !contains_pem_block(request, "CERTIFICATE REQUEST") {
             let detail = "PEM block type must be CERTIFICATE REQUEST";
             errors.push(FieldError::invalid(&spec.child("request"), request, detail));
         }
-        errors.extend(usages(object, &spec.child("usages")));
+        errors.extend(validate_usages(object, &spec.child("usages")));
         let signer = text(object, "/spec/signerName");
         if signer == LEGACY_SIGNER {
             let detail = "the legacy signerName is not allowed via this API version";
             errors.push(FieldError::invalid(&spec.child("signerName"), signer, detail));
         } else {
-            errors.extend(signer_name(signer, &spec.child("signerName")));
+            errors.extend(validate_signer_name(signer, &spec.child("signerName")));
         }
         if let Some(seconds) = present(object, "/spec/expirationSeconds")
             && integer(object, "/spec/expirationSeconds") < EXPIRATION_SECONDS_MIN
@@ -174,9 +174,9 @@ impl Strategy for CertificateSigningRequest {
     }
 
     fn validate_subresource_update(&self, subresource: &str, object: &Value, old: &Value) -> Vec<FieldError> {
-        let mut errors = signing_conditions::validate_change(object, old, subresource);
+        let mut errors = signing_conditions::validate_transition(object, old, subresource);
         let certificate = text(object, "/status/certificate");
-        if !certificate.is_empty() && !holds(certificate, "CERTIFICATE") {
+        if !certificate.is_empty() && !contains_pem_block(certificate, "CERTIFICATE") {
             let path = FieldPath::root("status").child("certificate");
             let detail = "must contain at least one CERTIFICATE PEM block";
             errors.push(FieldError::invalid(&path, "<certificate data>", detail));
@@ -186,12 +186,12 @@ impl Strategy for CertificateSigningRequest {
 }
 
 /// Whether the bytes have a PEM block of a kind.
-fn holds(encoded: &str, kind: &str) -> bool {
+fn contains_pem_block(encoded: &str, kind: &str) -> bool {
     let pem = STANDARD.decode(encoded).unwrap_or_default();
     String::from_utf8_lossy(&pem).contains(&format!("-----BEGIN {kind}-----"))
 }
 
-fn usages(object: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_usages(object: &Value, path: &FieldPath) -> Vec<FieldError> {
     let usages = texts(object, "/spec/usages");
     if usages.is_empty() {
         return vec![FieldError::required(path, "")];
@@ -209,7 +209,7 @@ fn usages(object: &Value, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// A signer is `domain/path`.
-fn signer_name(signer: &str, path: &FieldPath) -> Vec<FieldError> {
+fn validate_signer_name(signer: &str, path: &FieldPath) -> Vec<FieldError> {
     if signer.is_empty() {
         return vec![FieldError::required(path, "")];
     }
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(row(&COLUMNS, &request), expected.as_array().unwrap()[..]);
         assert_eq!(row(&COLUMNS, &json!({}))[5], "Pending");
         assert_eq!(
-            outcome(&json!({"status": {"conditions": [{"type": "Denied"}, {"type": "Failed"}]}})),
+            condition_text(&json!({"status": {"conditions": [{"type": "Denied"}, {"type": "Failed"}]}})),
             "Denied,Failed"
         );
     }
@@ -264,9 +264,9 @@ mod tests {
             messages(CertificateSigningRequest.validate_subresource_update("status", object, object))
         };
         assert!(check(&issued("-----BEGIN CERTIFICATE-----\n")).is_empty() && check(&json!({})).is_empty());
-        let refused = "status.certificate: Invalid value: \"<certificate data>\": must contain at least one \
+        let validation_errors = "status.certificate: Invalid value: \"<certificate data>\": must contain at least one \
             CERTIFICATE PEM block";
-        assert_eq!(check(&issued("-----BEGIN CERTIFICATE REQUEST-----\n")), [refused]);
+        assert_eq!(check(&issued("-----BEGIN CERTIFICATE REQUEST-----\n")), [validation_errors]);
     }
 
     #[test]

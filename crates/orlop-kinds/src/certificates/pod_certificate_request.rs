@@ -3,7 +3,7 @@
 use crate::{
     BuiltinKind, StrategyFlags,
     accessors::{list, map, text},
-    printer::{ColumnDefinition, PrinterColumns, labels, name},
+    printer::{ColumnDefinition, PrinterColumns, format_labels, name},
     update_scope::STATUS_WITHOUT_METADATA,
 };
 
@@ -38,7 +38,7 @@ pub(crate) static COLUMNS: PrinterColumns = PrinterColumns {
             field("/spec/nodeName"),
             field("/spec/signerName"),
             state.into(),
-            labels(map(object, "/spec/unverifiedUserAnnotations")),
+            format_labels(map(object, "/spec/unverifiedUserAnnotations")),
         ]
     },
 };

@@ -22,15 +22,15 @@ fn path() -> FieldPath {
     FieldPath::root("status").child("conditions")
 }
 
-fn of_type<'a>(request: &'a Value, kind: &str) -> Vec<&'a Value> {
+fn conditions_of_type<'a>(request: &'a Value, kind: &str) -> Vec<&'a Value> {
     list(request, POINTER).iter().filter(|condition| text(condition, "/type") == kind).collect()
 }
 
 /// Leaves decisions as they were, where none comes or goes. Those that do are for validation to refuse.
-pub(crate) fn keep_decisions(object: &mut Value, old: &Value) {
+pub(crate) fn restore_decisions(object: &mut Value, old: &Value) {
     for kind in DECISIONS {
-        let before = of_type(old, kind);
-        if before.len() != of_type(object, kind).len() {
+        let before = conditions_of_type(old, kind);
+        if before.len() != conditions_of_type(object, kind).len() {
             continue;
         }
         let Some(status) = defaulting::object_mut(object, "status") else { continue };
@@ -41,7 +41,7 @@ pub(crate) fn keep_decisions(object: &mut Value, old: &Value) {
 }
 
 /// Says when each condition was last looked at, and when it came to be.
-pub(crate) fn stamp(object: &mut Value, old: &Value, now: Time) {
+pub(crate) fn set_timestamps(object: &mut Value, old: &Value, now: Time) {
     let Some(status) = defaulting::object_mut(object, "status") else { return };
     for condition in defaulting::items_mut(status, "conditions") {
         let same = |before: &&Value| {
@@ -59,10 +59,11 @@ pub(crate) fn stamp(object: &mut Value, old: &Value, now: Time) {
 
 /// Everything wrong with a request's conditions; what was wrong before may stay so.
 pub(crate) fn validate(object: &Value, old: &Value) -> Vec<FieldError> {
-    let has_both = DECISIONS.iter().all(|kind| !of_type(old, kind).is_empty());
-    let was_repeated =
-        list(old, POINTER).iter().any(|condition| of_type(old, text(condition, "/type")).len() > 1);
-    let had_untyped = !of_type(old, "").is_empty();
+    let has_both = DECISIONS.iter().all(|kind| !conditions_of_type(old, kind).is_empty());
+    let was_repeated = list(old, POINTER)
+        .iter()
+        .any(|condition| conditions_of_type(old, text(condition, "/type")).len() > 1);
+    let had_untyped = !conditions_of_type(old, "").is_empty();
     let mut errors = Vec::new();
     let conditions = list(object, POINTER);
     for (index, condition) in conditions.iter().enumerate() {
@@ -94,16 +95,16 @@ pub(crate) fn validate(object: &Value, old: &Value) -> Vec<FieldError> {
 
 /// Everything wrong with what becomes of a request: decisions are made by approval alone, certificates are
 /// issued through its status alone, once.
-pub(crate) fn validate_change(object: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
+pub(crate) fn validate_transition(object: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
     let mut errors = validate(object, old);
     let mut forbid = |path: &FieldPath, detail: String| errors.push(FieldError::forbidden(path, detail));
     for kind in ONLY_TRUE {
-        if of_type(object, kind).len() < of_type(old, kind).len() {
+        if conditions_of_type(object, kind).len() < conditions_of_type(old, kind).len() {
             forbid(&path(), format!("updates may not remove a condition of type {kind:?}"));
         }
     }
     for kind in DECISIONS.iter().filter(|_| subresource != "approval") {
-        let (now, before) = (of_type(object, kind), of_type(old, kind));
+        let (now, before) = (conditions_of_type(object, kind), conditions_of_type(old, kind));
         if now.len() > before.len() {
             forbid(&path(), format!("updates may not add a condition of type {kind:?}"));
         } else if now.len() == before.len()
@@ -151,7 +152,11 @@ mod tests {
             ("status", &failed, &none, vec![]),
             ("status", &none, &failed, vec![keep]),
         ] {
-            assert_eq!(messages(validate_change(now, before, subresource)), expected, "{subresource} {now}");
+            assert_eq!(
+                messages(validate_transition(now, before, subresource)),
+                expected,
+                "{subresource} {now}"
+            );
         }
     }
 

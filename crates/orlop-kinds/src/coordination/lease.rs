@@ -38,7 +38,10 @@ impl Strategy for Lease {
         errors.extend(validation::validate_non_negative(spec, "leaseTransitions", &path));
         if spec.get("strategy").is_some_and(|strategy| !strategy.is_null()) {
             // Kubernetes names the field twice.
-            errors.extend(strategy(text(spec, "/strategy"), &path.child("strategy").child("strategy")));
+            errors.extend(validate_strategy(
+                text(spec, "/strategy"),
+                &path.child("strategy").child("strategy"),
+            ));
         }
         if !text(spec, "/preferredHolder").is_empty() && text(spec, "/strategy").is_empty() {
             let detail = "may only be specified if `strategy` is defined";
@@ -49,7 +52,7 @@ impl Strategy for Lease {
 }
 
 /// A strategy is Kubernetes' one, or somebody's own under a domain.
-fn strategy(strategy: &str, path: &FieldPath) -> Vec<FieldError> {
+fn validate_strategy(strategy: &str, path: &FieldPath) -> Vec<FieldError> {
     const OWN: &str = "OldestEmulationVersion";
     if strategy == OWN {
         return Vec::new();
@@ -69,11 +72,13 @@ mod tests {
 
     #[test]
     fn numbers_and_strategies_are_checked() {
-        let refused = |spec: Value| messages(Lease.validate(&json!({"spec": spec})));
-        assert!(refused(json!({"leaseDurationSeconds": 15, "leaseTransitions": 0})).is_empty());
+        let validation_errors = |spec: Value| messages(Lease.validate(&json!({"spec": spec})));
+        assert!(validation_errors(json!({"leaseDurationSeconds": 15, "leaseTransitions": 0})).is_empty());
         assert!(messages(Lease.validate(&json!({}))).is_empty());
         assert_eq!(
-            refused(json!({"leaseDurationSeconds": 0, "leaseTransitions": -1, "preferredHolder": "x"})),
+            validation_errors(
+                json!({"leaseDurationSeconds": 0, "leaseTransitions": -1, "preferredHolder": "x"})
+            ),
             [
                 "spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0",
                 "spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0",
@@ -81,7 +86,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            refused(json!({"strategy": "x"})),
+            validation_errors(json!({"strategy": "x"})),
             [r#"spec.strategy.strategy: Unsupported value: "x": supported values: "OldestEmulationVersion""#]
         );
         let lease = json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}});

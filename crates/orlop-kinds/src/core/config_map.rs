@@ -46,9 +46,9 @@ impl Strategy for ConfigMap {
                 ));
             }
         }
-        errors.extend(keys(binary, "binaryData"));
+        errors.extend(validate_keys(binary, "binaryData"));
         let text_bytes: usize = data.values().map(|value| value.as_str().unwrap_or_default().len()).sum();
-        if text_bytes + decoded_bytes(binary) > BYTES_MAX {
+        if text_bytes + decoded_length(binary) > BYTES_MAX {
             // The error is about the whole object, whose path prints as nothing.
             errors.push(FieldError::too_long(&FieldPath::root("[]"), BYTES_MAX));
         }
@@ -56,12 +56,12 @@ impl Strategy for ConfigMap {
     }
 
     fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
-        frozen(object, old, &["data", "binaryData"])
+        validate_immutable_data(object, old, &["data", "binaryData"])
     }
 }
 
 /// Checks the keys of a map of bytes.
-pub(crate) fn keys(entries: &serde_json::Map<String, Value>, field: &str) -> Vec<FieldError> {
+pub(crate) fn validate_keys(entries: &serde_json::Map<String, Value>, field: &str) -> Vec<FieldError> {
     let check = |key: &String| {
         validation::invalid_for_each(
             &FieldPath::root(field).key(key),
@@ -73,7 +73,7 @@ pub(crate) fn keys(entries: &serde_json::Map<String, Value>, field: &str) -> Vec
 }
 
 /// How many bytes base64 values hold.
-pub(crate) fn decoded_bytes(entries: &serde_json::Map<String, Value>) -> usize {
+pub(crate) fn decoded_length(entries: &serde_json::Map<String, Value>) -> usize {
     let decoded = |value: &Value| {
         let encoded = value.as_str().unwrap_or_default();
         encoded.trim_end_matches('=').len() * 3 / 4
@@ -82,7 +82,7 @@ pub(crate) fn decoded_bytes(entries: &serde_json::Map<String, Value>) -> usize {
 }
 
 /// What an immutable object may not change.
-pub(crate) fn frozen(object: &Value, old: &Value, fields: &[&str]) -> Vec<FieldError> {
+pub(crate) fn validate_immutable_data(object: &Value, old: &Value, fields: &[&str]) -> Vec<FieldError> {
     if !flag(old, "/immutable") {
         return Vec::new();
     }
@@ -108,19 +108,22 @@ mod tests {
 
     #[test]
     fn keys_values_and_size_are_checked() {
-        let refused = |object: Value| messages(ConfigMap.validate(&object));
-        assert!(refused(json!({"data": {"a.b": "x"}, "binaryData": {"c": "eA=="}})).is_empty());
+        let validation_errors = |object: Value| messages(ConfigMap.validate(&object));
+        assert!(validation_errors(json!({"data": {"a.b": "x"}, "binaryData": {"c": "eA=="}})).is_empty());
         assert_eq!(
-            refused(json!({"data": {"a b": "x"}})),
+            validation_errors(json!({"data": {"a b": "x"}})),
             [
                 "data[a b]: Invalid value: \"a b\": a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
             ]
         );
         assert_eq!(
-            refused(json!({"data": {"a": "x"}, "binaryData": {"a": "eA=="}})),
+            validation_errors(json!({"data": {"a": "x"}, "binaryData": {"a": "eA=="}})),
             ["data[a]: Invalid value: \"a\": duplicate of key present in binaryData"]
         );
-        assert_eq!(refused(json!({"data": {"a": "x".repeat(BYTES_MAX)}})), Vec::<String>::new()[..]);
+        assert_eq!(
+            validation_errors(json!({"data": {"a": "x".repeat(BYTES_MAX)}})),
+            Vec::<String>::new()[..]
+        );
         let errors = ConfigMap.validate(&json!({"data": {"a": "x".repeat(BYTES_MAX + 1)}}));
         assert_eq!(errors[0].body(), "Too long: may not be more than 1048576 bytes");
     }

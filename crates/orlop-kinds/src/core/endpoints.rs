@@ -10,7 +10,7 @@ use crate::{
     BuiltinKind, StrategyFlags,
     accessors::{integer, list, present, text},
     defaulting,
-    printer::{ColumnDefinition, PrinterColumns, age, few, name},
+    printer::{ColumnDefinition, PrinterColumns, age, join_first, name},
     strategy::Strategy,
     validation,
 };
@@ -29,14 +29,14 @@ static COLUMNS: PrinterColumns = PrinterColumns {
     definitions: &[ColumnDefinition::NAME, ColumnDefinition::text("Endpoints"), ColumnDefinition::AGE],
     cells: |object, now| {
         let subsets = list(object, "/subsets");
-        let shown: Vec<String> = subsets.iter().flat_map(targets).collect();
+        let shown: Vec<String> = subsets.iter().flat_map(endpoints_of_subset).collect();
         let none = if subsets.is_empty() { "<none>" } else { "" };
-        vec![name(object), few(&shown, SHOWN_MAX, none).into(), age(object, now)]
+        vec![name(object), join_first(&shown, SHOWN_MAX, none).into(), age(object, now)]
     },
 };
 
 /// Every address of a subset with each of its ports.
-fn targets(subset: &Value) -> Vec<String> {
+fn endpoints_of_subset(subset: &Value) -> Vec<String> {
     let addresses: Vec<&str> =
         list(subset, "/addresses").iter().map(|address| text(address, "/ip")).collect();
     let ports = list(subset, "/ports");
@@ -61,7 +61,10 @@ impl Strategy for Endpoints {
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
-        unless_own(object, validation::validate_items(object, "subsets", &FieldPath::nil(), subset))
+        exempt_kubernetes_service(
+            object,
+            validation::validate_items(object, "subsets", &FieldPath::nil(), validate_subset),
+        )
     }
 
     fn deprecation_warning(&self) -> Option<String> {
@@ -70,25 +73,27 @@ impl Strategy for Endpoints {
 }
 
 /// The server's own endpoint may be on this machine alone, where Kubernetes would not run.
-pub(crate) fn unless_own(object: &Value, errors: Vec<FieldError>) -> Vec<FieldError> {
+pub(crate) fn exempt_kubernetes_service(object: &Value, errors: Vec<FieldError>) -> Vec<FieldError> {
     let own =
         text(object, "/metadata/name") == "kubernetes" && text(object, "/metadata/namespace") == "default";
     errors.into_iter().filter(|error| !(own && error.detail == validation::LOOPBACK)).collect()
 }
 
-fn subset(subset: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_subset(subset: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if list(subset, "/addresses").is_empty() && list(subset, "/notReadyAddresses").is_empty() {
         errors.push(FieldError::required(path, "must specify `addresses` or `notReadyAddresses`"));
     }
-    errors.extend(validation::validate_items(subset, "addresses", path, address));
-    errors.extend(validation::validate_items(subset, "notReadyAddresses", path, address));
+    errors.extend(validation::validate_items(subset, "addresses", path, validate_address));
+    errors.extend(validation::validate_items(subset, "notReadyAddresses", path, validate_address));
     let several = list(subset, "/ports").len() > 1;
-    errors.extend(validation::validate_items(subset, "ports", path, |item, path| port(item, several, path)));
+    errors.extend(validation::validate_items(subset, "ports", path, |item, path| {
+        validate_port(item, several, path)
+    }));
     errors
 }
 
-fn address(address: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_address(address: &Value, path: &FieldPath) -> Vec<FieldError> {
     let ip = text(address, "/ip");
     let mut errors = validation::validate_ip(ip, &path.child("ip"));
     if !text(address, "/hostname").is_empty() {
@@ -101,7 +106,7 @@ fn address(address: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn port(port: &Value, needs_name: bool, path: &FieldPath) -> Vec<FieldError> {
+fn validate_port(port: &Value, needs_name: bool, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     match text(port, "/name") {
         "" if needs_name => errors.push(FieldError::required(&path.child("name"), "")),
@@ -115,11 +120,11 @@ fn port(port: &Value, needs_name: bool, path: &FieldPath) -> Vec<FieldError> {
         validation::port_number_problems(number),
     ));
     errors.extend(validation::require_supported(port, "protocol", path, validation::PROTOCOLS));
-    errors.extend(app_protocol(port, path));
+    errors.extend(validate_app_protocol(port, path));
     errors
 }
 
-pub(crate) fn app_protocol(port: &Value, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_app_protocol(port: &Value, path: &FieldPath) -> Vec<FieldError> {
     let protocol = present(port, "/appProtocol").and_then(Value::as_str);
     let check = |protocol| {
         validation::invalid_for_each(&path.child("appProtocol"), protocol, names::qualified_name(protocol))
@@ -136,17 +141,20 @@ mod tests {
 
     #[test]
     fn endpoints_have_addresses_and_ports() {
-        let refused = |subsets: Value| {
+        let validation_errors = |subsets: Value| {
             let mut object = json!({"subsets": subsets});
             Endpoints.set_defaults(&mut object);
             messages(Endpoints.validate(&object))
         };
         let own = json!({"metadata": {"name": "kubernetes", "namespace": "default"}, "subsets": [{"addresses": [{"ip": "127.0.0.1"}]}]});
         assert!(messages(Endpoints.validate(&own)).is_empty());
-        assert_eq!(refused(own["subsets"].clone()).len(), 1);
-        assert!(refused(json!([{"addresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 80}]}])).is_empty());
+        assert_eq!(validation_errors(own["subsets"].clone()).len(), 1);
+        assert!(
+            validation_errors(json!([{"addresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 80}]}]))
+                .is_empty()
+        );
         assert_eq!(
-            refused(json!([{"ports": [{"port": 0, "name": "a"}, {"port": 1}]}])),
+            validation_errors(json!([{"ports": [{"port": 0, "name": "a"}, {"port": 1}]}])),
             [
                 "subsets[0]: Required value: must specify `addresses` or `notReadyAddresses`",
                 "subsets[0].ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive",
@@ -154,7 +162,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            refused(json!([{"addresses": [{"ip": "0.0.0.0"}]}])),
+            validation_errors(json!([{"addresses": [{"ip": "0.0.0.0"}]}])),
             [r#"subsets[0].addresses[0].ip: Invalid value: "0.0.0.0": may not be unspecified (0.0.0.0)"#]
         );
     }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::{
     BuiltinKind, StrategyFlags,
     accessors::{integer, present, text, time},
-    printer::{ColumnDefinition, PrinterColumns, since},
+    printer::{ColumnDefinition, PrinterColumns, format_age},
     strategy::Strategy,
     validation,
 };
@@ -101,14 +101,14 @@ pub(crate) fn cells(event: &Value, now: Time, names: &Names) -> Vec<Value> {
     let instance = either(source("host"), text(event, "/reportingInstance"));
     let by = if instance.is_empty() { component } else { format!("{component}, {instance}") };
     vec![
-        since(last, now).into(),
+        format_age(last, now).into(),
         text(event, "/type").into(),
         text(event, "/reason").into(),
         object.into(),
         about("fieldPath").into(),
         by.into(),
         text(event, names.message).trim().into(),
-        since(first, now).into(),
+        format_age(first, now).into(),
         count.into(),
         text(event, "/metadata/name").into(),
     ]
@@ -124,7 +124,7 @@ impl Strategy for Event {
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
-        legacy(object, &CORE)
+        validate_legacy(object, &CORE)
     }
 
     fn field_value(&self, object: &Value, path: &str) -> String {
@@ -140,7 +140,7 @@ impl Strategy for Event {
 }
 
 /// What both APIs ask. An event that says when it happened is held to more.
-pub(crate) fn legacy(event: &Value, names: &Names) -> Vec<FieldError> {
+pub(crate) fn validate_legacy(event: &Value, names: &Names) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let about = text(event, &format!("{}/namespace", names.about));
     let namespace = text(event, "/metadata/namespace");
@@ -169,13 +169,13 @@ pub(crate) fn legacy(event: &Value, names: &Names) -> Vec<FieldError> {
         if value.is_empty() {
             errors.push(FieldError::required(&FieldPath::root(field), ""));
         }
-        errors.extend(too_long(field, value, LENGTH_MAX));
+        errors.extend(validate_length(field, value, LENGTH_MAX));
     }
-    errors.extend(too_long("message", text(event, names.message), NOTE_LENGTH_MAX));
+    errors.extend(validate_length("message", text(event, names.message), NOTE_LENGTH_MAX));
     errors
 }
 
-fn too_long(field: &str, value: &str, length_max: usize) -> Option<FieldError> {
+fn validate_length(field: &str, value: &str, length_max: usize) -> Option<FieldError> {
     (value.len() > length_max).then(|| {
         FieldError::invalid(&FieldPath::root(field), "", format!("can have at most {length_max} characters"))
     })

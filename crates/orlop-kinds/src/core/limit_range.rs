@@ -14,7 +14,7 @@ use crate::{
     BuiltinKind, StrategyFlags,
     accessors::{list, map, mark_repeated, text},
     defaulting,
-    quantities::{self, shown},
+    quantities::{self, canonical_text},
     strategy::Strategy,
     validation,
 };
@@ -54,17 +54,17 @@ impl Strategy for LimitRange {
         let repeated = mark_repeated(limits, |item| text(item, "/type"));
         for ((index, item), repeated) in limits.iter().enumerate().zip(repeated) {
             let path = path.index(index);
-            errors.extend(kind(item, &path));
+            errors.extend(validate_type(item, &path));
             if repeated {
                 errors.push(FieldError::duplicate(&path.child("type"), text(item, "/type")));
             }
-            errors.extend(bounds(item, &path));
+            errors.extend(validate_bounds(item, &path));
         }
         errors
     }
 }
 
-fn kind(item: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_type(item: &Value, path: &FieldPath) -> Vec<FieldError> {
     let (given, path) = (text(item, "/type"), path.child("type"));
     let problems = names::qualified_name(given);
     if !problems.is_empty() {
@@ -76,7 +76,7 @@ fn kind(item: &Value, path: &FieldPath) -> Vec<FieldError> {
     Vec::new()
 }
 
-fn bounds(item: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_bounds(item: &Value, path: &FieldPath) -> Vec<FieldError> {
     let kind = text(item, "/type");
     let mut errors = Vec::new();
     let mut keys: BTreeSet<&String> = BTreeSet::new();
@@ -90,19 +90,23 @@ fn bounds(item: &Value, path: &FieldPath) -> Vec<FieldError> {
             continue;
         }
         keys.extend(entries.keys());
-        errors.extend(entries.keys().flat_map(|key| pod::limit_name(kind, key, &path.child(field).key(key))));
+        errors.extend(
+            entries
+                .keys()
+                .flat_map(|key| pod::validate_limit_resource_name(kind, key, &path.child(field).key(key))),
+        );
     }
     let storage = |field: &str| map(item, field).contains_key("storage");
     if kind == "PersistentVolumeClaim" && !storage("/min") && !storage("/max") {
         let detail = "either minimum or maximum storage value is required, but neither was provided";
         errors.push(FieldError::required(&path.child("limits"), detail));
     }
-    errors.extend(keys.into_iter().flat_map(|key| ordered(item, key, path)));
+    errors.extend(keys.into_iter().flat_map(|key| validate_order(item, key, path)));
     errors
 }
 
 /// Least, request, limit and most, in that order.
-fn ordered(item: &Value, key: &str, path: &FieldPath) -> Vec<FieldError> {
+fn validate_order(item: &Value, key: &str, path: &FieldPath) -> Vec<FieldError> {
     let is_pod = text(item, "/type") == "Pod";
     let of = |field: &str| {
         // A pod has no defaults; those given have been refused already.
@@ -128,17 +132,20 @@ fn ordered(item: &Value, key: &str, path: &FieldPath) -> Vec<FieldError> {
     for (less, more, at, value, less_word, more_word) in PAIRS {
         let (Some(low), Some(high)) = (of(less), of(more)) else { continue };
         if quantities::parse(low) > quantities::parse(high) {
-            let detail =
-                format!("{less_word} {} is greater than {more_word} {}", shown(Some(low)), shown(Some(high)));
-            errors.push(FieldError::invalid(&path.child(at).key(key), shown(of(value)), detail));
+            let detail = format!(
+                "{less_word} {} is greater than {more_word} {}",
+                canonical_text(Some(low)),
+                canonical_text(Some(high))
+            );
+            errors.push(FieldError::invalid(&path.child(at).key(key), canonical_text(of(value)), detail));
         }
     }
-    errors.extend(ratio(item, key, path));
+    errors.extend(validate_ratio(item, key, path));
     errors
 }
 
 /// How much more a limit may be than a request: not less than nothing more, nor more than the bounds leave room for.
-fn ratio(item: &Value, key: &str, path: &FieldPath) -> Vec<FieldError> {
+fn validate_ratio(item: &Value, key: &str, path: &FieldPath) -> Vec<FieldError> {
     let amount = |field: &str| map(item, &format!("/{field}")).get(key).and_then(quantities::parse);
     let Some(ratio) = amount("maxLimitRequestRatio") else { return Vec::new() };
     let refused = |why: String| {
@@ -171,9 +178,10 @@ mod tests {
         assert_eq!(range["spec"]["limits"][0]["default"], json!({"cpu": "2"}));
         assert_eq!(range["spec"]["limits"][0]["defaultRequest"], json!({"cpu": "2", "memory": "1Gi"}));
         assert!(messages(LimitRange.validate(&range)).is_empty());
-        let refused = |limits: Value| messages(LimitRange.validate(&json!({"spec": {"limits": limits}})));
+        let validation_errors =
+            |limits: Value| messages(LimitRange.validate(&json!({"spec": {"limits": limits}})));
         assert_eq!(
-            refused(
+            validation_errors(
                 json!([{"type": "Pod", "min": {"cpu": "3"}, "max": {"cpu": "2"}, "default": {"cpu": "1"}}, {"type": "Pod"}, {"type": "x"}])
             ),
             [
@@ -184,7 +192,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            refused(json!([{"type": "PersistentVolumeClaim"}])),
+            validation_errors(json!([{"type": "PersistentVolumeClaim"}])),
             [
                 "spec.limits[0].limits: Required value: either minimum or maximum storage value is required, but neither was provided"
             ]

@@ -52,8 +52,8 @@ static COLUMNS: PrinterColumns = PrinterColumns {
         }
         vec![
             name(object),
-            status(object).into(),
-            roles(object).into(),
+            status_text(object).into(),
+            role_names(object).into(),
             age(object, now),
             text(object, "/status/nodeInfo/kubeletVersion").into(),
             address(object, "InternalIP").into(),
@@ -65,7 +65,7 @@ static COLUMNS: PrinterColumns = PrinterColumns {
     },
 };
 
-fn status(node: &Value) -> String {
+fn status_text(node: &Value) -> String {
     let ready = match condition(node, "Ready").map(|ready| text(ready, "/status")) {
         Some("True") => "Ready",
         Some(_) => "NotReady",
@@ -74,7 +74,7 @@ fn status(node: &Value) -> String {
     if flag(node, "/spec/unschedulable") { format!("{ready},SchedulingDisabled") } else { ready.to_owned() }
 }
 
-fn roles(node: &Value) -> String {
+fn role_names(node: &Value) -> String {
     let role = |(key, value): (&String, &Value)| match key.strip_prefix(ROLE_PREFIX) {
         Some(role) => Some(role.to_owned()),
         None if key == ROLE => value.as_str().map(str::to_owned),
@@ -112,11 +112,12 @@ impl Strategy for Node {
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         // Taints are told under metadata, as Kubernetes tells them.
-        let mut errors = taints(list(object, "/spec/taints"), &FieldPath::root("metadata").child("taints"));
+        let mut errors =
+            validate_taints(list(object, "/spec/taints"), &FieldPath::root("metadata").child("taints"));
         for field in ["capacity", "allocatable"] {
             for (key, amount) in map(object, &format!("/status/{field}")) {
                 let path = FieldPath::root("status").child(field).child(key);
-                errors.extend(quantities::not_negative(amount, &path));
+                errors.extend(quantities::validate_non_negative(amount, &path));
             }
         }
         for (index, range) in texts(object, "/spec/podCIDRs").into_iter().enumerate() {
@@ -156,7 +157,7 @@ impl Strategy for Node {
     }
 }
 
-fn taints(taints: &[Value], path: &FieldPath) -> Vec<FieldError> {
+fn validate_taints(taints: &[Value], path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let repeated = mark_repeated(taints, |taint| (text(taint, "/key"), text(taint, "/effect")));
     for ((index, taint), repeated) in taints.iter().enumerate().zip(repeated) {
@@ -205,7 +206,7 @@ mod tests {
         );
         assert_eq!(row(&COLUMNS, &json!({}))[1..3], ["Unknown", "<none>"]);
         assert_eq!(
-            status(&json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}})),
+            status_text(&json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}})),
             "NotReady"
         );
         assert_eq!(Node.field_value(&json!({}), "spec.unschedulable"), "false");

@@ -68,12 +68,12 @@ static COLUMNS: PrinterColumns = PrinterColumns {
         });
         vec![
             name(object),
-            quantities::shown(object.pointer("/spec/capacity/storage")).into(),
-            access_modes(&texts(object, "/spec/accessModes")).into(),
+            quantities::canonical_text(object.pointer("/spec/capacity/storage")).into(),
+            format_access_modes(&texts(object, "/spec/accessModes")).into(),
             text(object, "/spec/persistentVolumeReclaimPolicy").into(),
             phase(object).into(),
             claim.into(),
-            class(object).into(),
+            storage_class_name(object).into(),
             text_or(object, "/spec/volumeAttributesClassName", "<unset>").into(),
             text(object, "/status/reason").into(),
             age(object, now),
@@ -88,7 +88,7 @@ pub(crate) fn phase(object: &Value) -> &str {
 }
 
 /// The class of a volume or claim, by its field or the annotation it once was.
-pub(crate) fn class(object: &Value) -> &str {
+pub(crate) fn storage_class_name(object: &Value) -> &str {
     match annotation(object, "volume.beta.kubernetes.io/storage-class") {
         "" => text(object, "/spec/storageClassName"),
         class => class,
@@ -96,7 +96,7 @@ pub(crate) fn class(object: &Value) -> &str {
 }
 
 /// Access modes in short, each once.
-pub(crate) fn access_modes(modes: &[&str]) -> String {
+pub(crate) fn format_access_modes(modes: &[&str]) -> String {
     let short = [
         ("ReadWriteOnce", "RWO"),
         ("ReadOnlyMany", "ROX"),
@@ -155,8 +155,8 @@ impl Strategy for PersistentVolume {
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let (spec, path) = (object.get("spec").unwrap_or(&Value::Null), FieldPath::root("spec"));
-        let mut errors = modes(spec, &path, "");
-        errors.extend(capacity(spec, &path.child("capacity")));
+        let mut errors = validate_access_modes(spec, &path, "");
+        errors.extend(validate_capacity(spec, &path.child("capacity")));
         let policies = &["Delete", "Recycle", "Retain"];
         errors.extend(validation::validate_supported(spec, "persistentVolumeReclaimPolicy", &path, policies));
         let mut sources = SOURCES.iter().filter(|source| present(spec, &format!("/{source}")).is_some());
@@ -166,18 +166,18 @@ impl Strategy for PersistentVolume {
                 FieldError::forbidden(&path.child(source), "may not specify more than 1 volume type")
             })),
         }
-        errors.extend(source(spec, &path));
-        errors.extend(affinity(spec, &path.child("nodeAffinity")));
-        errors.extend(class_and_mode(spec, &path));
+        errors.extend(validate_source(spec, &path));
+        errors.extend(validate_node_affinity(spec, &path.child("nodeAffinity")));
+        errors.extend(validate_class_and_mode(spec, &path));
         errors
     }
 
     fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
-        let source = |object: &Value| -> Vec<Value> {
+        let sources = |object: &Value| -> Vec<Value> {
             SOURCES.iter().map(|source| object["spec"].get(source).cloned().unwrap_or_default()).collect()
         };
-        if source(object) != source(old) {
+        if sources(object) != sources(old) {
             let detail = "spec.persistentvolumesource is immutable after creation";
             errors.push(FieldError::forbidden(
                 &FieldPath::root("spec").child("persistentvolumesource"),
@@ -195,13 +195,13 @@ impl Strategy for PersistentVolume {
 }
 
 /// Where a volume is kept.
-fn source(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_source(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let given = SOURCES.iter().find_map(|kind| Some((*kind, present(spec, &format!("/{kind}"))?)));
     let Some((kind, source)) = given else { return Vec::new() };
     let at = path.child(kind);
     match kind {
         "csi" => {
-            let mut errors = csi_driver::driver_name(text(source, "/driver"), &at.child("driver"));
+            let mut errors = csi_driver::validate_driver_name(text(source, "/driver"), &at.child("driver"));
             errors.extend(validation::require_text(source, "volumeHandle", &at));
             for secret in ["controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef"]
             {
@@ -230,14 +230,14 @@ fn source(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// Which nodes see a volume; one that is on a node is seen by that one.
-fn affinity(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_node_affinity(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let Some(affinity) = present(spec, "/nodeAffinity") else {
         let missing = present(spec, "/local")
             .map(|_| FieldError::required(path, "Local volume requires node affinity"));
         return missing.into_iter().collect();
     };
     match present(affinity, "/required") {
-        Some(selector) => pod::node_selector(selector, &path.child("required")),
+        Some(selector) => pod::validate_node_selector(selector, &path.child("required")),
         None => {
             vec![FieldError::required(&path.child("required"), "must specify required node constraints")]
         }
@@ -245,7 +245,7 @@ fn affinity(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// Access modes of a volume or claim.
-pub(crate) fn modes(spec: &Value, path: &FieldPath, none: &str) -> Vec<FieldError> {
+pub(crate) fn validate_access_modes(spec: &Value, path: &FieldPath, none: &str) -> Vec<FieldError> {
     let (modes, path) = (texts(spec, "/accessModes"), path.child("accessModes"));
     let mut errors = Vec::new();
     if modes.is_empty() {
@@ -265,7 +265,7 @@ pub(crate) fn modes(spec: &Value, path: &FieldPath, none: &str) -> Vec<FieldErro
 }
 
 /// Class and mode of a volume or claim.
-pub(crate) fn class_and_mode(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_class_and_mode(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for field in ["storageClassName", "volumeAttributesClassName"] {
         let class = spec.get(field).and_then(Value::as_str).unwrap_or_default();
@@ -277,7 +277,7 @@ pub(crate) fn class_and_mode(spec: &Value, path: &FieldPath) -> Vec<FieldError> 
     errors
 }
 
-fn capacity(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_capacity(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let capacity = map(spec, "/capacity");
     let mut errors = Vec::new();
     if capacity.is_empty() {
@@ -286,7 +286,9 @@ fn capacity(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     if !capacity.contains_key("storage") || capacity.len() > 1 {
         errors.push(FieldError::not_supported(path, Value::Object(capacity.clone()), &["storage"]));
     }
-    errors.extend(capacity.iter().filter_map(|(key, amount)| quantities::positive(amount, &path.key(key))));
+    errors.extend(
+        capacity.iter().filter_map(|(key, amount)| quantities::validate_positive(amount, &path.key(key))),
+    );
     errors
 }
 

@@ -6,7 +6,9 @@ use orlop_api::{
 };
 use serde_json::{Value, json};
 
-use super::persistent_volume::{access_modes, class, class_and_mode, modes, phase};
+use super::persistent_volume::{
+    format_access_modes, phase, storage_class_name, validate_access_modes, validate_class_and_mode,
+};
 use crate::{
     BuiltinKind, StrategyFlags,
     accessors::{present, text, text_or, texts},
@@ -41,8 +43,8 @@ static COLUMNS: PrinterColumns = PrinterColumns {
         let (capacity, modes) = match volume {
             "" => (String::new(), String::new()),
             _ => (
-                quantities::shown(object.pointer("/status/capacity/storage")),
-                access_modes(&texts(object, "/status/accessModes")),
+                quantities::canonical_text(object.pointer("/status/capacity/storage")),
+                format_access_modes(&texts(object, "/status/accessModes")),
             ),
         };
         vec![
@@ -51,7 +53,7 @@ static COLUMNS: PrinterColumns = PrinterColumns {
             volume.into(),
             capacity.into(),
             modes.into(),
-            class(object).into(),
+            storage_class_name(object).into(),
             text_or(object, "/spec/volumeAttributesClassName", "<unset>").into(),
             age(object, now),
             text_or(object, "/spec/volumeMode", "<unset>").into(),
@@ -64,33 +66,33 @@ pub(crate) struct PersistentVolumeClaim;
 impl Strategy for PersistentVolumeClaim {
     fn set_defaults(&self, object: &mut Value) {
         if let Some(spec) = defaulting::object_mut(object, "spec") {
-            default_spec(spec);
+            set_spec_defaults(spec);
         }
     }
 
     fn prepare_for_create(&self, object: &mut Value, _context: &RequestContext<'_>) {
         object["status"] = json!({"phase": "Pending"});
         if let Some(spec) = defaulting::object_mut(object, "spec") {
-            one_source(spec);
+            sync_data_sources(spec);
         }
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
-        spec(object.get("spec").unwrap_or(&Value::Null), &FieldPath::root("spec"))
+        validate_spec(object.get("spec").unwrap_or(&Value::Null), &FieldPath::root("spec"))
     }
 
     fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
-        changes(object, old)
+        validate_spec_update(object, old)
     }
 }
 
 /// The defaults of a claim, also where it is a template.
-pub(crate) fn default_spec(spec: &mut Value) {
+pub(crate) fn set_spec_defaults(spec: &mut Value) {
     defaulting::set_if_absent(spec, "volumeMode", "Filesystem");
 }
 
 /// A source in its own namespace is told by both fields.
-fn one_source(spec: &mut Value) {
+fn sync_data_sources(spec: &mut Value) {
     let (source, reference) = (spec.get("dataSource").cloned(), spec.get("dataSourceRef").cloned());
     match (source, reference) {
         (Some(source), None) => spec["dataSourceRef"] = source,
@@ -101,26 +103,26 @@ fn one_source(spec: &mut Value) {
     }
 }
 
-pub(crate) fn spec(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
-    let mut errors = modes(spec, path, "at least 1 access mode is required");
+pub(crate) fn validate_spec(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = validate_access_modes(spec, path, "at least 1 access mode is required");
     if let Some(selector) = present(spec, "/selector") {
         errors.extend(labels::validate_label_selector(selector, &path.child("selector")));
     }
     let size = path.child("resources").key("storage");
     match present(spec, "/resources/requests/storage") {
         None => errors.push(FieldError::required(&size, "")),
-        Some(amount) => errors.extend(quantities::positive(amount, &size)),
+        Some(amount) => errors.extend(quantities::validate_positive(amount, &size)),
     }
-    errors.extend(class_and_mode(spec, path));
+    errors.extend(validate_class_and_mode(spec, path));
     for field in ["dataSource", "dataSourceRef"] {
         if let Some(source) = present(spec, &format!("/{field}")) {
-            errors.extend(data_source(source, &path.child(field)));
+            errors.extend(validate_data_source(source, &path.child(field)));
         }
     }
     errors
 }
 
-fn data_source(source: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_data_source(source: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors: Vec<FieldError> = validation::require_text(source, "name", path).into_iter().collect();
     errors.extend(validation::require_text(source, "kind", path));
     match text(source, "/apiGroup") {
@@ -134,7 +136,7 @@ fn data_source(source: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn changes(object: &Value, old: &Value) -> Vec<FieldError> {
+fn validate_spec_update(object: &Value, old: &Value) -> Vec<FieldError> {
     const IMMUTABLE: &str = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
     const SIZE: &str = "/resources/requests/storage";
     let path = FieldPath::root("spec");
@@ -216,16 +218,19 @@ mod tests {
             object
         };
         let immutable = "spec: Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
-        assert_eq!(messages(changes(&with("3Gi", "Pending"), &with("2Gi", "Pending"))), [immutable]);
-        assert!(changes(&with("3Gi", "Bound"), &with("2Gi", "Bound")).is_empty());
         assert_eq!(
-            messages(changes(&with("1Gi", "Bound"), &with("2Gi", "Bound"))),
+            messages(validate_spec_update(&with("3Gi", "Pending"), &with("2Gi", "Pending"))),
+            [immutable]
+        );
+        assert!(validate_spec_update(&with("3Gi", "Bound"), &with("2Gi", "Bound")).is_empty());
+        assert_eq!(
+            messages(validate_spec_update(&with("1Gi", "Bound"), &with("2Gi", "Bound"))),
             ["spec.resources.requests.storage: Forbidden: field can not be less than status.capacity"]
         );
         let mut bound = claim();
         bound["spec"]["volumeName"] = "v".into();
-        assert!(changes(&bound, &claim()).is_empty());
-        assert_eq!(messages(changes(&claim(), &bound)), [immutable]);
+        assert!(validate_spec_update(&bound, &claim()).is_empty());
+        assert_eq!(messages(validate_spec_update(&claim(), &bound)), [immutable]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::{
     BuiltinKind, StrategyFlags,
     accessors::map,
     defaulting,
-    printer::{ColumnDefinition, PrinterColumns, containers, labels, name},
+    printer::{ColumnDefinition, PrinterColumns, container_cells, format_labels, name},
     strategy::Strategy,
 };
 
@@ -27,8 +27,8 @@ static COLUMNS: PrinterColumns = PrinterColumns {
         ColumnDefinition::text("Pod Labels"),
     ],
     cells: |object, _| {
-        let [names, images] = containers(object, "/template/spec");
-        vec![name(object), names, images, labels(map(object, "/template/metadata/labels"))]
+        let [names, images] = container_cells(object, "/template/spec");
+        vec![name(object), names, images, format_labels(map(object, "/template/metadata/labels"))]
     },
 };
 
@@ -37,7 +37,7 @@ pub(crate) struct PodTemplate;
 impl Strategy for PodTemplate {
     fn set_defaults(&self, object: &mut Value) {
         if let Some(template) = defaulting::object_mut(object, "template") {
-            pod::default_template(template);
+            pod::set_template_defaults(template);
         }
     }
 

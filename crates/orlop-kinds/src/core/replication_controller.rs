@@ -13,10 +13,10 @@ use crate::{
     accessors::{integer, map, present},
     apps::replica_set::{COUNTS, DEFINITIONS},
     defaulting,
-    printer::{PrinterColumns, age, containers, labels, name},
+    printer::{PrinterColumns, age, container_cells, format_labels, name},
     strategy::Strategy,
     validation,
-    workload::{counts, default_template},
+    workload::{set_template_defaults, validate_status_counts},
 };
 
 pub(crate) const KIND: BuiltinKind = BuiltinKind {
@@ -34,7 +34,7 @@ pub(crate) const KIND: BuiltinKind = BuiltinKind {
 static COLUMNS: PrinterColumns = PrinterColumns {
     definitions: DEFINITIONS,
     cells: |object, now| {
-        let [names, images] = containers(object, "/spec/template/spec");
+        let [names, images] = container_cells(object, "/spec/template/spec");
         vec![
             name(object),
             integer(object, "/spec/replicas").into(),
@@ -43,7 +43,7 @@ static COLUMNS: PrinterColumns = PrinterColumns {
             age(object, now),
             names,
             images,
-            labels(map(object, "/spec/selector")),
+            format_labels(map(object, "/spec/selector")),
         ]
     },
 };
@@ -54,7 +54,7 @@ impl Strategy for ReplicationController {
     fn set_defaults(&self, object: &mut Value) {
         let given = map(object, "/spec/template/metadata/labels").clone();
         if present(object, "/spec/template").is_some() {
-            default_template(object);
+            set_template_defaults(object);
         }
         let Some(spec) = defaulting::object_mut(object, "spec") else { return };
         defaulting::set_if_absent(spec, "replicas", 1);
@@ -95,17 +95,17 @@ impl Strategy for ReplicationController {
                 ));
             }
         }
-        errors.extend(counts(object, &COUNTS, &COUNTS[1..]));
+        errors.extend(validate_status_counts(object, &COUNTS, &COUNTS[1..]));
         errors
     }
 
     fn field_value(&self, object: &Value, path: &str) -> String {
-        field(object, path)
+        count_field(object, path)
     }
 }
 
 /// A count that is absent is none.
-pub(crate) fn field(object: &Value, path: &str) -> String {
+pub(crate) fn count_field(object: &Value, path: &str) -> String {
     match path {
         "status.replicas" => integer(object, "/status/replicas").to_string(),
         _ => fields::field_text(object, path),

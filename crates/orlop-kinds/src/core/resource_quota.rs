@@ -13,7 +13,7 @@ use crate::{
     BuiltinKind, StrategyFlags,
     accessors::{list, map, text, texts},
     printer::{ColumnDefinition, PrinterColumns, age, name},
-    quantities::shown,
+    quantities::canonical_text,
     strategy::Strategy,
 };
 
@@ -46,8 +46,9 @@ static COLUMNS: PrinterColumns = PrinterColumns {
         let column = |limits: bool| -> Value {
             let of =
                 map(object, "/status/hard").iter().filter(|(key, _)| key.starts_with("limits.") == limits);
-            let parts =
-                of.map(|(key, hard)| format!("{key}: {}/{}", shown(used.get(key)), shown(Some(hard))));
+            let parts = of.map(|(key, hard)| {
+                format!("{key}: {}/{}", canonical_text(used.get(key)), canonical_text(Some(hard)))
+            });
             parts.collect::<Vec<_>>().join(", ").into()
         };
         vec![name(object), column(false), column(true), age(object, now)]
@@ -65,11 +66,11 @@ impl Strategy for ResourceQuota {
             ("/status/used", FieldPath::root("status").child("used")),
         ] {
             for (key, amount) in map(object, pointer) {
-                errors.extend(pod::quota_name(key, &path.key(key)));
-                errors.extend(pod::amount(key, amount, &path.key(key)));
+                errors.extend(pod::validate_quota_resource_name(key, &path.key(key)));
+                errors.extend(pod::validate_resource_value(key, amount, &path.key(key)));
             }
         }
-        errors.extend(scopes(object));
+        errors.extend(validate_scopes(object));
         errors
     }
 
@@ -108,7 +109,7 @@ const ABOUT_PODS: &[&str] =
     &["Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "CrossNamespacePodAffinity"];
 
 /// Whether some of what a quota limits cannot be counted within a scope.
-fn is_beyond(scope: &str, object: &Value) -> bool {
+fn is_unsupported_in_scope(scope: &str, object: &Value) -> bool {
     let counted: &[&str] = match scope {
         "BestEffort" => &["pods"],
         "VolumeAttributesClass" => OF_CLAIMS,
@@ -120,7 +121,7 @@ fn is_beyond(scope: &str, object: &Value) -> bool {
     limited.any(|key| !counted.contains(&key))
 }
 
-fn scopes(object: &Value) -> Vec<FieldError> {
+fn validate_scopes(object: &Value) -> Vec<FieldError> {
     let path = FieldPath::root("spec").child("scopes");
     let scopes = texts(object, "/spec/scopes");
     let refused = |why: &str| FieldError::invalid(&path, json!(scopes), why);
@@ -129,14 +130,14 @@ fn scopes(object: &Value) -> Vec<FieldError> {
         if !SCOPES.contains(scope) {
             errors.push(refused("unsupported scope"));
         }
-        if is_beyond(scope, object) {
+        if is_unsupported_in_scope(scope, object) {
             errors.push(refused(BEYOND));
         }
     }
-    if in_conflict(&scopes) {
+    if are_conflicting(&scopes) {
         errors.push(refused(CONFLICTING));
     }
-    errors.extend(selected(object));
+    errors.extend(validate_scope_selector(object));
     errors
 }
 
@@ -144,13 +145,13 @@ const BEYOND: &str = "unsupported scope applied to resource";
 
 const CONFLICTING: &str = "conflicting scopes";
 
-fn in_conflict(scopes: &[&str]) -> bool {
+fn are_conflicting(scopes: &[&str]) -> bool {
     let pairs = [["BestEffort", "NotBestEffort"], ["Terminating", "NotTerminating"]];
     pairs.iter().any(|pair| pair.iter().all(|scope| scopes.contains(scope)))
 }
 
 /// Scopes that are selected by what they hold.
-fn selected(object: &Value) -> Vec<FieldError> {
+fn validate_scope_selector(object: &Value) -> Vec<FieldError> {
     let path = FieldPath::root("spec").child("scopeSelector").child("matchExpressions");
     let mut errors = Vec::new();
     let expressions = list(object, "/spec/scopeSelector/matchExpressions");
@@ -160,7 +161,7 @@ fn selected(object: &Value) -> Vec<FieldError> {
         if !SCOPES.contains(&scope) {
             errors.push(FieldError::invalid(&path.child("scopeName"), scope, "unsupported scope"));
         }
-        if is_beyond(scope, object) {
+        if is_unsupported_in_scope(scope, object) {
             let selector = object.pointer("/spec/scopeSelector").cloned().unwrap_or_default();
             errors.push(FieldError::invalid(&path, selector, BEYOND));
         }
@@ -189,7 +190,7 @@ fn selected(object: &Value) -> Vec<FieldError> {
         }
     }
     let scopes: Vec<&str> = expressions.iter().map(|expression| text(expression, "/scopeName")).collect();
-    if in_conflict(&scopes) {
+    if are_conflicting(&scopes) {
         errors.push(FieldError::invalid(&path, json!(scopes), CONFLICTING));
     }
     errors
@@ -202,13 +203,15 @@ mod tests {
 
     #[test]
     fn a_quota_limits_known_things() {
-        let refused = |spec: Value| messages(ResourceQuota.validate(&json!({"spec": spec})));
+        let validation_errors = |spec: Value| messages(ResourceQuota.validate(&json!({"spec": spec})));
         assert!(
-            refused(json!({"hard": {"pods": "3", "requests.cpu": "500m", "count/deployments.apps": 2}}))
-                .is_empty()
+            validation_errors(
+                json!({"hard": {"pods": "3", "requests.cpu": "500m", "count/deployments.apps": 2}})
+            )
+            .is_empty()
         );
         assert_eq!(
-            refused(
+            validation_errors(
                 json!({"hard": {"pods": "1500m", "secrets": -1}, "scopes": ["BestEffort", "NotBestEffort"]})
             ),
             [
@@ -220,7 +223,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            refused(json!({"hard": {"storage": "1"}})),
+            validation_errors(json!({"hard": {"storage": "1"}})),
             [r#"spec.hard[storage]: Invalid value: "storage": must be a standard resource for quota"#]
         );
         let old = json!({"spec": {"scopes": ["Terminating"]}});

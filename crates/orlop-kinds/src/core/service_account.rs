@@ -23,11 +23,11 @@ pub(crate) struct ServiceAccount;
 
 impl Strategy for ServiceAccount {
     fn prepare_for_create(&self, object: &mut Value, _context: &RequestContext<'_>) {
-        keep_names(object);
+        retain_names(object);
     }
 
     fn prepare_for_update(&self, object: &mut Value, _old: &Value, _context: &RequestContext<'_>) {
-        keep_names(object);
+        retain_names(object);
     }
 
     fn warnings_on_create(&self, object: &Value) -> Vec<String> {
@@ -41,7 +41,7 @@ impl Strategy for ServiceAccount {
 }
 
 /// Secrets are referred to by name; whatever else a reference could say is dropped.
-fn keep_names(object: &mut Value) {
+fn retain_names(object: &mut Value) {
     defaulting::items_mut(object, "secrets")
         .for_each(|secret| *secret = json!({"name": text(secret, "/name")}));
 }

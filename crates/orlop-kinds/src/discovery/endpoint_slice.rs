@@ -11,9 +11,9 @@ use serde_json::Value;
 use crate::{
     BuiltinKind, StrategyFlags,
     accessors::{list, map, mark_repeated, present, text, texts},
-    core::endpoints::{SHOWN_MAX, app_protocol, unless_own},
+    core::endpoints::{SHOWN_MAX, exempt_kubernetes_service, validate_app_protocol},
     defaulting,
-    printer::{ColumnDefinition, PrinterColumns, age, few, name},
+    printer::{ColumnDefinition, PrinterColumns, age, join_first, name},
     strategy::{RequestContext, Strategy},
     validation,
 };
@@ -53,8 +53,8 @@ static COLUMNS: PrinterColumns = PrinterColumns {
         vec![
             name(object),
             text(object, "/addressType").into(),
-            few(&ports, SHOWN_MAX, "<unset>").into(),
-            few(&addresses, SHOWN_MAX, "<unset>").into(),
+            join_first(&ports, SHOWN_MAX, "<unset>").into(),
+            join_first(&addresses, SHOWN_MAX, "<unset>").into(),
             age(object, now),
         ]
     },
@@ -88,7 +88,7 @@ impl Strategy for EndpointSlice {
         if ports.len() > PORTS_MAX {
             errors.push(FieldError::too_many(&root.child("ports"), ports.len(), PORTS_MAX));
         } else {
-            errors.extend(slice_ports(ports, &root.child("ports")));
+            errors.extend(validate_slice_ports(ports, &root.child("ports")));
         }
         let endpoints = list(object, "/endpoints");
         if endpoints.len() > ENDPOINTS_MAX {
@@ -97,9 +97,9 @@ impl Strategy for EndpointSlice {
         }
         let family = text(object, "/addressType");
         errors.extend(validation::validate_items(object, "endpoints", &root, |item, path| {
-            endpoint(item, family, path)
+            validate_endpoint(item, family, path)
         }));
-        unless_own(object, errors)
+        exempt_kubernetes_service(object, errors)
     }
 
     fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
@@ -107,7 +107,7 @@ impl Strategy for EndpointSlice {
     }
 }
 
-fn slice_ports(ports: &[Value], path: &FieldPath) -> Vec<FieldError> {
+fn validate_slice_ports(ports: &[Value], path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let repeated = mark_repeated(ports, |port| text(port, "/name"));
     for ((index, port), repeated) in ports.iter().enumerate().zip(repeated) {
@@ -120,12 +120,12 @@ fn slice_ports(ports: &[Value], path: &FieldPath) -> Vec<FieldError> {
             errors.push(FieldError::duplicate(&path.child("name"), name));
         }
         errors.extend(validation::require_supported(port, "protocol", &path, validation::PROTOCOLS));
-        errors.extend(app_protocol(port, &path));
+        errors.extend(validate_app_protocol(port, &path));
     }
     errors
 }
 
-fn endpoint(endpoint: &Value, family: &str, path: &FieldPath) -> Vec<FieldError> {
+fn validate_endpoint(endpoint: &Value, family: &str, path: &FieldPath) -> Vec<FieldError> {
     let addresses = texts(endpoint, "/addresses");
     let at = path.child("addresses");
     let mut errors = Vec::new();
@@ -135,7 +135,7 @@ fn endpoint(endpoint: &Value, family: &str, path: &FieldPath) -> Vec<FieldError>
         errors.push(FieldError::too_many(&at, addresses.len(), ADDRESSES_MAX));
     }
     for (index, address) in addresses.into_iter().enumerate() {
-        errors.extend(slice_address(address, family, &at, index));
+        errors.extend(validate_slice_address(address, family, &at, index));
     }
     if let Some(node) = present(endpoint, "/nodeName").and_then(Value::as_str) {
         errors.extend(validation::validate_dns_subdomain(node, &path.child("nodeName")));
@@ -162,7 +162,7 @@ fn endpoint(endpoint: &Value, family: &str, path: &FieldPath) -> Vec<FieldError>
     errors
 }
 
-fn slice_address(address: &str, family: &str, path: &FieldPath, index: usize) -> Vec<FieldError> {
+fn validate_slice_address(address: &str, family: &str, path: &FieldPath, index: usize) -> Vec<FieldError> {
     if !matches!(family, "IPv4" | "IPv6") {
         return Vec::new();
     }

@@ -27,7 +27,7 @@ pub(crate) static CONVERSION: Conversion = Conversion {
 
 #[expect(clippy::unnecessary_wraps, reason = "every event can be converted, as not every object can")]
 fn from_core(event: Value) -> Option<Value> {
-    let mut event = renamed(event, NAMES.iter().map(|(old, new)| (*old, *new)), "events.k8s.io/v1");
+    let mut event = rename_fields(event, NAMES.iter().map(|(old, new)| (*old, *new)), "events.k8s.io/v1");
     if event.get("reportingInstance").is_some_and(|instance| *instance == "") {
         event.as_object_mut().map(|fields| fields.remove("reportingInstance"));
     }
@@ -40,7 +40,7 @@ fn from_core(event: Value) -> Option<Value> {
 
 #[expect(clippy::unnecessary_wraps, reason = "every event can be converted, as not every object can")]
 fn to_core(event: Value) -> Option<Value> {
-    let mut event = renamed(event, NAMES.iter().map(|(old, new)| (*new, *old)), "v1");
+    let mut event = rename_fields(event, NAMES.iter().map(|(old, new)| (*new, *old)), "v1");
     // The old API always has them.
     for (field, absent) in
         [("source", json!({})), ("firstTimestamp", Value::Null), ("lastTimestamp", Value::Null)]
@@ -58,7 +58,11 @@ fn core_field(field: &str) -> String {
     if rest.is_empty() { old.to_owned() } else { format!("{old}.{rest}") }
 }
 
-fn renamed<'a>(mut event: Value, names: impl Iterator<Item = (&'a str, &'a str)>, version: &str) -> Value {
+fn rename_fields<'a>(
+    mut event: Value,
+    names: impl Iterator<Item = (&'a str, &'a str)>,
+    version: &str,
+) -> Value {
     let Some(fields) = event.as_object_mut() else { return event };
     for (from, to) in names {
         // What only the old API insists on is left out of the new one.

@@ -7,7 +7,7 @@ use super::conversion;
 use crate::{
     BuiltinKind, StrategyFlags,
     accessors::{integer, present, text, time},
-    core::event::{DEFINITIONS, EVENT_TTL_SECONDS, Names, cells, legacy},
+    core::event::{DEFINITIONS, EVENT_TTL_SECONDS, Names, cells, validate_legacy},
     printer::PrinterColumns,
     strategy::Strategy,
 };
@@ -59,8 +59,8 @@ impl Strategy for Event {
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = legacy(object, &NEW);
-        errors.extend(series(object));
+        let mut errors = validate_legacy(object, &NEW);
+        errors.extend(validate_series(object));
         if time(object, "/eventTime").is_none() {
             errors.push(FieldError::required(&FieldPath::root("eventTime"), ""));
         }
@@ -117,7 +117,7 @@ impl Strategy for Event {
     }
 }
 
-fn series(event: &Value) -> Vec<FieldError> {
+fn validate_series(event: &Value) -> Vec<FieldError> {
     let Some(series) = present(event, "/series") else { return Vec::new() };
     let mut errors = Vec::new();
     if integer(series, "/count") < 2 {

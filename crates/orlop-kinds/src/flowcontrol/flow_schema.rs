@@ -83,13 +83,13 @@ impl Strategy for FlowSchema {
             "" => errors.push(FieldError::required(&level, "must reference a priority level")),
             name => errors.extend(validation::validate_dns_subdomain(name, &level)),
         }
-        errors.extend(validation::validate_items(spec, "rules", &path, rule));
+        errors.extend(validation::validate_items(spec, "rules", &path, validate_rule));
         errors
     }
 }
 
-fn rule(rule: &Value, path: &FieldPath) -> Vec<FieldError> {
-    let mut errors = validation::validate_items(rule, "subjects", path, subject);
+fn validate_rule(rule: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = validation::validate_items(rule, "subjects", path, validate_subject);
     if list(rule, "/subjects").is_empty() {
         errors
             .push(FieldError::required(&path.child("subjects"), "subjects must contain at least one value"));
@@ -99,12 +99,12 @@ fn rule(rule: &Value, path: &FieldPath) -> Vec<FieldError> {
         errors.push(FieldError::required(path, detail));
     }
     errors.extend(validation::validate_items(rule, "resourceRules", path, |rule, path| {
-        let mut errors = verbs(rule, path);
+        let mut errors = validate_verbs(rule, path);
         for (field, none, items) in [
             ("apiGroups", "resource rules must supply at least one api group", "api groups"),
             ("resources", "resource rules must supply at least one resource", "resources"),
         ] {
-            errors.extend(any_or_some(rule, field, none, items, path));
+            errors.extend(validate_wildcard_list(rule, field, none, items, path));
         }
         if list(rule, "/namespaces").is_empty() && !flag(rule, "/clusterScope") {
             let detail = "resource rules that are not cluster scoped must supply at least one namespace";
@@ -113,16 +113,22 @@ fn rule(rule: &Value, path: &FieldPath) -> Vec<FieldError> {
         errors
     }));
     errors.extend(validation::validate_items(rule, "nonResourceRules", path, |rule, path| {
-        let mut errors = verbs(rule, path);
+        let mut errors = validate_verbs(rule, path);
         let none = "nonResourceURLs must contain at least one value";
-        errors.extend(any_or_some(rule, "nonResourceURLs", none, "non-resource URLs", path));
+        errors.extend(validate_wildcard_list(rule, "nonResourceURLs", none, "non-resource URLs", path));
         errors
     }));
     errors
 }
 
 /// A list that has something, and nothing besides `*`.
-fn any_or_some(rule: &Value, field: &str, none: &str, items: &str, path: &FieldPath) -> Option<FieldError> {
+fn validate_wildcard_list(
+    rule: &Value,
+    field: &str,
+    none: &str,
+    items: &str,
+    path: &FieldPath,
+) -> Option<FieldError> {
     let (values, path) = (texts(rule, &format!("/{field}")), path.child(field));
     if values.is_empty() {
         return Some(FieldError::required(&path, none));
@@ -131,9 +137,9 @@ fn any_or_some(rule: &Value, field: &str, none: &str, items: &str, path: &FieldP
     (values.len() > 1 && values.contains(&"*")).then(|| FieldError::invalid(&path, json!(values), detail))
 }
 
-fn verbs(rule: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_verbs(rule: &Value, path: &FieldPath) -> Vec<FieldError> {
     let verbs = texts(rule, "/verbs");
-    let found = any_or_some(rule, "verbs", "verbs must contain at least one value", "verbs", path);
+    let found = validate_wildcard_list(rule, "verbs", "verbs must contain at least one value", "verbs", path);
     if found.is_some() || verbs == ["*"] {
         return found.into_iter().collect();
     }
@@ -143,7 +149,7 @@ fn verbs(rule: &Value, path: &FieldPath) -> Vec<FieldError> {
     vec![FieldError::not_supported(&path.child("verbs"), json!(verbs), VERBS)]
 }
 
-fn subject(subject: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_subject(subject: &Value, path: &FieldPath) -> Vec<FieldError> {
     const KINDS: [(&str, &str); 3] =
         [("ServiceAccount", "serviceAccount"), ("User", "user"), ("Group", "group")];
     let kind = text(subject, "/kind");

@@ -92,7 +92,9 @@ impl Strategy for PriorityLevelConfiguration {
                 let detail = "must not be empty when type is Limited";
                 errors.push(FieldError::required(&path.child("limited"), detail));
             }
-            ("Limited", Some(limited), None) => errors.extend(self::limited(limited, &path.child("limited"))),
+            ("Limited", Some(limited), None) => {
+                errors.extend(self::validate_limited(limited, &path.child("limited")))
+            }
             ("Exempt", None, _) => {}
             _ => errors.extend(validation::require_supported(spec, "type", &path, &["Exempt", "Limited"])),
         }
@@ -100,7 +102,7 @@ impl Strategy for PriorityLevelConfiguration {
     }
 }
 
-fn limited(limited: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_limited(limited: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let number = |field: &str| limited.get(field).and_then(Value::as_i64).unwrap_or_default();
     if number("nominalConcurrencyShares") < 0 {
@@ -118,7 +120,9 @@ fn limited(limited: &Value, path: &FieldPath) -> Vec<FieldError> {
             let detail = "must not be empty if limited.limitResponse.type is Limited";
             errors.push(FieldError::required(&response.child("queuing"), detail));
         }
-        ("Queue", Some(queuing)) => errors.extend(self::queuing(queuing, &response.child("queuing"))),
+        ("Queue", Some(queuing)) => {
+            errors.extend(self::validate_queuing(queuing, &response.child("queuing")))
+        }
         ("Reject", None) => {}
         _ => {
             let none = json!({});
@@ -142,7 +146,7 @@ fn limited(limited: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn queuing(queuing: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_queuing(queuing: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for field in ["queueLengthLimit", "queues", "handSize"] {
         let number = queuing.get(field).and_then(Value::as_i64).unwrap_or_default();

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::{
     BuiltinKind, StrategyFlags,
     accessors::{integer, list, map, present, text, text_or, texts},
-    printer::{ColumnDefinition, PrinterColumns, age, load_balancer, name},
+    printer::{ColumnDefinition, PrinterColumns, age, load_balancer_addresses, name},
     strategy::Strategy,
     validation,
 };
@@ -42,7 +42,7 @@ static COLUMNS: PrinterColumns = PrinterColumns {
             name(object),
             text_or(object, "/spec/ingressClassName", "<none>").into(),
             hosts(list(object, "/spec/rules")).into(),
-            load_balancer(object).into(),
+            load_balancer_addresses(object).into(),
             ports.into(),
             age(object, now),
         ]
@@ -77,10 +77,10 @@ impl Strategy for Ingress {
             errors.push(FieldError::invalid(&path, Value::Null, detail));
         }
         if let Some(service) = present(spec, "/defaultBackend") {
-            errors.extend(backend(service, &path.child("defaultBackend")));
+            errors.extend(validate_backend(service, &path.child("defaultBackend")));
         }
-        errors.extend(validation::validate_items(spec, "rules", &path, rule));
-        errors.extend(validation::validate_items(spec, "tls", &path, tls));
+        errors.extend(validation::validate_items(spec, "rules", &path, validate_rule));
+        errors.extend(validation::validate_items(spec, "tls", &path, validate_tls));
         if let Some(class) = present(spec, "/ingressClassName").and_then(Value::as_str) {
             errors.extend(validation::validate_dns_subdomain(class, &path.child("ingressClassName")));
         }
@@ -95,7 +95,7 @@ impl Strategy for Ingress {
     }
 }
 
-fn host(host: &str, path: &FieldPath) -> Vec<FieldError> {
+fn validate_host(host: &str, path: &FieldPath) -> Vec<FieldError> {
     if !host.contains('*') {
         return validation::validate_dns_subdomain(host, path);
     }
@@ -109,7 +109,7 @@ fn host(host: &str, path: &FieldPath) -> Vec<FieldError> {
     vec![FieldError::invalid(path, host, names::pattern_message(message, pattern, &["*.example.com"]))]
 }
 
-fn rule(rule: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_rule(rule: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let given = text(rule, "/host");
     if !given.is_empty() {
@@ -117,19 +117,19 @@ fn rule(rule: &Value, path: &FieldPath) -> Vec<FieldError> {
             let detail = "must be a DNS name, not an IP address";
             errors.push(FieldError::invalid(&path.child("host"), given, detail));
         }
-        errors.extend(host(given, &path.child("host")));
+        errors.extend(validate_host(given, &path.child("host")));
     }
     if let Some(http) = present(rule, "/http") {
         let path = path.child("http");
         if list(http, "/paths").is_empty() {
             errors.push(FieldError::required(&path.child("paths"), ""));
         }
-        errors.extend(validation::validate_items(http, "paths", &path, http_path));
+        errors.extend(validation::validate_items(http, "paths", &path, validate_http_path));
     }
     errors
 }
 
-fn http_path(item: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_http_path(item: &Value, path: &FieldPath) -> Vec<FieldError> {
     let given = text(item, "/path");
     let at = path.child("path");
     let mut problems: Vec<String> = Vec::new();
@@ -165,16 +165,16 @@ fn http_path(item: &Value, path: &FieldPath) -> Vec<FieldError> {
         }
     }
     errors.extend(validation::invalid_for_each(&at, given, problems));
-    errors.extend(backend(item.get("backend").unwrap_or(&Value::Null), &path.child("backend")));
+    errors.extend(validate_backend(item.get("backend").unwrap_or(&Value::Null), &path.child("backend")));
     errors
 }
 
-fn backend(backend: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_backend(backend: &Value, path: &FieldPath) -> Vec<FieldError> {
     let service = match (present(backend, "/service"), present(backend, "/resource")) {
         (Some(_), Some(_)) => {
             return vec![FieldError::invalid(path, "", "cannot set both resource and service backends")];
         }
-        (None, Some(resource)) => return reference(resource, &path.child("resource")),
+        (None, Some(resource)) => return validate_typed_reference(resource, &path.child("resource")),
         (None, None) => {
             return vec![FieldError::invalid(path, "", "resource or service backend is required")];
         }
@@ -207,7 +207,7 @@ fn backend(backend: &Value, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// A reference to something of any kind.
-pub(crate) fn reference(reference: &Value, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_typed_reference(reference: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if let Some(group) = present(reference, "/apiGroup").and_then(Value::as_str) {
         errors.extend(validation::validate_dns_subdomain(group, &path.child("apiGroup")));
@@ -225,10 +225,10 @@ pub(crate) fn reference(reference: &Value, path: &FieldPath) -> Vec<FieldError> 
     errors
 }
 
-fn tls(tls: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_tls(tls: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (index, given) in texts(tls, "/hosts").into_iter().enumerate() {
-        errors.extend(host(given, &path.child("hosts").index(index)));
+        errors.extend(validate_host(given, &path.child("hosts").index(index)));
     }
     let secret = text(tls, "/secretName");
     if !secret.is_empty() {
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
     use crate::{printer::tests::row, validation::tests::messages};
 
-    fn refused(spec: Value) -> Vec<String> {
+    fn validation_errors(spec: Value) -> Vec<String> {
         messages(Ingress.validate(&json!({"spec": spec})))
     }
 
@@ -252,43 +252,43 @@ mod tests {
     fn rules_lead_to_backends() {
         let service = json!({"service": {"name": "s", "port": {"number": 80}}});
         let path = |kind: &str, path: &str| json!({"rules": [{"http": {"paths": [{"path": path, "pathType": kind, "backend": service}]}}]});
-        assert!(refused(path("Prefix", "/a")).is_empty());
-        assert!(refused(json!({"defaultBackend": service})).is_empty());
+        assert!(validation_errors(path("Prefix", "/a")).is_empty());
+        assert!(validation_errors(json!({"defaultBackend": service})).is_empty());
         assert_eq!(
-            refused(json!({})),
+            validation_errors(json!({})),
             ["spec: Invalid value: null: either `defaultBackend` or `rules` must be specified"]
         );
         assert_eq!(
-            refused(path("", "/")),
+            validation_errors(path("", "/")),
             ["spec.rules[0].http.paths[0].pathType: Required value: pathType must be specified"]
         );
         assert_eq!(
-            refused(path("x", "/")),
+            validation_errors(path("x", "/")),
             [
                 r#"spec.rules[0].http.paths[0].pathType: Unsupported value: "x": supported values: "Exact", "ImplementationSpecific", "Prefix""#
             ]
         );
         assert_eq!(
-            refused(path("Exact", "a//b")),
+            validation_errors(path("Exact", "a//b")),
             [
                 r#"spec.rules[0].http.paths[0].path: Invalid value: "a//b": must be an absolute path"#,
                 r#"spec.rules[0].http.paths[0].path: Invalid value: "a//b": must not contain '//'"#
             ]
         );
         assert_eq!(
-            refused(json!({"defaultBackend": {"service": {"name": "s"}}})),
+            validation_errors(json!({"defaultBackend": {"service": {"name": "s"}}})),
             ["spec.defaultBackend: Required value: port name or number is required"]
         );
         assert_eq!(
-            refused(json!({"defaultBackend": {}})),
+            validation_errors(json!({"defaultBackend": {}})),
             [r#"spec.defaultBackend: Invalid value: "": resource or service backend is required"#]
         );
         assert_eq!(
-            refused(json!({"rules": [{"host": "10.0.0.1"}]})),
+            validation_errors(json!({"rules": [{"host": "10.0.0.1"}]})),
             [r#"spec.rules[0].host: Invalid value: "10.0.0.1": must be a DNS name, not an IP address"#]
         );
-        assert_eq!(refused(json!({"rules": [{"host": "*"}]})).len(), 1);
-        assert!(refused(json!({"rules": [{"host": "*.a.b"}]})).is_empty());
+        assert_eq!(validation_errors(json!({"rules": [{"host": "*"}]})).len(), 1);
+        assert!(validation_errors(json!({"rules": [{"host": "*.a.b"}]})).is_empty());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::{Value, json};
 
-use super::ingress::reference;
+use super::ingress::validate_typed_reference;
 use crate::{
     BuiltinKind, StrategyFlags,
     accessors::{annotation, present, text},
@@ -65,10 +65,10 @@ impl Strategy for IngressClass {
         if controller.len() > CONTROLLER_LENGTH_MAX {
             errors.push(FieldError::too_long(&path.child("controller"), CONTROLLER_LENGTH_MAX));
         }
-        errors.extend(domain_path(controller, &path.child("controller")));
+        errors.extend(validate_domain_path(controller, &path.child("controller")));
         if let Some(parameters) = present(object, "/spec/parameters") {
             let path = path.child("parameters");
-            errors.extend(reference(parameters, &path));
+            errors.extend(validate_typed_reference(parameters, &path));
             errors.extend(validation::validate_supported(
                 parameters,
                 "scope",
@@ -102,7 +102,7 @@ impl Strategy for IngressClass {
 }
 
 /// `example.com/path`.
-fn domain_path(given: &str, path: &FieldPath) -> Vec<FieldError> {
+fn validate_domain_path(given: &str, path: &FieldPath) -> Vec<FieldError> {
     if given.is_empty() {
         return vec![FieldError::required(path, "")];
     }

@@ -50,10 +50,10 @@ impl Strategy for IpAddress {
         for field in ["generateName", "name"] {
             let given = text(object, &format!("/metadata/{field}"));
             if !given.is_empty() {
-                errors.extend(ip::strict_address(given, &metadata.child(field)));
+                errors.extend(ip::validate_canonical_ip(given, &metadata.child(field)));
             }
         }
-        errors.extend(parent(object));
+        errors.extend(validate_parent_ref(object));
         errors
     }
 
@@ -67,7 +67,7 @@ impl Strategy for IpAddress {
 }
 
 /// What an address belongs to.
-fn parent(object: &Value) -> Vec<FieldError> {
+fn validate_parent_ref(object: &Value) -> Vec<FieldError> {
     let path = FieldPath::root("spec").child("parentRef");
     if present(object, "/spec/parentRef").is_none() {
         return vec![FieldError::required(&path, "")];

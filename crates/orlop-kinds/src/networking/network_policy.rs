@@ -10,7 +10,7 @@ use crate::{
     BuiltinKind, StrategyFlags,
     accessors::{list, present, text, texts},
     defaulting,
-    printer::{ColumnDefinition, PrinterColumns, age, name, selector},
+    printer::{ColumnDefinition, PrinterColumns, age, format_selector, name},
     strategy::Strategy,
     validation::{self, cidr::IpRange},
 };
@@ -24,7 +24,9 @@ pub(crate) const KIND: BuiltinKind = BuiltinKind {
 
 static COLUMNS: PrinterColumns = PrinterColumns {
     definitions: &[ColumnDefinition::NAME, ColumnDefinition::text("Pod-Selector"), ColumnDefinition::AGE],
-    cells: |object, now| vec![name(object), selector(object.pointer("/spec/podSelector")), age(object, now)],
+    cells: |object, now| {
+        vec![name(object), format_selector(object.pointer("/spec/podSelector")), age(object, now)]
+    },
 };
 
 pub(crate) struct NetworkPolicy;
@@ -52,8 +54,8 @@ impl Strategy for NetworkPolicy {
         }
         for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
             errors.extend(validation::validate_items(spec, direction, &path, |rule, path| {
-                let mut errors = validation::validate_items(rule, "ports", path, port);
-                errors.extend(validation::validate_items(rule, peers, path, peer));
+                let mut errors = validation::validate_items(rule, "ports", path, validate_port);
+                errors.extend(validation::validate_items(rule, peers, path, validate_peer));
                 errors
             }));
         }
@@ -72,7 +74,7 @@ impl Strategy for NetworkPolicy {
     }
 }
 
-fn port(port: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_port(port: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors: Vec<FieldError> =
         validation::validate_supported(port, "protocol", path, &["TCP", "UDP", "SCTP"]).into_iter().collect();
     let end = present(port, "/endPort").and_then(Value::as_i64);
@@ -96,7 +98,7 @@ fn port(port: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn peer(peer: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_peer(peer: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut count = 0;
     for field in ["podSelector", "namespaceSelector"] {

@@ -45,7 +45,7 @@ impl Strategy for ServiceCidr {
             let spec = object.get("spec").cloned().unwrap_or_default();
             return vec![FieldError::invalid(&path, spec, "may only hold up to 2 values")];
         }
-        let each = |(index, range): (usize, &&str)| ip::strict_range(range, &path.index(index));
+        let each = |(index, range): (usize, &&str)| ip::validate_canonical_cidr(range, &path.index(index));
         let mut errors: Vec<FieldError> = ranges.iter().enumerate().flat_map(each).collect();
         let family = |range: &&str| {
             range.split('/').next().and_then(|address| address.parse().ok()).map(|ip: IpAddr| ip.is_ipv4())

@@ -40,7 +40,7 @@ impl Strategy for RuntimeClass {
         let selector = map(object, "/scheduling/nodeSelector");
         let scheduling = FieldPath::root("scheduling");
         errors.extend(orlop_api::labels::validate(selector, &scheduling.child("nodeSelector")));
-        errors.extend(pod::tolerations(
+        errors.extend(pod::validate_tolerations(
             list(object, "/scheduling/tolerations"),
             &scheduling.child("tolerations"),
         ));

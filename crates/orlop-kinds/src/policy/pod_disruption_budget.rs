@@ -91,10 +91,10 @@ mod tests {
 
     #[test]
     fn a_budget_is_one_count_or_share() {
-        let refused = |spec: Value| messages(PodDisruptionBudget.validate(&json!({"spec": spec})));
-        assert!(refused(json!({"minAvailable": 1, "selector": {}})).is_empty());
+        let validation_errors = |spec: Value| messages(PodDisruptionBudget.validate(&json!({"spec": spec})));
+        assert!(validation_errors(json!({"minAvailable": 1, "selector": {}})).is_empty());
         assert_eq!(
-            refused(json!({"minAvailable": -1, "maxUnavailable": "101%"})),
+            validation_errors(json!({"minAvailable": -1, "maxUnavailable": "101%"})),
             [
                 r#"spec: Invalid value: {"maxUnavailable":"101%","minAvailable":-1}: minAvailable and maxUnavailable cannot be both set"#,
                 "spec.minAvailable: Invalid value: -1: must be greater than or equal to 0",
@@ -102,7 +102,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            refused(json!({"unhealthyPodEvictionPolicy": "x"})),
+            validation_errors(json!({"unhealthyPodEvictionPolicy": "x"})),
             [
                 r#"spec.unhealthyPodEvictionPolicy: Unsupported value: "x": supported values: "AlwaysAllow", "IfHealthyBudget""#
             ]

@@ -29,7 +29,7 @@ pub(crate) struct RoleStrategy {
 impl Strategy for RoleStrategy {
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = validation::validate_items(object, "rules", &FieldPath::nil(), |item, path| {
-            rule(item, self.namespaced, path)
+            validate_rule(item, self.namespaced, path)
         });
         if let Some(aggregation) = present(object, "/aggregationRule").filter(|_| !self.namespaced) {
             let path = FieldPath::root("aggregationRule");
@@ -48,7 +48,7 @@ impl Strategy for RoleStrategy {
     }
 }
 
-fn rule(rule: &Value, namespaced: bool, path: &FieldPath) -> Vec<FieldError> {
+fn validate_rule(rule: &Value, namespaced: bool, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let given = |field: &str| list(rule, field);
     if given("/verbs").is_empty() {
@@ -87,13 +87,13 @@ mod tests {
 
     #[test]
     fn rules_name_resources_or_urls() {
-        let refused = |namespaced: bool, rule: Value| {
+        let validation_errors = |namespaced: bool, rule: Value| {
             messages(RoleStrategy { namespaced }.validate(&json!({"rules": [rule]})))
         };
         let good = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]});
-        assert!(refused(true, good).is_empty());
+        assert!(validation_errors(true, good).is_empty());
         assert_eq!(
-            refused(true, json!({})),
+            validation_errors(true, json!({})),
             [
                 "rules[0].verbs: Required value: verbs must contain at least one value",
                 "rules[0].apiGroups: Required value: resource rules must supply at least one api group",
@@ -102,13 +102,13 @@ mod tests {
         );
         let urls = json!({"verbs": ["get"], "nonResourceURLs": ["/a"], "resources": ["x"]});
         assert_eq!(
-            refused(true, urls.clone()),
+            validation_errors(true, urls.clone()),
             [
                 r#"rules[0].nonResourceURLs: Invalid value: ["/a"]: namespaced rules cannot apply to non-resource URLs"#,
                 r#"rules[0].nonResourceURLs: Invalid value: ["/a"]: rules cannot apply to both regular resources and non-resource URLs"#,
             ]
         );
-        assert_eq!(refused(false, urls).len(), 1);
+        assert_eq!(validation_errors(false, urls).len(), 1);
         let aggregating = json!({"aggregationRule": {}});
         assert_eq!(
             messages(RoleStrategy { namespaced: false }.validate(&aggregating)),

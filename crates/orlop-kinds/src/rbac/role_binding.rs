@@ -87,7 +87,7 @@ impl Strategy for RoleBindingStrategy {
             )),
         }
         errors.extend(validation::validate_items(object, "subjects", &FieldPath::nil(), |item, path| {
-            subject(item, self.namespaced, path)
+            validate_subject(item, self.namespaced, path)
         }));
         errors
     }
@@ -101,7 +101,7 @@ impl Strategy for RoleBindingStrategy {
     }
 }
 
-fn subject(subject: &Value, namespaced: bool, path: &FieldPath) -> Vec<FieldError> {
+fn validate_subject(subject: &Value, namespaced: bool, path: &FieldPath) -> Vec<FieldError> {
     let mut errors: Vec<FieldError> = validation::require_text(subject, "name", path).into_iter().collect();
     let (name, group) = (text(subject, "/name"), text(subject, "/apiGroup"));
     match text(subject, "/kind") {

@@ -3,7 +3,7 @@
 use crate::{
     BuiltinKind, StrategyFlags,
     accessors::{text, time},
-    printer::{ColumnDefinition, PrinterColumns, age, name, since},
+    printer::{ColumnDefinition, PrinterColumns, age, format_age, name},
     update_scope::STATUS_WITHOUT_METADATA,
 };
 
@@ -25,8 +25,8 @@ pub(crate) static COLUMNS: PrinterColumns = PrinterColumns {
     ],
     cells: |object, now| {
         let field = |pointer| text(object, pointer).into();
-        let added =
-            time(object, "/spec/taint/timeAdded").map_or_else(String::new, |then| since(Some(then), now));
+        let added = time(object, "/spec/taint/timeAdded")
+            .map_or_else(String::new, |then| format_age(Some(then), now));
         vec![
             name(object),
             field("/spec/taint/key"),

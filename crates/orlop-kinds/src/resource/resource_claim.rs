@@ -29,14 +29,14 @@ impl Strategy for ResourceClaim {
         let devices = if self.template { "/spec/spec/devices" } else { "/spec/devices" };
         let Some(devices) = defaulting::object_at_mut(object, devices) else { return };
         for request in defaulting::items_mut(devices, "requests") {
-            defaulting::object_mut(request, "exactly").into_iter().for_each(default_count);
-            defaulting::items_mut(request, "firstAvailable").for_each(default_count);
+            defaulting::object_mut(request, "exactly").into_iter().for_each(set_count_defaults);
+            defaulting::items_mut(request, "firstAvailable").for_each(set_count_defaults);
         }
     }
 }
 
 /// One device, unless it is said how many.
-fn default_count(request: &mut Value) {
+fn set_count_defaults(request: &mut Value) {
     defaulting::set_if_zero(request, "allocationMode", "ExactCount");
     if text(request, "/allocationMode") == "ExactCount" {
         defaulting::set_if_zero(request, "count", 1);
@@ -45,10 +45,10 @@ fn default_count(request: &mut Value) {
 
 static COLUMNS: PrinterColumns = PrinterColumns {
     definitions: &[ColumnDefinition::NAME, ColumnDefinition::text("State"), ColumnDefinition::AGE],
-    cells: |object, now| vec![name(object), state(object).into(), age(object, now)],
+    cells: |object, now| vec![name(object), state_text(object).into(), age(object, now)],
 };
 
-fn state(claim: &Value) -> String {
+fn state_text(claim: &Value) -> String {
     let deleted = is_terminating(claim);
     let allocated = present(claim, "/status/allocation").is_some();
     let states = [

@@ -62,7 +62,7 @@ impl Strategy for PriorityClass {
         let value = integer(object, "/value");
         let mut errors = Vec::new();
         if name.starts_with(SYSTEM_PREFIX) {
-            errors.extend(system(name, value, flag(object, "/globalDefault")));
+            errors.extend(validate_system_class(name, value, flag(object, "/globalDefault")));
         } else if value > USER_MAX {
             let detail = format!("maximum allowed value of a user defined priority is {USER_MAX}");
             errors.push(FieldError::forbidden(&FieldPath::root("value"), detail));
@@ -87,7 +87,7 @@ impl Strategy for PriorityClass {
 }
 
 /// The system's names belong to its own classes.
-fn system(name: &str, value: i64, global_default: bool) -> Option<FieldError> {
+fn validate_system_class(name: &str, value: i64, global_default: bool) -> Option<FieldError> {
     let problem = match SYSTEM.iter().find(|(known, _)| *known == name) {
         None => format!("{name} is not a known system priority class"),
         Some((_, known)) if *known != value => format!("value of {name} PriorityClass must be {known}"),
@@ -109,17 +109,17 @@ mod tests {
 
     #[test]
     fn the_systems_classes_are_its_own() {
-        let refused = |name: &str, value: i64| {
+        let validation_errors = |name: &str, value: i64| {
             messages(PriorityClass.validate(&json!({"metadata": {"name": name}, "value": value})))
         };
-        assert!(refused("a", USER_MAX).is_empty());
-        assert!(refused("system-node-critical", 2_000_001_000).is_empty());
+        assert!(validation_errors("a", USER_MAX).is_empty());
+        assert!(validation_errors("system-node-critical", 2_000_001_000).is_empty());
         assert_eq!(
-            refused("a", USER_MAX + 1),
+            validation_errors("a", USER_MAX + 1),
             ["value: Forbidden: maximum allowed value of a user defined priority is 1000000000"]
         );
         assert_eq!(
-            refused("system-x", 1),
+            validation_errors("system-x", 1),
             [
                 "metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only. error: system-x is not a known system priority class"
             ]

@@ -33,7 +33,7 @@ const DRIVER_NAME_MAX: usize = 63;
 const TOKEN_SECONDS_MIN: i64 = 600;
 
 /// The name of a driver: one of DNS, in whatever case.
-pub(crate) fn driver_name(name: &str, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_driver_name(name: &str, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if name.is_empty() {
         errors.push(FieldError::required(path, ""));

@@ -8,7 +8,7 @@ use orlop_api::{
 };
 use serde_json::Value;
 
-use super::csi_driver::driver_name;
+use super::csi_driver::validate_driver_name;
 use crate::{
     BuiltinKind, StrategyFlags,
     accessors::{list, mark_repeated, present, text},
@@ -48,7 +48,7 @@ impl Strategy for CsiNode {
         let mut errors = Vec::new();
         for ((index, driver), repeated) in drivers.iter().enumerate().zip(repeated) {
             let path = path.index(index);
-            errors.extend(driver_name(text(driver, "/name"), &path.child("name")));
+            errors.extend(validate_driver_name(text(driver, "/name"), &path.child("name")));
             match text(driver, "/nodeID") {
                 "" => errors.push(FieldError::required(&path.child("nodeID"), "")),
                 id if id.len() > NODE_ID_MAX => {
@@ -64,7 +64,7 @@ impl Strategy for CsiNode {
                     &path.child("allocatable"),
                 ));
             }
-            errors.extend(topology_keys(driver, &path));
+            errors.extend(validate_topology_keys(driver, &path));
             if repeated {
                 errors.push(FieldError::duplicate(&path.child("name"), text(driver, "/name")));
             }
@@ -84,7 +84,7 @@ impl Strategy for CsiNode {
     }
 }
 
-fn topology_keys(driver: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_topology_keys(driver: &Value, path: &FieldPath) -> Vec<FieldError> {
     let keys = list(driver, "/topologyKeys");
     let repeated = mark_repeated(keys, Value::as_str);
     let mut errors = Vec::new();

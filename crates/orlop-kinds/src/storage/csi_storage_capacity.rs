@@ -33,7 +33,8 @@ impl Strategy for CsiStorageCapacity {
         errors.extend(validation::validate_dns_subdomain(class, &FieldPath::root("storageClassName")));
         let capacity = present(object, "/capacity");
         errors.extend(
-            capacity.and_then(|amount| quantities::not_negative(amount, &FieldPath::root("capacity"))),
+            capacity
+                .and_then(|amount| quantities::validate_non_negative(amount, &FieldPath::root("capacity"))),
         );
         errors
     }

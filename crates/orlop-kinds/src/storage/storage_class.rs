@@ -62,8 +62,8 @@ impl Strategy for StorageClass {
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let root = FieldPath::nil();
-        let mut errors = provisioner(object, "provisioner");
-        errors.extend(parameters(object));
+        let mut errors = validate_provisioner(object, "provisioner");
+        errors.extend(validate_parameters(object));
         if !text(object, "/reclaimPolicy").is_empty() {
             errors.extend(validation::validate_supported(
                 object,
@@ -74,7 +74,7 @@ impl Strategy for StorageClass {
         }
         let modes = &["Immediate", "WaitForFirstConsumer"];
         errors.extend(validation::validate_supported(object, "volumeBindingMode", &root, modes));
-        errors.extend(topologies(object));
+        errors.extend(validate_topologies(object));
         errors
     }
 
@@ -86,7 +86,7 @@ impl Strategy for StorageClass {
 }
 
 /// Who makes volumes: a qualified name under a field, in whatever case.
-pub(crate) fn provisioner(object: &Value, field: &str) -> Vec<FieldError> {
+pub(crate) fn validate_provisioner(object: &Value, field: &str) -> Vec<FieldError> {
     let path = FieldPath::root(field);
     match object.get(field).and_then(Value::as_str).unwrap_or_default() {
         "" => vec![FieldError::required(&path, "")],
@@ -99,7 +99,7 @@ pub(crate) fn provisioner(object: &Value, field: &str) -> Vec<FieldError> {
 }
 
 /// Where volumes may be: each place is named once, and one that is anywhere is none.
-fn topologies(object: &Value) -> Vec<FieldError> {
+fn validate_topologies(object: &Value) -> Vec<FieldError> {
     type Place = BTreeMap<String, BTreeSet<String>>;
     let path = FieldPath::root("allowedTopologies");
     let (mut errors, mut known) = (Vec::new(), vec![Place::new()]);
@@ -133,7 +133,7 @@ fn topologies(object: &Value) -> Vec<FieldError> {
     errors
 }
 
-pub(crate) fn parameters(object: &Value) -> Vec<FieldError> {
+pub(crate) fn validate_parameters(object: &Value) -> Vec<FieldError> {
     let (path, parameters) = (FieldPath::root("parameters"), map(object, "/parameters"));
     if parameters.len() > PARAMETERS_MAX {
         return vec![FieldError::too_long(&path, PARAMETERS_MAX)];

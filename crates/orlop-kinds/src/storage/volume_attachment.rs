@@ -3,7 +3,7 @@
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::Value;
 
-use super::csi_driver::driver_name;
+use super::csi_driver::validate_driver_name;
 use crate::{
     BuiltinKind, StrategyFlags,
     accessors::{flag, list, present, text},
@@ -33,9 +33,9 @@ impl Strategy for VolumeAttachment {
         let attacher = text(object, "/spec/attacher");
         let mut errors = match attacher {
             "" => vec![FieldError::required(&spec.child("attacher"), "")],
-            given => driver_name(given, &spec.child("attacher")),
+            given => validate_driver_name(given, &spec.child("attacher")),
         };
-        errors.extend(attached(object, &spec.child("source")));
+        errors.extend(validate_source(object, &spec.child("source")));
         errors.extend(validation::validate_dns_subdomain(
             text(object, "/spec/nodeName"),
             &spec.child("nodeName"),
@@ -49,7 +49,7 @@ impl Strategy for VolumeAttachment {
 }
 
 /// What is attached: a volume by its name, or by all that is known of it.
-fn attached(object: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_source(object: &Value, path: &FieldPath) -> Vec<FieldError> {
     let (name, inline) = (
         present(object, "/spec/source/persistentVolumeName").and_then(Value::as_str),
         present(object, "/spec/source/inlineVolumeSpec"),

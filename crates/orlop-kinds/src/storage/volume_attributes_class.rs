@@ -23,12 +23,12 @@ pub(crate) struct VolumeAttributesClass;
 
 impl Strategy for VolumeAttributesClass {
     fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = storage_class::provisioner(object, "driverName");
+        let mut errors = storage_class::validate_provisioner(object, "driverName");
         if map(object, "/parameters").is_empty() {
             let detail = "must contain at least one key/value pair";
             errors.push(FieldError::required(&FieldPath::root("parameters"), detail));
         }
-        errors.extend(storage_class::parameters(object));
+        errors.extend(storage_class::validate_parameters(object));
         errors
     }
 

@@ -14,18 +14,18 @@ fn has_leading_zeros(text: &str) -> bool {
 }
 
 /// An address, written as Go would write it.
-pub(crate) fn strict_address(text: &str, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_canonical_ip(text: &str, path: &FieldPath) -> Vec<FieldError> {
     let Ok(address) = text.parse::<IpAddr>() else {
         if has_leading_zeros(text) {
             return vec![FieldError::invalid(path, text, "must not have leading 0s")];
         }
         return validation::validate_ip(text, path);
     };
-    canonical(text, &address.to_string(), path)
+    validate_canonical_form(text, &address.to_string(), path)
 }
 
 /// A range, written as Go would write it.
-pub(crate) fn strict_range(text: &str, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_canonical_cidr(text: &str, path: &FieldPath) -> Vec<FieldError> {
     if has_leading_zeros(text) {
         return vec![FieldError::invalid(path, text, "must not have leading 0s in IP or prefix length")];
     }
@@ -33,10 +33,10 @@ pub(crate) fn strict_range(text: &str, path: &FieldPath) -> Vec<FieldError> {
     if range.first() != range.address {
         return vec![FieldError::invalid(path, text, "must not have bits set beyond the prefix length")];
     }
-    canonical(text, &format!("{}/{}", range.address, range.bits), path)
+    validate_canonical_form(text, &format!("{}/{}", range.address, range.bits), path)
 }
 
-fn canonical(text: &str, written: &str, path: &FieldPath) -> Vec<FieldError> {
+fn validate_canonical_form(text: &str, written: &str, path: &FieldPath) -> Vec<FieldError> {
     if text == written {
         return Vec::new();
     }
@@ -44,7 +44,7 @@ fn canonical(text: &str, written: &str, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// What to warn of in an address that is taken as it is.
-pub(crate) fn address_warning(text: &str, path: &str) -> Option<String> {
+pub(crate) fn ip_warning(text: &str, path: &str) -> Option<String> {
     let address = text.parse::<IpAddr>().ok().filter(IpAddr::is_ipv6)?.to_string();
     (address != text).then(|| {
         format!("{path}: IPv6 address {text:?} should be in RFC 5952 canonical format ({address:?})")
@@ -52,7 +52,7 @@ pub(crate) fn address_warning(text: &str, path: &str) -> Option<String> {
 }
 
 /// What to warn of in a range that is taken as it is.
-pub(crate) fn range_warning(text: &str, path: &str) -> Option<String> {
+pub(crate) fn cidr_warning(text: &str, path: &str) -> Option<String> {
     let range = IpRange::parse(text).filter(|_| !has_leading_zeros(text))?;
     let (first, all, IpRange { address, bits }) = (range.first(), range.width(), range);
     if first != address {
@@ -79,7 +79,10 @@ mod tests {
             ("2001:DB8::1", "must be in canonical form (\"2001:db8::1\")"),
             ("x", "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"),
         ] {
-            assert_eq!(messages(strict_address(text, &path)), [format!("p: Invalid value: {text:?}: {why}")]);
+            assert_eq!(
+                messages(validate_canonical_ip(text, &path)),
+                [format!("p: Invalid value: {text:?}: {why}")]
+            );
         }
         for (text, why) in [
             ("10.0.0.1/24", "must not have bits set beyond the prefix length"),
@@ -87,25 +90,31 @@ mod tests {
             ("fd00:0::/112", "must be in canonical form (\"fd00::/112\")"),
             ("10.0.0.0/33", "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"),
         ] {
-            assert_eq!(messages(strict_range(text, &path)), [format!("p: Invalid value: {text:?}: {why}")]);
+            assert_eq!(
+                messages(validate_canonical_cidr(text, &path)),
+                [format!("p: Invalid value: {text:?}: {why}")]
+            );
         }
-        assert!(strict_range("0.0.0.0/0", &path).is_empty() && strict_address("::1", &path).is_empty());
+        assert!(
+            validate_canonical_cidr("0.0.0.0/0", &path).is_empty()
+                && validate_canonical_ip("::1", &path).is_empty()
+        );
     }
 
     #[test]
     fn what_could_be_written_better_is_told() {
         assert_eq!(
-            range_warning("10.0.0.1/8", "r").unwrap(),
+            cidr_warning("10.0.0.1/8", "r").unwrap(),
             "r: CIDR value \"10.0.0.1/8\" is ambiguous in this context (should be \"10.0.0.0/8\" or \"10.0.0.1/32\"?)"
         );
         assert_eq!(
-            range_warning("2001:DB8::/32", "r").unwrap(),
+            cidr_warning("2001:DB8::/32", "r").unwrap(),
             "r: IPv6 CIDR value \"2001:DB8::/32\" should be in RFC 5952 canonical format (\"2001:db8::/32\")"
         );
         assert_eq!(
-            address_warning("2001:0db8::1", "a").unwrap(),
+            ip_warning("2001:0db8::1", "a").unwrap(),
             "a: IPv6 address \"2001:0db8::1\" should be in RFC 5952 canonical format (\"2001:db8::1\")"
         );
-        assert_eq!((address_warning("10.0.0.1", "a"), range_warning("10.0.0.0/8", "r")), (None, None));
+        assert_eq!((ip_warning("10.0.0.1", "a"), cidr_warning("10.0.0.0/8", "r")), (None, None));
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{
     accessors::{flag, integer, is_condition_true, is_terminating, list, present, text, text_or, time},
-    printer::{ColumnDefinition, PrinterColumns, age, name, since},
+    printer::{ColumnDefinition, PrinterColumns, age, format_age, name},
 };
 
 pub(crate) static COLUMNS: PrinterColumns = PrinterColumns {
@@ -30,7 +30,7 @@ fn cells(pod: &Value, now: Time) -> Vec<Value> {
     let state = State::of(pod);
     let restarts = match state.last_restart {
         Some(_) if state.restarts != 0 => {
-            format!("{} ({} ago)", state.restarts, since(state.last_restart, now))
+            format!("{} ({} ago)", state.restarts, format_age(state.last_restart, now))
         }
         _ => state.restarts.to_string(),
     };
@@ -127,7 +127,7 @@ impl State {
             }
             let waiting = text(status, "/state/waiting/reason");
             self.reason = match ended {
-                Some(ended) => format!("Init:{}", end_of(ended)),
+                Some(ended) => format!("Init:{}", termination_reason(ended)),
                 None if !waiting.is_empty() && waiting != "PodInitializing" => format!("Init:{waiting}"),
                 None => format!("Init:{index}/{}", containers.len()),
             };
@@ -149,7 +149,7 @@ impl State {
             if !waiting.is_empty() {
                 self.reason = waiting.to_owned();
             } else if let Some(ended) = present(status, "/state/terminated") {
-                self.reason = end_of(ended);
+                self.reason = termination_reason(ended);
                 if integer(ended, "/exitCode") != 0 {
                     failure.clone_from(&self.reason);
                 }
@@ -172,7 +172,7 @@ impl State {
 }
 
 /// How a container ended.
-fn end_of(ended: &Value) -> String {
+fn termination_reason(ended: &Value) -> String {
     match (text(ended, "/reason"), integer(ended, "/signal")) {
         ("", 0) => format!("ExitCode:{}", integer(ended, "/exitCode")),
         ("", signal) => format!("Signal:{signal}"),

@@ -22,7 +22,11 @@ pub(crate) struct Surroundings<'a> {
 }
 
 /// Checks all containers of a pod.
-pub(crate) fn containers(spec: &Value, around: &Surroundings<'_>, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_containers(
+    spec: &Value,
+    around: &Surroundings<'_>,
+    path: &FieldPath,
+) -> Vec<FieldError> {
     let own = list(spec, "/containers");
     let own_path = path.child("containers");
     let mut errors = Vec::new();
@@ -32,34 +36,38 @@ pub(crate) fn containers(spec: &Value, around: &Surroundings<'_>, path: &FieldPa
     let mut names: Vec<&str> = Vec::new();
     for (index, container) in own.iter().enumerate() {
         let path = own_path.index(index);
-        errors.extend(common(container, around, &path));
-        errors.extend(unique(container, &mut names, &path));
-        errors.extend(probes::lifecycle(container, around.grace_seconds, &path));
-        errors.extend(probes::probes(container, &path));
+        errors.extend(validate_container(container, around, &path));
+        errors.extend(validate_unique_name(container, &mut names, &path));
+        errors.extend(probes::validate_lifecycle(container, around.grace_seconds, &path));
+        errors.extend(probes::validate_probes(container, &path));
     }
-    errors.extend(host_ports(own, &own_path));
+    errors.extend(validate_host_ports(own, &own_path));
     for (index, container) in list(spec, "/initContainers").iter().enumerate() {
         let path = path.child("initContainers").index(index);
-        errors.extend(common(container, around, &path));
-        errors.extend(init(container, around, &mut names, &path));
+        errors.extend(validate_container(container, around, &path));
+        errors.extend(validate_init_container(container, around, &mut names, &path));
     }
     for (index, container) in list(spec, "/ephemeralContainers").iter().enumerate() {
         let path = path.child("ephemeralContainers").index(index);
-        errors.extend(common(container, around, &path));
-        errors.extend(unique(container, &mut names, &path));
-        errors.extend(ephemeral(container, spec, &path));
+        errors.extend(validate_container(container, around, &path));
+        errors.extend(validate_unique_name(container, &mut names, &path));
+        errors.extend(validate_ephemeral_container(container, spec, &path));
     }
     errors
 }
 
-fn unique<'a>(container: &'a Value, names: &mut Vec<&'a str>, path: &FieldPath) -> Option<FieldError> {
+fn validate_unique_name<'a>(
+    container: &'a Value,
+    names: &mut Vec<&'a str>,
+    path: &FieldPath,
+) -> Option<FieldError> {
     let name = text(container, "/name");
     let repeated = !name.is_empty() && names.contains(&name);
     names.push(name);
     repeated.then(|| FieldError::duplicate(&path.child("name"), name))
 }
 
-fn common(container: &Value, around: &Surroundings<'_>, path: &FieldPath) -> Vec<FieldError> {
+fn validate_container(container: &Value, around: &Surroundings<'_>, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = match text(container, "/name") {
         "" => vec![FieldError::required(&path.child("name"), "")],
         name => validation::validate_dns_label(name, &path.child("name")),
@@ -72,27 +80,31 @@ fn common(container: &Value, around: &Surroundings<'_>, path: &FieldPath) -> Vec
     }
     let policies = &["File", "FallbackToLogsOnError"];
     errors.extend(validation::require_supported(container, "terminationMessagePolicy", path, policies));
-    errors.extend(ports(list(container, "/ports"), &path.child("ports")));
-    errors.extend(environment::environment(container, path));
-    errors.extend(volumes::mounts(container, around.volumes, path));
+    errors.extend(validate_ports(list(container, "/ports"), &path.child("ports")));
+    errors.extend(environment::validate_environment(container, path));
+    errors.extend(volumes::validate_volume_mounts(container, around.volumes, path));
     errors.extend(validation::require_supported(
         container,
         "imagePullPolicy",
         path,
         &["Always", "IfNotPresent", "Never"],
     ));
-    errors.extend(resizing(list(container, "/resizePolicy"), &path.child("resizePolicy")));
+    errors.extend(validate_resize_policy(list(container, "/resizePolicy"), &path.child("resizePolicy")));
     if let Some(given) = present(container, "/resources") {
-        errors.extend(resources::requirements(given, around.claims, &path.child("resources")));
+        errors.extend(resources::validate_requirements(given, around.claims, &path.child("resources")));
     }
     if let Some(context) = present(container, "/securityContext") {
-        errors.extend(security::container(context, around.host_users, &path.child("securityContext")));
+        errors.extend(security::validate_security_context(
+            context,
+            around.host_users,
+            &path.child("securityContext"),
+        ));
     }
     errors
 }
 
 /// What happens to a container when its resources change.
-fn resizing(policies: &[Value], path: &FieldPath) -> Vec<FieldError> {
+fn validate_resize_policy(policies: &[Value], path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let repeated = mark_repeated(policies, |policy| text(policy, "/resourceName"));
     for ((index, policy), repeated) in policies.iter().enumerate().zip(repeated) {
@@ -113,7 +125,7 @@ fn resizing(policies: &[Value], path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn ports(ports: &[Value], path: &FieldPath) -> Vec<FieldError> {
+fn validate_ports(ports: &[Value], path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut names: Vec<&str> = Vec::new();
     for (index, port) in ports.iter().enumerate() {
@@ -151,7 +163,7 @@ fn ports(ports: &[Value], path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// A port of the host is taken once.
-fn host_ports(containers: &[Value], path: &FieldPath) -> Vec<FieldError> {
+fn validate_host_ports(containers: &[Value], path: &FieldPath) -> Vec<FieldError> {
     let mut taken: Vec<String> = Vec::new();
     let mut errors = Vec::new();
     for (index, container) in containers.iter().enumerate() {
@@ -171,7 +183,7 @@ fn host_ports(containers: &[Value], path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn init<'a>(
+fn validate_init_container<'a>(
     container: &'a Value,
     around: &Surroundings<'_>,
     names: &mut Vec<&'a str>,
@@ -185,10 +197,10 @@ fn init<'a>(
         path,
         &["Always", "Never", "OnFailure"],
     ));
-    errors.extend(unique(container, names, path));
+    errors.extend(validate_unique_name(container, names, path));
     if policy == "Always" {
-        errors.extend(probes::lifecycle(container, around.grace_seconds, path));
-        errors.extend(probes::probes(container, path));
+        errors.extend(probes::validate_lifecycle(container, around.grace_seconds, path));
+        errors.extend(probes::validate_probes(container, path));
         return errors;
     }
     for field in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
@@ -201,7 +213,7 @@ fn init<'a>(
 }
 
 /// A container put into a running pod to look around may do little.
-fn ephemeral(container: &Value, spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_ephemeral_container(container: &Value, spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     const FORBIDDEN: &[&str] = &[
         "lifecycle",
         "livenessProbe",
@@ -227,7 +239,7 @@ fn ephemeral(container: &Value, spec: &Value, path: &FieldPath) -> Vec<FieldErro
 }
 
 /// With the host's network, a container's ports are the host's.
-pub(crate) fn on_host_network(spec: &Value, place: Place, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_host_network_ports(spec: &Value, place: Place, path: &FieldPath) -> Vec<FieldError> {
     if !flag(spec, "/hostNetwork") {
         return Vec::new();
     }
@@ -253,8 +265,8 @@ mod tests {
     use super::{super::defaults, *};
     use crate::validation::tests::messages;
 
-    fn refused(mut spec: Value) -> Vec<String> {
-        defaults::spec(&mut spec);
+    fn validation_errors(mut spec: Value) -> Vec<String> {
+        defaults::set_spec_defaults(&mut spec);
         let around = Surroundings {
             volumes: &[],
             claims: &[],
@@ -262,14 +274,14 @@ mod tests {
             grace_seconds: 30,
             place: Place::Pod,
         };
-        messages(containers(&spec, &around, &FieldPath::root("spec")))
+        messages(validate_containers(&spec, &around, &FieldPath::root("spec")))
     }
 
     #[test]
     fn containers_have_names_images_and_ports() {
-        assert_eq!(refused(json!({})), ["spec.containers: Required value"]);
+        assert_eq!(validation_errors(json!({})), ["spec.containers: Required value"]);
         assert_eq!(
-            refused(json!({"containers": [{}, {"name": "A", "image": " x"}]})),
+            validation_errors(json!({"containers": [{}, {"name": "A", "image": " x"}]})),
             [
                 "spec.containers[0].name: Required value",
                 "spec.containers[0].image: Required value",
@@ -278,7 +290,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            refused(
+            validation_errors(
                 json!({"containers": [{"name": "a", "image": "x", "imagePullPolicy": "Maybe", "terminationMessagePolicy": "X",
                 "ports": [{"protocol": "TCP"}, {"containerPort": 70000, "name": "Bad", "protocol": "x"}]}]})
             ),
@@ -297,7 +309,7 @@ mod tests {
     fn names_and_host_ports_are_taken_once() {
         let container = |name: &str| json!({"name": name, "image": "x", "ports": [{"containerPort": 1, "hostPort": 1, "protocol": "TCP"}]});
         assert_eq!(
-            refused(
+            validation_errors(
                 json!({"containers": [container("a"), container("a")], "initContainers": [{"name": "a", "image": "x"}]})
             ),
             [
@@ -318,15 +330,15 @@ mod tests {
             json!({"containers": [{"name": "a", "image": "x"}], "initContainers": [init]})
         };
         assert_eq!(
-            refused(pod(None)),
+            validation_errors(pod(None)),
             [
                 "spec.initContainers[0].livenessProbe: Forbidden: may not be set for init containers without restartPolicy=Always"
             ]
         );
-        assert!(refused(pod(Some("Always"))).is_empty());
+        assert!(validation_errors(pod(Some("Always"))).is_empty());
         let debugging = json!({"containers": [{"name": "a", "image": "x"}], "ephemeralContainers": [{"name": "e", "image": "x", "targetContainerName": "z", "ports": [{"containerPort": 1}]}]});
         assert_eq!(
-            refused(debugging),
+            validation_errors(debugging),
             [
                 "spec.ephemeralContainers[0].ports: Forbidden: cannot be set for an Ephemeral Container",
                 r#"spec.ephemeralContainers[0].targetContainerName: Not found: "z""#,
@@ -339,7 +351,7 @@ mod tests {
         let spec =
             json!({"hostNetwork": true, "containers": [{"ports": [{"containerPort": 80, "hostPort": 81}]}]});
         assert_eq!(
-            messages(on_host_network(&spec, Place::Pod, &FieldPath::root("spec"))),
+            messages(validate_host_network_ports(&spec, Place::Pod, &FieldPath::root("spec"))),
             [
                 "spec.containers[0].ports[0].hostPort: Invalid value: 81: must match `containerPort` when `hostNetwork` is true"
             ]

@@ -11,7 +11,7 @@ use crate::{
 const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
 /// The defaults of a pod's spec, in a pod or in a template of one.
-pub(crate) fn spec(spec: &mut Value) {
+pub(crate) fn set_spec_defaults(spec: &mut Value) {
     // Two names for the same account; the newer wins.
     let account = match text(spec, "/serviceAccountName") {
         "" => text(spec, "/serviceAccount").to_owned(),
@@ -27,13 +27,13 @@ pub(crate) fn spec(spec: &mut Value) {
     defaulting::set_if_absent(spec, "terminationGracePeriodSeconds", 30);
     defaulting::set_if_zero(spec, "schedulerName", "default-scheduler");
     for field in CONTAINERS {
-        defaulting::items_mut(spec, field).for_each(container);
+        defaulting::items_mut(spec, field).for_each(set_container_defaults);
     }
-    defaulting::items_mut(spec, "volumes").for_each(volume);
+    defaulting::items_mut(spec, "volumes").for_each(set_volume_defaults);
 }
 
 /// The defaults that only pods have, so that a template's pods may still be told otherwise.
-pub(crate) fn pod_only(spec: &mut Value) {
+pub(crate) fn set_pod_only_defaults(spec: &mut Value) {
     if spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|seconds| seconds < 0) {
         spec["terminationGracePeriodSeconds"] = 1.into();
     }
@@ -54,7 +54,7 @@ pub(crate) fn pod_only(spec: &mut Value) {
 }
 
 /// One address and the list of addresses begin alike.
-pub(crate) fn status(status: &mut Value) {
+pub(crate) fn sync_pod_ips(status: &mut Value) {
     let (one, first) = (text(status, "/podIP").to_owned(), text(status, "/podIPs/0/ip").to_owned());
     if !one.is_empty() && one != first {
         status["podIPs"] = json!([{"ip": one}]);
@@ -63,11 +63,11 @@ pub(crate) fn status(status: &mut Value) {
     }
 }
 
-fn container(container: &mut Value) {
+fn set_container_defaults(container: &mut Value) {
     if !container.is_object() {
         return;
     }
-    let policy = pull_policy(text(container, "/image"));
+    let policy = default_pull_policy(text(container, "/image"));
     defaulting::set_if_zero(container, "imagePullPolicy", policy);
     defaulting::set_if_zero(container, "terminationMessagePath", "/dev/termination-log");
     defaulting::set_if_zero(container, "terminationMessagePolicy", "File");
@@ -84,17 +84,17 @@ fn container(container: &mut Value) {
             defaulting::set_if_zero(probe, "periodSeconds", 10);
             defaulting::set_if_zero(probe, "successThreshold", 1);
             defaulting::set_if_zero(probe, "failureThreshold", 3);
-            http_get(probe);
+            set_http_get_defaults(probe);
         }
     }
     for hook in ["/lifecycle/postStart", "/lifecycle/preStop"] {
         if let Some(hook) = defaulting::object_at_mut(container, hook) {
-            http_get(hook);
+            set_http_get_defaults(hook);
         }
     }
 }
 
-fn http_get(handler: &mut Value) {
+fn set_http_get_defaults(handler: &mut Value) {
     if let Some(request) = defaulting::object_mut(handler, "httpGet") {
         defaulting::set_if_zero(request, "path", "/");
         defaulting::set_if_zero(request, "scheme", "HTTP");
@@ -105,7 +105,7 @@ fn http_get(handler: &mut Value) {
 }
 
 /// An image that names no version, or the latest, is looked for each time.
-fn pull_policy(image: &str) -> &'static str {
+fn default_pull_policy(image: &str) -> &'static str {
     let name = image.rsplit('/').next().unwrap_or_default();
     if image.contains('@') {
         return "IfNotPresent";
@@ -116,7 +116,7 @@ fn pull_policy(image: &str) -> &'static str {
     }
 }
 
-fn volume(volume: &mut Value) {
+fn set_volume_defaults(volume: &mut Value) {
     const FILE_MODE: i64 = 0o644;
     let Some(fields) = volume.as_object() else { return };
     if fields.iter().all(|(field, source)| field == "name" || source.is_null()) {
@@ -125,7 +125,7 @@ fn volume(volume: &mut Value) {
     for source in ["secret", "configMap", "downwardAPI", "projected"] {
         if let Some(source) = defaulting::object_mut(volume, source) {
             defaulting::set_if_absent(source, "defaultMode", FILE_MODE);
-            defaulting::items_mut(source, "items").for_each(downward_file);
+            defaulting::items_mut(source, "items").for_each(set_downward_file_defaults);
         }
     }
     for part in defaulting::object_mut(volume, "projected")
@@ -136,22 +136,22 @@ fn volume(volume: &mut Value) {
             defaulting::set_if_absent(token, "expirationSeconds", 3600);
         }
         if let Some(downward) = defaulting::object_mut(part, "downwardAPI") {
-            defaulting::items_mut(downward, "items").for_each(downward_file);
+            defaulting::items_mut(downward, "items").for_each(set_downward_file_defaults);
         }
     }
     if let Some(path) = defaulting::object_mut(volume, "hostPath") {
         defaulting::set_if_absent(path, "type", "");
     }
     if let Some(image) = defaulting::object_mut(volume, "image") {
-        let policy = pull_policy(text(image, "/reference"));
+        let policy = default_pull_policy(text(image, "/reference"));
         defaulting::set_if_zero(image, "pullPolicy", policy);
     }
     if let Some(claim) = defaulting::object_at_mut(volume, "/ephemeral/volumeClaimTemplate/spec") {
-        persistent_volume_claim::default_spec(claim);
+        persistent_volume_claim::set_spec_defaults(claim);
     }
 }
 
-fn downward_file(item: &mut Value) {
+fn set_downward_file_defaults(item: &mut Value) {
     if let Some(reference) = defaulting::object_mut(item, "fieldRef") {
         defaulting::set_if_zero(reference, "apiVersion", "v1");
     }
@@ -171,7 +171,7 @@ mod tests {
             ("registry:5000/nginx:1", "IfNotPresent"),
             ("nginx@sha256:0123", "IfNotPresent"),
         ] {
-            assert_eq!(pull_policy(image), expected, "{image}");
+            assert_eq!(default_pull_policy(image), expected, "{image}");
         }
     }
 
@@ -184,7 +184,7 @@ mod tests {
             "volumes": [{"name": "e"}, {"name": "s", "secret": {"secretName": "x"}}, {"name": "h", "hostPath": {"path": "/"}},
                 {"name": "p", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}],
         });
-        spec(&mut pod);
+        set_spec_defaults(&mut pod);
         assert_eq!(pod["serviceAccountName"], "old");
         let container = &pod["containers"][0];
         assert_eq!(
@@ -204,12 +204,12 @@ mod tests {
     fn a_pods_requests_follow_its_limits_and_host_ports_its_ports() {
         let mut pod = json!({"hostNetwork": true, "terminationGracePeriodSeconds": -5, "containers": [
             {"resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}, "ports": [{"containerPort": 80}]}]});
-        pod_only(&mut pod);
+        set_pod_only_defaults(&mut pod);
         assert_eq!(pod["containers"][0]["resources"]["requests"], json!({"cpu": "500m", "memory": "1Gi"}));
         assert_eq!(pod["containers"][0]["ports"][0]["hostPort"], 80);
         assert_eq!(pod["terminationGracePeriodSeconds"], 1);
         let mut addresses = json!({"podIP": "10.0.0.1"});
-        status(&mut addresses);
+        sync_pod_ips(&mut addresses);
         assert_eq!(addresses["podIPs"], json!([{"ip": "10.0.0.1"}]));
     }
 }

@@ -35,14 +35,18 @@ const RESOURCES: &[&str] = &[
 const SOURCES: &[&str] = &["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"];
 
 /// Checks `env` and `envFrom`.
-pub(crate) fn environment(container: &Value, path: &FieldPath) -> Vec<FieldError> {
-    let mut errors = validation::validate_items(container, "env", path, variable);
+pub(crate) fn validate_environment(container: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = validation::validate_items(container, "env", path, validate_env_var);
     let from_path = path.child("envFrom");
     for (index, from) in list(container, "/envFrom").iter().enumerate() {
         let path = from_path.index(index);
         let prefix = text(from, "/prefix");
         if !prefix.is_empty() {
-            errors.extend(validation::invalid_for_each(&path.child("prefix"), prefix, variable_name(prefix)));
+            errors.extend(validation::invalid_for_each(
+                &path.child("prefix"),
+                prefix,
+                env_var_name_problems(prefix),
+            ));
         }
         let sources = ["configMapRef", "secretRef"].map(|field| (field, present(from, &format!("/{field}"))));
         for (field, source) in sources.iter().filter_map(|(field, source)| Some((field, (*source)?))) {
@@ -69,7 +73,7 @@ pub(crate) fn environment(container: &Value, path: &FieldPath) -> Vec<FieldError
 }
 
 /// A variable's name: printable ASCII without `=`.
-fn variable_name(name: &str) -> Vec<String> {
+fn env_var_name_problems(name: &str) -> Vec<String> {
     let allowed = |byte: u8| (0x20..=0x7e).contains(&byte) && byte != b'=';
     if name.bytes().all(allowed) {
         return Vec::new();
@@ -80,10 +84,10 @@ fn variable_name(name: &str) -> Vec<String> {
     ]
 }
 
-fn variable(variable: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_env_var(variable: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = match text(variable, "/name") {
         "" => vec![FieldError::required(&path.child("name"), "")],
-        name => validation::invalid_for_each(&path.child("name"), name, variable_name(name)),
+        name => validation::invalid_for_each(&path.child("name"), name, env_var_name_problems(name)),
     };
     let Some(from) = present(variable, "/valueFrom") else { return errors };
     let path = path.child("valueFrom");
@@ -92,9 +96,9 @@ fn variable(variable: &Value, path: &FieldPath) -> Vec<FieldError> {
     for (source, reference) in &given {
         let path = path.child(source);
         errors.extend(match *source {
-            "fieldRef" => field_reference(reference, FIELDS, &path),
-            "resourceFieldRef" => resource_reference(reference, false, &path),
-            "configMapKeyRef" | "secretKeyRef" => key_reference(reference, &path),
+            "fieldRef" => validate_field_reference(reference, FIELDS, &path),
+            "resourceFieldRef" => validate_resource_reference(reference, false, &path),
+            "configMapKeyRef" | "secretKeyRef" => validate_key_reference(reference, &path),
             _ => Vec::new(),
         });
     }
@@ -110,7 +114,7 @@ fn variable(variable: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn key_reference(reference: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_key_reference(reference: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = validation::validate_dns_subdomain(text(reference, "/name"), &path.child("name"));
     match text(reference, "/key") {
         "" => errors.push(FieldError::required(&path.child("key"), "")),
@@ -122,10 +126,14 @@ fn key_reference(reference: &Value, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// A field of the pod, in a volume's file.
-pub(crate) fn volume_field(item: &Value, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_volume_field(item: &Value, path: &FieldPath) -> Vec<FieldError> {
     match (present(item, "/fieldRef"), present(item, "/resourceFieldRef")) {
-        (Some(reference), None) => field_reference(reference, VOLUME_FIELDS, &path.child("fieldRef")),
-        (None, Some(reference)) => resource_reference(reference, true, &path.child("resourceFieldRef")),
+        (Some(reference), None) => {
+            validate_field_reference(reference, VOLUME_FIELDS, &path.child("fieldRef"))
+        }
+        (None, Some(reference)) => {
+            validate_resource_reference(reference, true, &path.child("resourceFieldRef"))
+        }
         (None, None) => vec![FieldError::required(path, "one of fieldRef and resourceFieldRef is required")],
         (Some(_), Some(_)) => {
             vec![FieldError::invalid(
@@ -137,7 +145,7 @@ pub(crate) fn volume_field(item: &Value, path: &FieldPath) -> Vec<FieldError> {
     }
 }
 
-fn field_reference(reference: &Value, fields: &[&str], path: &FieldPath) -> Vec<FieldError> {
+fn validate_field_reference(reference: &Value, fields: &[&str], path: &FieldPath) -> Vec<FieldError> {
     for field in ["apiVersion", "fieldPath"] {
         if let Some(error) = validation::require_text(reference, field, path) {
             return vec![error];
@@ -168,7 +176,7 @@ fn field_reference(reference: &Value, fields: &[&str], path: &FieldPath) -> Vec<
     }
 }
 
-fn resource_reference(reference: &Value, in_volume: bool, path: &FieldPath) -> Vec<FieldError> {
+fn validate_resource_reference(reference: &Value, in_volume: bool, path: &FieldPath) -> Vec<FieldError> {
     if in_volume && text(reference, "/containerName").is_empty() {
         return vec![FieldError::required(&path.child("containerName"), "")];
     }
@@ -176,13 +184,13 @@ fn resource_reference(reference: &Value, in_volume: bool, path: &FieldPath) -> V
     let huge = ["requests.hugepages-", "limits.hugepages-"].iter().any(|prefix| resource.starts_with(prefix));
     match resource {
         "" => vec![FieldError::required(&path.child("resource"), "")],
-        _ if RESOURCES.contains(&resource) || huge => divisor(reference, resource, path),
+        _ if RESOURCES.contains(&resource) || huge => validate_divisor(reference, resource, path),
         _ => vec![FieldError::not_supported(&path.child("resource"), resource, RESOURCES)],
     }
 }
 
 /// What an amount may be counted in.
-fn divisor(reference: &Value, resource: &str, path: &FieldPath) -> Vec<FieldError> {
+fn validate_divisor(reference: &Value, resource: &str, path: &FieldPath) -> Vec<FieldError> {
     const SIZES: &[&str] =
         &["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
     const OF_SIZES: &str = "only divisor's values 1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei are supported \
@@ -210,21 +218,21 @@ mod tests {
     use super::*;
     use crate::validation::tests::messages;
 
-    fn refused(container: Value) -> Vec<String> {
-        messages(environment(&container, &FieldPath::root("c")))
+    fn validation_errors(container: Value) -> Vec<String> {
+        messages(validate_environment(&container, &FieldPath::root("c")))
     }
 
     #[test]
     fn a_variable_has_a_name_and_one_source() {
-        assert!(refused(json!({"env": [{"name": "A", "value": "x"}, {"name": "B", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.labels['a.b/c']"}}}]})).is_empty());
+        assert!(validation_errors(json!({"env": [{"name": "A", "value": "x"}, {"name": "B", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.labels['a.b/c']"}}}]})).is_empty());
         assert_eq!(
-            refused(json!({"env": [{"value": "x"}, {"name": "A=B"}]})),
+            validation_errors(json!({"env": [{"value": "x"}, {"name": "A=B"}]})),
             [
                 "c.env[0].name: Required value",
                 r#"c.env[1].name: Invalid value: "A=B": a valid environment variable name must consist only of printable ASCII characters other than '='"#,
             ]
         );
-        let from = |from: Value| refused(json!({"env": [{"name": "A", "valueFrom": from}]}));
+        let from = |from: Value| validation_errors(json!({"env": [{"name": "A", "valueFrom": from}]}));
         assert_eq!(
             from(json!({})),
             [
@@ -249,7 +257,7 @@ mod tests {
         );
         let both = json!({"env": [{"name": "A", "value": "x", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]});
         assert_eq!(
-            refused(both),
+            validation_errors(both),
             [r#"c.env[0].valueFrom: Invalid value: "": may not be specified when `value` is not empty"#]
         );
     }
@@ -257,11 +265,11 @@ mod tests {
     #[test]
     fn a_whole_source_is_named() {
         assert_eq!(
-            refused(json!({"envFrom": [{"configMapRef": {"name": ""}}]})),
+            validation_errors(json!({"envFrom": [{"configMapRef": {"name": ""}}]})),
             ["c.envFrom[0].configMapRef.name: Required value"]
         );
         assert_eq!(
-            refused(json!({"envFrom": [{}]})),
+            validation_errors(json!({"envFrom": [{}]})),
             [r#"c.envFrom: Invalid value: "": must specify one of: `configMapRef` or `secretRef`"#]
         );
     }

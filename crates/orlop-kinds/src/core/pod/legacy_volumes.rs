@@ -26,7 +26,7 @@ const REQUIRED: &[(&str, &[&str])] = &[
     ("vsphereVolume", &["volumePath"]),
 ];
 
-pub(crate) fn source(kind: &str, source: &Value, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_source(kind: &str, source: &Value, path: &FieldPath) -> Vec<FieldError> {
     let known = REQUIRED.iter().find(|(known, _)| *known == kind);
     let required = known.into_iter().flat_map(|(_, fields)| fields.iter());
     let mut errors: Vec<FieldError> =
@@ -113,7 +113,7 @@ mod tests {
             ),
             ("flocker", json!({}), vec!["v: Required value: one of datasetName and datasetUUID is required"]),
         ] {
-            assert_eq!(messages(source(kind, &given, &path)), expected, "{kind} {given}");
+            assert_eq!(messages(validate_source(kind, &given, &path)), expected, "{kind} {given}");
         }
     }
 }

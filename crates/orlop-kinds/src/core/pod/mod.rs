@@ -90,12 +90,14 @@ const RESIZABLE_FIELDS: &[&str] = &[
     "/spec/resources",
 ];
 
-pub(crate) use resources::{amount, limit_name, quota_name};
-pub(crate) use scheduling::node_selector;
-pub(crate) use scheduling::tolerations;
-pub(crate) use template::{Owner, default_template, template_warnings, validate_template};
+pub(crate) use resources::{
+    validate_limit_resource_name, validate_quota_resource_name, validate_resource_value,
+};
+pub(crate) use scheduling::validate_node_selector;
+pub(crate) use scheduling::validate_tolerations;
+pub(crate) use template::{Owner, set_template_defaults, template_warnings, validate_template};
 
-pub(crate) use volumes::source as volume_source;
+pub(crate) use volumes::validate_source as volume_source;
 
 /// What is checked differently in a pod than in a template of one.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -114,16 +116,16 @@ fn validate_spec(object: &Value) -> Vec<FieldError> {
 impl Strategy for Pod {
     fn set_defaults(&self, object: &mut Value) {
         if let Some(spec) = defaulting::object_mut(object, "spec") {
-            defaults::spec(spec);
-            defaults::pod_only(spec);
+            defaults::set_spec_defaults(spec);
+            defaults::set_pod_only_defaults(spec);
         }
         if let Some(status) = defaulting::object_mut(object, "status") {
-            defaults::status(status);
+            defaults::sync_pod_ips(status);
         }
     }
 
     fn prepare_for_create(&self, object: &mut Value, _context: &RequestContext<'_>) {
-        object["status"] = json!({"phase": "Pending", "qosClass": resources::quality(object)});
+        object["status"] = json!({"phase": "Pending", "qosClass": resources::qos_class(object)});
         // A pod that is held back says so from its first moment.
         if !list(object, "/spec/schedulingGates").is_empty() {
             object["status"]["conditions"] = json!([{
@@ -141,8 +143,8 @@ impl Strategy for Pod {
         _context: &RequestContext<'_>,
     ) {
         match subresource {
-            "status" => update::keep_status(object, old),
-            "resize" => update::keep_pod_resources(object, old),
+            "status" => update::restore_status_fields(object, old),
+            "resize" => update::restore_pod_resources(object, old),
             _ => {}
         }
     }
@@ -167,16 +169,16 @@ impl Strategy for Pod {
     }
 
     fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
-        update::changes(object, old)
+        update::validate_spec_update(object, old)
     }
 
     fn validate_subresource_update(&self, subresource: &str, object: &Value, old: &Value) -> Vec<FieldError> {
         match subresource {
-            "ephemeralcontainers" => update::ephemeral_containers(object, old),
-            "resize" => update::resize(object, old),
+            "ephemeralcontainers" => update::validate_ephemeral_containers_update(object, old),
+            "resize" => update::validate_resize(object, old),
             // Whoever may bind a pod to a node decides where it runs.
             "binding" => Vec::new(),
-            _ => update::changes(object, old),
+            _ => update::validate_spec_update(object, old),
         }
     }
 

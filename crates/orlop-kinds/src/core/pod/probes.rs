@@ -12,12 +12,12 @@ use crate::{
 };
 
 /// Checks every probe of a container that may have them.
-pub(crate) fn probes(container: &Value, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_probes(container: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for field in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let Some(probe) = present(container, &format!("/{field}")) else { continue };
         let path = path.child(field);
-        errors.extend(handler(probe, &["exec", "httpGet", "tcpSocket", "grpc"], &path));
+        errors.extend(validate_handler(probe, &["exec", "httpGet", "tcpSocket", "grpc"], &path));
         for number in
             ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"]
         {
@@ -42,12 +42,12 @@ pub(crate) fn probes(container: &Value, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// Checks what a container does when it starts and stops.
-pub(crate) fn lifecycle(container: &Value, grace_seconds: i64, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_lifecycle(container: &Value, grace_seconds: i64, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for field in ["postStart", "preStop"] {
         if let Some(hook) = present(container, &format!("/lifecycle/{field}")) {
             let path = path.child("lifecycle").child(field);
-            errors.extend(handler(hook, &["exec", "httpGet", "tcpSocket", "sleep"], &path));
+            errors.extend(validate_handler(hook, &["exec", "httpGet", "tcpSocket", "sleep"], &path));
             if let Some(sleep) = present(hook, "/sleep") {
                 let seconds = integer(sleep, "/seconds");
                 if !(0..=grace_seconds).contains(&seconds) {
@@ -63,7 +63,7 @@ pub(crate) fn lifecycle(container: &Value, grace_seconds: i64, path: &FieldPath)
 }
 
 /// Exactly one way of asking.
-fn handler(handler: &Value, kinds: &[&str], path: &FieldPath) -> Vec<FieldError> {
+fn validate_handler(handler: &Value, kinds: &[&str], path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut found = false;
     for kind in kinds {
@@ -78,7 +78,7 @@ fn handler(handler: &Value, kinds: &[&str], path: &FieldPath) -> Vec<FieldError>
             "exec" if list(action, "/command").is_empty() => {
                 errors.push(FieldError::required(&path.child("command"), ""));
             }
-            "httpGet" => errors.extend(http_get(action, &path)),
+            "httpGet" => errors.extend(validate_http_get(action, &path)),
             "tcpSocket" | "grpc" => {
                 errors.extend(validation::validate_port_number_or_name(
                     action.get("port"),
@@ -94,7 +94,7 @@ fn handler(handler: &Value, kinds: &[&str], path: &FieldPath) -> Vec<FieldError>
     errors
 }
 
-fn http_get(request: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_http_get(request: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors: Vec<FieldError> = validation::require_text(request, "path", path).into_iter().collect();
     errors.extend(validation::validate_port_number_or_name(request.get("port"), &path.child("port")));
     errors.extend(validation::validate_supported(request, "scheme", path, &["HTTP", "HTTPS"]));
@@ -118,15 +118,15 @@ mod tests {
 
     #[test]
     fn a_probe_asks_in_one_way() {
-        let refused =
-            |probe: Value| messages(probes(&json!({"livenessProbe": probe}), &FieldPath::root("c")));
-        assert!(refused(json!({"exec": {"command": ["x"]}, "successThreshold": 1})).is_empty());
+        let validation_errors =
+            |probe: Value| messages(validate_probes(&json!({"livenessProbe": probe}), &FieldPath::root("c")));
+        assert!(validation_errors(json!({"exec": {"command": ["x"]}, "successThreshold": 1})).is_empty());
         assert_eq!(
-            refused(json!({"successThreshold": 1})),
+            validation_errors(json!({"successThreshold": 1})),
             ["c.livenessProbe: Required value: must specify a handler type"]
         );
         assert_eq!(
-            refused(json!({"exec": {}, "httpGet": {}, "successThreshold": 2, "periodSeconds": -1})),
+            validation_errors(json!({"exec": {}, "httpGet": {}, "successThreshold": 2, "periodSeconds": -1})),
             [
                 "c.livenessProbe.exec.command: Required value",
                 "c.livenessProbe.httpGet: Forbidden: may not specify more than 1 handler type",
@@ -135,7 +135,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            refused(
+            validation_errors(
                 json!({"httpGet": {"path": "/", "port": 0, "scheme": "X", "httpHeaders": [{"name": "a b"}]}, "successThreshold": 1})
             ),
             [
@@ -146,7 +146,7 @@ mod tests {
         );
         let hook = json!({"lifecycle": {"preStop": {}}});
         assert_eq!(
-            messages(lifecycle(&hook, 30, &FieldPath::root("c"))),
+            messages(validate_lifecycle(&hook, 30, &FieldPath::root("c"))),
             ["c.lifecycle.preStop: Required value: must specify a handler type"]
         );
     }

@@ -48,11 +48,11 @@ fn is_native(name: &str) -> bool {
 }
 
 /// Whether more may be asked for than there is.
-fn is_overcommitted(name: &str) -> bool {
+fn is_overcommit_allowed(name: &str) -> bool {
     is_native(name) && !is_huge_page(name)
 }
 
-fn name(name: &str, path: &FieldPath) -> Vec<FieldError> {
+fn validate_resource_name(name: &str, path: &FieldPath) -> Vec<FieldError> {
     let problems = names::qualified_name(name);
     if !problems.is_empty() {
         return validation::invalid_for_each(path, name, problems);
@@ -63,8 +63,8 @@ fn name(name: &str, path: &FieldPath) -> Vec<FieldError> {
     Vec::new()
 }
 
-fn container_name(given: &str, path: &FieldPath) -> Vec<FieldError> {
-    let mut errors = name(given, path);
+fn validate_container_resource_name(given: &str, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = validate_resource_name(given, path);
     if !given.contains('/') {
         if !CONTAINER.contains(&given) && !is_huge_page(given) {
             errors.push(FieldError::invalid(path, given, "must be a standard resource for containers"));
@@ -76,9 +76,9 @@ fn container_name(given: &str, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// The name of a resource that a quota may limit.
-pub(crate) fn quota_name(given: &str, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_quota_resource_name(given: &str, path: &FieldPath) -> Vec<FieldError> {
     // Counts of objects are named `count/pods`.
-    let mut errors = name(given, path);
+    let mut errors = validate_resource_name(given, path);
     if !given.contains('/') && (!STANDARD.contains(&given) || given == STORAGE) && !is_huge_page(given) {
         errors.push(FieldError::invalid(path, given, "must be a standard resource for quota"));
     }
@@ -86,12 +86,16 @@ pub(crate) fn quota_name(given: &str, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// The name of a resource that a limit range may bound.
-pub(crate) fn limit_name(kind: &str, given: &str, path: &FieldPath) -> Vec<FieldError> {
-    if matches!(kind, "Pod" | "Container") { container_name(given, path) } else { name(given, path) }
+pub(crate) fn validate_limit_resource_name(kind: &str, given: &str, path: &FieldPath) -> Vec<FieldError> {
+    if matches!(kind, "Pod" | "Container") {
+        validate_container_resource_name(given, path)
+    } else {
+        validate_resource_name(given, path)
+    }
 }
 
 /// An amount of a resource: not below zero, and whole where parts make no sense.
-pub(crate) fn amount(given: &str, value: &Value, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_resource_value(given: &str, value: &Value, path: &FieldPath) -> Vec<FieldError> {
     const WHOLE: &[&str] = &[
         "pods",
         "resourcequotas",
@@ -103,26 +107,36 @@ pub(crate) fn amount(given: &str, value: &Value, path: &FieldPath) -> Vec<FieldE
         "services.nodeports",
         "services.loadbalancers",
     ];
-    let mut errors: Vec<FieldError> = quantities::not_negative(value, path).into_iter().collect();
+    let mut errors: Vec<FieldError> = quantities::validate_non_negative(value, path).into_iter().collect();
     let whole = WHOLE.contains(&given) || given.starts_with("count/") || !is_native(given);
     if whole && quantities::parse(value).is_some_and(|amount| amount.milli_units() % 1000 != 0) {
-        errors.push(FieldError::invalid(path, quantities::shown(Some(value)), "must be an integer"));
+        errors.push(FieldError::invalid(path, quantities::canonical_text(Some(value)), "must be an integer"));
     }
     errors
 }
 
 /// Requests and limits of a container.
-pub(crate) fn requirements(resources: &Value, claims: &[Value], path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_requirements(
+    resources: &Value,
+    claims: &[Value],
+    path: &FieldPath,
+) -> Vec<FieldError> {
     let (limits, requests) = (map(resources, "/limits"), map(resources, "/requests"));
     let (limits_path, requests_path) = (path.child("limits"), path.child("requests"));
     let mut errors = Vec::new();
     for (entries, path) in [(limits, &limits_path), (requests, &requests_path)] {
         for (key, value) in entries {
-            errors.extend(container_name(key, &path.key(key)));
-            errors.extend(amount(key, value, &path.key(key)));
-            errors.extend(whole_pages(key, value, &path.key(key)));
+            errors.extend(validate_container_resource_name(key, &path.key(key)));
+            errors.extend(validate_resource_value(key, value, &path.key(key)));
+            errors.extend(validate_huge_page_size(key, value, &path.key(key)));
             if std::ptr::eq(entries, requests) {
-                errors.extend(within(key, value, limits, &limits_path, &requests_path));
+                errors.extend(validate_request_within_limit(
+                    key,
+                    value,
+                    limits,
+                    &limits_path,
+                    &requests_path,
+                ));
             }
         }
     }
@@ -143,7 +157,7 @@ pub(crate) fn requirements(resources: &Value, claims: &[Value], path: &FieldPath
 }
 
 /// Huge pages are asked for as a whole.
-fn whole_pages(name: &str, value: &Value, path: &FieldPath) -> Option<FieldError> {
+fn validate_huge_page_size(name: &str, value: &Value, path: &FieldPath) -> Option<FieldError> {
     let size = Quantity::parse(name.strip_prefix("hugepages-")?).ok()?;
     let amount = quantities::parse(value)?;
     let fits = size.units() > 0 && amount.units() > 0 && amount.units() % size.units() == 0;
@@ -152,7 +166,7 @@ fn whole_pages(name: &str, value: &Value, path: &FieldPath) -> Option<FieldError
 }
 
 /// What is asked for may not be more than what is allowed.
-fn within(
+fn validate_request_within_limit(
     key: &str,
     value: &Value,
     limits: &Map<String, Value>,
@@ -161,11 +175,11 @@ fn within(
 ) -> Option<FieldError> {
     let Some(limit) = limits.get(key) else {
         let detail = "Limit must be set for non overcommitable resources";
-        return (!is_overcommitted(key)).then(|| FieldError::required(limits_path, detail));
+        return (!is_overcommit_allowed(key)).then(|| FieldError::required(limits_path, detail));
     };
     let (asked, allowed) = (quantities::parse(value)?, quantities::parse(limit)?);
     let (asked_text, allowed_text) = (asked.to_string(), allowed.to_string());
-    if asked != allowed && !is_overcommitted(key) {
+    if asked != allowed && !is_overcommit_allowed(key) {
         let detail = format!("must be equal to {key} limit of {allowed_text}");
         return Some(FieldError::invalid(requests_path, asked_text, detail));
     }
@@ -174,7 +188,7 @@ fn within(
 }
 
 /// A pod's class: what the node owes it.
-pub(crate) fn quality(pod: &Value) -> &'static str {
+pub(crate) fn qos_class(pod: &Value) -> &'static str {
     let whole = present(pod, "/spec/resources")
         .into_iter()
         .filter(|resources| !map(resources, "/limits").is_empty() || !map(resources, "/requests").is_empty());
@@ -213,22 +227,23 @@ mod tests {
 
     #[test]
     fn requests_fit_into_limits() {
-        let refused = |resources: Value| messages(requirements(&resources, &[], &FieldPath::root("r")));
-        assert!(refused(json!({"limits": {"cpu": "1", "example.com/gpu": 1}, "requests": {"cpu": "500m", "example.com/gpu": 1}})).is_empty());
+        let validation_errors =
+            |resources: Value| messages(validate_requirements(&resources, &[], &FieldPath::root("r")));
+        assert!(validation_errors(json!({"limits": {"cpu": "1", "example.com/gpu": 1}, "requests": {"cpu": "500m", "example.com/gpu": 1}})).is_empty());
         assert_eq!(
-            refused(json!({"limits": {"cpu": "1"}, "requests": {"cpu": "2"}})),
+            validation_errors(json!({"limits": {"cpu": "1"}, "requests": {"cpu": "2"}})),
             [r#"r.requests: Invalid value: "2": must be less than or equal to cpu limit of 1"#]
         );
         assert_eq!(
-            refused(json!({"limits": {"a.b/c": 1}, "requests": {"a.b/c": 2}})),
+            validation_errors(json!({"limits": {"a.b/c": 1}, "requests": {"a.b/c": 2}})),
             [r#"r.requests: Invalid value: "2": must be equal to a.b/c limit of 1"#]
         );
         assert_eq!(
-            refused(json!({"requests": {"a.b/c": 2}})),
+            validation_errors(json!({"requests": {"a.b/c": 2}})),
             ["r.limits: Required value: Limit must be set for non overcommitable resources"]
         );
         assert_eq!(
-            refused(json!({"limits": {"cpus": "1", "memory": "-1"}})),
+            validation_errors(json!({"limits": {"cpus": "1", "memory": "-1"}})),
             [
                 r#"r.limits[cpus]: Invalid value: "cpus": must be a standard resource type or fully qualified"#,
                 r#"r.limits[cpus]: Invalid value: "cpus": must be a standard resource for containers"#,
@@ -236,11 +251,11 @@ mod tests {
             ]
         );
         assert_eq!(
-            refused(json!({"limits": {"a.b/c": "500m"}})),
+            validation_errors(json!({"limits": {"a.b/c": "500m"}})),
             [r#"r.limits[a.b/c]: Invalid value: "500m": must be an integer"#]
         );
         assert_eq!(
-            refused(json!({"limits": {"hugepages-2Mi": "2Mi"}})),
+            validation_errors(json!({"limits": {"hugepages-2Mi": "2Mi"}})),
             ["r: Forbidden: HugePages require cpu or memory"]
         );
     }
@@ -248,15 +263,15 @@ mod tests {
     #[test]
     fn a_pod_is_guaranteed_burstable_or_best_effort() {
         let pod = |resources: Value| json!({"spec": {"containers": [{"resources": resources}]}});
-        assert_eq!(quality(&pod(json!({}))), "BestEffort");
-        assert_eq!(quality(&pod(json!({"requests": {"cpu": "1"}}))), "Burstable");
-        assert_eq!(quality(&pod(json!({"limits": {"cpu": "1", "memory": "1Gi"}}))), "Guaranteed");
+        assert_eq!(qos_class(&pod(json!({}))), "BestEffort");
+        assert_eq!(qos_class(&pod(json!({"requests": {"cpu": "1"}}))), "Burstable");
+        assert_eq!(qos_class(&pod(json!({"limits": {"cpu": "1", "memory": "1Gi"}}))), "Guaranteed");
         assert_eq!(
-            quality(&pod(json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}))),
+            qos_class(&pod(json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}))),
             "Burstable"
         );
         assert_eq!(
-            quality(
+            qos_class(
                 &json!({"spec": {"containers": [{"resources": {"limits": {"cpu": "1", "memory": "1"}}}, {}]}})
             ),
             "Burstable"

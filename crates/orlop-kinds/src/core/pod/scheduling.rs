@@ -15,17 +15,17 @@ const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
 /// Checks `affinity`.
-pub(crate) fn affinity(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_affinity(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let path = path.child("affinity");
     if let Some(node) = present(spec, "/affinity/nodeAffinity") {
         let path = path.child("nodeAffinity");
         if let Some(selector) = present(node, &format!("/{REQUIRED}")) {
-            errors.extend(node_selector(selector, &path.child(REQUIRED)));
+            errors.extend(validate_node_selector(selector, &path.child(REQUIRED)));
         }
         errors.extend(validation::validate_items(node, PREFERRED, &path, |term, path| {
-            let mut errors: Vec<FieldError> = weight(term, path).into_iter().collect();
-            errors.extend(node_term(
+            let mut errors: Vec<FieldError> = validate_weight(term, path).into_iter().collect();
+            errors.extend(validate_node_selector_term(
                 term.get("preference").unwrap_or(&Value::Null),
                 false,
                 &path.child("preference"),
@@ -36,24 +36,24 @@ pub(crate) fn affinity(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     for kind in ["podAffinity", "podAntiAffinity"] {
         let Some(pod) = present(spec, &format!("/affinity/{kind}")) else { continue };
         let path = path.child(kind);
-        errors.extend(validation::validate_items(pod, REQUIRED, &path, pod_term));
+        errors.extend(validation::validate_items(pod, REQUIRED, &path, validate_pod_affinity_term));
         errors.extend(validation::validate_items(pod, PREFERRED, &path, |term, path| {
-            let mut errors: Vec<FieldError> = weight(term, path).into_iter().collect();
+            let mut errors: Vec<FieldError> = validate_weight(term, path).into_iter().collect();
             let inner = term.get("podAffinityTerm").unwrap_or(&Value::Null);
-            errors.extend(pod_term(inner, &path.child("podAffinityTerm")));
+            errors.extend(validate_pod_affinity_term(inner, &path.child("podAffinityTerm")));
             errors
         }));
     }
     errors
 }
 
-fn weight(term: &Value, path: &FieldPath) -> Option<FieldError> {
+fn validate_weight(term: &Value, path: &FieldPath) -> Option<FieldError> {
     let weight = integer(term, "/weight");
     (!(1..=100).contains(&weight))
         .then(|| FieldError::invalid(&path.child("weight"), weight, "must be in the range 1-100"))
 }
 
-fn pod_term(term: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_pod_affinity_term(term: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for field in ["labelSelector", "namespaceSelector"] {
         if let Some(selector) = present(term, &format!("/{field}")) {
@@ -80,23 +80,25 @@ fn pod_term(term: &Value, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// A selector of nodes: at least one term.
-pub(crate) fn node_selector(selector: &Value, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_node_selector(selector: &Value, path: &FieldPath) -> Vec<FieldError> {
     let terms = path.child("nodeSelectorTerms");
     if list(selector, "/nodeSelectorTerms").is_empty() {
         return vec![FieldError::required(&terms, "must have at least one node selector term")];
     }
-    validation::validate_items(selector, "nodeSelectorTerms", path, |term, path| node_term(term, true, path))
+    validation::validate_items(selector, "nodeSelectorTerms", path, |term, path| {
+        validate_node_selector_term(term, true, path)
+    })
 }
 
-fn node_term(term: &Value, strict: bool, path: &FieldPath) -> Vec<FieldError> {
+fn validate_node_selector_term(term: &Value, strict: bool, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = validation::validate_items(term, "matchExpressions", path, |item, path| {
-        node_requirement(item, strict, path)
+        validate_node_requirement(item, strict, path)
     });
-    errors.extend(validation::validate_items(term, "matchFields", path, field_requirement));
+    errors.extend(validation::validate_items(term, "matchFields", path, validate_field_requirement));
     errors
 }
 
-fn node_requirement(requirement: &Value, strict: bool, path: &FieldPath) -> Vec<FieldError> {
+fn validate_node_requirement(requirement: &Value, strict: bool, path: &FieldPath) -> Vec<FieldError> {
     let values = texts(requirement, "/values");
     let values_path = path.child("values");
     let mut errors = Vec::new();
@@ -132,7 +134,7 @@ fn node_requirement(requirement: &Value, strict: bool, path: &FieldPath) -> Vec<
     errors
 }
 
-fn field_requirement(requirement: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_field_requirement(requirement: &Value, path: &FieldPath) -> Vec<FieldError> {
     let values = texts(requirement, "/values");
     let mut errors = Vec::new();
     match text(requirement, "/operator") {
@@ -157,12 +159,12 @@ fn field_requirement(requirement: &Value, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// Checks tolerations.
-pub(crate) fn tolerations(tolerations: &[Value], path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_tolerations(tolerations: &[Value], path: &FieldPath) -> Vec<FieldError> {
     let all = tolerations.iter().enumerate();
-    all.flat_map(|(index, item)| toleration(item, &path.index(index))).collect()
+    all.flat_map(|(index, item)| validate_toleration(item, &path.index(index))).collect()
 }
 
-fn toleration(toleration: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_toleration(toleration: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let field = |name: &str| text(toleration, name);
     let (key, operator, value, effect) =
@@ -201,7 +203,7 @@ fn toleration(toleration: &Value, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// Checks how pods are spread.
-pub(crate) fn spreading(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_topology_spread_constraints(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let constraints = list(spec, "/topologySpreadConstraints");
     let path = path.child("topologySpreadConstraints");
     let mut errors = Vec::new();
@@ -244,20 +246,22 @@ mod tests {
 
     #[test]
     fn tolerations_name_taints() {
-        let refused = |item: Value| messages(tolerations(&[item], &FieldPath::root("t")));
-        assert!(refused(json!({"operator": "Exists"})).is_empty());
+        let validation_errors = |item: Value| messages(validate_tolerations(&[item], &FieldPath::root("t")));
+        assert!(validation_errors(json!({"operator": "Exists"})).is_empty());
         assert!(
-            refused(json!({"key": "a", "value": "b", "effect": "NoExecute", "tolerationSeconds": 5}))
-                .is_empty()
+            validation_errors(
+                json!({"key": "a", "value": "b", "effect": "NoExecute", "tolerationSeconds": 5})
+            )
+            .is_empty()
         );
         assert_eq!(
-            refused(json!({})),
+            validation_errors(json!({})),
             [
                 r#"t[0].operator: Invalid value: "": operator must be Exists when `key` is empty, which means "match all values and all keys""#
             ]
         );
         assert_eq!(
-            refused(json!({"key": "a", "operator": "Like", "effect": "X", "tolerationSeconds": 1})),
+            validation_errors(json!({"key": "a", "operator": "Like", "effect": "X", "tolerationSeconds": 1})),
             [
                 r#"t[0].effect: Invalid value: "X": effect must be 'NoExecute' when `tolerationSeconds` is set"#,
                 r#"t[0].operator: Unsupported value: "Like": supported values: "Equal", "Exists""#,
@@ -265,22 +269,23 @@ mod tests {
             ]
         );
         assert_eq!(
-            refused(json!({"key": "a", "operator": "Exists", "value": "b"})),
+            validation_errors(json!({"key": "a", "operator": "Exists", "value": "b"})),
             [r#"t[0].operator: Invalid value: "b": value must be empty when `operator` is 'Exists'"#]
         );
     }
 
     #[test]
     fn affinity_has_terms_and_weights() {
-        let refused = |given: Value| messages(affinity(&json!({"affinity": given}), &FieldPath::root("s")));
+        let validation_errors =
+            |given: Value| messages(validate_affinity(&json!({"affinity": given}), &FieldPath::root("s")));
         assert_eq!(
-            refused(json!({"nodeAffinity": {REQUIRED: {}}})),
+            validation_errors(json!({"nodeAffinity": {REQUIRED: {}}})),
             [
                 "s.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms: Required value: must have at least one node selector term"
             ]
         );
         assert_eq!(
-            refused(
+            validation_errors(
                 json!({"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "In"}, {"key": "a", "operator": "?"}]}]}}})
             ),
             [
@@ -289,7 +294,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            refused(
+            validation_errors(
                 json!({"podAntiAffinity": {PREFERRED: [{"weight": 0, "podAffinityTerm": {"topologyKey": "a"}}]}})
             ),
             [
@@ -301,18 +306,21 @@ mod tests {
     #[test]
     fn spreading_is_by_one_key_each() {
         let one = json!({"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"});
-        let refused = |items: Value| {
-            messages(spreading(&json!({"topologySpreadConstraints": items}), &FieldPath::root("s")))
+        let validation_errors = |items: Value| {
+            messages(validate_topology_spread_constraints(
+                &json!({"topologySpreadConstraints": items}),
+                &FieldPath::root("s"),
+            ))
         };
-        assert!(refused(json!([one])).is_empty());
+        assert!(validation_errors(json!([one])).is_empty());
         assert_eq!(
-            refused(json!([one, one])),
+            validation_errors(json!([one, one])),
             [
                 r#"s.topologySpreadConstraints[0].{topologyKey, whenUnsatisfiable}: Duplicate value: "{z, DoNotSchedule}""#
             ]
         );
         assert_eq!(
-            refused(json!([{"whenUnsatisfiable": "x"}])),
+            validation_errors(json!([{"whenUnsatisfiable": "x"}])),
             [
                 "s.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero",
                 "s.topologySpreadConstraints[0].topologyKey: Required value: can not be empty",

@@ -3,7 +3,7 @@
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::Value;
 
-use super::volumes::below;
+use super::volumes::validate_local_descending_path;
 use crate::{
     accessors::{flag, list, mark_repeated, present, text, texts},
     validation,
@@ -12,23 +12,27 @@ use crate::{
 const IDENTITY_MAX: i64 = i32::MAX as i64;
 
 /// Checks a pod's context; `spec` says what it shares with its node.
-pub(crate) fn pod(context: &Value, spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_pod_security_context(
+    context: &Value,
+    spec: &Value,
+    path: &FieldPath,
+) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for field in ["fsGroup", "runAsUser", "runAsGroup"] {
-        errors.extend(identity(context.get(field), &path.child(field)));
+        errors.extend(validate_id(context.get(field), &path.child(field)));
     }
     for (index, group) in list(context, "/supplementalGroups").iter().enumerate() {
-        errors.extend(identity(Some(group), &path.child("supplementalGroups").index(index)));
+        errors.extend(validate_id(Some(group), &path.child("supplementalGroups").index(index)));
     }
-    errors.extend(kernel_parameters(context, spec, &path.child("sysctls")));
+    errors.extend(validate_sysctls(context, spec, &path.child("sysctls")));
     errors.extend(validation::validate_supported(
         context,
         "fsGroupChangePolicy",
         path,
         &["Always", "OnRootMismatch"],
     ));
-    errors.extend(seccomp(context, path));
-    errors.extend(profile_of_armor(context, path));
+    errors.extend(validate_seccomp(context, path));
+    errors.extend(validate_app_armor(context, path));
     errors.extend(validation::validate_supported(
         context,
         "supplementalGroupsPolicy",
@@ -39,18 +43,22 @@ pub(crate) fn pod(context: &Value, spec: &Value, path: &FieldPath) -> Vec<FieldE
 }
 
 /// Checks a container's context.
-pub(crate) fn container(context: &Value, host_users: bool, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_security_context(
+    context: &Value,
+    host_users: bool,
+    path: &FieldPath,
+) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for field in ["runAsUser", "runAsGroup"] {
-        errors.extend(identity(context.get(field), &path.child(field)));
+        errors.extend(validate_id(context.get(field), &path.child(field)));
     }
     errors.extend(validation::validate_supported(context, "procMount", path, &["Default", "Unmasked"]));
     if host_users && text(context, "/procMount") == "Unmasked" {
         let detail = "`hostUsers` must be false to use `Unmasked`";
         errors.push(FieldError::invalid(&path.child("procMount"), "Unmasked", detail));
     }
-    errors.extend(seccomp(context, path));
-    errors.extend(profile_of_armor(context, path));
+    errors.extend(validate_seccomp(context, path));
+    errors.extend(validate_app_armor(context, path));
     if context.get("allowPrivilegeEscalation") == Some(&Value::Bool(false)) {
         if flag(context, "/privileged") {
             let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
@@ -68,7 +76,7 @@ pub(crate) fn container(context: &Value, host_users: bool, path: &FieldPath) -> 
 const KERNEL_PARAMETER_MAX: usize = 253;
 
 /// Parameters of the kernel: each once, and none of what a pod shares with its node.
-fn kernel_parameters(context: &Value, spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_sysctls(context: &Value, spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let parameters = list(context, "/sysctls");
     let mut errors = Vec::new();
     let repeated = mark_repeated(parameters, |parameter| text(parameter, "/name"));
@@ -76,14 +84,14 @@ fn kernel_parameters(context: &Value, spec: &Value, path: &FieldPath) -> Vec<Fie
         let (name, path) = (text(parameter, "/name"), path.index(index).child("name"));
         if name.is_empty() {
             errors.push(FieldError::required(&path, ""));
-        } else if !is_kernel_parameter(name) {
+        } else if !is_sysctl_name(name) {
             let detail = "must have at most 253 characters and match regex \
                           ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
             errors.push(FieldError::invalid(&path, name, detail));
         } else if repeated {
             errors.push(FieldError::duplicate(&path, name));
         }
-        let shared = match namespace(name) {
+        let shared = match sysctl_namespace(name) {
             Some("net") if flag(spec, "/hostNetwork") => "hostNetwork",
             Some("ipc") if flag(spec, "/hostIPC") => "hostIPC",
             _ => continue,
@@ -94,7 +102,7 @@ fn kernel_parameters(context: &Value, spec: &Value, path: &FieldPath) -> Vec<Fie
     errors
 }
 
-fn is_kernel_parameter(name: &str) -> bool {
+fn is_sysctl_name(name: &str) -> bool {
     let ends = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let segment = |part: &str| {
         let bytes = part.as_bytes();
@@ -106,7 +114,7 @@ fn is_kernel_parameter(name: &str) -> bool {
 }
 
 /// Which part of the kernel a parameter belongs to, if it is one that pods can have to themselves.
-fn namespace(name: &str) -> Option<&'static str> {
+fn sysctl_namespace(name: &str) -> Option<&'static str> {
     // Whichever comes first separates; the other is part of a name.
     let swapped = |letter: char| match letter {
         '.' => '/',
@@ -127,13 +135,13 @@ fn namespace(name: &str) -> Option<&'static str> {
 }
 
 /// A user or group.
-fn identity(id: Option<&Value>, path: &FieldPath) -> Option<FieldError> {
+fn validate_id(id: Option<&Value>, path: &FieldPath) -> Option<FieldError> {
     let id = id?.as_i64()?;
     let detail = validation::inclusive_range_message(0, IDENTITY_MAX);
     (!(0..=IDENTITY_MAX).contains(&id)).then(|| FieldError::invalid(path, id, detail))
 }
 
-fn seccomp(context: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_seccomp(context: &Value, path: &FieldPath) -> Vec<FieldError> {
     let Some(profile) = present(context, "/seccompProfile") else { return Vec::new() };
     let path = path.child("seccompProfile");
     let types = ["Localhost", "RuntimeDefault", "Unconfined"];
@@ -149,7 +157,7 @@ fn seccomp(context: &Value, path: &FieldPath) -> Vec<FieldError> {
         ("Localhost", None) => {
             errors.push(FieldError::required(&local, "must be set when seccomp type is Localhost"));
         }
-        ("Localhost", Some(given)) => errors.extend(below(given, &local)),
+        ("Localhost", Some(given)) => errors.extend(validate_local_descending_path(given, &local)),
         (_, Some(_)) => {
             let detail = "can only be set when seccomp type is Localhost";
             errors.push(FieldError::invalid(&local, profile.clone(), detail));
@@ -159,7 +167,7 @@ fn seccomp(context: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn profile_of_armor(context: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_app_armor(context: &Value, path: &FieldPath) -> Vec<FieldError> {
     let Some(profile) = present(context, "/appArmorProfile") else { return Vec::new() };
     let path = path.child("appArmorProfile");
     let (types, kind) = (["Localhost", "RuntimeDefault", "Unconfined"], text(profile, "/type"));
@@ -197,15 +205,17 @@ mod tests {
     #[test]
     fn kernel_parameters_are_named_once_and_not_the_nodes() {
         let path = FieldPath::root("s");
-        let refused = |names: &[&str], spec: Value| {
+        let validation_errors = |names: &[&str], spec: Value| {
             let sysctls: Vec<Value> = names.iter().map(|name| json!({"name": name, "value": "1"})).collect();
-            messages(pod(&json!({"sysctls": sysctls}), &spec, &path))
+            messages(validate_pod_security_context(&json!({"sysctls": sysctls}), &spec, &path))
         };
-        assert!(refused(&["kernel.shm_rmid_forced", "net.ipv4.x-y", "a/b.c"], json!({})).is_empty());
+        assert!(
+            validation_errors(&["kernel.shm_rmid_forced", "net.ipv4.x-y", "a/b.c"], json!({})).is_empty()
+        );
         let pattern = "must have at most 253 characters and match regex \
             ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
         assert_eq!(
-            refused(&["X", "", "a..b", "a", "a"], json!({})),
+            validation_errors(&["X", "", "a..b", "a", "a"], json!({})),
             [
                 format!("s.sysctls[0].name: Invalid value: \"X\": {pattern}"),
                 "s.sysctls[1].name: Required value".to_owned(),
@@ -214,7 +224,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            refused(&["kernel/shm", "net.x-y/z"], json!({"hostIPC": true, "hostNetwork": true})),
+            validation_errors(&["kernel/shm", "net.x-y/z"], json!({"hostIPC": true, "hostNetwork": true})),
             [
                 "s.sysctls[0].name: Invalid value: \"kernel/shm\": may not be specified when 'hostIPC' is true",
                 "s.sysctls[1].name: Invalid value: \"net.x-y/z\": may not be specified when 'hostNetwork' is true",
@@ -226,11 +236,15 @@ mod tests {
     fn identities_profiles_and_privileges_are_checked() {
         let path = FieldPath::root("s");
         assert!(
-            pod(&json!({"runAsUser": 0, "seccompProfile": {"type": "RuntimeDefault"}}), &json!({}), &path)
-                .is_empty()
+            validate_pod_security_context(
+                &json!({"runAsUser": 0, "seccompProfile": {"type": "RuntimeDefault"}}),
+                &json!({}),
+                &path
+            )
+            .is_empty()
         );
         assert_eq!(
-            messages(pod(
+            messages(validate_pod_security_context(
                 &json!({"runAsUser": -1, "fsGroupChangePolicy": "x", "seccompProfile": {}}),
                 &json!({}),
                 &path
@@ -242,13 +256,21 @@ mod tests {
             ]
         );
         assert_eq!(
-            messages(container(&json!({"allowPrivilegeEscalation": false, "privileged": true}), true, &path)),
+            messages(validate_security_context(
+                &json!({"allowPrivilegeEscalation": false, "privileged": true}),
+                true,
+                &path
+            )),
             [
                 r#"s: Invalid value: {"allowPrivilegeEscalation":false,"privileged":true}: cannot set `allowPrivilegeEscalation` to false and `privileged` to true"#
             ]
         );
         assert_eq!(
-            messages(container(&json!({"seccompProfile": {"type": "Localhost"}}), true, &path)),
+            messages(validate_security_context(
+                &json!({"seccompProfile": {"type": "Localhost"}}),
+                true,
+                &path
+            )),
             ["s.seccompProfile.localhostProfile: Required value: must be set when seccomp type is Localhost"]
         );
     }

@@ -24,8 +24,8 @@ pub(crate) fn validate(spec: &Value, path: &FieldPath, place: Place) -> Vec<Fiel
     if present(spec, "/terminationGracePeriodSeconds").is_none() {
         errors.push(FieldError::required(&path.child("terminationGracePeriodSeconds"), ""));
     }
-    errors.extend(claims(spec, &path.child("resourceClaims")));
-    let (mountable, found) = volumes::volumes(spec, &path.child("volumes"));
+    errors.extend(validate_resource_claims(spec, &path.child("resourceClaims")));
+    let (mountable, found) = volumes::validate_volumes(spec, &path.child("volumes"));
     errors.extend(found);
     let around = Surroundings {
         volumes: &mountable,
@@ -34,8 +34,8 @@ pub(crate) fn validate(spec: &Value, path: &FieldPath, place: Place) -> Vec<Fiel
         grace_seconds: integer(spec, "/terminationGracePeriodSeconds"),
         place,
     };
-    errors.extend(containers::containers(spec, &around, path));
-    errors.extend(containers::on_host_network(spec, place, path));
+    errors.extend(containers::validate_containers(spec, &around, path));
+    errors.extend(containers::validate_host_network_ports(spec, place, path));
     errors.extend(validation::require_supported(
         spec,
         "restartPolicy",
@@ -46,7 +46,7 @@ pub(crate) fn validate(spec: &Value, path: &FieldPath, place: Place) -> Vec<Fiel
     errors.extend(validation::require_supported(spec, "dnsPolicy", path, policies));
     errors.extend(labels::validate(map(spec, "/nodeSelector"), &path.child("nodeSelector")));
     if let Some(context) = present(spec, "/securityContext") {
-        errors.extend(security::pod(context, spec, &path.child("securityContext")));
+        errors.extend(security::validate_pod_security_context(context, spec, &path.child("securityContext")));
     }
     if flag(spec, "/shareProcessNamespace") && flag(spec, "/hostPID") {
         let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
@@ -59,16 +59,16 @@ pub(crate) fn validate(spec: &Value, path: &FieldPath, place: Place) -> Vec<Fiel
             }
         }
     }
-    errors.extend(scheduling::affinity(spec, path));
-    errors.extend(dns(spec, &path.child("dnsConfig")));
+    errors.extend(scheduling::validate_affinity(spec, path));
+    errors.extend(validate_dns(spec, &path.child("dnsConfig")));
     errors.extend(validation::validate_items(spec, "readinessGates", path, |gate, path| {
         let kind = text(gate, "/conditionType");
         validation::invalid_for_each(&path.child("conditionType"), kind, names::qualified_name(kind))
     }));
-    errors.extend(gates(spec, &path.child("schedulingGates")));
-    errors.extend(scheduling::spreading(spec, path));
-    errors.extend(named(spec, path));
-    errors.extend(scheduling::tolerations(list(spec, "/tolerations"), &path.child("tolerations")));
+    errors.extend(validate_gates(spec, &path.child("schedulingGates")));
+    errors.extend(scheduling::validate_topology_spread_constraints(spec, path));
+    errors.extend(validate_names(spec, path));
+    errors.extend(scheduling::validate_tolerations(list(spec, "/tolerations"), &path.child("tolerations")));
     errors.extend(validation::validate_items(spec, "hostAliases", path, |alias, path| {
         let mut errors = validation::validate_ip(text(alias, "/ip"), &path.child("ip"));
         for (index, host) in texts(alias, "/hostnames").into_iter().enumerate() {
@@ -76,16 +76,16 @@ pub(crate) fn validate(spec: &Value, path: &FieldPath, place: Place) -> Vec<Fiel
         }
         errors
     }));
-    errors.extend(references(spec, path));
+    errors.extend(validate_references(spec, path));
     if place == Place::Pod {
         errors.extend(validation::validate_non_negative(spec, "terminationGracePeriodSeconds", path));
-        errors.extend(tokens(spec, path));
+        errors.extend(validate_service_account_tokens(spec, path));
     }
     errors
 }
 
 /// Devices that a pod claims: each by a name of its own, and by a claim or a template of one.
-fn claims(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_resource_claims(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let claims = list(spec, "/resourceClaims");
     let mut errors = Vec::new();
     let repeated = mark_repeated(claims, |claim| text(claim, "/name"));
@@ -118,7 +118,7 @@ fn claims(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn gates(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_gates(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let gates = list(spec, "/schedulingGates");
     let mut errors = Vec::new();
     let repeated = mark_repeated(gates, |gate| text(gate, "/name"));
@@ -133,7 +133,7 @@ fn gates(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn dns(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_dns(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let servers = texts(spec, "/dnsConfig/nameservers");
     if text(spec, "/dnsPolicy") == "None" {
         if present(spec, "/dnsConfig").is_none() {
@@ -174,7 +174,7 @@ fn dns(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// Names of things elsewhere, and of the pod in DNS.
-fn named(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_names(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for field in ["serviceAccountName", "nodeName"] {
         let name = spec.get(field).and_then(Value::as_str).unwrap_or_default();
@@ -197,7 +197,7 @@ fn named(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn references(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_references(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let class = text(spec, "/priorityClassName");
     if !class.is_empty() {
@@ -213,7 +213,11 @@ fn references(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
         &["PreemptLowerPriority", "Never"],
     ));
     if let Some(overhead) = present(spec, "/overhead") {
-        errors.extend(resources::requirements(&json!({"limits": overhead}), &[], &path.child("overhead")));
+        errors.extend(resources::validate_requirements(
+            &json!({"limits": overhead}),
+            &[],
+            &path.child("overhead"),
+        ));
     }
     if let Some(system) = present(spec, "/os") {
         // Kubernetes names the system as a whole where it does not know it.
@@ -228,7 +232,7 @@ fn references(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// A token is somebody's; a pod without an account has none.
-fn tokens(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_service_account_tokens(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     if !text(spec, "/serviceAccountName").is_empty() {
         return Vec::new();
     }
@@ -255,38 +259,38 @@ mod tests {
     use super::{super::defaults, *};
     use crate::validation::tests::messages;
 
-    fn refused(fields: Value) -> Vec<String> {
+    fn validation_errors(fields: Value) -> Vec<String> {
         let mut spec = json!({"containers": [{"name": "a", "image": "x"}]});
         spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-        defaults::spec(&mut spec);
+        defaults::set_spec_defaults(&mut spec);
         messages(validate(&spec, &FieldPath::root("spec"), Place::Pod))
     }
 
     #[test]
     fn policies_are_known() {
-        assert!(refused(json!({})).is_empty());
+        assert!(validation_errors(json!({})).is_empty());
         assert_eq!(
-            refused(json!({"restartPolicy": "x"})),
+            validation_errors(json!({"restartPolicy": "x"})),
             [
                 r#"spec.restartPolicy: Unsupported value: "x": supported values: "Always", "OnFailure", "Never""#
             ]
         );
         assert_eq!(
-            refused(json!({"dnsPolicy": "x"})),
+            validation_errors(json!({"dnsPolicy": "x"})),
             [
                 r#"spec.dnsPolicy: Unsupported value: "x": supported values: "ClusterFirstWithHostNet", "ClusterFirst", "Default", "None""#
             ]
         );
         assert_eq!(
-            refused(json!({"dnsPolicy": "None"})),
+            validation_errors(json!({"dnsPolicy": "None"})),
             ["spec.dnsConfig: Required value: must provide `dnsConfig` when `dnsPolicy` is None"]
         );
         assert_eq!(
-            refused(json!({"os": {"name": "beos"}})),
+            validation_errors(json!({"os": {"name": "beos"}})),
             [r#"spec.os: Unsupported value: "beos": supported values: "linux", "windows""#]
         );
         assert_eq!(
-            refused(json!({"preemptionPolicy": "x"})),
+            validation_errors(json!({"preemptionPolicy": "x"})),
             [
                 r#"spec.preemptionPolicy: Unsupported value: "x": supported values: "PreemptLowerPriority", "Never""#
             ]
@@ -296,20 +300,20 @@ mod tests {
     #[test]
     fn numbers_and_names_are_in_range() {
         assert_eq!(
-            refused(json!({"activeDeadlineSeconds": 0})),
+            validation_errors(json!({"activeDeadlineSeconds": 0})),
             ["spec.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive"]
         );
         assert_eq!(
-            refused(json!({"hostname": "a.b"})),
+            validation_errors(json!({"hostname": "a.b"})),
             ["spec.hostname: Invalid value: \"a.b\": must not contain dots"]
         );
-        assert_eq!(refused(json!({"nodeSelector": {"a b": "c"}})).len(), 1);
+        assert_eq!(validation_errors(json!({"nodeSelector": {"a b": "c"}})).len(), 1);
         assert_eq!(
-            refused(json!({"schedulingGates": [{"name": "g"}, {"name": "g"}]})),
+            validation_errors(json!({"schedulingGates": [{"name": "g"}, {"name": "g"}]})),
             [r#"spec.schedulingGates[1]: Duplicate value: "g""#]
         );
         assert_eq!(
-            refused(
+            validation_errors(
                 json!({"volumes": [{"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "x"}}]}}]})
             ),
             [

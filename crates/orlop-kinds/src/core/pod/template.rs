@@ -22,10 +22,10 @@ pub(crate) struct Owner<'a> {
 }
 
 /// The defaults of a template.
-pub(crate) fn default_template(template: &mut Value) {
+pub(crate) fn set_template_defaults(template: &mut Value) {
     defaulting::set_if_absent(template, "spec", json!({}));
     if let Some(spec) = defaulting::object_mut(template, "spec") {
-        defaults::spec(spec);
+        defaults::set_spec_defaults(spec);
     }
 }
 
@@ -112,8 +112,8 @@ pub(crate) fn spec_warnings(spec: &Value, path: &FieldPath) -> Vec<String> {
         [("initContainers", list(spec, "/initContainers")), ("containers", list(spec, "/containers"))]
     {
         for (index, container) in containers.iter().enumerate() {
-            warnings.extend(repeated_variables(container, &path.child(field).index(index)));
-            warnings.extend(repeated_ports(container, &path.child(field).index(index)));
+            warnings.extend(repeated_env_var_warnings(container, &path.child(field).index(index)));
+            warnings.extend(repeated_port_warnings(container, &path.child(field).index(index)));
         }
     }
     for (index, secret) in list(spec, "/imagePullSecrets").iter().enumerate() {
@@ -126,7 +126,7 @@ pub(crate) fn spec_warnings(spec: &Value, path: &FieldPath) -> Vec<String> {
 }
 
 /// A port that is declared twice is one port.
-fn repeated_ports(container: &Value, path: &FieldPath) -> Vec<String> {
+fn repeated_port_warnings(container: &Value, path: &FieldPath) -> Vec<String> {
     let path = path.child("ports");
     let mut known: HashMap<[String; 4], usize> = HashMap::new();
     let mut warnings = Vec::new();
@@ -144,7 +144,7 @@ fn repeated_ports(container: &Value, path: &FieldPath) -> Vec<String> {
 }
 
 /// A variable that is set twice hides its first value.
-fn repeated_variables(container: &Value, path: &FieldPath) -> Vec<String> {
+fn repeated_env_var_warnings(container: &Value, path: &FieldPath) -> Vec<String> {
     let variables = list(container, "/env");
     let repeated = mark_repeated(variables, |variable| text(variable, "/name"));
     let mut warnings = Vec::new();
@@ -168,7 +168,7 @@ mod tests {
 
     fn template() -> Value {
         let mut template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "x"}]}});
-        default_template(&mut template);
+        set_template_defaults(&mut template);
         template
     }
 

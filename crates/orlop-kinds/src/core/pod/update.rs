@@ -13,7 +13,7 @@ use crate::{
 
 const ALLOWED: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-pub(crate) fn changes(object: &Value, old: &Value) -> Vec<FieldError> {
+pub(crate) fn validate_spec_update(object: &Value, old: &Value) -> Vec<FieldError> {
     let path = FieldPath::root("spec");
     let none = Value::Object(Map::new());
     let (new, old) = (object.get("spec").unwrap_or(&none), old.get("spec").unwrap_or(&none));
@@ -28,16 +28,16 @@ pub(crate) fn changes(object: &Value, old: &Value) -> Vec<FieldError> {
             return errors;
         }
     }
-    if let Some(error) = deadline(new, old, &path.child("activeDeadlineSeconds")) {
+    if let Some(error) = validate_active_deadline(new, old, &path.child("activeDeadlineSeconds")) {
         errors.push(error);
         return errors;
     }
-    errors.extend(only_added_tolerations(new, old, &path.child("tolerations")));
-    errors.extend(only_removed_gates(new, old, &path.child("schedulingGates")));
+    errors.extend(validate_added_tolerations(new, old, &path.child("tolerations")));
+    errors.extend(validate_removed_gates(new, old, &path.child("schedulingGates")));
     let mut kept = new.clone();
-    keep_changeable(&mut kept, old);
+    restore_mutable_fields(&mut kept, old);
     if !list(old, "/schedulingGates").is_empty() {
-        errors.extend(gated(&mut kept, old, &path));
+        errors.extend(validate_gated_update(&mut kept, old, &path));
     }
     if !semantically_equal(&kept, old) {
         errors.push(FieldError::forbidden(&path, ALLOWED));
@@ -46,7 +46,7 @@ pub(crate) fn changes(object: &Value, old: &Value) -> Vec<FieldError> {
 }
 
 /// Containers for debugging may come, and then stay as they are. Nothing else reaches this endpoint.
-pub(crate) fn ephemeral_containers(object: &Value, old: &Value) -> Vec<FieldError> {
+pub(crate) fn validate_ephemeral_containers_update(object: &Value, old: &Value) -> Vec<FieldError> {
     let path = FieldPath::root("spec").child("ephemeralContainers");
     let given = list(object, "/spec/ephemeralContainers");
     let mut errors = Vec::new();
@@ -63,7 +63,7 @@ pub(crate) fn ephemeral_containers(object: &Value, old: &Value) -> Vec<FieldErro
 }
 
 /// Containers may get more or less of the processor and of memory, as long as the pod stays of its class.
-pub(crate) fn resize(object: &Value, old: &Value) -> Vec<FieldError> {
+pub(crate) fn validate_resize(object: &Value, old: &Value) -> Vec<FieldError> {
     let path = FieldPath::root("spec");
     let mut kept = object.get("spec").cloned().unwrap_or_default();
     for field in ["containers", "initContainers"] {
@@ -71,24 +71,24 @@ pub(crate) fn resize(object: &Value, old: &Value) -> Vec<FieldError> {
             defaulting::items_mut(&mut kept, field).zip(list(old, &format!("/spec/{field}")))
         {
             for field in ["resources", "resizePolicy"] {
-                restore(container, before, field);
+                restore_field(container, before, field);
             }
         }
     }
-    restore(&mut kept, old.get("spec").unwrap_or(&Value::Null), "resources");
+    restore_field(&mut kept, old.get("spec").unwrap_or(&Value::Null), "resources");
     let mut errors = Vec::new();
     if !semantically_equal(&kept, old.get("spec").unwrap_or(&Value::Null)) {
         errors.push(FieldError::forbidden(&path, "only cpu and memory resources are mutable"));
     }
-    if resources::quality(object) != resources::quality(old) {
+    if resources::qos_class(object) != resources::qos_class(old) {
         let detail = "Pod QOS Class may not change as a result of resizing";
-        errors.push(FieldError::invalid(&path, resources::quality(old), detail));
+        errors.push(FieldError::invalid(&path, resources::qos_class(old), detail));
     }
     errors
 }
 
 /// What writers of a status who know nothing of a field leave out stays.
-pub(crate) fn keep_status(object: &mut Value, old: &Value) {
+pub(crate) fn restore_status_fields(object: &mut Value, old: &Value) {
     let Some(status) = defaulting::object_mut(object, "status") else { return };
     for field in ["qosClass", "observedGeneration"] {
         if let Some(before) = present(old, &format!("/status/{field}")) {
@@ -114,7 +114,7 @@ pub(crate) fn keep_status(object: &mut Value, old: &Value) {
 }
 
 /// Who resizes containers and knows nothing of the pod's own resources leaves them.
-pub(crate) fn keep_pod_resources(object: &mut Value, old: &Value) {
+pub(crate) fn restore_pod_resources(object: &mut Value, old: &Value) {
     if let Some(before) = present(old, "/spec/resources")
         && let Some(spec) = defaulting::object_mut(object, "spec")
     {
@@ -123,7 +123,7 @@ pub(crate) fn keep_pod_resources(object: &mut Value, old: &Value) {
 }
 
 /// A deadline may come, and come nearer.
-fn deadline(new: &Value, old: &Value, path: &FieldPath) -> Option<FieldError> {
+fn validate_active_deadline(new: &Value, old: &Value, path: &FieldPath) -> Option<FieldError> {
     let seconds = |spec: &Value| present(spec, "/activeDeadlineSeconds").and_then(Value::as_i64);
     match (seconds(new), seconds(old)) {
         (Some(new), _) if !(0..=i64::from(i32::MAX)).contains(&new) => {
@@ -141,7 +141,7 @@ fn deadline(new: &Value, old: &Value, path: &FieldPath) -> Option<FieldError> {
     }
 }
 
-fn only_added_tolerations(new: &Value, old: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_added_tolerations(new: &Value, old: &Value, path: &FieldPath) -> Vec<FieldError> {
     let lasting = |toleration: &Value| {
         let mut toleration = toleration.clone();
         defaulting::remove_field(&mut toleration, "tolerationSeconds");
@@ -154,10 +154,10 @@ fn only_added_tolerations(new: &Value, old: &Value, path: &FieldPath) -> Vec<Fie
             return vec![FieldError::forbidden(path, detail)];
         }
     }
-    scheduling::tolerations(given, path)
+    scheduling::validate_tolerations(given, path)
 }
 
-fn only_removed_gates(new: &Value, old: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_removed_gates(new: &Value, old: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (index, gate) in list(new, "/schedulingGates").iter().enumerate() {
         let name = text(gate, "/name");
@@ -170,7 +170,7 @@ fn only_removed_gates(new: &Value, old: &Value, path: &FieldPath) -> Vec<FieldEr
 }
 
 /// Undoes the changes that are allowed, so that what is left is not.
-fn keep_changeable(spec: &mut Value, old: &Value) {
+fn restore_mutable_fields(spec: &mut Value, old: &Value) {
     for field in ["containers", "initContainers"] {
         let before = list(old, &format!("/{field}"));
         for (container, old) in defaulting::items_mut(spec, field).zip(before) {
@@ -180,16 +180,16 @@ fn keep_changeable(spec: &mut Value, old: &Value) {
         }
     }
     for field in ["activeDeadlineSeconds", "schedulingGates", "tolerations"] {
-        restore(spec, old, field);
+        restore_field(spec, old, field);
     }
     if integer(old, "/terminationGracePeriodSeconds") < 0
         && integer(spec, "/terminationGracePeriodSeconds") == 1
     {
-        restore(spec, old, "terminationGracePeriodSeconds");
+        restore_field(spec, old, "terminationGracePeriodSeconds");
     }
 }
 
-fn restore(spec: &mut Value, old: &Value, field: &str) {
+fn restore_field(spec: &mut Value, old: &Value, field: &str) {
     match (spec.as_object_mut(), old.get(field)) {
         (Some(map), Some(value)) => drop(map.insert(field.to_owned(), value.clone())),
         (Some(map), None) => drop(map.remove(field)),
@@ -198,7 +198,7 @@ fn restore(spec: &mut Value, old: &Value, field: &str) {
 }
 
 /// A pod that is held back may still be told more closely where to run.
-fn gated(spec: &mut Value, old: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_gated_update(spec: &mut Value, old: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let (new_labels, old_labels) = (map(spec, "/nodeSelector").clone(), map(old, "/nodeSelector"));
     if old_labels.iter().any(|(key, value)| new_labels.get(key) != Some(value)) {
@@ -206,7 +206,7 @@ fn gated(spec: &mut Value, old: &Value, path: &FieldPath) -> Vec<FieldError> {
         let detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
         errors.push(FieldError::invalid(&path, Value::Object(new_labels), detail));
     }
-    restore(spec, old, "nodeSelector");
+    restore_field(spec, old, "nodeSelector");
     errors
 }
 
@@ -224,7 +224,7 @@ mod tests {
     fn changed(change: impl FnOnce(&mut Value)) -> Vec<String> {
         let mut new = pod();
         change(&mut new["spec"]);
-        messages(changes(&new, &pod()))
+        messages(validate_spec_update(&new, &pod()))
     }
 
     #[test]
@@ -259,12 +259,12 @@ mod tests {
         );
         let with_deadline = |seconds: Value| json!({"spec": {"activeDeadlineSeconds": seconds}});
         assert_eq!(
-            messages(changes(&with_deadline(json!(9)), &with_deadline(json!(5)))),
+            messages(validate_spec_update(&with_deadline(json!(9)), &with_deadline(json!(5)))),
             ["spec.activeDeadlineSeconds: Invalid value: 9: must be less than or equal to previous value"]
         );
         let tolerating = |items: Value| json!({"spec": {"tolerations": items}});
         assert_eq!(
-            messages(changes(
+            messages(validate_spec_update(
                 &tolerating(json!([])),
                 &tolerating(json!([{"key": "a", "operator": "Exists"}]))
             )),

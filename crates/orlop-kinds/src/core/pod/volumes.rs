@@ -26,12 +26,15 @@ pub(crate) struct Mountable<'a> {
 }
 
 /// Checks the volumes; those without errors may be mounted.
-pub(crate) fn volumes<'a>(spec: &'a Value, path: &FieldPath) -> (Vec<Mountable<'a>>, Vec<FieldError>) {
+pub(crate) fn validate_volumes<'a>(
+    spec: &'a Value,
+    path: &FieldPath,
+) -> (Vec<Mountable<'a>>, Vec<FieldError>) {
     let mut good: Vec<Mountable<'_>> = Vec::new();
     let mut errors = Vec::new();
     for (index, volume) in list(spec, "/volumes").iter().enumerate() {
         let path = path.index(index);
-        let mut found = sources(volume, &path);
+        let mut found = validate_volume(volume, &path);
         let name = text(volume, "/name");
         match name {
             "" => found.push(FieldError::required(&path.child("name"), "")),
@@ -52,13 +55,13 @@ pub(crate) fn volumes<'a>(spec: &'a Value, path: &FieldPath) -> (Vec<Mountable<'
 }
 
 /// Exactly one source, and what each asks.
-fn sources(volume: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_volume(volume: &Value, path: &FieldPath) -> Vec<FieldError> {
     let given = volume.as_object().into_iter().flatten();
     let mut given = given.filter(|(field, source)| *field != "name" && !source.is_null());
     let Some((kind, first)) = given.next() else {
         return vec![FieldError::required(path, "must specify a volume type")];
     };
-    let mut errors = source(kind, first, &path.child(kind));
+    let mut errors = validate_source(kind, first, &path.child(kind));
     errors.extend(given.map(|(kind, _)| {
         FieldError::forbidden(&path.child(kind), "may not specify more than 1 volume type")
     }));
@@ -66,7 +69,7 @@ fn sources(volume: &Value, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// What is wrong with a source of a kind.
-pub(crate) fn source(kind: &str, source: &Value, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_source(kind: &str, source: &Value, path: &FieldPath) -> Vec<FieldError> {
     let required = |fields: &[&str]| -> Vec<FieldError> {
         fields.iter().filter_map(|field| validation::require_text(source, field, path)).collect()
     };
@@ -74,23 +77,26 @@ pub(crate) fn source(kind: &str, source: &Value, path: &FieldPath) -> Vec<FieldE
         "hostPath" => match text(source, "/path") {
             "" => required(&["path"]),
             given => {
-                let mut errors = no_backsteps(given, &path.child("path"));
+                let mut errors = validate_no_backsteps(given, &path.child("path"));
                 errors.extend(validation::validate_supported(source, "type", path, HOST_PATH_TYPES));
                 errors
             }
         },
         "secret" | "configMap" => {
             let mut errors = required(&[if kind == "secret" { "secretName" } else { "name" }]);
-            errors.extend(mode(source, "defaultMode", path));
-            errors.extend(validation::validate_items(source, "items", path, key_to_path));
+            errors.extend(validate_file_mode(source, "defaultMode", path));
+            errors.extend(validation::validate_items(source, "items", path, validate_key_to_path));
             errors
         }
         "downwardAPI" => {
-            let mut errors: Vec<FieldError> = mode(source, "defaultMode", path).into_iter().collect();
-            errors.extend(list(source, "/items").iter().flat_map(|item| downward(item, path)));
+            let mut errors: Vec<FieldError> =
+                validate_file_mode(source, "defaultMode", path).into_iter().collect();
+            errors.extend(
+                list(source, "/items").iter().flat_map(|item| validate_downward_api_file(item, path)),
+            );
             errors
         }
-        "projected" => projected(source, path),
+        "projected" => validate_projected(source, path),
         "persistentVolumeClaim" => required(&["claimName"]),
         "nfs" => {
             let mut errors = required(&["server", "path"]);
@@ -101,7 +107,7 @@ pub(crate) fn source(kind: &str, source: &Value, path: &FieldPath) -> Vec<FieldE
             errors
         }
         "csi" => {
-            let mut errors = csi_driver::driver_name(text(source, "/driver"), &path.child("driver"));
+            let mut errors = csi_driver::validate_driver_name(text(source, "/driver"), &path.child("driver"));
             if let Some(secret) = present(source, "/nodePublishSecretRef") {
                 errors.extend(validation::require_text(secret, "name", &path.child("nodePublishSecretRef")));
             }
@@ -117,16 +123,16 @@ pub(crate) fn source(kind: &str, source: &Value, path: &FieldPath) -> Vec<FieldE
             None => vec![FieldError::required(&path.child("volumeClaimTemplate"), "")],
             Some(template) => {
                 let path = path.child("volumeClaimTemplate").child("spec");
-                persistent_volume_claim::spec(template.get("spec").unwrap_or(&Value::Null), &path)
+                persistent_volume_claim::validate_spec(template.get("spec").unwrap_or(&Value::Null), &path)
             }
         },
-        other => legacy_volumes::source(other, source, path),
+        other => legacy_volumes::validate_source(other, source, path),
     }
 }
 
-fn projected(source: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_projected(source: &Value, path: &FieldPath) -> Vec<FieldError> {
     let whole = path;
-    let mut errors: Vec<FieldError> = mode(source, "defaultMode", path).into_iter().collect();
+    let mut errors: Vec<FieldError> = validate_file_mode(source, "defaultMode", path).into_iter().collect();
     let mut taken = HashSet::new();
     for (index, part) in list(source, "/sources").iter().enumerate() {
         let at = path.child("sources").index(index);
@@ -135,7 +141,7 @@ fn projected(source: &Value, path: &FieldPath) -> Vec<FieldError> {
             match kind.as_str() {
                 "secret" | "configMap" => {
                     errors.extend(validation::require_text(value, "name", &path));
-                    errors.extend(validation::validate_items(value, "items", &path, key_to_path));
+                    errors.extend(validation::validate_items(value, "items", &path, validate_key_to_path));
                     for file in list(value, "/items").iter().map(|item| text(item, "/path")) {
                         if !taken.insert(file) {
                             let detail = "conflicting duplicate paths";
@@ -144,9 +150,11 @@ fn projected(source: &Value, path: &FieldPath) -> Vec<FieldError> {
                     }
                 }
                 "downwardAPI" => {
-                    errors.extend(list(value, "/items").iter().flat_map(|item| downward(item, &path)));
+                    errors.extend(
+                        list(value, "/items").iter().flat_map(|item| validate_downward_api_file(item, &path)),
+                    );
                 }
-                "serviceAccountToken" => errors.extend(token(value, &path)),
+                "serviceAccountToken" => errors.extend(validate_token_projection(value, &path)),
                 _ => {}
             }
         }
@@ -154,7 +162,7 @@ fn projected(source: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn token(token: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_token_projection(token: &Value, path: &FieldPath) -> Vec<FieldError> {
     const SECONDS_MIN: i64 = 600;
     const SECONDS_MAX: i64 = 1 << 32;
     let mut errors = Vec::new();
@@ -168,33 +176,33 @@ fn token(token: &Value, path: &FieldPath) -> Vec<FieldError> {
     }
     match text(token, "/path") {
         "" => errors.push(FieldError::required(&path.child("path"), "")),
-        given => errors.extend(inside(given, &path.child("path"))),
+        given => errors.extend(validate_local_non_reserved_path(given, &path.child("path"))),
     }
     errors
 }
 
-fn mode(object: &Value, field: &str, path: &FieldPath) -> Option<FieldError> {
+fn validate_file_mode(object: &Value, field: &str, path: &FieldPath) -> Option<FieldError> {
     let mode = object.get(field)?.as_i64()?;
     (!(0..=FILE_MODE_MAX).contains(&mode)).then(|| FieldError::invalid(&path.child(field), mode, FILE_MODE))
 }
 
-fn key_to_path(item: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_key_to_path(item: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors: Vec<FieldError> =
         ["key", "path"].iter().filter_map(|field| validation::require_text(item, field, path)).collect();
-    errors.extend(inside(text(item, "/path"), &path.child("path")));
-    errors.extend(mode(item, "mode", path));
+    errors.extend(validate_local_non_reserved_path(text(item, "/path"), &path.child("path")));
+    errors.extend(validate_file_mode(item, "mode", path));
     errors
 }
 
-fn downward(item: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_downward_api_file(item: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors: Vec<FieldError> = validation::require_text(item, "path", path).into_iter().collect();
-    errors.extend(inside(text(item, "/path"), &path.child("path")));
-    errors.extend(environment::volume_field(item, path));
-    errors.extend(mode(item, "mode", path));
+    errors.extend(validate_local_non_reserved_path(text(item, "/path"), &path.child("path")));
+    errors.extend(environment::validate_volume_field(item, path));
+    errors.extend(validate_file_mode(item, "mode", path));
     errors
 }
 
-fn no_backsteps(given: &str, path: &FieldPath) -> Vec<FieldError> {
+fn validate_no_backsteps(given: &str, path: &FieldPath) -> Vec<FieldError> {
     if given.split('/').any(|part| part == "..") {
         return vec![FieldError::invalid(path, given, "must not contain '..'")];
     }
@@ -202,18 +210,18 @@ fn no_backsteps(given: &str, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// A path that stays below where it starts.
-pub(crate) fn below(given: &str, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_local_descending_path(given: &str, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if given.starts_with('/') {
         errors.push(FieldError::invalid(path, given, "must be a relative path"));
     }
-    errors.extend(no_backsteps(given, path));
+    errors.extend(validate_no_backsteps(given, path));
     errors
 }
 
 /// The same, and not one of the names that volumes keep for themselves.
-fn inside(given: &str, path: &FieldPath) -> Vec<FieldError> {
-    let mut errors = below(given, path);
+fn validate_local_non_reserved_path(given: &str, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = validate_local_descending_path(given, path);
     if given.starts_with("..") && !given.starts_with("../") {
         errors.push(FieldError::invalid(path, given, "must not start with '..'"));
     }
@@ -221,7 +229,11 @@ fn inside(given: &str, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// Where a container sees its volumes and devices.
-pub(crate) fn mounts(container: &Value, volumes: &[Mountable<'_>], path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_volume_mounts(
+    container: &Value,
+    volumes: &[Mountable<'_>],
+    path: &FieldPath,
+) -> Vec<FieldError> {
     let (mounts, devices) = (list(container, "/volumeMounts"), list(container, "/volumeDevices"));
     let mut errors = Vec::new();
     let at = path.child("volumeMounts");
@@ -248,27 +260,27 @@ pub(crate) fn mounts(container: &Value, volumes: &[Mountable<'_>], path: &FieldP
             let detail = "must not already exist as a path in volumeDevices";
             errors.push(FieldError::invalid(&path.child("mountPath"), target, detail));
         }
-        errors.extend(sub_paths(mount, &at, &path));
-        errors.extend(propagation(mount, container, &at));
-        errors.extend(read_only(mount, &at.child("recursiveReadOnly")));
+        errors.extend(validate_sub_paths(mount, &at, &path));
+        errors.extend(validate_mount_propagation(mount, container, &at));
+        errors.extend(validate_recursive_read_only(mount, &at.child("recursiveReadOnly")));
     }
-    errors.extend(self::devices(container, volumes, &path.child("volumeDevices")));
+    errors.extend(self::validate_volume_devices(container, volumes, &path.child("volumeDevices")));
     errors
 }
 
 /// Kubernetes tells these without the mount's index, but for the clash of the two.
-fn sub_paths(mount: &Value, at: &FieldPath, path: &FieldPath) -> Vec<FieldError> {
+fn validate_sub_paths(mount: &Value, at: &FieldPath, path: &FieldPath) -> Vec<FieldError> {
     let (sub, expression) = (text(mount, "/subPath"), text(mount, "/subPathExpr"));
-    let mut errors = below(sub, &at.child("subPath"));
+    let mut errors = validate_local_descending_path(sub, &at.child("subPath"));
     if !expression.is_empty() && !sub.is_empty() {
         let detail = "subPathExpr and subPath are mutually exclusive";
         errors.push(FieldError::invalid(&path.child("subPathExpr"), expression, detail));
     }
-    errors.extend(below(expression, &at.child("subPathExpr")));
+    errors.extend(validate_local_descending_path(expression, &at.child("subPathExpr")));
     errors
 }
 
-fn propagation(mount: &Value, container: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_mount_propagation(mount: &Value, container: &Value, path: &FieldPath) -> Vec<FieldError> {
     let kinds = &["Bidirectional", "HostToContainer", "None"];
     let mut errors: Vec<FieldError> =
         validation::validate_supported(mount, "mountPropagation", path, kinds).into_iter().collect();
@@ -281,7 +293,7 @@ fn propagation(mount: &Value, container: &Value, path: &FieldPath) -> Vec<FieldE
 }
 
 /// Whether what is mounted below a mount can be written. Kubernetes tells this without the mount's index too.
-fn read_only(mount: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_recursive_read_only(mount: &Value, path: &FieldPath) -> Vec<FieldError> {
     let (modes, given) = (["Disabled", "Enabled", "IfPossible"], text(mount, "/recursiveReadOnly"));
     match given {
         "" | "Disabled" => Vec::new(),
@@ -300,7 +312,11 @@ fn read_only(mount: &Value, path: &FieldPath) -> Vec<FieldError> {
     }
 }
 
-fn devices(container: &Value, volumes: &[Mountable<'_>], path: &FieldPath) -> Vec<FieldError> {
+fn validate_volume_devices(
+    container: &Value,
+    volumes: &[Mountable<'_>],
+    path: &FieldPath,
+) -> Vec<FieldError> {
     let devices = list(container, "/volumeDevices");
     let mut errors = Vec::new();
     let names = mark_repeated(devices, |device| text(device, "/name"));
@@ -339,42 +355,46 @@ mod tests {
 
     #[test]
     fn a_volume_has_a_name_and_one_source() {
-        let refused =
-            |volume: Value| messages(volumes(&json!({"volumes": [volume]}), &FieldPath::root("v")).1);
-        assert!(refused(json!({"name": "a", "emptyDir": {}})).is_empty());
-        assert_eq!(refused(json!({"name": "a"})), ["v[0]: Required value: must specify a volume type"]);
+        let validation_errors = |volume: Value| {
+            messages(validate_volumes(&json!({"volumes": [volume]}), &FieldPath::root("v")).1)
+        };
+        assert!(validation_errors(json!({"name": "a", "emptyDir": {}})).is_empty());
         assert_eq!(
-            refused(json!({"emptyDir": {}, "hostPath": {"path": "/"}})),
+            validation_errors(json!({"name": "a"})),
+            ["v[0]: Required value: must specify a volume type"]
+        );
+        assert_eq!(
+            validation_errors(json!({"emptyDir": {}, "hostPath": {"path": "/"}})),
             [
                 "v[0].hostPath: Forbidden: may not specify more than 1 volume type",
                 "v[0].name: Required value"
             ]
         );
         assert_eq!(
-            refused(json!({"name": "a", "secret": {"defaultMode": 1000}})),
+            validation_errors(json!({"name": "a", "secret": {"defaultMode": 1000}})),
             [
                 "v[0].secret.secretName: Required value",
                 "v[0].secret.defaultMode: Invalid value: 1000: must be a number between 0 and 0777 (octal), both inclusive"
             ]
         );
         assert_eq!(
-            refused(
+            validation_errors(
                 json!({"name": "a", "configMap": {"name": "c", "items": [{"key": "k", "path": "../x"}]}})
             ),
             [r#"v[0].configMap.items[0].path: Invalid value: "../x": must not contain '..'"#]
         );
         assert_eq!(
-            refused(json!({"name": "a", "persistentVolumeClaim": {}})),
+            validation_errors(json!({"name": "a", "persistentVolumeClaim": {}})),
             ["v[0].persistentVolumeClaim.claimName: Required value"]
         );
         assert_eq!(
-            refused(json!({"name": "a", "hostPath": {"path": "/x", "type": "Pipe"}})),
+            validation_errors(json!({"name": "a", "hostPath": {"path": "/x", "type": "Pipe"}})),
             [
                 r#"v[0].hostPath.type: Unsupported value: "Pipe": supported values: "", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket""#
             ]
         );
         assert_eq!(
-            refused(
+            validation_errors(
                 json!({"name": "a", "projected": {"sources": [{"serviceAccountToken": {"path": "t", "expirationSeconds": 1}}]}})
             ),
             [
@@ -386,12 +406,13 @@ mod tests {
     #[test]
     fn names_are_taken_once_and_mounts_find_their_volume() {
         let spec = json!({"volumes": [{"name": "a", "emptyDir": {}}, {"name": "a", "emptyDir": {}}]});
-        let (good, errors) = volumes(&spec, &FieldPath::root("v"));
+        let (good, errors) = validate_volumes(&spec, &FieldPath::root("v"));
         assert_eq!(messages(errors), [r#"v[1].name: Duplicate value: "a""#]);
-        let refused = |container: Value| messages(mounts(&container, &good, &FieldPath::root("c")));
-        assert!(refused(json!({"volumeMounts": [{"name": "a", "mountPath": "/a"}]})).is_empty());
+        let validation_errors =
+            |container: Value| messages(validate_volume_mounts(&container, &good, &FieldPath::root("c")));
+        assert!(validation_errors(json!({"volumeMounts": [{"name": "a", "mountPath": "/a"}]})).is_empty());
         assert_eq!(
-            refused(
+            validation_errors(
                 json!({"volumeMounts": [{"name": "b", "mountPath": "/a"}, {"name": "a", "mountPath": "/a", "subPath": "/x"}, {"name": "a"}]})
             ),
             [
@@ -402,7 +423,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            refused(
+            validation_errors(
                 json!({"volumeMounts": [{"name": "a", "mountPath": "/a", "mountPropagation": "Bidirectional"}]})
             ),
             [
@@ -410,7 +431,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            refused(json!({"volumeDevices": [{"name": "a", "devicePath": "/d"}]})),
+            validation_errors(json!({"volumeDevices": [{"name": "a", "devicePath": "/d"}]})),
             [
                 r#"c.volumeDevices[0].name: Invalid value: "a": can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"#
             ]

@@ -6,7 +6,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::Value;
 
-use super::config_map::{BYTES_MAX, decoded_bytes, frozen, keys};
+use super::config_map::{BYTES_MAX, decoded_length, validate_immutable_data, validate_keys};
 use crate::{
     BuiltinKind,
     accessors::{annotation, map, text},
@@ -57,8 +57,8 @@ impl Strategy for Secret {
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let data = map(object, "/data");
         let path = FieldPath::root("data");
-        let mut errors = keys(data, "data");
-        if decoded_bytes(data) > BYTES_MAX {
+        let mut errors = validate_keys(data, "data");
+        if decoded_length(data) > BYTES_MAX {
             errors.push(FieldError::too_long(&path, BYTES_MAX));
         }
         let missing = |key: &str| -> Option<FieldError> {
@@ -69,8 +69,8 @@ impl Strategy for Secret {
                 let path = FieldPath::root("metadata").child("annotations").key(ACCOUNT_NAME);
                 errors.push(FieldError::required(&path, ""));
             }
-            "kubernetes.io/dockercfg" => errors.extend(json_under(object, ".dockercfg")),
-            "kubernetes.io/dockerconfigjson" => errors.extend(json_under(object, ".dockerconfigjson")),
+            "kubernetes.io/dockercfg" => errors.extend(validate_json(object, ".dockercfg")),
+            "kubernetes.io/dockerconfigjson" => errors.extend(validate_json(object, ".dockerconfigjson")),
             "kubernetes.io/basic-auth" => {
                 let (user, password) = (missing("username"), missing("password"));
                 if user.is_some() && password.is_some() {
@@ -89,7 +89,7 @@ impl Strategy for Secret {
     fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
         let mut errors: Vec<FieldError> =
             validation::validate_immutable(object, old, "type", &FieldPath::nil()).into_iter().collect();
-        errors.extend(frozen(object, old, &["data"]));
+        errors.extend(validate_immutable_data(object, old, &["data"]));
         errors
     }
 
@@ -101,12 +101,12 @@ impl Strategy for Secret {
             let encoded = map(object, "/data").get(key).and_then(Value::as_str).unwrap_or_default();
             STANDARD.decode(encoded).unwrap_or_default()
         };
-        tls::problem(&bytes("tls.crt"), &bytes("tls.key")).into_iter().collect()
+        tls::key_pair_problem(&bytes("tls.crt"), &bytes("tls.key")).into_iter().collect()
     }
 }
 
 /// A registry's credentials are a JSON object.
-fn json_under(object: &Value, key: &str) -> Option<FieldError> {
+fn validate_json(object: &Value, key: &str) -> Option<FieldError> {
     let path = FieldPath::root("data").key(key);
     let Some(encoded) = map(object, "/data").get(key) else {
         return Some(FieldError::required(&path, ""));
@@ -116,15 +116,15 @@ fn json_under(object: &Value, key: &str) -> Option<FieldError> {
         Ok(Value::Object(_) | Value::Null) => return None,
         Ok(other) => format!(
             "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
-            type_of(&other)
+            json_type_name(&other)
         ),
         Err(error) if error.is_eof() => "unexpected end of JSON input".to_owned(),
-        Err(_) => invalid_character(&bytes),
+        Err(_) => invalid_character_message(&bytes),
     };
     Some(FieldError::invalid(&path, "<secret contents redacted>", problem))
 }
 
-fn type_of(value: &Value) -> &'static str {
+fn json_type_name(value: &Value) -> &'static str {
     match value {
         Value::Bool(_) => "bool",
         Value::Number(_) => "number",
@@ -135,7 +135,7 @@ fn type_of(value: &Value) -> &'static str {
 }
 
 /// Go names the first byte that cannot begin a value.
-fn invalid_character(bytes: &[u8]) -> String {
+fn invalid_character_message(bytes: &[u8]) -> String {
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace()).copied().unwrap_or_default();
     format!("invalid character '{}' looking for beginning of value", char::from(first))
 }
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use crate::{printer::tests::row, validation::tests::messages};
 
-    fn refused(object: Value) -> Vec<String> {
+    fn validation_errors(object: Value) -> Vec<String> {
         messages(Secret.validate(&object))
     }
 
@@ -161,48 +161,54 @@ mod tests {
     #[test]
     fn each_type_has_its_keys() {
         let none: [&str; 0] = [];
-        assert_eq!(refused(json!({"type": "Opaque", "data": {"a": ""}})), none);
+        assert_eq!(validation_errors(json!({"type": "Opaque", "data": {"a": ""}})), none);
         assert_eq!(
-            refused(json!({"type": "kubernetes.io/tls"})),
+            validation_errors(json!({"type": "kubernetes.io/tls"})),
             ["data[tls.crt]: Required value", "data[tls.key]: Required value"]
         );
         assert_eq!(
-            refused(json!({"type": "kubernetes.io/basic-auth"})),
+            validation_errors(json!({"type": "kubernetes.io/basic-auth"})),
             ["data[username]: Required value", "data[password]: Required value"]
         );
-        assert_eq!(refused(json!({"type": "kubernetes.io/basic-auth", "data": {"password": ""}})), none);
         assert_eq!(
-            refused(json!({"type": "kubernetes.io/ssh-auth"})),
+            validation_errors(json!({"type": "kubernetes.io/basic-auth", "data": {"password": ""}})),
+            none
+        );
+        assert_eq!(
+            validation_errors(json!({"type": "kubernetes.io/ssh-auth"})),
             ["data[ssh-privatekey]: Required value"]
         );
         assert_eq!(
-            refused(json!({"type": "kubernetes.io/service-account-token"})),
+            validation_errors(json!({"type": "kubernetes.io/service-account-token"})),
             ["metadata.annotations[kubernetes.io/service-account.name]: Required value"]
         );
-        assert_eq!(refused(json!({"type": "kubernetes.io/dockercfg"})), ["data[.dockercfg]: Required value"]);
-        let docker = |content: &str| json!({"type": "kubernetes.io/dockerconfigjson", "data": {".dockerconfigjson": STANDARD.encode(content)}});
-        assert_eq!(refused(docker("{}")), none);
         assert_eq!(
-            refused(docker("")),
+            validation_errors(json!({"type": "kubernetes.io/dockercfg"})),
+            ["data[.dockercfg]: Required value"]
+        );
+        let docker = |content: &str| json!({"type": "kubernetes.io/dockerconfigjson", "data": {".dockerconfigjson": STANDARD.encode(content)}});
+        assert_eq!(validation_errors(docker("{}")), none);
+        assert_eq!(
+            validation_errors(docker("")),
             [
                 r#"data[.dockerconfigjson]: Invalid value: "<secret contents redacted>": unexpected end of JSON input"#
             ]
         );
         assert_eq!(
-            refused(docker("x")),
+            validation_errors(docker("x")),
             [
                 r#"data[.dockerconfigjson]: Invalid value: "<secret contents redacted>": invalid character 'x' looking for beginning of value"#
             ]
         );
         assert_eq!(
-            refused(docker("[]")),
+            validation_errors(docker("[]")),
             [
                 r#"data[.dockerconfigjson]: Invalid value: "<secret contents redacted>": json: cannot unmarshal array into Go value of type map[string]interface {}"#
             ]
         );
         let big = STANDARD.encode(vec![b'x'; BYTES_MAX + 1]);
         assert_eq!(
-            refused(json!({"data": {"a": big}})),
+            validation_errors(json!({"data": {"a": big}})),
             ["data: Too long: may not be more than 1048576 bytes"]
         );
     }

@@ -11,15 +11,15 @@ use x509_parser::{
 };
 
 /// What is wrong with a certificate and its key, both in PEM.
-pub(crate) fn problem(certificates: &[u8], keys: &[u8]) -> Option<String> {
-    let blocks = blocks(certificates);
+pub(crate) fn key_pair_problem(certificates: &[u8], keys: &[u8]) -> Option<String> {
+    let blocks = pem_blocks(certificates);
     let Some(certificate) = blocks.iter().find(|block| block.label == "CERTIFICATE") else {
-        return Some(no_certificate(&labels(&blocks)));
+        return Some(missing_certificate_message(&labels(&blocks)));
     };
-    let blocks = self::blocks(keys);
+    let blocks = self::pem_blocks(keys);
     let is_key = |label: &str| label == "PRIVATE KEY" || label.ends_with(" PRIVATE KEY");
     let Some(key) = blocks.iter().find(|block| is_key(&block.label)) else {
-        return Some(no_key(&labels(&blocks)));
+        return Some(missing_key_message(&labels(&blocks)));
     };
     let Ok((_, certificate)) = X509Certificate::from_der(&certificate.contents) else {
         return Some("x509: malformed certificate".to_owned());
@@ -40,7 +40,7 @@ pub(crate) fn problem(certificates: &[u8], keys: &[u8]) -> Option<String> {
 }
 
 /// The blocks of a PEM text, as far as they can be read.
-fn blocks(text: &[u8]) -> Vec<Pem> {
+fn pem_blocks(text: &[u8]) -> Vec<Pem> {
     Pem::iter_from_buffer(text).map_while(Result::ok).collect()
 }
 
@@ -48,7 +48,7 @@ fn labels(blocks: &[Pem]) -> Vec<&str> {
     blocks.iter().map(|block| block.label.as_str()).collect()
 }
 
-fn no_certificate(skipped: &[&str]) -> String {
+fn missing_certificate_message(skipped: &[&str]) -> String {
     match skipped {
         [] => "tls: failed to find any PEM data in certificate input".to_owned(),
         [one] if one.ends_with("PRIVATE KEY") => {
@@ -65,7 +65,7 @@ fn no_certificate(skipped: &[&str]) -> String {
     }
 }
 
-fn no_key(skipped: &[&str]) -> String {
+fn missing_key_message(skipped: &[&str]) -> String {
     match skipped {
         [] => "tls: failed to find any PEM data in key input".to_owned(),
         ["CERTIFICATE"] => {
@@ -98,7 +98,7 @@ mod tests {
         let (certificate, key) = pair(&PKCS_ECDSA_P256_SHA256);
         let (_, other) = pair(&PKCS_ECDSA_P256_SHA256);
         let (other_certificate, of_another_type) = pair(&PKCS_ED25519);
-        let of = |certificate: &str, key: &str| problem(certificate.as_bytes(), key.as_bytes());
+        let of = |certificate: &str, key: &str| key_pair_problem(certificate.as_bytes(), key.as_bytes());
         assert_eq!(of(&certificate, &key), None);
         assert_eq!(of(&other_certificate, &of_another_type), None);
         assert_eq!(of(&format!("{certificate}{other_certificate}"), &key), None, "a chain");

@@ -11,7 +11,7 @@ use crate::{
     BuiltinKind, StrategyFlags,
     accessors::{integer, list, map, text, text_or, texts},
     defaulting,
-    printer::{ColumnDefinition, PrinterColumns, age, labels, load_balancer, name},
+    printer::{ColumnDefinition, PrinterColumns, age, format_labels, load_balancer_addresses, name},
     strategy::{RequestContext, Strategy},
 };
 
@@ -48,7 +48,7 @@ static COLUMNS: PrinterColumns = PrinterColumns {
             external_ip(object).into(),
             ports(object).into(),
             age(object, now),
-            labels(map(object, "/spec/selector")),
+            format_labels(map(object, "/spec/selector")),
         ]
     },
 };
@@ -58,7 +58,7 @@ fn external_ip(service: &Value) -> String {
     let none = match text(service, "/spec/type") {
         "ClusterIP" | "NodePort" => "<none>",
         "LoadBalancer" => {
-            addresses.push(load_balancer(service));
+            addresses.push(load_balancer_addresses(service));
             "<pending>"
         }
         "ExternalName" => return text(service, "/spec/externalName").to_owned(),
@@ -96,7 +96,7 @@ fn is_headless(service: &Value) -> bool {
     texts(service, "/spec/clusterIPs") == ["None"]
 }
 
-fn needs_health_check(service: &Value) -> bool {
+fn needs_health_check_node_port(service: &Value) -> bool {
     text(service, "/spec/type") == "LoadBalancer" && text(service, "/spec/externalTrafficPolicy") == "Local"
 }
 
@@ -113,7 +113,7 @@ impl Strategy for Service {
                     defaulting::remove_field(spec, field);
                 }
             }
-            affinity(spec);
+            default_session_affinity(spec);
             defaulting::set_if_zero(spec, "type", "ClusterIP");
             for port in defaulting::items_mut(spec, "ports") {
                 defaulting::set_if_zero(port, "protocol", "TCP");
@@ -146,31 +146,31 @@ impl Strategy for Service {
     }
 
     fn warnings_on_create(&self, object: &Value) -> Vec<String> {
-        warnings::of(object)
+        warnings::service_warnings(object)
     }
 
     fn prepare_for_create(&self, object: &mut Value, _context: &RequestContext<'_>) {
         object["status"] = json!({"loadBalancer": {}});
-        one_address(object, None);
-        drop_unused(object, None);
+        sync_cluster_ips(object, None);
+        drop_fields_of_other_types(object, None);
     }
 
     fn prepare_for_update(&self, object: &mut Value, old: &Value, _context: &RequestContext<'_>) {
-        one_address(object, Some(old));
-        update::keep_allocated(object, old);
-        drop_unused(object, Some(old));
+        sync_cluster_ips(object, Some(old));
+        update::restore_allocations(object, old);
+        drop_fields_of_other_types(object, Some(old));
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
-        validation::service(object)
+        validation::validate_service(object)
     }
 
     fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
-        update::changes(object, old)
+        update::validate_update(object, old)
     }
 }
 
-fn affinity(spec: &mut Value) {
+fn default_session_affinity(spec: &mut Value) {
     defaulting::set_if_zero(spec, "sessionAffinity", "None");
     match text(spec, "/sessionAffinity") {
         "None" => defaulting::remove_field(spec, "sessionAffinityConfig"),
@@ -184,7 +184,7 @@ fn affinity(spec: &mut Value) {
 }
 
 /// `clusterIP` and the first of `clusterIPs` say the same; whichever was written wins.
-fn one_address(object: &mut Value, old: Option<&Value>) {
+fn sync_cluster_ips(object: &mut Value, old: Option<&Value>) {
     let one = text(object, "/spec/clusterIP").to_owned();
     let many: Vec<String> = texts(object, "/spec/clusterIPs").into_iter().map(str::to_owned).collect();
     let Some(spec) = defaulting::object_mut(object, "spec") else { return };
@@ -209,14 +209,14 @@ fn one_address(object: &mut Value, old: Option<&Value>) {
 }
 
 /// Forgets what a service of another type had, where the change of type is what made it meaningless.
-fn drop_unused(object: &mut Value, old: Option<&Value>) {
+fn drop_fields_of_other_types(object: &mut Value, old: Option<&Value>) {
     let Some(old) = old else { return };
-    let (external, health) = (is_external(object), needs_health_check(object));
+    let (external, health) = (is_external(object), needs_health_check_node_port(object));
     let (kind, old_kind) = (text(object, "/spec/type").to_owned(), text(old, "/spec/type").to_owned());
     let unchanged = |object: &Value, field: &str| object["spec"].get(field) == old["spec"].get(field);
     let drops = [
         ("externalTrafficPolicy", is_external(old) && !external),
-        ("healthCheckNodePort", needs_health_check(old) && !health),
+        ("healthCheckNodePort", needs_health_check_node_port(old) && !health),
         ("allocateLoadBalancerNodePorts", old_kind == "LoadBalancer" && kind != "LoadBalancer"),
         ("loadBalancerClass", old_kind == "LoadBalancer" && kind != "LoadBalancer"),
     ];

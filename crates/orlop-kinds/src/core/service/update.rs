@@ -3,7 +3,7 @@
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::{Value, json};
 
-use super::{is_headless, needs_health_check};
+use super::{is_headless, needs_health_check_node_port};
 use crate::{
     accessors::{integer, list, text, texts},
     defaulting,
@@ -12,13 +12,13 @@ use crate::{
 const ONCE: &str = "may not change once set";
 
 /// Carries over what the cluster handed out and the client left out.
-pub(crate) fn keep_allocated(object: &mut Value, old: &Value) {
+pub(crate) fn restore_allocations(object: &mut Value, old: &Value) {
     let kinds = (text(object, "/spec/type").to_owned(), text(old, "/spec/type"));
     if kinds.0 == "ExternalName" || kinds.1 == "ExternalName" {
         return;
     }
-    let ports = node_ports(object, old);
-    let health = needs_health_check(object) && needs_health_check(old);
+    let ports = previous_node_ports(object, old);
+    let health = needs_health_check_node_port(object) && needs_health_check_node_port(old);
     let old_spec = old.get("spec").unwrap_or(&Value::Null).clone();
     let Some(spec) = defaulting::object_mut(object, "spec") else { return };
     if text(spec, "/clusterIP").is_empty() && list(spec, "/clusterIPs").is_empty() {
@@ -44,7 +44,7 @@ pub(crate) fn keep_allocated(object: &mut Value, old: &Value) {
 }
 
 /// The node port that each port had before, by protocol and number.
-fn node_ports(object: &Value, old: &Value) -> Vec<Option<i64>> {
+fn previous_node_ports(object: &Value, old: &Value) -> Vec<Option<i64>> {
     let needs = |service: &Value| matches!(text(service, "/spec/type"), "NodePort" | "LoadBalancer");
     let both = needs(object) && needs(old);
     let taken: Vec<i64> = list(object, "/spec/ports").iter().map(|port| integer(port, "/nodePort")).collect();
@@ -62,13 +62,13 @@ fn node_ports(object: &Value, old: &Value) -> Vec<Option<i64>> {
 }
 
 /// What is wrong with a change.
-pub(crate) fn changes(object: &Value, old: &Value) -> Vec<FieldError> {
+pub(crate) fn validate_update(object: &Value, old: &Value) -> Vec<FieldError> {
     let path = FieldPath::root("spec");
     let mut errors = Vec::new();
     if ![object, old].iter().any(|service| text(service, "/spec/type") == "ExternalName") {
         let headless = (is_headless(object), is_headless(old));
         if headless != (true, true) {
-            errors.extend(kept(
+            errors.extend(validate_immutable_first(
                 object,
                 old,
                 "clusterIPs",
@@ -77,7 +77,7 @@ pub(crate) fn changes(object: &Value, old: &Value) -> Vec<FieldError> {
             ));
         }
         if headless == (false, false) {
-            errors.extend(kept(
+            errors.extend(validate_immutable_first(
                 object,
                 old,
                 "ipFamilies",
@@ -92,14 +92,23 @@ pub(crate) fn changes(object: &Value, old: &Value) -> Vec<FieldError> {
         errors.push(FieldError::invalid(&path.child("loadBalancerClass"), class(object), ONCE));
     }
     let health = |service: &Value| integer(service, "/spec/healthCheckNodePort");
-    if needs_health_check(object) && needs_health_check(old) && health(object) != health(old) {
+    if needs_health_check_node_port(object)
+        && needs_health_check_node_port(old)
+        && health(object) != health(old)
+    {
         errors.push(FieldError::forbidden(&path.child("healthCheckNodePort"), "field is immutable"));
     }
     errors
 }
 
 /// A list whose first entry stays, and whose second may come and, if the policy says so, go.
-fn kept(object: &Value, old: &Value, field: &str, second: &str, unset: &str) -> Vec<FieldError> {
+fn validate_immutable_first(
+    object: &Value,
+    old: &Value,
+    field: &str,
+    second: &str,
+    unset: &str,
+) -> Vec<FieldError> {
     let pointer = format!("/spec/{field}");
     let (new, old) = (texts(object, &pointer), texts(old, &pointer));
     let path = FieldPath::root("spec").child(field);
@@ -136,21 +145,21 @@ mod tests {
 
     #[test]
     fn an_address_never_changes() {
-        assert!(changes(&service("10.0.0.1"), &service("10.0.0.1")).is_empty());
+        assert!(validate_update(&service("10.0.0.1"), &service("10.0.0.1")).is_empty());
         assert_eq!(
-            messages(changes(&service("10.0.0.2"), &service("10.0.0.1"))),
+            messages(validate_update(&service("10.0.0.2"), &service("10.0.0.1"))),
             [r#"spec.clusterIPs[0]: Invalid value: ["10.0.0.2"]: may not change once set"#]
         );
         let unset = json!({"spec": {"type": "ClusterIP"}});
         assert_eq!(
-            messages(changes(&unset, &service("10.0.0.1"))),
+            messages(validate_update(&unset, &service("10.0.0.1"))),
             ["spec.clusterIPs[0]: Invalid value: []: primary clusterIP can not be unset"]
         );
         let external = json!({"spec": {"type": "ExternalName"}});
-        assert!(changes(&external, &service("10.0.0.1")).is_empty());
+        assert!(validate_update(&external, &service("10.0.0.1")).is_empty());
         let two = json!({"spec": {"clusterIPs": ["10.0.0.1", "fd00::1"]}});
         assert_eq!(
-            messages(changes(&service("10.0.0.1"), &two)),
+            messages(validate_update(&service("10.0.0.1"), &two)),
             [
                 "spec.ipFamilyPolicy: Invalid value: null: must be set to 'SingleStack' when releasing the secondary clusterIP"
             ]
@@ -162,7 +171,7 @@ mod tests {
         let old = json!({"spec": {"type": "NodePort", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
             "ports": [{"port": 80, "protocol": "TCP", "nodePort": 30001}]}});
         let mut new = json!({"spec": {"type": "NodePort", "ports": [{"port": 80, "protocol": "TCP"}, {"port": 81, "protocol": "TCP"}]}});
-        keep_allocated(&mut new, &old);
+        restore_allocations(&mut new, &old);
         assert_eq!(
             new["spec"],
             json!({"type": "NodePort", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",

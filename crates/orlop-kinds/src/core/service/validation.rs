@@ -8,7 +8,7 @@ use orlop_api::{
 };
 use serde_json::{Value, json};
 
-use super::{is_external, is_headless, needs_health_check};
+use super::{is_external, is_headless, needs_health_check_node_port};
 use crate::{
     accessors::{integer, list, map, mark_repeated, present, text, texts},
     validation,
@@ -17,7 +17,7 @@ use crate::{
 const AFFINITY_SECONDS_MAX: i64 = 86_400;
 const TYPES: &[&str] = &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 
-pub(crate) fn service(object: &Value) -> Vec<FieldError> {
+pub(crate) fn validate_service(object: &Value) -> Vec<FieldError> {
     let spec = object.get("spec").unwrap_or(&Value::Null);
     let path = FieldPath::root("spec");
     let mut errors = Vec::new();
@@ -30,14 +30,14 @@ pub(crate) fn service(object: &Value) -> Vec<FieldError> {
             let detail = format!("may not be set to 'None' for {kind} services");
             errors.push(FieldError::invalid(&path.child("clusterIPs").index(0), "None", detail));
         }
-        "ExternalName" => errors.extend(external_name(spec, &path)),
+        "ExternalName" => errors.extend(validate_external_name(spec, &path)),
         _ => {}
     }
-    errors.extend(ports(spec, &path.child("ports")));
+    errors.extend(validate_ports(spec, &path.child("ports")));
     errors.extend(labels::validate(map(spec, "/selector"), &path.child("selector")));
-    errors.extend(affinity(spec, &path));
+    errors.extend(validate_session_affinity(spec, &path));
     if kind != "ExternalName" {
-        errors.extend(addresses(object, spec, &path));
+        errors.extend(validate_addresses(object, spec, &path));
     }
     for (index, address) in texts(spec, "/externalIPs").into_iter().enumerate() {
         let path = path.child("externalIPs").index(index);
@@ -49,13 +49,13 @@ pub(crate) fn service(object: &Value) -> Vec<FieldError> {
         });
     }
     errors.extend(validation::require_supported(spec, "type", &path, TYPES));
-    errors.extend(repeated_ports(spec, kind, &path.child("ports")));
-    errors.extend(load_balancer(spec, kind, &path));
-    errors.extend(traffic(object, spec, kind, &path));
+    errors.extend(validate_unique_ports(spec, kind, &path.child("ports")));
+    errors.extend(validate_load_balancer(spec, kind, &path));
+    errors.extend(validate_traffic_policies(object, spec, kind, &path));
     errors
 }
 
-fn external_name(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_external_name(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     const DETAIL: &str = "may not be set for ExternalName services";
     let mut errors = Vec::new();
     for field in ["clusterIPs", "ipFamilies"] {
@@ -74,7 +74,7 @@ fn external_name(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn ports(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_ports(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let ports = list(spec, "/ports");
     let mut errors = Vec::new();
     let mut seen: Vec<&str> = Vec::new();
@@ -113,7 +113,7 @@ fn ports(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn affinity(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_session_affinity(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors: Vec<FieldError> =
         validation::require_supported(spec, "sessionAffinity", path, &["ClientIP", "None"])
             .into_iter()
@@ -145,7 +145,7 @@ fn affinity(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn addresses(object: &Value, spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_addresses(object: &Value, spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let (one, many) = (text(spec, "/clusterIP"), texts(spec, "/clusterIPs"));
     let many_path = path.child("clusterIPs");
@@ -213,7 +213,7 @@ fn addresses(object: &Value, spec: &Value, path: &FieldPath) -> Vec<FieldError> 
     errors
 }
 
-fn repeated_ports(spec: &Value, kind: &str, path: &FieldPath) -> Vec<FieldError> {
+fn validate_unique_ports(spec: &Value, kind: &str, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let ports = list(spec, "/ports");
     if kind == "ClusterIP" {
@@ -239,7 +239,7 @@ fn repeated_ports(spec: &Value, kind: &str, path: &FieldPath) -> Vec<FieldError>
     errors
 }
 
-fn load_balancer(spec: &Value, kind: &str, path: &FieldPath) -> Vec<FieldError> {
+fn validate_load_balancer(spec: &Value, kind: &str, path: &FieldPath) -> Vec<FieldError> {
     const ONLY: &str = "may only be used when `type` is 'LoadBalancer'";
     let mut errors = Vec::new();
     let balanced = kind == "LoadBalancer";
@@ -268,7 +268,7 @@ fn load_balancer(spec: &Value, kind: &str, path: &FieldPath) -> Vec<FieldError> 
     errors
 }
 
-fn traffic(object: &Value, spec: &Value, kind: &str, path: &FieldPath) -> Vec<FieldError> {
+fn validate_traffic_policies(object: &Value, spec: &Value, kind: &str, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let policy = text(spec, "/externalTrafficPolicy");
     if is_external(object) {
@@ -283,7 +283,7 @@ fn traffic(object: &Value, spec: &Value, kind: &str, path: &FieldPath) -> Vec<Fi
         errors.push(FieldError::invalid(&path.child("externalTrafficPolicy"), policy, detail));
     }
     let health = integer(spec, "/healthCheckNodePort");
-    if health != 0 && !needs_health_check(object) {
+    if health != 0 && !needs_health_check_node_port(object) {
         let detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
         errors.push(FieldError::invalid(&path.child("healthCheckNodePort"), health, detail));
     }
@@ -309,11 +309,11 @@ mod tests {
     use crate::validation::tests::messages;
 
     /// A service of these fields, with the defaults it would have.
-    fn refused(fields: Value) -> Vec<String> {
+    fn validation_errors(fields: Value) -> Vec<String> {
         use crate::strategy::Strategy;
         let mut object = json!({"spec": fields});
         super::super::Service.set_defaults(&mut object);
-        messages(service(&object))
+        messages(validate_service(&object))
     }
 
     #[test]
@@ -323,11 +323,11 @@ mod tests {
             port.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
             port
         };
-        assert!(refused(json!({"ports": [port(json!({}))]})).is_empty());
-        assert_eq!(refused(json!({})), ["spec.ports: Required value"]);
-        assert!(refused(json!({"clusterIP": "None", "clusterIPs": ["None"]})).is_empty());
+        assert!(validation_errors(json!({"ports": [port(json!({}))]})).is_empty());
+        assert_eq!(validation_errors(json!({})), ["spec.ports: Required value"]);
+        assert!(validation_errors(json!({"clusterIP": "None", "clusterIPs": ["None"]})).is_empty());
         assert_eq!(
-            refused(
+            validation_errors(
                 json!({"ports": [port(json!({"name": "a"})), port(json!({"name": "a", "port": 70000, "protocol": "X"}))]})
             ),
             [
@@ -338,7 +338,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            refused(json!({"ports": [port(json!({})), port(json!({}))]})),
+            validation_errors(json!({"ports": [port(json!({})), port(json!({}))]})),
             [
                 "spec.ports[0].name: Required value",
                 "spec.ports[1].name: Required value",
@@ -346,7 +346,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            refused(json!({"ports": [port(json!({"nodePort": 30000}))]})),
+            validation_errors(json!({"ports": [port(json!({"nodePort": 30000}))]})),
             ["spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"]
         );
     }
@@ -355,25 +355,27 @@ mod tests {
     fn types_and_policies_fit_together() {
         let ports = json!([{"port": 80, "protocol": "TCP"}]);
         assert_eq!(
-            refused(json!({"type": "X", "ports": ports})),
+            validation_errors(json!({"type": "X", "ports": ports})),
             [
                 r#"spec.type: Unsupported value: "X": supported values: "ClusterIP", "ExternalName", "LoadBalancer", "NodePort""#
             ]
         );
-        assert_eq!(refused(json!({"type": "ExternalName"})), ["spec.externalName: Required value"]);
-        assert!(refused(json!({"type": "ExternalName", "externalName": "a.b."})).is_empty());
+        assert_eq!(validation_errors(json!({"type": "ExternalName"})), ["spec.externalName: Required value"]);
+        assert!(validation_errors(json!({"type": "ExternalName", "externalName": "a.b."})).is_empty());
         assert_eq!(
-            refused(json!({"type": "NodePort", "ports": ports, "clusterIP": "None", "clusterIPs": ["None"]})),
+            validation_errors(
+                json!({"type": "NodePort", "ports": ports, "clusterIP": "None", "clusterIPs": ["None"]})
+            ),
             [r#"spec.clusterIPs[0]: Invalid value: "None": may not be set to 'None' for NodePort services"#]
         );
         assert_eq!(
-            refused(json!({"ports": ports, "externalTrafficPolicy": "Local"})),
+            validation_errors(json!({"ports": ports, "externalTrafficPolicy": "Local"})),
             [
                 r#"spec.externalTrafficPolicy: Invalid value: "Local": may only be set for externally-accessible services"#
             ]
         );
         assert_eq!(
-            refused(
+            validation_errors(
                 json!({"ports": ports, "sessionAffinity": "x", "internalTrafficPolicy": "x", "loadBalancerClass": "a/b"})
             ),
             [
@@ -383,7 +385,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            refused(
+            validation_errors(
                 json!({"ports": ports, "sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 0}}})
             ),
             [
@@ -397,7 +399,7 @@ mod tests {
         let with = |fields: Value| {
             let mut spec = json!({"ports": [{"port": 80, "protocol": "TCP"}]});
             spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-            refused(spec)
+            validation_errors(spec)
         };
         assert_eq!(
             with(json!({"clusterIP": "x", "clusterIPs": ["x"]})),

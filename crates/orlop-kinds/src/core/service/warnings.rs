@@ -10,7 +10,7 @@ use crate::{
 
 const HINTS: &str = "service.kubernetes.io/topology-aware-hints";
 
-pub(crate) fn of(service: &Value) -> Vec<String> {
+pub(crate) fn service_warnings(service: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     if map(service, "/metadata/annotations").contains_key(HINTS) {
         let instead = "service.kubernetes.io/topology-mode";
@@ -29,16 +29,16 @@ pub(crate) fn of(service: &Value) -> Vec<String> {
         }
     } else {
         for (index, address) in texts(service, "/spec/clusterIPs").into_iter().enumerate() {
-            warnings.extend(ip::address_warning(address, &format!("spec.clusterIPs[{index}]")));
+            warnings.extend(ip::ip_warning(address, &format!("spec.clusterIPs[{index}]")));
         }
     }
     for (index, address) in external_ips.iter().enumerate() {
-        warnings.extend(ip::address_warning(address, &format!("spec.externalIPs[{index}]")));
+        warnings.extend(ip::ip_warning(address, &format!("spec.externalIPs[{index}]")));
     }
-    warnings.extend(ip::address_warning(text(service, "/spec/loadBalancerIP"), "spec.loadBalancerIP"));
+    warnings.extend(ip::ip_warning(text(service, "/spec/loadBalancerIP"), "spec.loadBalancerIP"));
     for (index, range) in list(service, "/spec/loadBalancerSourceRanges").iter().enumerate() {
         let path = format!("spec.loadBalancerSourceRanges[{index}]");
-        warnings.extend(ip::range_warning(range.as_str().unwrap_or_default(), &path));
+        warnings.extend(ip::cidr_warning(range.as_str().unwrap_or_default(), &path));
     }
     let is_name = text(service, "/spec/type") == "ExternalName";
     if is_name && !external_ips.is_empty() {
@@ -77,7 +77,7 @@ mod tests {
                 vec!["spec.externalName is ignored when spec.type is not \"ExternalName\""],
             ),
         ] {
-            assert_eq!(of(&json!({"spec": spec})), expected, "{spec}");
+            assert_eq!(service_warnings(&json!({"spec": spec})), expected, "{spec}");
         }
     }
 }
