@@ -1,14 +1,14 @@
-//! Reading objects: what is absent reads as Go's zero value, as it does in Kubernetes' typed code.
+//! Field accessors by JSON pointer. An absent field reads as Go's zero value, as in Kubernetes' typed code.
 
 use std::{collections::HashSet, hash::Hash};
 
 use orlop_api::time::Time;
 use serde_json::{Map, Value};
 
-static NOTHING: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
+static EMPTY: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
 
-/// What a JSON pointer leads to. Pointers here are written in the code and have nothing escaped, so nothing is
-/// allocated on the way: validation asks thousands of times.
+/// Returns the value at a JSON pointer. Pointers are literals without escapes, so this allocates nothing:
+/// validation calls it thousands of times.
 fn find<'a>(value: &'a Value, pointer: &str) -> Option<&'a Value> {
     pointer.split('/').skip(1).try_fold(value, |value, key| match value {
         Value::Object(map) => map.get(key),
@@ -17,23 +17,23 @@ fn find<'a>(value: &'a Value, pointer: &str) -> Option<&'a Value> {
     })
 }
 
-/// For each item, whether an earlier one has the same key. In one pass: lists are as long as clients like.
+/// Returns, for each item, whether an earlier one has the same key. One pass, because clients choose the length.
 pub(crate) fn mark_repeated<'a, K: Eq + Hash>(items: &'a [Value], key: impl Fn(&'a Value) -> K) -> Vec<bool> {
     let mut seen = HashSet::new();
     items.iter().map(|item| !seen.insert(key(item))).collect()
 }
 
-/// What a JSON pointer leads to, unless it is null.
+/// Returns the value at a JSON pointer, unless it is null.
 pub(crate) fn present<'a>(value: &'a Value, pointer: &str) -> Option<&'a Value> {
     find(value, pointer).filter(|found| !found.is_null())
 }
 
-/// Text, or none.
+/// Returns a string; empty if absent.
 pub(crate) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     find(value, pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Text, or what stands for its absence.
+/// Returns a string, or `absent` if it is absent or empty.
 pub(crate) fn text_or<'a>(value: &'a Value, pointer: &str, absent: &'a str) -> &'a str {
     match text(value, pointer) {
         "" => absent,
@@ -41,57 +41,57 @@ pub(crate) fn text_or<'a>(value: &'a Value, pointer: &str, absent: &'a str) -> &
     }
 }
 
-/// An integer, or zero.
+/// Returns an integer; zero if absent.
 pub(crate) fn integer(value: &Value, pointer: &str) -> i64 {
     find(value, pointer).and_then(Value::as_i64).unwrap_or_default()
 }
 
-/// A flag, or false.
+/// Returns a boolean; false if absent.
 pub(crate) fn flag(value: &Value, pointer: &str) -> bool {
     find(value, pointer) == Some(&Value::Bool(true))
 }
 
-/// A list, or an empty one.
+/// Returns a list; empty if absent.
 pub(crate) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     find(value, pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The texts of a list.
+/// Returns the strings of a list.
 pub(crate) fn texts<'a>(value: &'a Value, pointer: &str) -> Vec<&'a str> {
     list(value, pointer).iter().filter_map(Value::as_str).collect()
 }
 
-/// A map, or an empty one.
+/// Returns a map; empty if absent.
 pub(crate) fn map<'a>(value: &'a Value, pointer: &str) -> &'a Map<String, Value> {
-    find(value, pointer).and_then(Value::as_object).unwrap_or(&NOTHING)
+    find(value, pointer).and_then(Value::as_object).unwrap_or(&EMPTY)
 }
 
-/// A moment.
+/// Returns a timestamp.
 pub(crate) fn time(value: &Value, pointer: &str) -> Option<Time> {
     Time::parse(text(value, pointer))
 }
 
-/// The condition of a type.
+/// Returns the status condition of a type.
 pub(crate) fn condition<'a>(value: &'a Value, kind: &str) -> Option<&'a Value> {
     list(value, "/status/conditions").iter().find(|condition| text(condition, "/type") == kind)
 }
 
-/// Whether the condition of a type holds.
+/// Returns true if the status condition of a type is `True`.
 pub(crate) fn is_condition_true(value: &Value, kind: &str) -> bool {
     condition(value, kind).is_some_and(|condition| text(condition, "/status") == "True")
 }
 
-/// An annotation, or none.
+/// Returns an annotation; empty if absent.
 pub(crate) fn annotation<'a>(object: &'a Value, key: &str) -> &'a str {
     map(object, "/metadata/annotations").get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether an object is on its way out.
+/// Returns true if the object has a deletionTimestamp.
 pub(crate) fn is_terminating(object: &Value) -> bool {
     present(object, "/metadata/deletionTimestamp").is_some()
 }
 
-/// A number or text, printed scalar_text: quantities and ports are either.
+/// Returns a number or string without quotes: quantities and ports may be either.
 pub(crate) fn scalar_text(value: Option<&Value>) -> String {
     match value {
         Some(Value::String(text)) => text.clone(),

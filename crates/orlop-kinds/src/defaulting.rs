@@ -1,4 +1,4 @@
-//! Filling in defaults. Nothing is made where its parent is missing, and nothing given is changed.
+//! Defaulting. A default neither creates a missing parent nor overwrites a given value.
 
 use serde_json::{Map, Value, json};
 
@@ -25,29 +25,29 @@ pub(crate) fn set_if_zero(parent: &mut Value, field: &str, value: impl Into<Valu
     }
 }
 
-/// A field that is an object, if it is there.
+/// Returns a field that is an object.
 pub(crate) fn object_mut<'a>(parent: &'a mut Value, field: &str) -> Option<&'a mut Value> {
     parent.get_mut(field).filter(|value| value.is_object())
 }
 
-/// What a JSON pointer leads to, if it is an object.
+/// Returns the object at a JSON pointer.
 pub(crate) fn object_at_mut<'a>(parent: &'a mut Value, pointer: &str) -> Option<&'a mut Value> {
     parent.pointer_mut(pointer).filter(|value| value.is_object())
 }
 
-/// The items of a list.
+/// Returns the items of a list.
 pub(crate) fn items_mut<'a>(parent: &'a mut Value, field: &str) -> impl Iterator<Item = &'a mut Value> {
     parent.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Takes a field out.
+/// Removes a field.
 pub(crate) fn remove_field(parent: &mut Value, field: &str) {
     if let Some(map) = parent.as_object_mut() {
         map.remove(field);
     }
 }
 
-/// A field that is an object, made where it is missing.
+/// Returns a field that is an object, inserting it if absent.
 pub(crate) fn object_mut_or_insert<'a>(
     parent: &'a mut Value,
     field: &str,
@@ -56,7 +56,7 @@ pub(crate) fn object_mut_or_insert<'a>(
     parent.get_mut(field).and_then(Value::as_object_mut)
 }
 
-/// Gives a map the entries of another that it lacks.
+/// Adds the entries of `from` that a map lacks.
 pub(crate) fn set_absent_entries(parent: &mut Value, field: &str, from: &Map<String, Value>) {
     if from.is_empty() {
         return;
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_missing_is_filled_in() {
+    fn defaults_keep_given_values() {
         let mut object = json!({"a": "", "b": 0, "c": null, "d": "x"});
         set_if_absent(&mut object, "a", "1");
         set_if_zero(&mut object, "b", 1);

@@ -1,11 +1,11 @@
-//! Whether two values say the same.
+//! Semantic equality, after Kubernetes' `equality.Semantic.DeepEqual`.
 //!
-//! Go's encoder leaves out what is empty, so a client that reads an object and writes it back unchanged may
-//! drop `{}`, `[]`, `""`, `0` and `false`. That is no change.
+//! Go's encoder omits empty values, so a client that reads an object and writes it back unchanged may drop
+//! `{}`, `[]`, `""`, `0` and `false`. That is not a change.
 
 use serde_json::Value;
 
-/// Whether two values are the same but for empty fields.
+/// Returns true if two values differ in empty fields only.
 pub(crate) fn semantically_equal(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Object(one), Value::Object(other)) => {
@@ -25,7 +25,7 @@ pub(crate) fn semantically_equal(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// Whether an absent field would be the same.
+/// Returns true if the value equals an absent field.
 pub(crate) fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_encoder_leaves_out_is_no_change() {
+    fn omitted_empty_values_are_equal() {
         assert!(semantically_equal(&json!({"a": {"b": []}, "c": 1}), &json!({"c": 1, "d": "", "e": false})));
         assert!(semantically_equal(&json!([{"a": 0}]), &json!([{}])));
         assert!(!semantically_equal(&json!({"a": 1}), &json!({})));

@@ -1,4 +1,4 @@
-//! Tables of built-in kinds: headings as data, and one function that fills a row.
+//! Printer columns of built-in kinds: definitions as data, and one function that fills a row.
 
 use orlop_api::{duration, labels::Selector, object_meta, time::Time};
 use serde_json::{Map, Value};
@@ -10,7 +10,7 @@ use crate::{
 
 pub(crate) use crate::table::age;
 
-/// A column of a built-in kind.
+/// A printer column.
 #[derive(Clone, Copy)]
 pub(crate) struct ColumnDefinition {
     name: &'static str,
@@ -20,47 +20,47 @@ pub(crate) struct ColumnDefinition {
 }
 
 impl ColumnDefinition {
-    /// The object's name.
+    /// Column of the object's name.
     pub(crate) const NAME: Self = Self::name("Name");
-    /// How old it is.
+    /// Column of the object's age.
     pub(crate) const AGE: Self = Self::text("Age");
 
-    /// Text that is always shown.
+    /// Returns a string column.
     pub(crate) const fn text(name: &'static str) -> Self {
         Self { name, kind: "string", format: "", priority: 0 }
     }
 
-    /// A name of something else.
+    /// Returns a column with format `name`.
     pub(crate) const fn name(name: &'static str) -> Self {
         Self { format: "name", ..Self::text(name) }
     }
 
-    /// A number that is always shown.
+    /// Returns an integer column.
     pub(crate) const fn integer(name: &'static str) -> Self {
         Self { kind: "integer", ..Self::text(name) }
     }
 
-    /// A flag that is always shown.
+    /// Returns a boolean column.
     pub(crate) const fn boolean(name: &'static str) -> Self {
         Self { kind: "boolean", ..Self::text(name) }
     }
 
-    /// Text shown only with `-o wide`.
+    /// Returns a string column that only `-o wide` shows.
     pub(crate) const fn wide(name: &'static str) -> Self {
         Self { priority: 1, ..Self::text(name) }
     }
 
-    /// The name, where it is shown only with `-o wide`.
+    /// Returns the name column that only `-o wide` shows.
     pub(crate) const fn wide_name() -> Self {
         Self { priority: 1, ..Self::NAME }
     }
 }
 
-/// The table of a built-in kind.
+/// Printer columns of a built-in kind.
 pub(crate) struct PrinterColumns {
-    /// Its columns.
+    /// Column definitions.
     pub(crate) definitions: &'static [ColumnDefinition],
-    /// The cells of one object, in that order.
+    /// Returns the cells of one object, in the order of the definitions.
     pub(crate) cells: fn(&Value, Time) -> Vec<Value>,
 }
 
@@ -85,23 +85,23 @@ impl Columns for PrinterColumns {
     }
 }
 
-/// Name and age: what the plainest kinds show.
+/// Columns of kinds that show name and age.
 pub(crate) static NAME_AND_AGE: PrinterColumns = PrinterColumns {
     definitions: &[ColumnDefinition::NAME, ColumnDefinition::AGE],
     cells: |object, now| vec![name(object), age(object, now)],
 };
 
-/// An object's name.
+/// Returns the name cell.
 pub(crate) fn name(object: &Value) -> Value {
     object_meta::text(object_meta::of(object), "name").into()
 }
 
-/// How long ago something was.
+/// Formats the time elapsed since `then`.
 pub(crate) fn format_age(then: Option<Time>, now: Time) -> String {
     duration::age(then, now)
 }
 
-/// Labels as `a=b,c=d`.
+/// Formats labels as `a=b,c=d`.
 pub(crate) fn format_labels(labels: &Map<String, Value>) -> Value {
     if labels.is_empty() {
         return "<none>".into();
@@ -110,7 +110,7 @@ pub(crate) fn format_labels(labels: &Map<String, Value>) -> Value {
     pairs.collect::<Vec<_>>().join(",").into()
 }
 
-/// A label selector as a query would have it.
+/// Formats a label selector as in a query.
 pub(crate) fn format_selector(selector: Option<&Value>) -> Value {
     match Selector::from_label_selector(selector.unwrap_or(&Value::Null)) {
         Err(_) => "<error>".into(),
@@ -121,7 +121,7 @@ pub(crate) fn format_selector(selector: Option<&Value>) -> Value {
     }
 }
 
-/// The names and images of a pod template's containers, as two cells.
+/// Returns two cells: names and images of a pod template's containers.
 pub(crate) fn container_cells(object: &Value, pod_spec: &str) -> [Value; 2] {
     let containers = list(object, &format!("{pod_spec}/containers"));
     let joined = |field: &str| -> Value {
@@ -130,7 +130,7 @@ pub(crate) fn container_cells(object: &Value, pod_spec: &str) -> [Value; 2] {
     [joined("/name"), joined("/image")]
 }
 
-/// The first few of many; `none` where there are none.
+/// Joins the first `count_max` items and counts the rest; `none` if there are no items.
 pub(crate) fn join_first(items: &[String], count_max: usize, none: &str) -> String {
     let shown = items.iter().take(count_max).map(String::as_str).collect::<Vec<_>>().join(",");
     match items.len().checked_sub(count_max) {
@@ -140,7 +140,7 @@ pub(crate) fn join_first(items: &[String], count_max: usize, none: &str) -> Stri
     }
 }
 
-/// Where a load balancer can be reached, each address once.
+/// Joins the distinct addresses of a load balancer.
 pub(crate) fn load_balancer_addresses(object: &Value) -> String {
     let ingress = list(object, "/status/loadBalancer/ingress").iter();
     let addresses = ingress.map(|point| match text(point, "/ip") {
@@ -158,7 +158,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// An object's row, seen an hour after 2026-01-01.
+    /// Returns the row of an object at 2026-01-01T01:00:00Z.
     pub(crate) fn row(table: &PrinterColumns, object: &Value) -> Vec<Value> {
         let now = Time::parse("2026-01-01T01:00:00Z").unwrap();
         let cells = table.cells(object, now);
@@ -167,7 +167,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn labels_selectors_and_lists_read_as_kubectl_shows_them() {
+    fn labels_selectors_and_lists_match_kubectl() {
         assert_eq!(format_labels(json!({"b": "2", "a": "1"}).as_object().unwrap()), "a=1,b=2");
         assert_eq!(format_labels(&Map::new()), "<none>");
         assert_eq!(format_selector(None), "<none>");

@@ -1,4 +1,4 @@
-//! Amounts of resources in objects: strings, or numbers where a client wrote one.
+//! Resource quantities in objects: strings, or numbers where a client wrote one.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -8,28 +8,28 @@ use serde_json::Value;
 
 use crate::{accessors::scalar_text, validation::NOT_NEGATIVE};
 
-/// The amount that a value says; none where it says none.
+/// Parses a quantity.
 pub(crate) fn parse(value: &Value) -> Option<Quantity> {
     Quantity::parse(&scalar_text(Some(value))).ok()
 }
 
-/// An amount as Kubernetes writes it; what is absent is nothing.
+/// Returns a quantity in canonical form; `0` if absent.
 pub(crate) fn canonical_text(value: Option<&Value>) -> String {
     value.and_then(parse).map_or_else(|| scalar_text(value), |amount| amount.to_string())
 }
 
-/// Whether an amount is more than nothing.
+/// Returns true if the quantity is greater than zero.
 pub(crate) fn is_positive(amount: &Quantity) -> bool {
     !amount.is_negative() && !amount.is_zero()
 }
 
-/// An amount may not be below zero.
+/// Validates that a quantity is at least zero.
 pub(crate) fn validate_non_negative(value: &Value, path: &FieldPath) -> Option<FieldError> {
     let amount = parse(value)?;
     amount.is_negative().then(|| FieldError::invalid(path, amount.to_string(), NOT_NEGATIVE))
 }
 
-/// An amount must be more than nothing.
+/// Validates that a quantity is greater than zero.
 pub(crate) fn validate_positive(value: &Value, path: &FieldPath) -> Option<FieldError> {
     let amount = parse(value)?;
     (!is_positive(&amount))
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_are_read_and_shown_whatever_they_are_written_as() {
+    fn quantities_parse_from_numbers_and_strings() {
         assert_eq!(parse(&json!(1)), parse(&json!("1000m")));
         assert_eq!(canonical_text(Some(&json!("1024Mi"))), "1Gi");
         assert_eq!(canonical_text(None), "0");

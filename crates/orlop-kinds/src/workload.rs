@@ -1,4 +1,4 @@
-//! Kinds that keep pods running: what they have in common.
+//! Selectors, pod templates and replica counts of kinds that create pods.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -12,7 +12,7 @@ use crate::{
     defaulting, validation,
 };
 
-/// The spec, with the template's defaults in place.
+/// Sets the pod template's defaults and returns the spec.
 pub(crate) fn set_template_defaults(object: &mut Value) -> Option<&mut Value> {
     let spec = defaulting::object_mut(object, "spec")?;
     defaulting::set_if_absent(spec, "template", json!({}));
@@ -22,13 +22,13 @@ pub(crate) fn set_template_defaults(object: &mut Value) -> Option<&mut Value> {
     Some(spec)
 }
 
-/// What a user should be warned about in the template.
+/// Returns warnings about the pod template.
 pub(crate) fn template_warnings(object: &Value) -> Vec<String> {
     let path = FieldPath::root("spec").child("template");
     pod::template_warnings(object.pointer("/spec/template").unwrap_or(&Value::Null), &path)
 }
 
-/// Checks a selector that must be there and choose something, and the template whose pods it must find.
+/// Validates a non-empty selector, and the pod template that it must match.
 pub(crate) fn validate_selector_and_template(
     spec: &Value,
     path: &FieldPath,
@@ -39,7 +39,7 @@ pub(crate) fn validate_selector_and_template(
     let selector_path = path.child("selector");
     let given = present(spec, "/selector");
     match given {
-        // A daemon set is told only that nothing matches.
+        // A DaemonSet reports only that the selector does not match.
         None if owner == "DaemonSet" => {}
         None => errors.push(FieldError::required(&selector_path, "")),
         Some(selector) => {
@@ -64,7 +64,7 @@ pub(crate) fn validate_selector_and_template(
     errors
 }
 
-/// What a rolling update may leave missing or add, as the defaults say.
+/// Sets the defaults of a rolling update's parameters.
 pub(crate) fn set_rolling_update_defaults(spec: &mut Value, field: &str, parts: &[(&str, Value)]) {
     defaulting::set_if_absent(spec, field, json!({}));
     let Some(strategy) = defaulting::object_mut(spec, field) else { return };
@@ -77,7 +77,7 @@ pub(crate) fn set_rolling_update_defaults(spec: &mut Value, field: &str, parts: 
     }
 }
 
-/// Counts of a status: not below zero, and those of a part not above the whole.
+/// Validates the counts of a status: none negative, and none of `parts` above the total.
 pub(crate) fn validate_status_counts(object: &Value, fields: &[&str], parts: &[&str]) -> Vec<FieldError> {
     let Some(status) = object.get("status") else { return Vec::new() };
     let path = FieldPath::root("status");
@@ -94,7 +94,7 @@ pub(crate) fn validate_status_counts(object: &Value, fields: &[&str], parts: &[&
     errors
 }
 
-/// Whether a count or share is nothing.
+/// Returns true if a count or percentage is zero.
 pub(crate) fn is_zero(value: Option<&Value>) -> bool {
     match value {
         Some(Value::Number(number)) => number.as_i64() == Some(0),
@@ -103,7 +103,7 @@ pub(crate) fn is_zero(value: Option<&Value>) -> bool {
     }
 }
 
-/// A selector that may not change.
+/// Validates that the selector did not change.
 pub(crate) fn validate_immutable_selector(object: &Value, old: &Value) -> Option<FieldError> {
     let none = Value::Null;
     let (new, old) = (object.get("spec").unwrap_or(&none), old.get("spec").unwrap_or(&none));
@@ -115,14 +115,14 @@ pub(crate) mod tests {
     use super::*;
     use crate::validation::tests::messages;
 
-    /// A spec of a workload as a user would write it.
+    /// Returns a minimal spec of a workload.
     pub(crate) fn workload() -> Value {
         json!({"metadata": {"name": "w"}, "spec": {"selector": {"matchLabels": {"a": "b"}},
             "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "x:1"}]}}}})
     }
 
     #[test]
-    fn a_selector_is_there_and_chooses() {
+    fn selector_is_required_and_matches_the_template() {
         let mut object = workload();
         set_template_defaults(&mut object);
         let validation_errors = |spec: &Value| {
@@ -161,7 +161,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn counts_add_up() {
+    fn status_counts_are_bounded_by_replicas() {
         assert_eq!(
             messages(validate_status_counts(
                 &json!({"status": {"replicas": 1, "readyReplicas": 2, "x": -1}}),

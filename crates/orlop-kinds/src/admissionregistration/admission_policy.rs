@@ -1,5 +1,5 @@
-//! Admission policies and their bindings: who has a say in a write, by expressions. The expressions
-//! themselves are checked where they are compiled.
+//! Strategy that ValidatingAdmissionPolicy and MutatingAdmissionPolicy share. CEL expressions are validated
+//! where they are compiled.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -34,7 +34,7 @@ pub(crate) fn param_kind(policy: &Value) -> Value {
     )
 }
 
-/// Policies of either kind.
+/// Strategy of both kinds of policies.
 pub(crate) struct AdmissionPolicy {
     pub(crate) mutating: bool,
     /// Validates the fields that only one of the two kinds has.
@@ -77,7 +77,7 @@ impl Strategy for AdmissionPolicy {
     }
 }
 
-/// Of which kind a policy's parameters are.
+/// Validates paramKind.
 fn validate_param_kind(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let Some(kind) = present(spec, "/paramKind") else { return Vec::new() };
     let version = text(kind, "/apiVersion");
@@ -98,7 +98,7 @@ pub(crate) fn set_match_resources_defaults(matched: &mut Value) {
     }
 }
 
-/// What is wrong with what a policy or a binding matches.
+/// Validates the matchConstraints of a policy or the matchResources of a binding.
 pub(crate) fn validate_match_resources(matched: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors: Vec<FieldError> =
         validation::validate_supported(matched, "matchPolicy", path, &["Equivalent", "Exact"])

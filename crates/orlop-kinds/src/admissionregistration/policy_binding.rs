@@ -32,13 +32,13 @@ fn param_ref(binding: &Value) -> Value {
     match (text(reference, "/namespace"), text(reference, "/name")) {
         (_, "") => present(reference, "/selector")
             .map_or_else(|| "<unset>".into(), |given| format_selector(Some(given))),
-        // Whether parameters are namespaced cannot be told from here.
+        // The scope of the parameter kind is unknown here.
         ("", name) => format!("*/{name}").into(),
         (namespace, name) => format!("{namespace}/{name}").into(),
     }
 }
 
-/// Bindings of policies of either kind.
+/// Strategy of both kinds of bindings.
 pub(crate) struct PolicyBinding {
     pub(crate) mutating: bool,
 }
@@ -73,7 +73,7 @@ impl Strategy for PolicyBinding {
     }
 }
 
-/// What is wrong with a reference to parameters.
+/// Validates paramRef.
 fn validate_param_ref(reference: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let (name, chosen) = (text(reference, "/name"), present(reference, "/selector"));
@@ -100,7 +100,7 @@ fn validate_param_ref(reference: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with what is to be done about a failed validation.
+/// Validates validationActions.
 fn validate_validation_actions(actions: &[&str], path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (index, action) in actions.iter().enumerate() {
@@ -133,7 +133,7 @@ mod tests {
     const BINDING: PolicyBinding = PolicyBinding { mutating: false };
 
     #[test]
-    fn a_binding_says_which_policy_and_what_then() {
+    fn binding_requires_policy_and_actions() {
         assert_eq!(
             messages(BINDING.validate(&json!({}))),
             [

@@ -1,4 +1,4 @@
-//! Webhook configurations: who else has a say in a write.
+//! Strategy that ValidatingWebhookConfiguration and MutatingWebhookConfiguration share.
 
 use std::collections::HashSet;
 
@@ -22,7 +22,7 @@ pub(crate) static COLUMNS: PrinterColumns = PrinterColumns {
     cells: |object, now| vec![name(object), list(object, "/webhooks").len().into(), age(object, now)],
 };
 
-/// Webhook configurations of either kind.
+/// Strategy of both kinds of webhook configurations.
 pub(crate) struct WebhookConfiguration {
     pub(crate) mutating: bool,
 }
@@ -49,14 +49,14 @@ impl Strategy for WebhookConfiguration {
         let mut errors = Vec::new();
         let webhooks = list(object, "/webhooks");
         for (index, webhook) in webhooks.iter().enumerate() {
-            errors.extend(self.webhook(webhook, &path.index(index)));
+            errors.extend(self.validate_webhook(webhook, &path.index(index)));
         }
         errors.extend(validation::validate_unique(webhooks, "name", &path));
         errors
     }
 }
 
-/// What webhooks and policies match, unless it is said otherwise.
+/// Sets the match defaults of webhooks and policies.
 pub(crate) fn set_match_defaults(target: &mut Value) {
     defaulting::set_if_absent(target, "matchPolicy", "Equivalent");
     defaulting::set_if_absent(target, "namespaceSelector", json!({}));
@@ -64,7 +64,7 @@ pub(crate) fn set_match_defaults(target: &mut Value) {
 }
 
 impl WebhookConfiguration {
-    fn webhook(&self, webhook: &Value, path: &FieldPath) -> Vec<FieldError> {
+    fn validate_webhook(&self, webhook: &Value, path: &FieldPath) -> Vec<FieldError> {
         let mut errors = validate_webhook_name(text(webhook, "/name"), &path.child("name"));
         errors.extend(validation::validate_items(webhook, "rules", path, validate_rule));
         errors.extend(validation::validate_supported(webhook, "failurePolicy", path, &["Fail", "Ignore"]));
@@ -105,7 +105,7 @@ impl WebhookConfiguration {
     }
 }
 
-/// A name with at least three parts.
+/// Validates a webhook name: a subdomain with at least three labels.
 fn validate_webhook_name(name: &str, path: &FieldPath) -> Vec<FieldError> {
     if name.is_empty() {
         return vec![FieldError::required(path, "")];
@@ -121,7 +121,7 @@ fn validate_webhook_name(name: &str, path: &FieldPath) -> Vec<FieldError> {
     Vec::new()
 }
 
-/// What is wrong with a rule that says of which requests something is to be asked.
+/// Validates a RuleWithOperations.
 pub(crate) fn validate_rule(rule: &Value, path: &FieldPath) -> Vec<FieldError> {
     const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
     let mut errors = Vec::new();
@@ -161,7 +161,7 @@ fn validate_rule_resources(resources: &[&str], path: &FieldPath) -> Vec<FieldErr
     if resources.is_empty() {
         errors.push(FieldError::required(path, ""));
     }
-    // Resources that come with all their subresources, and subresources that come of all resources.
+    // `pods/*` covers all subresources of pods; `*/status` covers status of all resources.
     let (mut whole, mut everywhere) = (HashSet::new(), HashSet::new());
     for (index, given) in resources.iter().enumerate() {
         let at = path.index(index);
@@ -210,7 +210,7 @@ fn validate_client_config(webhook: &Value, path: &FieldPath) -> Vec<FieldError> 
     }
 }
 
-/// Conditions under which something is asked: each has a name of its own.
+/// Validates matchConditions: unique names.
 pub(crate) fn validate_match_conditions(object: &Value, path: &FieldPath) -> Vec<FieldError> {
     let conditions = list(object, "/matchConditions");
     let repeated = mark_repeated(conditions, |condition| text(condition, "/name"));
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_webhook_gets_its_defaults() {
+    fn webhook_defaults_are_set() {
         let object = configuration();
         let webhook = &object["webhooks"][0];
         assert_eq!(
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_webhook_says_whom_to_ask_about_what() {
+    fn webhook_requires_client_config_and_rules() {
         let bad = json!({"webhooks": [{"name": "a", "rules": [{"operations": ["X"], "apiGroups": ["*", "a"], "apiVersions": ["v1"], "resources": []}], "timeoutSeconds": 31}]});
         assert_eq!(
             messages(HOOKS.validate(&bad)),

@@ -1,4 +1,4 @@
-//! APIService: which server answers for a version of a group.
+//! APIService: the server that serves a group version.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use orlop_api::{
@@ -104,19 +104,19 @@ impl Strategy for ApiService {
     }
 }
 
-/// It is named for what it answers.
+/// Validates the name: `version.group`.
 fn validate_name(object: &Value, expected: &str) -> Vec<FieldError> {
     let metadata = FieldPath::root("metadata");
     let given = ["generateName", "name"].map(|field| (field, text(object, &format!("/metadata/{field}"))));
     let wrong = given.into_iter().filter(|(_, name)| {
-        // What no name can be has been refused already.
+        // An invalid name is already an error.
         !name.is_empty() && *name != expected && names::path_segment(name).is_empty()
     });
     let detail = format!("must be `spec.version+\".\"+spec.group`: {expected:?}");
     wrong.map(|(field, name)| FieldError::invalid(&metadata.child(field), name, detail.clone())).collect()
 }
 
-/// Who answers, and why that is believed.
+/// Validates the service reference and how its certificate is verified.
 fn validate_service_and_trust(object: &Value, spec: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let bundle = STANDARD.decode(text(object, "/spec/caBundle")).unwrap_or_default();
@@ -155,7 +155,7 @@ mod tests {
     use crate::printer::tests::row;
 
     #[test]
-    fn an_api_service_is_shown_with_who_answers() {
+    fn row_shows_service_and_availability() {
         let local = json!({"metadata": {"name": "v1."}, "status": {"conditions": [{"type": "Available", "status": "True", "reason": "Local"}]}});
         assert_eq!(row(&COLUMNS, &local), ["v1.", "Local", "True", "<unknown>"]);
         let remote = json!({"spec": {"service": {"namespace": "n", "name": "s"}}, "status": {"conditions": [{"type": "Available", "status": "False", "reason": "MissingEndpoints"}]}});

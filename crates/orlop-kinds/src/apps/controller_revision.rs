@@ -1,4 +1,4 @@
-//! Controller revisions: what a workload once was.
+//! ControllerRevision: an immutable snapshot of a workload's state.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -32,7 +32,7 @@ static COLUMNS: PrinterColumns = PrinterColumns {
     },
 };
 
-/// `statefulset.apps/name`.
+/// Returns the controller: `statefulset.apps/name`.
 fn controller(object: &Value) -> String {
     let owners = list(object, "/metadata/ownerReferences");
     let Some(owner) = owners.iter().find(|owner| flag(owner, "/controller")) else {
@@ -77,7 +77,7 @@ mod tests {
     use crate::{printer::tests::row, validation::tests::messages};
 
     #[test]
-    fn a_revision_holds_data_that_stays() {
+    fn revision_data_is_required_and_immutable() {
         assert_eq!(
             messages(ControllerRevision.validate(&json!({"revision": -1}))),
             [

@@ -1,4 +1,4 @@
-//! Daemon sets: a pod on every node.
+//! DaemonSet: one pod per node.
 
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::{Value, json};
@@ -58,7 +58,7 @@ static COLUMNS: PrinterColumns = PrinterColumns {
 
 pub(crate) struct DaemonSet;
 
-/// How often the template has changed, for clients that are older than `metadata.generation`.
+/// Template generation, for clients older than `metadata.generation`.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 fn set_template_generation(object: &mut Value, generation: i64) {
@@ -129,7 +129,7 @@ fn validate_strategy(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     }
 }
 
-/// Pods go before others come, or others come before pods go; not both.
+/// Validates that exactly one of maxUnavailable and maxSurge is set.
 fn validate_rolling_update(rolling: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for field in ["maxUnavailable", "maxSurge"] {
@@ -166,7 +166,7 @@ mod tests {
     use crate::{printer::tests::row, validation::tests::messages, workload::tests::workload};
 
     #[test]
-    fn changes_of_the_template_are_counted() {
+    fn template_change_bumps_template_generation() {
         let mut object = workload();
         object["metadata"] = json!({"name": "d"});
         DaemonSet.set_defaults(&mut object);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_set_rolls_one_node_at_a_time() {
+    fn rolling_update_defaults_to_one_unavailable() {
         let mut object = workload();
         DaemonSet.set_defaults(&mut object);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Deployments: replica sets, one after another.
+//! Deployment: rolls out ReplicaSets.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -76,7 +76,7 @@ impl Strategy for Deployment {
     }
 
     fn prepare_for_update(&self, object: &mut Value, old: &Value, _context: &RequestContext<'_>) {
-        // The controller copies annotations to replica sets, so that a change of them is work to be done too.
+        // The controller copies annotations to ReplicaSets, so their change bumps the generation.
         if object.pointer("/metadata/annotations") != old.pointer("/metadata/annotations") {
             object["metadata"]["generation"] = integer(old, "/metadata/generation").saturating_add(1).into();
         }
@@ -89,7 +89,7 @@ impl Strategy for Deployment {
         old: &Value,
         _context: &RequestContext<'_>,
     ) {
-        // What is said of the state may annotate, and asks for nothing.
+        // A status update may change annotations without bumping the generation.
         if subresource == "status" {
             object["metadata"]["generation"] = integer(old, "/metadata/generation").into();
         }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_gets_its_defaults() {
+    fn deployment_defaults_are_set() {
         let object = deployment();
         let spec = &object["spec"];
         assert_eq!(spec["replicas"], 1);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_strategies_are_checked() {
+    fn invalid_numbers_and_strategies_are_rejected() {
         let mut object = deployment();
         object["spec"]["replicas"] = (-1).into();
         object["spec"]["progressDeadlineSeconds"] = 5.into();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_never_changes() {
+    fn selector_is_immutable() {
         let mut changed = deployment();
         changed["spec"]["selector"]["matchLabels"]["a"] = "c".into();
         assert_eq!(
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_counts_replicas() {
+    fn row_counts_replicas() {
         let mut object = deployment();
         object["status"] = json!({"readyReplicas": 1, "updatedReplicas": 2, "availableReplicas": 1});
         let expected = json!(["w", "1/1", 2, 1, "<unknown>", "c", "x:1", "a=b"]);

@@ -1,4 +1,4 @@
-//! Replica sets: so many pods alike.
+//! ReplicaSet: a number of identical pods.
 
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::Value;
@@ -51,7 +51,7 @@ static COLUMNS: PrinterColumns = PrinterColumns {
     },
 };
 
-/// The counts of a replica set's or replication controller's status.
+/// Status counts of a ReplicaSet or ReplicationController.
 pub(crate) const COUNTS: [&str; 4] =
     ["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
 
@@ -95,7 +95,7 @@ mod tests {
     use crate::{printer::tests::row, validation::tests::messages, workload::tests::workload};
 
     #[test]
-    fn a_replica_set_is_one_pod_unless_it_says_otherwise() {
+    fn replicas_default_to_one() {
         let mut object = workload();
         ReplicaSet.set_defaults(&mut object);
         assert_eq!(object["spec"]["replicas"], 1);

@@ -1,4 +1,4 @@
-//! Stateful sets: pods with names and storage of their own.
+//! StatefulSet: pods with stable identity and storage.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -176,7 +176,7 @@ fn validate_strategy(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     }
 }
 
-/// The spec as its pods will see it: a volume for each claim, and names that the controller gives.
+/// Returns the spec as the controller uses it: with a volume for each claim template.
 fn with_claim_volumes(spec: &Value) -> Value {
     let claims = list(spec, "/volumeClaimTemplates").iter().map(|claim| text(claim, "/metadata/name"));
     let claims: Vec<&str> = claims.collect();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_gets_its_defaults_and_its_claims_are_volumes() {
+    fn defaults_are_set_and_claim_templates_become_volumes() {
         let object = set();
         let spec = &object["spec"];
         assert_eq!(spec["podManagementPolicy"], "OrderedReady");
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_are_checked() {
+    fn invalid_policies_are_rejected() {
         let mut object = set();
         object["spec"]["podManagementPolicy"] = "x".into();
         object["spec"]["updateStrategy"] = json!({"type": "OnDelete", "rollingUpdate": {}});

@@ -1,5 +1,5 @@
-//! Horizontal pod autoscalers: the first version knows one metric, the CPU. Everything else that the second
-//! version has travels in annotations, so that a client of the first loses nothing when it writes back.
+//! Conversion of HorizontalPodAutoscaler between v1 and v2. v1 has one metric, CPU; everything else of v2 is kept in
+//! annotations, so that a v1 client round-trips it.
 
 use serde_json::{Map, Value, json};
 
@@ -10,7 +10,7 @@ const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 
-/// `autoscaling/v1`, kept as `autoscaling/v2`.
+/// `autoscaling/v1`, stored as `autoscaling/v2`.
 pub(crate) static V1: Conversion = Conversion {
     version: "v1",
     kind: "HorizontalPodAutoscaler",
@@ -20,7 +20,7 @@ pub(crate) static V1: Conversion = Conversion {
     index_field: str::to_owned,
 };
 
-/// The first version of an autoscaler.
+/// Converts to v1.
 fn to_v1(mut object: Value) -> Option<Value> {
     object["apiVersion"] = "autoscaling/v1".into();
     let mut notes = Map::new();
@@ -77,11 +77,11 @@ fn to_v1(mut object: Value) -> Option<Value> {
     Some(object)
 }
 
-/// The second version of an autoscaler.
+/// Converts to v2.
 fn to_v2(mut object: Value) -> Option<Value> {
     object["apiVersion"] = "autoscaling/v2".into();
     let mut notes = Map::new();
-    // Who owns what is worked out on parts of objects too.
+    // Managed fields are converted as partial objects.
     let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
     if let Some(metadata) = metadata
         && let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
@@ -101,7 +101,7 @@ fn to_v2(mut object: Value) -> Option<Value> {
         let mut metrics: Vec<Value> =
             others.iter().map(|metric| convert_metric(metric, "target", Shape::to_v2)).collect();
         let share = spec.remove("targetCPUUtilizationPercentage").filter(|share| !share.is_null());
-        // The second version's default, where nothing at all is to be measured.
+        // v2 defaults to a CPU metric if there is none.
         let share = share.or_else(|| metrics.is_empty().then(|| 80.into()));
         metrics.extend(share.map(|share| {
             let target = json!({"type": "Utilization", "averageUtilization": share});
@@ -140,13 +140,13 @@ fn take_list(from: &mut Map<String, Value>, field: &str) -> Vec<Value> {
     }
 }
 
-/// How one kind of metric is written in the two versions. `{}` stands for `target` in a specification and
-/// `current` in a status; in the second version those numbers are below an object of that name.
+/// Field mapping of one metric type. `{}` stands for `target` in a spec and `current` in a status; v2 nests the
+/// values below an object of that name.
 struct Shape {
     field: &'static str,
-    /// Names that stand beside the numbers: in the first version, and where in the second.
+    /// Fields beside the values: v1 name and v2 location.
     names: &'static [(&'static str, &'static str)],
-    /// Numbers: in the first version, and below the second's object.
+    /// Values: v1 name and v2 name below `target` or `current`.
     numbers: &'static [(&'static str, &'static str)],
 }
 
@@ -182,7 +182,7 @@ const SHAPES: &[Shape] = &[
     },
 ];
 
-/// A metric in the other version.
+/// Converts a metric to the other version.
 fn convert_metric(metric: &Value, numbers: &str, to: fn(&Shape, &Value, &str) -> Value) -> Value {
     let mut made = json!({"type": metric["type"]});
     for shape in SHAPES {
@@ -193,7 +193,7 @@ fn convert_metric(metric: &Value, numbers: &str, to: fn(&Shape, &Value, &str) ->
     made
 }
 
-/// A field's name in the first version: `targetAverageValue`.
+/// Returns the v1 name of a value: `targetAverageValue`.
 fn v1_field_name(pattern: &str, numbers: &str) -> String {
     pattern.replace("{}", numbers)
 }
@@ -211,7 +211,7 @@ impl Shape {
                 made[v1_field_name(name, numbers)] = value.clone();
             }
         }
-        // The first version cannot say that it means an average alone.
+        // v1 cannot express a target that is an average only.
         let value = v1_field_name("{}Value", numbers);
         if self.field == "object" && made.get(&value).is_none() {
             made[value] = "0".into();
@@ -249,7 +249,7 @@ impl Shape {
     }
 }
 
-/// As Kubernetes writes the behaviour: by the names of Go's fields.
+/// Capitalizes keys: Kubernetes encodes `behavior` by Go field names.
 fn capitalize_keys(value: Value) -> Value {
     match value {
         Value::Object(map) => map
@@ -261,7 +261,7 @@ fn capitalize_keys(value: Value) -> Value {
     }
 }
 
-/// The same undone, without what is not there.
+/// Undoes [`capitalize_keys`] and drops nulls.
 fn uncapitalize_keys(value: Value) -> Value {
     match value {
         Value::Object(map) => {

@@ -1,4 +1,4 @@
-//! Horizontal pod autoscalers, in both their versions.
+//! HorizontalPodAutoscaler, served as v1 and v2.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -29,7 +29,7 @@ pub(crate) const KIND: BuiltinKind = BuiltinKind {
     ..BuiltinKind::new("autoscaling", "horizontalpodautoscalers")
 };
 
-/// Metrics shown in a row.
+/// Metrics that a row shows.
 const SHOWN_MAX: usize = 2;
 const STABILIZATION_SECONDS_MAX: i64 = 3600;
 const PERIOD_SECONDS_MAX: i64 = 1800;
@@ -64,7 +64,7 @@ fn metrics_cell(object: &Value) -> String {
     let share = |value: Option<&Value>, none: &str| {
         value.map_or_else(|| none.to_owned(), |share| format!("{share}%"))
     };
-    // The old version knows one metric.
+    // v1 has one metric.
     if let Some(target) = present(object, "/spec/targetCPUUtilizationPercentage") {
         let current = share(present(object, "/status/currentCPUUtilizationPercentage"), "<unknown>");
         return format!("cpu: {current}/{target}%");
@@ -126,7 +126,7 @@ pub(crate) struct HorizontalPodAutoscaler;
 impl Strategy for HorizontalPodAutoscaler {
     fn set_defaults(&self, object: &mut Value) {
         let second = text(object, "/apiVersion") != "autoscaling/v1";
-        // The first version has a field for one metric, and keeps others in an annotation.
+        // v1 has a field for one metric, and an annotation for others.
         let kept_aside = object_meta::of(object)
             .get("annotations")
             .is_some_and(|annotations| annotations.get(METRICS).is_some());
@@ -252,7 +252,7 @@ mod tests {
     use crate::{printer::tests::row, validation::tests::messages};
 
     #[test]
-    fn an_autoscaler_gets_its_defaults() {
+    fn autoscaler_defaults_are_set() {
         let mut object = json!({"apiVersion": "autoscaling/v2", "spec": {"maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}, "behavior": {}}});
         HorizontalPodAutoscaler.set_defaults(&mut object);
         assert_eq!(object["spec"]["minReplicas"], 1);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_targets_and_metrics_are_checked() {
+    fn invalid_bounds_targets_and_metrics_are_rejected() {
         assert_eq!(
             messages(HorizontalPodAutoscaler.validate(&json!({"spec": {"minReplicas": 0, "metrics": [{"type": "x"}, {"type": "Resource", "pods": {}}], "behavior": {"scaleUp": {"selectPolicy": "x"}}}}))),
             [
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_shows_targets() {
+    fn row_shows_targets() {
         let resource = |status: Value| {
             json!({"metadata": {"name": "h"}, "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "d"}, "minReplicas": 1, "maxReplicas": 3,
             "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": {"averageUtilization": 80}}}]}, "status": status})

@@ -1,4 +1,4 @@
-//! What an autoscaler measures: where each metric comes from, and what it is to be.
+//! Validation of an autoscaler's metrics.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -19,7 +19,7 @@ const TYPES: &[(&str, &str)] = &[
     ("Resource", "resource"),
 ];
 
-/// What is wrong with a metric.
+/// Validates a metric.
 pub(crate) fn validate(metric: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let kind = text(metric, "/type");
@@ -74,7 +74,7 @@ fn validate_source(field: &str, source: &Value, path: &FieldPath) -> Vec<FieldEr
     errors
 }
 
-/// Whether a target says what it is measured by, and is one that can be met.
+/// Validates a target: its type, and positive values.
 fn validate_target(target: &Value, path: &FieldPath) -> Vec<FieldError> {
     let (kind, at) = (text(target, "/type"), path.child("type"));
     let mut errors = Vec::new();
@@ -95,7 +95,7 @@ fn validate_target(target: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-/// Whether a source has a target of a kind that it can have, and not two of them.
+/// Validates that a source has exactly one target of a supported type.
 fn validate_target_type(field: &str, source: &Value, path: &FieldPath) -> Option<FieldError> {
     let has = |field: &str| present(source, &format!("/target/{field}")).is_some();
     let (value, average, share) = (has("value"), has("averageValue"), has("averageUtilization"));
@@ -130,7 +130,7 @@ mod tests {
     use crate::validation::tests::messages;
 
     #[test]
-    fn every_source_has_a_target_that_it_can_have() {
+    fn metric_sources_require_a_supported_target() {
         let path = FieldPath::root("m");
         for (metric, expected) in [
             (

@@ -1,4 +1,4 @@
-//! Cron jobs: jobs by the clock.
+//! CronJob: creates Jobs on a schedule.
 
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::Value;
@@ -21,7 +21,7 @@ pub(crate) const KIND: BuiltinKind = BuiltinKind {
     ..BuiltinKind::new("batch", "cronjobs")
 };
 
-/// What is left of a name's 63 characters when the time is appended.
+/// Name length that leaves room for the 11 characters that the controller appends.
 const NAME_LENGTH_MAX: usize = 52;
 const ZONE_PART_LENGTH_MAX: usize = 14;
 
@@ -131,7 +131,7 @@ fn validate_schedule(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-/// A time zone must be one there is.
+/// Validates timeZone: a known IANA zone.
 fn validate_time_zone(spec: &Value, path: &FieldPath) -> Option<FieldError> {
     let zone = present(spec, "/timeZone")?.as_str()?;
     if zone.is_empty() {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cron_job_gets_its_defaults() {
+    fn cron_job_defaults_are_set() {
         let object = cron();
         let spec = &object["spec"];
         assert_eq!((&spec["concurrencyPolicy"], &spec["suspend"]), (&json!("Allow"), &json!(false)));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn schedules_zones_and_policies_are_checked() {
+    fn invalid_schedules_zones_and_policies_are_rejected() {
         let with = |field: &str, value: Value| {
             let mut object = cron();
             object["spec"][field] = value;

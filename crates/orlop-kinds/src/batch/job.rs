@@ -1,4 +1,4 @@
-//! Jobs: pods that end.
+//! Job: pods that run to completion.
 
 use orlop_api::{
     duration,
@@ -88,7 +88,7 @@ fn completions_text(job: &Value) -> String {
     }
 }
 
-/// A job without labels has those of its pods.
+/// Copies the template's labels to a job without labels.
 fn default_labels_from_template(job: &mut Value) {
     let labels = map(job, "/spec/template/metadata/labels").clone();
     if map(job, "/metadata/labels").is_empty() && !labels.is_empty() {
@@ -199,7 +199,7 @@ impl Strategy for Job {
     }
 }
 
-/// Labels that the server made must be as it made them.
+/// Validates that generated selector and labels are unchanged.
 fn validate_generated_selector(object: &Value, spec: &Value) -> Vec<FieldError> {
     if flag(spec, "/manualSelector") || present(spec, "/selector").is_none() {
         return Vec::new();
@@ -235,7 +235,7 @@ fn validate_generated_selector(object: &Value, spec: &Value) -> Vec<FieldError> 
     errors
 }
 
-/// An indexed job's pods are named after it, with their index.
+/// Validates that pod names of an indexed job, which end with the index, are valid.
 fn validate_indexed_pod_names(object: &Value, spec: &Value) -> Option<FieldError> {
     let completions = integer(spec, "/completions");
     if text(spec, "/completionMode") != "Indexed" || completions <= 0 {
@@ -273,7 +273,7 @@ fn validate_spec_update(object: &Value, old: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// A job that has not begun may still be told where to run.
+/// Validates a template update: scheduling directives may change while a job is suspended and has not started.
 fn validate_template_update(
     old: &Value,
     new_spec: &Value,
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_gets_its_defaults_and_its_selector() {
+    fn job_defaults_and_selector_are_set() {
         let object = job();
         let spec = &object["spec"];
         assert_eq!(
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jobs_pods_end() {
+    fn restart_policy_always_is_rejected() {
         let mut object = written();
         object["spec"]["template"]["spec"]["restartPolicy"] = "Always".into();
         object["spec"]["backoffLimit"] = (-1).into();
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn failing_pods_are_told_apart_in_one_way() {
+    fn failure_policy_rules_require_one_condition() {
         let mut object = job();
         object["spec"]["podFailurePolicy"] = json!({"rules": [{"action": "x", "onExitCodes": {"operator": "In", "values": [0]}}, {"action": "Ignore"}]});
         object["spec"]["podReplacementPolicy"] = "Failed".into();
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_stays_as_it_began() {
+    fn job_spec_is_immutable() {
         let changed = |change: &dyn Fn(&mut Value), old: Value| {
             let mut new = old.clone();
             change(&mut new["spec"]);
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_shows_how_far_a_job_is() {
+    fn row_shows_status_and_completions() {
         let mut object = job();
         object["status"] = json!({"succeeded": 1, "startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:00:30Z", "conditions": [{"type": "Complete", "status": "True"}]});
         assert_eq!(row(&COLUMNS, &object)[1..4], ["Complete", "1/1", "30s"]);

@@ -1,4 +1,4 @@
-//! What a job says, for itself or as a cron job's template.
+//! Job spec, of a Job or of a CronJob's template.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -18,7 +18,7 @@ const RULES_MAX: usize = 20;
 const EXIT_CODES_MAX: usize = 255;
 const CONDITIONS_MAX: usize = 20;
 
-/// The defaults of a pod template and of what failing pods mean. Those of a job alone are its own.
+/// Sets the defaults of the pod template and of podFailurePolicy, for Jobs and CronJobs.
 pub(crate) fn set_template_defaults(spec: &mut Value) {
     defaulting::set_if_absent(spec, "template", json!({}));
     if let Some(template) = defaulting::object_mut(spec, "template") {
@@ -33,7 +33,7 @@ pub(crate) fn set_template_defaults(spec: &mut Value) {
     }
 }
 
-/// What is wrong with the name of a controller: a domain and a path.
+/// Validates managedBy: a domain-prefixed path.
 fn validate_managed_by(manager: &str, path: &FieldPath) -> Vec<FieldError> {
     const LENGTH_MAX: usize = 63;
     let mut errors = Vec::new();

@@ -1,6 +1,6 @@
-//! When a cron job runs: five fields or a word, refused with the words of Go's cron library.
+//! Cron schedules: five fields or a descriptor, with the error texts of Go's `robfig/cron`.
 
-/// A field of a schedule: its bounds, and the names of its values.
+/// A field of a schedule: bounds and names of its values.
 struct Field {
     low: i64,
     high: i64,
@@ -17,11 +17,11 @@ const FIELDS: [Field; 5] = [
     Field { low: 0, high: 6, names: DAYS },
 ];
 
-/// Says what is wrong with a schedule.
+/// Validates a schedule.
 pub(crate) fn validate(schedule: &str) -> Result<(), String> {
     let mut rest = schedule;
     if schedule.starts_with("TZ=") || schedule.starts_with("CRON_TZ=") {
-        // Kubernetes refuses these for itself; what follows must still be a schedule.
+        // Kubernetes rejects time zones separately; the rest must still be a schedule.
         rest = schedule.split_once(' ').map_or("", |(_, rest)| rest).trim();
     }
     if rest.starts_with('@') {
@@ -54,7 +54,7 @@ fn validate_descriptor(word: &str) -> Result<(), String> {
     }
 }
 
-/// A Go duration: numbers with units.
+/// Returns true for a Go duration.
 fn is_duration(text: &str) -> bool {
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
     if rest == "0" {
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn good_schedules_pass() {
+    fn valid_schedules_are_accepted() {
         for schedule in [
             "* * * * *",
             "*/5 0-12 1,15 jan-MAR mon",
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_schedules_are_told_as_go_tells_them() {
+    fn invalid_schedule_messages_match_go() {
         for (schedule, expected) in [
             ("* * * *", "expected exactly 5 fields, found 4: [* * * *]"),
             ("", "expected exactly 5 fields, found 0: []"),

@@ -1,4 +1,4 @@
-//! When a job has succeeded before all of its indexes have.
+//! Validation of successPolicy, which lets an indexed job succeed early.
 
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::{
     validation,
 };
 
-/// What is wrong with the policy of an indexed job.
+/// Validates successPolicy.
 pub(crate) fn validate(spec: &Value, policy: &Value, path: &FieldPath) -> Vec<FieldError> {
     let (rules, path) = (list(policy, "/rules"), path.child("rules"));
     if rules.is_empty() {
@@ -48,7 +48,7 @@ fn validate_rule(rule: &Value, completions: i64, path: &FieldPath) -> Vec<FieldE
     errors
 }
 
-/// How many indexes a text such as `0,2-4` names, all of them below `completions` and in order.
+/// Counts the indexes of a list such as `0,2-4`: ascending, and below `completions`.
 fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
     let (mut total, mut last) = (0, None);
     for interval in text.split(',').filter(|_| !text.is_empty()) {
@@ -91,7 +91,7 @@ mod tests {
     use crate::validation::tests::messages;
 
     #[test]
-    fn a_rule_names_indexes_that_there_are() {
+    fn success_policy_indexes_must_exist() {
         let validation_errors = |rules: Value| {
             messages(validate(&json!({"completions": 5}), &json!({"rules": rules}), &FieldPath::root("p")))
         };

@@ -1,4 +1,4 @@
-//! Certificates: requests for them, bundles of trust, and requests of pods.
+//! CertificateSigningRequest: asks a signer for a certificate.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use orlop_api::{
@@ -42,7 +42,7 @@ const UPDATE_SCOPES: UpdateScopes = &[
     ),
 ];
 
-/// The shortest certificate that may be asked for.
+/// Shortest lifetime that may be requested.
 const EXPIRATION_SECONDS_MIN: i64 = 600;
 
 const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
@@ -113,7 +113,6 @@ fn condition_text(request: &Value) -> String {
     outcome
 }
 
-/// Requests that a signer should make a certificate.
 pub(crate) struct CertificateSigningRequest;
 
 impl Strategy for CertificateSigningRequest {
@@ -185,7 +184,7 @@ impl Strategy for CertificateSigningRequest {
     }
 }
 
-/// Whether the bytes have a PEM block of a kind.
+/// Returns true if base64 data contains a PEM block of a type.
 fn contains_pem_block(encoded: &str, kind: &str) -> bool {
     let pem = STANDARD.decode(encoded).unwrap_or_default();
     String::from_utf8_lossy(&pem).contains(&format!("-----BEGIN {kind}-----"))
@@ -208,7 +207,7 @@ fn validate_usages(object: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-/// A signer is `domain/path`.
+/// Validates a signer name: `domain/path`.
 fn validate_signer_name(signer: &str, path: &FieldPath) -> Vec<FieldError> {
     if signer.is_empty() {
         return vec![FieldError::required(path, "")];
@@ -244,7 +243,7 @@ mod tests {
     use crate::{printer::tests::row, validation::tests::messages};
 
     #[test]
-    fn a_request_tells_what_became_of_it() {
+    fn row_shows_condition_and_issuance() {
         let request = json!({"metadata": {"name": "r", "creationTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {"signerName": "a.b/c", "username": "u", "expirationSeconds": 3600},
             "status": {"conditions": [{"type": "Approved"}], "certificate": "x"}});
@@ -258,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_issued_is_a_certificate() {
+    fn issued_certificate_must_be_pem() {
         let issued = |certificate: &str| json!({"status": {"certificate": STANDARD.encode(certificate)}});
         let check = |object: &Value| {
             messages(CertificateSigningRequest.validate_subresource_update("status", object, object))
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_pem_for_a_signer() {
+    fn request_requires_pem_usages_and_signer() {
         let pem = STANDARD.encode("-----BEGIN CERTIFICATE REQUEST-----\n");
         let good = json!({"spec": {"request": pem, "usages": ["client auth"], "signerName": "a.b/c"}});
         assert!(messages(CertificateSigningRequest.validate(&good)).is_empty());

@@ -1,5 +1,4 @@
-//! What has become of a request for a certificate: its conditions. Who signs may not decide, and what is
-//! decided stays.
+//! Conditions of a CertificateSigningRequest. Signers cannot approve or deny, and decisions are final.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -15,7 +14,7 @@ use crate::{
 
 const POINTER: &str = "/status/conditions";
 const DECISIONS: [&str; 2] = ["Approved", "Denied"];
-/// Conditions that hold if they are there.
+/// Conditions whose status must be `True`.
 const ONLY_TRUE: [&str; 3] = ["Approved", "Denied", "Failed"];
 
 fn path() -> FieldPath {
@@ -26,7 +25,7 @@ fn conditions_of_type<'a>(request: &'a Value, kind: &str) -> Vec<&'a Value> {
     list(request, POINTER).iter().filter(|condition| text(condition, "/type") == kind).collect()
 }
 
-/// Leaves decisions as they were, where none comes or goes. Those that do are for validation to refuse.
+/// Restores Approved and Denied unless their number changes, which validation rejects.
 pub(crate) fn restore_decisions(object: &mut Value, old: &Value) {
     for kind in DECISIONS {
         let before = conditions_of_type(old, kind);
@@ -40,7 +39,7 @@ pub(crate) fn restore_decisions(object: &mut Value, old: &Value) {
     }
 }
 
-/// Says when each condition was last looked at, and when it came to be.
+/// Sets lastUpdateTime and lastTransitionTime of conditions.
 pub(crate) fn set_timestamps(object: &mut Value, old: &Value, now: Time) {
     let Some(status) = defaulting::object_mut(object, "status") else { return };
     for condition in defaulting::items_mut(status, "conditions") {
@@ -57,7 +56,7 @@ pub(crate) fn set_timestamps(object: &mut Value, old: &Value, now: Time) {
     }
 }
 
-/// Everything wrong with a request's conditions; what was wrong before may stay so.
+/// Validates conditions. Errors that the old object has too are ignored.
 pub(crate) fn validate(object: &Value, old: &Value) -> Vec<FieldError> {
     let has_both = DECISIONS.iter().all(|kind| !conditions_of_type(old, kind).is_empty());
     let was_repeated = list(old, POINTER)
@@ -93,8 +92,7 @@ pub(crate) fn validate(object: &Value, old: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Everything wrong with what becomes of a request: decisions are made by approval alone, certificates are
-/// issued through its status alone, once.
+/// Validates a status transition: only `approval` decides, only `status` issues the certificate, and once.
 pub(crate) fn validate_transition(object: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
     let mut errors = validate(object, old);
     let mut forbid = |path: &FieldPath, detail: String| errors.push(FieldError::forbidden(path, detail));
@@ -137,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn decisions_are_made_by_approval_alone_and_stay() {
+    fn only_approval_decides_and_decisions_are_final() {
         let (none, approved) =
             (request(&json!([])), request(&json!([{"type": "Approved", "status": "True"}])));
         let failed = request(&json!([{"type": "Failed", "status": "True"}]));
@@ -161,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_is_of_one_type_and_true() {
+    fn conditions_are_unique_and_true() {
         for (conditions, expected) in [
             (json!([{"type": "Ready", "status": "False"}]), vec![]),
             (

@@ -1,4 +1,4 @@
-//! Leases: who holds what, and until when.
+//! Lease: leader election and heartbeats.
 
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::Value;
@@ -37,7 +37,7 @@ impl Strategy for Lease {
             validation::validate_positive(spec, "leaseDurationSeconds", &path).into_iter().collect();
         errors.extend(validation::validate_non_negative(spec, "leaseTransitions", &path));
         if spec.get("strategy").is_some_and(|strategy| !strategy.is_null()) {
-            // Kubernetes names the field twice.
+            // Kubernetes repeats the field in the path.
             errors.extend(validate_strategy(
                 text(spec, "/strategy"),
                 &path.child("strategy").child("strategy"),
@@ -51,7 +51,7 @@ impl Strategy for Lease {
     }
 }
 
-/// A strategy is Kubernetes' one, or somebody's own under a domain.
+/// Validates the strategy: Kubernetes' own, or a domain-prefixed name.
 fn validate_strategy(strategy: &str, path: &FieldPath) -> Vec<FieldError> {
     const OWN: &str = "OldestEmulationVersion";
     if strategy == OWN {
@@ -71,7 +71,7 @@ mod tests {
     use crate::{printer::tests::row, validation::tests::messages};
 
     #[test]
-    fn numbers_and_strategies_are_checked() {
+    fn invalid_numbers_and_strategies_are_rejected() {
         let validation_errors = |spec: Value| messages(Lease.validate(&json!({"spec": spec})));
         assert!(validation_errors(json!({"leaseDurationSeconds": 15, "leaseTransitions": 0})).is_empty());
         assert!(messages(Lease.validate(&json!({}))).is_empty());

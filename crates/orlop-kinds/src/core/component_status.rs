@@ -1,4 +1,4 @@
-//! Tables of kinds that have nothing else of their own.
+//! ComponentStatus: deprecated health of control-plane components.
 
 use crate::{
     BuiltinKind,

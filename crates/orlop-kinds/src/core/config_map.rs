@@ -1,4 +1,4 @@
-//! ConfigMaps: text and bytes under keys.
+//! ConfigMap.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -17,9 +17,9 @@ use crate::{
 pub(crate) const KIND: BuiltinKind =
     BuiltinKind { columns: &COLUMNS, strategy: &ConfigMap, ..BuiltinKind::new("", "configmaps") };
 
-/// All the values of a ConfigMap or Secret together.
-pub(crate) const BYTES_MAX: usize = 1 << 20;
-const FROZEN: &str = "field is immutable when `immutable` is set";
+/// Size limit of all values of a ConfigMap or Secret, in bytes.
+pub(crate) const DATA_BYTES_MAX: usize = 1 << 20;
+const IMMUTABLE_DATA: &str = "field is immutable when `immutable` is set";
 
 static COLUMNS: PrinterColumns = PrinterColumns {
     definitions: &[ColumnDefinition::NAME, ColumnDefinition::text("Data"), ColumnDefinition::AGE],
@@ -48,9 +48,9 @@ impl Strategy for ConfigMap {
         }
         errors.extend(validate_keys(binary, "binaryData"));
         let text_bytes: usize = data.values().map(|value| value.as_str().unwrap_or_default().len()).sum();
-        if text_bytes + decoded_length(binary) > BYTES_MAX {
-            // The error is about the whole object, whose path prints as nothing.
-            errors.push(FieldError::too_long(&FieldPath::root("[]"), BYTES_MAX));
+        if text_bytes + decoded_length(binary) > DATA_BYTES_MAX {
+            // The error is about the whole object, whose path prints as `[]`.
+            errors.push(FieldError::too_long(&FieldPath::root("[]"), DATA_BYTES_MAX));
         }
         errors
     }
@@ -60,7 +60,7 @@ impl Strategy for ConfigMap {
     }
 }
 
-/// Checks the keys of a map of bytes.
+/// Validates the keys of a data map.
 pub(crate) fn validate_keys(entries: &serde_json::Map<String, Value>, field: &str) -> Vec<FieldError> {
     let check = |key: &String| {
         validation::invalid_for_each(
@@ -72,7 +72,7 @@ pub(crate) fn validate_keys(entries: &serde_json::Map<String, Value>, field: &st
     entries.keys().flat_map(check).collect()
 }
 
-/// How many bytes base64 values hold.
+/// Returns the total decoded length of base64 values, in bytes.
 pub(crate) fn decoded_length(entries: &serde_json::Map<String, Value>) -> usize {
     let decoded = |value: &Value| {
         let encoded = value.as_str().unwrap_or_default();
@@ -81,19 +81,19 @@ pub(crate) fn decoded_length(entries: &serde_json::Map<String, Value>) -> usize 
     entries.values().map(decoded).sum()
 }
 
-/// What an immutable object may not change.
+/// Validates that an immutable object's data did not change.
 pub(crate) fn validate_immutable_data(object: &Value, old: &Value, fields: &[&str]) -> Vec<FieldError> {
     if !flag(old, "/immutable") {
         return Vec::new();
     }
     let mut errors = Vec::new();
     if !flag(object, "/immutable") {
-        errors.push(FieldError::forbidden(&FieldPath::root("immutable"), FROZEN));
+        errors.push(FieldError::forbidden(&FieldPath::root("immutable"), IMMUTABLE_DATA));
     }
     for field in fields {
         let pointer = format!("/{field}");
         if map(object, &pointer) != map(old, &pointer) {
-            errors.push(FieldError::forbidden(&FieldPath::root(*field), FROZEN));
+            errors.push(FieldError::forbidden(&FieldPath::root(*field), IMMUTABLE_DATA));
         }
     }
     errors
@@ -107,7 +107,7 @@ mod tests {
     use crate::{printer::tests::row, validation::tests::messages};
 
     #[test]
-    fn keys_values_and_size_are_checked() {
+    fn invalid_keys_duplicates_and_size_are_rejected() {
         let validation_errors = |object: Value| messages(ConfigMap.validate(&object));
         assert!(validation_errors(json!({"data": {"a.b": "x"}, "binaryData": {"c": "eA=="}})).is_empty());
         assert_eq!(
@@ -121,15 +121,15 @@ mod tests {
             ["data[a]: Invalid value: \"a\": duplicate of key present in binaryData"]
         );
         assert_eq!(
-            validation_errors(json!({"data": {"a": "x".repeat(BYTES_MAX)}})),
+            validation_errors(json!({"data": {"a": "x".repeat(DATA_BYTES_MAX)}})),
             Vec::<String>::new()[..]
         );
-        let errors = ConfigMap.validate(&json!({"data": {"a": "x".repeat(BYTES_MAX + 1)}}));
+        let errors = ConfigMap.validate(&json!({"data": {"a": "x".repeat(DATA_BYTES_MAX + 1)}}));
         assert_eq!(errors[0].body(), "Too long: may not be more than 1048576 bytes");
     }
 
     #[test]
-    fn an_immutable_map_stays_as_it_is() {
+    fn immutable_config_map_rejects_changes() {
         let old = json!({"immutable": true, "data": {"a": "1"}});
         assert!(ConfigMap.validate_update(&old, &old).is_empty());
         assert_eq!(
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_counts_entries() {
+    fn row_counts_entries() {
         let object = json!({"metadata": {"name": "m"}, "data": {"a": "1"}, "binaryData": {"b": ""}});
         assert_eq!(row(&COLUMNS, &object), json!(["m", 2, "<unknown>"]).as_array().unwrap()[..]);
     }

@@ -1,4 +1,4 @@
-//! Endpoints and endpoint slices: where the pods behind a service are.
+//! Endpoints: the addresses behind a Service.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -22,7 +22,7 @@ pub(crate) const KIND: BuiltinKind = BuiltinKind {
     ..BuiltinKind::new("", "endpoints")
 };
 
-/// Endpoints shown in a row.
+/// Endpoints that a row shows.
 pub(crate) const SHOWN_MAX: usize = 3;
 
 static COLUMNS: PrinterColumns = PrinterColumns {
@@ -35,7 +35,7 @@ static COLUMNS: PrinterColumns = PrinterColumns {
     },
 };
 
-/// Every address of a subset with each of its ports.
+/// Returns every address of a subset with each of its ports.
 fn endpoints_of_subset(subset: &Value) -> Vec<String> {
     let addresses: Vec<&str> =
         list(subset, "/addresses").iter().map(|address| text(address, "/ip")).collect();
@@ -72,7 +72,8 @@ impl Strategy for Endpoints {
     }
 }
 
-/// The server's own endpoint may be on this machine alone, where Kubernetes would not run.
+/// Drops the errors of the `kubernetes` service's endpoints: this server may listen on loopback only, as
+/// kube-apiserver never does.
 pub(crate) fn exempt_kubernetes_service(object: &Value, errors: Vec<FieldError>) -> Vec<FieldError> {
     let own =
         text(object, "/metadata/name") == "kubernetes" && text(object, "/metadata/namespace") == "default";
@@ -140,7 +141,7 @@ mod tests {
     use crate::{printer::tests::row, validation::tests::messages};
 
     #[test]
-    fn endpoints_have_addresses_and_ports() {
+    fn subsets_require_addresses_and_valid_ports() {
         let validation_errors = |subsets: Value| {
             let mut object = json!({"subsets": subsets});
             Endpoints.set_defaults(&mut object);
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_show_the_first_few() {
+    fn row_shows_the_first_endpoints() {
         let addresses: Vec<Value> = (1..=4).map(|n| json!({"ip": format!("10.0.0.{n}")})).collect();
         let object = json!({"metadata": {"name": "e"}, "subsets": [{"addresses": addresses, "ports": [{"port": 80}]}]});
         assert_eq!(row(&COLUMNS, &object)[1], "10.0.0.1:80,10.0.0.2:80,10.0.0.3:80 + 1 more...");

@@ -1,4 +1,4 @@
-//! Events, by their old API and their new one: the same facts under two sets of names.
+//! Event of the core group, and what it shares with that of `events.k8s.io`: the same facts under other names.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -48,7 +48,7 @@ const LENGTH_MAX: usize = 128;
 
 const NOTE_LENGTH_MAX: usize = 1024;
 
-/// Where an API keeps what both know.
+/// Field names that differ between the two groups.
 pub(crate) struct Names {
     pub(crate) about: &'static str,
     pub(crate) controller: &'static str,
@@ -89,7 +89,7 @@ pub(crate) fn cells(event: &Value, now: Time, names: &Names) -> Vec<Value> {
     let first = time(event, names.first).or_else(|| time(event, "/eventTime"));
     let (last, count) = match present(event, "/series") {
         Some(series) => (time(series, "/lastObservedTime"), integer(series, "/count")),
-        // Events of the new API that happened once have no count.
+        // A single event of `events.k8s.io` has no count.
         None => (time(event, names.last).or(first), integer(event, names.count).max(1)),
     };
     let about = |field: &str| text(event, &format!("{}/{field}", names.about));
@@ -114,7 +114,6 @@ pub(crate) fn cells(event: &Value, now: Time, names: &Names) -> Vec<Value> {
     ]
 }
 
-/// Events of the core API.
 pub(crate) struct Event;
 
 impl Strategy for Event {
@@ -129,7 +128,7 @@ impl Strategy for Event {
 
     fn field_value(&self, object: &Value, path: &str) -> String {
         match path {
-            // Where an event comes from is its component, whichever field says it.
+            // `source` selects by component, whichever field holds it.
             "source" => match text(object, "/source/component") {
                 "" => text(object, "/reportingComponent").to_owned(),
                 component => component.to_owned(),
@@ -139,7 +138,7 @@ impl Strategy for Event {
     }
 }
 
-/// What both APIs ask. An event that says when it happened is held to more.
+/// Validates what both groups require. An event with an eventTime has to be complete.
 pub(crate) fn validate_legacy(event: &Value, names: &Names) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let about = text(event, &format!("{}/namespace", names.about));
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_event_is_in_the_namespace_of_its_object() {
+    fn namespace_must_match_that_of_the_involved_object() {
         let event = |namespace: &str, about: &str| json!({"metadata": {"namespace": namespace}, "involvedObject": {"namespace": about}});
         assert!(Event.validate(&event("a", "a")).is_empty());
         assert!(Event.validate(&event("default", "")).is_empty());
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_is_a_component() {
+    fn source_field_selects_by_component() {
         assert_eq!(Event.field_value(&json!({"source": {"component": "c"}}), "source"), "c");
         assert_eq!(Event.field_value(&json!({"reportingComponent": "r"}), "source"), "r");
         assert_eq!(Event.field_value(&json!({"reason": "R"}), "reason"), "R");

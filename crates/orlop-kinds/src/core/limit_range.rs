@@ -25,7 +25,6 @@ pub(crate) const KIND: BuiltinKind = BuiltinKind {
     ..BuiltinKind::new("", "limitranges")
 };
 
-/// Limit ranges have no table of their own.
 pub(crate) struct LimitRange;
 
 impl Strategy for LimitRange {
@@ -37,7 +36,7 @@ impl Strategy for LimitRange {
             if text(item, "/type") != "Container" {
                 continue;
             }
-            // A limit defaults to the most, a request to the limit, and else to the least.
+            // default := max; defaultRequest := default, else min.
             let most = map(item, "/max").clone();
             defaulting::set_absent_entries(item, "default", &most);
             let limit = map(item, "/default").clone();
@@ -105,14 +104,14 @@ fn validate_bounds(item: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-/// Least, request, limit and most, in that order.
+/// Validates min <= defaultRequest <= default <= max.
 fn validate_order(item: &Value, key: &str, path: &FieldPath) -> Vec<FieldError> {
     let is_pod = text(item, "/type") == "Pod";
     let of = |field: &str| {
-        // A pod has no defaults; those given have been refused already.
+        // A Pod limit has no defaults; given ones are already errors.
         map(item, &format!("/{field}")).get(key).filter(|_| !(is_pod && field.starts_with("default")))
     };
-    // Which is greater than which, where that is messages, and whose value is shown.
+    // Lower and upper bound, the field that reports the error, the field whose value it shows, and both names.
     const PAIRS: [(&str, &str, &str, &str, &str, &str); 6] = [
         ("min", "max", "min", "min", "min value", "max value"),
         ("min", "defaultRequest", "defaultRequest", "defaultRequest", "min value", "default request value"),
@@ -144,22 +143,22 @@ fn validate_order(item: &Value, key: &str, path: &FieldPath) -> Vec<FieldError> 
     errors
 }
 
-/// How much more a limit may be than a request: not less than nothing more, nor more than the bounds leave room for.
+/// Validates maxLimitRequestRatio: at least 1, and at most max / min.
 fn validate_ratio(item: &Value, key: &str, path: &FieldPath) -> Vec<FieldError> {
     let amount = |field: &str| map(item, &format!("/{field}")).get(key).and_then(quantities::parse);
     let Some(ratio) = amount("maxLimitRequestRatio") else { return Vec::new() };
-    let refused = |why: String| {
+    let invalid = |why: String| {
         FieldError::invalid(&path.child("maxLimitRequestRatio").key(key), ratio.to_string(), why)
     };
     let mut errors = Vec::new();
     if Quantity::parse("1").is_ok_and(|one| ratio < one) {
-        errors.push(refused(format!("ratio {ratio} is less than 1")));
+        errors.push(invalid(format!("ratio {ratio} is less than 1")));
     }
     if let (Some(least), Some(most)) = (amount("min"), amount("max"))
         && let room = most.milli_units() as f64 / least.milli_units() as f64
         && ratio.milli_units() as f64 / 1000.0 > room
     {
-        errors.push(refused(format!("ratio {ratio} is greater than max/min = {room:.6}")));
+        errors.push(invalid(format!("ratio {ratio} is greater than max/min = {room:.6}")));
     }
     errors
 }
@@ -172,7 +171,7 @@ mod tests {
     use crate::validation::tests::messages;
 
     #[test]
-    fn a_limit_range_is_in_order() {
+    fn limits_default_and_must_be_ordered() {
         let mut range = json!({"spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}, "min": {"memory": "1Gi"}}]}});
         LimitRange.set_defaults(&mut range);
         assert_eq!(range["spec"]["limits"][0]["default"], json!({"cpu": "2"}));

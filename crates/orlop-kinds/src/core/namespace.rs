@@ -116,7 +116,7 @@ mod tests {
     use crate::strategy::tests::context;
 
     #[test]
-    fn a_new_namespace_is_active_and_found_by_its_name() {
+    fn create_sets_phase_finalizer_and_name_label() {
         let mut object = json!({"metadata": {"name": "n"}});
         Namespace.prepare_for_create(&mut object, &context());
         assert_eq!(object["spec"], json!({"finalizers": ["kubernetes"]}));

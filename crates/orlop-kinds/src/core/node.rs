@@ -1,4 +1,4 @@
-//! Nodes: machines that pods run on.
+//! Node: a machine that runs pods.
 
 use std::collections::BTreeSet;
 
@@ -94,7 +94,7 @@ pub(crate) struct Node;
 
 impl Strategy for Node {
     fn set_defaults(&self, object: &mut Value) {
-        // The first of several ranges is also the one range there used to be.
+        // podCIDR is the first of podCIDRs.
         let (one, many) =
             (text(object, "/spec/podCIDR").to_owned(), list(object, "/spec/podCIDRs").first().cloned());
         if let Some(spec) = defaulting::object_mut(object, "spec") {
@@ -111,7 +111,7 @@ impl Strategy for Node {
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
-        // Taints are told under metadata, as Kubernetes tells them.
+        // Kubernetes reports taints under metadata.
         let mut errors =
             validate_taints(list(object, "/spec/taints"), &FieldPath::root("metadata").child("taints"));
         for field in ["capacity", "allocatable"] {
@@ -184,7 +184,7 @@ mod tests {
     use crate::{printer::tests::row, validation::tests::messages};
 
     #[test]
-    fn a_row_shows_status_roles_and_addresses() {
+    fn row_shows_status_roles_and_addresses() {
         let node = json!({"metadata": {"name": "n", "labels": {"node-role.kubernetes.io/worker": "", "kubernetes.io/role": "a"}},
             "spec": {"unschedulable": true},
             "status": {"conditions": [{"type": "Ready", "status": "True"}], "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn taints_are_unique_and_ranges_stay() {
+    fn taints_are_unique_and_pod_cidrs_immutable() {
         let taint = json!({"key": "a", "effect": "NoSchedule"});
         assert_eq!(
             messages(

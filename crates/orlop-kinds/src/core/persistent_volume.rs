@@ -1,4 +1,4 @@
-//! Persistent volumes: storage that outlives pods.
+//! PersistentVolume: storage that outlives pods.
 
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::{Value, json};
@@ -82,12 +82,12 @@ static COLUMNS: PrinterColumns = PrinterColumns {
     },
 };
 
-/// How far a volume or claim is.
+/// Returns the phase of a volume or claim; `Terminating` if it is deleted.
 pub(crate) fn phase(object: &Value) -> &str {
     if is_terminating(object) { "Terminating" } else { text(object, "/status/phase") }
 }
 
-/// The class of a volume or claim, by its field or the annotation it once was.
+/// Returns the storage class of a volume or claim: the beta annotation, else the field.
 pub(crate) fn storage_class_name(object: &Value) -> &str {
     match annotation(object, "volume.beta.kubernetes.io/storage-class") {
         "" => text(object, "/spec/storageClassName"),
@@ -95,7 +95,7 @@ pub(crate) fn storage_class_name(object: &Value) -> &str {
     }
 }
 
-/// Access modes in short, each once.
+/// Formats the distinct access modes in short.
 pub(crate) fn format_access_modes(modes: &[&str]) -> String {
     let short = [
         ("ReadWriteOnce", "RWO"),
@@ -194,7 +194,7 @@ impl Strategy for PersistentVolume {
     }
 }
 
-/// Where a volume is kept.
+/// Validates the volume source.
 fn validate_source(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let given = SOURCES.iter().find_map(|kind| Some((*kind, present(spec, &format!("/{kind}"))?)));
     let Some((kind, source)) = given else { return Vec::new() };
@@ -217,7 +217,7 @@ fn validate_source(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
             errors
         }
         "local" => validation::require_text(source, "path", &at).into_iter().collect(),
-        // These name their secrets and endpoints otherwise than those of a pod do.
+        // Their secret and endpoint references have other fields than in a pod.
         "azureFile" | "glusterfs" | "flexVolume" | "storageos" => Vec::new(),
         "hostPath"
             if text(source, "/path") == "/" && text(spec, "/persistentVolumeReclaimPolicy") == "Recycle" =>
@@ -229,7 +229,7 @@ fn validate_source(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     }
 }
 
-/// Which nodes see a volume; one that is on a node is seen by that one.
+/// Validates nodeAffinity, which a local volume requires.
 fn validate_node_affinity(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let Some(affinity) = present(spec, "/nodeAffinity") else {
         let missing = present(spec, "/local")
@@ -244,7 +244,7 @@ fn validate_node_affinity(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     }
 }
 
-/// Access modes of a volume or claim.
+/// Validates the access modes of a volume or claim.
 pub(crate) fn validate_access_modes(spec: &Value, path: &FieldPath, none: &str) -> Vec<FieldError> {
     let (modes, path) = (texts(spec, "/accessModes"), path.child("accessModes"));
     let mut errors = Vec::new();
@@ -264,7 +264,7 @@ pub(crate) fn validate_access_modes(spec: &Value, path: &FieldPath, none: &str) 
     errors
 }
 
-/// Class and mode of a volume or claim.
+/// Validates class names and volumeMode of a volume or claim.
 pub(crate) fn validate_class_and_mode(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for field in ["storageClassName", "volumeAttributesClassName"] {
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_gets_its_defaults() {
+    fn volume_defaults_are_set() {
         let mut object = volume();
         PersistentVolume.set_defaults(&mut object);
         assert_eq!(object["spec"]["persistentVolumeReclaimPolicy"], "Retain");
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_has_one_source_a_size_and_modes() {
+    fn volume_requires_one_source_capacity_and_access_modes() {
         assert_eq!(
             messages(PersistentVolume.validate(&json!({"spec": {}}))),
             [

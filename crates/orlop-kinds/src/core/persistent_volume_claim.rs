@@ -1,4 +1,4 @@
-//! Persistent volume claims: requests for storage.
+//! PersistentVolumeClaim: a request for storage.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -86,12 +86,12 @@ impl Strategy for PersistentVolumeClaim {
     }
 }
 
-/// The defaults of a claim, also where it is a template.
+/// Sets the defaults of a claim or of a claim template.
 pub(crate) fn set_spec_defaults(spec: &mut Value) {
     defaulting::set_if_absent(spec, "volumeMode", "Filesystem");
 }
 
-/// A source in its own namespace is told by both fields.
+/// Copies dataSource and dataSourceRef to each other, where the source is in the claim's namespace.
 fn sync_data_sources(spec: &mut Value) {
     let (source, reference) = (spec.get("dataSource").cloned(), spec.get("dataSourceRef").cloned());
     match (source, reference) {
@@ -143,7 +143,7 @@ fn validate_spec_update(object: &Value, old: &Value) -> Vec<FieldError> {
     let (mut new_spec, mut old_spec) = (object["spec"].clone(), old["spec"].clone());
     let (new_size, old_size) = (new_spec.pointer(SIZE).cloned(), old_spec.pointer(SIZE).cloned());
     let volume_mode = validation::validate_immutable(&new_spec, &old_spec, "volumeMode", &FieldPath::nil());
-    // A volume and a class may come once; a bound claim may grow and change its attributes.
+    // volumeName and storageClassName may be set once; a bound claim may grow and change its attributes class.
     let mut may = vec![];
     if text(&old_spec, "/volumeName").is_empty() {
         may.push("volumeName");
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_asks_for_modes_and_size() {
+    fn claim_requires_access_modes_and_storage() {
         assert!(messages(PersistentVolumeClaim.validate(&claim())).is_empty());
         let mut object =
             json!({"spec": {"resources": {"requests": {"storage": "-1"}}, "dataSource": {"kind": "X"}}});
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_grows_only_when_bound() {
+    fn only_a_bound_claim_may_grow() {
         let with = |size: &str, phase: &str| {
             let mut object = claim();
             object["spec"]["resources"]["requests"]["storage"] = size.into();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_shows_what_was_bound() {
+    fn row_shows_the_bound_volume() {
         assert_eq!(row(&COLUMNS, &claim()), ["c", "", "", "", "", "", "<unset>", "<unknown>", "Filesystem"]);
         let mut object = claim();
         object["spec"]["volumeName"] = "v".into();

@@ -1,4 +1,4 @@
-//! Pod templates: stored for themselves.
+//! PodTemplate.
 
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::Value;
@@ -56,7 +56,7 @@ mod tests {
     use crate::{printer::tests::row, validation::tests::messages};
 
     #[test]
-    fn a_template_is_held_to_what_a_pod_is() {
+    fn template_is_validated_as_a_pod() {
         let mut object = json!({"metadata": {"name": "t"}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "x:1"}]}}});
         PodTemplate.set_defaults(&mut object);
         assert_eq!(object["template"]["spec"]["containers"][0]["imagePullPolicy"], "IfNotPresent");

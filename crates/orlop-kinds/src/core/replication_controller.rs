@@ -1,4 +1,4 @@
-//! Replication controllers: replica sets as they first were, with a plain map for a selector.
+//! ReplicationController: the predecessor of ReplicaSet, with a map as its selector.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -59,7 +59,7 @@ impl Strategy for ReplicationController {
         let Some(spec) = defaulting::object_mut(object, "spec") else { return };
         defaulting::set_if_absent(spec, "replicas", 1);
         if integer(spec, "/minReadySeconds") == 0 {
-            // Go leaves a zero out, though its type calls it the default.
+            // Go's encoder omits a zero, though the schema gives it as the default.
             defaulting::remove_field(spec, "minReadySeconds");
         }
         if given.is_empty() {
@@ -104,7 +104,7 @@ impl Strategy for ReplicationController {
     }
 }
 
-/// A count that is absent is none.
+/// Returns the value of a selectable count; `0` if absent.
 pub(crate) fn count_field(object: &Value, path: &str) -> String {
     match path {
         "status.replicas" => integer(object, "/status/replicas").to_string(),
@@ -118,7 +118,7 @@ mod tests {
     use crate::{printer::tests::row, validation::tests::messages};
 
     #[test]
-    fn a_controller_takes_its_labels_from_its_template() {
+    fn labels_and_selector_default_from_the_template() {
         let mut object = json!({"metadata": {"name": "r"}, "spec": {"template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "x:1"}]}}}});
         ReplicationController.set_defaults(&mut object);
         assert_eq!(object["spec"]["selector"], json!({"a": "b"}));

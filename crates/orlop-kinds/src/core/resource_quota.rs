@@ -1,4 +1,4 @@
-//! Quotas and limit ranges: how much a namespace and each thing in it may use.
+//! ResourceQuota: limits on the total resources of a namespace.
 
 use std::collections::BTreeSet;
 
@@ -86,13 +86,13 @@ impl Strategy for ResourceQuota {
     }
 }
 
-/// What a quota of some pods or claims can count, and all that any quota can.
-const OF_PODS: &[&str] =
+/// Resources that a quota with a scope on pods may limit.
+const POD_RESOURCES: &[&str] =
     &["pods", "cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
 
-const OF_CLAIMS: &[&str] = &["persistentvolumeclaims", "requests.storage"];
+const CLAIM_RESOURCES: &[&str] = &["persistentvolumeclaims", "requests.storage"];
 
-const OF_ANY: &[&str] = &[
+const STANDARD_RESOURCES: &[&str] = &[
     "ephemeral-storage",
     "requests.ephemeral-storage",
     "limits.ephemeral-storage",
@@ -105,18 +105,20 @@ const OF_ANY: &[&str] = &[
     "configmaps",
 ];
 
-const ABOUT_PODS: &[&str] =
+const POD_SCOPES: &[&str] =
     &["Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "CrossNamespacePodAffinity"];
 
-/// Whether some of what a quota limits cannot be counted within a scope.
+/// Returns true if the quota limits a resource that the scope does not support.
 fn is_unsupported_in_scope(scope: &str, object: &Value) -> bool {
     let counted: &[&str] = match scope {
         "BestEffort" => &["pods"],
-        "VolumeAttributesClass" => OF_CLAIMS,
-        _ if SCOPES.contains(&scope) => OF_PODS,
+        "VolumeAttributesClass" => CLAIM_RESOURCES,
+        _ if SCOPES.contains(&scope) => POD_RESOURCES,
         _ => return false,
     };
-    let standard = |key: &&str| [OF_PODS, OF_CLAIMS, OF_ANY].iter().any(|known| known.contains(key));
+    let standard = |key: &&str| {
+        [POD_RESOURCES, CLAIM_RESOURCES, STANDARD_RESOURCES].iter().any(|known| known.contains(key))
+    };
     let mut limited = map(object, "/spec/hard").keys().map(String::as_str).filter(standard);
     limited.any(|key| !counted.contains(&key))
 }
@@ -131,26 +133,26 @@ fn validate_scopes(object: &Value) -> Vec<FieldError> {
             errors.push(refused("unsupported scope"));
         }
         if is_unsupported_in_scope(scope, object) {
-            errors.push(refused(BEYOND));
+            errors.push(refused(UNSUPPORTED_SCOPE));
         }
     }
     if are_conflicting(&scopes) {
-        errors.push(refused(CONFLICTING));
+        errors.push(refused(CONFLICTING_SCOPES));
     }
     errors.extend(validate_scope_selector(object));
     errors
 }
 
-const BEYOND: &str = "unsupported scope applied to resource";
+const UNSUPPORTED_SCOPE: &str = "unsupported scope applied to resource";
 
-const CONFLICTING: &str = "conflicting scopes";
+const CONFLICTING_SCOPES: &str = "conflicting scopes";
 
 fn are_conflicting(scopes: &[&str]) -> bool {
     let pairs = [["BestEffort", "NotBestEffort"], ["Terminating", "NotTerminating"]];
     pairs.iter().any(|pair| pair.iter().all(|scope| scopes.contains(scope)))
 }
 
-/// Scopes that are selected by what they hold.
+/// Validates scopeSelector.
 fn validate_scope_selector(object: &Value) -> Vec<FieldError> {
     let path = FieldPath::root("spec").child("scopeSelector").child("matchExpressions");
     let mut errors = Vec::new();
@@ -163,9 +165,9 @@ fn validate_scope_selector(object: &Value) -> Vec<FieldError> {
         }
         if is_unsupported_in_scope(scope, object) {
             let selector = object.pointer("/spec/scopeSelector").cloned().unwrap_or_default();
-            errors.push(FieldError::invalid(&path, selector, BEYOND));
+            errors.push(FieldError::invalid(&path, selector, UNSUPPORTED_SCOPE));
         }
-        if ABOUT_PODS.contains(&scope) && operator != "Exists" {
+        if POD_SCOPES.contains(&scope) && operator != "Exists" {
             let detail = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, \
                           ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, \
                           ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
@@ -191,7 +193,7 @@ fn validate_scope_selector(object: &Value) -> Vec<FieldError> {
     }
     let scopes: Vec<&str> = expressions.iter().map(|expression| text(expression, "/scopeName")).collect();
     if are_conflicting(&scopes) {
-        errors.push(FieldError::invalid(&path, json!(scopes), CONFLICTING));
+        errors.push(FieldError::invalid(&path, json!(scopes), CONFLICTING_SCOPES));
     }
     errors
 }
@@ -202,7 +204,7 @@ mod tests {
     use crate::{printer::tests::row, validation::tests::messages};
 
     #[test]
-    fn a_quota_limits_known_things() {
+    fn quota_rejects_unknown_resources_and_conflicting_scopes() {
         let validation_errors = |spec: Value| messages(ResourceQuota.validate(&json!({"spec": spec})));
         assert!(
             validation_errors(

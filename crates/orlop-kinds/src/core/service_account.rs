@@ -1,4 +1,4 @@
-//! Service accounts: identities of pods.
+//! ServiceAccount: the identity of pods.
 
 use serde_json::{Value, json};
 
@@ -40,7 +40,7 @@ impl Strategy for ServiceAccount {
     }
 }
 
-/// Secrets are referred to by name; whatever else a reference could say is dropped.
+/// Reduces references to secrets to their names.
 fn retain_names(object: &mut Value) {
     defaulting::items_mut(object, "secrets")
         .for_each(|secret| *secret = json!({"name": text(secret, "/name")}));
@@ -53,7 +53,7 @@ mod tests {
     use crate::strategy::tests::context;
 
     #[test]
-    fn references_keep_their_names_only() {
+    fn secret_references_keep_only_names() {
         let mut account = json!({"metadata": {"name": "a"}, "secrets": [{"name": "s", "kind": "Secret"}]});
         ServiceAccount.prepare_for_create(&mut account, &context());
         assert_eq!(account["secrets"], json!([{"name": "s"}]));

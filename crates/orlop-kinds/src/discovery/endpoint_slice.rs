@@ -71,7 +71,7 @@ impl Strategy for EndpointSlice {
     }
 
     fn prepare_for_update(&self, object: &mut Value, old: &Value, _context: &RequestContext<'_>) {
-        // Labels say whose endpoints these are, so that a change of them is one of what is wanted.
+        // Labels name the Service, so their change bumps the generation.
         let labels = |object: &Value| object_meta::of(object).get("labels").cloned();
         if labels(object) != labels(old) {
             let generation = object_meta::of(old).get("generation").and_then(Value::as_i64).unwrap_or(0);
@@ -185,7 +185,7 @@ mod tests {
     use crate::{printer::tests::row, validation::tests::messages};
 
     #[test]
-    fn a_slice_has_one_kind_of_address() {
+    fn addresses_must_match_the_address_type() {
         let mut good = json!({"addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"]}], "ports": [{"port": 80}]});
         EndpointSlice.set_defaults(&mut good);
         assert_eq!(good["ports"][0], json!({"port": 80, "name": "", "protocol": "TCP"}));

@@ -1,10 +1,10 @@
-//! Events: the new API's are the old one's under other names.
+//! Conversion between core and `events.k8s.io` Events, which differ in field names.
 
 use serde_json::{Value, json};
 
 use crate::Conversion;
 
-/// What the old API calls a field, and what the new one does.
+/// Field names: core, `events.k8s.io`.
 const NAMES: &[(&str, &str)] = &[
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -15,7 +15,7 @@ const NAMES: &[(&str, &str)] = &[
     ("count", "deprecatedCount"),
 ];
 
-/// `events.k8s.io`, kept as core events.
+/// `events.k8s.io`, stored as core Events.
 pub(crate) static CONVERSION: Conversion = Conversion {
     version: "v1",
     kind: "Event",
@@ -31,7 +31,7 @@ fn from_core(event: Value) -> Option<Value> {
     if event.get("reportingInstance").is_some_and(|instance| *instance == "") {
         event.as_object_mut().map(|fields| fields.remove("reportingInstance"));
     }
-    // It is always there, as everything is that Go has no way to leave out.
+    // Go always encodes it, as a struct that is not a pointer.
     if event.get("deprecatedSource").is_none() {
         event["deprecatedSource"] = json!({});
     }
@@ -41,7 +41,7 @@ fn from_core(event: Value) -> Option<Value> {
 #[expect(clippy::unnecessary_wraps, reason = "every event can be converted, as not every object can")]
 fn to_core(event: Value) -> Option<Value> {
     let mut event = rename_fields(event, NAMES.iter().map(|(old, new)| (*new, *old)), "v1");
-    // The old API always has them.
+    // Core Events always have them.
     for (field, absent) in
         [("source", json!({})), ("firstTimestamp", Value::Null), ("lastTimestamp", Value::Null)]
     {
@@ -65,7 +65,7 @@ fn rename_fields<'a>(
 ) -> Value {
     let Some(fields) = event.as_object_mut() else { return event };
     for (from, to) in names {
-        // What only the old API insists on is left out of the new one.
+        // Zero values that only core Events encode are omitted.
         let kept =
             fields.remove(from).filter(|value| !value.is_null() && *value != json!({}) && *value != "");
         if let Some(value) = kept {

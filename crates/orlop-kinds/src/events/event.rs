@@ -36,7 +36,7 @@ pub(crate) const KIND: BuiltinKind = BuiltinKind {
     ..BuiltinKind::new("events.k8s.io", "events")
 };
 
-const NEW: Names = Names {
+const NAMES: Names = Names {
     about: "/regarding",
     controller: "/reportingController",
     message: "/note",
@@ -47,9 +47,8 @@ const NEW: Names = Names {
 };
 
 static COLUMNS: PrinterColumns =
-    PrinterColumns { definitions: DEFINITIONS, cells: |object, now| cells(object, now, &NEW) };
+    PrinterColumns { definitions: DEFINITIONS, cells: |object, now| cells(object, now, &NAMES) };
 
-/// Events of `events.k8s.io`.
 pub(crate) struct Event;
 
 impl Strategy for Event {
@@ -59,7 +58,7 @@ impl Strategy for Event {
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = validate_legacy(object, &NEW);
+        let mut errors = validate_legacy(object, &NAMES);
         errors.extend(validate_series(object));
         if time(object, "/eventTime").is_none() {
             errors.push(FieldError::required(&FieldPath::root("eventTime"), ""));
@@ -74,14 +73,14 @@ impl Strategy for Event {
         }
         let is_set = |pointer: &str| present(object, pointer).is_some_and(|value| *value != 0);
         for (field, holds) in [
-            ("firstTimestamp", is_set(NEW.first)),
-            ("lastTimestamp", is_set(NEW.last)),
-            ("count", is_set(NEW.count)),
+            ("firstTimestamp", is_set(NAMES.first)),
+            ("lastTimestamp", is_set(NAMES.last)),
+            ("count", is_set(NAMES.count)),
             (
                 "source",
                 ["component", "host"]
                     .iter()
-                    .any(|part| !text(object, &format!("{}/{part}", NEW.source)).is_empty()),
+                    .any(|part| !text(object, &format!("{}/{part}", NAMES.source)).is_empty()),
             ),
         ] {
             if holds {
@@ -106,9 +105,9 @@ impl Strategy for Event {
         let value = |object: &Value, field: &str| object.get(field).cloned().unwrap_or_default();
         let changed = KEPT.iter().filter(|(field, _)| value(object, field) != value(old, field));
         changed
-            .map(|(field, told)| {
+            .map(|(field, reported_as)| {
                 FieldError::invalid(
-                    &FieldPath::root(*told),
+                    &FieldPath::root(*reported_as),
                     value(object, field),
                     orlop_api::object_meta::IMMUTABLE,
                 )
@@ -137,7 +136,7 @@ mod tests {
     use crate::{printer::tests::row, validation::tests::messages};
 
     #[test]
-    fn a_new_event_is_complete() {
+    fn new_event_requires_all_fields() {
         let good = json!({"metadata": {"namespace": "a"}, "regarding": {"namespace": "a"}, "eventTime": "2026-01-01T00:00:00.000000Z",
             "reportingController": "x.y/z", "reportingInstance": "i", "action": "A", "reason": "R", "type": "Normal"});
         assert!(messages(Event.validate(&good)).is_empty());

@@ -1,4 +1,4 @@
-//! Flow schemas and priority levels: whose requests wait for whose.
+//! FlowSchema: classifies requests into priority levels.
 
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::{Value, json};
@@ -121,7 +121,7 @@ fn validate_rule(rule: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-/// A list that has something, and nothing besides `*`.
+/// Validates a list that is not empty, and has nothing besides `*`.
 fn validate_wildcard_list(
     rule: &Value,
     field: &str,
@@ -190,7 +190,7 @@ mod tests {
     use crate::{printer::tests::row, validation::tests::messages};
 
     #[test]
-    fn a_schema_says_whose_requests_it_is_about() {
+    fn schema_requires_level_subjects_and_rules() {
         let mut schema = json!({"metadata": {"name": "s"}, "spec": {"priorityLevelConfiguration": {"name": "p"}, "rules": [{"subjects": [{"kind": "User", "user": {"name": "u"}}],
             "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": true}]}]}});
         FlowSchema.set_defaults(&mut schema);

@@ -93,7 +93,7 @@ impl Strategy for PriorityLevelConfiguration {
                 errors.push(FieldError::required(&path.child("limited"), detail));
             }
             ("Limited", Some(limited), None) => {
-                errors.extend(self::validate_limited(limited, &path.child("limited")))
+                errors.extend(self::validate_limited(limited, &path.child("limited")));
             }
             ("Exempt", None, _) => {}
             _ => errors.extend(validation::require_supported(spec, "type", &path, &["Exempt", "Limited"])),
@@ -121,7 +121,7 @@ fn validate_limited(limited: &Value, path: &FieldPath) -> Vec<FieldError> {
             errors.push(FieldError::required(&response.child("queuing"), detail));
         }
         ("Queue", Some(queuing)) => {
-            errors.extend(self::validate_queuing(queuing, &response.child("queuing")))
+            errors.extend(self::validate_queuing(queuing, &response.child("queuing")));
         }
         ("Reject", None) => {}
         _ => {
@@ -174,7 +174,7 @@ mod tests {
     use crate::{printer::tests::row, validation::tests::messages};
 
     #[test]
-    fn a_level_is_exempt_or_limited() {
+    fn level_type_and_limits_are_validated() {
         let mut level = json!({"metadata": {"name": "l"}, "spec": {"type": "Limited", "limited": {"limitResponse": {"type": "Queue", "queuing": {}}}}});
         PriorityLevelConfiguration.set_defaults(&mut level);
         assert!(messages(PriorityLevelConfiguration.validate(&level)).is_empty());

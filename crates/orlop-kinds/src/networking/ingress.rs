@@ -1,4 +1,4 @@
-//! Ingresses and their classes: the way in.
+//! Ingress: HTTP routes to services.
 
 use std::net::IpAddr;
 
@@ -206,7 +206,7 @@ fn validate_backend(backend: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-/// A reference to something of any kind.
+/// Validates a TypedLocalObjectReference.
 pub(crate) fn validate_typed_reference(reference: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if let Some(group) = present(reference, "/apiGroup").and_then(Value::as_str) {
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_lead_to_backends() {
+    fn ingress_rules_require_valid_hosts_paths_and_backends() {
         let service = json!({"service": {"name": "s", "port": {"number": 80}}});
         let path = |kind: &str, path: &str| json!({"rules": [{"http": {"paths": [{"path": path, "pathType": kind, "backend": service}]}}]});
         assert!(validation_errors(path("Prefix", "/a")).is_empty());
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_shows_hosts_and_address() {
+    fn row_shows_hosts_and_address() {
         let hosts: Vec<Value> = (0..5).map(|n| json!({"host": format!("h{n}")})).collect();
         let ingress = json!({"metadata": {"name": "i"}, "spec": {"rules": hosts, "tls": [{}]}, "status": {"loadBalancer": {"ingress": [{"ip": "1.1.1.1"}]}}});
         assert_eq!(

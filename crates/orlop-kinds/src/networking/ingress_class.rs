@@ -101,7 +101,7 @@ impl Strategy for IngressClass {
     }
 }
 
-/// `example.com/path`.
+/// Validates a domain-prefixed path: `example.com/path`.
 fn validate_domain_path(given: &str, path: &FieldPath) -> Vec<FieldError> {
     if given.is_empty() {
         return vec![FieldError::required(path, "")];
@@ -122,7 +122,7 @@ mod tests {
     use crate::{printer::tests::row, validation::tests::messages};
 
     #[test]
-    fn a_class_has_a_controller_that_stays() {
+    fn controller_is_required_and_immutable() {
         let mut class = json!({"metadata": {"name": "c", "annotations": {DEFAULT_CLASS: "true"}}, "spec": {"controller": "a.b/c", "parameters": {"kind": "K", "name": "n", "apiGroup": "g"}}});
         IngressClass.set_defaults(&mut class);
         assert_eq!(class["spec"]["parameters"]["scope"], "Cluster");

@@ -1,4 +1,4 @@
-//! Addresses of services: ranges that they come from, and each that is taken.
+//! IPAddress: an allocated address.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -66,7 +66,7 @@ impl Strategy for IpAddress {
     }
 }
 
-/// What an address belongs to.
+/// Validates parentRef.
 fn validate_parent_ref(object: &Value) -> Vec<FieldError> {
     let path = FieldPath::root("spec").child("parentRef");
     if present(object, "/spec/parentRef").is_none() {

@@ -1,4 +1,4 @@
-//! Network policies: which pods may talk to which.
+//! NetworkPolicy: allowed traffic of pods.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -144,7 +144,7 @@ mod tests {
     use crate::{printer::tests::row, validation::tests::messages};
 
     #[test]
-    fn a_policy_has_types_ports_and_peers() {
+    fn policy_types_ports_and_peers_are_validated() {
         let mut policy = json!({"metadata": {"name": "p"}, "spec": {"podSelector": {}, "egress": [{"ports": [{"port": 80}]}]}});
         NetworkPolicy.set_defaults(&mut policy);
         assert_eq!(policy["spec"]["policyTypes"], json!(["Ingress", "Egress"]));

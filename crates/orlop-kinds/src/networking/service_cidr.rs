@@ -29,7 +29,7 @@ pub(crate) static COLUMNS: PrinterColumns = PrinterColumns {
     cells: |object, now| vec![name(object), texts(object, "/spec/cidrs").join(",").into(), age(object, now)],
 };
 
-/// Ranges of a service's addresses, one for each family.
+/// Ranges of a ServiceCIDR: one per IP family.
 const RANGES_MAX: usize = 2;
 
 pub(crate) struct ServiceCidr;
@@ -61,7 +61,7 @@ impl Strategy for ServiceCidr {
         errors
     }
 
-    /// A range stays; one of the other family may come.
+    /// Ranges are immutable; one of the other family may be added.
     fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
         let path = FieldPath::root("spec").child("cidrs");
         let (ranges, before) = (texts(object, "/spec/cidrs"), texts(old, "/spec/cidrs"));

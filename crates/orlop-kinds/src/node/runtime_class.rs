@@ -1,4 +1,4 @@
-//! Runtime classes: what runs a pod's containers.
+//! RuntimeClass: a container runtime configuration.
 
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::Value;
@@ -60,7 +60,7 @@ mod tests {
     use crate::{printer::tests::row, validation::tests::messages};
 
     #[test]
-    fn a_handler_is_a_name_that_stays() {
+    fn handler_is_a_label_and_immutable() {
         assert_eq!(messages(RuntimeClass.validate(&json!({}))), ["handler: Required value"]);
         assert_eq!(messages(RuntimeClass.validate(&json!({"handler": "A"}))).len(), 1);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Pod disruption budgets: how many pods may be missing at once.
+//! PodDisruptionBudget: limits voluntary disruptions.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -90,7 +90,7 @@ mod tests {
     use crate::{printer::tests::row, validation::tests::messages};
 
     #[test]
-    fn a_budget_is_one_count_or_share() {
+    fn budget_takes_one_of_min_available_and_max_unavailable() {
         let validation_errors = |spec: Value| messages(PodDisruptionBudget.validate(&json!({"spec": spec})));
         assert!(validation_errors(json!({"minAvailable": 1, "selector": {}})).is_empty());
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Roles and bindings: what may be done, and by whom.
+//! Role, and the strategy it shares with ClusterRole.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -21,7 +21,7 @@ pub(crate) const KIND: BuiltinKind = BuiltinKind {
     ..BuiltinKind::new("rbac.authorization.k8s.io", "roles")
 };
 
-/// Roles, of a namespace or of the cluster. Their table is name and creation time.
+/// Strategy of Role and ClusterRole.
 pub(crate) struct RoleStrategy {
     pub(crate) namespaced: bool,
 }
@@ -86,7 +86,7 @@ mod tests {
     use crate::validation::tests::messages;
 
     #[test]
-    fn rules_name_resources_or_urls() {
+    fn rules_require_resources_or_urls() {
         let validation_errors = |namespaced: bool, rule: Value| {
             messages(RoleStrategy { namespaced }.validate(&json!({"rules": [rule]})))
         };

@@ -49,7 +49,7 @@ pub(crate) static COLUMNS: PrinterColumns = PrinterColumns {
     },
 };
 
-/// Bindings of a role to subjects, in a namespace or everywhere.
+/// Strategy of RoleBinding and ClusterRoleBinding.
 pub(crate) struct RoleBindingStrategy {
     pub(crate) namespaced: bool,
 }
@@ -134,7 +134,7 @@ mod tests {
     use crate::{printer::tests::row, validation::tests::messages};
 
     #[test]
-    fn bindings_default_groups_and_keep_their_role() {
+    fn subject_groups_default_and_role_ref_is_immutable() {
         let binding = RoleBindingStrategy { namespaced: true };
         let mut object = json!({"roleRef": {"kind": "Role", "name": "r"}, "subjects": [
             {"kind": "User", "name": "u"}, {"kind": "ServiceAccount", "name": "a", "namespace": "n"}]});
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn bindings_refuse_what_is_no_subject() {
+    fn unsupported_subjects_are_rejected() {
         let binding = RoleBindingStrategy { namespaced: false };
         let object = json!({"roleRef": {"kind": "Role", "apiGroup": "x"}, "subjects": [
             {"kind": "ServiceAccount", "name": "a"}, {"kind": "Robot"}, {"kind": "Group", "name": "g", "apiGroup": "x"}]});

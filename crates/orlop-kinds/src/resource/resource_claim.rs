@@ -1,4 +1,4 @@
-//! Dynamic resource allocation: device classes, claims, slices and taints.
+//! ResourceClaim, and the strategy it shares with ResourceClaimTemplate.
 
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ pub(crate) const KIND: BuiltinKind = BuiltinKind {
     ..BuiltinKind::new("resource.k8s.io", "resourceclaims")
 };
 
-/// Claims of devices, and the templates they are made from.
+/// Strategy of ResourceClaim and ResourceClaimTemplate.
 pub(crate) struct ResourceClaim {
     pub(crate) template: bool,
 }
@@ -35,7 +35,7 @@ impl Strategy for ResourceClaim {
     }
 }
 
-/// One device, unless it is said how many.
+/// Sets the defaults of a request: exactly one device.
 fn set_count_defaults(request: &mut Value) {
     defaulting::set_if_zero(request, "allocationMode", "ExactCount");
     if text(request, "/allocationMode") == "ExactCount" {
@@ -68,7 +68,7 @@ mod tests {
     use crate::printer::tests::row;
 
     #[test]
-    fn a_claim_tells_how_far_it_is() {
+    fn row_shows_the_claim_state() {
         for (claim, expected) in [
             (json!({}), "pending"),
             (json!({"metadata": {"deletionTimestamp": "x"}}), "deleted"),

@@ -1,4 +1,4 @@
-//! Priority classes: which pods go first.
+//! PriorityClass: a named pod priority.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -53,7 +53,7 @@ impl Strategy for PriorityClass {
     }
 
     fn prepare_for_create(&self, object: &mut Value, _context: &RequestContext<'_>) {
-        // It has a generation, which never changes.
+        // The generation is 1 and never changes.
         object["metadata"]["generation"] = 1.into();
     }
 
@@ -86,7 +86,7 @@ impl Strategy for PriorityClass {
     }
 }
 
-/// The system's names belong to its own classes.
+/// Validates that names with the system prefix are the built-in classes.
 fn validate_system_class(name: &str, value: i64, global_default: bool) -> Option<FieldError> {
     let problem = match SYSTEM.iter().find(|(known, _)| *known == name) {
         None => format!("{name} is not a known system priority class"),
@@ -108,7 +108,7 @@ mod tests {
     use crate::{printer::tests::row, validation::tests::messages};
 
     #[test]
-    fn the_systems_classes_are_its_own() {
+    fn system_prefix_is_reserved() {
         let validation_errors = |name: &str, value: i64| {
             messages(PriorityClass.validate(&json!({"metadata": {"name": name}, "value": value})))
         };
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_never_changes() {
+    fn value_is_immutable() {
         let mut class = json!({"metadata": {"name": "c"}, "value": 5});
         PriorityClass.set_defaults(&mut class);
         assert_eq!(class["preemptionPolicy"], "PreemptLowerPriority");

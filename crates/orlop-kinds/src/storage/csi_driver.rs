@@ -1,4 +1,4 @@
-//! What storage drivers say of themselves: drivers, nodes, capacities, attachments, attributes.
+//! CSIDriver: capabilities of a CSI driver.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -32,7 +32,7 @@ const DRIVER_NAME_MAX: usize = 63;
 
 const TOKEN_SECONDS_MIN: i64 = 600;
 
-/// The name of a driver: one of DNS, in whatever case.
+/// Validates a driver name: a DNS subdomain, in any case.
 pub(crate) fn validate_driver_name(name: &str, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if name.is_empty() {
@@ -46,7 +46,7 @@ pub(crate) fn validate_driver_name(name: &str, path: &FieldPath) -> Vec<FieldErr
     errors
 }
 
-/// What is wrong with a driver.
+/// Validates a driver.
 pub(crate) fn validate_driver(object: &Value) -> Vec<FieldError> {
     let spec = FieldPath::root("spec");
     let mut errors = Vec::new();
@@ -79,20 +79,20 @@ pub(crate) fn validate_driver(object: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What of a driver may not change.
+/// Validates that immutable fields did not change.
 pub(crate) fn validate_driver_update(object: &Value, old: &Value) -> Vec<FieldError> {
     let spec = FieldPath::root("spec");
-    // Kubernetes misspells the first.
+    // Kubernetes misspells the first field.
     let kept = [("attachRequired", "attachedRequired"), ("volumeLifecycleModes", "volumeLifecycleModes")];
-    let changed = kept.into_iter().filter_map(|(field, told)| {
+    let changed = kept.into_iter().filter_map(|(field, reported_as)| {
         let of = |object: &Value| object.pointer(&format!("/spec/{field}")).cloned().unwrap_or_default();
         let (new, old) = (of(object), of(old));
-        (!semantically_equal(&new, &old)).then(|| FieldError::invalid(&spec.child(told), new, IMMUTABLE))
+        (!semantically_equal(&new, &old))
+            .then(|| FieldError::invalid(&spec.child(reported_as), new, IMMUTABLE))
     });
     changed.collect()
 }
 
-/// Storage drivers, which say much by saying nothing.
 pub(crate) struct CsiDriver;
 
 impl Strategy for CsiDriver {
@@ -158,7 +158,7 @@ mod tests {
     use crate::printer::tests::row;
 
     #[test]
-    fn drivers_show_their_defaults() {
+    fn driver_defaults_are_set_and_printed() {
         let driver =
             json!({"metadata": {"name": "d"}, "spec": {"volumeLifecycleModes": ["Persistent", "Ephemeral"]}});
         let mut defaulted = driver.clone();

@@ -1,5 +1,4 @@
-//! What storage drivers and their controllers write down: themselves, the nodes they run on, what they have room for,
-//! what they have attached, and the classes of attributes they know.
+//! CSINode: the CSI drivers of a node.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -72,7 +71,7 @@ impl Strategy for CsiNode {
         errors
     }
 
-    /// A driver may come and go; what one says of a node stays.
+    /// Drivers may be added and removed; those that remain are immutable.
     fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
         let before = list(old, "/spec/drivers");
         let changed = list(object, "/spec/drivers").iter().filter(|driver| {

@@ -20,7 +20,6 @@ pub(crate) const KIND: BuiltinKind = BuiltinKind {
     ..BuiltinKind::new("storage.k8s.io", "csistoragecapacities")
 };
 
-/// How much room a driver has for volumes of a class. It has no columns of its own.
 pub(crate) struct CsiStorageCapacity;
 
 impl Strategy for CsiStorageCapacity {

@@ -1,4 +1,4 @@
-//! Storage classes: how volumes are made.
+//! StorageClass: how volumes are provisioned.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -85,7 +85,7 @@ impl Strategy for StorageClass {
     }
 }
 
-/// Who makes volumes: a qualified name under a field, in whatever case.
+/// Validates a provisioner: a qualified name, in any case.
 pub(crate) fn validate_provisioner(object: &Value, field: &str) -> Vec<FieldError> {
     let path = FieldPath::root(field);
     match object.get(field).and_then(Value::as_str).unwrap_or_default() {
@@ -98,7 +98,7 @@ pub(crate) fn validate_provisioner(object: &Value, field: &str) -> Vec<FieldErro
     }
 }
 
-/// Where volumes may be: each place is named once, and one that is anywhere is none.
+/// Validates allowedTopologies: unique terms, each with unique keys and values.
 fn validate_topologies(object: &Value) -> Vec<FieldError> {
     type Place = BTreeMap<String, BTreeSet<String>>;
     let path = FieldPath::root("allowedTopologies");
@@ -156,7 +156,7 @@ mod tests {
     use crate::{printer::tests::row, validation::tests::messages};
 
     #[test]
-    fn a_class_has_a_provisioner_and_stays_as_it_is() {
+    fn provisioner_is_required_and_class_is_immutable() {
         let mut class =
             json!({"metadata": {"name": "c", "annotations": {DEFAULT: "true"}}, "provisioner": "x.y/z"});
         StorageClass.set_defaults(&mut class);

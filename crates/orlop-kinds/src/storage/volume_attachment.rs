@@ -48,7 +48,7 @@ impl Strategy for VolumeAttachment {
     }
 }
 
-/// What is attached: a volume by its name, or by all that is known of it.
+/// Validates the source: a volume by name, or inline.
 fn validate_source(object: &Value, path: &FieldPath) -> Vec<FieldError> {
     let (name, inline) = (
         present(object, "/spec/source/persistentVolumeName").and_then(Value::as_str),

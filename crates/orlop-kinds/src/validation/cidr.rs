@@ -1,8 +1,8 @@
-//! Ranges of addresses.
+//! CIDR ranges.
 
 use std::net::IpAddr;
 
-/// An address and how many of its bits are the network's.
+/// A CIDR range: an address and its prefix length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IpRange {
     pub(crate) address: IpAddr,
@@ -16,12 +16,12 @@ impl IpRange {
         (range.bits <= range.width()).then_some(range)
     }
 
-    /// How many bits addresses of its family have.
+    /// Returns the address width of its family, in bits.
     pub(crate) fn width(self) -> u32 {
         if self.address.is_ipv4() { 32 } else { 128 }
     }
 
-    /// The first address of the network.
+    /// Returns the first address of the network.
     pub(crate) fn first(self) -> IpAddr {
         match self.address {
             IpAddr::V4(address) => {
@@ -35,7 +35,7 @@ impl IpRange {
         }
     }
 
-    /// Whether another range is a part of this one, and not all of it.
+    /// Returns true if `part` is a strict subset of this range.
     pub(crate) fn has_part(self, part: Self) -> bool {
         let same_family = part.address.is_ipv4() == self.address.is_ipv4();
         same_family && part.bits > self.bits && Self { address: part.address, ..self }.first() == self.first()

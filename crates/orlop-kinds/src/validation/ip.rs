@@ -1,4 +1,4 @@
-//! How addresses and ranges are written: in one way where that is new, with a warning where it is not.
+//! Canonical form of IP addresses and CIDR ranges: required by newer fields, a warning for older ones.
 
 use std::net::IpAddr;
 
@@ -7,13 +7,13 @@ use orlop_api::field_error::{FieldError, FieldPath};
 use super::cidr::IpRange;
 use crate::validation;
 
-/// An address or range that is written with zeros in front, which some read as octal.
+/// Returns true if an octet has leading zeros, which some parsers read as octal.
 fn has_leading_zeros(text: &str) -> bool {
     let parts = text.split(['.', '/']);
     !text.contains(':') && parts.into_iter().any(|part| part.len() > 1 && part.starts_with('0'))
 }
 
-/// An address, written as Go would write it.
+/// Validates an IP address in canonical form.
 pub(crate) fn validate_canonical_ip(text: &str, path: &FieldPath) -> Vec<FieldError> {
     let Ok(address) = text.parse::<IpAddr>() else {
         if has_leading_zeros(text) {
@@ -24,7 +24,7 @@ pub(crate) fn validate_canonical_ip(text: &str, path: &FieldPath) -> Vec<FieldEr
     validate_canonical_form(text, &address.to_string(), path)
 }
 
-/// A range, written as Go would write it.
+/// Validates a CIDR range in canonical form.
 pub(crate) fn validate_canonical_cidr(text: &str, path: &FieldPath) -> Vec<FieldError> {
     if has_leading_zeros(text) {
         return vec![FieldError::invalid(path, text, "must not have leading 0s in IP or prefix length")];
@@ -43,7 +43,7 @@ fn validate_canonical_form(text: &str, written: &str, path: &FieldPath) -> Vec<F
     vec![FieldError::invalid(path, text, format!("must be in canonical form ({written:?})"))]
 }
 
-/// What to warn of in an address that is taken as it is.
+/// Returns the warning for an address that is not in canonical form.
 pub(crate) fn ip_warning(text: &str, path: &str) -> Option<String> {
     let address = text.parse::<IpAddr>().ok().filter(IpAddr::is_ipv6)?.to_string();
     (address != text).then(|| {
@@ -51,7 +51,7 @@ pub(crate) fn ip_warning(text: &str, path: &str) -> Option<String> {
     })
 }
 
-/// What to warn of in a range that is taken as it is.
+/// Returns the warning for a range that is not in canonical form.
 pub(crate) fn cidr_warning(text: &str, path: &str) -> Option<String> {
     let range = IpRange::parse(text).filter(|_| !has_leading_zeros(text))?;
     let (first, all, IpRange { address, bits }) = (range.first(), range.width(), range);
@@ -72,7 +72,7 @@ mod tests {
     use super::{super::tests::messages, *};
 
     #[test]
-    fn addresses_and_ranges_are_written_in_one_way() {
+    fn non_canonical_addresses_and_ranges_are_invalid() {
         let path = FieldPath::root("p");
         for (text, why) in [
             ("192.168.1.01", "must not have leading 0s"),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_written_better_is_told() {
+    fn non_canonical_addresses_and_ranges_warn() {
         assert_eq!(
             cidr_warning("10.0.0.1/8", "r").unwrap(),
             "r: CIDR value \"10.0.0.1/8\" is ambiguous in this context (should be \"10.0.0.0/8\" or \"10.0.0.1/32\"?)"

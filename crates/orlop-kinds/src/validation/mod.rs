@@ -1,4 +1,4 @@
-//! Checks that many kinds share, with Kubernetes' words.
+//! Validation that many kinds share, with Kubernetes' error texts.
 
 pub(crate) mod cidr;
 pub(crate) mod ip;
@@ -24,7 +24,7 @@ pub(crate) const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 const PORT_NAME_LENGTH_MAX: usize = 15;
 const PORT_MAX: i64 = 65_535;
 
-/// One error for each thing wrong with a value.
+/// Returns an Invalid error for each problem of a value.
 pub(crate) fn invalid_for_each(
     path: &FieldPath,
     value: impl Into<Value>,
@@ -34,25 +34,25 @@ pub(crate) fn invalid_for_each(
     problems.into_iter().map(|why| FieldError::invalid(path, value.clone(), why)).collect()
 }
 
-/// A number that may not be below zero; absent is fine.
+/// Validates that a field is at least zero, if present.
 pub(crate) fn validate_non_negative(object: &Value, field: &str, path: &FieldPath) -> Option<FieldError> {
     let number = object.get(field)?.as_i64()?;
     (number < 0).then(|| FieldError::invalid(&path.child(field), number, NOT_NEGATIVE))
 }
 
-/// A number that must be above zero; absent is fine.
+/// Validates that a field is greater than zero, if present.
 pub(crate) fn validate_positive(object: &Value, field: &str, path: &FieldPath) -> Option<FieldError> {
     let number = object.get(field)?.as_i64()?;
     (number <= 0).then(|| FieldError::invalid(&path.child(field), number, "must be greater than 0"))
 }
 
-/// Text that must be there.
+/// Validates that a string field is not empty.
 pub(crate) fn require_text(object: &Value, field: &str, path: &FieldPath) -> Option<FieldError> {
     let given = object.get(field).and_then(Value::as_str).unwrap_or_default();
     given.is_empty().then(|| FieldError::required(&path.child(field), ""))
 }
 
-/// Text that must be one of a few; absent is fine.
+/// Validates that a string field is one of `allowed`, if present.
 pub(crate) fn validate_supported(
     object: &Value,
     field: &str,
@@ -63,7 +63,7 @@ pub(crate) fn validate_supported(
     (!allowed.contains(&given)).then(|| FieldError::not_supported(&path.child(field), given, allowed))
 }
 
-/// Text that must be there and be one of a few.
+/// Validates that a string field is present and one of `allowed`.
 pub(crate) fn require_supported(
     object: &Value,
     field: &str,
@@ -73,7 +73,7 @@ pub(crate) fn require_supported(
     require_text(object, field, path).or_else(|| validate_supported(object, field, path, allowed))
 }
 
-/// A field that may not change.
+/// Validates that a field did not change.
 pub(crate) fn validate_immutable(
     new: &Value,
     old: &Value,
@@ -92,28 +92,28 @@ pub(crate) fn inclusive_range_message(low: i64, high: i64) -> String {
     format!("must be between {low} and {high}, inclusive")
 }
 
-/// The name of a port: an IANA service name.
+/// Returns the problems of a port name, which is an IANA service name.
 pub(crate) fn port_name_problems(name: &str) -> Vec<String> {
     let mut problems = Vec::new();
-    let mut unless = |holds: bool, why: &str| {
+    let mut require = |holds: bool, why: &str| {
         if !holds {
             problems.push(why.to_owned());
         }
     };
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    unless(name.len() <= PORT_NAME_LENGTH_MAX, "must be no more than 15 characters");
-    unless(
+    require(name.len() <= PORT_NAME_LENGTH_MAX, "must be no more than 15 characters");
+    require(
         !name.is_empty() && name.bytes().all(allowed),
         "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)",
     );
-    unless(name.bytes().any(|byte| byte.is_ascii_lowercase()), "must contain at least one letter (a-z)");
-    unless(!name.contains("--"), "must not contain consecutive hyphens");
+    require(name.bytes().any(|byte| byte.is_ascii_lowercase()), "must contain at least one letter (a-z)");
+    require(!name.contains("--"), "must not contain consecutive hyphens");
     let edge = name.starts_with('-') || name.ends_with('-');
-    unless(name.is_empty() || !edge, "must not begin or end with a hyphen");
+    require(name.is_empty() || !edge, "must not begin or end with a hyphen");
     problems
 }
 
-/// A port by number or by name.
+/// Validates a port number or name.
 pub(crate) fn validate_port_number_or_name(port: Option<&Value>, path: &FieldPath) -> Vec<FieldError> {
     match port {
         Some(Value::String(name)) => invalid_for_each(path, name.as_str(), port_name_problems(name)),
@@ -124,7 +124,7 @@ pub(crate) fn validate_port_number_or_name(port: Option<&Value>, path: &FieldPat
     }
 }
 
-/// An IP address.
+/// Validates an IP address.
 pub(crate) fn validate_ip(address: &str, path: &FieldPath) -> Vec<FieldError> {
     match address.parse::<IpAddr>() {
         Ok(_) => Vec::new(),
@@ -138,7 +138,7 @@ pub(crate) fn validate_ip(address: &str, path: &FieldPath) -> Vec<FieldError> {
     }
 }
 
-/// A range of addresses.
+/// Validates a CIDR range.
 pub(crate) fn validate_cidr(range: &str, path: &FieldPath) -> Vec<FieldError> {
     if IpRange::parse(range).is_some() {
         return Vec::new();
@@ -146,7 +146,7 @@ pub(crate) fn validate_cidr(range: &str, path: &FieldPath) -> Vec<FieldError> {
     vec![FieldError::invalid(path, range, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)")]
 }
 
-/// An address that traffic can be sent to.
+/// Validates an address that endpoints may have.
 pub(crate) fn validate_endpoint_ip(address: &str, path: &FieldPath) -> Vec<FieldError> {
     let Ok(parsed) = address.parse::<IpAddr>() else {
         return vec![FieldError::invalid(path, address, "must be a valid IP address")];
@@ -168,17 +168,17 @@ pub(crate) fn validate_endpoint_ip(address: &str, path: &FieldPath) -> Vec<Field
     )
 }
 
-/// A name of DNS, under a field.
+/// Validates a DNS-1123 label.
 pub(crate) fn validate_dns_label(name: &str, path: &FieldPath) -> Vec<FieldError> {
     invalid_for_each(path, name, names::dns1123_label(name))
 }
 
-/// A name of DNS with dots, under a field.
+/// Validates a DNS-1123 subdomain.
 pub(crate) fn validate_dns_subdomain(name: &str, path: &FieldPath) -> Vec<FieldError> {
     invalid_for_each(path, name, names::dns1123_subdomain(name))
 }
 
-/// A number of things or a share of them: `3` or `25%`, not below zero.
+/// Validates a non-negative count or percentage: `3` or `25%`.
 pub(crate) fn validate_int_or_percent(value: &Value, path: &FieldPath) -> Vec<FieldError> {
     match value {
         Value::String(share) if !is_percentage(share) => {
@@ -198,18 +198,18 @@ fn is_percentage(text: &str) -> bool {
         .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// What a percentage says; none for a count.
+/// Returns the number of a percentage; `None` for a count.
 pub(crate) fn percent_value(value: &Value) -> Option<u64> {
     value.as_str()?.strip_suffix('%')?.parse().ok()
 }
 
-/// A share may not be above the whole.
+/// Validates that a percentage is at most 100%.
 pub(crate) fn validate_at_most_100_percent(value: &Value, path: &FieldPath) -> Option<FieldError> {
     (percent_value(value)? > 100)
         .then(|| FieldError::invalid(path, value.clone(), "must not be greater than 100%"))
 }
 
-/// What appears more than once in a list, by one of its fields.
+/// Validates that a field is unique among the items of a list.
 pub(crate) fn validate_unique(items: &[Value], field: &str, path: &FieldPath) -> Vec<FieldError> {
     let name = |item: &Value| text(item, &format!("/{field}")).to_owned();
     let names: Vec<String> = items.iter().map(name).collect();
@@ -220,7 +220,7 @@ pub(crate) fn validate_unique(items: &[Value], field: &str, path: &FieldPath) ->
         .collect()
 }
 
-/// Applies a check to every item of a list.
+/// Validates every item of a list.
 pub(crate) fn validate_items(
     object: &Value,
     field: &str,
@@ -238,13 +238,13 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Errors as text.
+    /// Formats errors as clients see them.
     pub(crate) fn messages(errors: Vec<FieldError>) -> Vec<String> {
         errors.iter().map(ToString::to_string).collect()
     }
 
     #[test]
-    fn ports_addresses_and_shares_have_kubernetes_words() {
+    fn error_texts_match_kubernetes() {
         let path = FieldPath::root("p");
         assert_eq!(
             messages(validate_port_number_or_name(Some(&json!(0)), &path)),

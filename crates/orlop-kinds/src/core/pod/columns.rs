@@ -1,7 +1,7 @@
-//! What kubectl shows of a pod: above all, one word for how it is.
+//! Printer columns of a Pod, after kubectl's `printPod`.
 //!
-//! The word is the phase, unless something says more: the first init container that is not done, else the
-//! first container (in order) that waits or ended, else that the pod is being deleted.
+//! The status is the phase, unless something is more specific: the first init container that is not done,
+//! else the first container (in order) that waits or has terminated, else that the pod is being deleted.
 
 use orlop_api::time::Time;
 use serde_json::Value;
@@ -56,7 +56,7 @@ fn readiness_gates(pod: &Value) -> String {
     format!("{open}/{}", gates.len())
 }
 
-/// What a pod's containers amount to.
+/// Summary of a pod's container statuses.
 struct State {
     reason: String,
     ready: usize,
@@ -99,7 +99,8 @@ impl State {
         self.last_restart = self.last_restart.max(time(status, "/lastState/terminated/finishedAt"));
     }
 
-    /// Whether the pod is still being initialized. Restarts of ordinary init containers count only then.
+    /// Adds the init containers; returns true while the pod initializes. Their restarts count only then, except for
+    /// sidecars.
     fn init_containers(&mut self, pod: &Value) -> bool {
         let containers = list(pod, "/spec/initContainers");
         let restartable = |name: &str| {
@@ -158,7 +159,7 @@ impl State {
                 self.ready += 1;
             }
         }
-        // One container that is done does not make the pod so.
+        // A completed container does not complete the pod.
         if self.reason == "Completed" {
             if running && is_condition_true(pod, "Ready") {
                 self.reason = "Running".to_owned();
@@ -171,7 +172,7 @@ impl State {
     }
 }
 
-/// How a container ended.
+/// Returns the reason of a termination: its reason, else signal or exit code.
 fn termination_reason(ended: &Value) -> String {
     match (text(ended, "/reason"), integer(ended, "/signal")) {
         ("", 0) => format!("ExitCode:{}", integer(ended, "/exitCode")),
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn one_word_says_how_a_pod_is() {
+    fn status_column_summarizes_containers() {
         let one = || json!({"containers": [{"name": "a"}]});
         let two = || json!({"containers": [{"name": "a"}, {"name": "b"}]});
         let running = || json!({"name": "a", "ready": true, "state": {"running": {}}});
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn init_containers_come_first() {
+    fn status_column_prefers_init_containers() {
         let spec = || json!({"containers": [{"name": "a"}], "initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}]});
         for (statuses, expected) in [
             (
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deleted_pod_is_terminating() {
+    fn deleted_pod_prints_as_terminating() {
         let pod = |reason: &str, phase: &str| json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "status": {"phase": phase, "reason": reason}});
         assert_eq!(row(&COLUMNS, &pod("", "Running"))[2], "Terminating");
         assert_eq!(row(&COLUMNS, &pod("NodeLost", "Running"))[2], "Unknown");
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_columns_name_what_is_missing() {
+    fn wide_columns_print_none_for_absent_fields() {
         let pod = json!({"spec": {"nodeName": "n", "readinessGates": [{"conditionType": "x"}, {"conditionType": "y"}]},
             "status": {"podIPs": [{"ip": "10.0.0.1"}], "conditions": [{"type": "x", "status": "True"}]}});
         assert_eq!(row(&COLUMNS, &pod)[5..], ["10.0.0.1", "n", "<none>", "1/2"]);

@@ -1,10 +1,10 @@
-//! Containers: what every kind of them must say, and what only some may.
+//! Validation of containers, init containers and ephemeral containers.
 
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::Value;
 
 use super::{
-    Place, environment, probes, resources, security,
+    PodSpecKind, environment, probes, resources, security,
     volumes::{self, Mountable},
 };
 use crate::{
@@ -12,21 +12,17 @@ use crate::{
     equality, validation,
 };
 
-/// What containers are checked against.
-pub(crate) struct Surroundings<'a> {
+/// The parts of a pod that containers refer to.
+pub(crate) struct PodContext<'a> {
     pub(crate) volumes: &'a [Mountable<'a>],
     pub(crate) claims: &'a [Value],
     pub(crate) host_users: bool,
     pub(crate) grace_seconds: i64,
-    pub(crate) place: Place,
+    pub(crate) spec_kind: PodSpecKind,
 }
 
-/// Checks all containers of a pod.
-pub(crate) fn validate_containers(
-    spec: &Value,
-    around: &Surroundings<'_>,
-    path: &FieldPath,
-) -> Vec<FieldError> {
+/// Validates all containers of a pod.
+pub(crate) fn validate_containers(spec: &Value, pod: &PodContext<'_>, path: &FieldPath) -> Vec<FieldError> {
     let own = list(spec, "/containers");
     let own_path = path.child("containers");
     let mut errors = Vec::new();
@@ -36,20 +32,20 @@ pub(crate) fn validate_containers(
     let mut names: Vec<&str> = Vec::new();
     for (index, container) in own.iter().enumerate() {
         let path = own_path.index(index);
-        errors.extend(validate_container(container, around, &path));
+        errors.extend(validate_container(container, pod, &path));
         errors.extend(validate_unique_name(container, &mut names, &path));
-        errors.extend(probes::validate_lifecycle(container, around.grace_seconds, &path));
+        errors.extend(probes::validate_lifecycle(container, pod.grace_seconds, &path));
         errors.extend(probes::validate_probes(container, &path));
     }
     errors.extend(validate_host_ports(own, &own_path));
     for (index, container) in list(spec, "/initContainers").iter().enumerate() {
         let path = path.child("initContainers").index(index);
-        errors.extend(validate_container(container, around, &path));
-        errors.extend(validate_init_container(container, around, &mut names, &path));
+        errors.extend(validate_container(container, pod, &path));
+        errors.extend(validate_init_container(container, pod, &mut names, &path));
     }
     for (index, container) in list(spec, "/ephemeralContainers").iter().enumerate() {
         let path = path.child("ephemeralContainers").index(index);
-        errors.extend(validate_container(container, around, &path));
+        errors.extend(validate_container(container, pod, &path));
         errors.extend(validate_unique_name(container, &mut names, &path));
         errors.extend(validate_ephemeral_container(container, spec, &path));
     }
@@ -67,14 +63,14 @@ fn validate_unique_name<'a>(
     repeated.then(|| FieldError::duplicate(&path.child("name"), name))
 }
 
-fn validate_container(container: &Value, around: &Surroundings<'_>, path: &FieldPath) -> Vec<FieldError> {
+fn validate_container(container: &Value, pod: &PodContext<'_>, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = match text(container, "/name") {
         "" => vec![FieldError::required(&path.child("name"), "")],
         name => validation::validate_dns_label(name, &path.child("name")),
     };
     let image = text(container, "/image");
     errors.extend(validation::require_text(container, "image", path));
-    if around.place == Place::Pod && image.trim() != image {
+    if pod.spec_kind == PodSpecKind::Pod && image.trim() != image {
         let detail = "must not have leading or trailing whitespace";
         errors.push(FieldError::invalid(&path.child("image"), image, detail));
     }
@@ -82,7 +78,7 @@ fn validate_container(container: &Value, around: &Surroundings<'_>, path: &Field
     errors.extend(validation::require_supported(container, "terminationMessagePolicy", path, policies));
     errors.extend(validate_ports(list(container, "/ports"), &path.child("ports")));
     errors.extend(environment::validate_environment(container, path));
-    errors.extend(volumes::validate_volume_mounts(container, around.volumes, path));
+    errors.extend(volumes::validate_volume_mounts(container, pod.volumes, path));
     errors.extend(validation::require_supported(
         container,
         "imagePullPolicy",
@@ -91,19 +87,19 @@ fn validate_container(container: &Value, around: &Surroundings<'_>, path: &Field
     ));
     errors.extend(validate_resize_policy(list(container, "/resizePolicy"), &path.child("resizePolicy")));
     if let Some(given) = present(container, "/resources") {
-        errors.extend(resources::validate_requirements(given, around.claims, &path.child("resources")));
+        errors.extend(resources::validate_requirements(given, pod.claims, &path.child("resources")));
     }
     if let Some(context) = present(container, "/securityContext") {
         errors.extend(security::validate_security_context(
             context,
-            around.host_users,
+            pod.host_users,
             &path.child("securityContext"),
         ));
     }
     errors
 }
 
-/// What happens to a container when its resources change.
+/// Validates resizePolicy.
 fn validate_resize_policy(policies: &[Value], path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let repeated = mark_repeated(policies, |policy| text(policy, "/resourceName"));
@@ -162,7 +158,7 @@ fn validate_ports(ports: &[Value], path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-/// A port of the host is taken once.
+/// Validates that each host port is used once.
 fn validate_host_ports(containers: &[Value], path: &FieldPath) -> Vec<FieldError> {
     let mut taken: Vec<String> = Vec::new();
     let mut errors = Vec::new();
@@ -185,7 +181,7 @@ fn validate_host_ports(containers: &[Value], path: &FieldPath) -> Vec<FieldError
 
 fn validate_init_container<'a>(
     container: &'a Value,
-    around: &Surroundings<'_>,
+    pod: &PodContext<'_>,
     names: &mut Vec<&'a str>,
     path: &FieldPath,
 ) -> Vec<FieldError> {
@@ -199,7 +195,7 @@ fn validate_init_container<'a>(
     ));
     errors.extend(validate_unique_name(container, names, path));
     if policy == "Always" {
-        errors.extend(probes::validate_lifecycle(container, around.grace_seconds, path));
+        errors.extend(probes::validate_lifecycle(container, pod.grace_seconds, path));
         errors.extend(probes::validate_probes(container, path));
         return errors;
     }
@@ -212,7 +208,7 @@ fn validate_init_container<'a>(
     errors
 }
 
-/// A container put into a running pod to look around may do little.
+/// Validates an ephemeral container, which may set few fields.
 fn validate_ephemeral_container(container: &Value, spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     const FORBIDDEN: &[&str] = &[
         "lifecycle",
@@ -238,8 +234,12 @@ fn validate_ephemeral_container(container: &Value, spec: &Value, path: &FieldPat
     errors
 }
 
-/// With the host's network, a container's ports are the host's.
-pub(crate) fn validate_host_network_ports(spec: &Value, place: Place, path: &FieldPath) -> Vec<FieldError> {
+/// Validates that containerPort and hostPort are equal on the host network.
+pub(crate) fn validate_host_network_ports(
+    spec: &Value,
+    spec_kind: PodSpecKind,
+    path: &FieldPath,
+) -> Vec<FieldError> {
     if !flag(spec, "/hostNetwork") {
         return Vec::new();
     }
@@ -247,7 +247,7 @@ pub(crate) fn validate_host_network_ports(spec: &Value, place: Place, path: &Fie
     for (index, container) in list(spec, "/containers").iter().enumerate() {
         for (port_index, port) in list(container, "/ports").iter().enumerate() {
             let (host, own) = (integer(port, "/hostPort"), integer(port, "/containerPort"));
-            if (place == Place::Pod || host != 0) && host != own {
+            if (spec_kind == PodSpecKind::Pod || host != 0) && host != own {
                 let path =
                     path.child("containers").index(index).child("ports").index(port_index).child("hostPort");
                 let detail = "must match `containerPort` when `hostNetwork` is true";
@@ -267,18 +267,18 @@ mod tests {
 
     fn validation_errors(mut spec: Value) -> Vec<String> {
         defaults::set_spec_defaults(&mut spec);
-        let around = Surroundings {
+        let pod = PodContext {
             volumes: &[],
             claims: &[],
             host_users: true,
             grace_seconds: 30,
-            place: Place::Pod,
+            spec_kind: PodSpecKind::Pod,
         };
-        messages(validate_containers(&spec, &around, &FieldPath::root("spec")))
+        messages(validate_containers(&spec, &pod, &FieldPath::root("spec")))
     }
 
     #[test]
-    fn containers_have_names_images_and_ports() {
+    fn containers_require_name_and_image_and_valid_ports() {
         assert_eq!(validation_errors(json!({})), ["spec.containers: Required value"]);
         assert_eq!(
             validation_errors(json!({"containers": [{}, {"name": "A", "image": " x"}]})),
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_host_ports_are_taken_once() {
+    fn container_names_and_host_ports_are_unique() {
         let container = |name: &str| json!({"name": name, "image": "x", "ports": [{"containerPort": 1, "hostPort": 1, "protocol": "TCP"}]});
         assert_eq!(
             validation_errors(
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn init_containers_have_no_probes_unless_they_stay() {
+    fn only_sidecar_init_containers_may_have_probes() {
         let pod = |policy: Option<&str>| {
             let mut init = json!({"name": "i", "image": "x", "livenessProbe": {"exec": {"command": ["x"]}}});
             if let Some(policy) = policy {
@@ -347,11 +347,11 @@ mod tests {
     }
 
     #[test]
-    fn ports_on_the_hosts_network_are_the_hosts() {
+    fn host_network_ports_must_match() {
         let spec =
             json!({"hostNetwork": true, "containers": [{"ports": [{"containerPort": 80, "hostPort": 81}]}]});
         assert_eq!(
-            messages(validate_host_network_ports(&spec, Place::Pod, &FieldPath::root("spec"))),
+            messages(validate_host_network_ports(&spec, PodSpecKind::Pod, &FieldPath::root("spec"))),
             [
                 "spec.containers[0].ports[0].hostPort: Invalid value: 81: must match `containerPort` when `hostNetwork` is true"
             ]

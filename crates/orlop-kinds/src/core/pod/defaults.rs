@@ -1,4 +1,4 @@
-//! What a pod is unless it says otherwise.
+//! Defaults of a Pod.
 
 use serde_json::{Value, json};
 
@@ -10,9 +10,9 @@ use crate::{
 
 const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
-/// The defaults of a pod's spec, in a pod or in a template of one.
+/// Sets the defaults of a pod spec, in a Pod or in a pod template.
 pub(crate) fn set_spec_defaults(spec: &mut Value) {
-    // Two names for the same account; the newer wins.
+    // serviceAccount is the deprecated name of serviceAccountName.
     let account = match text(spec, "/serviceAccountName") {
         "" => text(spec, "/serviceAccount").to_owned(),
         account => account.to_owned(),
@@ -32,7 +32,7 @@ pub(crate) fn set_spec_defaults(spec: &mut Value) {
     defaulting::items_mut(spec, "volumes").for_each(set_volume_defaults);
 }
 
-/// The defaults that only pods have, so that a template's pods may still be told otherwise.
+/// Sets the defaults that apply to Pods but not to pod templates.
 pub(crate) fn set_pod_only_defaults(spec: &mut Value) {
     if spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|seconds| seconds < 0) {
         spec["terminationGracePeriodSeconds"] = 1.into();
@@ -53,7 +53,7 @@ pub(crate) fn set_pod_only_defaults(spec: &mut Value) {
     defaulting::set_if_absent(spec, "enableServiceLinks", true);
 }
 
-/// One address and the list of addresses begin alike.
+/// Makes podIP and the first of podIPs equal.
 pub(crate) fn sync_pod_ips(status: &mut Value) {
     let (one, first) = (text(status, "/podIP").to_owned(), text(status, "/podIPs/0/ip").to_owned());
     if !one.is_empty() && one != first {
@@ -104,7 +104,7 @@ fn set_http_get_defaults(handler: &mut Value) {
     }
 }
 
-/// An image that names no version, or the latest, is looked for each time.
+/// Returns `Always` for an image without a tag or with `latest`, else `IfNotPresent`.
 fn default_pull_policy(image: &str) -> &'static str {
     let name = image.rsplit('/').next().unwrap_or_default();
     if image.contains('@') {
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_latest_image_is_looked_for_each_time() {
+    fn pull_policy_defaults_by_tag() {
         for (image, expected) in [
             ("nginx", "Always"),
             ("nginx:latest", "Always"),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_volumes_and_environment_have_defaults() {
+    fn probe_volume_and_environment_defaults_are_set() {
         let mut pod = json!({
             "serviceAccount": "old",
             "containers": [{"name": "a", "image": "x:1", "livenessProbe": {"httpGet": {"port": 80}},
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pods_requests_follow_its_limits_and_host_ports_its_ports() {
+    fn requests_default_to_limits_and_host_ports_to_container_ports() {
         let mut pod = json!({"hostNetwork": true, "terminationGracePeriodSeconds": -5, "containers": [
             {"resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}, "ports": [{"containerPort": 80}]}]});
         set_pod_only_defaults(&mut pod);

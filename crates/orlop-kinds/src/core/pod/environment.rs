@@ -1,4 +1,4 @@
-//! A container's environment: values, and where they come from.
+//! Validation of environment variables and their sources.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -34,7 +34,7 @@ const RESOURCES: &[&str] = &[
 ];
 const SOURCES: &[&str] = &["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"];
 
-/// Checks `env` and `envFrom`.
+/// Validates `env` and `envFrom`.
 pub(crate) fn validate_environment(container: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = validation::validate_items(container, "env", path, validate_env_var);
     let from_path = path.child("envFrom");
@@ -72,7 +72,7 @@ pub(crate) fn validate_environment(container: &Value, path: &FieldPath) -> Vec<F
     errors
 }
 
-/// A variable's name: printable ASCII without `=`.
+/// Returns the problems of a variable name: printable ASCII without `=`.
 fn env_var_name_problems(name: &str) -> Vec<String> {
     let allowed = |byte: u8| (0x20..=0x7e).contains(&byte) && byte != b'=';
     if name.bytes().all(allowed) {
@@ -125,7 +125,7 @@ fn validate_key_reference(reference: &Value, path: &FieldPath) -> Vec<FieldError
     errors
 }
 
-/// A field of the pod, in a volume's file.
+/// Validates a pod field or resource in a downward API file.
 pub(crate) fn validate_volume_field(item: &Value, path: &FieldPath) -> Vec<FieldError> {
     match (present(item, "/fieldRef"), present(item, "/resourceFieldRef")) {
         (Some(reference), None) => {
@@ -189,7 +189,7 @@ fn validate_resource_reference(reference: &Value, in_volume: bool, path: &FieldP
     }
 }
 
-/// What an amount may be counted in.
+/// Validates the divisor of a resource.
 fn validate_divisor(reference: &Value, resource: &str, path: &FieldPath) -> Vec<FieldError> {
     const SIZES: &[&str] =
         &["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_has_a_name_and_one_source() {
+    fn env_var_requires_name_and_one_source() {
         assert!(validation_errors(json!({"env": [{"name": "A", "value": "x"}, {"name": "B", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.labels['a.b/c']"}}}]})).is_empty());
         assert_eq!(
             validation_errors(json!({"env": [{"value": "x"}, {"name": "A=B"}]})),
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_source_is_named() {
+    fn env_from_requires_a_named_source() {
         assert_eq!(
             validation_errors(json!({"envFrom": [{"configMapRef": {"name": ""}}]})),
             ["c.envFrom[0].configMapRef.name: Required value"]

@@ -1,4 +1,4 @@
-//! Volumes of storage systems that Kubernetes once knew by itself: what each must say, and little more.
+//! Validation of in-tree volume sources that CSI drivers have replaced.
 
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::{
     validation,
 };
 
-/// What must be said of each.
+/// Required fields of each source.
 const REQUIRED: &[(&str, &[&str])] = &[
     ("awsElasticBlockStore", &["volumeID"]),
     ("azureDisk", &["diskName", "diskURI"]),
@@ -91,7 +91,7 @@ mod tests {
     use crate::validation::tests::messages;
 
     #[test]
-    fn every_system_says_where_its_volume_is() {
+    fn legacy_sources_require_their_fields() {
         let path = FieldPath::root("v");
         for (kind, given, expected) in [
             ("glusterfs", json!({}), vec!["v.endpoints: Required value", "v.path: Required value"]),

@@ -1,4 +1,4 @@
-//! Pods, and the templates that other kinds make pods of.
+//! Pod, and the pod templates of other kinds.
 
 mod columns;
 mod containers;
@@ -99,18 +99,18 @@ pub(crate) use template::{Owner, set_template_defaults, template_warnings, valid
 
 pub(crate) use volumes::validate_source as volume_source;
 
-/// What is checked differently in a pod than in a template of one.
+/// Context of a pod spec: a Pod's or a pod template's; a few rules differ.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum PodSpecKind {
     Pod,
     Template,
 }
 
 pub(crate) struct Pod;
 
-/// What is wrong with a pod, new or not.
+/// Validates a new or an updated pod.
 fn validate_spec(object: &Value) -> Vec<FieldError> {
-    spec::validate(object.get("spec").unwrap_or(&Value::Null), &FieldPath::root("spec"), Place::Pod)
+    spec::validate(object.get("spec").unwrap_or(&Value::Null), &FieldPath::root("spec"), PodSpecKind::Pod)
 }
 
 impl Strategy for Pod {
@@ -126,7 +126,7 @@ impl Strategy for Pod {
 
     fn prepare_for_create(&self, object: &mut Value, _context: &RequestContext<'_>) {
         object["status"] = json!({"phase": "Pending", "qosClass": resources::qos_class(object)});
-        // A pod that is held back says so from its first moment.
+        // A gated pod reports it from the start.
         if !list(object, "/spec/schedulingGates").is_empty() {
             object["status"]["conditions"] = json!([{
                 "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
@@ -176,7 +176,7 @@ impl Strategy for Pod {
         match subresource {
             "ephemeralcontainers" => update::validate_ephemeral_containers_update(object, old),
             "resize" => update::validate_resize(object, old),
-            // Whoever may bind a pod to a node decides where it runs.
+            // The `binding` subresource may change the node.
             "binding" => Vec::new(),
             _ => update::validate_spec_update(object, old),
         }
@@ -218,7 +218,7 @@ mod tests {
     use crate::validation::tests::messages;
 
     #[test]
-    fn a_minimal_pod_gets_its_defaults() {
+    fn minimal_pod_defaults_are_set() {
         let mut pod = json!({"spec": {"containers": [{"name": "a", "image": "nginx", "ports": [{"containerPort": 80, "protocol": "TCP"}]}]}});
         Pod.set_defaults(&mut pod);
         assert_eq!(
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn computed_fields_can_be_selected() {
+    fn computed_fields_are_selectable() {
         let pod = json!({"spec": {"nodeName": "n"}, "status": {"podIPs": [{"ip": "10.0.0.1"}]}});
         for (path, expected) in [
             ("spec.hostNetwork", "false"),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gated_pod_is_not_scheduled() {
+    fn gated_pod_reports_scheduling_gated() {
         let mut pod = json!({"spec": {"schedulingGates": [{"name": "g"}]}});
         Pod.prepare_for_create(&mut pod, &context());
         assert_eq!(pod["status"]["conditions"][0]["reason"], "SchedulingGated");

@@ -1,4 +1,4 @@
-//! Probes and hooks: how a container is asked, and told.
+//! Validation of probes and lifecycle hooks.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -11,7 +11,7 @@ use crate::{
     validation,
 };
 
-/// Checks every probe of a container that may have them.
+/// Validates the probes of a container.
 pub(crate) fn validate_probes(container: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for field in ["livenessProbe", "readinessProbe", "startupProbe"] {
@@ -41,7 +41,7 @@ pub(crate) fn validate_probes(container: &Value, path: &FieldPath) -> Vec<FieldE
     errors
 }
 
-/// Checks what a container does when it starts and stops.
+/// Validates lifecycle hooks.
 pub(crate) fn validate_lifecycle(container: &Value, grace_seconds: i64, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for field in ["postStart", "preStop"] {
@@ -62,7 +62,7 @@ pub(crate) fn validate_lifecycle(container: &Value, grace_seconds: i64, path: &F
     errors
 }
 
-/// Exactly one way of asking.
+/// Validates a handler: exactly one of `kinds`.
 fn validate_handler(handler: &Value, kinds: &[&str], path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut found = false;
@@ -117,7 +117,7 @@ mod tests {
     use crate::validation::tests::messages;
 
     #[test]
-    fn a_probe_asks_in_one_way() {
+    fn probe_requires_one_handler() {
         let validation_errors =
             |probe: Value| messages(validate_probes(&json!({"livenessProbe": probe}), &FieldPath::root("c")));
         assert!(validation_errors(json!({"exec": {"command": ["x"]}, "successThreshold": 1})).is_empty());

@@ -1,4 +1,4 @@
-//! What containers may use, and what that makes of their pod.
+//! Resource requirements of containers, resource names, and the QoS class of a pod.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -35,19 +35,19 @@ const STANDARD: &[&str] = &[
     "services.nodeports",
     "services.loadbalancers",
 ];
-/// What is counted of claims; a quota names it by what asks for it, `requests.storage`.
+/// Storage of claims; a quota names it `requests.storage`.
 const STORAGE: &str = "storage";
 
 fn is_huge_page(name: &str) -> bool {
     name.starts_with("hugepages-") || name.starts_with("requests.hugepages-")
 }
 
-/// Names that Kubernetes has for itself.
+/// Returns true for names without a domain or under kubernetes.io.
 fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// Whether more may be asked for than there is.
+/// Returns true if requests may differ from limits.
 fn is_overcommit_allowed(name: &str) -> bool {
     is_native(name) && !is_huge_page(name)
 }
@@ -75,9 +75,9 @@ fn validate_container_resource_name(given: &str, path: &FieldPath) -> Vec<FieldE
     errors
 }
 
-/// The name of a resource that a quota may limit.
+/// Validates the name of a resource in a ResourceQuota.
 pub(crate) fn validate_quota_resource_name(given: &str, path: &FieldPath) -> Vec<FieldError> {
-    // Counts of objects are named `count/pods`.
+    // `count/pods` counts objects.
     let mut errors = validate_resource_name(given, path);
     if !given.contains('/') && (!STANDARD.contains(&given) || given == STORAGE) && !is_huge_page(given) {
         errors.push(FieldError::invalid(path, given, "must be a standard resource for quota"));
@@ -85,7 +85,7 @@ pub(crate) fn validate_quota_resource_name(given: &str, path: &FieldPath) -> Vec
     errors
 }
 
-/// The name of a resource that a limit range may bound.
+/// Validates the name of a resource in a LimitRange.
 pub(crate) fn validate_limit_resource_name(kind: &str, given: &str, path: &FieldPath) -> Vec<FieldError> {
     if matches!(kind, "Pod" | "Container") {
         validate_container_resource_name(given, path)
@@ -94,7 +94,7 @@ pub(crate) fn validate_limit_resource_name(kind: &str, given: &str, path: &Field
     }
 }
 
-/// An amount of a resource: not below zero, and whole where parts make no sense.
+/// Validates the quantity of a resource: not negative, and an integer where fractions make no sense.
 pub(crate) fn validate_resource_value(given: &str, value: &Value, path: &FieldPath) -> Vec<FieldError> {
     const WHOLE: &[&str] = &[
         "pods",
@@ -115,7 +115,7 @@ pub(crate) fn validate_resource_value(given: &str, value: &Value, path: &FieldPa
     errors
 }
 
-/// Requests and limits of a container.
+/// Validates requests and limits of a container.
 pub(crate) fn validate_requirements(
     resources: &Value,
     claims: &[Value],
@@ -156,7 +156,7 @@ pub(crate) fn validate_requirements(
     errors
 }
 
-/// Huge pages are asked for as a whole.
+/// Validates that a quantity is a multiple of the huge page size.
 fn validate_huge_page_size(name: &str, value: &Value, path: &FieldPath) -> Option<FieldError> {
     let size = Quantity::parse(name.strip_prefix("hugepages-")?).ok()?;
     let amount = quantities::parse(value)?;
@@ -165,7 +165,7 @@ fn validate_huge_page_size(name: &str, value: &Value, path: &FieldPath) -> Optio
     (!fits).then(|| FieldError::invalid(path, amount.to_string(), detail))
 }
 
-/// What is asked for may not be more than what is allowed.
+/// Validates that a request is at most the limit.
 fn validate_request_within_limit(
     key: &str,
     value: &Value,
@@ -187,7 +187,7 @@ fn validate_request_within_limit(
     (asked > allowed).then(|| FieldError::invalid(requests_path, asked_text, detail))
 }
 
-/// A pod's class: what the node owes it.
+/// Returns the QoS class of a pod.
 pub(crate) fn qos_class(pod: &Value) -> &'static str {
     let whole = present(pod, "/spec/resources")
         .into_iter()
@@ -226,7 +226,7 @@ mod tests {
     use crate::validation::tests::messages;
 
     #[test]
-    fn requests_fit_into_limits() {
+    fn requests_may_not_exceed_limits() {
         let validation_errors =
             |resources: Value| messages(validate_requirements(&resources, &[], &FieldPath::root("r")));
         assert!(validation_errors(json!({"limits": {"cpu": "1", "example.com/gpu": 1}, "requests": {"cpu": "500m", "example.com/gpu": 1}})).is_empty());
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_guaranteed_burstable_or_best_effort() {
+    fn qos_class_follows_requests_and_limits() {
         let pod = |resources: Value| json!({"spec": {"containers": [{"resources": resources}]}});
         assert_eq!(qos_class(&pod(json!({}))), "BestEffort");
         assert_eq!(qos_class(&pod(json!({"requests": {"cpu": "1"}}))), "Burstable");

@@ -1,4 +1,4 @@
-//! Where a pod may run: affinity, tolerations, spreading.
+//! Validation of affinity, tolerations and topology spread constraints.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -14,7 +14,7 @@ use crate::{
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// Checks `affinity`.
+/// Validates `affinity`.
 pub(crate) fn validate_affinity(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let path = path.child("affinity");
@@ -79,7 +79,7 @@ fn validate_pod_affinity_term(term: &Value, path: &FieldPath) -> Vec<FieldError>
     errors
 }
 
-/// A selector of nodes: at least one term.
+/// Validates a node selector: at least one term.
 pub(crate) fn validate_node_selector(selector: &Value, path: &FieldPath) -> Vec<FieldError> {
     let terms = path.child("nodeSelectorTerms");
     if list(selector, "/nodeSelectorTerms").is_empty() {
@@ -158,7 +158,7 @@ fn validate_field_requirement(requirement: &Value, path: &FieldPath) -> Vec<Fiel
     errors
 }
 
-/// Checks tolerations.
+/// Validates tolerations.
 pub(crate) fn validate_tolerations(tolerations: &[Value], path: &FieldPath) -> Vec<FieldError> {
     let all = tolerations.iter().enumerate();
     all.flat_map(|(index, item)| validate_toleration(item, &path.index(index))).collect()
@@ -202,7 +202,7 @@ fn validate_toleration(toleration: &Value, path: &FieldPath) -> Vec<FieldError> 
     errors
 }
 
-/// Checks how pods are spread.
+/// Validates `topologySpreadConstraints`.
 pub(crate) fn validate_topology_spread_constraints(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let constraints = list(spec, "/topologySpreadConstraints");
     let path = path.child("topologySpreadConstraints");
@@ -245,7 +245,7 @@ mod tests {
     use crate::validation::tests::messages;
 
     #[test]
-    fn tolerations_name_taints() {
+    fn toleration_operators_and_effects_are_validated() {
         let validation_errors = |item: Value| messages(validate_tolerations(&[item], &FieldPath::root("t")));
         assert!(validation_errors(json!({"operator": "Exists"})).is_empty());
         assert!(
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn affinity_has_terms_and_weights() {
+    fn affinity_requires_terms_and_weights() {
         let validation_errors =
             |given: Value| messages(validate_affinity(&json!({"affinity": given}), &FieldPath::root("s")));
         assert_eq!(
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn spreading_is_by_one_key_each() {
+    fn spread_constraints_are_unique_by_topology_key() {
         let one = json!({"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"});
         let validation_errors = |items: Value| {
             messages(validate_topology_spread_constraints(

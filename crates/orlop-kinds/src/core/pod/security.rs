@@ -1,4 +1,4 @@
-//! Security contexts: whom a pod and its containers run as.
+//! Validation of security contexts.
 
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::Value;
@@ -9,9 +9,9 @@ use crate::{
     validation,
 };
 
-const IDENTITY_MAX: i64 = i32::MAX as i64;
+const ID_MAX: i64 = i32::MAX as i64;
 
-/// Checks a pod's context; `spec` says what it shares with its node.
+/// Validates a pod's security context. Host namespaces in `spec` restrict sysctls.
 pub(crate) fn validate_pod_security_context(
     context: &Value,
     spec: &Value,
@@ -42,7 +42,7 @@ pub(crate) fn validate_pod_security_context(
     errors
 }
 
-/// Checks a container's context.
+/// Validates a container's security context.
 pub(crate) fn validate_security_context(
     context: &Value,
     host_users: bool,
@@ -73,9 +73,9 @@ pub(crate) fn validate_security_context(
     errors
 }
 
-const KERNEL_PARAMETER_MAX: usize = 253;
+const SYSCTL_LENGTH_MAX: usize = 253;
 
-/// Parameters of the kernel: each once, and none of what a pod shares with its node.
+/// Validates sysctls: unique, and none of a namespace that the pod shares with the host.
 fn validate_sysctls(context: &Value, spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let parameters = list(context, "/sysctls");
     let mut errors = Vec::new();
@@ -110,12 +110,12 @@ fn is_sysctl_name(name: &str) -> bool {
             bytes.first().is_some_and(|byte| ends(*byte)) && bytes.last().is_some_and(|byte| ends(*byte));
         edges && bytes.iter().all(|byte| ends(*byte) || matches!(byte, b'-' | b'_'))
     };
-    name.len() <= KERNEL_PARAMETER_MAX && name.split(['.', '/']).all(segment)
+    name.len() <= SYSCTL_LENGTH_MAX && name.split(['.', '/']).all(segment)
 }
 
-/// Which part of the kernel a parameter belongs to, if it is one that pods can have to themselves.
+/// Returns the kernel namespace of a sysctl, if it is namespaced.
 fn sysctl_namespace(name: &str) -> Option<&'static str> {
-    // Whichever comes first separates; the other is part of a name.
+    // The first of `.` and `/` is the separator; the other is part of a name.
     let swapped = |letter: char| match letter {
         '.' => '/',
         '/' => '.',
@@ -134,11 +134,11 @@ fn sysctl_namespace(name: &str) -> Option<&'static str> {
     name.starts_with("net.").then_some("net")
 }
 
-/// A user or group.
+/// Validates a user or group ID.
 fn validate_id(id: Option<&Value>, path: &FieldPath) -> Option<FieldError> {
     let id = id?.as_i64()?;
-    let detail = validation::inclusive_range_message(0, IDENTITY_MAX);
-    (!(0..=IDENTITY_MAX).contains(&id)).then(|| FieldError::invalid(path, id, detail))
+    let detail = validation::inclusive_range_message(0, ID_MAX);
+    (!(0..=ID_MAX).contains(&id)).then(|| FieldError::invalid(path, id, detail))
 }
 
 fn validate_seccomp(context: &Value, path: &FieldPath) -> Vec<FieldError> {
@@ -203,7 +203,7 @@ mod tests {
     use crate::validation::tests::messages;
 
     #[test]
-    fn kernel_parameters_are_named_once_and_not_the_nodes() {
+    fn sysctls_are_unique_and_not_of_host_namespaces() {
         let path = FieldPath::root("s");
         let validation_errors = |names: &[&str], spec: Value| {
             let sysctls: Vec<Value> = names.iter().map(|name| json!({"name": name, "value": "1"})).collect();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn identities_profiles_and_privileges_are_checked() {
+    fn invalid_ids_profiles_and_privileges_are_rejected() {
         let path = FieldPath::root("s");
         assert!(
             validate_pod_security_context(

@@ -1,4 +1,4 @@
-//! What a pod must say of itself, in the order in which Kubernetes looks.
+//! Validation of a pod spec, in Kubernetes' order.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -7,8 +7,8 @@ use orlop_api::{
 use serde_json::{Value, json};
 
 use super::{
-    Place,
-    containers::{self, Surroundings},
+    PodSpecKind,
+    containers::{self, PodContext},
     resources, scheduling, security, volumes,
 };
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
 const NAMESERVERS_MAX: usize = 3;
 const SEARCHES_MAX: usize = 32;
 
-pub(crate) fn validate(spec: &Value, path: &FieldPath, place: Place) -> Vec<FieldError> {
+pub(crate) fn validate(spec: &Value, path: &FieldPath, spec_kind: PodSpecKind) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if present(spec, "/terminationGracePeriodSeconds").is_none() {
         errors.push(FieldError::required(&path.child("terminationGracePeriodSeconds"), ""));
@@ -27,15 +27,15 @@ pub(crate) fn validate(spec: &Value, path: &FieldPath, place: Place) -> Vec<Fiel
     errors.extend(validate_resource_claims(spec, &path.child("resourceClaims")));
     let (mountable, found) = volumes::validate_volumes(spec, &path.child("volumes"));
     errors.extend(found);
-    let around = Surroundings {
+    let pod = PodContext {
         volumes: &mountable,
         claims: list(spec, "/resourceClaims"),
         host_users: spec.get("hostUsers") != Some(&Value::Bool(false)),
         grace_seconds: integer(spec, "/terminationGracePeriodSeconds"),
-        place,
+        spec_kind,
     };
-    errors.extend(containers::validate_containers(spec, &around, path));
-    errors.extend(containers::validate_host_network_ports(spec, place, path));
+    errors.extend(containers::validate_containers(spec, &pod, path));
+    errors.extend(containers::validate_host_network_ports(spec, spec_kind, path));
     errors.extend(validation::require_supported(
         spec,
         "restartPolicy",
@@ -52,7 +52,7 @@ pub(crate) fn validate(spec: &Value, path: &FieldPath, place: Place) -> Vec<Fiel
         let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
         errors.push(FieldError::invalid(&path.child("shareProcessNamespace"), true, detail));
     }
-    if !around.host_users {
+    if !pod.host_users {
         for field in ["hostNetwork", "hostPID", "hostIPC"] {
             if spec.get(field) == Some(&Value::Bool(true)) {
                 errors.push(FieldError::forbidden(&path.child(field), "when `hostUsers` is false"));
@@ -77,14 +77,14 @@ pub(crate) fn validate(spec: &Value, path: &FieldPath, place: Place) -> Vec<Fiel
         errors
     }));
     errors.extend(validate_references(spec, path));
-    if place == Place::Pod {
+    if spec_kind == PodSpecKind::Pod {
         errors.extend(validation::validate_non_negative(spec, "terminationGracePeriodSeconds", path));
         errors.extend(validate_service_account_tokens(spec, path));
     }
     errors
 }
 
-/// Devices that a pod claims: each by a name of its own, and by a claim or a template of one.
+/// Validates resourceClaims: unique names, each with a claim or a claim template.
 fn validate_resource_claims(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let claims = list(spec, "/resourceClaims");
     let mut errors = Vec::new();
@@ -124,7 +124,7 @@ fn validate_gates(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let repeated = mark_repeated(gates, |gate| text(gate, "/name"));
     for ((index, gate), repeated) in gates.iter().enumerate().zip(repeated) {
         let (name, path) = (text(gate, "/name"), path.index(index));
-        // Kubernetes says what is wrong with the name without naming the field.
+        // Kubernetes reports the name's problems without the field.
         errors.extend(validation::invalid_for_each(&path, name, names::qualified_name(name)));
         if repeated {
             errors.push(FieldError::duplicate(&path, name));
@@ -173,7 +173,7 @@ fn validate_dns(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-/// Names of things elsewhere, and of the pod in DNS.
+/// Validates names of other objects, and of the pod in DNS.
 fn validate_names(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for field in ["serviceAccountName", "nodeName"] {
@@ -220,7 +220,7 @@ fn validate_references(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
         ));
     }
     if let Some(system) = present(spec, "/os") {
-        // Kubernetes names the system as a whole where it does not know it.
+        // Kubernetes reports the whole `os` if its name is unknown.
         let (path, known) = (path.child("os"), &["linux", "windows"]);
         errors.extend(match text(system, "/name") {
             "" => Some(FieldError::required(&path.child("name"), "")),
@@ -231,7 +231,7 @@ fn validate_references(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-/// A token is somebody's; a pod without an account has none.
+/// Validates that a pod without a service account projects no token.
 fn validate_service_account_tokens(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     if !text(spec, "/serviceAccountName").is_empty() {
         return Vec::new();
@@ -263,11 +263,11 @@ mod tests {
         let mut spec = json!({"containers": [{"name": "a", "image": "x"}]});
         spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         defaults::set_spec_defaults(&mut spec);
-        messages(validate(&spec, &FieldPath::root("spec"), Place::Pod))
+        messages(validate(&spec, &FieldPath::root("spec"), PodSpecKind::Pod))
     }
 
     #[test]
-    fn policies_are_known() {
+    fn unknown_policies_are_rejected() {
         assert!(validation_errors(json!({})).is_empty());
         assert_eq!(
             validation_errors(json!({"restartPolicy": "x"})),
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_names_are_in_range() {
+    fn out_of_range_numbers_and_names_are_rejected() {
         assert_eq!(
             validation_errors(json!({"activeDeadlineSeconds": 0})),
             ["spec.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive"]

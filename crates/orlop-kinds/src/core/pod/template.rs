@@ -1,4 +1,4 @@
-//! Templates of pods, as the kinds that make pods hold them.
+//! Pod templates of kinds that create pods.
 
 use std::collections::{HashMap, hash_map::Entry};
 
@@ -9,19 +9,19 @@ use orlop_api::{
 };
 use serde_json::{Value, json};
 
-use super::{Place, defaults, spec};
+use super::{PodSpecKind, defaults, spec};
 use crate::{
     accessors::{list, map, mark_repeated, present, scalar_text, text},
     defaulting,
 };
 
-/// What the kind that holds a template asks of it.
+/// Requirements of the kind that owns a template.
 pub(crate) struct Owner<'a> {
-    /// The kind, where pods must always be restarted and may have no deadline.
+    /// The kind, if its pods must have `restartPolicy: Always` and no deadline.
     pub(crate) restarts_always: Option<&'a str>,
 }
 
-/// The defaults of a template.
+/// Sets the defaults of a pod template.
 pub(crate) fn set_template_defaults(template: &mut Value) {
     defaulting::set_if_absent(template, "spec", json!({}));
     if let Some(spec) = defaulting::object_mut(template, "spec") {
@@ -29,7 +29,7 @@ pub(crate) fn set_template_defaults(template: &mut Value) {
     }
 }
 
-/// Checks a template, and that a selector would find its pods.
+/// Validates a pod template, and that the selector matches its labels.
 pub(crate) fn validate_template(
     template: &Value,
     selector: Option<&Selector>,
@@ -50,7 +50,11 @@ pub(crate) fn validate_template(
     let annotations = map(template, "/metadata/annotations");
     errors.extend(object_meta::validate_annotations(annotations, &path.child("annotations")));
     let spec_path = path.child("spec");
-    errors.extend(spec::validate(template.get("spec").unwrap_or(&Value::Null), &spec_path, Place::Template));
+    errors.extend(spec::validate(
+        template.get("spec").unwrap_or(&Value::Null),
+        &spec_path,
+        PodSpecKind::Template,
+    ));
     if !list(template, "/spec/ephemeralContainers").is_empty() {
         let detail = "ephemeral containers not allowed in pod template";
         errors.push(FieldError::forbidden(&spec_path.child("ephemeralContainers"), detail));
@@ -68,12 +72,12 @@ pub(crate) fn validate_template(
     errors
 }
 
-/// What a user should know about a template.
+/// Returns warnings about a pod template.
 pub(crate) fn template_warnings(template: &Value, path: &FieldPath) -> Vec<String> {
     spec_warnings(template.get("spec").unwrap_or(&Value::Null), &path.child("spec"))
 }
 
-/// What a user should know about a pod's spec.
+/// Returns warnings about a pod spec.
 pub(crate) fn spec_warnings(spec: &Value, path: &FieldPath) -> Vec<String> {
     const LABELS: [(&str, &str); 8] = [
         ("beta.kubernetes.io/arch", "deprecated since v1.14; use \"kubernetes.io/arch\" instead"),
@@ -125,7 +129,7 @@ pub(crate) fn spec_warnings(spec: &Value, path: &FieldPath) -> Vec<String> {
     warnings
 }
 
-/// A port that is declared twice is one port.
+/// Returns warnings about ports that are declared twice.
 fn repeated_port_warnings(container: &Value, path: &FieldPath) -> Vec<String> {
     let path = path.child("ports");
     let mut known: HashMap<[String; 4], usize> = HashMap::new();
@@ -143,7 +147,7 @@ fn repeated_port_warnings(container: &Value, path: &FieldPath) -> Vec<String> {
     warnings
 }
 
-/// A variable that is set twice hides its first value.
+/// Returns warnings about variables that are set twice: the first value is hidden.
 fn repeated_env_var_warnings(container: &Value, path: &FieldPath) -> Vec<String> {
     let variables = list(container, "/env");
     let repeated = mark_repeated(variables, |variable| text(variable, "/name"));
@@ -173,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_finds_the_templates_pods() {
+    fn selector_must_match_template_labels() {
         let owner = Owner { restarts_always: Some("ReplicaSet") };
         let path = FieldPath::root("spec").child("template");
         let selector =
@@ -201,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_surprise_is_told() {
+    fn surprising_fields_warn() {
         let template = json!({"spec": {"nodeSelector": {"beta.kubernetes.io/os": "linux"}, "containers": [{"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}]}});
         assert_eq!(
             template_warnings(&template, &FieldPath::root("t")),

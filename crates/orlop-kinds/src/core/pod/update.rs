@@ -1,4 +1,4 @@
-//! What of a pod may change: its images, its deadline, more tolerations, fewer gates.
+//! Updates of a Pod: images, deadline, added tolerations and removed scheduling gates.
 
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::{Map, Value};
@@ -45,7 +45,7 @@ pub(crate) fn validate_spec_update(object: &Value, old: &Value) -> Vec<FieldErro
     errors
 }
 
-/// Containers for debugging may come, and then stay as they are. Nothing else reaches this endpoint.
+/// Validates an update through `ephemeralcontainers`: containers may be added, and are immutable then.
 pub(crate) fn validate_ephemeral_containers_update(object: &Value, old: &Value) -> Vec<FieldError> {
     let path = FieldPath::root("spec").child("ephemeralContainers");
     let given = list(object, "/spec/ephemeralContainers");
@@ -62,7 +62,7 @@ pub(crate) fn validate_ephemeral_containers_update(object: &Value, old: &Value) 
     errors
 }
 
-/// Containers may get more or less of the processor and of memory, as long as the pod stays of its class.
+/// Validates an update through `resize`: CPU and memory may change if the QoS class does not.
 pub(crate) fn validate_resize(object: &Value, old: &Value) -> Vec<FieldError> {
     let path = FieldPath::root("spec");
     let mut kept = object.get("spec").cloned().unwrap_or_default();
@@ -87,7 +87,7 @@ pub(crate) fn validate_resize(object: &Value, old: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What writers of a status who know nothing of a field leave out stays.
+/// Restores status fields that older writers omit.
 pub(crate) fn restore_status_fields(object: &mut Value, old: &Value) {
     let Some(status) = defaulting::object_mut(object, "status") else { return };
     for field in ["qosClass", "observedGeneration"] {
@@ -102,7 +102,7 @@ pub(crate) fn restore_status_fields(object: &mut Value, old: &Value) {
             defaulting::set_if_absent(status, field, before.clone());
         }
     }
-    // There may be several conditions of a type: each keeps what its like had.
+    // There may be several conditions of a type: match them in order.
     let mut before: Vec<&Value> = list(old, "/status/conditions").iter().collect();
     for condition in defaulting::items_mut(status, "conditions") {
         let same = |known: &&Value| text(known, "/type") == text(condition, "/type");
@@ -113,7 +113,7 @@ pub(crate) fn restore_status_fields(object: &mut Value, old: &Value) {
     }
 }
 
-/// Who resizes containers and knows nothing of the pod's own resources leaves them.
+/// Restores pod-level resources that older writers omit.
 pub(crate) fn restore_pod_resources(object: &mut Value, old: &Value) {
     if let Some(before) = present(old, "/spec/resources")
         && let Some(spec) = defaulting::object_mut(object, "spec")
@@ -122,7 +122,7 @@ pub(crate) fn restore_pod_resources(object: &mut Value, old: &Value) {
     }
 }
 
-/// A deadline may come, and come nearer.
+/// Validates activeDeadlineSeconds: it may be set and shortened.
 fn validate_active_deadline(new: &Value, old: &Value, path: &FieldPath) -> Option<FieldError> {
     let seconds = |spec: &Value| present(spec, "/activeDeadlineSeconds").and_then(Value::as_i64);
     match (seconds(new), seconds(old)) {
@@ -169,7 +169,7 @@ fn validate_removed_gates(new: &Value, old: &Value, path: &FieldPath) -> Vec<Fie
     errors
 }
 
-/// Undoes the changes that are allowed, so that what is left is not.
+/// Reverts allowed changes, so that any remaining difference is an error.
 fn restore_mutable_fields(spec: &mut Value, old: &Value) {
     for field in ["containers", "initContainers"] {
         let before = list(old, &format!("/{field}"));
@@ -197,7 +197,7 @@ fn restore_field(spec: &mut Value, old: &Value, field: &str) {
     }
 }
 
-/// A pod that is held back may still be told more closely where to run.
+/// Validates an update of a gated pod, which may narrow its node selection.
 fn validate_gated_update(spec: &mut Value, old: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let (new_labels, old_labels) = (map(spec, "/nodeSelector").clone(), map(old, "/nodeSelector"));
@@ -228,12 +228,12 @@ mod tests {
     }
 
     #[test]
-    fn images_deadlines_and_tolerations_may_change() {
+    fn image_deadline_and_tolerations_may_change() {
         assert!(changed(|_| {}).is_empty());
         assert!(changed(|spec| spec["containers"][0]["image"] = "x:2".into()).is_empty());
         assert!(changed(|spec| spec["activeDeadlineSeconds"] = 5.into()).is_empty());
         assert!(changed(|spec| spec["tolerations"] = json!([{"operator": "Exists"}])).is_empty());
-        // A client that drops what is empty changes nothing.
+        // A client that omits empty values changes nothing.
         assert!(
             changed(|spec| *spec = json!({"containers": [{"name": "a", "image": "x:1"}], "nodeName": "n"}))
                 .is_empty()
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_may() {
+    fn other_changes_are_forbidden() {
         assert_eq!(changed(|spec| spec["nodeName"] = "m".into()), [format!("spec: Forbidden: {ALLOWED}")]);
         assert_eq!(
             changed(|spec| spec["containers"][0]["env"] = json!([{"name": "A"}])),

@@ -1,4 +1,4 @@
-//! Volumes of a pod, and where its containers see them.
+//! Validation of volumes and volume mounts.
 
 use std::collections::HashSet;
 
@@ -19,13 +19,13 @@ const FILE_MODE_MAX: i64 = 0o777;
 const HOST_PATH_TYPES: &[&str] =
     &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 
-/// A volume that may be mounted, and whether a claim stands behind it.
+/// A valid volume that containers may mount.
 pub(crate) struct Mountable<'a> {
     name: &'a str,
     claimed: bool,
 }
 
-/// Checks the volumes; those without errors may be mounted.
+/// Validates the volumes and returns those that may be mounted.
 pub(crate) fn validate_volumes<'a>(
     spec: &'a Value,
     path: &FieldPath,
@@ -54,7 +54,7 @@ pub(crate) fn validate_volumes<'a>(
     (good, errors)
 }
 
-/// Exactly one source, and what each asks.
+/// Validates a volume: exactly one source.
 fn validate_volume(volume: &Value, path: &FieldPath) -> Vec<FieldError> {
     let given = volume.as_object().into_iter().flatten();
     let mut given = given.filter(|(field, source)| *field != "name" && !source.is_null());
@@ -68,7 +68,7 @@ fn validate_volume(volume: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with a source of a kind.
+/// Validates a volume source.
 pub(crate) fn validate_source(kind: &str, source: &Value, path: &FieldPath) -> Vec<FieldError> {
     let required = |fields: &[&str]| -> Vec<FieldError> {
         fields.iter().filter_map(|field| validation::require_text(source, field, path)).collect()
@@ -209,7 +209,7 @@ fn validate_no_backsteps(given: &str, path: &FieldPath) -> Vec<FieldError> {
     Vec::new()
 }
 
-/// A path that stays below where it starts.
+/// Validates a relative path without `..`.
 pub(crate) fn validate_local_descending_path(given: &str, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if given.starts_with('/') {
@@ -219,7 +219,7 @@ pub(crate) fn validate_local_descending_path(given: &str, path: &FieldPath) -> V
     errors
 }
 
-/// The same, and not one of the names that volumes keep for themselves.
+/// Validates a relative path without `..` that does not start with a reserved name.
 fn validate_local_non_reserved_path(given: &str, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = validate_local_descending_path(given, path);
     if given.starts_with("..") && !given.starts_with("../") {
@@ -228,7 +228,7 @@ fn validate_local_non_reserved_path(given: &str, path: &FieldPath) -> Vec<FieldE
     errors
 }
 
-/// Where a container sees its volumes and devices.
+/// Validates a container's volume mounts and devices.
 pub(crate) fn validate_volume_mounts(
     container: &Value,
     volumes: &[Mountable<'_>],
@@ -268,7 +268,7 @@ pub(crate) fn validate_volume_mounts(
     errors
 }
 
-/// Kubernetes tells these without the mount's index, but for the clash of the two.
+/// Validates subPath and subPathExpr. Kubernetes reports them without the mount's index, except for their conflict.
 fn validate_sub_paths(mount: &Value, at: &FieldPath, path: &FieldPath) -> Vec<FieldError> {
     let (sub, expression) = (text(mount, "/subPath"), text(mount, "/subPathExpr"));
     let mut errors = validate_local_descending_path(sub, &at.child("subPath"));
@@ -292,7 +292,7 @@ fn validate_mount_propagation(mount: &Value, container: &Value, path: &FieldPath
     errors
 }
 
-/// Whether what is mounted below a mount can be written. Kubernetes tells this without the mount's index too.
+/// Validates recursiveReadOnly. Kubernetes reports it without the mount's index.
 fn validate_recursive_read_only(mount: &Value, path: &FieldPath) -> Vec<FieldError> {
     let (modes, given) = (["Disabled", "Enabled", "IfPossible"], text(mount, "/recursiveReadOnly"));
     match given {
@@ -354,7 +354,7 @@ mod tests {
     use crate::validation::tests::messages;
 
     #[test]
-    fn a_volume_has_a_name_and_one_source() {
+    fn volume_requires_name_and_one_source() {
         let validation_errors = |volume: Value| {
             messages(validate_volumes(&json!({"volumes": [volume]}), &FieldPath::root("v")).1)
         };
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_taken_once_and_mounts_find_their_volume() {
+    fn volume_names_are_unique_and_mounts_refer_to_volumes() {
         let spec = json!({"volumes": [{"name": "a", "emptyDir": {}}, {"name": "a", "emptyDir": {}}]});
         let (good, errors) = validate_volumes(&spec, &FieldPath::root("v"));
         assert_eq!(messages(errors), [r#"v[1].name: Duplicate value: "a""#]);

@@ -1,4 +1,4 @@
-//! Secrets: bytes under keys, and what each type must hold.
+//! Secret.
 
 mod tls;
 
@@ -6,7 +6,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::Value;
 
-use super::config_map::{BYTES_MAX, decoded_length, validate_immutable_data, validate_keys};
+use super::config_map::{DATA_BYTES_MAX, decoded_length, validate_immutable_data, validate_keys};
 use crate::{
     BuiltinKind,
     accessors::{annotation, map, text},
@@ -42,7 +42,7 @@ pub(crate) struct Secret;
 impl Strategy for Secret {
     fn set_defaults(&self, object: &mut Value) {
         defaulting::set_if_zero(object, "type", "Opaque");
-        // Text is a convenience of writing; only bytes are kept.
+        // stringData is write-only.
         let written = object.as_object_mut().and_then(|map| map.remove("stringData"));
         if let Some(Value::Object(written)) = written
             && !written.is_empty()
@@ -58,8 +58,8 @@ impl Strategy for Secret {
         let data = map(object, "/data");
         let path = FieldPath::root("data");
         let mut errors = validate_keys(data, "data");
-        if decoded_length(data) > BYTES_MAX {
-            errors.push(FieldError::too_long(&path, BYTES_MAX));
+        if decoded_length(data) > DATA_BYTES_MAX {
+            errors.push(FieldError::too_long(&path, DATA_BYTES_MAX));
         }
         let missing = |key: &str| -> Option<FieldError> {
             (!data.contains_key(key)).then(|| FieldError::required(&path.key(key), ""))
@@ -105,7 +105,7 @@ impl Strategy for Secret {
     }
 }
 
-/// A registry's credentials are a JSON object.
+/// Validates that a key holds a JSON object.
 fn validate_json(object: &Value, key: &str) -> Option<FieldError> {
     let path = FieldPath::root("data").key(key);
     let Some(encoded) = map(object, "/data").get(key) else {
@@ -134,7 +134,7 @@ fn json_type_name(value: &Value) -> &'static str {
     }
 }
 
-/// Go names the first byte that cannot begin a value.
+/// Returns the error of Go's JSON decoder: it names the first byte that cannot begin a value.
 fn invalid_character_message(bytes: &[u8]) -> String {
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace()).copied().unwrap_or_default();
     format!("invalid character '{}' looking for beginning of value", char::from(first))
@@ -152,14 +152,14 @@ mod tests {
     }
 
     #[test]
-    fn text_becomes_bytes_and_the_type_is_opaque() {
+    fn string_data_is_encoded_and_type_defaults_to_opaque() {
         let mut object = json!({"data": {"a": "MQ==", "b": "Mg=="}, "stringData": {"b": "x"}});
         Secret.set_defaults(&mut object);
         assert_eq!(object, json!({"type": "Opaque", "data": {"a": "MQ==", "b": "eA=="}}));
     }
 
     #[test]
-    fn each_type_has_its_keys() {
+    fn typed_secrets_require_their_keys() {
         let none: [&str; 0] = [];
         assert_eq!(validation_errors(json!({"type": "Opaque", "data": {"a": ""}})), none);
         assert_eq!(
@@ -206,7 +206,7 @@ mod tests {
                 r#"data[.dockerconfigjson]: Invalid value: "<secret contents redacted>": json: cannot unmarshal array into Go value of type map[string]interface {}"#
             ]
         );
-        let big = STANDARD.encode(vec![b'x'; BYTES_MAX + 1]);
+        let big = STANDARD.encode(vec![b'x'; DATA_BYTES_MAX + 1]);
         assert_eq!(
             validation_errors(json!({"data": {"a": big}})),
             ["data: Too long: may not be more than 1048576 bytes"]
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_type_never_changes_and_immutable_data_neither() {
+    fn type_and_immutable_data_cannot_change() {
         let old = json!({"type": "Opaque", "immutable": true, "data": {"a": ""}});
         assert_eq!(
             messages(Secret.validate_update(&json!({"type": "x", "immutable": true, "data": {}}), &old)),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_shows_type_and_count() {
+    fn row_shows_type_and_count() {
         let object = json!({"metadata": {"name": "s"}, "type": "Opaque", "data": {"a": ""}});
         assert_eq!(row(&COLUMNS, &object), json!(["s", "Opaque", 1, "<unknown>"]).as_array().unwrap()[..]);
     }

@@ -1,6 +1,6 @@
-//! Whether a certificate and a key belong together, in the words of Go's TLS.
+//! Matches a certificate with its private key, with the error texts of Go's `crypto/tls`.
 //!
-//! Only what is certain is told: a key of a kind that is not known here may well be good.
+//! Reports certain mismatches only: a key of an unknown algorithm may be valid.
 
 use orlop_api::go_text;
 use rcgen::{KeyPair, PublicKeyData};
@@ -10,7 +10,7 @@ use x509_parser::{
     x509::SubjectPublicKeyInfo,
 };
 
-/// What is wrong with a certificate and its key, both in PEM.
+/// Returns the problem of a PEM certificate and its PEM key.
 pub(crate) fn key_pair_problem(certificates: &[u8], keys: &[u8]) -> Option<String> {
     let blocks = pem_blocks(certificates);
     let Some(certificate) = blocks.iter().find(|block| block.label == "CERTIFICATE") else {
@@ -24,7 +24,7 @@ pub(crate) fn key_pair_problem(certificates: &[u8], keys: &[u8]) -> Option<Strin
     let Ok((_, certificate)) = X509Certificate::from_der(&certificate.contents) else {
         return Some("x509: malformed certificate".to_owned());
     };
-    // Every key is a sequence.
+    // Every key is an ASN.1 SEQUENCE.
     const SEQUENCE: u8 = 0x30;
     if key.contents.first() != Some(&SEQUENCE) {
         return Some("tls: failed to parse private key".to_owned());
@@ -39,7 +39,7 @@ pub(crate) fn key_pair_problem(certificates: &[u8], keys: &[u8]) -> Option<Strin
         .then(|| "tls: private key does not match public key".to_owned())
 }
 
-/// The blocks of a PEM text, as far as they can be read.
+/// Returns the PEM blocks up to the first that does not parse.
 fn pem_blocks(text: &[u8]) -> Vec<Pem> {
     Pem::iter_from_buffer(text).map_while(Result::ok).collect()
 }
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_goes_with_its_key() {
+    fn certificate_must_match_its_key() {
         let (certificate, key) = pair(&PKCS_ECDSA_P256_SHA256);
         let (_, other) = pair(&PKCS_ECDSA_P256_SHA256);
         let (other_certificate, of_another_type) = pair(&PKCS_ED25519);

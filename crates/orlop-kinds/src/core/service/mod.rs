@@ -1,4 +1,4 @@
-//! Services, but for what the cluster hands out (addresses and node ports: `allocation`).
+//! Service. The server allocates ClusterIPs and node ports.
 
 mod update;
 mod validation;
@@ -83,7 +83,7 @@ fn ports(service: &Value) -> String {
     if shown.is_empty() { "<none>".to_owned() } else { shown }
 }
 
-/// Whether a service can be reached from outside the cluster.
+/// Returns true if a service may be reached from outside the cluster.
 fn is_external(service: &Value) -> bool {
     match text(service, "/spec/type") {
         "LoadBalancer" | "NodePort" => true,
@@ -107,7 +107,7 @@ impl Strategy for Service {
         defaulting::set_if_absent(object, "spec", json!({}));
         let external = |object: &Value| is_external(object);
         if let Some(spec) = defaulting::object_mut(object, "spec") {
-            // An address that is left to the server is as good as absent, and nobody's.
+            // An empty clusterIP means that the server allocates one, and no manager owns it.
             for field in ["clusterIP", "externalName", "loadBalancerIP"] {
                 if text(spec, &format!("/{field}")).is_empty() {
                     defaulting::remove_field(spec, field);
@@ -183,7 +183,7 @@ fn default_session_affinity(spec: &mut Value) {
     }
 }
 
-/// `clusterIP` and the first of `clusterIPs` say the same; whichever was written wins.
+/// Makes `clusterIP` and the first of `clusterIPs` equal; the one that was written wins.
 fn sync_cluster_ips(object: &mut Value, old: Option<&Value>) {
     let one = text(object, "/spec/clusterIP").to_owned();
     let many: Vec<String> = texts(object, "/spec/clusterIPs").into_iter().map(str::to_owned).collect();
@@ -195,7 +195,7 @@ fn sync_cluster_ips(object: &mut Value, old: Option<&Value>) {
             let (old_one, old_many) = (text(old, "/spec/clusterIP"), texts(old, "/spec/clusterIPs"));
             let same_many = many == old_many;
             if one == old_one && !one.is_empty() && many.is_empty() {
-                // Written by a client that does not know the list.
+                // Written by a client that does not know `clusterIPs`.
                 spec["clusterIPs"] = json!(old_many);
             } else if one != old_one && same_many {
                 if one.is_empty() {
@@ -208,7 +208,7 @@ fn sync_cluster_ips(object: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// Forgets what a service of another type had, where the change of type is what made it meaningless.
+/// Drops fields that a change of type has made meaningless.
 fn drop_fields_of_other_types(object: &mut Value, old: Option<&Value>) {
     let Some(old) = old else { return };
     let (external, health) = (is_external(object), needs_health_check_node_port(object));
@@ -245,7 +245,7 @@ mod tests {
     use crate::strategy::tests::context;
 
     #[test]
-    fn a_plain_service_gets_its_defaults() {
+    fn service_defaults_are_set() {
         let mut service = json!({"spec": {"ports": [{"port": 80, "protocol": "TCP"}]}});
         Service.set_defaults(&mut service);
         assert_eq!(
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_or_many_are_kept_alike() {
+    fn cluster_ip_and_cluster_ips_are_synchronized() {
         let mut service = json!({"spec": {"clusterIP": "None"}});
         Service.prepare_for_create(&mut service, &context());
         assert_eq!(service["spec"]["clusterIPs"], json!(["None"]));
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_shows_where_a_service_is() {
+    fn row_shows_addresses_and_ports() {
         let service = json!({"metadata": {"name": "s"}, "spec": {"type": "NodePort", "clusterIPs": ["10.0.0.1"], "selector": {"a": "b"},
             "ports": [{"port": 80, "nodePort": 30000, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]}});
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What of a service outlives a change: its address, and what goes with it.
+//! Updates of a Service: allocated fields are immutable, and carried over if the client omits them.
 
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::{Value, json};
@@ -9,9 +9,9 @@ use crate::{
     defaulting,
 };
 
-const ONCE: &str = "may not change once set";
+const SET_ONCE: &str = "may not change once set";
 
-/// Carries over what the cluster handed out and the client left out.
+/// Restores allocated fields that the client omitted.
 pub(crate) fn restore_allocations(object: &mut Value, old: &Value) {
     let kinds = (text(object, "/spec/type").to_owned(), text(old, "/spec/type"));
     if kinds.0 == "ExternalName" || kinds.1 == "ExternalName" {
@@ -43,7 +43,7 @@ pub(crate) fn restore_allocations(object: &mut Value, old: &Value) {
     }
 }
 
-/// The node port that each port had before, by protocol and number.
+/// Returns the previous node port of each port, matched by protocol and number.
 fn previous_node_ports(object: &Value, old: &Value) -> Vec<Option<i64>> {
     let needs = |service: &Value| matches!(text(service, "/spec/type"), "NodePort" | "LoadBalancer");
     let both = needs(object) && needs(old);
@@ -61,7 +61,7 @@ fn previous_node_ports(object: &Value, old: &Value) -> Vec<Option<i64>> {
     list(object, "/spec/ports").iter().map(before).collect()
 }
 
-/// What is wrong with a change.
+/// Validates an update.
 pub(crate) fn validate_update(object: &Value, old: &Value) -> Vec<FieldError> {
     let path = FieldPath::root("spec");
     let mut errors = Vec::new();
@@ -89,7 +89,7 @@ pub(crate) fn validate_update(object: &Value, old: &Value) -> Vec<FieldError> {
     let balanced = |service: &Value| text(service, "/spec/type") == "LoadBalancer";
     let class = |service: &Value| service.pointer("/spec/loadBalancerClass").cloned().unwrap_or_default();
     if balanced(object) && balanced(old) && class(object) != class(old) {
-        errors.push(FieldError::invalid(&path.child("loadBalancerClass"), class(object), ONCE));
+        errors.push(FieldError::invalid(&path.child("loadBalancerClass"), class(object), SET_ONCE));
     }
     let health = |service: &Value| integer(service, "/spec/healthCheckNodePort");
     if needs_health_check_node_port(object)
@@ -101,7 +101,7 @@ pub(crate) fn validate_update(object: &Value, old: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// A list whose first entry stays, and whose second may come and, if the policy says so, go.
+/// Validates a list whose first entry is immutable. The second may be added and, if the policy allows, removed.
 fn validate_immutable_first(
     object: &Value,
     old: &Value,
@@ -116,7 +116,7 @@ fn validate_immutable_first(
     if new.len() == old.len() {
         for index in (0..new.len()).filter(|index| new[*index] != old[*index]) {
             let index = if field == "ipFamilies" { 0 } else { index };
-            errors.push(FieldError::invalid(&path.index(index), json!(new), ONCE));
+            errors.push(FieldError::invalid(&path.index(index), json!(new), SET_ONCE));
         }
         return errors;
     }
@@ -124,7 +124,7 @@ fn validate_immutable_first(
         errors.push(FieldError::invalid(&path.index(0), json!(new), unset));
     }
     if !new.is_empty() && !old.is_empty() && new[0] != old[0] {
-        errors.push(FieldError::invalid(&path.index(0), json!(new), ONCE));
+        errors.push(FieldError::invalid(&path.index(0), json!(new), SET_ONCE));
     }
     if new.len() == 1 && old.len() > 1 && text(object, "/spec/ipFamilyPolicy") != "SingleStack" {
         let policy = object.pointer("/spec/ipFamilyPolicy").cloned().unwrap_or_default();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_never_changes() {
+    fn cluster_ip_is_immutable() {
         assert!(validate_update(&service("10.0.0.1"), &service("10.0.0.1")).is_empty());
         assert_eq!(
             messages(validate_update(&service("10.0.0.2"), &service("10.0.0.1"))),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_handed_out_is_kept() {
+    fn omitted_allocations_are_carried_over() {
         let old = json!({"spec": {"type": "NodePort", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
             "ports": [{"port": 80, "protocol": "TCP", "nodePort": 30001}]}});
         let mut new = json!({"spec": {"type": "NodePort", "ports": [{"port": 80, "protocol": "TCP"}, {"port": 81, "protocol": "TCP"}]}});

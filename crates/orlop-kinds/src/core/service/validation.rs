@@ -1,4 +1,4 @@
-//! What a service must say of itself.
+//! Validation of a Service.
 
 use std::net::IpAddr;
 
@@ -245,7 +245,7 @@ fn validate_load_balancer(spec: &Value, kind: &str, path: &FieldPath) -> Vec<Fie
     let balanced = kind == "LoadBalancer";
     let ranges = texts(spec, "/loadBalancerSourceRanges");
     if !ranges.is_empty() {
-        // Kubernetes writes this field with a capital here.
+        // Kubernetes capitalizes this field here.
         let path = path.child("LoadBalancerSourceRanges");
         if !balanced {
             errors.push(FieldError::forbidden(&path, ONLY));
@@ -308,7 +308,7 @@ mod tests {
     use super::*;
     use crate::validation::tests::messages;
 
-    /// A service of these fields, with the defaults it would have.
+    /// Returns the errors of a defaulted service with these fields.
     fn validation_errors(fields: Value) -> Vec<String> {
         use crate::strategy::Strategy;
         let mut object = json!({"spec": fields});
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_named_numbered_and_different() {
+    fn ports_require_unique_names_and_numbers() {
         let port = |fields: Value| {
             let mut port = json!({"port": 80, "protocol": "TCP"});
             port.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn types_and_policies_fit_together() {
+    fn policies_must_fit_the_type() {
         let ports = json!([{"port": 80, "protocol": "TCP"}]);
         assert_eq!(
             validation_errors(json!({"type": "X", "ports": ports})),
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_addresses() {
+    fn invalid_addresses_are_rejected() {
         let with = |fields: Value| {
             let mut spec = json!({"ports": [{"port": 80, "protocol": "TCP"}]});
             spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());

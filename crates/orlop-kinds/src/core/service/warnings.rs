@@ -1,4 +1,4 @@
-//! What a service says in vain, or could say better.
+//! Warnings about fields of a Service that have no effect or a better replacement.
 
 use serde_json::Value;
 
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_in_vain_is_told() {
+    fn ineffective_fields_warn() {
         for (spec, expected) in [
             (json!({"clusterIPs": ["10.0.0.1"], "sessionAffinity": "ClientIP"}), vec![]),
             (json!({"clusterIPs": ["None"], "sessionAffinity": "None"}), vec![]),
