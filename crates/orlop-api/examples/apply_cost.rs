@@ -1,4 +1,4 @@
-//! What tracking and applying cost, beside a plain merge patch of the same object.
+//! Cost of field tracking and apply, compared with a merge patch of the same object.
 //!
 //! `cargo run --release -p orlop-api --example apply_cost`
 
@@ -128,19 +128,19 @@ fn main() {
     let typed = TypeRef::resource(of);
     measure("  step: validate the configuration", || orlop_api::apply::validate(&config, typed, false));
     measure("  step: merge", || orlop_api::apply::merge(&live, &config, typed));
-    measure("  step: field set of the configuration", || orlop_api::apply::field_set(&config, typed));
-    let set = orlop_api::apply::field_set(&config, typed).unwrap_or_default();
+    measure("  step: field set of the configuration", || orlop_api::apply::to_field_set(&config, typed));
+    let set = orlop_api::apply::to_field_set(&config, typed).unwrap_or_default();
     measure("  step: write the field set", || orlop_api::managed_fields::Fields::from_set(&set));
     measure("  step: compare", || orlop_api::apply::compare(&live, &changed, typed));
     measure("  step: same set", || {
-        let managed = orlop_api::managed_fields::Managed::of(&live).unwrap_or_default();
+        let managed = orlop_api::managed_fields::ManagedFields::of(&live).unwrap_or_default();
         managed.entries.values().any(|entry| entry.fields.is(&set))
     });
     measure("  step: compare alike", || orlop_api::apply::compare(&live, &live, typed));
     measure("  step: encode the managers", || {
-        orlop_api::managed_fields::Managed::of(&live).unwrap_or_default().encode()
+        orlop_api::managed_fields::ManagedFields::of(&live).unwrap_or_default().encode()
     });
-    measure("  step: read the managers", || orlop_api::managed_fields::Managed::of(&live));
+    measure("  step: read the managers", || orlop_api::managed_fields::ManagedFields::of(&live));
     println!();
     measure("unknown fields of a built-in", || unknown_fields(&live, of, Root::Plain));
     measure("type check of a built-in", || schema::check_types(&live, of));

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use base64::{DecodeError, Engine};
 use serde::{Deserialize, Serialize};
 
-/// Where the next page begins and at which revision.
+/// Position of the next page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContinueToken {
     /// The revision of the first page; none means the newest data (an inconsistent continuation).
@@ -16,7 +16,7 @@ pub struct ContinueToken {
     pub start_key: String,
 }
 
-/// Why a token cannot be used; all are 400.
+/// Error of decoding a continue token; always a 400.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidToken {
     #[error("continue key is not valid: {0}")]

@@ -13,13 +13,13 @@ use serde_json::{Map, Number, Value};
 use std::collections::HashMap;
 use std::fmt;
 
-/// How deep an object may nest. Every recursive walk in this crate relies on it.
+/// Maximal nesting depth of an object. Every recursive walk in this crate relies on it.
 pub const DEPTH_MAX: usize = 120;
 
 /// Go stops collecting strict errors here.
 const STRICT_ERRORS_MAX: usize = 100;
 
-/// What Go puts before the lines of a YAML document that it does not like.
+/// Prefix of Go's YAML decoding errors.
 const YAML_ERRORS: &str = "yaml: unmarshal errors:";
 
 /// A body that is not an object of the format it claims to be.
@@ -52,7 +52,7 @@ enum Duplicate {
     Yaml { line: u64, key: String },
 }
 
-/// Which order Kubernetes reports unknown and duplicate fields in.
+/// Order in which unknown and duplicate fields are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StrictOrder {
     /// Built-in kinds: as they stand in the document.
@@ -174,8 +174,12 @@ impl Decoded {
             errors.push(format!("{YAML_ERRORS}{}", lines.concat()));
         }
         let mut placed: Vec<(usize, String)> = Vec::new();
+        // The typed decoder skips unknown fields, so it does not see their duplicates.
+        let skipped = |path: &str| order == StrictOrder::Document && is_below_any(path, &unknown);
         for duplicate in &self.duplicates {
-            if let Duplicate::Json { path, position } = duplicate {
+            if let Duplicate::Json { path, position } = duplicate
+                && !skipped(path)
+            {
                 let message = format!("duplicate field \"{path}\"");
                 if !placed.iter().any(|(_, seen)| *seen == message) {
                     placed.push((*position, message));
@@ -199,12 +203,19 @@ impl Decoded {
     }
 }
 
-/// `strict decoding error: a, b`, as refused bodies are told.
+/// Returns whether a path is one of `parents` or below one.
+fn is_below_any(path: &str, parents: &[String]) -> bool {
+    parents.iter().any(|parent| {
+        path.strip_prefix(parent.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    })
+}
+
+/// Returns the message of a refused body: `strict decoding error: a, b`.
 pub fn strict_error(errors: &[String]) -> String {
     format!("strict decoding error: {}", errors.join(", "))
 }
 
-/// The same as warnings: each key that comes twice in YAML is one of its own.
+/// Returns strict errors as warnings; each duplicate key in YAML is a warning of its own.
 pub fn strict_warnings(errors: &[String]) -> impl Iterator<Item = &str> {
     errors.iter().flat_map(|error| match error.strip_prefix(YAML_ERRORS) {
         Some(lines) => lines.trim_start().lines().map(str::trim).collect(),
@@ -508,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn duplicate_and_unknown_fields_are_told_in_document_order() {
+    fn duplicate_and_unknown_fields_are_reported_in_document_order() {
         let body = br#"{"spec": {"z": 1, "paused": true, "paused": false, "c": [{"n": 1, "n": 2, "u": 3}]}}"#;
         let decoded = super::json(body).unwrap();
         assert_eq!(decoded.value["spec"]["paused"], false);
@@ -524,7 +535,19 @@ mod tests {
     }
 
     #[test]
-    fn yaml_duplicates_are_told_by_line() {
+    fn duplicated_unknown_field_is_reported_once_as_unknown() {
+        let body = br#"{"spec": {"x": {"y": 1, "y": 2}, "x": 2, "xs": 1, "xs": 2}}"#;
+        let decoded = super::json(body).unwrap();
+        let unknown = vec!["spec.x".to_owned()];
+        let errors = decoded.strict_errors(body, unknown.clone(), StrictOrder::Document);
+        assert_eq!(errors, [r#"unknown field "spec.x""#, r#"duplicate field "spec.xs""#]);
+        // Custom resources are decoded without a type, which sees every duplicate.
+        let errors = decoded.strict_errors(body, unknown, StrictOrder::DuplicatesFirst);
+        assert_eq!(errors.len(), 4, "{errors:?}");
+    }
+
+    #[test]
+    fn yaml_duplicates_are_reported_by_line() {
         let body = b"a: 1\nb:\n  c: x\n  c: z\n";
         let decoded = yaml(body).unwrap();
         assert_eq!(decoded.value, json!({"a": 1, "b": {"c": "z"}}));
@@ -555,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_bombs_are_refused() {
+    fn nesting_beyond_the_limit_is_refused() {
         let deep = |depth: usize| [b"[".repeat(depth), b"]".repeat(depth)].concat();
         assert!(super::json(&deep(DEPTH_MAX)).is_ok());
         assert_eq!(super::json(&deep(DEPTH_MAX + 1)).unwrap_err(), DecodeError::TooDeep);
@@ -567,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn syntax_errors_read_as_gos() {
+    fn syntax_errors_match_go() {
         for (body, expected) in [
             ("{", "unexpected end of JSON input"),
             ("x", "invalid character 'x' looking for beginning of value"),

@@ -11,7 +11,7 @@ use crate::go_text;
 use serde_json::Value;
 use std::fmt;
 
-/// Where in an object a value is: `spec.containers[0].env[name]`.
+/// Field path, such as `spec.containers[0].env[name]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldPath(String);
 
@@ -53,7 +53,7 @@ impl fmt::Display for FieldPath {
     }
 }
 
-/// What is wrong. The name is a Status cause's `reason`, the label is the text.
+/// Type of a field error. The name is a Status cause's `reason`; the label is its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FieldErrorKind {
     NotFound,

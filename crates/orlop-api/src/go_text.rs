@@ -105,7 +105,7 @@ fn push_display(out: &mut String, value: &Value) {
     }
 }
 
-/// What Go's decoder calls a JSON value that it cannot use.
+/// Returns the name that Go's decoder has for a JSON value's type.
 pub fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -83,7 +83,7 @@ impl GroupVersionKind {
         GroupKind { group: self.group.clone(), kind: self.kind.clone() }
     }
 
-    /// What goes in an object's `apiVersion`.
+    /// Returns the value of `apiVersion`.
     pub fn api_version(&self) -> String {
         self.group_version().to_string()
     }
@@ -239,6 +239,7 @@ mod tests {
             assert_eq!(GroupVersion::parse(text).unwrap().to_string(), text);
         }
         assert_eq!(GroupVersion::parse("").unwrap(), GroupVersion::default());
+        assert_eq!(GroupVersion::parse("/v1").unwrap(), GroupVersion::new("", "v1"));
         assert_eq!(
             GroupVersion::parse("a/b/c").unwrap_err().to_string(),
             "unexpected GroupVersion string: a/b/c"

@@ -13,7 +13,7 @@ const LABEL_VALUE: &str = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?";
 pub const LABEL_LENGTH_MAX: usize = 63;
 pub const SUBDOMAIN_LENGTH_MAX: usize = 253;
 
-/// How a kind's names are checked.
+/// Name validation rule of a kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NameRule {
     /// DNS-1123 subdomain: most kinds.

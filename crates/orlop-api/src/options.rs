@@ -3,7 +3,7 @@
 use crate::field_error::{FieldError, FieldPath};
 use crate::object_meta::validate_field_manager;
 
-/// What to do about unknown and duplicate fields.
+/// Field validation directive: handling of unknown and duplicate fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
     Ignore,

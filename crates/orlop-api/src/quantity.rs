@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-/// How a quantity was written, and is written again.
+/// Notation of a quantity, kept when it is formatted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
     /// `m`, `k`, `M`…

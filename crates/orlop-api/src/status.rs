@@ -10,7 +10,7 @@ use crate::group_version::{GroupKind, GroupResource, GroupVersionKind};
 use serde_json::{Map, Value, json};
 use std::fmt;
 
-/// Why a request failed, for machines.
+/// Machine-readable reason of a failed request (metav1.StatusReason).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// The empty reason.
@@ -69,7 +69,7 @@ pub struct Cause {
     pub field: String,
 }
 
-/// What the failure is about.
+/// Details of a Status (metav1.StatusDetails).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Details {
     pub name: String,

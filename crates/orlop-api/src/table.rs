@@ -51,7 +51,7 @@ impl Column {
     }
 }
 
-/// What a row carries of the object it shows.
+/// Object included in a table row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeObject {
     None,
@@ -108,7 +108,7 @@ pub struct PartialObjectMetadata<'a> {
 }
 
 impl<'a> PartialObjectMetadata<'a> {
-    /// What `version` of `meta.k8s.io` has of an object.
+    /// Returns the metadata of an object in a version of `meta.k8s.io`.
     pub fn of(object: &'a Value, version: &'a str) -> Self {
         Self { api_version: version, kind: "PartialObjectMetadata", metadata: object_meta::of(object) }
     }
@@ -144,7 +144,7 @@ pub fn default_cells(object: &Value) -> Vec<Value> {
     vec![object_meta::text(meta, "name").into(), created.into()]
 }
 
-/// How long ago an object was created, for the `Age` column.
+/// Returns the `Age` column's cell.
 pub fn age(object: &Value, now: Time) -> Value {
     let created = Time::parse(object_meta::text(object_meta::of(object), "creationTimestamp"));
     duration::age(created, now).into()

@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
 
-use orlop_api::apply::{Applied, ConversionError, FieldManager, SingleVersion, TypeRef, Versions};
+use orlop_api::apply::{Applied, ConversionError, FieldManager, SingleVersion, TypeRef, VersionConverter};
 use orlop_api::group_version::GroupVersionKind;
-use orlop_api::managed_fields::{Filter, Managed, Operation, Path};
+use orlop_api::managed_fields::{Filter, ManagedFields, Operation, Path};
 use orlop_api::schema::{Schema, builtin, from_openapi};
 use orlop_api::status::Status;
 use orlop_api::time::Time;
@@ -80,7 +80,7 @@ fn stored(mut object: Value) -> Value {
 }
 
 fn owned(object: &Value, manager: &str, operation: Operation) -> Vec<String> {
-    let managed = Managed::of(object).unwrap();
+    let managed = ManagedFields::of(object).unwrap();
     let entry =
         managed.entries.iter().find(|(found, _)| found.name == manager && found.operation == operation);
     entry.map_or(Vec::new(), |(_, entry)| {
@@ -457,7 +457,7 @@ fn more_than_ten_updaters_are_merged_into_one() {
         spec["map"][format!("k{index}")] = json!("v");
         live = updated(&live, spec, &format!("editor-{index}"), index + 1);
     }
-    let managed = Managed::of(&live).unwrap();
+    let managed = ManagedFields::of(&live).unwrap();
     assert_eq!(managed.entries.len(), 10);
     let ancient = owned(&live, "ancient-changes", Operation::Update);
     assert!(ancient.contains(&".spec.map.k0".to_owned()) && ancient.contains(&".spec.map.k".to_owned()));
@@ -501,7 +501,7 @@ static SCHEMA_V2: LazyLock<Schema> = LazyLock::new(|| {
         "title": {"type": "string"}, "number": {"type": "integer"}}}}}))
 });
 
-impl Versions for TwoVersions {
+impl VersionConverter for TwoVersions {
     fn type_of(&self, api_version: &str) -> Option<TypeRef<'_>> {
         match api_version {
             "example.com/v1" => Some(TypeRef::resource(&SCHEMA)),
@@ -617,7 +617,7 @@ fn scale_maps_its_one_field_to_the_objects() {
         api_version: "apps/v1".to_owned(),
     };
     let entry = |manager: &str, operation: &str, version: &str, fields: Value| json!({"manager": manager, "operation": operation, "apiVersion": version, "fieldsType": "FieldsV1", "fieldsV1": fields});
-    let parent = Managed::decode(vec![
+    let parent = ManagedFields::decode(vec![
         entry("deployer", "Apply", "apps/v1", json!({"f:spec": {"f:replicas": {}, "f:selector": {}}})),
         entry("other", "Update", "apps/v1", json!({"f:spec": {"f:template": {}}})),
         entry("gone", "Update", "apps/v0", json!({"f:spec": {}})),
@@ -633,7 +633,7 @@ fn scale_maps_its_one_field_to_the_objects() {
     // Taken through the scale by somebody else.
     let mut taken = entry("scaler", "Update", "autoscaling/v1", json!({"f:spec": {"f:replicas": {}}}));
     taken["subresource"] = json!("scale");
-    let after = handler.to_parent(&parent, Managed::decode(vec![taken]).unwrap());
+    let after = handler.to_parent(&parent, ManagedFields::decode(vec![taken]).unwrap());
     let wire = after.encode();
     assert_eq!(wire[0]["fieldsV1"], json!({"f:spec": {"f:selector": {}}}));
     let scaler = wire.iter().find(|entry| entry["manager"] == "scaler").unwrap();

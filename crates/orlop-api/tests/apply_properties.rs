@@ -1,10 +1,10 @@
-//! What must hold of apply whatever people apply.
+//! Properties of server-side apply.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails loudly")]
 
-use orlop_api::apply::{FieldManager, SingleVersion, TypeRef, remove_fields};
+use orlop_api::apply::{FieldManager, SingleVersion, TypeRef, remove_items};
 use orlop_api::group_version::GroupVersionKind;
-use orlop_api::managed_fields::{Filter, Managed, Operation, Set};
+use orlop_api::managed_fields::{Filter, ManagedFields, Operation, Set};
 use orlop_api::schema::{Schema, from_openapi};
 use orlop_api::time::Time;
 use proptest::prelude::*;
@@ -129,7 +129,7 @@ fn bare(object: &Value) -> Value {
 }
 
 fn set_of(object: &Value, manager: &str) -> Set {
-    let managed = Managed::of(object).unwrap();
+    let managed = ManagedFields::of(object).unwrap();
     let found = managed
         .entries
         .into_iter()
@@ -140,7 +140,7 @@ fn set_of(object: &Value, manager: &str) -> Set {
 /// The second spec without any scalar, item or entry that the first has.
 fn without(left: &Value, right: &Value) -> Value {
     let owned = set_of(&apply(None, left, "m", false).unwrap(), "m");
-    let rest = remove_fields(&config(right), &owned, TypeRef::resource(&SCHEMA));
+    let rest = remove_items(&config(right), &owned, TypeRef::resource(&SCHEMA));
     rest.get("spec").cloned().unwrap_or_else(|| json!({}))
 }
 

@@ -4,7 +4,7 @@
 
 use orlop_api::apply::{FieldManager, SingleVersion, TypeRef};
 use orlop_api::group_version::GroupVersionKind;
-use orlop_api::managed_fields::{Managed, Path};
+use orlop_api::managed_fields::{ManagedFields, Path};
 use orlop_api::schema::from_openapi;
 use orlop_api::time::Time;
 use serde_json::{Value, json};
@@ -14,18 +14,18 @@ fn object(spec: Value) -> Value {
     json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "x"}, "spec": spec})
 }
 
-/// What an applier owns.
+/// Fields that an applier owns.
 fn owned(object: &Value, manager: &str) -> Vec<String> {
-    let entries = Managed::of(object).unwrap().entries;
+    let entries = ManagedFields::of(object).unwrap().entries;
     let sets =
         entries.iter().filter(|(found, _)| found.name == manager).map(|(_, entry)| entry.fields.to_set());
     sets.flat_map(|set| set.paths().iter().map(Path::to_string).collect::<Vec<_>>()).collect()
 }
 
-/// What comes of two appliers of one field.
+/// Outcome of two appliers of one field.
 enum Outcome {
     Merged(Value),
-    /// Where they conflict.
+    /// Paths in conflict.
     Conflict(&'static str),
 }
 

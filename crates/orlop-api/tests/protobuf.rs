@@ -5,7 +5,7 @@
 
 use orlop_api::{
     protobuf::{self, DecodeError, Envelope, ListWriter},
-    schema::{Additional, Schema, Type, builtin},
+    schema::{AdditionalProperties, Schema, Type, builtin},
 };
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -46,7 +46,7 @@ fn filled(schema: &Schema, name: &str, seed: &mut u32, within: &mut Vec<String>)
         }
         Type::Object => {
             let mut object = Map::new();
-            if let Additional::Of(values) = &schema.additional {
+            if let AdditionalProperties::Of(values) = &schema.additional_properties {
                 object.insert("one".into(), filled(values.get(), name, seed, within));
                 object.insert("two".into(), filled(values.get(), name, seed, within));
             }
@@ -64,7 +64,7 @@ fn filled(schema: &Schema, name: &str, seed: &mut u32, within: &mut Vec<String>)
     value
 }
 
-/// Where two values differ first.
+/// Returns the first difference of two values.
 fn difference(path: &str, left: &Value, right: &Value) -> Option<String> {
     match (left, right) {
         (Value::Object(a), Value::Object(b)) => a.keys().chain(b.keys()).find_map(|key| {

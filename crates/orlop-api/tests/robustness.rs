@@ -5,7 +5,7 @@
 use orlop_api::apply::{FieldManager, SingleVersion, TypeRef};
 use orlop_api::field_error::FieldPath;
 use orlop_api::group_version::GroupVersionKind;
-use orlop_api::managed_fields::{Filter, Managed};
+use orlop_api::managed_fields::{Filter, ManagedFields};
 use orlop_api::patch::{JsonPatch, merge_patch, strategic_merge_patch};
 use orlop_api::schema::{self, Malformed, Root, builtin, from_openapi, structural};
 use orlop_api::time::Time;
@@ -109,12 +109,12 @@ proptest! {
     #[test]
     fn any_schema_reads_and_any_value_is_checked_against_it(source in json_values(), value in json_values(), old in json_values()) {
         let path = FieldPath::root("schema");
-        let _ = structural::restrictions_at_root(&source, &path, true);
-        let _ = structural::violations(&source, &path, &mut structural::ValidationBudget::default());
-        let _ = structural::invalid_defaults(&source, &path, true, &mut |_| Vec::new());
-        let _ = structural::unsupported(&source, &path, structural::Strictness::default());
-        let _ = structural::unconvertible(&source);
-        let _ = structural::schema_form(&source);
+        let _ = structural::validate_root(&source, &path, true);
+        let _ = structural::validate_structural_schema(&source, &path, &mut structural::ValidationBudget::default());
+        let _ = structural::validate_defaults(&source, &path, true, &mut |_| Vec::new());
+        let _ = structural::validate_keywords(&source, &path, structural::ValidationOptions::default());
+        let _ = structural::conversion_error(&source);
+        let _ = structural::format_schema(&source);
         let schema = from_openapi(&source);
         let _ = schema::validate(&value, &schema);
         let _ = schema::validate_update(&value, &old, &schema);
@@ -136,7 +136,7 @@ proptest! {
         let _ = strategic_merge_patch(&live, &patch, pod);
         let _ = merge_patch(&live, &patch);
         let _ = schema::check_types(&new, pod);
-        let _ = Managed::of(&new);
+        let _ = ManagedFields::of(&new);
         let _ = object_meta::validate(object_meta::of(&new), object_meta::MetaRules { namespaced: true, name: Default::default() }, &FieldPath::root("metadata"));
         let _ = object_meta::validate_update(object_meta::of(&new), object_meta::of(&live), &FieldPath::root("metadata"));
         let kind = GroupVersionKind::new("", "v1", "Pod");

@@ -3,7 +3,7 @@
 use orlop_api::go_text;
 use orlop_api::json_path::JsonPath;
 use orlop_api::object_meta;
-use orlop_api::schema::source::text;
+use orlop_api::schema::unstructured::text;
 use orlop_api::table::{Column, cell};
 use orlop_api::time::Time;
 use serde_json::{Value, json};
@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 #[derive(Clone, Debug)]
 pub struct Columns {
     columns: Vec<Column>,
-    /// Where the cells after the name come from.
+    /// JSONPaths of the cells after the name.
     paths: Vec<JsonPath>,
     content_only: bool,
 }
 
 impl Columns {
-    /// Reads `additionalPrinterColumns`. A path that cannot be parsed ends the list, as it does in Kubernetes.
+    /// Reads `additionalPrinterColumns`. A column whose path does not parse is left out.
     pub fn of(declared: &Value) -> Self {
         let age = json!([{
             "name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp",
@@ -40,7 +40,7 @@ impl Columns {
         };
         for column in declared.into_iter().flatten() {
             let written = text(column, "jsonPath");
-            let Ok(path) = JsonPath::column(written) else { break };
+            let Ok(path) = JsonPath::column(written) else { continue };
             let described = text(column, "description");
             let description = if described.is_empty() {
                 format!("Custom resource definition column (in JSONPath format): {written}")
@@ -65,7 +65,7 @@ impl Columns {
         &self.columns
     }
 
-    /// Whether cells show nothing but what clients write: no managers and no versions.
+    /// Returns whether cells depend only on fields that clients write, not on managedFields or resourceVersion.
     pub fn show_content_only(&self) -> bool {
         self.content_only
     }
@@ -83,7 +83,7 @@ impl Columns {
     }
 }
 
-/// Whether a path leads straight to what clients write. One that may lead anywhere does not.
+/// Returns whether a path reads only fields that clients write.
 fn leads_to_content(path: &str) -> bool {
     let plain = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric());
     let mut parts = path.strip_prefix('.').unwrap_or_default().split('.');
@@ -118,7 +118,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_of_what_clients_write_are_told_from_others() {
+    fn only_columns_with_invalid_paths_are_left_out() {
+        let column = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path});
+        let columns = Columns::of(&json!([
+            column("First", ".spec.list[].a"),
+            column("Broken", ".spec.list[x].a"),
+            column("Last", ".spec.b"),
+        ]));
+        let names: Vec<_> = columns.columns().iter().map(|column| column.name.as_str()).collect();
+        assert_eq!(names, ["Name", "First", "Last"]);
+        let object = json!({"metadata": {"name": "n"}, "spec": {"list": [{"a": "x"}, {"a": "y"}], "b": "z"}});
+        assert_eq!(columns.cells(&object, Time::from_unix(0)), [json!("n"), json!("x"), json!("z")]);
+    }
+
+    #[test]
+    fn content_only_excludes_managed_fields_and_resource_version() {
         for (path, expected) in [
             (".spec.replicas", true),
             (".status.conditions[?(@.type==\"Ready\")].status", true),

@@ -1,6 +1,6 @@
 //! Conditions of a definition's status.
 
-use orlop_api::schema::source::{list, text};
+use orlop_api::schema::unstructured::{list, text};
 use orlop_api::time::Time;
 use serde_json::{Map, Value};
 

@@ -8,7 +8,7 @@ use orlop_api::go_text::{quote, type_name};
 use orlop_api::group_version::GroupVersionKind;
 use orlop_api::labels;
 use orlop_api::object_meta;
-use orlop_api::schema::source::{list, text};
+use orlop_api::schema::unstructured::{list, text};
 use serde_json::{Map, Value, json};
 
 const GROUP: &str = "apiextensions.k8s.io";
@@ -20,7 +20,7 @@ pub fn rename(object: &mut Value, api_version: &str) {
     }
 }
 
-/// Whether an object is of another version than asked for.
+/// Returns whether an object has another apiVersion than requested.
 pub fn needs_conversion(object: &Value, api_version: &str) -> bool {
     text(object, "apiVersion") != api_version
 }
@@ -102,7 +102,7 @@ fn answered(request: &Value, mut response: Value) -> Result<Vec<Value>, String> 
     }
 }
 
-/// What is wrong with a converted object.
+/// Error of a converted object.
 enum Problem {
     Type(String),
     Identity(String),
@@ -110,7 +110,7 @@ enum Problem {
 }
 
 impl Problem {
-    /// What is invalid, and why: of an object alone, or of one in a list.
+    /// Returns the field and the reason, of a single object or of a list item.
     fn told(self, index: Option<usize>) -> (String, String) {
         match (self, index) {
             (Self::Type(why), None) => ("object at index 0".to_owned(), why),

@@ -1,6 +1,6 @@
-//! What a definition that says less means.
+//! Defaulting of CustomResourceDefinitions.
 
-use orlop_api::schema::source::{entry, list, text};
+use orlop_api::schema::unstructured::{entry, list, text};
 use serde_json::{Map, Value, json};
 
 /// The port of a webhook's service that names none.

@@ -5,11 +5,11 @@ use crate::names::Names;
 use crate::version::Version;
 use orlop_api::group_version::compare_versions;
 use orlop_api::object_meta;
-use orlop_api::schema::source::{flag, list, strings, text};
+use orlop_api::schema::unstructured::{flag, list, strings, text};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Why JSON is not a definition that can be served.
+/// Error of reading a definition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidDefinition {
     #[error("the definition has no {0}")]
@@ -18,14 +18,14 @@ pub enum InvalidDefinition {
     NoStorageVersion,
 }
 
-/// Where objects of a kind live.
+/// Scope of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     Namespaced,
     Cluster,
 }
 
-/// How objects get from one version to another.
+/// Conversion strategy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Conversion {
     /// Only `apiVersion` changes.
@@ -43,7 +43,7 @@ pub struct Webhook {
     pub review_versions: Vec<String>,
 }
 
-/// Where a webhook is.
+/// Endpoint of a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WebhookTarget {
     Url(String),
@@ -56,9 +56,9 @@ pub struct Definition {
     pub name: String,
     pub uid: String,
     pub group: String,
-    /// What it asks to be called.
+    /// Requested names (`spec.names`).
     pub names: Names,
-    /// What it was given; discovery and routes use these.
+    /// Accepted names (`status.acceptedNames`), used by discovery and routes.
     pub accepted_names: Names,
     pub scope: Scope,
     pub versions: Vec<Arc<Version>>,
@@ -131,7 +131,7 @@ impl Definition {
     }
 }
 
-/// What users of a deprecated version are told where it does not say itself: what to use instead.
+/// Returns the default deprecation warning, which names the version to use instead.
 fn standard_warning(version: &Value, versions: &[Value], group: &str, kind: &str) -> String {
     let name = text(version, "name");
     let better = |other: &&str| compare_versions(other, name).is_gt();

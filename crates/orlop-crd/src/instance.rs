@@ -1,22 +1,22 @@
 //! Objects of a version against everything its definition says, in Kubernetes' order.
 
-use crate::rules::Findings;
+use crate::rules::ValidationResult;
 use crate::version::Version;
 use orlop_api::field_error::{FieldError, FieldPath};
 use orlop_api::names::NameRule;
 use orlop_api::object_meta::{self, MetaRules};
-use orlop_api::schema::source::text;
+use orlop_api::schema::unstructured::text;
 use orlop_api::schema::{
-    self, blocks_rules, rules_not_checked, validate_embedded_resources, validate_list_types,
+    self, blocks_rules, rules_skipped_error, validate_embedded_resources, validate_list_types,
 };
 use serde_json::Value;
 
 impl Version {
-    /// Checks an object about to be created: defaulted, pruned, its name generated.
-    pub fn validate_create(&self, object: &Value) -> Findings {
+    /// Validates an object about to be created: defaulted, pruned, its name generated.
+    pub fn validate_create(&self, object: &Value) -> ValidationResult {
         let errors = self.type_errors(object);
         if !errors.is_empty() {
-            return Findings { errors, warnings: Vec::new() };
+            return ValidationResult { errors, warnings: Vec::new() };
         }
         let schema = self.schema();
         let rules = MetaRules { namespaced: self.namespaced, name: NameRule::Subdomain };
@@ -31,11 +31,11 @@ impl Version {
         self.with_rules(errors, object, None)
     }
 
-    /// Checks an object that replaces `old`.
-    pub fn validate_update(&self, object: &Value, old: &Value) -> Findings {
+    /// Validates an object that replaces `old`.
+    pub fn validate_update(&self, object: &Value, old: &Value) -> ValidationResult {
         let errors = self.type_errors(object);
         if !errors.is_empty() {
-            return Findings { errors, warnings: Vec::new() };
+            return ValidationResult { errors, warnings: Vec::new() };
         }
         let schema = self.schema();
         let mut errors = self.metadata_update_errors(object, old);
@@ -49,11 +49,11 @@ impl Version {
         self.with_rules(errors, object, Some(old))
     }
 
-    /// Checks an object whose status replaces `old`'s.
-    pub fn validate_status_update(&self, object: &Value, old: &Value) -> Findings {
+    /// Validates an object whose status replaces `old`'s.
+    pub fn validate_status_update(&self, object: &Value, old: &Value) -> ValidationResult {
         let errors = self.type_errors(object);
         if !errors.is_empty() {
-            return Findings { errors, warnings: Vec::new() };
+            return ValidationResult { errors, warnings: Vec::new() };
         }
         let mut errors = self.metadata_update_errors(object, old);
         if let (Some(status), Some(field)) = (object.get("status"), self.schema().field("status")) {
@@ -92,18 +92,23 @@ impl Version {
         if repeated { Vec::new() } else { errors }
     }
 
-    fn with_rules(&self, mut errors: Vec<FieldError>, object: &Value, old: Option<&Value>) -> Findings {
+    fn with_rules(
+        &self,
+        mut errors: Vec<FieldError>,
+        object: &Value,
+        old: Option<&Value>,
+    ) -> ValidationResult {
         let rules = self.rules();
         if rules.is_empty() {
-            return Findings { errors, warnings: Vec::new() };
+            return ValidationResult { errors, warnings: Vec::new() };
         }
         if blocks_rules(&errors) {
-            errors.push(rules_not_checked());
-            return Findings { errors, warnings: Vec::new() };
+            errors.push(rules_skipped_error());
+            return ValidationResult { errors, warnings: Vec::new() };
         }
         let found = rules.validate(self.schema(), object, old);
         errors.extend(found.errors);
-        Findings { errors, warnings: found.warnings }
+        ValidationResult { errors, warnings: found.warnings }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a CustomResourceDefinition means.
+//! CustomResourceDefinitions: defaulting, validation, names, schemas, rules, conversion.
 //!
 //! Everything here is a function of its arguments: no I/O, no clock, no tasks. A definition comes as JSON
 //! (`apiextensions.k8s.io/v1`) and is
@@ -23,6 +23,7 @@ mod definition;
 mod instance;
 mod names;
 mod nested;
+pub mod openapi;
 mod rules;
 mod scale;
 mod selectable;
@@ -35,9 +36,9 @@ pub use conditions::{Condition, Conditions, ESTABLISHED, NAMES_ACCEPTED, TERMINA
 pub use defaults::default;
 pub use definition::{Conversion, Definition, InvalidDefinition, Scope, Webhook, WebhookTarget};
 pub use names::{Acceptance, Names, accept, approval_condition, structural_condition};
-pub use rules::{Findings, Rules};
+pub use rules::{Rules, ValidationResult};
 pub use scale::Scale;
-pub use selectable::Selectable;
+pub use selectable::SelectableFields;
 pub use validate::{validate_create, validate_service, validate_status_update, validate_update};
 pub use version::Version;
 pub use warnings::{object_warnings, warnings};

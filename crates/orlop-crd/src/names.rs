@@ -9,12 +9,12 @@ use crate::validate::approval::{Approval, is_protected};
 use crate::validate::conversion::has_broken_ca_bundle;
 use orlop_api::field_error::{FieldError, FieldPath, aggregate};
 use orlop_api::go_text::quote;
-use orlop_api::schema::source::{entry, flag, list, strings, text};
 use orlop_api::schema::structural;
+use orlop_api::schema::unstructured::{entry, flag, list, strings, text};
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 
-/// What a kind is called.
+/// Names of a kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     pub plural: String,
@@ -60,7 +60,7 @@ impl Names {
     }
 }
 
-/// What a definition is given.
+/// Accepted names and conditions of a definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acceptance {
     pub names: Names,
@@ -81,7 +81,7 @@ impl Acceptance {
         Condition::new(ESTABLISHED, "True", "InitialNamesAccepted", "the initial names have been accepted")
     }
 
-    /// Whether all names were accepted.
+    /// Returns whether all names were accepted.
     pub fn is_complete(&self) -> bool {
         self.names_accepted.is_true()
     }
@@ -203,7 +203,7 @@ pub fn structural_condition(definition: &Value) -> Option<Condition> {
         };
         let path =
             FieldPath::root("spec").child("versions").index(index).child("schema").child("openAPIV3Schema");
-        errors.extend(structural::violations(schema, &path, &mut patterns));
+        errors.extend(structural::validate_structural_schema(schema, &path, &mut patterns));
     }
     if errors.is_empty() {
         return None;

@@ -8,7 +8,7 @@ pub(crate) fn fields(path: &str) -> Vec<&str> {
     path.strip_prefix('.').unwrap_or(path).split('.').collect()
 }
 
-/// What stands at a path; an error where something on the way is not an object.
+/// Returns the value at a path; an error if an ancestor is not an object.
 pub(crate) fn get<'v>(object: &'v Value, fields: &[&str]) -> Result<Option<&'v Value>, String> {
     let mut value = object;
     for (index, field) in fields.iter().enumerate() {

@@ -3,10 +3,10 @@
 use crate::nested;
 use orlop_api::field_error::{FieldError, FieldPath};
 use orlop_api::object_meta;
-use orlop_api::schema::source::text;
+use orlop_api::schema::unstructured::text;
 use serde_json::{Map, Value, json};
 
-/// Where an object keeps what a Scale shows.
+/// Field paths of the scale subresource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scale {
     /// `.spec.replicas`
@@ -68,7 +68,7 @@ impl Scale {
         Ok((scale, asked.is_some()))
     }
 
-    /// What a GET says of an object without replicas.
+    /// Returns the error of reading a scale without spec replicas.
     pub fn missing_replicas(&self) -> String {
         format!(
             "the spec replicas field {} does not exist",
@@ -76,7 +76,7 @@ impl Scale {
         )
     }
 
-    /// What an update says that would leave an object without replicas.
+    /// Returns the error of an update that removes the spec replicas.
     pub fn empty_replicas(&self) -> String {
         format!(
             "the spec replicas field {} cannot be empty",
@@ -89,12 +89,12 @@ impl Scale {
         nested::set(object, &self.spec_replicas_path, replicas.into())
     }
 
-    /// What is wrong with the replicas an object asks for.
+    /// Validates the spec replicas of an object.
     pub(crate) fn validate_spec(&self, object: &Value) -> Option<FieldError> {
         check_replicas(&self.spec_replicas_path, self.spec_replicas(object))
     }
 
-    /// What is wrong with the replicas and the selector an object reports.
+    /// Validates the status replicas and the selector of an object.
     pub(crate) fn validate_status(&self, object: &Value) -> Vec<FieldError> {
         let replicas = check_replicas(&self.status_replicas_path, self.status_replicas(object));
         let selector = self.selector(object).err();

@@ -2,17 +2,17 @@
 
 use orlop_api::go_text;
 use orlop_api::json_path::JsonPath;
-use orlop_api::schema::source::text;
+use orlop_api::schema::unstructured::text;
 use serde_json::Value;
 
 /// The `selectableFields` of a version.
 #[derive(Clone, Debug, Default)]
-pub struct Selectable {
+pub struct SelectableFields {
     /// The name in selectors (`spec.color`) and where it leads.
     fields: Vec<(String, JsonPath)>,
 }
 
-impl Selectable {
+impl SelectableFields {
     /// Reads `selectableFields`.
     pub fn of(declared: &Value) -> Self {
         let fields = declared.as_array().into_iter().flatten().filter_map(|field| {

@@ -3,8 +3,8 @@
 use crate::columns::Columns;
 use crate::rules::Rules;
 use crate::scale::Scale;
-use crate::selectable::Selectable;
-use orlop_api::schema::source::{flag, text};
+use crate::selectable::SelectableFields;
+use orlop_api::schema::unstructured::{flag, text};
 use orlop_api::schema::{Schema, from_openapi};
 use serde_json::{Value, json};
 use std::sync::{Arc, OnceLock};
@@ -32,7 +32,7 @@ pub struct Version {
     schema: OnceLock<Arc<Schema>>,
     rules: OnceLock<Rules>,
     columns: OnceLock<Columns>,
-    selectable: OnceLock<Selectable>,
+    selectable: OnceLock<SelectableFields>,
 }
 
 impl Version {
@@ -79,7 +79,7 @@ impl Version {
         format!("{}/{}", self.group, self.name)
     }
 
-    /// What users of a deprecated version are told.
+    /// Returns the deprecation warning of a deprecated version.
     pub fn warning(&self) -> Option<String> {
         self.deprecated.then(|| self.deprecation_warning.clone())
     }
@@ -89,7 +89,7 @@ impl Version {
         parsed(&self.schema_text)
     }
 
-    /// What objects must look like.
+    /// Returns the structural schema of the version.
     pub fn schema(&self) -> &Arc<Schema> {
         self.schema.get_or_init(|| {
             let mut source = self.open_api_schema();
@@ -127,8 +127,8 @@ impl Version {
     }
 
     /// The fields that field selectors may name beside metadata.
-    pub fn selectable(&self) -> &Selectable {
-        self.selectable.get_or_init(|| Selectable::of(&parsed(&self.selectable_text)))
+    pub fn selectable(&self) -> &SelectableFields {
+        self.selectable.get_or_init(|| SelectableFields::of(&parsed(&self.selectable_text)))
     }
 }
 

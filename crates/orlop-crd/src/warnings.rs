@@ -1,11 +1,11 @@
-//! What is told, but nothing fails for.
+//! Warnings about definitions and objects that do not fail a request.
 
 use orlop_api::field_error::FieldPath;
 use orlop_api::go_text::quote;
 use orlop_api::names;
 use orlop_api::object_meta::{FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
 use orlop_api::schema::is_enforced_format;
-use orlop_api::schema::source::{strings, text};
+use orlop_api::schema::unstructured::{strings, text};
 use serde_json::Value;
 use std::collections::BTreeSet;
 

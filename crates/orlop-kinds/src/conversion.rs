@@ -1,7 +1,7 @@
 //! Conversion of built-in kinds that are served in one version and stored in another.
 
 use orlop_api::{
-    apply::{ConversionError, TypeRef, Versions},
+    apply::{ConversionError, TypeRef, VersionConverter},
     group_version::GroupVersion,
     schema::builtin::{self, TypeEntry},
 };
@@ -95,7 +95,7 @@ impl BuiltinConverter {
     }
 }
 
-impl Versions for BuiltinConverter {
+impl VersionConverter for BuiltinConverter {
     fn type_of(&self, api_version: &str) -> Option<TypeRef<'_>> {
         let versions = [&self.served, &self.storage];
         let version = versions.into_iter().find(|version| version.api_version == api_version)?;

@@ -111,6 +111,11 @@ pub trait Strategy: Send + Sync {
         None
     }
 
+    /// Returns the paths of `x-kubernetes-selectable-fields` in OpenAPI.
+    fn selectable_field_paths(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Returns the field paths of the scale subresource; `None` for `spec.replicas` and `status.replicas`.
     fn scale(&self) -> Option<&Scale> {
         None

@@ -21,7 +21,7 @@ impl Comparison {
         self.removed.is_empty() && self.modified.is_empty() && self.added.is_empty()
     }
 
-    /// What of it passes a filter.
+    /// Applies a filter to all three sets.
     pub fn passed(self, filter: &Filter) -> Self {
         Self {
             removed: filter.apply(self.removed),
@@ -43,7 +43,7 @@ impl Comparison {
     }
 }
 
-/// What happened to a node itself.
+/// Change of a node itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     None,

@@ -1,4 +1,4 @@
-//! What an apply says when it would take fields from their managers.
+//! Conflicts of an apply with other field managers.
 
 use crate::managed_fields::{Manager, Path};
 use crate::status::{Cause, Status};

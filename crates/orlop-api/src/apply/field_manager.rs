@@ -3,9 +3,11 @@
 use super::conflicts::conflict_status;
 use super::last_applied;
 use super::typed::validate;
-use super::updater::{UpdateError, Updater, Versions};
+use super::updater::{UpdateError, Updater, VersionConverter};
 use crate::group_version::GroupVersionKind;
-use crate::managed_fields::{Fields, Filter, Managed, Manager, Operation, Path, Set, VersionedSet, entries};
+use crate::managed_fields::{
+    Fields, Filter, ManagedFields, Manager, Operation, Path, Set, VersionedSet, entries,
+};
 use crate::object_meta;
 use crate::status::Status;
 use crate::time::Time;
@@ -40,7 +42,7 @@ static UNTRACKED: LazyLock<Set> = LazyLock::new(|| {
 #[derive(Clone, Copy)]
 pub struct FieldManager<'a> {
     pub kind: &'a GroupVersionKind,
-    pub versions: &'a dyn Versions,
+    pub versions: &'a dyn VersionConverter,
     /// Empty for the object itself, else `status`, `scale`…
     pub subresource: &'a str,
     /// By version: what this endpoint does not reset (as the object itself does its status), and so may own.
@@ -56,7 +58,7 @@ impl std::fmt::Debug for FieldManager<'_> {
     }
 }
 
-/// What an apply made.
+/// Result of an apply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Applied<'a> {
     /// The object to store, its managers in it; borrowed from the live one where even those are as they were.
@@ -77,7 +79,7 @@ impl FieldManager<'_> {
         match self.track_update(live, &new, managed, manager, now) {
             Ok(managed) => managed.store(&mut new),
             Err(_) => {
-                if let Ok(managed) = Managed::of(live) {
+                if let Ok(managed) = ManagedFields::of(live) {
                     managed.store(&mut new);
                 }
             }
@@ -86,15 +88,15 @@ impl FieldManager<'_> {
     }
 
     /// The managers to begin with: the client's where it may set them and they are sound, else the live ones.
-    fn take_managers(&self, live: &Value, new: &mut Value) -> Managed {
-        let of_live = || Managed::of(live).unwrap_or_default();
+    fn take_managers(&self, live: &Value, new: &mut Value) -> ManagedFields {
+        let of_live = || ManagedFields::of(live).unwrap_or_default();
         let is_reset = entries::is_reset(new);
-        let of_new = Managed::take(new);
+        let of_new = ManagedFields::take(new);
         if !self.subresource.is_empty() {
             return of_live();
         }
         if is_reset {
-            return Managed::default();
+            return ManagedFields::default();
         }
         match of_new {
             Ok(managed) if !managed.entries.is_empty() => managed,
@@ -106,10 +108,10 @@ impl FieldManager<'_> {
         &self,
         live: &Value,
         new: &Value,
-        managed: Managed,
+        managed: ManagedFields,
         manager: &str,
         now: Time,
-    ) -> Result<Managed, String> {
+    ) -> Result<ManagedFields, String> {
         // An object without managers stays without until it is first applied.
         if managed.entries.is_empty() && !object_meta::text(object_meta::of(live), "uid").is_empty() {
             return Ok(managed);
@@ -124,10 +126,10 @@ impl FieldManager<'_> {
         &self,
         live: &Value,
         new: &Value,
-        mut managed: Managed,
+        mut managed: ManagedFields,
         manager: &str,
         now: Time,
-    ) -> Result<Managed, String> {
+    ) -> Result<ManagedFields, String> {
         let api_version = self.kind.api_version();
         let updater =
             Updater { versions: self.versions, api_version: &api_version, owned_fields: self.owned_fields };
@@ -160,11 +162,11 @@ impl FieldManager<'_> {
         self.check_config(config)?;
         let empty = json!({"apiVersion": self.kind.api_version(), "kind": self.kind.kind});
         let live = stored.unwrap_or(&empty);
-        let managed = Managed::of(live)
+        let managed = ManagedFields::of(live)
             .map_err(|error| Status::plain(format!("failed to decode managed fields: {error}")))?;
         // Only kubectl gets a second try.
         let spare =
-            if manager == last_applied::KUBECTL_MANAGER { managed.clone() } else { Managed::default() };
+            if manager == last_applied::KUBECTL_MANAGER { managed.clone() } else { ManagedFields::default() };
         let applied = match self.apply_to(live, config, managed, manager, force, now) {
             Err(UpdateError::Conflicts(conflicts)) if manager == last_applied::KUBECTL_MANAGER => {
                 let api_version = self.kind.api_version();
@@ -232,11 +234,11 @@ impl FieldManager<'_> {
         &self,
         live: &Value,
         config: &Value,
-        mut managed: Managed,
+        mut managed: ManagedFields,
         manager: &str,
         force: bool,
         now: Time,
-    ) -> Result<(Option<Value>, Managed), UpdateError> {
+    ) -> Result<(Option<Value>, ManagedFields), UpdateError> {
         if managed.entries.is_empty() {
             // What was there before the first apply belongs to whoever made it.
             let empty = json!({"apiVersion": self.kind.api_version(), "kind": self.kind.kind});
@@ -257,7 +259,7 @@ impl FieldManager<'_> {
 }
 
 /// Merges the oldest updaters, version by version, until few enough are left.
-fn cap_update_managers(managed: &mut Managed) {
+fn cap_update_managers(managed: &mut ManagedFields) {
     let mut updaters: Vec<_> =
         managed.entries.keys().filter(|manager| manager.operation == Operation::Update).cloned().collect();
     let mut count = updaters.len();

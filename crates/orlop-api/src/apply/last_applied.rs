@@ -6,7 +6,7 @@
 
 use super::compare::compare;
 use super::conflicts::Conflict;
-use super::field_set::field_set;
+use super::to_field_set::to_field_set;
 use super::typed::{TypeRef, validate};
 use crate::managed_fields::Set;
 use crate::object_meta;
@@ -28,7 +28,7 @@ pub(crate) fn untouched_fields(live: &Value, of: TypeRef<'_>, api_version: &str)
     }
     validate(&last, of, false).ok()?;
     validate(live, of, false).ok()?;
-    let set = field_set(&last, of).ok()?;
+    let set = to_field_set(&last, of).ok()?;
     let changes = compare(&last, live, of).ok()?;
     Some(set.difference(&changes.modified).difference(&changes.added).difference(&changes.removed))
 }
@@ -39,7 +39,7 @@ pub(crate) fn remaining(conflicts: Vec<Conflict>, untouched: &Set) -> Vec<Confli
 }
 
 /// Writes the configuration just applied into the annotation, where there is one.
-/// Whether that changed anything.
+/// Returns whether anything changed.
 pub(crate) fn refresh(object: &mut Value, config: &Value) -> bool {
     let Some(before) = annotation(object).map(str::to_owned) else { return false };
     let mut config = config.clone();

@@ -100,7 +100,7 @@ fn merge_maps(
     Ok(if out.is_empty() { Merged::Gone } else { Merged::Changed(Value::Object(out)) })
 }
 
-/// Whether a configuration names the items that are there, in the order they have: the common re-apply.
+/// Returns whether a configuration has the live items in the live order, as a re-apply does.
 fn same_places(live: &[Value], config: &[Value], shape: ListShape<'_>) -> bool {
     live.len() == config.len()
         && live.iter().zip(config).all(|(left, right)| shape.same_identity(left, right))

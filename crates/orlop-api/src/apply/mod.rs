@@ -5,7 +5,7 @@
 //! write changed. Underneath, each file walks objects along their types:
 //!
 //! - [`typed`]: what a value is, by schema, or deduced where there is none;
-//! - `field_set`: the fields an object has;
+//! - `to_field_set`: the fields an object has;
 //! - `compare`: the fields added, changed, removed between two objects;
 //! - `merge`: one object over another;
 //! - `remove`: an object without some fields;
@@ -15,22 +15,22 @@
 mod compare;
 mod conflicts;
 mod field_manager;
-mod field_set;
 mod last_applied;
 mod merge;
 mod reconcile;
 mod remove;
 mod scale;
+mod to_field_set;
 pub mod typed;
 mod updater;
 
 pub use compare::{Comparison, compare};
 pub use conflicts::{Conflict, conflict_status};
 pub use field_manager::{Applied, FieldManager, UPDATE_MANAGERS_MAX};
-pub use field_set::field_set;
 pub use last_applied::LAST_APPLIED_ANNOTATION;
 pub use merge::merge;
-pub use remove::remove_fields;
+pub use remove::remove_items;
 pub use scale::ScaleHandler;
+pub use to_field_set::to_field_set;
 pub use typed::{TypeErrors, TypeRef, validate};
-pub use updater::{ConversionError, SingleVersion, Versions};
+pub use updater::{ConversionError, SingleVersion, VersionConverter};

@@ -5,7 +5,7 @@ use crate::managed_fields::{PathElement, Set};
 use serde_json::{Map, Value};
 
 /// Removes every path of the set. A container that loses everything in it goes too.
-pub fn remove_fields(value: &Value, remove: &Set, of: TypeRef<'_>) -> Value {
+pub fn remove_items(value: &Value, remove: &Set, of: TypeRef<'_>) -> Value {
     walk(value, remove, of).unwrap_or(Value::Object(Map::new()))
 }
 

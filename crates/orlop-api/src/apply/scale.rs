@@ -1,9 +1,9 @@
-//! Managed fields of the scale subresource.
+//! ManagedFields fields of the scale subresource.
 //!
 //! `scale` shows one field of its object, `spec.replicas` in its own terms; who owns
 //! it is kept with the object, under the object's path.
 
-use crate::managed_fields::{Fields, Managed, Path, Set, VersionedSet};
+use crate::managed_fields::{Fields, ManagedFields, Path, Set, VersionedSet};
 use std::collections::BTreeMap;
 
 const SCALE_VERSION: &str = "autoscaling/v1";
@@ -23,8 +23,8 @@ fn scale_path() -> Path {
 
 impl ScaleHandler {
     /// The managers of the replicas, as the scale shows them.
-    pub fn to_scale(&self, parent: &Managed) -> Managed {
-        let mut scale = Managed::default();
+    pub fn to_scale(&self, parent: &ManagedFields) -> ManagedFields {
+        let mut scale = ManagedFields::default();
         for (manager, entry) in &parent.entries {
             let Some(Some(path)) = self.replicas_paths.get(&entry.api_version) else { continue };
             if entry.fields.has(path) {
@@ -37,8 +37,8 @@ impl ScaleHandler {
     }
 
     /// The object's managers after its scale was written.
-    pub fn to_parent(&self, parent: &Managed, mut scale: Managed) -> Managed {
-        let mut result = Managed::default();
+    pub fn to_parent(&self, parent: &ManagedFields, mut scale: ManagedFields) -> ManagedFields {
+        let mut result = ManagedFields::default();
         for (manager, entry) in &parent.entries {
             // A version nobody knows any more.
             let Some(path) = self.replicas_paths.get(&entry.api_version) else { continue };

@@ -1,11 +1,11 @@
-//! What a value is, along its schema.
+//! Typed values: the schema's view of a JSON value.
 //!
 //! A node is a scalar, a list or a map. Where the schema allows several (or there is
 //! none), the value decides: maps are then granular and lists are one leaf.
 
 use crate::go_text;
 use crate::managed_fields::{Item, PathElement};
-use crate::schema::{Additional, ListType, MapType, Schema, Type, builtin};
+use crate::schema::{AdditionalProperties, ListType, MapType, Schema, Type, builtin};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,7 +16,7 @@ use std::sync::LazyLock;
 pub enum TypeRef<'a> {
     Schema {
         schema: &'a Schema,
-        /// What the field says over the schema.
+        /// Overrides the schema's map type.
         map_type: Option<MapType>,
         /// Unknown fields are kept here and below.
         preserve: bool,
@@ -138,15 +138,15 @@ impl<'a> TypeRef<'a> {
             .unwrap_or(Shape::Scalar(ScalarKind::Untyped))
     }
 
-    /// Whether this is a map of anything, without a field of its own.
+    /// Returns whether this is a map without declared fields.
     pub(crate) fn is_free_form(self) -> bool {
         match self {
             Self::Schema { schema, preserve, resource, .. } => {
                 !resource
                     && schema.properties.is_empty()
-                    && match schema.additional {
-                        Additional::Unspecified => preserve || schema.properties.is_empty(),
-                        Additional::Anything => true,
+                    && match schema.additional_properties {
+                        AdditionalProperties::Unspecified => preserve || schema.properties.is_empty(),
+                        AdditionalProperties::Anything => true,
                         _ => false,
                     }
             }
@@ -182,11 +182,13 @@ impl<'a> MapShape<'a> {
                 declared: true,
             };
         }
-        let of = match &schema.additional {
-            Additional::Of(inner) => Some(TypeRef::nested(inner.get(), None, preserve)),
-            Additional::Anything => Some(TypeRef::Deduced),
-            Additional::Forbidden => None,
-            Additional::Unspecified => (preserve || schema.properties.is_empty()).then_some(TypeRef::Deduced),
+        let of = match &schema.additional_properties {
+            AdditionalProperties::Of(inner) => Some(TypeRef::nested(inner.get(), None, preserve)),
+            AdditionalProperties::Anything => Some(TypeRef::Deduced),
+            AdditionalProperties::Forbidden => None,
+            AdditionalProperties::Unspecified => {
+                (preserve || schema.properties.is_empty()).then_some(TypeRef::Deduced)
+            }
         };
         Entry { of, declared: false }
     }
@@ -197,7 +199,7 @@ impl ListShape<'_> {
         *self.kind == ListType::Atomic
     }
 
-    /// What identifies an item; key fields that are absent take their defaults.
+    /// Returns the path element of a list item. Absent key fields take their defaults.
     pub(crate) fn identify(&self, item: &Value) -> Result<PathElement, String> {
         match self.kind {
             ListType::Atomic => Err("invalid indexing of non-associative list".to_owned()),
@@ -215,7 +217,7 @@ impl ListShape<'_> {
         }
     }
 
-    /// Whether two items are the same item, without making their identities.
+    /// Returns whether two items have the same identity, without building path elements.
     pub(crate) fn same_identity(&self, left: &Value, right: &Value) -> bool {
         match self.kind {
             ListType::Atomic => false,
@@ -249,7 +251,7 @@ impl ListShape<'_> {
         items.iter().position(|item| self.identify(item).is_ok_and(|element| !seen.insert(element)))
     }
 
-    /// Whether an item has an identity at all.
+    /// Returns whether an item has an identity.
     fn is_identifiable(&self, item: &Value) -> bool {
         match self.kind {
             ListType::Atomic => false,
@@ -300,7 +302,7 @@ pub(crate) fn as_list(value: Option<&Value>) -> Option<&[Value]> {
 
 // === Errors ===
 
-/// Where a value does not fit its type.
+/// Errors of a value that does not conform to its type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TypeErrors(Vec<(String, String)>);
 

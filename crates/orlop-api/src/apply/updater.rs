@@ -2,18 +2,18 @@
 
 use super::compare::{Comparison, compare};
 use super::conflicts::Conflict;
-use super::field_set::field_set;
 use super::merge::{Merged, merge, merge_changes};
 use super::reconcile::{reconcile, with_named_fields};
-use super::remove::remove_fields;
+use super::remove::remove_items;
+use super::to_field_set::to_field_set;
 use super::typed::{TypeErrors, TypeRef};
-use crate::managed_fields::{Fields, Filter, Managed, Manager, Set, VersionedSet};
+use crate::managed_fields::{Fields, Filter, ManagedFields, Manager, Set, VersionedSet};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// The versions of a kind: their types, and how to go from one to another.
-pub trait Versions: Sync {
+pub trait VersionConverter: Sync {
     /// The type of the kind in a version; none where the version is not (any longer) there.
     fn type_of(&self, api_version: &str) -> Option<TypeRef<'_>>;
 
@@ -21,7 +21,7 @@ pub trait Versions: Sync {
     fn convert(&self, object: &Value, api_version: &str) -> Result<Value, ConversionError>;
 }
 
-/// Why an object cannot be had in a version.
+/// Error of converting an object to a version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConversionError {
     /// The version is gone: its managers are forgotten.
@@ -38,7 +38,7 @@ pub struct SingleVersion<'a> {
     pub of: TypeRef<'a>,
 }
 
-impl Versions for SingleVersion<'_> {
+impl VersionConverter for SingleVersion<'_> {
     fn type_of(&self, api_version: &str) -> Option<TypeRef<'_>> {
         (api_version == self.api_version).then_some(self.of)
     }
@@ -51,7 +51,7 @@ impl Versions for SingleVersion<'_> {
     }
 }
 
-/// Why a write's ownership could not be worked out.
+/// Error of updating managed fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum UpdateError {
     Conflicts(Vec<Conflict>),
@@ -66,7 +66,7 @@ impl UpdateError {
 
 /// One write's view of a kind: the version it speaks and the fields it may not touch.
 pub(crate) struct Updater<'a> {
-    pub(crate) versions: &'a dyn Versions,
+    pub(crate) versions: &'a dyn VersionConverter,
     pub(crate) api_version: &'a str,
     /// By version: what this endpoint does not reset, and so may own.
     pub(crate) owned_fields: &'a BTreeMap<String, Filter>,
@@ -116,7 +116,7 @@ impl Updater<'_> {
     }
 
     /// Sets of versions that are gone go; sets of an older schema are made to fit.
-    fn reconcile(&self, managed: &mut Managed) {
+    fn reconcile(&self, managed: &mut ManagedFields) {
         managed.entries.retain(|_, entry| {
             let Some(of) = self.versions.type_of(&entry.api_version) else { return false };
             reconcile(&mut entry.fields, of);
@@ -130,7 +130,7 @@ impl Updater<'_> {
         &self,
         live: &Value,
         new: &Value,
-        managed: &mut Managed,
+        managed: &mut ManagedFields,
     ) -> Result<Set, UpdateError> {
         self.reconcile(managed);
         let comparison = self.settle(live, new, managed, None, true)?;
@@ -143,7 +143,7 @@ impl Updater<'_> {
         &self,
         live: &Value,
         config: &Value,
-        managed: &mut Managed,
+        managed: &mut ManagedFields,
         manager: &Manager,
         untracked: &Set,
         force: bool,
@@ -157,8 +157,8 @@ impl Updater<'_> {
             Merged::Changed(merged) => Cow::Owned(merged),
             Merged::Gone => Cow::Owned(Value::Object(serde_json::Map::new())),
         };
-        let set =
-            field_set(config, of).map_err(|error| UpdateError::failed("failed to get field set", error))?;
+        let set = to_field_set(config, of)
+            .map_err(|error| UpdateError::failed("failed to get field set", error))?;
         let mut set = self.without_reset(set, self.api_version);
         set.subtract(untracked);
         let last = managed.entries.get(manager);
@@ -194,7 +194,7 @@ impl Updater<'_> {
         &self,
         live: &Value,
         new: &Value,
-        managed: &mut Managed,
+        managed: &mut ManagedFields,
         writer: Option<&Manager>,
         force: bool,
     ) -> Result<Comparison, UpdateError> {
@@ -248,7 +248,7 @@ impl Updater<'_> {
     fn prune(
         &self,
         merged: Value,
-        managed: &Managed,
+        managed: &ManagedFields,
         set: &Set,
         last: &VersionedSet,
     ) -> Result<Value, UpdateError> {
@@ -262,11 +262,11 @@ impl Updater<'_> {
         };
         let of = self.type_of(&last.api_version)?;
         let last_named = with_named_fields(&last_set, Some(of));
-        let pruned = remove_fields(&in_last, &last_named, of);
+        let pruned = remove_items(&in_last, &last_named, of);
         let pruned = self.add_back_owned(&in_last, pruned, &last.api_version, managed)?;
         // Only what the manager itself applied may go.
         let gone = self.named_set(&in_last, of)?.difference(&self.named_set(&pruned, of)?);
-        let pruned = remove_fields(&in_last, &gone.intersection(&last_named), of);
+        let pruned = remove_items(&in_last, &gone.intersection(&last_named), of);
         match self.converted(&pruned, &last.api_version, self.api_version)? {
             Some(Cow::Owned(pruned)) => Ok(pruned),
             _ => Ok(pruned),
@@ -274,7 +274,7 @@ impl Updater<'_> {
     }
 
     fn named_set(&self, object: &Value, of: TypeRef<'_>) -> Result<Set, UpdateError> {
-        let set = field_set(object, of)
+        let set = to_field_set(object, of)
             .map_err(|error| UpdateError::failed("failed to create field set", error))?;
         Ok(with_named_fields(&set, Some(of)))
     }
@@ -285,7 +285,7 @@ impl Updater<'_> {
         merged: &Value,
         pruned: Value,
         api_version: &str,
-        managed: &Managed,
+        managed: &ManagedFields,
     ) -> Result<Value, UpdateError> {
         let mut owned: BTreeMap<&str, Set> = BTreeMap::new();
         for entry in managed.entries.values() {
@@ -316,6 +316,6 @@ impl Updater<'_> {
         of: TypeRef<'_>,
     ) -> Result<Value, UpdateError> {
         let keep = self.named_set(pruned, of)?.union(&with_named_fields(owned, Some(of)));
-        Ok(remove_fields(merged, &self.named_set(merged, of)?.difference(&keep), of))
+        Ok(remove_items(merged, &self.named_set(merged, of)?.difference(&keep), of))
     }
 }

@@ -11,7 +11,7 @@ pub struct Term {
     pub value: String,
 }
 
-/// Which objects a client wants, by field. The empty selector matches everything.
+/// Field selector. The empty selector matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Selector {
     pub terms: Vec<Term>,
@@ -46,12 +46,12 @@ impl Selector {
         self.terms.is_empty()
     }
 
-    /// Whether an object matches, given how to read a field as text (absent is empty).
+    /// Returns whether the selector matches, reading fields with `field` (absent is empty).
     pub fn matches(&self, mut field: impl FnMut(&str) -> String) -> bool {
         self.terms.iter().all(|term| (field(&term.field) == term.value) == term.equal)
     }
 
-    /// Whether an object matches by plain dotted paths.
+    /// Returns whether the selector matches an object by dotted paths.
     pub fn matches_object(&self, object: &Value) -> bool {
         self.matches(|path| field_text(object, path))
     }

@@ -9,7 +9,7 @@ pub struct JsonPath {
     pub(super) parts: Vec<Part>,
 }
 
-/// Why a text is not one.
+/// Error of parsing a JSONPath.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPath {
     #[error("unclosed action")]
@@ -76,7 +76,7 @@ impl JsonPath {
     }
 }
 
-/// Where an action ends: a brace outside quotes.
+/// Returns the end of an action: a brace outside quotes.
 fn closing_brace(text: &str) -> Option<usize> {
     let mut quote = None;
     let mut escaped = false;
@@ -239,10 +239,12 @@ fn bracket(inside: &str, depth: usize) -> Result<Step, InvalidPath> {
                 Some(text) => text.parse().map(Some).map_err(|_| InvalidPath::ArrayIndex(inside.to_owned())),
             };
             let single = parts.len() == 1;
-            if parts.len() > 3 || (single && inside.is_empty()) {
+            if parts.len() > 3 {
                 return Err(InvalidPath::ArrayIndex(inside.to_owned()));
             }
-            Ok(Step::Slice { from: number(0)?, to: number(1)?, by: number(2)?, single })
+            // `[]` is the first item, as in Go.
+            let from = number(0)?.or(single.then_some(0));
+            Ok(Step::Slice { from, to: number(1)?, by: number(2)?, single })
         }
     }
 }

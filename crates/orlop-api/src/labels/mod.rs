@@ -10,7 +10,7 @@ use crate::field_error::{FieldError, FieldPath};
 use crate::names;
 use serde_json::{Map, Value};
 
-/// Checks a map of labels; values that are not strings are the decoder's business.
+/// Validates a map of labels; values that are not strings are the decoder's business.
 pub fn validate(labels: &Map<String, Value>, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (key, value) in labels {
@@ -23,7 +23,7 @@ pub fn validate(labels: &Map<String, Value>, path: &FieldPath) -> Vec<FieldError
     errors
 }
 
-/// Checks a `LabelSelector` object.
+/// Validates a `LabelSelector` object.
 pub fn validate_label_selector(selector: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if let Some(labels) = selector.get("matchLabels").and_then(Value::as_object) {

@@ -126,7 +126,7 @@ impl fmt::Display for Requirement {
     }
 }
 
-/// Which objects a client wants, by label. The empty selector matches everything.
+/// Label selector. The empty selector matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Selector {
     /// In order of their keys.
@@ -182,7 +182,7 @@ impl Selector {
         &self.requirements
     }
 
-    /// Whether every object matches.
+    /// Returns whether the selector matches every object.
     pub fn is_everything(&self) -> bool {
         self.requirements.is_empty() && !self.nothing
     }
@@ -193,7 +193,7 @@ impl Selector {
             && self.requirements.iter().all(|requirement| requirement.matches(label(&requirement.key)))
     }
 
-    /// Whether an object's `metadata.labels` match.
+    /// Returns whether the selector matches an object's `metadata.labels`.
     pub fn matches_object(&self, object: &Value) -> bool {
         self.matches(
             object.get("metadata").and_then(|metadata| metadata.get("labels")).and_then(Value::as_object),

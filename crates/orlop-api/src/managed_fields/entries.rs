@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How fields were taken.
+/// Operation that made a manager own fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     Apply,
@@ -69,11 +69,11 @@ pub struct VersionedSet {
 
 /// All managers of an object.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Managed {
+pub struct ManagedFields {
     pub entries: BTreeMap<Manager, VersionedSet>,
 }
 
-impl Managed {
+impl ManagedFields {
     /// Reads `metadata.managedFields`; a broken entry breaks the list.
     pub fn decode(list: Vec<Value>) -> Result<Self, String> {
         let mut entries = BTreeMap::new();
@@ -174,7 +174,7 @@ fn take_list(object: &mut Value) -> Option<Vec<Value>> {
     }
 }
 
-/// Whether a client asks to forget all managers: an empty list, or a list of one empty entry.
+/// Returns whether a client resets managedFields: an empty list, or one empty entry.
 pub fn is_reset(object: &Value) -> bool {
     match object_meta::of(object).get("managedFields") {
         Some(Value::Array(list)) => match list.as_slice() {
@@ -186,8 +186,8 @@ pub fn is_reset(object: &Value) -> bool {
     }
 }
 
-/// Whether two objects are equal but for the times of their managers.
-pub fn times_set_aside(left: &Value, right: &Value) -> bool {
+/// Returns whether two objects are equal, ignoring managedFields timestamps.
+pub fn equal_ignoring_timestamps(left: &Value, right: &Value) -> bool {
     let (Some(left), Some(right)) = (left.as_object(), right.as_object()) else { return false };
     let metadata = (left.get("metadata"), right.get("metadata"));
     let (Some(Value::Object(left_meta)), Some(Value::Object(right_meta))) = metadata else { return false };
@@ -202,7 +202,7 @@ pub fn times_set_aside(left: &Value, right: &Value) -> bool {
         && left_managers.iter().zip(right_managers).all(same_manager)
 }
 
-/// Whether two maps are equal but for one of their fields.
+/// Returns whether two maps are equal, ignoring one field.
 fn equal_but(field: &str, left: &Map<String, Value>, right: &Map<String, Value>) -> bool {
     let is_other = |(name, _): &(&String, &Value)| *name != field;
     left.iter().filter(is_other).eq(right.iter().filter(is_other))
@@ -249,14 +249,14 @@ mod tests {
         ];
         let mut shuffled = list.to_vec();
         shuffled.reverse();
-        assert_eq!(Managed::decode(shuffled).unwrap().encode(), list);
+        assert_eq!(ManagedFields::decode(shuffled).unwrap().encode(), list);
     }
 
     #[test]
     fn an_applier_is_one_manager_in_every_version() {
         let mut second = entry("a", "Apply", "2026-01-02T00:00:00Z");
         second["apiVersion"] = json!("v2");
-        let managed = Managed::decode(vec![entry("a", "Apply", ""), second.clone()]).unwrap();
+        let managed = ManagedFields::decode(vec![entry("a", "Apply", ""), second.clone()]).unwrap();
         assert_eq!(managed.entries.len(), 1);
         assert_eq!(managed.encode(), [second]);
     }
@@ -276,7 +276,7 @@ mod tests {
         ] {
             let mut broken = entry("a", "Apply", "");
             broken[key] = value;
-            assert_eq!(Managed::decode(vec![broken]).unwrap_err(), message);
+            assert_eq!(ManagedFields::decode(vec![broken]).unwrap_err(), message);
         }
     }
 

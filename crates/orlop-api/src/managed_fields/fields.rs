@@ -64,12 +64,12 @@ impl Fields {
         add(&mut self.wire, other);
     }
 
-    /// Whether these are exactly the paths of a set.
+    /// Returns whether these are exactly the paths of a set.
     pub fn is(&self, set: &Set) -> bool {
         is_same(&self.wire, set, false)
     }
 
-    /// Whether this path is in the set.
+    /// Returns whether this path is in the set.
     pub fn has(&self, path: &super::Path) -> bool {
         !self.intersection(&Set::from_paths([path.clone()])).is_empty()
     }
@@ -142,7 +142,7 @@ fn add(wire: &mut Map<String, Value>, set: &Set) {
     }
 }
 
-/// Whether every step is written the one way we write it.
+/// Returns whether every path element is in canonical form.
 fn is_canonical(wire: &Map<String, Value>, root: bool) -> bool {
     wire.iter().all(|(key, value)| {
         let Value::Object(children) = value else { return false };

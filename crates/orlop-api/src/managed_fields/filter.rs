@@ -1,11 +1,11 @@
-//! What of a set an endpoint lets its writers own.
+//! Filters of the fields that writers of an endpoint may own (resetFields).
 
 use super::{
     path_element::{Path, PathElement},
     set::{Node, Set},
 };
 
-/// Which fields pass. Paths are written `/spec/replicas`; `*` is any item of a list.
+/// A field filter. Paths are written `/spec/replicas`; `*` matches any list item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Filter {
     /// All but these and what is below them.
@@ -25,7 +25,7 @@ impl Filter {
         Self::Only(paths.iter().map(|path| steps(path).into_iter().map(str::to_owned).collect()).collect())
     }
 
-    /// What of the set passes.
+    /// Returns the part of a set that passes.
     pub fn apply(&self, set: Set) -> Set {
         match self {
             Self::AllBut(fields) if fields.is_empty() => set,

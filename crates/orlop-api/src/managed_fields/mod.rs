@@ -14,7 +14,7 @@ mod filter;
 mod path_element;
 mod set;
 
-pub use entries::{Managed, Manager, Operation, VersionedSet};
+pub use entries::{ManagedFields, Manager, Operation, VersionedSet};
 pub use fields::Fields;
 pub use filter::Filter;
 pub use path_element::{Item, Path, PathElement};

@@ -43,7 +43,7 @@ impl Set {
         self.nodes.is_empty()
     }
 
-    /// How many paths are in the set.
+    /// Returns the number of paths in the set.
     pub fn len(&self) -> usize {
         self.nodes.iter().map(|node| usize::from(node.member) + node.children.len()).sum()
     }
@@ -96,7 +96,7 @@ impl Set {
         self.find(element).ok().map(|index| &self.nodes[index])
     }
 
-    /// Whether exactly this path is in the set.
+    /// Returns whether exactly this path is in the set.
     pub fn has(&self, path: &[PathElement]) -> bool {
         let Some((first, rest)) = path.split_first() else { return false };
         self.node(first)
@@ -145,7 +145,7 @@ impl Set {
         })
     }
 
-    /// Whether the two share a path; cheaper than making the intersection.
+    /// Returns whether two sets share a path, without building the intersection.
     pub fn intersects(&self, other: &Self) -> bool {
         let (mut left, mut right) = (self.nodes.iter().peekable(), other.nodes.iter().peekable());
         while let (Some(one), Some(another)) = (left.peek(), right.peek()) {

@@ -23,7 +23,7 @@ pub const FINALIZER_ORPHAN: &str = "orphan";
 pub const FINALIZER_FOREGROUND: &str = "foregroundDeletion";
 pub const FINALIZER_NAMESPACE: &str = "kubernetes";
 
-/// What a kind asks of its metadata.
+/// Per-kind rules of ObjectMeta validation.
 #[derive(Clone, Copy, Debug)]
 pub struct MetaRules {
     pub namespaced: bool,
@@ -50,7 +50,7 @@ fn integer(meta: &Map<String, Value>, key: &str) -> i64 {
     meta.get(key).and_then(Value::as_i64).unwrap_or_default()
 }
 
-/// Checks the metadata of an object about to be created (its name already generated).
+/// Validates the metadata of an object about to be created (its name already generated).
 pub fn validate(meta: &Map<String, Value>, rules: MetaRules, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let generate_name = text(meta, "generateName");
@@ -92,7 +92,7 @@ pub fn validate(meta: &Map<String, Value>, rules: MetaRules, path: &FieldPath) -
     errors
 }
 
-/// Checks the metadata of an update against what is stored.
+/// Validates the metadata of an update against what is stored.
 pub fn validate_update(
     new: &Map<String, Value>,
     old: &Map<String, Value>,

@@ -1,7 +1,7 @@
 //! The fields of metadata that the server owns, over an object's life.
 
 use super::{of, text};
-use crate::managed_fields::entries::times_set_aside;
+use crate::managed_fields::entries::equal_ignoring_timestamps;
 use serde_json::{Map, Value};
 
 /// Removes what a client may not bring to a create.
@@ -71,15 +71,15 @@ pub fn bump_generation(new: &mut Value, old: &Value, status_subresource: bool) {
     }
 }
 
-/// Whether a write changes nothing but, at most, the times of managers. Such a write is not stored.
+/// Returns whether a write is a no-op apart from managedFields timestamps. No-ops are not stored.
 pub fn is_no_op(new: &Value, old: &Value) -> bool {
     if text(of(new), "resourceVersion") != text(of(old), "resourceVersion") {
         return false;
     }
-    new == old || times_set_aside(new, old)
+    new == old || equal_ignoring_timestamps(new, old)
 }
 
-/// What becomes of the objects that an object owns.
+/// Deletion propagation to dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
     Orphan,

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 /// More operations than this are refused before any is applied.
 pub const OPERATIONS_MAX: usize = 10_000;
-/// What all `copy` operations of a patch may copy together.
+/// Limit on the bytes that all `copy` operations of a patch copy together.
 const COPIED_BYTES_MAX: usize = 3 << 20;
 /// Nodes that depth checks of one patch may visit.
 const MEASURED_NODES_MAX: usize = 10_000_000;
@@ -79,7 +79,7 @@ impl JsonPatch {
         Ok(Self { operations, strict_errors })
     }
 
-    /// What `fieldValidation` has to say of the patch itself.
+    /// Returns the strict decoding errors of the patch itself.
     pub fn strict_errors(&self) -> &[String] {
         &self.strict_errors
     }
@@ -249,7 +249,7 @@ fn step_mut<'d>(value: &'d mut Value, key: &str) -> Option<&'d mut Value> {
     }
 }
 
-/// What a `copy` takes: null where an object has no such key.
+/// Returns the value that `copy` takes: null if the object lacks the key, as in Go.
 fn copied(document: &mut Value, from: &str) -> Result<Value, String> {
     let missing = || format!("copy operation does not apply: doc is missing from path: {from}");
     match parent(document, from).ok_or_else(missing)? {

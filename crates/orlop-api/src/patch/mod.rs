@@ -14,7 +14,7 @@ pub use strategic::strategic_merge_patch;
 use crate::decode::DecodeError;
 use crate::status::{Reason, Status};
 
-/// Why a patch could not be read or applied.
+/// Error of decoding or applying a patch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
     /// The body is not a patch: 400.

@@ -65,7 +65,7 @@ fn go_type(value: &Value) -> &'static str {
 
 // === Types ===
 
-/// What a field's type says of patching it.
+/// Returns the schema and patch strategy of a field.
 fn lookup<'s>(schema: &'s Schema, key: &str) -> Outcome<(&'s Schema, &'s PatchStrategy)> {
     if let Some(field) = schema.field(key) {
         return Ok((field.schema(), &field.patch));

@@ -11,7 +11,7 @@ use super::{
 };
 use serde_json::Value;
 
-/// What every object begins with.
+/// Magic prefix of a protobuf object.
 pub const MAGIC: &[u8; 4] = b"k8s\0";
 
 /// The envelope of an object.
@@ -76,7 +76,7 @@ pub(super) fn object(bytes: &[u8], depth: usize) -> Result<Value, DecodeError> {
     Ok(object)
 }
 
-/// What ends an envelope: encoding and type of the content, both empty, which Go always writes.
+/// Trailing fields of the envelope: contentEncoding and contentType, both empty. Go always writes them.
 const END: [u8; 4] = [3 << 3 | 2, 0, 4 << 3 | 2, 0];
 
 /// Puts a message into an envelope.
@@ -126,14 +126,14 @@ impl ListWriter {
         Some(bytes)
     }
 
-    /// What stands before items that are so many bytes together.
+    /// Returns the bytes before the items, which take `items_bytes` together.
     pub fn opening(&self, api_version: &str, kind: &str, items_bytes: usize, metadata: &Value) -> Vec<u8> {
         let mut bytes = Vec::new();
         begin(&mut bytes, api_version, kind, items_bytes + list_metadata(metadata).len());
         bytes
     }
 
-    /// What follows the items.
+    /// Returns the bytes after the items.
     pub fn closing(&self, metadata: &Value) -> Vec<u8> {
         let mut bytes = list_metadata(metadata);
         bytes.extend_from_slice(&END);

@@ -1,4 +1,4 @@
-//! How a type is written: the field numbers of our tables, ready to use.
+//! Message descriptors: field numbers and wire types, resolved from the type tables.
 //!
 //! `data/types.tsv` has the numbers of ordinary fields. `data/protobuf.tsv` has what that leaves open: a
 //! field of an inlined struct stands at a path of numbers (`2.6`: field 6 of the message at field 2), and
@@ -21,10 +21,10 @@ pub(crate) struct Message {
     parts: Box<[Part]>,
 }
 
-/// What each number of a message stands for, sorted by number.
+/// Fields of a message, sorted by number.
 type Part = Box<[(u32, Slot)]>;
 
-/// What a number stands for.
+/// A field of a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Slot {
     Field(usize),
@@ -39,7 +39,7 @@ pub(super) struct Field {
     pub(super) path: Box<[u32]>,
     pub(super) shape: Shape,
     pub(super) codec: Codec,
-    /// Whether a zero on the wire says something.
+    /// A zero on the wire is explicit (the Go field is a pointer).
     pub(super) presence: bool,
 }
 
@@ -50,7 +50,7 @@ pub(super) enum Shape {
     Map,
 }
 
-/// How one value is written.
+/// Encoding of a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Codec {
     Text,

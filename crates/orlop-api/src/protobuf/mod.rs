@@ -29,7 +29,7 @@ use serde_json::Value;
 /// Its media type.
 pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
-/// Why bytes are not an object.
+/// Error of decoding a protobuf object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     #[error("empty data")]

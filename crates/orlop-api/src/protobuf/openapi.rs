@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::wire::{put_bytes, put_double, put_integer, put_message};
 
-/// How a field of JSON is written.
+/// Encoding of a JSON field.
 #[derive(Clone, Copy)]
 enum Shape {
     Text,
@@ -26,7 +26,7 @@ enum Shape {
     /// One type or several.
     Types,
     /// A schema or a flag.
-    Additional,
+    AdditionalProperties,
     Parameters,
     Responses,
 }
@@ -63,7 +63,7 @@ static SCHEMA: Fields = Fields {
         ("minProperties", 18, Shape::Integer),
         ("required", 19, Shape::Texts),
         ("enum", 20, Shape::Anys),
-        ("additionalProperties", 21, Shape::Additional),
+        ("additionalProperties", 21, Shape::AdditionalProperties),
         ("type", 22, Shape::Types),
         ("items", 23, Shape::Message(&ITEMS)),
         ("allOf", 24, Shape::Messages(&SCHEMA)),
@@ -146,7 +146,7 @@ static PATH_ITEM: Fields = Fields {
     extensions: Some(10),
 };
 
-/// What a document begins with.
+/// Encodes the head of a document: swagger version and info.
 pub fn head(info: &Value) -> Vec<u8> {
     let mut to = Vec::new();
     put_bytes(&mut to, 1, b"2.0");
@@ -222,7 +222,7 @@ fn field(to: &mut Vec<u8>, number: u32, shape: Shape, value: &Value) {
             Value::Array(types) => types.iter().for_each(|name| text(to, 1, name)),
             name => text(to, 1, name),
         }),
-        Shape::Additional => put_message(to, number, |to| match value {
+        Shape::AdditionalProperties => put_message(to, number, |to| match value {
             Value::Bool(flag) => put_integer(to, 2, (*flag).into()),
             schema => put_message(to, 1, |to| put(to, schema, &SCHEMA)),
         }),

@@ -101,12 +101,12 @@ impl<'a> Visitor<'_> for Name<'a> {
     }
 }
 
-/// Where a value is written.
+/// Context of an encoded value.
 struct Place<'a> {
     to: &'a mut Vec<u8>,
     codec: Codec,
     number: u32,
-    /// Whether null is the absence of a value, as in a field.
+    /// Null means absent, as in a field.
     may_be_null: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use super::DecodeError;
 
-/// How a field's value is written.
+/// Wire type of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WireType {
     Varint,
@@ -29,7 +29,7 @@ impl WireType {
 
 // === Reading ===
 
-/// What is left of a message.
+/// Remaining bytes of a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 

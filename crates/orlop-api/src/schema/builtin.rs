@@ -7,7 +7,7 @@
 //! The defaults of the table are those Go's encoder always writes (a struct that
 //! is not a pointer is `{}`, a required string `""`) and the few declared ones.
 
-use super::{Additional, Field, ListType, MapType, PatchStrategy, Schema, SchemaRef, Type};
+use super::{AdditionalProperties, Field, ListType, MapType, PatchStrategy, Schema, SchemaRef, Type};
 use crate::protobuf::Message;
 use std::collections::HashMap;
 use std::sync::{LazyLock, OnceLock};
@@ -34,12 +34,12 @@ impl TypeEntry {
         self.schema.get_or_init(|| read_type(self.name, self.rows))
     }
 
-    /// What the table says of the type and its fields.
+    /// Returns the rows of the type and its fields.
     pub fn rows(&self) -> impl Iterator<Item = Row> {
         self.rows.lines().map(row)
     }
 
-    /// How the type is written in protobuf.
+    /// Returns the protobuf message descriptor of the type.
     pub(crate) fn message(&self) -> &Message {
         self.message.get_or_init(|| Message::of(self.name, self.rows))
     }
@@ -79,7 +79,7 @@ pub fn kubernetes_version() -> &'static str {
     KUBERNETES_VERSION.trim_ascii_end()
 }
 
-/// How many types the tables hold.
+/// Returns the number of types in the tables.
 pub fn type_count() -> usize {
     INDEX.len()
 }
@@ -270,7 +270,7 @@ fn shape(json_type: &'static str) -> Schema {
     if let Some(inner) = json_type.strip_prefix("map[").and_then(|rest| rest.strip_suffix(']')) {
         return Schema {
             kind: Type::Object,
-            additional: Additional::Of(reference(inner)),
+            additional_properties: AdditionalProperties::Of(reference(inner)),
             ..Schema::default()
         };
     }

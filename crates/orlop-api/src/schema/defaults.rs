@@ -1,6 +1,6 @@
 //! Filling in defaults, and dropping nulls that a schema does not allow.
 
-use super::{Additional, Field, Schema, Type};
+use super::{AdditionalProperties, Field, Schema, Type};
 use crate::{quantity, time::Time};
 use serde_json::{Map, Value};
 
@@ -24,7 +24,7 @@ pub fn apply_defaults(value: &mut Value, schema: &Schema) {
             for (key, item) in map.iter_mut() {
                 if let Some(field) = schema.field(key) {
                     apply_defaults(item, field.schema());
-                } else if let Additional::Of(inner) = &schema.additional {
+                } else if let AdditionalProperties::Of(inner) = &schema.additional_properties {
                     default_item(item, inner.get());
                 }
             }
@@ -66,7 +66,7 @@ fn canonicalize_in(value: &mut Value, schema: &Schema, typed: bool) {
     match value {
         Value::Object(map) => map.retain(|key, item| {
             let Some(field) = schema.field(key) else {
-                if let Additional::Of(inner) = &schema.additional {
+                if let AdditionalProperties::Of(inner) = &schema.additional_properties {
                     item_of(item, inner.get());
                 }
                 return true;
@@ -99,7 +99,7 @@ fn canonicalize_in(value: &mut Value, schema: &Schema, typed: bool) {
     }
 }
 
-/// What an item of a list or a map begins as.
+/// Returns the initial value of a list item or map entry.
 fn zero_item(schema: &Schema) -> Value {
     match schema.kind {
         _ if schema.go_type == Some("Quantity") => "0".into(),
@@ -125,7 +125,8 @@ fn is_left_out(name: &str, item: &Value, schema: &Schema) -> bool {
         return false;
     }
     let Some(field) = schema.field(name).map(Field::schema) else { return false };
-    let is_map = field.properties.is_empty() && matches!(field.additional, Additional::Of(_));
+    let is_map =
+        field.properties.is_empty() && matches!(field.additional_properties, AdditionalProperties::Of(_));
     let is_required = schema.required.iter().any(|required| **required == *name);
     !is_required && (field.kind == Type::Array || is_map)
 }

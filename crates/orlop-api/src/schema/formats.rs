@@ -42,7 +42,7 @@ pub fn is_known_format(format: &str) -> bool {
     KNOWN.contains(&normalized(format).as_str())
 }
 
-/// Whether a format is checked on values of a type (`""` where the schema has none).
+/// Returns whether a format is validated on values of a type (`""` if the schema has none).
 pub fn is_enforced_format(format: &str, kind: &str) -> bool {
     match kind {
         "" | "string" => is_known_format(format),
@@ -52,7 +52,7 @@ pub fn is_enforced_format(format: &str, kind: &str) -> bool {
     }
 }
 
-/// Whether a text is of a format; unknown formats hold for every text.
+/// Returns whether a text has a format. Unknown formats match every text.
 pub fn matches_format(format: &str, text: &str) -> bool {
     match normalized(format).as_str() {
         "bsonobjectid" => text.len() == 24 && text.bytes().all(|byte| byte.is_ascii_hexdigit()),

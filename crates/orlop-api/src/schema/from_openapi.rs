@@ -3,7 +3,9 @@
 //! Reads what is there and ignores what is not understood: whether the schema is
 //! structural is [`super::structural`]'s question, asked when the CRD is written.
 
-use super::{Additional, Checks, Field, ListType, MapType, Pattern, Schema, SchemaRef, Type};
+use super::{
+    AdditionalProperties, Field, ListType, MapType, Pattern, Schema, SchemaRef, Type, ValueValidation,
+};
 use serde_json::{Map, Value};
 
 /// Reads a schema. Depth is bounded by the decoder that made the value.
@@ -26,11 +28,11 @@ pub fn from_openapi(source: &Value) -> Schema {
         properties: entries(object, "properties")
             .map(|(name, value)| (name.as_str().into(), Field::from(from_openapi(value))))
             .collect(),
-        additional: match object.get("additionalProperties") {
-            None | Some(Value::Null) => Additional::Unspecified,
-            Some(Value::Bool(true)) => Additional::Anything,
-            Some(Value::Bool(false)) => Additional::Forbidden,
-            Some(schema) => Additional::Of(from_openapi(schema).into()),
+        additional_properties: match object.get("additionalProperties") {
+            None | Some(Value::Null) => AdditionalProperties::Unspecified,
+            Some(Value::Bool(true)) => AdditionalProperties::Anything,
+            Some(Value::Bool(false)) => AdditionalProperties::Forbidden,
+            Some(schema) => AdditionalProperties::Of(from_openapi(schema).into()),
         },
         items: object
             .get("items")
@@ -48,7 +50,7 @@ pub fn from_openapi(source: &Value) -> Schema {
         int_or_string: flag("x-kubernetes-int-or-string"),
         opaque: false,
         default: object.get("default").filter(|value| !value.is_null()).cloned(),
-        checks: checks(object),
+        value_validation: value_validation(object),
         go_type: None,
     }
 }
@@ -75,8 +77,8 @@ const CHECK_KEYWORDS: [&str; 19] = [
     "dependencies",
 ];
 
-/// The checks of a node, where it has any: most have none, and a thousand CRDs have many nodes.
-fn checks(object: &Map<String, Value>) -> Option<Box<Checks>> {
+/// Reads the value validation of a node. Most nodes have none, and a thousand CRDs have many nodes.
+fn value_validation(object: &Map<String, Value>) -> Option<Box<ValueValidation>> {
     if !CHECK_KEYWORDS.iter().any(|keyword| object.contains_key(*keyword)) {
         return None;
     }
@@ -84,7 +86,7 @@ fn checks(object: &Map<String, Value>) -> Option<Box<Checks>> {
     let count = |key: &str| object.get(key).and_then(Value::as_u64);
     let flag = |key: &str| object.get(key) == Some(&Value::Bool(true));
     let schemas = |key: &str| list(object, key).map(from_openapi).collect();
-    Some(Box::new(Checks {
+    Some(Box::new(ValueValidation {
         enumeration: list(object, "enum").cloned().collect(),
         maximum: number("maximum"),
         exclusive_maximum: flag("exclusiveMaximum"),

@@ -1,11 +1,11 @@
 //! Sets without repeats, map lists with unique keys.
 
-use super::{Additional, ListType, Schema};
+use super::{AdditionalProperties, ListType, Schema};
 use crate::field_error::{FieldError, FieldPath};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
-/// Checks every list of an object against its list type.
+/// Validates every list of an object against its list type.
 pub fn validate_list_types(value: &Value, schema: &Schema, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     walk(value, schema, path, &mut errors);
@@ -16,7 +16,7 @@ fn walk(value: &Value, schema: &Schema, path: &FieldPath, errors: &mut Vec<Field
     match value {
         Value::Object(map) => {
             for (key, item) in map {
-                if let Additional::Of(inner) = &schema.additional {
+                if let AdditionalProperties::Of(inner) = &schema.additional_properties {
                     walk_child(item, inner.get(), || path.key(key), errors);
                 }
                 if let Some(field) = schema.field(key) {
@@ -75,7 +75,7 @@ fn check_map(items: &[Value], keys: &[Box<str>], path: &FieldPath, errors: &mut 
     }
 }
 
-/// Where a value appears for the second time (later repeats are not told again).
+/// Returns the indices of second occurrences. Later duplicates are not reported.
 fn repeats(items: &[Value]) -> Vec<usize> {
     let mut seen: HashMap<String, usize> = HashMap::with_capacity(items.len());
     let mut repeated = Vec::new();

@@ -1,14 +1,14 @@
 //! Metadata where a schema does not declare it: at the root of a custom resource and in embedded resources.
 
 use super::typed_decode::check_types;
-use super::{Additional, Root, Schema, builtin, prune};
+use super::{AdditionalProperties, Root, Schema, builtin, prune};
 use crate::field_error::{FieldError, FieldPath};
 use crate::group_version::GroupVersion;
 use crate::names::{self, NameRule};
 use crate::object_meta::{self, MetaRules};
 use serde_json::Value;
 
-/// What to do with metadata that is not what it should be.
+/// Handling of malformed metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// Refuse it: requests.
@@ -30,7 +30,7 @@ pub fn coerce_metadata(
     Ok(unknown)
 }
 
-/// Whether a default value would be an object with good metadata, and so would everything embedded in it.
+/// Validates the metadata of a default value and of resources embedded in it.
 pub(super) fn validate_default(value: &Value, schema: &Schema, embedded: bool) -> Vec<FieldError> {
     let mut coerced = value.clone();
     if let Err(error) =
@@ -79,7 +79,7 @@ fn coerce(
                         malformed,
                         unknown,
                     )?;
-                } else if let Additional::Of(inner) = &schema.additional {
+                } else if let AdditionalProperties::Of(inner) = &schema.additional_properties {
                     coerce(
                         item,
                         inner.get(),
@@ -127,7 +127,7 @@ fn coerce_object_meta(
     Ok(())
 }
 
-/// Checks apiVersion, kind and metadata of embedded resources (the root has checks of its own).
+/// Validates apiVersion, kind and metadata of embedded resources. The root is validated elsewhere.
 pub fn validate_embedded_resources(object: &Value, schema: &Schema) -> Vec<FieldError> {
     let mut errors = Vec::new();
     walk(object, schema, false, &FieldPath::nil(), &mut errors);
@@ -143,7 +143,7 @@ fn walk(value: &Value, schema: &Schema, embedded: bool, path: &FieldPath, errors
             for (key, item) in map {
                 if let Some(field) = schema.field(key) {
                     walk(item, field.schema(), field.schema().embedded_resource, &path.child(key), errors);
-                } else if let Additional::Of(inner) = &schema.additional {
+                } else if let AdditionalProperties::Of(inner) = &schema.additional_properties {
                     walk(item, inner.get(), inner.get().embedded_resource, &path.key(key), errors);
                 }
             }

@@ -18,20 +18,20 @@ mod list_types;
 
 mod prune;
 
+mod correlated_items;
 mod formats;
 mod metadata;
-mod old_items;
-pub mod source;
 pub mod structural;
 mod typed_decode;
+pub mod unstructured;
 mod validate;
 
+pub use correlated_items::{CorrelatedItems, is_unchanged};
 pub use defaults::{apply_defaults, canonicalize, zero_value};
 pub use formats::{is_enforced_format, is_known_format, matches_format};
 pub use metadata::{Malformed, coerce_metadata, validate_embedded_resources};
-pub use old_items::{OldItems, is_unchanged};
 pub use typed_decode::{TypeMismatch, check_types};
-pub use validate::{blocks_rules, rules_not_checked, validate, validate_update};
+pub use validate::{blocks_rules, rules_skipped_error, validate, validate_nulls, validate_update};
 
 pub use from_openapi::from_openapi;
 pub use list_types::validate_list_types;
@@ -75,7 +75,7 @@ impl Type {
     }
 }
 
-/// What identifies an item of a list.
+/// Identity of list items (`x-kubernetes-list-type`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ListType {
     /// Nothing: the list is one value.
@@ -87,7 +87,7 @@ pub enum ListType {
     Map(Box<[Box<str>]>),
 }
 
-/// Whether the entries of a map are owned one by one or all together.
+/// Ownership granularity of a map (`x-kubernetes-map-type`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MapType {
     #[default]
@@ -95,7 +95,7 @@ pub enum MapType {
     Atomic,
 }
 
-/// How strategic merge patch treats a field.
+/// Patch strategy of a field (`x-kubernetes-patch-strategy`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PatchStrategy {
     pub merge: bool,
@@ -151,9 +151,9 @@ impl From<Schema> for SchemaRef {
     }
 }
 
-/// What an object may hold besides its fields.
+/// Schema of undeclared properties (`additionalProperties`).
 #[derive(Clone, Debug, Default)]
-pub enum Additional {
+pub enum AdditionalProperties {
     /// The schema does not say: nothing, unless it says nothing about fields either.
     #[default]
     Unspecified,
@@ -162,7 +162,7 @@ pub enum Additional {
     Of(SchemaRef),
 }
 
-impl Additional {
+impl AdditionalProperties {
     pub fn schema(&self) -> Option<&Schema> {
         match self {
             Self::Of(schema) => Some(schema.get()),
@@ -177,7 +177,7 @@ impl Additional {
 
 /// The checks of values: bounds, patterns, alternatives.
 #[derive(Clone, Debug, Default)]
-pub struct Checks {
+pub struct ValueValidation {
     pub enumeration: Vec<Value>,
     pub maximum: Option<f64>,
     pub exclusive_maximum: bool,
@@ -223,14 +223,14 @@ impl Pattern {
     }
 }
 
-/// What a value must look like.
+/// A structural schema node.
 #[derive(Clone, Debug, Default)]
 pub struct Schema {
     pub kind: Type,
     pub format: Option<Box<str>>,
     pub nullable: bool,
     pub properties: BTreeMap<Box<str>, Field>,
-    pub additional: Additional,
+    pub additional_properties: AdditionalProperties,
     pub items: Option<SchemaRef>,
     pub required: Vec<Box<str>>,
     pub list_type: ListType,
@@ -241,7 +241,7 @@ pub struct Schema {
     /// Apply sees one leaf, whatever is inside (`RawExtension`).
     pub opaque: bool,
     pub default: Option<Value>,
-    pub checks: Option<Box<Checks>>,
+    pub value_validation: Option<Box<ValueValidation>>,
     /// The Go type of a built-in, for the decoder's messages.
     pub go_type: Option<&'static str>,
 }
@@ -261,7 +261,7 @@ impl Schema {
         for name in path.trim_start_matches('.').split('.').filter(|name| !name.is_empty()) {
             schema = match schema.field(name) {
                 Some(field) => field.schema(),
-                None => schema.additional.schema()?,
+                None => schema.additional_properties.schema()?,
             };
         }
         Some(schema)

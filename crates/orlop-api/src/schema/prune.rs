@@ -1,9 +1,9 @@
 //! Dropping what a schema does not know, and saying what that was.
 
-use super::{Additional, Schema};
+use super::{AdditionalProperties, Schema};
 use serde_json::Value;
 
-/// Whether the value is a whole resource, whose apiVersion, kind and metadata are known without being declared.
+/// Kind of the pruned value. A resource's apiVersion, kind and metadata are known without being declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Root {
     Resource,
@@ -32,7 +32,7 @@ fn is_meta(key: &str) -> bool {
     matches!(key, "apiVersion" | "kind" | "metadata")
 }
 
-/// What is known of the place where a value stands.
+/// Pruning context of a value.
 #[derive(Clone, Copy)]
 struct Place<'s> {
     schema: Option<&'s Schema>,
@@ -42,7 +42,7 @@ struct Place<'s> {
     preserves: bool,
 }
 
-/// What becomes of a field.
+/// Pruning decision for a field.
 enum Fate<'s> {
     Unknown,
     /// Kept as it is, whatever is inside.
@@ -70,17 +70,19 @@ impl<'s> Place<'s> {
         if self.embedded && is_meta(key) {
             return Fate::Kept;
         }
-        match (schema.field(key), &schema.additional) {
+        match (schema.field(key), &schema.additional_properties) {
             (Some(field), _) => Fate::Within(Self::of(Some(field.schema()))),
-            (None, Additional::Of(inner)) => Fate::Within(Self::of(Some(inner.get()))),
+            (None, AdditionalProperties::Of(inner)) => Fate::Within(Self::of(Some(inner.get()))),
             (None, _) if self.preserves => Fate::Kept,
             // Specified, but without a schema for what is inside.
-            (None, Additional::Anything | Additional::Forbidden) => Fate::Within(Self::of(None)),
-            (None, Additional::Unspecified) => Fate::Unknown,
+            (None, AdditionalProperties::Anything | AdditionalProperties::Forbidden) => {
+                Fate::Within(Self::of(None))
+            }
+            (None, AdditionalProperties::Unspecified) => Fate::Unknown,
         }
     }
 
-    /// Where the items of a list here stand; none where they are kept whatever they are.
+    /// Returns the pruning context of list items; `None` where items are preserved.
     fn items(self) -> Option<Self> {
         let items = self.schema.and_then(Schema::items);
         if self.preserves {

@@ -1,6 +1,6 @@
 //! The types of a built-in kind's fields, as Go's decoder insists on them.
 
-use super::{Additional, Schema, Type};
+use super::{AdditionalProperties, Schema, Type};
 use crate::{
     quantity::{InvalidQuantity, Quantity},
     time::Time,
@@ -105,7 +105,7 @@ fn check<'a>(
                     path.push(key);
                     check(item, field.schema(), inside, path)?;
                     path.pop();
-                } else if let Additional::Of(inner) = &schema.additional {
+                } else if let AdditionalProperties::Of(inner) = &schema.additional_properties {
                     // Go's path names the map, not the key.
                     check(item, inner.get(), go_struct, path)?;
                 }
@@ -122,13 +122,13 @@ fn check<'a>(
     Ok(())
 }
 
-/// Where Go's decoder stops: at the first byte that is none of its alphabet, else at the end.
+/// Returns the offset at which Go's decoder stops: the first byte outside the alphabet, or the end.
 fn illegal_base64(text: &str) -> usize {
     let alphabet = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'\r' | b'\n');
     text.bytes().position(|byte| !alphabet(byte)).unwrap_or(text.len())
 }
 
-/// What Go's `time.Parse` says: which part of the layout it could not find, and what stood there.
+/// Returns the error of Go's `time.Parse`: the layout element that did not match, and the text in its place.
 fn go_time_error(text: &str, micro: bool) -> String {
     let layout = if micro { "2006-01-02T15:04:05.000000Z07:00" } else { "2006-01-02T15:04:05Z07:00" };
     let mut rest = text;
@@ -170,7 +170,7 @@ fn go_type(schema: &Schema) -> String {
         }
         (None, Type::Object) => format!(
             "map[string]{}",
-            schema.additional.schema().map_or_else(|| "interface {}".to_owned(), go_type)
+            schema.additional_properties.schema().map_or_else(|| "interface {}".to_owned(), go_type)
         ),
         (None, Type::Any) if schema.int_or_string => "intstr.IntOrString".to_owned(),
         (None, Type::Any) => "interface {}".to_owned(),

@@ -2,20 +2,20 @@
 
 use super::compile::{self, Compiled, new, stored};
 use orlop_api::field_error::{FieldError, FieldPath};
-use orlop_api::schema::source::{entries, flag, list, text};
-use orlop_api::schema::structural::rule_form;
+use orlop_api::schema::structural::format_rule;
+use orlop_api::schema::unstructured::{entries, flag, list, text};
 use orlop_cel::{Env, Schema, escape};
 use serde_json::Value;
 use std::collections::HashSet;
 
-/// What one expression may cost at most, times how often it may run.
+/// Limit on the estimated cost of one expression, times its cardinality.
 const EXPRESSION_COST_MAX: u64 = 10_000_000;
-/// What all expressions of a schema may cost at most.
+/// Limit on the estimated cost of all expressions of a schema.
 const SCHEMA_COST_MAX: u64 = 100_000_000;
-/// How many of the most expensive rules are named when all together cost too much.
+/// Number of most expensive rules to name when the schema's limit is exceeded.
 const NAMED_MAX: usize = 4;
 
-/// What is known of the expressions of a definition that is updated.
+/// Expressions of the stored definition, for ratcheting.
 pub(crate) struct Expressions<'a> {
     pub(crate) known_rules: &'a HashSet<String>,
     pub(crate) known_messages: &'a HashSet<String>,
@@ -26,7 +26,7 @@ pub(crate) struct Expressions<'a> {
 #[derive(Default)]
 pub(crate) struct Checked {
     pub(crate) errors: Vec<FieldError>,
-    /// What is said of all rules together.
+    /// Errors about the total cost of all rules.
     pub(crate) total: Vec<FieldError>,
 }
 
@@ -58,13 +58,13 @@ pub(crate) fn check(
     Checked { errors: walk.errors, total }
 }
 
-/// Where a node stands.
+/// Context of a schema node.
 struct Place {
     path: FieldPath,
-    /// What expressions see of the node, where a rule stands above it.
+    /// CEL schema of the node, if an ancestor has rules.
     parent: Option<Schema>,
     is_resource: bool,
-    /// How many of it there can be; none where nothing bounds them.
+    /// Maximal cardinality of the node; `None` if unbounded.
     cardinality: Option<u64>,
     /// The nearest node above whose parts cannot be told apart from one write to the next.
     uncorrelatable: Option<FieldPath>,
@@ -165,7 +165,11 @@ impl Walk<'_> {
                 self.observe(&rule_path, cost);
             }
             Err(problem) => {
-                self.errors.push(FieldError::invalid_printed(&rule_path, rule_form(rule), problem.as_str()));
+                self.errors.push(FieldError::invalid_printed(
+                    &rule_path,
+                    format_rule(rule),
+                    problem.as_str(),
+                ));
             }
         }
         let message_path = path.child("messageExpression");
@@ -182,7 +186,7 @@ impl Walk<'_> {
             Err(problem) => {
                 self.errors.push(FieldError::invalid_printed(
                     &message_path,
-                    rule_form(rule),
+                    format_rule(rule),
                     problem.as_str(),
                 ));
             }
@@ -211,7 +215,7 @@ impl Walk<'_> {
     }
 }
 
-/// How many of its parts a node can have; none where nothing bounds them.
+/// Returns the maximal number of elements of a node; `None` if unbounded.
 fn elements_max(source: &Value) -> Option<u64> {
     let limit =
         |key: &str| source.get(key).and_then(Value::as_i64).map(|limit| u64::try_from(limit).unwrap_or(0));

@@ -1,7 +1,7 @@
 //! One rule as programs.
 
-use orlop_api::schema::source::text;
 use orlop_api::schema::structural::resolve;
+use orlop_api::schema::unstructured::text;
 use orlop_cel::{Env, Program, Schema, Type};
 use serde_json::Value;
 use std::sync::LazyLock;
@@ -29,11 +29,11 @@ pub(super) fn new(_expression: &str) -> &'static Env {
 pub(super) struct Compiled {
     /// None where the rule is empty.
     pub(super) program: Result<Option<Program>, String>,
-    /// What computes the message, where it compiles.
+    /// Compiled `messageExpression`.
     pub(super) message_program: Result<Option<Program>, String>,
     pub(super) uses_old_self: bool,
     pub(super) optional_old_self: bool,
-    /// Where failures are reported, seen from the node.
+    /// `fieldPath`, relative to the node.
     pub(super) field_path: String,
     pub(super) rule: Box<str>,
     pub(super) message: Box<str>,
@@ -42,12 +42,12 @@ pub(super) struct Compiled {
 }
 
 impl Compiled {
-    /// What a failure says where nothing computes its message.
+    /// Static failure message.
     pub(super) fn failure(&self) -> String {
         if self.message.is_empty() { format!("failed rule: {}", self.name()) } else { self.name().to_owned() }
     }
 
-    /// What a rule is called in messages about it.
+    /// Name of the rule in error messages.
     pub(super) fn name(&self) -> &str {
         if self.message.is_empty() { self.rule.trim() } else { self.message.trim() }
     }

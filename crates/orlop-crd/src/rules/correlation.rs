@@ -1,4 +1,4 @@
-//! Which old value a value replaces, and whether anything changed.
+//! Correlation of values with their old values, and ratcheting.
 //!
 //! An error about what did not change does not fail an update: the value at hand where it can be told which old value
 //! it replaces, else the nearest value above of which that is known.
@@ -15,7 +15,7 @@ struct Pair<'a> {
     schema: &'a Schema,
 }
 
-/// What is known of the place at hand.
+/// Correlation state of the current node.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Correlation<'a> {
     current: Option<Pair<'a>>,
@@ -44,7 +44,7 @@ impl<'a> Correlation<'a> {
         Self { current, parent: Some(pair) }
     }
 
-    /// Whether the value, or what it is known to be part of, is what it was.
+    /// Returns whether the value, or a correlated ancestor, is unchanged.
     pub(super) fn is_unchanged(self, known: &mut Unchanged) -> bool {
         self.current.or(self.parent).is_some_and(|pair| known.pair(pair))
     }
@@ -58,10 +58,10 @@ impl<'a> Pair<'a> {
 }
 
 fn field_schema<'s>(schema: &'s Schema, name: &str) -> Option<&'s Schema> {
-    schema.field(name).map(Field::schema).or_else(|| schema.additional.schema())
+    schema.field(name).map(Field::schema).or_else(|| schema.additional_properties.schema())
 }
 
-/// What was compared before: many errors may ask about one large value.
+/// Memoized comparisons: many errors may ask about one large value.
 #[derive(Default)]
 pub(super) struct Unchanged {
     known: HashMap<*const Value, bool>,

@@ -9,17 +9,17 @@ mod compile;
 mod correlation;
 mod run;
 
-pub use run::Findings;
+pub use run::ValidationResult;
 
 use compile::{Compiled, stored};
 use orlop_api::schema::Schema;
-use orlop_api::schema::source::{entries, list, strings, text};
+use orlop_api::schema::unstructured::{entries, list, strings, text};
 use orlop_cel::escape;
 use serde_json::Value;
 
-/// What one rule may cost when it runs.
+/// Runtime cost limit of one rule.
 pub(crate) const RULE_COST_MAX: u64 = 1_000_000;
-/// What all rules of an object may cost when they run.
+/// Runtime cost budget of all rules of an object.
 pub(crate) const OBJECT_COST_MAX: u64 = 10_000_000;
 
 /// The compiled rules of a schema.
@@ -37,7 +37,7 @@ struct Node {
     properties: Vec<(Box<str>, Node)>,
     values: Option<Box<Node>>,
     items: Option<Box<Node>>,
-    /// What tells the items apart, where it is a list of type map.
+    /// Map keys of a list of type map.
     keys: Vec<Box<str>>,
 }
 
@@ -59,7 +59,7 @@ impl Rules {
 
     /// Runs the rules over an object that has the right shape: [`orlop_api::schema::blocks_rules`] tells. `old` is what
     /// it replaces; `schema` is the object's.
-    pub fn validate(&self, schema: &Schema, object: &Value, old: Option<&Value>) -> Findings {
+    pub fn validate(&self, schema: &Schema, object: &Value, old: Option<&Value>) -> ValidationResult {
         let mut budget = OBJECT_COST_MAX;
         self.run(schema, object, old, &mut budget)
     }
@@ -102,7 +102,7 @@ fn node(source: &Value, parent: Option<orlop_cel::Schema>, is_resource: bool) ->
     Some(found)
 }
 
-/// Whether a node or anything below it has rules.
+/// Returns whether a node or a descendant has rules.
 fn has_rules(source: &Value) -> bool {
     !list(source, "x-kubernetes-validations").is_empty()
         || ["items", "additionalProperties"].iter().any(|key| source.get(*key).is_some_and(has_rules))

@@ -5,18 +5,18 @@ use super::correlation::{Correlation, Unchanged};
 use super::{Node, RULE_COST_MAX, Rules};
 use orlop_api::field_error::{FieldError, FieldPath};
 use orlop_api::go_text::quote;
-use orlop_api::schema::{OldItems, Schema};
+use orlop_api::schema::{CorrelatedItems, Schema};
 use orlop_cel::{Activation, Budget, EvalError, Program};
 use serde_json::Value;
 
-/// What a `messageExpression` may say at most.
+/// Limit on the length of a `messageExpression` result.
 const MESSAGE_BYTES_MAX: usize = 5 * 1024;
 const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
-/// What rules say of an object.
+/// Result of validating an object.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Findings {
+pub struct ValidationResult {
     pub errors: Vec<FieldError>,
     /// Failures of what did not change: told, but nothing fails for them.
     pub warnings: Vec<String>,
@@ -30,19 +30,19 @@ impl Rules {
         object: &Value,
         old: Option<&Value>,
         budget: &mut u64,
-    ) -> Findings {
+    ) -> ValidationResult {
         let mut run = Run {
             path: Vec::new(),
             budget: *budget,
             unchanged: Unchanged::default(),
-            findings: Findings::default(),
+            result: ValidationResult::default(),
         };
         if let Some(root) = &self.root {
             // Running out is told among the errors; there is nothing else to do about it here.
             let _ = run.node(root, object, present(old), Correlation::root(object, old, schema));
         }
         *budget = run.budget;
-        run.findings
+        run.result
     }
 }
 
@@ -60,7 +60,7 @@ struct Run<'a> {
     path: Vec<Segment<'a>>,
     budget: u64,
     unchanged: Unchanged,
-    findings: Findings,
+    result: ValidationResult,
 }
 
 fn present(old: Option<&Value>) -> Option<&Value> {
@@ -120,7 +120,7 @@ impl<'a> Run<'a> {
             }
             Value::Array(items) => {
                 let Some(inner) = &node.items else { return Ok(()) };
-                let old = OldItems::by_keys(old, &node.keys);
+                let old = CorrelatedItems::by_keys(old, &node.keys);
                 for (index, value) in items.iter().enumerate() {
                     let old = old.get(value);
                     self.below(Segment::Index(index), inner, value, old, correlation.item(value, old))?;
@@ -170,7 +170,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Whether a rule holds; one that cannot be told is reported, and then holds.
+    /// Evaluates a rule. An evaluation error is reported, and the rule counts as passed.
     fn holds(
         &mut self,
         node: &Node,
@@ -267,14 +267,14 @@ impl<'a> Run<'a> {
 
     fn report(&mut self, rule: &Compiled, error: FieldError, correlation: Correlation<'a>) {
         if !rule.uses_old_self && correlation.is_unchanged(&mut self.unchanged) {
-            self.findings.warnings.push(error.to_string());
+            self.result.warnings.push(error.to_string());
         } else {
-            self.findings.errors.push(error);
+            self.result.errors.push(error);
         }
     }
 
     fn invalid(&mut self, node: &Node, detail: String) {
-        self.findings.errors.push(FieldError::invalid(&self.path(), &*node.kind, detail));
+        self.result.errors.push(FieldError::invalid(&self.path(), &*node.kind, detail));
     }
 
     fn stop(&mut self, node: &Node, detail: String) -> Stopped {

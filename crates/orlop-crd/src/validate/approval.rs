@@ -4,21 +4,21 @@ use orlop_api::field_error::{FieldError, FieldPath};
 use orlop_api::go_text::quote;
 use orlop_api::object_meta;
 use orlop_api::schema::matches_format;
-use orlop_api::schema::source::text;
+use orlop_api::schema::unstructured::text;
 use serde_json::Value;
 use std::fmt;
 
 pub(crate) const ANNOTATION: &str = "api-approved.kubernetes.io";
 const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
 
-/// Whether a group is one of Kubernetes' own.
+/// Returns whether a group is protected (`*.k8s.io`, `*.kubernetes.io`).
 pub(crate) fn is_protected(group: &str) -> bool {
     ["k8s.io", "kubernetes.io"]
         .iter()
         .any(|domain| group.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
 }
 
-/// What the annotation says.
+/// Value of the api-approved annotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Approval {
     Invalid,
@@ -66,7 +66,7 @@ fn annotation(definition: &Value) -> &str {
     text(annotations, ANNOTATION)
 }
 
-/// What is wrong with a definition's annotation. Whoever does not change it is not asked.
+/// Validates the api-approved annotation. An unchanged annotation is not validated.
 pub(super) fn validate(definition: &Value, old: Option<&Value>) -> Option<FieldError> {
     let group = definition.get("spec").map(|spec| text(spec, "group")).unwrap_or_default();
     if !is_protected(group) {

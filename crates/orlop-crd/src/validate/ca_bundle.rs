@@ -1,10 +1,10 @@
-//! Whether a bundle of certificates is one.
+//! Validation of certificate bundles.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use orlop_api::field_error::{FieldError, FieldPath};
 
-/// What is wrong with a `caBundle` (base64 of PEM).
+/// Validates a `caBundle` (base64 of PEM).
 pub(super) fn validate(bundle: &str, path: &FieldPath) -> Option<FieldError> {
     let bytes = STANDARD.decode(bundle).unwrap_or_default();
     let problem = problem(&String::from_utf8_lossy(&bytes))?;
@@ -49,7 +49,7 @@ impl<'t> Blocks<'t> {
     }
 }
 
-/// Whether bytes are one DER sequence, whole: what every certificate is at the outside.
+/// Returns whether bytes are exactly one DER sequence, the outermost element of a certificate.
 fn is_sequence(der: &[u8]) -> bool {
     let [0x30, first, rest @ ..] = der else { return false };
     if *first < 0x80 {

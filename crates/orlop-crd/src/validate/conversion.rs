@@ -1,16 +1,16 @@
-//! How a definition says its versions are converted.
+//! Validation of `spec.conversion`.
 
 use super::ca_bundle;
 use super::webhook::{validate_service, validate_url};
 use orlop_api::field_error::{FieldError, FieldPath};
 use orlop_api::names::dns1035_label;
-use orlop_api::schema::source::{strings, text};
+use orlop_api::schema::unstructured::{strings, text};
 use serde_json::Value;
 
 /// The versions of ConversionReview that we speak.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
-/// What an update need not have because what is stored has it not either.
+/// Requirements on the conversion, relaxed where the stored definition violates them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Leniency {
     /// No version of the review need be one that we speak.
@@ -103,7 +103,7 @@ fn speaks(versions: &[&str]) -> bool {
     versions.iter().any(|version| REVIEW_VERSIONS.contains(version))
 }
 
-/// What an update of a definition with this conversion need not have.
+/// Returns the requirements on updates of a definition with this conversion.
 pub(super) fn leniency_after(old: &Value, established: bool) -> Leniency {
     let versions: Vec<_> = strings(webhook(old), "conversionReviewVersions").collect();
     Leniency {
@@ -112,7 +112,7 @@ pub(super) fn leniency_after(old: &Value, established: bool) -> Leniency {
     }
 }
 
-/// Whether a definition's conversion webhook is to be trusted by what cannot be read.
+/// Returns whether a stored conversion webhook has an unreadable caBundle.
 pub(crate) fn has_broken_ca_bundle(definition: &Value) -> bool {
     definition.pointer("/spec/conversion").is_some_and(has_broken_bundle)
 }

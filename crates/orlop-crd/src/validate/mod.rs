@@ -1,4 +1,4 @@
-//! Whether a definition may be.
+//! Validation of CustomResourceDefinitions.
 //!
 //! The rules, their texts and their order are those of Kubernetes. What a definition that is already stored does wrong
 //! may stay wrong: [`Options`] says what is asked of an update.
@@ -22,11 +22,11 @@ use options::Options;
 use orlop_api::field_error::{FieldError, FieldPath};
 use orlop_api::names::{NameRule, dns1123_subdomain};
 use orlop_api::object_meta::{self, IMMUTABLE, MetaRules};
-use orlop_api::schema::source::{strings, text};
+use orlop_api::schema::unstructured::{strings, text};
 use serde_json::Value;
 use spec::Spec;
 
-/// Checks a definition about to be created: defaulted, its status cleared but for `storedVersions`.
+/// Validates a definition about to be created: defaulted, its status cleared but for `storedVersions`.
 pub fn validate_create(definition: &Value) -> Vec<FieldError> {
     let spec = Spec::of(definition);
     let mut errors = metadata(definition, &spec);
@@ -35,7 +35,7 @@ pub fn validate_create(definition: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Checks a definition that replaces `old`.
+/// Validates a definition that replaces `old`.
 pub fn validate_update(definition: &Value, old: &Value) -> Vec<FieldError> {
     let (spec, old_spec) = (Spec::of(definition), Spec::of(old));
     let established = Conditions::of(old).is_true(ESTABLISHED);
@@ -58,7 +58,7 @@ pub fn validate_update(definition: &Value, old: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Checks a definition whose status replaces `old`'s.
+/// Validates a definition whose status replaces `old`'s.
 pub fn validate_status_update(definition: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = update_metadata(definition, old);
     errors.extend(validate_accepted_names(definition));
@@ -145,7 +145,7 @@ fn scope(spec: &Spec<'_>, path: &FieldPath) -> Option<FieldError> {
     }
 }
 
-/// What is asked of the status, and of both together.
+/// Validates the status.
 fn validate_rest(definition: &Value, old: Option<&Value>, spec: &Spec<'_>) -> Vec<FieldError> {
     let mut errors = validate_accepted_names(definition);
     errors.extend(stored_versions(definition, spec));

@@ -1,8 +1,8 @@
-//! What a kind may be called.
+//! Validation of names.
 
 use orlop_api::field_error::{FieldError, FieldPath};
 use orlop_api::names::dns1035_label;
-use orlop_api::schema::source::{strings, text};
+use orlop_api::schema::unstructured::{strings, text};
 use serde_json::Value;
 
 /// The names that a spec must have.

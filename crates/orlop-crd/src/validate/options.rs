@@ -1,14 +1,14 @@
-//! What is asked of a definition, and what of one that is already stored.
+//! Validation options of creates and updates.
 
 use super::conversion::{Leniency, leniency_after};
 use super::spec::{Spec, open_api};
 use super::walk::{any, visit};
 use orlop_api::field_error::FieldPath;
-use orlop_api::schema::source::{list, text};
 use orlop_api::schema::structural::{
-    Strictness, ValidationBudget, has_loose_identities, has_loose_sets, has_unknown_types, invalid_defaults,
-    unconvertible, violations,
+    ValidationBudget, ValidationOptions, conversion_error, has_non_atomic_set_items,
+    has_unidentifiable_items, has_unknown_types, validate_defaults, validate_structural_schema,
 };
+use orlop_api::schema::unstructured::{list, text};
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -19,7 +19,7 @@ pub(super) struct Options {
     pub(super) require_schema: bool,
     pub(super) require_structural: bool,
     pub(super) require_pruned_defaults: bool,
-    pub(super) strictness: Strictness,
+    pub(super) validation: ValidationOptions,
     pub(super) conversion: Leniency,
     /// Expressions that were accepted before, in whichever version of the language.
     pub(super) known_rules: HashSet<String>,
@@ -36,7 +36,7 @@ impl Options {
             require_schema: true,
             require_structural: true,
             require_pruned_defaults: true,
-            strictness: Strictness::default(),
+            validation: ValidationOptions::default(),
             conversion: Leniency { review_versions: false, ca_bundle: true },
             known_rules: HashSet::new(),
             known_messages: HashSet::new(),
@@ -61,10 +61,10 @@ impl Options {
             require_schema: shared || old.versions.iter().all(|version| open_api(version.schema).is_some()),
             require_structural: !old.schemas().any(is_loose),
             require_pruned_defaults: !old.schemas().any(has_unpruned_defaults),
-            strictness: Strictness {
-                known_types: !has(has_unknown_types),
-                atomic_sets: !has(has_loose_sets),
-                identities: !has(has_loose_identities),
+            validation: ValidationOptions {
+                require_valid_property_type: !has(has_unknown_types),
+                require_atomic_set_type: !has(has_non_atomic_set_items),
+                require_map_list_keys: !has(has_unidentifiable_items),
             },
             conversion: leniency_after(old.source.get("conversion").unwrap_or(&Value::Null), established),
             known_rules,
@@ -74,7 +74,7 @@ impl Options {
         }
     }
 
-    /// What a spec asks of itself: pruning, defaults and extensions need structural schemas.
+    /// Adds the requirements of a spec: pruning, defaults and extensions need structural schemas.
     pub(super) fn with_demands(&self, spec: &Spec<'_>) -> Self {
         let mut options = self.clone();
         let extended = |node: &Value| {
@@ -97,12 +97,12 @@ impl Options {
 }
 
 fn is_loose(schema: &Value) -> bool {
-    unconvertible(schema).is_some()
-        || !violations(schema, &FieldPath::nil(), &mut ValidationBudget::default()).is_empty()
+    conversion_error(schema).is_some()
+        || !validate_structural_schema(schema, &FieldPath::nil(), &mut ValidationBudget::default()).is_empty()
 }
 
 fn has_unpruned_defaults(schema: &Value) -> bool {
-    let found = || invalid_defaults(schema, &FieldPath::nil(), true, &mut |_| Vec::new());
+    let found = || validate_defaults(schema, &FieldPath::nil(), true, &mut |_| Vec::new());
     !is_loose(schema) && found().iter().any(|error| error.detail == "must not have unknown fields")
 }
 

@@ -6,8 +6,8 @@ use crate::rules::check::{Expressions, check};
 use crate::rules::{OBJECT_COST_MAX, Rules};
 use orlop_api::field_error::{FieldError, FieldPath};
 use orlop_api::schema::from_openapi;
-use orlop_api::schema::source::flag;
 use orlop_api::schema::structural::{self, DefaultValue, ValidationBudget};
+use orlop_api::schema::unstructured::flag;
 use serde_json::Value;
 
 /// Schemas must be there: everywhere, or at least where they are served and would prune.
@@ -35,7 +35,7 @@ pub(super) fn presence(spec: &Spec<'_>, options: &Options, path: &FieldPath) -> 
     errors
 }
 
-/// Checks the schemas of one definition.
+/// Validates the schemas of one definition.
 pub(super) struct Run<'o> {
     pub(super) options: &'o Options,
     /// Shared by all versions.
@@ -47,7 +47,7 @@ impl<'o> Run<'o> {
         Self { options, patterns: ValidationBudget::default() }
     }
 
-    /// Checks a `schema` or the shared `validation`; `version` is whose it is.
+    /// Validates a `schema` or the shared `validation`; `version` is whose it is.
     pub(super) fn validation(
         &mut self,
         validation: &Value,
@@ -57,17 +57,17 @@ impl<'o> Run<'o> {
     ) -> Vec<FieldError> {
         let Some(schema) = open_api(validation) else { return Vec::new() };
         let path = path.child("openAPIV3Schema");
-        let mut errors = structural::restrictions_at_root(schema, &path, status_subresource);
-        let mut unconvertible = None;
+        let mut errors = structural::validate_root(schema, &path, status_subresource);
+        let mut conversion_error = None;
         let mut sound = false;
         if self.options.require_structural {
-            unconvertible = structural::unconvertible(schema);
-            if unconvertible.is_none() {
-                let mut found = structural::violations(schema, &path, &mut self.patterns);
+            conversion_error = structural::conversion_error(schema);
+            if conversion_error.is_none() {
+                let mut found = structural::validate_structural_schema(schema, &path, &mut self.patterns);
                 if found.is_empty() {
                     let pruned = self.options.require_pruned_defaults;
                     let mut budget = OBJECT_COST_MAX;
-                    found = structural::invalid_defaults(schema, &path, pruned, &mut |default| {
+                    found = structural::validate_defaults(schema, &path, pruned, &mut |default| {
                         default_rules(default, &mut budget)
                     });
                 }
@@ -75,7 +75,7 @@ impl<'o> Run<'o> {
                 errors.extend(found);
             }
         }
-        let keywords = structural::unsupported(schema, &path, self.options.strictness);
+        let keywords = structural::validate_keywords(schema, &path, self.options.validation);
         let rules = if sound {
             let expressions = Expressions {
                 known_rules: &self.options.known_rules,
@@ -88,7 +88,7 @@ impl<'o> Run<'o> {
         };
         errors.extend(keywords);
         errors.extend(rules.errors);
-        if let Some(problem) = unconvertible.filter(|_| errors.is_empty()) {
+        if let Some(problem) = conversion_error.filter(|_| errors.is_empty()) {
             errors.push(FieldError::invalid(&path, "", problem));
         }
         errors.extend(rules.total);
@@ -96,7 +96,7 @@ impl<'o> Run<'o> {
     }
 }
 
-/// What rules say of a default: as it is, and as it comes new.
+/// Evaluates CEL rules on a default, as an update and as a create.
 fn default_rules(default: &DefaultValue<'_>, budget: &mut u64) -> Vec<FieldError> {
     let rules = Rules::of_node(default.schema, default.is_resource);
     if rules.is_empty() || *budget == 0 {

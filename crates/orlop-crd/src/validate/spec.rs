@@ -4,7 +4,7 @@
 //! Messages name fields where they stand there.
 
 use orlop_api::field_error::FieldPath;
-use orlop_api::schema::source::{flag, list, text};
+use orlop_api::schema::unstructured::{flag, list, text};
 use serde_json::Value;
 
 const NULL: &Value = &Value::Null;
@@ -12,7 +12,7 @@ const NULL: &Value = &Value::Null;
 pub(crate) struct Spec<'a> {
     pub(super) source: &'a Value,
     pub(super) names: &'a Value,
-    /// What stands once because all versions have the same; null where they differ.
+    /// Fields shared by all versions; null where versions differ.
     pub(super) validation: &'a Value,
     pub(super) subresources: &'a Value,
     pub(super) columns: &'a Value,

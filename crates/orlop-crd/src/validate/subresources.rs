@@ -4,8 +4,8 @@ use super::options::{Options, SELECTABLE_MAX};
 use super::spec::{Spec, open_api};
 use orlop_api::field_error::{FieldError, FieldPath};
 use orlop_api::go_text;
-use orlop_api::schema::source::text;
-use orlop_api::schema::structural::{resolve, unconvertible};
+use orlop_api::schema::structural::{conversion_error, resolve};
+use orlop_api::schema::unstructured::text;
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -104,7 +104,7 @@ pub(super) fn validate_selectable(
     path: &FieldPath,
 ) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    if let Some(problem) = unconvertible(schema) {
+    if let Some(problem) = conversion_error(schema) {
         // The path of this one is the schema's, which stands beside.
         let beside = path.as_str().strip_suffix("selectableFields").unwrap_or_default();
         let path = FieldPath::root(format!("{beside}schema.openAPIV3Schema"));

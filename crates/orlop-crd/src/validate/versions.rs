@@ -6,8 +6,8 @@ use super::spec::{Spec, SpecVersion, open_api};
 use super::subresources;
 use orlop_api::field_error::{FieldError, FieldPath};
 use orlop_api::go_text;
-use orlop_api::schema::source::{flag, text};
-use orlop_api::schema::structural::schema_form;
+use orlop_api::schema::structural::format_schema;
+use orlop_api::schema::unstructured::{flag, text};
 use serde_json::Value;
 
 pub(super) fn validate(spec: &Spec<'_>, run: &mut Run<'_>, path: &FieldPath) -> Vec<FieldError> {
@@ -70,7 +70,7 @@ fn has_status(spec: &Spec<'_>, version: &SpecVersion<'_>) -> bool {
     is_set(if own { version.subresources } else { spec.subresources })
 }
 
-/// Whether any version has a status subresource.
+/// Returns whether any version has a status subresource.
 pub(super) fn any_has_status(spec: &Spec<'_>) -> bool {
     is_set(spec.subresources) || spec.versions.iter().any(|version| is_set(version.subresources))
 }
@@ -118,7 +118,7 @@ fn printed_version(version: &SpecVersion<'_>) -> String {
     let schema = if version.schema.is_null() {
         "null".to_owned()
     } else {
-        let inner = open_api(version.schema).map_or_else(|| "null".to_owned(), schema_form);
+        let inner = open_api(version.schema).map_or_else(|| "null".to_owned(), format_schema);
         format!("{{\"OpenAPIV3Schema\":{inner}}}")
     };
     format!(

@@ -1,6 +1,6 @@
 //! Every node of a schema, wherever it stands.
 
-use orlop_api::schema::source::{entries, list};
+use orlop_api::schema::unstructured::{entries, list};
 use serde_json::Value;
 
 /// Calls `see` for a schema and for every schema in it.
@@ -24,7 +24,7 @@ pub(crate) fn visit<'a>(schema: &'a Value, see: &mut dyn FnMut(&'a Value)) {
     }
 }
 
-/// Whether any node of a schema is such.
+/// Returns whether any node of a schema matches.
 pub(super) fn any(schema: &Value, is: impl Fn(&Value) -> bool) -> bool {
     let mut found = false;
     visit(schema, &mut |node| found = found || is(node));

@@ -1,8 +1,8 @@
-//! Where a webhook may be.
+//! Validation of webhook client configurations.
 
 use orlop_api::field_error::{FieldError, FieldPath};
 use orlop_api::names::dns1123_subdomain;
-use orlop_api::schema::source::text;
+use orlop_api::schema::unstructured::text;
 use serde_json::Value;
 
 const FORM: &str = "; desired format: https://host[/path]";
@@ -116,7 +116,7 @@ fn bad_escape(text: &str) -> Option<&str> {
         .find(|escape| !hexadecimal(escape))
 }
 
-/// What is wrong with the service that a webhook is.
+/// Validates a webhook's service reference.
 pub fn validate_service(service: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     // Kubernetes passes these two in the wrong order, and so reports one for the other.

@@ -1,4 +1,4 @@
-//! What is wrong with a definition, in Kubernetes' words and order.
+//! Validation errors of definitions match Kubernetes in text and order.
 
 use crate::widgets::{changed, widgets, with_schema};
 use orlop_crd::{default, validate_create, validate_status_update, validate_update, warnings};

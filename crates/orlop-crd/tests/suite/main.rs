@@ -1,4 +1,4 @@
-//! What definitions mean, asked through the crate's public interface.
+//! Tests through the crate's public interface.
 
 mod definitions;
 mod expressions;

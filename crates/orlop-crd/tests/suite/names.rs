@@ -1,4 +1,4 @@
-//! Who gets which names, and what conditions say of it.
+//! Name acceptance and the conditions that report it.
 
 use crate::widgets::{changed, read, widgets, with_schema};
 use orlop_api::time::Time;

@@ -1,11 +1,11 @@
 //! Objects against everything their definition says.
 
 use crate::widgets::{changed, read, version_of, with_schema};
-use orlop_crd::{Findings, Version, object_warnings};
+use orlop_crd::{ValidationResult, Version, object_warnings};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-fn texts(found: &Findings) -> Vec<String> {
+fn texts(found: &ValidationResult) -> Vec<String> {
     found.errors.iter().map(ToString::to_string).collect()
 }
 

@@ -13,7 +13,7 @@ fn accepted(mut source: Value) -> Definition {
     read(&source)
 }
 
-/// What `#[derive(CustomResource)]` with `#[derive(CELSchema)]` writes: enums with data, options, flattened maps.
+/// A schema as `#[derive(CustomResource)]` with `#[derive(CELSchema)]` generates it: enums with data, options, flattened maps.
 #[test]
 fn derived_by_kube_rs() {
     let mut source = with_schema(json!({
@@ -85,7 +85,7 @@ fn derived_by_kube_rs() {
     assert_eq!(update(with("replicas", json!(1))), ["spec: Invalid value: cannot shrink to 1"]);
 }
 
-/// What cert-manager's Certificate is like: many optional strings, patterns, nested lists of objects.
+/// A schema like cert-manager's Certificate: many optional strings, patterns, nested lists of objects.
 #[test]
 fn like_a_certificate() {
     let reference = json!({"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}, "kind": {"type": "string"}, "group": {"type": "string"}}});
@@ -129,7 +129,7 @@ fn like_a_certificate() {
     );
 }
 
-/// What Cluster API's Cluster is like: two versions, a webhook, conditions, variables of any shape, rules on lists.
+/// A schema like Cluster API's Cluster: two versions, a webhook, conditions, variables of any shape, rules on lists.
 #[test]
 fn like_a_cluster() {
     let schema = |extra: Value| {
@@ -177,7 +177,7 @@ fn like_a_cluster() {
         "clusterNetwork": {"pods": {"cidrBlocks": [cidr]}}, "topology": {"classRef": {"name": "q"}, "version": "v1.35.0", "variables": [{"name": "any", "value": {"deep": [1]}}], "workers": [{"name": "md", "class": class}]}}})
     };
     let errors =
-        |found: orlop_crd::Findings| found.errors.iter().map(ToString::to_string).collect::<Vec<_>>();
+        |found: orlop_crd::ValidationResult| found.errors.iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(errors(version.validate_create(&cluster("a", "10.0.0.0/8"))), Vec::<String>::new());
     assert_eq!(
         errors(version.validate_create(&cluster("a", "10.0.0.0"))),
@@ -189,7 +189,7 @@ fn like_a_cluster() {
     );
 }
 
-/// What Argo CD's Application is like: sources one or many, lists of parameters, whole objects kept unknown.
+/// A schema like Argo CD's Application: one or many sources, lists of parameters, preserved unknown objects.
 #[test]
 fn like_an_application() {
     let source_schema = json!({"type": "object", "required": ["repoURL"], "properties": {"repoURL": {"type": "string"}, "path": {"type": "string"}, "chart": {"type": "string"}, "targetRevision": {"type": "string"},

@@ -1,4 +1,4 @@
-//! What serving a version needs: columns, scale, selectable fields.
+//! Serving of versions: columns, scale, selectable fields.
 
 use crate::widgets::{changed, version_of, widgets};
 use orlop_api::time::Time;

@@ -8,7 +8,7 @@ use std::{
 
 use async_trait::async_trait;
 use orlop_api::{
-    apply::{ConversionError, TypeRef, Versions},
+    apply::{ConversionError, TypeRef, VersionConverter},
     group_version::GroupVersionKind,
     schema::{Malformed, Root, apply_defaults, canonicalize, coerce_metadata, prune},
     status::Status,
@@ -119,7 +119,7 @@ impl Convert for Converter {
         converted.into_iter().next().ok_or_else(|| Status::internal("a conversion lost its object"))
     }
 
-    fn versions(&self) -> Option<&dyn Versions> {
+    fn versions(&self) -> Option<&dyn VersionConverter> {
         Some(self)
     }
 
@@ -130,7 +130,7 @@ impl Convert for Converter {
     }
 }
 
-impl Versions for Converter {
+impl VersionConverter for Converter {
     fn type_of(&self, api_version: &str) -> Option<TypeRef<'_>> {
         self.version(api_version).map(|version| TypeRef::resource(version.schema()))
     }

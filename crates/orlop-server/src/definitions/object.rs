@@ -51,6 +51,10 @@ impl Strategy for CustomObject {
         Some(self.version.open_api_schema())
     }
 
+    fn selectable_field_paths(&self) -> Vec<String> {
+        self.version.selectable().names().map(|name| format!(".{name}")).collect()
+    }
+
     fn scale(&self) -> Option<&Scale> {
         self.version.scale()
     }

@@ -1,6 +1,6 @@
 //! Runs the admission plugins for a request.
 
-use orlop_api::{managed_fields::Managed, status::Status};
+use orlop_api::{managed_fields::ManagedFields, status::Status};
 use serde_json::Value;
 
 use super::{
@@ -25,7 +25,7 @@ pub(super) async fn mutate(request: &Request, object: &mut Value, old: Option<&V
     for plugin in plugins {
         plugin.mutate(&admission, object, old).await?;
     }
-    if let Err(why) = Managed::of(object) {
+    if let Err(why) = ManagedFields::of(object) {
         let metadata = metadata_mut(object);
         match managed_before {
             Some(before) => metadata.insert("managedFields".into(), before),

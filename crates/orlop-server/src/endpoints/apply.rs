@@ -6,9 +6,11 @@ use orlop_api::{
     decode::{self, Decoded, StrictOrder},
     go_text, object_meta,
     options::FieldValidation,
+    schema::{Root, prune, validate_nulls},
     status::Status,
 };
 use serde_json::Value;
+use std::borrow::Cow;
 
 use super::{
     Request,
@@ -88,9 +90,17 @@ impl Configuration {
         options: &WriteOptions,
     ) -> Result<Applied<'a>, Status> {
         let (manager, force) = (options.field_manager.as_str(), options.force.unwrap_or(false));
-        let applied = prepare::with_field_manager(request, |fields| {
+        let mut applied = prepare::with_field_manager(request, |fields| {
             fields.apply(live, self.object(), manager, force, now())
         })?;
+        if request.kind.flags.custom
+            && let Cow::Owned(object) = &mut applied.object
+        {
+            // The typed patch treats an object without properties as a map of anything; its schema does not.
+            let schema = request.kind.schema.get();
+            prune(object, schema, Root::Resource);
+            prepare::refuse_invalid(&request.kind, object, &validate_nulls(object, schema))?;
+        }
         self.report_duplicates(request, options.field_validation)?;
         check_name(request, &applied.object)?;
         Ok(applied)

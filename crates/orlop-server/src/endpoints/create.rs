@@ -127,7 +127,7 @@ fn set_system_fields(request: &Request, object: &mut Value) {
 fn reset_status(request: &Request, object: &mut Value) {
     let Some(map) = object.as_object_mut() else { return };
     map.remove("status");
-    let field = request.kind.schema.get().field("status").filter(|_| !request.kind.flags.custom);
+    let field = request.kind.schema.get().field("status");
     if let Some((field, default)) = field.and_then(|field| Some((field, field.default()?))) {
         let mut status = default.clone();
         schema::apply_defaults(&mut status, field.schema());

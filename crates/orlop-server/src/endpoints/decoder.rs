@@ -95,6 +95,10 @@ fn check_kind(
         return Err(Status::unrecognized_body(&expected.kind, &why, body));
     };
     let found = version.with_kind(kind);
+    // `/v1` is another spelling of `v1`.
+    if found == *expected {
+        return Ok(());
+    }
     if !is_registered(request, &found) {
         // The name of Go's scheme is where Kubernetes makes it.
         let why = format!(

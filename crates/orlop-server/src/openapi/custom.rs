@@ -1,6 +1,7 @@
 //! Schemas of kinds that did not come with the program.
 
-use orlop_api::schema::{Additional, ListType, MapType, Schema, Type};
+use orlop_api::schema::{AdditionalProperties, ListType, MapType, Schema, Type};
+use orlop_crd::openapi;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -21,16 +22,25 @@ pub(super) fn schema(kind: &Kind, form: Form) -> Value {
         Some(written) => written,
         None => of(kind.schema.get()),
     };
-    if form == Form::V2 {
-        simplify(&mut schema, true);
-    }
-    if !schema.is_object() {
-        schema = json!({"type": "object"});
-    }
+    let v2 = form == Form::V2;
     let meta = reference(&format!("{META}.ObjectMeta"), form);
-    schema["properties"]["apiVersion"] = json!({"type": "string"});
-    schema["properties"]["kind"] = json!({"type": "string"});
-    schema["properties"]["metadata"] = if form == Form::V2 { meta } else { json!({"allOf": [meta]}) };
+    let meta = if v2 { meta } else { json!({"allOf": [meta]}) };
+    if openapi::is_opaque(&schema, v2) {
+        schema = json!({"type": "object"});
+    } else {
+        if v2 {
+            openapi::to_v2(&mut schema);
+        }
+        openapi::add_embedded_type_meta(&mut schema, &meta);
+        schema["properties"]["apiVersion"] = json!({"type": "string"});
+        schema["properties"]["kind"] = json!({"type": "string"});
+        schema["properties"]["metadata"] = meta;
+    }
+    let selectable = kind.hooks.selectable_field_paths();
+    if !selectable.is_empty() {
+        let fields: Vec<Value> = selectable.iter().map(|path| json!({"fieldPath": path})).collect();
+        schema["x-kubernetes-selectable-fields"] = fields.into();
+    }
     schema["x-kubernetes-group-version-kind"] = json!([kind_extension(&kind.gvk)]);
     schema
 }
@@ -73,10 +83,10 @@ fn of(schema: &Schema) -> Value {
         }
         set("properties", properties.into());
     }
-    match &schema.additional {
-        Additional::Of(values) => set("additionalProperties", of(values.get())),
-        Additional::Anything => set("additionalProperties", true.into()),
-        Additional::Forbidden | Additional::Unspecified => {}
+    match &schema.additional_properties {
+        AdditionalProperties::Of(values) => set("additionalProperties", of(values.get())),
+        AdditionalProperties::Anything => set("additionalProperties", true.into()),
+        AdditionalProperties::Forbidden | AdditionalProperties::Unspecified => {}
     }
     if let Some(items) = schema.items() {
         set("items", of(items));
@@ -105,42 +115,10 @@ fn of(schema: &Schema) -> Value {
             set(name, true.into());
         }
     }
-    if let Some(checks) = &schema.checks
-        && !checks.enumeration.is_empty()
+    if let Some(validation) = &schema.value_validation
+        && !validation.enumeration.is_empty()
     {
-        set("enum", checks.enumeration.clone().into());
+        set("enum", validation.enumeration.clone().into());
     }
     Value::Object(made)
-}
-
-/// Takes out what version 2 cannot say. Clients of it refuse what a schema does not allow, so what cannot
-/// be said must not be half said.
-fn simplify(schema: &mut Value, root: bool) {
-    const UNKNOWN: &[&str] =
-        &["oneOf", "anyOf", "allOf", "not", "nullable", "default", "x-kubernetes-validations"];
-    let Some(map) = schema.as_object_mut() else { return };
-    UNKNOWN.iter().for_each(|name| drop(map.remove(*name)));
-    let is = |map: &Map<String, Value>, name: &str| map.get(name) == Some(&Value::Bool(true));
-    if is(map, "x-kubernetes-int-or-string") {
-        map.remove("type");
-    }
-    if is(map, "x-kubernetes-preserve-unknown-fields") {
-        map.remove("items");
-        map.remove("properties");
-        if !root {
-            map.remove("type");
-        }
-        return;
-    }
-    match map.get_mut("properties") {
-        Some(Value::Object(properties)) => {
-            properties.values_mut().for_each(|property| simplify(property, false));
-        }
-        _ => drop(map.remove("properties")),
-    }
-    for name in ["items", "additionalProperties"] {
-        if let Some(inner) = map.get_mut(name) {
-            simplify(inner, false);
-        }
-    }
 }

@@ -13,7 +13,7 @@ use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
-use orlop_api::{apply::Versions, group_version::GroupVersionKind, status::Status};
+use orlop_api::{apply::VersionConverter, group_version::GroupVersionKind, status::Status};
 use orlop_kinds::BuiltinConverter;
 use orlop_store::{KeyValue, Revision, Terms};
 use serde_json::Value;
@@ -44,7 +44,7 @@ pub trait Convert: Send + Sync {
     }
 
     /// The versions in which fields may be owned; `None` where there is only the one that is served.
-    fn versions(&self) -> Option<&dyn Versions> {
+    fn versions(&self) -> Option<&dyn VersionConverter> {
         None
     }
 }
@@ -199,7 +199,7 @@ impl Kind {
     }
 
     /// The versions in which fields may be owned, where there are several.
-    pub(crate) fn versions(&self) -> Option<&dyn Versions> {
+    pub(crate) fn versions(&self) -> Option<&dyn VersionConverter> {
         match &self.storage.converter {
             Some(converter) => Some(&**converter),
             None => self.storage.convert.as_ref()?.versions(),

@@ -305,3 +305,47 @@ async fn what_was_stored_before_a_field_had_a_default_is_read_with_it() {
     let mut watch = server.watch(&format!("{}?watch=true&resourceVersion=0", path("v1"))).await;
     assert_eq!(watch.next().await.unwrap()["object"]["spec"]["size"], 7);
 }
+
+#[tokio::test]
+async fn defaults_of_status_are_applied_on_create_and_apply() {
+    let server = serving(json!({"size": {"type": "integer"}}), |version| {
+        version["subresources"] = json!({"status": {}});
+        version["schema"]["openAPIV3Schema"]["properties"]["status"] = json!({
+            "type": "object", "default": {"observedGeneration": -1},
+            "properties": {
+                "observedGeneration": {"type": "integer"},
+                "phase": {"type": "string", "default": "Pending"},
+            },
+        });
+    })
+    .await;
+    let expected = json!({"observedGeneration": -1, "phase": "Pending"});
+    let mut asked = widget("v1", "a", json!({"size": 1}));
+    asked["status"] = json!({"observedGeneration": 7});
+    assert_eq!(server.create(&path("v1"), &asked).await.ok()["status"], expected);
+    assert_eq!(server.get(&format!("{}/a", path("v1"))).await.ok()["status"], expected);
+    let applied = server
+        .apply(&format!("{}/b?fieldManager=me", path("v1")), &widget("v1", "b", json!({"size": 1})))
+        .await
+        .ok();
+    assert_eq!(applied["status"], expected);
+}
+
+#[tokio::test]
+async fn apply_prunes_and_validates_nulls_as_create_does() {
+    let spec = json!({
+        "empty": {"type": "object"},
+        "list": {"type": "array", "items": {"type": "object"}},
+        "nested": {"type": "object", "properties": {"a": {"type": "string"}}},
+    });
+    let server = serving(spec, |_| {}).await;
+    let config = widget("v1", "a", json!({"empty": {"x": 1}, "list": [{"x": 1}], "nested": {"a": "b"}}));
+    let applied = server.apply(&format!("{}/a?fieldManager=me", path("v1")), &config).await.ok();
+    let expected = json!({"empty": {}, "list": [{}], "nested": {"a": "b"}});
+    assert_eq!(applied["spec"], expected);
+    let config = widget("v1", "b", json!({"empty": {"x": 1}, "list": [{"x": 1}], "nested": {"a": "b"}}));
+    assert_eq!(server.create(&path("v1"), &config).await.ok()["spec"], expected);
+    let null = widget("v1", "c", json!({"nested": null}));
+    let message = server.apply(&format!("{}/c?fieldManager=me", path("v1")), &null).await.refused(422);
+    assert!(message.contains("spec.nested in body must be of type object: \"null\""), "{message}");
+}

@@ -1,10 +1,10 @@
-//! What Kubernetes cannot even read as a structural schema.
+//! Errors of converting an OpenAPI schema to a structural schema.
 
-use crate::schema::source::{entries, list};
+use crate::schema::unstructured::{entries, list};
 use serde_json::Value;
 
-/// Why a schema has no structural form at all; nothing else is then asked of its structure.
-pub fn unconvertible(schema: &Value) -> Option<String> {
+/// Returns the error of converting a schema to a structural schema. Such a schema is not validated further.
+pub fn conversion_error(schema: &Value) -> Option<String> {
     let set = |key: &str| match schema.get(key) {
         None | Some(Value::Null) => false,
         Some(Value::String(text)) => !text.is_empty(),
@@ -24,8 +24,8 @@ pub fn unconvertible(schema: &Value) -> Option<String> {
             return Some(format!("OpenAPIV3Schema '{called}' is not supported"));
         }
     }
-    let below = |key: &str| schema.get(key).filter(|nested| nested.is_object()).and_then(unconvertible);
-    let among = |key: &str| list(schema, key).iter().find_map(unconvertible);
+    let below = |key: &str| schema.get(key).filter(|nested| nested.is_object()).and_then(conversion_error);
+    let among = |key: &str| list(schema, key).iter().find_map(conversion_error);
     below("not")
         .or_else(|| among("allOf"))
         .or_else(|| among("anyOf"))
@@ -42,6 +42,6 @@ pub fn unconvertible(schema: &Value) -> Option<String> {
             several.then(|| "OpenAPIV3Schema 'items' must be a schema, but is an array".to_owned())
         })
         .or_else(|| below("items"))
-        .or_else(|| entries(schema, "properties").find_map(|(_, property)| unconvertible(property)))
+        .or_else(|| entries(schema, "properties").find_map(|(_, property)| conversion_error(property)))
         .or_else(|| below("additionalProperties"))
 }

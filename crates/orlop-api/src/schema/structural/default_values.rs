@@ -2,7 +2,7 @@
 
 use crate::field_error::{FieldError, FieldPath, aggregate};
 use crate::schema::metadata::validate_default;
-use crate::schema::source::{entries, flag, non_null};
+use crate::schema::unstructured::{entries, flag, non_null};
 use crate::schema::{self, Root, from_openapi};
 use serde_json::{Map, Value};
 
@@ -18,8 +18,8 @@ pub struct DefaultValue<'a> {
     pub path: FieldPath,
 }
 
-/// What is wrong with the defaults of a schema. `rules` is asked for what its rules say of each.
-pub fn invalid_defaults(
+/// Validates the defaults of a schema. `rules` evaluates the CEL rules of each.
+pub fn validate_defaults(
     schema: &Value,
     path: &FieldPath,
     require_pruned: bool,

@@ -1,8 +1,8 @@
-//! Every specified node has a type; value checks carry no structure, and name nothing that the structure does not.
+//! Every specified node has a type; value validation carry no structure, and name nothing that the structure does not.
 
 use super::properties;
 use crate::field_error::{FieldError, FieldPath};
-use crate::schema::source::{entries, flag, list, non_empty, non_null, text};
+use crate::schema::unstructured::{entries, flag, list, non_empty, non_null, text};
 use orlop_regex::ValidationBudget;
 use serde_json::{Value, json};
 use std::sync::LazyLock;
@@ -16,7 +16,7 @@ enum Level {
     Field,
 }
 
-/// Collects violations. Patterns are validated within a budget that a whole definition shares.
+/// Collects validate_structural_schema. Patterns are validated within a budget that a whole definition shares.
 struct Violations<'b> {
     errors: Vec<FieldError>,
     patterns: &'b mut ValidationBudget,
@@ -28,12 +28,16 @@ impl Violations<'_> {
     }
 }
 
-/// Returns the violations of the structural schema rules, sorted by text as in Kubernetes.
-pub fn violations(schema: &Value, path: &FieldPath, patterns: &mut ValidationBudget) -> Vec<FieldError> {
+/// Returns the validate_structural_schema of the structural schema rules, sorted by text as in Kubernetes.
+pub fn validate_structural_schema(
+    schema: &Value,
+    path: &FieldPath,
+    patterns: &mut ValidationBudget,
+) -> Vec<FieldError> {
     let mut errors = Violations { errors: Vec::new(), patterns };
     structure(schema, Level::Root, path, &mut errors);
-    // Only the root's value checks are asked what they name; Kubernetes does not look further down.
-    checks_complete(schema, Some(schema), path, path, &mut errors);
+    // Only the root's value validation are asked what they name; Kubernetes does not look further down.
+    value_validation_complete(schema, Some(schema), path, path, &mut errors);
     let mut errors = errors.errors;
     errors.sort_by_cached_key(ToString::to_string);
     errors
@@ -192,7 +196,7 @@ fn value_checks(
     }
 }
 
-/// What may not stand inside value checks.
+/// Keywords that are forbidden inside value validation (`allOf`, `anyOf`, `oneOf`, `not`).
 const STRUCTURE: [(&str, &str); 12] = [
     ("type", "must be empty to be structural"),
     ("additionalProperties", "must be undefined to be structural"),
@@ -230,26 +234,26 @@ fn nested(schema: &Value, skip_any_of: bool, path: &FieldPath, errors: &mut Viol
     }
 }
 
-/// Value checks name only what the structure has.
-fn checks_complete(
-    checks: &Value,
+/// Value validation name only what the structure has.
+fn value_validation_complete(
+    validation: &Value,
     structure: Option<&Value>,
     at: &FieldPath,
     from: &FieldPath,
     errors: &mut Violations<'_>,
 ) {
-    if let Some(not) = checks.get("not").filter(|not| not.is_object()) {
+    if let Some(not) = validation.get("not").filter(|not| not.is_object()) {
         nested_complete(not, structure, at, &from.child("not"), errors);
     }
     for key in ["allOf", "anyOf", "oneOf"] {
-        for (index, branch) in list(checks, key).iter().enumerate() {
+        for (index, branch) in list(validation, key).iter().enumerate() {
             nested_complete(branch, structure, at, &from.child(key).index(index), errors);
         }
     }
 }
 
 fn nested_complete(
-    checks: &Value,
+    validation: &Value,
     structure: Option<&Value>,
     at: &FieldPath,
     from: &FieldPath,
@@ -259,12 +263,12 @@ fn nested_complete(
         errors.push(FieldError::required(at, format!("because it is defined in {from}")));
         return;
     };
-    checks_complete(checks, Some(structure), at, from, errors);
-    if let Some(items) = checks.get("items").filter(|items| items.is_object()) {
+    value_validation_complete(validation, Some(structure), at, from, errors);
+    if let Some(items) = validation.get("items").filter(|items| items.is_object()) {
         let inner = structure.get("items").filter(|items| items.is_object());
         nested_complete(items, inner, &at.child("items"), &from.child("items"), errors);
     }
-    for (name, property) in entries(checks, "properties") {
+    for (name, property) in entries(validation, "properties") {
         let inner = structure.get("properties").and_then(|properties| properties.get(name));
         let (at, from) = (at.child("properties").key(name), from.child("properties").key(name));
         nested_complete(property, inner, &at, &from, errors);

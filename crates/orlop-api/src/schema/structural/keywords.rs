@@ -2,71 +2,71 @@
 
 use super::{properties, relative_path};
 use crate::field_error::{FieldError, FieldPath};
-use crate::schema::source::{entries, flag, list, non_empty, non_null, text};
+use crate::schema::unstructured::{entries, flag, list, non_empty, non_null, text};
 use serde_json::Value;
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 const REASONS: [&str; 4] =
     ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
-/// Where in the schema a node is, as far as it matters.
+/// Context of a schema node.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct Context<'a> {
     root: bool,
     inside_metadata: bool,
-    /// Why a default may not stand here.
+    /// Reason why defaults are forbidden here.
     no_defaults: Option<&'a str>,
-    strictness: Strictness,
+    options: ValidationOptions,
 }
 
-/// What is asked of a schema. A definition that was stored before something was asked need not have it on updates.
+/// Validation that updates skip where the stored definition already violates it (ratcheting).
 #[derive(Clone, Copy, Debug)]
-pub struct Strictness {
+pub struct ValidationOptions {
     /// Types are those of OpenAPI v3.
-    pub known_types: bool,
+    pub require_valid_property_type: bool,
     /// Items of sets are scalars or atomic.
-    pub atomic_sets: bool,
+    pub require_atomic_set_type: bool,
     /// Items of sets and maps can be told apart: not null, their keys always there.
-    pub identities: bool,
+    pub require_map_list_keys: bool,
 }
 
-impl Default for Strictness {
+impl Default for ValidationOptions {
     fn default() -> Self {
-        Self { known_types: true, atomic_sets: true, identities: true }
+        Self { require_valid_property_type: true, require_atomic_set_type: true, require_map_list_keys: true }
     }
 }
 
 /// Keywords that are not supported or do not go together; what rules say about themselves, but not their expressions.
-pub fn unsupported(schema: &Value, path: &FieldPath, strictness: Strictness) -> Vec<FieldError> {
+pub fn validate_keywords(schema: &Value, path: &FieldPath, options: ValidationOptions) -> Vec<FieldError> {
     let mut errors = Vec::new();
     walk(
         schema,
         path,
-        Place { root: true, inside_metadata: false, no_defaults: None, strictness },
+        Context { root: true, inside_metadata: false, no_defaults: None, options },
         &mut errors,
     );
     errors
 }
 
-/// Whether a node has a type that OpenAPI v3 does not have.
+/// Returns whether a node's type is not one of OpenAPI v3.
 pub fn has_unknown_types(node: &Value) -> bool {
     let kind = text(node, "type");
     !kind.is_empty() && !TYPES.contains(&kind)
 }
 
-/// Whether a node is a set with items that are not atomic.
-pub fn has_loose_sets(node: &Value) -> bool {
+/// Returns whether a node is a set whose items are not atomic.
+pub fn has_non_atomic_set_items(node: &Value) -> bool {
     let mut errors = Vec::new();
     if let (true, Some(items)) = (text(node, "x-kubernetes-list-type") == "set", single_items(node)) {
-        set_items(items, &FieldPath::nil(), &mut errors);
+        validate_set_items(items, &FieldPath::nil(), &mut errors);
     }
     !errors.is_empty()
 }
 
-/// Whether a node is a set or map with items that cannot be told apart.
-pub fn has_loose_identities(node: &Value) -> bool {
+/// Returns whether a node is a set or map whose items may lack an identity.
+pub fn has_unidentifiable_items(node: &Value) -> bool {
     let mut errors = Vec::new();
-    identities(node, &FieldPath::nil(), &mut errors);
+    validate_item_identity(node, &FieldPath::nil(), &mut errors);
     !errors.is_empty()
 }
 
@@ -74,16 +74,16 @@ fn single_items(schema: &Value) -> Option<&Value> {
     schema.get("items").filter(|items| items.is_object())
 }
 
-fn walk(schema: &Value, path: &FieldPath, place: Place<'_>, errors: &mut Vec<FieldError>) {
+fn walk(schema: &Value, path: &FieldPath, context: Context<'_>, errors: &mut Vec<FieldError>) {
     if !schema.is_object() {
         return;
     }
-    supported(schema, path, place, errors);
+    validate_supported(schema, path, context, errors);
     if flag(schema, "uniqueItems") {
         let detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
         errors.push(FieldError::forbidden(&path.child("uniqueItems"), detail));
     }
-    let inner = Place { root: false, ..place };
+    let inner = Context { root: false, ..context };
     if let Some(additional) = non_empty(schema, "additionalProperties") {
         let path = path.child("additionalProperties");
         if properties(schema).is_some() && *additional != Value::Bool(true) {
@@ -92,20 +92,20 @@ fn walk(schema: &Value, path: &FieldPath, place: Place<'_>, errors: &mut Vec<Fie
                 "additionalProperties and properties are mutual exclusive",
             ));
         }
-        let no_defaults = if place.inside_metadata {
+        let no_defaults = if context.inside_metadata {
             Some("inside additionalProperties applying to object metadata")
         } else {
-            place.no_defaults
+            context.no_defaults
         };
-        walk(additional, &path, Place { no_defaults, ..inner }, errors);
+        walk(additional, &path, Context { no_defaults, ..inner }, errors);
     }
     for (name, property) in entries(schema, "properties") {
         let mut inner = inner;
         let meta = matches!(name.as_str(), "metadata" | "kind" | "apiVersion");
         let reason = format!("in top-level {name}");
-        if meta && (place.root || flag(schema, "x-kubernetes-embedded-resource")) {
+        if meta && (context.root || flag(schema, "x-kubernetes-embedded-resource")) {
             inner.inside_metadata = true;
-            if place.root {
+            if context.root {
                 inner.no_defaults = Some(&reason);
             }
         }
@@ -128,16 +128,16 @@ fn walk(schema: &Value, path: &FieldPath, place: Place<'_>, errors: &mut Vec<Fie
         }
         _ => {}
     }
-    extensions(schema, path, place.strictness, errors);
-    rules(schema, path, errors);
+    validate_extensions(schema, path, context.options, errors);
+    validate_rules(schema, path, errors);
 }
 
-fn supported(schema: &Value, path: &FieldPath, place: Place<'_>, errors: &mut Vec<FieldError>) {
+fn validate_supported(schema: &Value, path: &FieldPath, context: Context<'_>, errors: &mut Vec<FieldError>) {
     let kind = text(schema, "type");
-    if place.strictness.known_types && has_unknown_types(schema) {
+    if context.options.require_valid_property_type && has_unknown_types(schema) {
         errors.push(FieldError::not_supported(&path.child("type"), kind, &TYPES));
     }
-    if let Some(reason) = place.no_defaults.filter(|_| non_null(schema, "default").is_some()) {
+    if let Some(reason) = context.no_defaults.filter(|_| non_null(schema, "default").is_some()) {
         errors.push(FieldError::forbidden(&path.child("default"), format!("must not be set {reason}")));
     }
     for key in ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"] {
@@ -160,13 +160,18 @@ fn supported(schema: &Value, path: &FieldPath, place: Place<'_>, errors: &mut Ve
             "items must be a schema object and not an array",
         ));
     }
-    if place.inside_metadata && flag(schema, "x-kubernetes-embedded-resource") {
+    if context.inside_metadata && flag(schema, "x-kubernetes-embedded-resource") {
         let path = path.child("x-kubernetes-embedded-resource");
         errors.push(FieldError::forbidden(&path, "must not be used inside of resource meta"));
     }
 }
 
-fn extensions(schema: &Value, path: &FieldPath, strictness: Strictness, errors: &mut Vec<FieldError>) {
+fn validate_extensions(
+    schema: &Value,
+    path: &FieldPath,
+    options: ValidationOptions,
+    errors: &mut Vec<FieldError>,
+) {
     let kind = text(schema, "type");
     if schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false)) {
         let path = path.child("x-kubernetes-preserve-unknown-fields");
@@ -195,8 +200,9 @@ fn extensions(schema: &Value, path: &FieldPath, strictness: Strictness, errors: 
     let items = single_items(schema);
     if let Some(list_type) = list_type {
         must_be("array", "must be array if x-kubernetes-list-type is specified", errors);
-        if let ("set", "array", Some(items), true) = (list_type, kind, items, strictness.atomic_sets) {
-            set_items(items, &path.child("items"), errors);
+        if let ("set", "array", Some(items), true) = (list_type, kind, items, options.require_atomic_set_type)
+        {
+            validate_set_items(items, &path.child("items"), errors);
         }
         if !matches!(list_type, "atomic" | "set" | "map") {
             errors.push(FieldError::not_supported(
@@ -206,14 +212,14 @@ fn extensions(schema: &Value, path: &FieldPath, strictness: Strictness, errors: 
             ));
         }
     }
-    map_keys(schema, list_type, items, path, errors);
-    if strictness.identities {
-        identities(schema, path, errors);
+    validate_map_keys(schema, list_type, items, path, errors);
+    if options.require_map_list_keys {
+        validate_item_identity(schema, path, errors);
     }
 }
 
 /// An item of a set is one value: a scalar, or something atomic.
-fn set_items(items: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
+fn validate_set_items(items: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
     let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
     let written = items.get("x-kubernetes-list-type").cloned().unwrap_or_default();
     match text(items, "type") {
@@ -227,7 +233,7 @@ fn set_items(items: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn map_keys(
+fn validate_map_keys(
     schema: &Value,
     list_type: Option<&str>,
     items: Option<&Value>,
@@ -293,7 +299,7 @@ fn map_keys(
 }
 
 /// Items must be identifiable: not null, their keys always there.
-fn identities(schema: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
+fn validate_item_identity(schema: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
     let list_type = text(schema, "x-kubernetes-list-type");
     let Some(items) = single_items(schema).filter(|_| matches!(list_type, "set" | "map")) else { return };
     let path = path.child("items");
@@ -321,8 +327,8 @@ fn identities(schema: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// What a rule says about itself; whether its expression compiles is the evaluator's to tell.
-fn rules(schema: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
+/// Validates the fields of CEL rules, but not their expressions.
+fn validate_rules(schema: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
     for (index, rule) in list(schema, "x-kubernetes-validations").iter().enumerate() {
         let path = path.child("x-kubernetes-validations").index(index);
         let (message, expression) = (text(rule, "message"), text(rule, "rule").trim());
@@ -351,11 +357,11 @@ fn rules(schema: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
         {
             errors.push(FieldError::not_supported(&path.child("reason"), reason, &REASONS));
         }
-        field_path(rule, schema, &path.child("fieldPath"), errors);
+        validate_field_path(rule, schema, &path.child("fieldPath"), errors);
     }
 }
 
-fn field_path(rule: &Value, schema: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
+fn validate_field_path(rule: &Value, schema: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
     let written = text(rule, "fieldPath");
     if written.is_empty() {
         return;
@@ -367,7 +373,7 @@ fn field_path(rule: &Value, schema: &Value, path: &FieldPath, errors: &mut Vec<F
         errors.push(FieldError::invalid(path, written, "must not contain line breaks"));
     }
     // A schema that cannot be converted says so itself.
-    if super::unconvertible(schema).is_none() && relative_path::resolve(written, schema, true).is_err() {
+    if super::conversion_error(schema).is_none() && relative_path::resolve(written, schema, true).is_err() {
         errors.push(FieldError::invalid(path, written, "must be a valid path"));
     }
 }

@@ -1,26 +1,29 @@
-//! Whether a CRD's schema is one that Kubernetes accepts.
+//! Validation of a CRD's structural schema.
 //!
 //! Questions in files of their own, asked in this order: is it structural (every node typed,
 //! value checks free of structure), are its defaults valid under itself, and does it keep to
 //! the keywords that are supported. All work on the schema as written, so that messages
-//! name what the author wrote. Rules (CEL) are somebody else's: [`invalid_defaults`] asks for them.
+//! name what the author wrote. Rules (CEL) are somebody else's: [`validate_defaults`] asks for them.
 
 mod convertible;
 mod default_values;
-mod go_form;
+mod go_syntax;
 mod invariants;
 mod keywords;
 mod relative_path;
 
-pub use convertible::unconvertible;
-pub use default_values::{DefaultValue, invalid_defaults};
-pub use go_form::{rule_form, schema_form};
-pub use invariants::violations;
-pub use keywords::{Strictness, has_loose_identities, has_loose_sets, has_unknown_types, unsupported};
+pub use convertible::conversion_error;
+pub use default_values::{DefaultValue, validate_defaults};
+pub use go_syntax::{format_rule, format_schema};
+pub use invariants::validate_structural_schema;
+pub use keywords::{
+    ValidationOptions, has_non_atomic_set_items, has_unidentifiable_items, has_unknown_types,
+    validate_keywords,
+};
 pub use orlop_regex::ValidationBudget;
 pub use relative_path::resolve;
 
-use super::source::{flag, text};
+use super::unstructured::{flag, text};
 use crate::field_error::{FieldError, FieldPath};
 use serde_json::{Map, Value, json};
 
@@ -49,8 +52,8 @@ const ROOT_KEYWORDS: [(&str, &str); 22] = [
     ("x-kubernetes-validations", "XValidations"),
 ];
 
-/// What may not stand at the root. With a status subresource it may say little, because status is validated alone.
-pub fn restrictions_at_root(schema: &Value, path: &FieldPath, status_subresource: bool) -> Vec<FieldError> {
+/// Validates the root of a schema. The status subresource validates status alone, so it restricts the root's keywords.
+pub fn validate_root(schema: &Value, path: &FieldPath, status_subresource: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if status_subresource {
         errors.extend(root_restriction(schema, path));
@@ -71,14 +74,14 @@ fn root_restriction(schema: &Value, path: &FieldPath) -> Option<FieldError> {
         matches!(value, Value::Null | Value::Bool(false)) || *value == json!("") || *value == json!([])
     };
     let allowed = |key: &str| ROOT_KEYWORDS.iter().any(|(keyword, _)| *keyword == key);
-    let known = |key: &str| allowed(key) || go_form::is_keyword(key);
+    let known = |key: &str| allowed(key) || go_syntax::is_keyword(key);
     schema.as_object()?.iter().find(|(key, value)| known(key) && !allowed(key) && !unset(value))?;
     let names: Vec<_> = ROOT_KEYWORDS.iter().map(|(_, name)| *name).collect();
     let detail = format!(
         "only [{}] fields are allowed at the root of the schema if the status subresource is enabled",
         names.join(" ")
     );
-    Some(FieldError::invalid_printed(path, schema_form(schema), detail))
+    Some(FieldError::invalid_printed(path, format_schema(schema), detail))
 }
 
 fn properties(schema: &Value) -> Option<&Map<String, Value>> {
@@ -91,13 +94,13 @@ mod tests {
 
     /// Everything but the rules.
     fn validate_structural(schema: &Value, path: &FieldPath, status_subresource: bool) -> Vec<FieldError> {
-        let mut errors = restrictions_at_root(schema, path, status_subresource);
-        let structural = violations(schema, path, &mut ValidationBudget::default());
+        let mut errors = validate_root(schema, path, status_subresource);
+        let structural = validate_structural_schema(schema, path, &mut ValidationBudget::default());
         if structural.is_empty() {
-            errors.extend(invalid_defaults(schema, path, true, &mut |_| Vec::new()));
+            errors.extend(validate_defaults(schema, path, true, &mut |_| Vec::new()));
         }
         errors.extend(structural);
-        errors.extend(unsupported(schema, path, Strictness::default()));
+        errors.extend(validate_keywords(schema, path, ValidationOptions::default()));
         errors
     }
 

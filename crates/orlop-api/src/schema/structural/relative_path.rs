@@ -1,7 +1,7 @@
 //! Paths of fields that a schema must have: a rule's `fieldPath`, a selectable field's `jsonPath`.
 
 use crate::field_error::FieldPath;
-use crate::schema::source::entries;
+use crate::schema::unstructured::entries;
 use serde_json::Value;
 
 /// Follows `.a.b` and `['c']` through properties and maps: where that is, and its schema. Lists cannot be stepped into.

@@ -9,20 +9,20 @@
 
 mod rules;
 
-pub use rules::{blocks_rules, rules_not_checked};
+pub use rules::{blocks_rules, rules_skipped_error};
 
 use super::formats::{is_enforced_format, is_known_format, matches_format};
-use super::{Additional, Checks, OldItems, Schema, Type, is_unchanged};
+use super::{AdditionalProperties, CorrelatedItems, Schema, Type, ValueValidation, is_unchanged};
 use crate::field_error::{FieldError, FieldPath};
 use crate::go_text::{self, quote};
 use serde_json::{Map, Number, Value};
 
-/// Checks a value that is created.
+/// Validates a value that is created.
 pub fn validate(value: &Value, schema: &Schema) -> Vec<FieldError> {
     check(value, None, schema, "").errors
 }
 
-/// Checks a value that replaces an old one.
+/// Validates a value that replaces an old one.
 pub fn validate_update(value: &Value, old: &Value, schema: &Schema) -> Vec<FieldError> {
     ratcheted(value, Some(old), schema, "").errors
 }
@@ -37,7 +37,7 @@ fn corresponding_entry<'a>(old: Option<&'a Value>, key: &str) -> Option<&'a Valu
 #[derive(Default)]
 struct Outcome {
     errors: Vec<FieldError>,
-    /// How many checks held; alternatives are compared by it.
+    /// Number of checks that passed; `oneOf` and `anyOf` report the branch with the most.
     matches: usize,
 }
 
@@ -59,6 +59,43 @@ impl Outcome {
     fn checked(&mut self, other: Self) {
         self.merge(other);
         self.matches += 1;
+    }
+}
+
+/// Validates that no property without a default is null, unless its schema is nullable.
+///
+/// Creates drop such nulls when they decode the object; apply does not decode it, so there they are type errors.
+pub fn validate_nulls(value: &Value, schema: &Schema) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    collect_nulls(value, schema, "", &mut errors);
+    errors
+}
+
+fn collect_nulls(value: &Value, schema: &Schema, name: &str, errors: &mut Vec<FieldError>) {
+    match value {
+        Value::Object(map) => {
+            for (key, item) in map {
+                let Some(field) = schema.field(key) else {
+                    if let Some(inner) = schema.additional_properties.schema() {
+                        collect_nulls(item, inner, &format!("{name}.{key}"), errors);
+                    }
+                    continue;
+                };
+                let name = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
+                if item.is_null() && field.default().is_none() {
+                    errors.extend(check_type(item, field.schema(), None, &name).errors);
+                } else {
+                    collect_nulls(item, field.schema(), &name, errors);
+                }
+            }
+        }
+        Value::Array(items) => {
+            let Some(inner) = schema.items() else { return };
+            for (index, item) in items.iter().enumerate() {
+                collect_nulls(item, inner, &format!("{name}[{index}]"), errors);
+            }
+        }
+        _ => {}
     }
 }
 
@@ -93,33 +130,34 @@ fn ratcheted(value: &Value, old: Option<&Value>, schema: &Schema, name: &str) ->
 }
 
 fn check(value: &Value, old: Option<&Value>, schema: &Schema, name: &str) -> Outcome {
-    static NO_CHECKS: std::sync::LazyLock<Checks> = std::sync::LazyLock::new(Checks::default);
-    let checks = schema.checks.as_deref().unwrap_or(&NO_CHECKS);
+    static NO_CHECKS: std::sync::LazyLock<ValueValidation> =
+        std::sync::LazyLock::new(ValueValidation::default);
+    let validation = schema.value_validation.as_deref().unwrap_or(&NO_CHECKS);
     let format = effective_format(schema);
     let mut outcome = Outcome::default();
     if value.is_null() {
         outcome.merge(check_type(value, schema, format, name));
-        outcome.merge(check_enumeration(value, checks, name));
+        outcome.merge(check_enumeration(value, validation, name));
         return outcome;
     }
     if schema.kind != Type::Any || schema.int_or_string || format.is_some() {
         outcome.checked(check_type(value, schema, format, name));
     }
-    outcome.checked(check_alternatives(value, old, checks, name));
+    outcome.checked(check_alternatives(value, old, validation, name));
     match value {
         Value::String(text) => {
-            outcome.checked(check_text(text, checks, name));
+            outcome.checked(check_text(text, validation, name));
             if let Some(format) = format.filter(|format| is_known_format(format)) {
                 outcome.checked(check_format(text, format, name));
             }
         }
-        Value::Number(number) => outcome.checked(check_number(number, schema, checks, format, name)),
-        Value::Array(items) => outcome.checked(check_list(items, old, schema, checks, name)),
+        Value::Number(number) => outcome.checked(check_number(number, schema, validation, format, name)),
+        Value::Array(items) => outcome.checked(check_list(items, old, schema, validation, name)),
         _ => {}
     }
-    outcome.checked(check_enumeration(value, checks, name));
+    outcome.checked(check_enumeration(value, validation, name));
     if let Value::Object(map) = value {
-        outcome.checked(check_object(map, old, schema, checks, name));
+        outcome.checked(check_object(map, old, schema, validation, name));
     }
     outcome.matches += 1;
     outcome
@@ -167,12 +205,17 @@ fn check_type(value: &Value, schema: &Schema, format: Option<&str>, name: &str) 
     if accepts(found) || integer_as_number { held } else { failed(expected, found.name()) }
 }
 
-fn check_alternatives(value: &Value, old: Option<&Value>, checks: &Checks, name: &str) -> Outcome {
+fn check_alternatives(
+    value: &Value,
+    old: Option<&Value>,
+    validation: &ValueValidation,
+    name: &str,
+) -> Outcome {
     let mut outcome = Outcome::default();
-    if !checks.any_of.is_empty() {
+    if !validation.any_of.is_empty() {
         let mut best: Option<Outcome> = None;
         let mut held = None;
-        for schema in &checks.any_of {
+        for schema in &validation.any_of {
             let branch = check(value, old, schema, name);
             if branch.errors.is_empty() {
                 held = Some(branch);
@@ -189,11 +232,11 @@ fn check_alternatives(value: &Value, old: Option<&Value>, checks: &Checks, name:
             outcome.merge(branch);
         }
     }
-    if !checks.one_of.is_empty() {
+    if !validation.one_of.is_empty() {
         let mut best: Option<Outcome> = None;
         let mut first = None;
         let mut valid = 0;
-        for schema in &checks.one_of {
+        for schema in &validation.one_of {
             let branch = check(value, old, schema, name);
             if branch.errors.is_empty() {
                 valid += 1;
@@ -215,19 +258,19 @@ fn check_alternatives(value: &Value, old: Option<&Value>, checks: &Checks, name:
             best.into_iter().for_each(|branch| outcome.merge(branch));
         }
     }
-    if !checks.all_of.is_empty() {
+    if !validation.all_of.is_empty() {
         let mut valid = 0;
-        for schema in &checks.all_of {
+        for schema in &validation.all_of {
             let branch = check(value, old, schema, name);
             valid += usize::from(branch.errors.is_empty());
             outcome.merge(branch);
         }
-        if valid != checks.all_of.len() {
+        if valid != validation.all_of.len() {
             let none = if valid == 0 { ". None validated" } else { "" };
             outcome.fail(unplaced(format!("{} must validate all the schemas (allOf){none}", quote(name))));
         }
     }
-    if let Some(not) = &checks.not
+    if let Some(not) = &validation.not
         && check(value, old, not, name).errors.is_empty()
     {
         outcome.fail(unplaced(format!("{} must not validate the schema (not)", quote(name))));
@@ -245,14 +288,14 @@ fn limit(limit: u64) -> usize {
 }
 
 /// The first of length, length, pattern that fails.
-fn check_text(text: &str, checks: &Checks, name: &str) -> Outcome {
+fn check_text(text: &str, validation: &ValueValidation, name: &str) -> Outcome {
     let mut outcome = Outcome::default();
     let length = || count(text.chars().count());
-    if let Some(longest) = checks.length_max.filter(|longest| length() > *longest) {
+    if let Some(longest) = validation.length_max.filter(|longest| length() > *longest) {
         outcome.fail(FieldError::too_long(&field_path(name), limit(longest)));
-    } else if let Some(shortest) = checks.length_min.filter(|shortest| length() < *shortest) {
+    } else if let Some(shortest) = validation.length_min.filter(|shortest| length() < *shortest) {
         outcome.fail(invalid(name, text, &format!("should be at least {shortest} chars long")));
-    } else if let Some(pattern) = &checks.pattern {
+    } else if let Some(pattern) = &validation.pattern {
         match pattern.regex() {
             Ok(regex) if regex.is_match(text) => {}
             Ok(_) => outcome.fail(invalid(name, text, &format!("should match '{}'", pattern.text))),
@@ -276,7 +319,7 @@ fn check_format(text: &str, format: &str, name: &str) -> Outcome {
 fn check_number(
     number: &Number,
     schema: &Schema,
-    checks: &Checks,
+    validation: &ValueValidation,
     format: Option<&str>,
     name: &str,
 ) -> Outcome {
@@ -317,7 +360,7 @@ fn check_number(
         Some(integer) => integer.cmp(&(bound as i64)),
         None => float.total_cmp(&bound),
     };
-    if let Some(factor) = checks.multiple_of {
+    if let Some(factor) = validation.multiple_of {
         let integer = integer_against(factor, "MultipleOf", &mut outcome);
         let (positive, multiple) = match integer {
             Some(integer) => {
@@ -336,20 +379,21 @@ fn check_number(
             outcome.fail(invalid(name, value.clone(), &format!("should be a multiple of {factor}")));
         }
     }
-    if let Some(minimum) = checks.minimum {
+    if let Some(minimum) = validation.minimum {
         let integer = integer_against(minimum, "Minimum boundary", &mut outcome);
         let order = order(integer, minimum);
-        if order.is_lt() || (checks.exclusive_minimum && order.is_eq()) {
-            let relation = if checks.exclusive_minimum { "greater than" } else { "greater than or equal to" };
+        if order.is_lt() || (validation.exclusive_minimum && order.is_eq()) {
+            let relation =
+                if validation.exclusive_minimum { "greater than" } else { "greater than or equal to" };
             let minimum = text(integer, minimum);
             outcome.fail(invalid(name, value.clone(), &format!("should be {relation} {minimum}")));
         }
     }
-    if let Some(maximum) = checks.maximum {
+    if let Some(maximum) = validation.maximum {
         let integer = integer_against(maximum, "Maximum boundary", &mut outcome);
         let order = order(integer, maximum);
-        if order.is_gt() || (checks.exclusive_maximum && order.is_eq()) {
-            let relation = if checks.exclusive_maximum { "less than" } else { "less than or equal to" };
+        if order.is_gt() || (validation.exclusive_maximum && order.is_eq()) {
+            let relation = if validation.exclusive_maximum { "less than" } else { "less than or equal to" };
             let maximum = text(integer, maximum);
             outcome.fail(invalid(name, value, &format!("should be {relation} {maximum}")));
         }
@@ -357,7 +401,7 @@ fn check_number(
     outcome
 }
 
-/// Whether a float is an integer to JSON, give or take what arithmetic loses.
+/// Returns whether a float is an integer, within rounding errors.
 fn is_whole(float: f64) -> bool {
     const EXACT_MAX: f64 = 9_007_199_254_740_991.0;
     if float.is_nan() || float.abs() > EXACT_MAX {
@@ -367,22 +411,28 @@ fn is_whole(float: f64) -> bool {
     cut == float || (float > 0.0 && cut != 0.0 && (float - cut) / (float + cut) < 1e-9)
 }
 
-fn check_list(items: &[Value], old: Option<&Value>, schema: &Schema, checks: &Checks, name: &str) -> Outcome {
+fn check_list(
+    items: &[Value],
+    old: Option<&Value>,
+    schema: &Schema,
+    validation: &ValueValidation,
+    name: &str,
+) -> Outcome {
     let mut outcome = Outcome::default();
     if let Some(inner) = schema.items() {
-        let old = OldItems::new(old, schema);
+        let old = CorrelatedItems::new(old, schema);
         for (index, item) in items.iter().enumerate() {
             outcome.merge(ratcheted(item, old.get(item), inner, &format!("{name}[{index}]")));
         }
     }
     let size = count(items.len());
-    if let Some(fewest) = checks.items_min.filter(|fewest| size < *fewest) {
+    if let Some(fewest) = validation.items_min.filter(|fewest| size < *fewest) {
         outcome.fail(invalid(name, size, &format!("should have at least {fewest} items")));
     }
-    if let Some(most) = checks.items_max.filter(|most| size > *most) {
+    if let Some(most) = validation.items_max.filter(|most| size > *most) {
         outcome.fail(FieldError::too_many(&field_path(name), items.len(), limit(most)));
     }
-    if checks.unique_items {
+    if validation.unique_items {
         let repeated = items.iter().enumerate().any(|(index, item)| items[..index].contains(item));
         if repeated {
             outcome.fail(invalid(name, "", "shouldn't contain duplicates"));
@@ -392,7 +442,7 @@ fn check_list(items: &[Value], old: Option<&Value>, schema: &Schema, checks: &Ch
     outcome
 }
 
-fn check_enumeration(value: &Value, checks: &Checks, name: &str) -> Outcome {
+fn check_enumeration(value: &Value, validation: &ValueValidation, name: &str) -> Outcome {
     let mut outcome = Outcome::default();
     // Null is never among the values, even if it is written there; 1 and 1.0 are one value.
     let same = |allowed: &Value| match (allowed, value) {
@@ -400,8 +450,8 @@ fn check_enumeration(value: &Value, checks: &Checks, name: &str) -> Outcome {
         (Value::Number(allowed), Value::Number(value)) => allowed.as_f64() == value.as_f64(),
         (allowed, value) => allowed == value,
     };
-    if !checks.enumeration.is_empty() && !checks.enumeration.iter().any(same) {
-        let allowed: Vec<String> = checks
+    if !validation.enumeration.is_empty() && !validation.enumeration.iter().any(same) {
+        let allowed: Vec<String> = validation
             .enumeration
             .iter()
             .map(|value| value.as_str().map_or_else(|| go_text::json(value), str::to_owned))
@@ -415,24 +465,24 @@ fn check_object(
     map: &Map<String, Value>,
     old: Option<&Value>,
     schema: &Schema,
-    checks: &Checks,
+    validation: &ValueValidation,
     name: &str,
 ) -> Outcome {
     let mut outcome = Outcome::default();
     let size = count(map.len());
-    if let Some(fewest) = checks.properties_min.filter(|fewest| size < *fewest) {
+    if let Some(fewest) = validation.properties_min.filter(|fewest| size < *fewest) {
         outcome.fail(invalid(name, size, &format!("should have at least {fewest} properties")));
     }
-    if let Some(most) = checks.properties_max.filter(|most| size > *most) {
+    if let Some(most) = validation.properties_max.filter(|most| size > *most) {
         outcome.fail(FieldError::too_many(&field_path(name), map.len(), limit(most)));
     }
     for (key, item) in map.iter().filter(|(key, _)| schema.field(key).is_none()) {
-        match &schema.additional {
-            Additional::Forbidden => {
+        match &schema.additional_properties {
+            AdditionalProperties::Forbidden => {
                 let message = format!("{name}.{key} in body is a forbidden property");
                 outcome.fail(FieldError::invalid(&field_path(name), key.as_str(), message));
             }
-            Additional::Of(inner) => {
+            AdditionalProperties::Of(inner) => {
                 let old = corresponding_entry(old, key);
                 outcome.merge(ratcheted(item, old, inner.get(), &format!("{name}.{key}")));
             }

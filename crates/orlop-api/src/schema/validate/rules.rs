@@ -3,7 +3,7 @@
 use crate::field_error::{FieldError, FieldErrorKind, FieldPath};
 use serde_json::Value;
 
-/// Whether these errors keep rules from running, because a rule could fail on what is broken.
+/// Returns whether schema errors block CEL rules, which could fail on the invalid parts.
 pub fn blocks_rules(errors: &[FieldError]) -> bool {
     let blocking = |error: &FieldError| {
         matches!(
@@ -18,8 +18,8 @@ pub fn blocks_rules(errors: &[FieldError]) -> bool {
     errors.iter().any(blocking)
 }
 
-/// What is said beside errors that kept the rules from running.
-pub fn rules_not_checked() -> FieldError {
+/// Returns the error that reports skipped CEL rules.
+pub fn rules_skipped_error() -> FieldError {
     FieldError::invalid(
         &FieldPath::nil(),
         Value::Null,

@@ -306,7 +306,7 @@ fn some_errors_keep_rules_from_running() {
     let blocked = validate(&json!({"list": "x"}), &schema);
     assert!(blocks_rules(&blocked));
     assert!(
-        rules_not_checked()
+        rules_skipped_error()
             .to_string()
             .starts_with("<nil>: Invalid value: null: some validation rules were not checked")
     );
@@ -349,4 +349,24 @@ fn every_format_has_kubernetes_message() {
         );
     }
     assert_eq!(errors(json!({"type": "string", "format": "password"}), json!("")), Vec::<String>::new());
+}
+
+#[test]
+fn nulls_of_non_nullable_properties_are_type_errors() {
+    let schema =
+        from_openapi(&json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+            "strict": {"type": "object"},
+            "nullable": {"type": "object", "nullable": true},
+            "defaulted": {"type": "string", "default": "x"},
+            "list": {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "string"}}}},
+        }}}}));
+    let value = json!({"spec": {"strict": null, "nullable": null, "defaulted": null, "list": [{"a": null}], "unknown": null}});
+    let errors: Vec<_> = validate_nulls(&value, &schema).iter().map(ToString::to_string).collect();
+    assert_eq!(
+        errors,
+        [
+            "spec.list[0].a: Invalid value: \"null\": spec.list[0].a in body must be of type string: \"null\"",
+            "spec.strict: Invalid value: \"null\": spec.strict in body must be of type object: \"null\"",
+        ]
+    );
 }

@@ -8,7 +8,7 @@ use orlop_api::{
     field_error::{FieldError, FieldPath},
     group_version::{GroupVersion, GroupVersionKind},
     labels,
-    managed_fields::{Managed, Path},
+    managed_fields::{ManagedFields, Path},
     object_meta,
     status::Status,
     table::{self, Column, IncludeObject, Row, age},
@@ -102,7 +102,7 @@ async fn write(
     };
     let written = update::write(request, dry_run, |old| {
         let (mut present, says) = scale_of(&request.kind, old)?;
-        let owners = Managed::of(old).unwrap_or_default();
+        let owners = ManagedFields::of(old).unwrap_or_default();
         let handler = handler(request, &owners);
         handler.to_scale(&owners).store(&mut present);
         let scale = make(&present, &fields)?;
@@ -119,7 +119,7 @@ async fn write(
             Some(paths) => paths.write(&mut object, replicas).map_err(|why| Status::plain(&why))?,
             None => object["spec"]["replicas"] = replicas.into(),
         }
-        let owners_of_scale = Managed::of(&scale).unwrap_or_default();
+        let owners_of_scale = ManagedFields::of(&scale).unwrap_or_default();
         handler.to_parent(&owners, owners_of_scale).store(&mut object);
         // A scale of the present version is as good as one that says nothing: if another writer is faster,
         // this is asked again, and a client that named the version is then refused.
@@ -159,7 +159,7 @@ fn answered(request: &Request, scale: Value) -> Result<Response<Body>, Status> {
 }
 
 /// Whose replicas are where, in every version that somebody owns fields in.
-fn handler(request: &Request, owners: &Managed) -> ScaleHandler {
+fn handler(request: &Request, owners: &ManagedFields) -> ScaleHandler {
     let kinds = request.cluster.objects.registry.kinds();
     let own = request.kind.gvk.api_version();
     let versions = owners.entries.values().map(|entry| entry.api_version.as_str()).chain([own.as_str()]);

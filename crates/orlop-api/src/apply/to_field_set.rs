@@ -6,11 +6,11 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// Every leaf, list item and map entry of an object.
-pub fn field_set(value: &Value, of: TypeRef<'_>) -> Result<Set, TypeErrors> {
+pub fn to_field_set(value: &Value, of: TypeRef<'_>) -> Result<Set, TypeErrors> {
     walk(value, of).map(|(_, set)| set)
 }
 
-/// Whether the node is one leaf, and what is below it.
+/// Returns whether the node is a leaf, and the set below it.
 fn walk(value: &Value, of: TypeRef<'_>) -> Result<(bool, Set), TypeErrors> {
     match of.shape(Some(value)) {
         Shape::Scalar(_) => Ok((true, Set::new())),

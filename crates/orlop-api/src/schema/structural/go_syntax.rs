@@ -1,7 +1,7 @@
 //! Schemas as Kubernetes prints them in messages: its internal type, every field by its Go name, set or not.
 
 use crate::go_text;
-use crate::schema::source::{entries, flag, list, text};
+use crate::schema::unstructured::{entries, flag, list, text};
 use serde_json::Value;
 
 enum Form {
@@ -75,7 +75,7 @@ pub(super) fn is_keyword(key: &str) -> bool {
 }
 
 /// A schema in that form.
-pub fn schema_form(schema: &Value) -> String {
+pub fn format_schema(schema: &Value) -> String {
     let field = |(key, name, form): &(&str, &str, Form)| {
         let value = schema.get(*key).unwrap_or(&Value::Null);
         let printed = match form {
@@ -86,16 +86,16 @@ pub fn schema_form(schema: &Value) -> String {
             Form::Schemas if value.is_null() => "null".to_owned(),
             Form::Schemas => several(list(schema, key)),
             Form::Map if value.is_null() => "null".to_owned(),
-            Form::Map => map(entries(schema, key).map(|(name, inner)| (name, schema_form(inner)))),
+            Form::Map => map(entries(schema, key).map(|(name, inner)| (name, format_schema(inner)))),
             Form::OrBool => match value {
                 Value::Null => "null".to_owned(),
                 Value::Bool(allowed) => format!("{{\"Allows\":{allowed},\"Schema\":null}}"),
-                inner => format!("{{\"Allows\":true,\"Schema\":{}}}", schema_form(inner)),
+                inner => format!("{{\"Allows\":true,\"Schema\":{}}}", format_schema(inner)),
             },
             Form::Items => match value {
                 Value::Null => "null".to_owned(),
                 Value::Array(items) => format!("{{\"Schema\":null,\"JSONSchemas\":{}}}", several(items)),
-                inner => format!("{{\"Schema\":{},\"JSONSchemas\":null}}", schema_form(inner)),
+                inner => format!("{{\"Schema\":{},\"JSONSchemas\":null}}", format_schema(inner)),
             },
             Form::Dependencies if value.is_null() => "null".to_owned(),
             Form::Dependencies => map(entries(schema, key).map(|(name, inner)| (name, dependency(inner)))),
@@ -105,7 +105,7 @@ pub fn schema_form(schema: &Value) -> String {
                 format!("{{\"Description\":{description},\"URL\":{url}}}")
             }
             Form::Rules if value.is_null() => "null".to_owned(),
-            Form::Rules => bracketed(list(schema, key).iter().map(rule_form)),
+            Form::Rules => bracketed(list(schema, key).iter().map(format_rule)),
         };
         format!("\"{name}\":{printed}")
     };
@@ -114,7 +114,7 @@ pub fn schema_form(schema: &Value) -> String {
 }
 
 /// A rule of `x-kubernetes-validations` in that form.
-pub fn rule_form(rule: &Value) -> String {
+pub fn format_rule(rule: &Value) -> String {
     let value = |key: &str| go_text::json(rule.get(key).unwrap_or(&Value::Null));
     let text = |key: &str| quoted(text(rule, key));
     format!(
@@ -133,11 +133,11 @@ fn quoted(text: &str) -> String {
 }
 
 fn or_null(schema: &Value) -> String {
-    if schema.is_null() { "null".to_owned() } else { schema_form(schema) }
+    if schema.is_null() { "null".to_owned() } else { format_schema(schema) }
 }
 
 fn several(schemas: &[Value]) -> String {
-    bracketed(schemas.iter().map(schema_form))
+    bracketed(schemas.iter().map(format_schema))
 }
 
 fn bracketed(items: impl Iterator<Item = String>) -> String {

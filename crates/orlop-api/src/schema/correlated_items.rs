@@ -1,4 +1,4 @@
-//! What a value replaces: the items of an old list found by their keys, and whether anything changed.
+//! Correlation of new and old values: items of an old list by their map keys, and equality for ratcheting.
 
 use super::{Field, ListType, Schema};
 use crate::go_text;
@@ -8,12 +8,12 @@ use std::collections::HashMap;
 /// The old items that a list's items replace: those with the same keys, where the list is of type map. Items of other
 /// lists cannot be told apart.
 #[derive(Debug, Default)]
-pub struct OldItems<'v, 's> {
+pub struct CorrelatedItems<'v, 's> {
     keys: &'s [Box<str>],
     items: HashMap<String, &'v Value>,
 }
 
-impl<'v, 's> OldItems<'v, 's> {
+impl<'v, 's> CorrelatedItems<'v, 's> {
     pub fn new(old: Option<&'v Value>, schema: &'s Schema) -> Self {
         match &schema.list_type {
             ListType::Map(keys) => Self::by_keys(old, keys),
@@ -65,7 +65,8 @@ pub fn is_unchanged(new: &Value, old: &Value, schema: &Schema) -> bool {
     match (new, old) {
         (Value::Object(new), Value::Object(old)) => {
             let same = |(name, new): (&String, &Value)| {
-                let schema = schema.field(name).map(Field::schema).or_else(|| schema.additional.schema());
+                let schema =
+                    schema.field(name).map(Field::schema).or_else(|| schema.additional_properties.schema());
                 old.get(name).zip(schema).is_some_and(|(old, schema)| is_unchanged(new, old, schema))
             };
             new.len() == old.len() && new.iter().all(same)
@@ -74,7 +75,7 @@ pub fn is_unchanged(new: &Value, old: &Value, schema: &Schema) -> bool {
             let (ListType::Map(_), Some(inner)) = (&schema.list_type, schema.items()) else {
                 return new == old;
             };
-            let before = OldItems::new(Some(old), schema);
+            let before = CorrelatedItems::new(Some(old), schema);
             items.iter().all(|item| before.get(item).is_some_and(|old| is_unchanged(item, old, inner)))
         }
         _ => new == old,
