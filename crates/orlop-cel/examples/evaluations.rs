@@ -1,4 +1,4 @@
-//! How many evaluations a second a few typical rules reach: `cargo run --release -p orlop-cel --example evaluations`.
+//! Evaluations per second of typical rules: `cargo run --release -p orlop-cel --example evaluations`.
 
 use std::time::{Duration, Instant};
 

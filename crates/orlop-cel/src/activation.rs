@@ -1,4 +1,4 @@
-//! The values of variables for one evaluation.
+//! Activations: variable bindings of one evaluation.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use crate::schema::Schema;
 use crate::types::Type;
 use crate::value::Value;
 
-/// A variable that is computed when an expression reaches it. Closures that return an owned value are such variables;
-/// a value that borrows needs a type of its own to borrow from.
+/// A variable that is computed when an expression references it. Closures that return an owned value implement it;
+/// a borrowing value needs a type to borrow from.
 pub trait LazyVariable {
-    /// The variable's value. Called each time the expression reaches the name, so a costly one remembers its answer.
+    /// Computes the variable's value. Called for each reference, so an expensive one caches its value.
     fn compute(&self) -> Result<Value<'_>, EvalError>;
 }
 
@@ -22,7 +22,7 @@ impl<F: Fn() -> Result<Value<'static>, EvalError>> LazyVariable for F {
     }
 }
 
-/// The variables of one evaluation. Names that are not bound are an error only if the expression reaches them.
+/// Variable bindings of one evaluation. An unbound variable is an error only if the expression references it.
 #[derive(Clone, Debug, Default)]
 pub struct Activation<'a> {
     bindings: Vec<(&'a str, Binding<'a>)>,

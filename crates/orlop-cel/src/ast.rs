@@ -1,9 +1,9 @@
-//! The tree an expression parses to.
+//! The abstract syntax tree.
 //!
 //! Operators are calls under the names the CEL specification gives them (`_+_`, `_[_]`, `@in`), so that one rule
 //! resolves every overload. Macros are nodes of their own ([`Comprehension`], [`Bind`], [`OptMap`]) rather than the general
-//! comprehension with an accumulator that other implementations expand them to: what a macro means is then visible
-//! to the checker, the coster and the evaluator, and no expression is ever copied. Every node has an id, the index
+//! comprehension with an accumulator that other implementations expand them to: the checker, the cost estimator and
+//! the evaluator then see the macro itself, and no expression is copied. Every node has an id, the index
 //! of its position and (once checked) of its type.
 
 /// Index of a node within its [`Ast`].
@@ -30,11 +30,11 @@ impl Ast {
 pub struct Expr {
     /// Identity within the tree.
     pub id: ExprId,
-    /// What it is.
+    /// The kind of expression.
     pub kind: ExprKind,
 }
 
-/// What a node is.
+/// Kind of an expression.
 #[derive(Clone, Debug)]
 pub enum ExprKind {
     /// `1`, `'a'`, `null`, …
@@ -81,15 +81,15 @@ pub enum Literal {
 /// A field selection.
 #[derive(Clone, Debug)]
 pub struct Select {
-    /// What the field is taken from.
+    /// The operand.
     pub operand: Expr,
     /// The field's name as written.
     pub field: String,
-    /// How it is taken.
+    /// The selection mode.
     pub mode: SelectMode,
 }
 
-/// How a field is selected.
+/// Mode of a field selection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SelectMode {
     /// `a.b`
@@ -153,12 +153,12 @@ pub struct FieldInit {
     pub value: Expr,
 }
 
-/// A macro that runs over the elements of a list or the entries of a map.
+/// A comprehension macro over the elements of a list or the entries of a map.
 #[derive(Clone, Debug)]
 pub struct Comprehension {
-    /// Which macro.
+    /// The macro.
     pub kind: ComprehensionKind,
-    /// What is run over.
+    /// The iteration range.
     pub range: Expr,
     /// The first variable: the element or key, or with a second variable the index or key.
     pub var: String,
@@ -170,7 +170,7 @@ pub struct Comprehension {
     pub body: Expr,
 }
 
-/// The macros over ranges.
+/// Comprehension macros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComprehensionKind {
     /// `all`
@@ -198,7 +198,7 @@ pub struct Bind {
     pub var: String,
     /// Its value, computed when first used.
     pub value: Expr,
-    /// Where the name is visible.
+    /// The scope of the name.
     pub body: Expr,
 }
 
@@ -209,7 +209,7 @@ pub struct OptMap {
     pub target: Expr,
     /// The name its value gets.
     pub var: String,
-    /// What becomes of it.
+    /// The mapped expression.
     pub body: Expr,
     /// `optFlatMap`: the body is an optional itself.
     pub flat: bool,

@@ -1,4 +1,4 @@
-//! The environment an expression is compiled in: variables, functions, message types.
+//! Environments: declarations of variables, functions and message types.
 //!
 //! An [`Env`] is immutable and shared. Building one from libraries declares a few hundred signatures; extending one
 //! with variables shares them, so an environment per schema node costs only its variables. Environments do not hold
@@ -41,29 +41,29 @@ pub(crate) struct Scope {
 pub(crate) struct Variable {
     pub(crate) name: String,
     pub(crate) declared: Type,
-    /// How its JSON is read, if it is bound to JSON.
+    /// Schema of its JSON, if it is bound to JSON.
     pub(crate) schema: Option<Schema>,
 }
 
 impl Env {
-    /// An empty environment to be filled: the language itself and nothing else.
+    /// Returns a builder with the standard library only.
     pub fn builder() -> EnvBuilder {
         let mut scope = Scope::default();
         crate::library::standard::declare(Arc::make_mut(&mut scope.functions));
         EnvBuilder { scope }
     }
 
-    /// The libraries that Kubernetes 1.`minor` gives every expression.
+    /// Returns a builder with the libraries of Kubernetes 1.`minor`.
     pub fn kubernetes(minor: u32) -> EnvBuilder {
         kubernetes_libraries(minor).into_iter().fold(Self::builder(), EnvBuilder::library)
     }
 
-    /// A builder that starts with everything declared here.
+    /// Returns a builder that starts with these declarations.
     pub fn extend(&self) -> EnvBuilder {
         EnvBuilder { scope: Scope::clone(&self.scope) }
     }
 
-    /// Parses, checks and prepares an expression.
+    /// Parses, checks and plans an expression.
     pub fn compile(&self, expression: &str) -> Result<Program, CompileErrors> {
         let source = Source::new(expression);
         let ast = parse(&source, self.scope.macros)?;
@@ -82,12 +82,12 @@ impl Env {
         Program::new(self.clone(), checked)
     }
 
-    /// Parses an expression and prints it in canonical form.
+    /// Parses and unparses an expression into canonical form.
     pub fn format(&self, expression: &str) -> Result<String, CompileErrors> {
         parse(&Source::new(expression), self.scope.macros).map(|ast| crate::unparser::unparse(&ast.root))
     }
 
-    /// The static cost of an expression: the least and the most it can cost on data that fits the schemas.
+    /// Estimates the cost of an expression on data that fits the schemas.
     pub fn estimate(&self, expression: &str) -> Result<CostEstimate, CompileErrors> {
         self.compile(expression).map(|program| program.estimate())
     }
@@ -190,7 +190,7 @@ impl EnvBuilder {
         self
     }
 
-    /// The finished environment.
+    /// Builds the environment.
     pub fn build(self) -> Env {
         Env { scope: Arc::new(self.scope) }
     }

@@ -1,9 +1,9 @@
-//! What can go wrong, in two kinds that never mix.
+//! Compile errors and evaluation errors.
 //!
-//! [`CompileErrors`] is the author's mistake: text that does not parse or does not type-check. It prints as the
-//! reference implementation prints it (`ERROR: <input>:1:6: …` with the line and a caret), because those texts reach
-//! users through `kubectl`. [`EvalError`] is the data's: a missing key, a division by zero, a budget spent. Only
-//! [`EvalError::Failed`] may be absorbed by `&&`, `||`, `all` and `exists`; the others end the evaluation.
+//! [`CompileErrors`] are syntax and type errors. They print as in cel-go (`ERROR: <input>:1:6: …` with the line and a
+//! caret), because users see them through `kubectl`. [`EvalError`] depends on the data: a missing key, a division by
+//! zero, an exhausted budget. Only [`EvalError::Failed`] is absorbed by `&&`, `||`, `all` and `exists`; the others end
+//! the evaluation.
 
 use std::fmt;
 
@@ -12,16 +12,16 @@ use crate::source::{Location, Source};
 /// At most this many errors are reported for one expression.
 const REPORTED_MAX: usize = 100;
 
-/// One mistake in an expression.
+/// One compile error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issue {
-    /// Where it is; line 0 when it has no place.
+    /// Location in the source; line 0 if it has none.
     pub location: Location,
-    /// What is wrong.
+    /// Error message.
     pub message: String,
 }
 
-/// Every mistake found in one expression, with the text needed to show them.
+/// All compile errors of one expression, with its source.
 #[derive(Clone, Debug)]
 pub struct CompileErrors {
     source: Source,
@@ -38,7 +38,7 @@ impl CompileErrors {
         self.issues.push(Issue { location, message: message.into() });
     }
 
-    /// Reports a mistake that belongs to no place, such as an expression that is too long.
+    /// Reports an error without a location, such as an expression that is too long.
     pub(crate) fn report_nowhere(&mut self, message: impl Into<String>) {
         self.issues.push(Issue { location: Location { line: 0, column: 0 }, message: message.into() });
     }
@@ -55,7 +55,7 @@ impl CompileErrors {
         Err(self)
     }
 
-    /// The mistakes, in the order of the text.
+    /// Returns the errors in source order.
     pub fn issues(&self) -> &[Issue] {
         &self.issues
     }
@@ -94,7 +94,7 @@ fn show(f: &mut fmt::Formatter<'_>, source: &Source, issue: &Issue) -> fmt::Resu
     f.write_str(if rest.next().is_none_or(|c| c.is_ascii()) { "^" } else { "\u{ff3e}" })
 }
 
-/// Why an evaluation gave no value.
+/// Error of an evaluation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EvalError {
     /// The expression failed on this data: `no such key: x`, `division by zero`, …
@@ -119,7 +119,7 @@ impl EvalError {
         Self::Failed(format!("no such key: {key}"))
     }
 
-    /// Whether `&&`, `||` and the quantifiers may absorb this error.
+    /// Returns whether `&&`, `||` and the quantifiers absorb this error.
     pub(crate) fn is_absorbable(&self) -> bool {
         matches!(self, Self::Failed(_))
     }

@@ -6,7 +6,7 @@
 
 use crate::parser::RESERVED;
 
-/// Whether a word cannot stand as an identifier.
+/// Returns whether a word is reserved.
 pub(crate) fn is_reserved(word: &str) -> bool {
     RESERVED.contains(&word) || ["true", "false", "null", "in"].contains(&word)
 }

@@ -1,4 +1,4 @@
-//! The table of functions: signatures for the checker, implementations for the evaluator.
+//! Function declarations: overload signatures for the checker, implementations for the evaluator.
 //!
 //! A function is a name with overloads; an overload is a list of parameter types, a result type and a Rust function.
 //! The evaluator makes sure that arguments fit the parameter types before it calls, so an implementation only
@@ -17,7 +17,7 @@ use crate::value::Value;
 /// The result of a function.
 pub type EvalResult<'a> = Result<Value<'a>, EvalError>;
 
-/// What a built-in function may use beside its arguments.
+/// Context of a built-in call, beside its arguments.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CallContext<'p> {
     /// The second argument as a regular expression, where it was a constant.

@@ -1,12 +1,12 @@
-//! Text to tokens.
+//! The lexer.
 //!
 //! A token is a slice of the source with its character offset. Characters that begin no token are reported and
-//! skipped, so that the parser sees the rest; everything else about meaning (escapes, numbers, reserved words) is
-//! decided later. The lexer never fails and never looks at more than the token in hand.
+//! skipped. The parser handles escapes, numbers and reserved words. The lexer never fails and has no look-ahead
+//! beyond the current token.
 
 use crate::error::CompileErrors;
 
-/// What a token is.
+/// Kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Ident,
@@ -20,7 +20,7 @@ pub(crate) enum Kind {
     True,
     False,
     Null,
-    /// Punctuation, operators and the word `in`, told apart by their text.
+    /// Punctuation, operators and the word `in`, distinguished by their text.
     Symbol,
     End,
 }
@@ -160,7 +160,7 @@ fn unsigned(bytes: &[u8], end: usize) -> (Kind, usize) {
     }
 }
 
-/// Whether a string begins here, and where its opening quote is.
+/// Returns the offset of the opening quote if a string literal begins here.
 fn string_start(bytes: &[u8]) -> Option<(Kind, usize)> {
     let mut at = 0;
     let mut kind = Kind::String;

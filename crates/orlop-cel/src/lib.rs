@@ -18,35 +18,35 @@
 //! assert_eq!(verdict.as_bool(), Some(false));
 //! assert_eq!(budget.used(), 5);
 //!
-//! let mistake = env.compile("self.replicas + 'x'").unwrap_err();
-//! assert_eq!(mistake.to_string(), "\
+//! let error = env.compile("self.replicas + 'x'").unwrap_err();
+//! assert_eq!(error.to_string(), "\
 //! ERROR: <input>:1:15: found no matching overload for '_+_' applied to '(int, string)'
 //!  | self.replicas + 'x'
 //!  | ..............^");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # The way of an expression
+//! # Pipeline
 //!
-//! text → `lexer` → `parser` and `macros` → [`ast`] → `check` → `plan` → [`Program`] → `eval` → [`Value`]
+//! text → `lexer` → `parser` and `macros` → [`ast`] → `checker` → `planner` → [`Program`] → `evaluator` → [`Value`]
 //!
-//! An [`Env`] says what names mean. Compiling finds every mistake that can be found without data, and what the
-//! expression can cost at most. A [`Program`] is immutable and shared; evaluating it borrows the document as it is,
-//! JSON, and reads only what the expression reaches.
+//! An [`Env`] declares variables, functions and types. Compilation reports all static errors and estimates the cost. A
+//! [`Program`] is immutable and shared; evaluation borrows the JSON document and reads only the fields that the
+//! expression selects.
 //!
 //! # Invariants
 //!
 //! - No I/O, no clock, no global state.
-//! - Nothing an expression or a document holds can make this crate panic or exhaust the stack: depth is bounded when
-//!   parsing ([`DEPTH_MAX`]), and so is everything that walks the tree afterwards. How deep a *document* is nested
-//!   is bounded by whoever parsed it.
+//! - No expression or document makes this crate panic or overflow the stack: depth is bounded when
+//!   parsing ([`DEPTH_MAX`]), and so is everything that walks the tree afterwards. The depth of a
+//!   *document* is bounded by its decoder.
 //! - Time and memory are bounded by the [`Budget`] and by the size of the document.
 //! - Regular expressions run in linear time.
 //!
-//! # What it does not do
+//! # Not supported
 //!
-//! Protocol buffer messages, enums and `Any`; partial evaluation with unknowns. Where it differs from the reference
-//! implementation otherwise is told in `docs/decisions/0010-our-own-cel.md`.
+//! Protocol buffer messages, enums and `Any`; partial evaluation with unknowns. Other differences from
+//! cel-go are listed in `docs/decisions/0010-our-own-cel.md`.
 
 mod activation;
 pub mod ast;

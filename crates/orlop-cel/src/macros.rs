@@ -1,7 +1,7 @@
-//! The macros: calls that the parser turns into other nodes.
+//! Macro expansion in the parser.
 //!
-//! Which macros exist depends on the libraries of the environment, given as [`Macros`]. A call whose name and number
-//! of arguments match becomes the node; one whose arguments are unfit is a mistake; anything else stays a call.
+//! The libraries of the environment enable [`Macros`]. A call whose name and argument count match a macro is expanded;
+//! invalid macro arguments are errors; any other call stays a call.
 
 use crate::ast::{
     Bind, Call, Comprehension, ComprehensionKind, Element, Expr, ExprKind, Literal, OptMap, Select,

@@ -1,10 +1,9 @@
-//! Tokens to tree: a recursive-descent parser for the whole grammar.
+//! The parser: recursive descent over the whole grammar.
 //!
-//! Two kinds of mistake are told apart. A *syntax error* ends parsing: unlike the generated parser of the reference
-//! implementation we do not guess how the text might go on, so only the first is reported (its text is the same).
-//! A mistake inside a well-formed tree (a reserved word, a number out of range, a macro misused) is noted and
-//! parsing goes on. Depth is bounded by [`DEPTH_MAX`], chains such as `a.b.c` and `1 + 2 + 3` included, so neither
-//! the parser nor anything that later walks or drops the tree can exhaust the stack.
+//! A *syntax error* ends parsing: unlike cel-go's generated parser there is no error recovery, so only the first is
+//! reported, with the same text. An error inside a well-formed AST (a reserved word, a number out of range, invalid
+//! macro arguments) is reported and parsing continues. Depth is bounded by [`DEPTH_MAX`], chains such as `a.b.c` and
+//! `1 + 2 + 3` included, so nothing that walks or drops the AST can overflow the stack.
 
 use crate::ast::{
     Ast, Call, Element, Entry, Expr, ExprId, ExprKind, FieldInit, Literal, Message, Select, SelectMode,
@@ -16,10 +15,10 @@ use crate::literal;
 use crate::macros::Macros;
 use crate::source::{EXPRESSION_CHARS_MAX, Source};
 
-/// The deepest tree accepted.
+/// Limit on the depth of an AST.
 pub const DEPTH_MAX: u32 = 250;
 
-/// Words that cannot name a variable or function.
+/// Reserved words.
 pub(crate) const RESERVED: [&str; 17] = [
     "as",
     "break",
@@ -40,7 +39,7 @@ pub(crate) const RESERVED: [&str; 17] = [
     "while",
 ];
 
-/// What may begin an expression, as error messages list it.
+/// Tokens that may begin an expression, as error messages list them.
 const EXPRESSION_START: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
 /// Parses an expression.
@@ -124,7 +123,7 @@ impl<'s> Parser<'s> {
         Stop
     }
 
-    /// Notes a mistake that does not stop parsing, and stands something in for the node.
+    /// Reports an error without stopping the parser, and returns a placeholder node.
     pub(crate) fn mistake(&mut self, at: u32, message: impl Into<String>) -> Expr {
         self.errors.report(at, message);
         self.node(at, ExprKind::Literal(Literal::Null))

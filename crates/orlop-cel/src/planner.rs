@@ -1,6 +1,6 @@
-//! The form that is evaluated: names resolved to slots, overloads to functions, constants computed.
+//! The planner: resolves names to slots and overloads to functions, and folds constants.
 //!
-//! Three things are done ahead of time, as the reference does when it optimizes, and are therefore free at run time:
+//! Three things are done ahead of time, as cel-go does when it optimizes, and are therefore free at run time:
 //! lists and maps of constants, type conversions of constants, and membership tests in lists of constants. Regular
 //! expressions that are constants are compiled here; one that is not valid is a compile error.
 
@@ -162,8 +162,8 @@ impl Node {
         }
     }
 
-    /// Whether reaching into this begins a way of its own, which counts one: it is neither a variable, nor reached from
-    /// something, nor chosen from such.
+    /// Returns whether selecting from this node starts a new attribute, which costs one: the node is neither a variable,
+    /// nor a selection, nor a conditional.
     pub(crate) fn is_computed(&self) -> bool {
         !matches!(
             self,

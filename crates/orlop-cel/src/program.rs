@@ -1,4 +1,4 @@
-//! Compiled expressions.
+//! Programs: compiled expressions.
 
 use std::fmt;
 use std::sync::Arc;
@@ -55,17 +55,17 @@ impl Program {
         Ok(Self { compiled: Arc::new(compiled) })
     }
 
-    /// The type of the expression's value.
+    /// Returns the type of the expression.
     pub fn result_type(&self) -> &Type {
         &self.compiled.result
     }
 
-    /// The least and the most an evaluation can cost on data that fits the schemas of the environment.
+    /// Returns the estimated cost on data that fits the schemas of the environment.
     pub fn estimate(&self) -> CostEstimate {
         self.compiled.cost
     }
 
-    /// Whether the expression names this variable: a rule that uses `oldSelf` is a transition rule.
+    /// Returns whether the expression references this variable. A rule that references `oldSelf` is a transition rule.
     pub fn uses(&self, variable: &str) -> bool {
         let declared = &self.compiled.env.scope.variables;
         self.compiled

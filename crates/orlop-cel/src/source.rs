@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-/// The largest expression accepted, in characters. The same figure as the reference implementation's.
+/// The largest expression accepted, in characters. The same figure as cel-go's.
 pub(crate) const EXPRESSION_CHARS_MAX: usize = 100_000;
 
 /// Lines longer than this are not echoed in an error message.

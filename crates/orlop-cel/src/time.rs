@@ -207,7 +207,7 @@ pub(crate) fn parse_date(text: &str) -> Option<Timestamp> {
     Timestamp::new(date_days(text)? * SECONDS_PER_DAY, 0).ok()
 }
 
-/// Whether a text is a date, of the year 0 too.
+/// Returns whether a text is a date. Year 0 is allowed.
 pub(crate) fn is_date(text: &str) -> bool {
     date_days(text).is_some()
 }

@@ -2,7 +2,7 @@
 //!
 //! A [`Type`] is cheap to clone: everything nested is shared. Objects are described by a [`Schema`] and compared by
 //! name; messages (`Object{…}`, `JSONPatch{…}`) likewise. [`Type::Dyn`] switches static checking off for a value;
-//! [`Type::Param`] stands for a type to be found, inside overload signatures and while checking.
+//! [`Type::Param`] is a type parameter of overload signatures, or one under inference.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::schema::Schema;
 pub enum Type {
     /// Known only at run time.
     Dyn,
-    /// What the checker gives an expression it has complained about.
+    /// Type of an expression with an error.
     Error,
     /// The type of `null`.
     Null,
@@ -106,7 +106,7 @@ impl Type {
         matches!(self, Self::Dyn | Self::Error)
     }
 
-    /// Whether values have a size fixed at compile time, for cost.
+    /// Returns whether this is an optional type.
     pub(crate) fn is_optional(&self) -> bool {
         matches!(self, Self::Optional(_))
     }
@@ -145,7 +145,7 @@ impl Type {
         }
     }
 
-    /// The type that a name stands for in an expression: `int`, `google.protobuf.Duration`, …
+    /// Returns the type that an identifier denotes: `int`, `google.protobuf.Duration`, …
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         Some(match name {
             "bool" => Self::Bool,

@@ -1,19 +1,18 @@
-//! Trees back to text.
+//! The unparser: formats an AST as text that parses to the same AST.
 //!
-//! The text parses to the same tree. Operators are parenthesised only where their operands would otherwise be read
-//! differently; macros appear as they were written.
+//! Parentheses are added only where precedence requires them; macros are written unexpanded.
 
 use crate::ast::{Call, Comprehension, ComprehensionKind, Expr, ExprKind, Literal, SelectMode, operator};
 use crate::number::double_to_string;
 
-/// Prints an expression.
+/// Unparses an expression.
 pub(crate) fn unparse(expr: &Expr) -> String {
     let mut printer = Printer { out: String::new() };
     printer.expr(expr);
     printer.out
 }
 
-/// How tightly something binds, from the ternary to what needs no parentheses.
+/// Operator precedence, from the ternary to primary expressions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
     Ternary,
@@ -131,7 +130,7 @@ impl Printer {
         }
     }
 
-    /// Prints something where only what binds at least this tightly can stand.
+    /// Writes an operand, parenthesized if it binds less tightly than `level`.
     fn at(&mut self, least: Level, expr: &Expr) {
         if level(expr) < least {
             self.text("(");

@@ -1,7 +1,7 @@
 //! Time zones: UTC, offsets such as `+01:00`, and the names of the IANA database.
 //!
 //! The database is part of the program, so that a rule means the same on every machine and nothing is read from
-//! files. Nothing of it is touched until a name is asked for; a zone that was is kept by the library.
+//! files. Zones are loaded on first use and cached by the library.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZoneDatabase;
@@ -41,7 +41,7 @@ fn number(text: &str) -> Result<i64, EvalError> {
     text.parse().map_err(|_| EvalError::Failed(format!("strconv.Atoi: parsing {text:?}: {wrong}")))
 }
 
-/// Whether there is a time zone of a name, as Go's library knows them.
+/// Returns whether Go's time package knows a time zone of this name.
 pub fn is_time_zone(name: &str) -> bool {
     name == "UTC" || named(name, 0).is_ok()
 }

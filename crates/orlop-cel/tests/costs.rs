@@ -1,5 +1,4 @@
-//! What expressions cost. The figures are those of Kubernetes: a rule must be accepted, refused or cut off at the same
-//! point here as there.
+//! Costs match Kubernetes, so that the same rules are admitted, refused and interrupted.
 
 mod table;
 

@@ -1,4 +1,4 @@
-//! What the user of the crate plugs in: functions, lazy variables, an authorizer, interruption.
+//! Extension points: functions, lazy variables, an authorizer, interrupts.
 
 mod table;
 

@@ -1,4 +1,4 @@
-//! Edges at which Kubernetes' own evaluator (1.37) was asked, and what it answered.
+//! Edge cases with the results of Kubernetes' own evaluator (1.37).
 
 mod table;
 

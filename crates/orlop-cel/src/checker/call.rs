@@ -1,4 +1,4 @@
-//! Calls: which function a name means, and which overloads its arguments fit.
+//! Overload resolution of calls.
 //!
 //! `a.b.c(x)` is the function `a.b.c` if there is one, else the function `c` on the target `a.b`. Arguments of type
 //! `dyn` can fit several overloads; all of them are kept for run time, and the result is `dyn` unless they agree.

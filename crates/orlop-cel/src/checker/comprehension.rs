@@ -1,4 +1,4 @@
-//! The macros: their variables' types and their results'.
+//! Types of comprehensions and their iteration variables.
 
 use super::{Checker, Local, Reference};
 use crate::ast::{Bind, Comprehension, ComprehensionKind, Expr, OptMap};

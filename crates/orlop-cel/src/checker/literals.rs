@@ -1,4 +1,4 @@
-//! Mistakes in literals that can be seen before anything runs.
+//! Static validation of literals.
 //!
 //! Elements of a list literal should be of one type, keys and values of a map literal too, except inside arguments of
 //! `format`. Durations, timestamps, regular expressions and format strings written as literals must be valid.
@@ -10,7 +10,7 @@ use crate::library::{format, regex};
 use crate::time::{parse_duration, parse_rfc3339};
 use crate::types::Type;
 
-/// The mistakes in the literals of a checked expression.
+/// Returns the errors in the literals of a checked expression.
 pub(super) fn validate(checked: &Checked) -> CompileErrors {
     let errors = CompileErrors::new(checked.source.clone());
     let mut validator = Validator { checked, errors, in_format: 0 };
@@ -21,7 +21,7 @@ pub(super) fn validate(checked: &Checked) -> CompileErrors {
 struct Validator<'c> {
     checked: &'c Checked,
     errors: CompileErrors,
-    /// How many calls of `format` we are inside.
+    /// Nesting depth of `format` calls.
     in_format: usize,
 }
 

@@ -1,9 +1,8 @@
-//! The type checker: gives every node a type and every name a meaning.
+//! The type checker: assigns a type and a reference to every node.
 //!
-//! It walks the tree once, collecting all mistakes it can find rather than stopping at the first; a node it has
-//! complained about gets the type `!error!`, which fits everything, so that one mistake is told once. What it
-//! learns is kept beside the tree in [`Checked`]: types for the coster, resolved names and overloads for the planner.
-//! Values are not looked at, except literals that a function can refuse at once (see [`literals`]).
+//! It walks the AST once and collects all errors. A node with an error gets the type `!error!`, which is assignable
+//! to everything, so that each error is reported once. Types (for the cost estimator) and references (for the planner)
+//! are kept beside the AST in [`Checked`]. Values are not checked, except literal arguments (see [`literals`]).
 
 mod call;
 mod comprehension;
@@ -42,7 +41,7 @@ impl Checked {
     }
 }
 
-/// What a node stands for.
+/// Resolved reference of an AST node.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Reference {
     /// Itself.
@@ -185,7 +184,7 @@ impl Checker<'_> {
         Some(Type::of(ty))
     }
 
-    /// Whether the first part of a qualified name is a local variable, which hides qualified names.
+    /// Returns whether the first segment of a qualified name is a local variable, which shadows qualified names.
     fn starts_locally(&self, qualified: &str) -> bool {
         let first = qualified.split('.').next().unwrap_or_default();
         self.locals.iter().any(|local| local.name == first)

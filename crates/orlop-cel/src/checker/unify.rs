@@ -1,4 +1,4 @@
-//! Which types fit which, and what type variables turn out to be.
+//! Assignability of types and substitution of type parameters.
 //!
 //! Assignability in CEL is symmetric but for `null`, and `dyn` fits everything. Type variables are bound as they
 //! meet types; when a variable meets a second type that fits the first, the more general one is kept. A failed
@@ -12,7 +12,7 @@ use crate::types::{Param, Type};
 #[derive(Debug, Default)]
 pub(crate) struct Substitutions {
     bound: Vec<Option<Type>>,
-    /// What to restore if the attempt under way fails.
+    /// Bindings to restore if the current attempt fails.
     log: Vec<(u32, Option<Type>)>,
 }
 
@@ -23,7 +23,7 @@ impl Substitutions {
         Type::Param(Param::Variable(self.bound.len() as u32 - 1))
     }
 
-    /// Whether every `from[i]` fits `to[i]`; binds variables if so.
+    /// Returns whether every `from[i]` is assignable to `to[i]`, and binds type parameters if so.
     pub(crate) fn assign_all(&mut self, from: &[Type], to: &[Type]) -> bool {
         self.log.clear();
         let fits = from.len() == to.len() && from.iter().zip(to).all(|(from, to)| self.fits(from, to));
@@ -35,7 +35,7 @@ impl Substitutions {
         fits
     }
 
-    /// Whether `from` fits `to`; binds variables if so.
+    /// Returns whether `from` is assignable to `to`, and binds type parameters if so.
     pub(crate) fn assign(&mut self, from: &Type, to: &Type) -> bool {
         self.assign_all(std::slice::from_ref(from), std::slice::from_ref(to))
     }
@@ -151,7 +151,7 @@ fn is_nullable(ty: &Type) -> bool {
     )
 }
 
-/// Whether `one` says as little as `other`, or less.
+/// Returns whether `one` is equal to or more general than `other`.
 pub(crate) fn is_as_general(one: &Type, other: &Type) -> bool {
     match (one, other) {
         (Type::Dyn | Type::Param(_), _) => true,

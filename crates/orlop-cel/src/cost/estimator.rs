@@ -224,7 +224,7 @@ impl Estimator<'_> {
         NodeEstimate { size: element.map(|entries| entries.value).or(result.size), ..result }
     }
 
-    /// What indexing and concatenation keep of their operands.
+    /// Returns the entry sizes that indexing and concatenation take from their operands.
     fn indexed(
         &self,
         function: &str,

@@ -1,14 +1,14 @@
 //! The cost of each function, once for both uses.
 //!
 //! [`Rule::of`] names the rule of an overload when the program is compiled; [`Rule::charge`] applies it to values,
-//! [`Rule::estimate`] to size ranges. Where the reference prices an estimate and a run differently, so do we.
+//! [`Rule::estimate`] to size ranges. Estimated and actual costs differ where they do in cel-go.
 
 use super::{CHECK, CostEstimate, NEW_LIST, NEW_MESSAGE, PER_CHAR, PER_REGEX_CHAR, SizeEstimate, scale};
 use crate::schema::Schema;
 use crate::types::Type;
 use crate::value::{Map, Value};
 
-/// How a call is priced.
+/// Cost model of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// One unit.
@@ -161,7 +161,7 @@ impl Rule {
         }
     }
 
-    /// What the call cost, given its arguments and (where it had one) its result.
+    /// Returns the actual cost of a call, given its arguments and its result.
     pub(crate) fn charge(self, args: &[Value<'_>], result: Option<&Value<'_>>) -> u64 {
         let size = |index: usize| args.get(index).map_or(1, Value::cost_size);
         let result_size = || result.map_or(1, Value::cost_size);
@@ -222,7 +222,7 @@ impl Rule {
         }
     }
 
-    /// What a call will cost without its arguments, and how large its result will be if that matters.
+    /// Estimates the cost of a call without its arguments, and the size of its result.
     pub(crate) fn estimate(self, args: &[Argument<'_>]) -> (CostEstimate, Option<SizeEstimate>) {
         let size = |index: usize| args.get(index).map_or(SizeEstimate::UNKNOWN, Argument::size);
         let written = |index: usize| args.get(index).and_then(|arg| arg.literal);
@@ -324,8 +324,8 @@ impl Rule {
     }
 }
 
-/// What it costs to compare two values of a type of Kubernetes' own: one step for most, the length of the name for
-/// formats, the length of the right side's text for URLs.
+/// Estimates the equality of two values of a Kubernetes type: 1 for most, the length of the name for formats, the
+/// length of the right operand's text for URLs.
 fn own_equality(args: &[Argument<'_>]) -> Option<CostEstimate> {
     const FORMAT_NAME_MAX: u64 = 64;
     let [one, other] = args else { return None };

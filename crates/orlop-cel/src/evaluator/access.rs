@@ -15,7 +15,7 @@ use serde_json::Value as Json;
 
 type RawMap = serde_json::Map<String, Json>;
 
-/// What is found under a name or index, if anything.
+/// Result of a field or index look-up.
 type Found<'a> = Option<Result<Value<'a>, EvalError>>;
 
 impl<'a> Evaluator<'_, '_, 'a> {
@@ -47,7 +47,7 @@ impl<'a> Evaluator<'_, '_, 'a> {
     }
 
     /// The JSON of a field whose whole way from a variable of the document is declared, which is the usual case:
-    /// nothing on the way is made into a value. `None` where it is not so; nothing has been charged then.
+    /// no intermediate values are created. `None` if the path is not such; then nothing is charged.
     fn declared_field(&mut self, node: &'a FieldNode) -> Option<Result<&'a Json, EvalError>> {
         let (json_name, _) = node.declared.as_ref()?;
         let object = match self.declared_object(&node.operand)? {
@@ -88,7 +88,7 @@ impl<'a> Evaluator<'_, '_, 'a> {
         Some(self.charge(1).map(|()| object))
     }
 
-    /// What is absent costs nothing to find out.
+    /// An absent value costs nothing.
     fn optionally(&mut self, found: Found<'a>) -> EvalResult<'a> {
         match found {
             None => Ok(Value::none()),
@@ -105,7 +105,7 @@ impl<'a> Evaluator<'_, '_, 'a> {
             self.charge(1)?;
         }
         let index = self.eval(&node.index)?;
-        // A variable as an index is part of the way that the step itself is charged for.
+        // A variable as an index is part of the attribute, whose qualifier is charged once.
         if node.index.is_attribute() {
             self.budget.refund(1);
         }
@@ -145,7 +145,7 @@ impl<'a> Evaluator<'_, '_, 'a> {
             self.charge(1)?;
             return Ok(Value::none());
         };
-        // The reference looks at the target a second time for its value; so does the price.
+        // cel-go looks at the target a second time for its value; so does the price.
         self.charge(target_cost.saturating_add(1))?;
         self.slots[node.slot] = Slot::Ready(Value::clone(&value));
         let body = self.eval(&node.body)?;

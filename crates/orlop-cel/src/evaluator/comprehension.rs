@@ -1,8 +1,7 @@
-//! The macros over ranges.
+//! Evaluation of comprehensions.
 //!
-//! What an iteration costs beside its body is the price of the accumulator it would need in the reference's
-//! expansion; see the table in [`step`]. `all` and `exists` stop at the first element that decides and absorb
-//! failures of the others; the rest fail with the first failure.
+//! An iteration costs its body plus the accumulator step of cel-go's expansion; see the table in [`step`]. `all` and
+//! `exists` short-circuit and absorb errors of the other elements; the other macros fail with the first error.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +16,7 @@ use crate::library::lists::sort_by_keys;
 use crate::planner::ComprehensionNode;
 use crate::value::{Key, List, Map, Value};
 
-/// What a range yields: elements, or entries where there are two variables or a map.
+/// Iteration range: elements, or entries for maps and two-variable comprehensions.
 enum Range<'a> {
     List(List<'a>),
     Map(Vec<Key<'a>>, Map<'a>),
@@ -79,7 +78,7 @@ impl<'a> Evaluator<'_, '_, 'a> {
         Ok(())
     }
 
-    /// The first variable's value, which nobody else needs any more in this iteration.
+    /// Takes the first variable's value at the end of an iteration.
     fn leave(&mut self, node: &ComprehensionNode) -> EvalResult<'a> {
         match std::mem::replace(&mut self.slots[node.slot], Slot::Empty) {
             Slot::Ready(value) => Ok(value),
@@ -198,7 +197,7 @@ impl<'a> Evaluator<'_, '_, 'a> {
     }
 }
 
-/// What the reference's own language calls a value's type, which its messages say.
+/// Returns the Go type name of a value, which cel-go's messages contain.
 fn go_type(value: &Value<'_>) -> String {
     match value {
         Value::Null => "types.Null".to_owned(),

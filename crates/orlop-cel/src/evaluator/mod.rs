@@ -1,9 +1,8 @@
-//! The evaluator: walks the plan over the data.
+//! The evaluator: interprets a plan.
 //!
-//! Evaluation is a recursion over the plan, as deep as the expression is, which the parser has bounded. Values borrow
-//! from the document and the program; nothing is converted before it is reached. Each step is charged to the budget
-//! before it is done where its cost is known, after it where the result decides. Errors are results: `&&`, `||`,
-//! `all` and `exists` may absorb those of [`EvalError::Failed`], nothing absorbs an exhausted budget.
+//! Evaluation recurses over the plan; the parser bounds its depth. Values borrow from the document and the program and
+//! are converted lazily. Each step is charged to the budget, before it runs where its cost is known, otherwise after.
+//! `&&`, `||`, `all` and `exists` absorb [`EvalError::Failed`], but never an exhausted budget.
 
 mod access;
 mod call;
@@ -131,7 +130,7 @@ impl<'e, 'h, 'a> Evaluator<'e, 'h, 'a> {
             _ => return Err(EvalError::no_such_overload()),
         };
         let value = self.eval(branch)?;
-        // Choosing between variables is free, as in the reference: only the way below them counts.
+        // Choosing between variables is free, as in cel-go: only the fields selected below them count.
         if branch.is_attribute() {
             self.budget.refund(1);
         }

@@ -1,7 +1,7 @@
 //! Arithmetic, comparison and membership.
 //!
-//! Both operands are evaluated before either's failure counts, and the operation is charged even then, as in the
-//! reference. Arithmetic never wraps: what does not fit is an error.
+//! Both operands are evaluated before an error of either is returned, and the operation is charged even then, as in
+//! cel-go. Overflow is an error.
 
 use super::Evaluator;
 use crate::cost::rules::Rule;

@@ -23,7 +23,7 @@ pub(super) fn parse(text: &str) -> Result<(IpAddr, &str), String> {
     }
 }
 
-/// What is wrong, and the text from where it is.
+/// Error, and the remaining text at its position.
 type Problem<'t> = (&'static str, &'t str);
 
 fn v4(text: &str) -> Result<[u8; 4], Problem<'_>> {

@@ -14,7 +14,7 @@ use crate::types::Type;
 use crate::value::{Key, List, Map, Value};
 
 const PRECISION: usize = 6;
-/// The reference has no limit before a later version; this one keeps results small.
+/// cel-go has no limit before a later version; this one keeps results small.
 const PRECISION_MAX: usize = 100;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -142,8 +142,8 @@ fn refuse(letter: char, ty: &Type) -> String {
     }
 }
 
-/// Whether a literal format string fits the types of its arguments: the index of the argument at fault (none if it
-/// is the call) and what is wrong.
+/// Checks a literal format string against the types of its arguments. The error has the index of the argument (`None`
+/// for the call itself) and a message.
 pub(crate) fn check_types(text: &str, types: &[&Type]) -> Result<(), (Option<usize>, String)> {
     let mut index = 0;
     for piece in pieces(text) {

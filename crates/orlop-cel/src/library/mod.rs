@@ -32,7 +32,7 @@ use crate::macros::Macros;
 
 /// The longest string that a function returns, in bytes. Requests are shorter.
 const RESULT_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// The longest list that a function returns. The reference has no such limit but its cost, which comes too late.
+/// The longest list that a function returns. cel-go has no such limit but its cost, which comes too late.
 const RESULT_ELEMENTS_MAX: usize = 1_000_000;
 
 /// Refuses a string before it is made.
@@ -59,7 +59,7 @@ pub enum Library {
     /// `charAt`, `split`, `join`, …; from version 1 `format` and `strings.quote`, from 3 `reverse`, from 4 `format`
     /// without the separators of a locale.
     Strings {
-        /// The version as the reference counts it; Kubernetes uses 0 and 2.
+        /// The version as cel-go counts it; Kubernetes uses 0 and 2.
         version: u32,
     },
     /// Kubernetes' `isSorted`, `sum`, `min`, `max`, `indexOf`, `lastIndexOf`.

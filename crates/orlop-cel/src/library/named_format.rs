@@ -131,7 +131,7 @@ const LABEL_PATTERN: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const DNS1035_PATTERN: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
 const QUALIFIED_PATTERN: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 
-/// Whether all bytes are `inner`, the first and last also `edge`.
+/// Returns whether all bytes are `inner`, and the first and last also `edge`.
 fn made_of(text: &str, edge: fn(u8) -> bool, inner: fn(u8) -> bool) -> bool {
     let bytes = text.as_bytes();
     match (bytes.first(), bytes.last()) {
@@ -144,7 +144,7 @@ fn is_lower_alphanumeric(b: u8) -> bool {
     b.is_ascii_lowercase() || b.is_ascii_digit()
 }
 
-/// Whether a text is a DNS label, whatever its length.
+/// Returns whether a text is a DNS label, regardless of its length.
 fn looks_like_label(text: &str) -> bool {
     made_of(text, is_lower_alphanumeric, |b| is_lower_alphanumeric(b) || b == b'-')
 }
@@ -165,7 +165,7 @@ fn too_long(text: &str, most: usize) -> Option<String> {
     (text.len() > most).then(|| format!("must be no more than {most} characters"))
 }
 
-/// Label keys and values are measured alike, but told so.
+/// Label keys and values have the same limit, but different messages.
 fn too_many_bytes(text: &str, most: usize) -> Option<String> {
     (text.len() > most).then(|| format!("must be no more than {most} bytes"))
 }
@@ -275,7 +275,7 @@ fn without_trailing_dash(text: &str) -> String {
     }
 }
 
-/// What a time of day looks like behind the date, in lower case. Any character may begin the fraction.
+/// Layout of the time of day after the date, in lower case. Any character may begin the fraction.
 const DATE_TIME_PATTERN: &str = "^([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))$";
 
 fn is_date_time(text: &str) -> bool {

@@ -45,7 +45,7 @@ pub enum Opaque {
     GroupCheck(Arc<GroupCheck>),
     /// `authorizer.group('apps').resource('deployments')`
     ResourceCheck(Arc<ResourceCheck>),
-    /// What a check decided.
+    /// Decision of an authorization check.
     Decision(Arc<Decision>),
 }
 

@@ -14,9 +14,9 @@ use crate::types::Type;
 use crate::value::Value;
 
 const NANOS_PER_UNIT: i128 = 1_000_000_000;
-/// What binary suffixes are cut at.
+/// Maximum of binary suffixes.
 const BINARY_NANOS_MAX: i128 = i64::MAX as i128 * NANOS_PER_UNIT;
-/// What nothing we can count exceeds; sums of a few still fit.
+/// Bound on magnitudes, so that sums of a few do not overflow.
 const NANOS_MAX: i128 = i128::MAX / 1_000_000;
 /// Decimal digits that always fit 64 bits.
 const SHORT_DIGITS_MAX: usize = 18;
@@ -27,7 +27,7 @@ pub struct Quantity {
     nanos: i128,
     /// The power of ten that Kubernetes counts it in.
     exponent: i32,
-    /// Whether Kubernetes keeps it in 64 bits, not as a decimal of any size.
+    /// Kubernetes stores it as an int64, not as an infinite-precision decimal.
     short: bool,
 }
 
@@ -120,7 +120,7 @@ impl Quantity {
         self.nanos.cmp(&other.nanos)
     }
 
-    /// How many of its power of ten it is.
+    /// Returns the mantissa.
     fn count(self) -> i128 {
         let places = self.exponent.saturating_add(9).max(0).unsigned_abs();
         10_i128.checked_pow(places).map_or(0, |unit| self.nanos / unit)
@@ -186,7 +186,7 @@ fn has_suffix_form(suffix: &str) -> bool {
     rest.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// What a suffix multiplies by.
+/// Returns the multiplier of a suffix.
 #[derive(Clone, Copy)]
 enum Scale {
     /// A power of ten.

@@ -10,7 +10,7 @@ use crate::library::limit_elements;
 use crate::types::Type;
 use crate::value::Value;
 
-/// How large a pattern may be that comes with the data, and so is compiled each time it is met.
+/// Size limit of a pattern that is not a constant and is therefore compiled for each evaluation.
 const DYNAMIC_BYTES_MAX: usize = 512 * 1024;
 
 pub(crate) fn declare(f: &mut Functions) {

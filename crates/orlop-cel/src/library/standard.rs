@@ -198,7 +198,7 @@ fn to_double<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     }
 }
 
-/// Whether infinity is what was written, and not a number too large.
+/// Returns whether the text spells infinity, as opposed to an overflow.
 fn is_word(text: &str) -> bool {
     text.trim_start_matches(['+', '-']).starts_with(|first: char| first.is_ascii_alphabetic())
 }

@@ -17,7 +17,7 @@ use crate::value::{Key, Map, Text, Value};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
     scheme: String,
-    /// What follows the scheme where that is not a slash: `mailto:someone`.
+    /// Opaque part after the scheme: `mailto:someone`.
     opaque: String,
     host: String,
     raw_path: String,
@@ -132,7 +132,7 @@ fn host_and_port(host: &str) -> (&str, &str) {
     }
 }
 
-/// What a URL is read as.
+/// Kind of URL reference to parse.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// The target of a request.
@@ -141,7 +141,7 @@ enum Form {
     Reference,
 }
 
-/// Whether a text is a URL; the error is worded as Go words it.
+/// Validates a URL. The error text is Go's.
 pub(crate) fn check(text: &str) -> Result<(), String> {
     parse(text, Form::Target).map(drop)
 }

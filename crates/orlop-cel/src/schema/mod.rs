@@ -1,10 +1,10 @@
-//! What is known of a JSON document: the view of a structural schema that expressions are checked against.
+//! Schemas as CEL declares them: the view of a structural schema that expressions are type-checked against.
 //!
 //! A [`Schema`] is built from a [`SchemaSpec`] (or from OpenAPI v3 JSON, see [`Schema::from_openapi`]) and then never
-//! changes. It says three things: which fields an expression may name and of what type they are, how the JSON below
-//! is to be read (a string of format `date-time` is a timestamp, a list of type `set` compares as a set), and how
-//! large things can get, for cost estimates. Parts of which nothing is known (arrays without items,
-//! preserve-unknown-fields without a type) are not visible to expressions. This module validates nothing.
+//! changes. It declares the fields of an expression and their types, the interpretation of JSON (a string of format
+//! `date-time` is a timestamp, a list of type `set` compares as a set), and size limits for cost estimates. Untyped
+//! parts (arrays without items, preserve-unknown-fields without a type) are not visible to expressions. Schemas are not
+//! validated here.
 
 mod openapi;
 
@@ -14,10 +14,10 @@ use std::sync::Arc;
 use crate::escape::{escape, is_reserved};
 use crate::types::Type;
 
-/// The largest request body the API accepts, from which unstated size limits follow.
+/// Request size limit of the API, from which default size limits are derived.
 pub const REQUEST_BYTES_MAX: u64 = 3 * 1024 * 1024;
 
-/// The keywords of a structural schema that matter to expressions.
+/// Keywords of a structural schema that CEL uses.
 #[derive(Clone, Debug, Default)]
 pub struct SchemaSpec {
     /// `type`; empty when the schema has none.
@@ -42,7 +42,7 @@ pub struct SchemaSpec {
     pub max_properties: Option<u64>,
     /// The longest string among `enum`, in bytes.
     pub enum_length_max: Option<u64>,
-    /// Whether there is a `default`.
+    /// The schema has a `default`.
     pub has_default: bool,
     /// `x-kubernetes-int-or-string`
     pub int_or_string: bool,
@@ -69,7 +69,7 @@ impl SchemaSpec {
     }
 }
 
-/// How a list compares and merges.
+/// List type: equality and merge semantics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ListType {
     /// In order, as a whole.
@@ -89,7 +89,7 @@ pub struct Schema {
 
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// Where an object stands in the document, which is the name of its type; empty for everything else.
+    /// Type name of an object, derived from its path; empty for other types.
     pub(crate) name: String,
     pub(crate) shape: Shape,
     pub(crate) nullable: bool,
@@ -177,7 +177,7 @@ impl Schema {
         }
     }
 
-    /// How often data of this shape can occur in one request, at most: the factor for rules below unbounded lists.
+    /// Returns the maximal cardinality of this schema in one request: the cost factor of rules below unbounded lists.
     pub fn cardinality_max(&self) -> u64 {
         REQUEST_BYTES_MAX / (self.node.min_bytes + 1)
     }
@@ -189,7 +189,7 @@ impl Schema {
         }
     }
 
-    /// Whether undeclared fields are `dyn` rather than mistakes.
+    /// Returns whether undeclared fields are `dyn` instead of errors.
     pub fn is_open(&self) -> bool {
         matches!(self.node.shape, Shape::Dyn | Shape::Object { open: true, .. })
     }

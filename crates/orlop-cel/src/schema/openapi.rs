@@ -2,7 +2,7 @@
 //!
 //! References are followed through a function the caller gives. A schema that contains itself is cut where it
 //! repeats: expressions do not see below. Keywords that say nothing to expressions are ignored, and so are keywords
-//! with values of the wrong type; whether the schema is valid is for others to say.
+//! with values of the wrong type. Schemas are not validated here.
 
 use serde_json::Value as Json;
 

@@ -1,4 +1,4 @@
-//! Which of two values is the greater.
+//! Ordering of values.
 
 use std::cmp::Ordering;
 

@@ -1,4 +1,4 @@
-//! When two values are equal.
+//! Equality of values.
 //!
 //! Numbers compare by value whatever their type; values of different kinds are different, never an error. Lists of
 //! the document compare as their schema says: sets without order, lists with keys by key. The left side decides,
@@ -14,7 +14,7 @@ use super::{List, Map, Value, compare};
 use crate::error::EvalError;
 use crate::schema::ListType;
 
-/// Whether two values are equal; fails only if a part of the document cannot be read.
+/// Compares two values for equality. Fails only if a part of the document cannot be read.
 pub(crate) fn equals(one: &Value<'_>, other: &Value<'_>) -> Result<bool, EvalError> {
     Ok(match (one, other) {
         (Value::Null, Value::Null) => true,

@@ -1,6 +1,6 @@
-//! Equal values have equal fingerprints, and only they.
+//! Fingerprints: equal if and only if the values are equal.
 //!
-//! Sets, distinct elements and lists with keys are told apart by hashing fingerprints, because comparing every element
+//! Sets, distinct elements and lists with keys are compared by hashing fingerprints, because comparing every element
 //! with every other takes too long for lists as long as a request allows, whatever it costs on paper.
 
 use std::collections::HashSet;

@@ -34,7 +34,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Whether there are none.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -59,7 +59,7 @@ impl<'a> List<'a> {
         self.iter().collect()
     }
 
-    /// Whether an element equals `wanted`.
+    /// Returns whether an element equals `wanted`.
     pub(crate) fn contains(&self, wanted: &Value<'_>) -> Result<bool, EvalError> {
         for item in self.iter() {
             if equals(&item?, wanted)? {
@@ -69,7 +69,7 @@ impl<'a> List<'a> {
         Ok(false)
     }
 
-    /// How the list compares and merges.
+    /// Returns the list type.
     pub(crate) fn list_type(&self) -> &'a ListType {
         match self {
             Self::Json(_, Some(schema)) => match &schema.node.shape {
@@ -84,7 +84,7 @@ impl<'a> List<'a> {
     pub(crate) fn concat(self, other: &Self) -> Result<Self, EvalError> {
         let list_type = self.list_type();
         let mut values = match self {
-            // An accumulator that nobody else holds grows in place.
+            // An accumulator without other owners grows in place.
             Self::Values(values) => Arc::try_unwrap(values).unwrap_or_else(|shared| Vec::clone(&shared)),
             json => json.to_values()?,
         };

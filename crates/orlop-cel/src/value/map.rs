@@ -115,7 +115,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Whether there are none.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,9 +1,8 @@
-//! Values: what expressions compute with.
+//! CEL values.
 //!
-//! A [`Value`] borrows wherever it can. Strings, lists and objects of the document under test stay where they are
-//! and are looked at one field at a time, typed by their schema as they are reached; only what an expression
-//! constructs is allocated, and then shared rather than copied. Reading JSON can fail (`"abc"` where the schema says
-//! `date-time`), so reading returns a result; the error is an ordinary evaluation error.
+//! A [`Value`] borrows wherever it can. Strings, lists and objects of the document are not copied: fields are read
+//! lazily and typed by their schema. Only values that an expression constructs are allocated, and shared by
+//! reference count. Reading JSON can fail (`"abc"` where the schema says `date-time`) with an evaluation error.
 
 mod compare;
 mod equality;
@@ -161,7 +160,7 @@ impl<'a> Value<'a> {
         json::write(self)
     }
 
-    /// Whether the value may be given to a parameter of this type. Elements are not looked at.
+    /// Returns whether the value is assignable to a parameter type. Elements are not checked.
     pub(crate) fn fits(&self, ty: &Type) -> bool {
         match (ty, self) {
             (Type::Dyn | Type::Param(_), _)
@@ -184,7 +183,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Whether `optional.ofNonZeroValue` counts the value as nothing.
+    /// Returns whether this is a zero value for `optional.ofNonZeroValue`.
     pub(crate) fn is_zero(&self) -> bool {
         match self {
             Self::Null => true,
@@ -224,7 +223,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The size that cost is reckoned with: characters, bytes, elements or entries; 1 for everything else.
+    /// Returns the size for cost tracking: characters, bytes, elements or entries; 1 for everything else.
     pub(crate) fn cost_size(&self) -> u64 {
         match self {
             Self::String(text) => text.chars().count() as u64,
@@ -238,7 +237,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// How a value appears in error messages and as a map key.
+/// Formats a value for error messages and map keys.
 impl fmt::Display for Value<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -257,7 +256,7 @@ impl fmt::Display for Value<'_> {
     }
 }
 
-// Values are moved about all the time.
+// Values are moved often, so they stay small.
 const _: () = assert!(size_of::<Value<'_>>() <= 40);
 
 impl PartialEq for Value<'_> {

@@ -1,4 +1,4 @@
-//! How the tables are run.
+//! Runner of the test tables.
 
 // Each test binary uses its share of these.
 #![allow(dead_code, reason = "each test file uses a part of it")]

@@ -121,12 +121,12 @@ fn a_version_without_columns_shows_ages() {
 }
 
 #[test]
-fn a_path_that_cannot_be_read_ends_the_columns() {
+fn column_with_invalid_path_is_left_out() {
     let columns = json!([{"name": "A", "type": "string", "jsonPath": ".a"}, {"name": "B", "type": "string", "jsonPath": ".b[}"}, {"name": "C", "type": "string", "jsonPath": ".c"}]);
     let version = version("additionalPrinterColumns", columns);
     assert_eq!(
         version.columns().columns().iter().map(|column| column.name.as_str()).collect::<Vec<_>>(),
-        ["Name", "A"]
+        ["Name", "A", "C"]
     );
 }
 
