@@ -2,7 +2,7 @@
 //!
 //! Rules over a realistic object, what checking one definition takes, and what a thousand of them hold in memory.
 
-use orlop_crd::{Definition, default, validate_create};
+use orlop_crd::{Definition, apply_defaults, validate_create};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -69,7 +69,7 @@ fn definition(name: &str) -> Value {
         "metadata": {"name": format!("{name}s.example.com")},
         "spec": {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]},
     });
-    default(&mut source);
+    apply_defaults(&mut source);
     source
 }
 

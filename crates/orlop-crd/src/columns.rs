@@ -8,7 +8,7 @@ use orlop_api::table::{Column, cell};
 use orlop_api::time::Time;
 use serde_json::{Value, json};
 
-/// The columns of a version: the name, then what the definition declares, else the age.
+/// Printer columns of a version: the name, then the declared ones, or the age if none are declared.
 #[derive(Clone, Debug)]
 pub struct Columns {
     columns: Vec<Column>,
@@ -70,7 +70,7 @@ impl Columns {
         self.content_only
     }
 
-    /// An object's cells, one for each column; null where the path leads nowhere or to another type.
+    /// Returns an object's cells, one per column; null if the path matches nothing or another type.
     pub fn cells(&self, object: &Value, now: Time) -> Vec<Value> {
         let name = object_meta::text(object_meta::of(object), "name");
         let declared = self.columns.iter().skip(1).zip(&self.paths);
@@ -88,7 +88,7 @@ fn leads_to_content(path: &str) -> bool {
     let plain = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric());
     let mut parts = path.strip_prefix('.').unwrap_or_default().split('.');
     let first = parts.next().unwrap_or_default();
-    // Further on, a filter is of the part that it stands behind, unless it names the root.
+    // A filter reads below its own segment, unless it starts at the root.
     let first = first.split('[').next().unwrap_or_default();
     if path.contains('$') || !plain(first) {
         return false;
@@ -104,7 +104,7 @@ fn leads_to_content(path: &str) -> bool {
     }
 }
 
-/// A value of any type in a column of strings.
+/// Formats a value for a column of type string.
 fn printed(value: &Value) -> String {
     match value {
         Value::Null => "<no value>".to_owned(),

@@ -10,7 +10,7 @@ pub const TERMINATING: &str = "Terminating";
 pub(crate) const NON_STRUCTURAL_SCHEMA: &str = "NonStructuralSchema";
 pub(crate) const API_APPROVAL: &str = "KubernetesAPIApprovalPolicyConformant";
 
-/// One condition. When it last changed is [`Conditions::set`]'s to say.
+/// One condition. [`Conditions::set`] maintains lastTransitionTime.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
     pub kind: String,
@@ -36,7 +36,7 @@ impl Condition {
         self.status == "True"
     }
 
-    /// Says the same, whenever it was said.
+    /// Returns whether two conditions are equal, ignoring lastTransitionTime.
     pub fn is_equivalent(&self, other: &Self) -> bool {
         (&self.kind, &self.status, &self.reason, &self.message)
             == (&other.kind, &other.status, &other.reason, &other.message)
@@ -69,7 +69,7 @@ impl Conditions {
         self.get(kind).is_some_and(Condition::is_true)
     }
 
-    /// Adds or replaces a condition. Its time changes only with its status. Whether anything changed.
+    /// Adds or replaces a condition and returns whether anything changed. lastTransitionTime changes only with the status.
     pub fn set(&mut self, condition: Condition, now: Time) -> bool {
         let Some(existing) = self.0.iter_mut().find(|existing| existing.kind == condition.kind) else {
             self.0.push(Condition { last_transition_time: now.to_string(), ..condition });
@@ -84,14 +84,14 @@ impl Conditions {
         true
     }
 
-    /// Removes a condition; whether it was there.
+    /// Removes a condition and returns whether it existed.
     pub fn remove(&mut self, kind: &str) -> bool {
         let before = self.0.len();
         self.0.retain(|condition| condition.kind != kind);
         self.0.len() != before
     }
 
-    /// The list as `status.conditions` holds it.
+    /// Returns the list for `status.conditions`.
     pub fn to_value(&self) -> Value {
         let written = |condition: &Condition| {
             let fields = [

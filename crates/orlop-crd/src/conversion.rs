@@ -1,7 +1,7 @@
-//! From one version to another: by name only, or by a webhook.
+//! Conversion between versions: strategy None or webhook.
 //!
-//! Talking to the webhook is the server's; here is what is asked ([`request`]) and what an answer must be
-//! ([`converted`]).
+//! The server calls the webhook; this module builds the request ([`conversion_request`]) and validates the response
+//! ([`objects_of_response`]).
 
 use orlop_api::field_error::{FieldPath, aggregate};
 use orlop_api::go_text::{quote, type_name};
@@ -13,8 +13,8 @@ use serde_json::{Map, Value, json};
 
 const GROUP: &str = "apiextensions.k8s.io";
 
-/// Conversion without a webhook: the same fields under another version.
-pub fn rename(object: &mut Value, api_version: &str) {
+/// Converts with strategy None: only apiVersion changes.
+pub fn set_api_version(object: &mut Value, api_version: &str) {
     if let Some(map) = object.as_object_mut() {
         map.insert("apiVersion".to_owned(), api_version.into());
     }
@@ -25,9 +25,9 @@ pub fn needs_conversion(object: &Value, api_version: &str) -> bool {
     text(object, "apiVersion") != api_version
 }
 
-/// The `ConversionReview` that asks a webhook for objects in `api_version`, in the first version of the review that
-/// both sides understand. Send only objects that need it: [`needs_conversion`].
-pub fn request(
+/// Returns the `ConversionReview` for objects to convert to `api_version`, in the first review version that
+/// both sides support. Send only objects that need it: [`needs_conversion`].
+pub fn conversion_request(
     review_versions: &[String],
     uid: &str,
     api_version: &str,
@@ -42,13 +42,17 @@ pub fn request(
     }))
 }
 
-/// The objects of a webhook's answer to `request`, checked and with the metadata they had. `kind` is what was asked to
-/// be converted, for messages: an object's own kind, or its list's.
-pub fn converted(request: &Value, kind: &GroupVersionKind, response: Value) -> Result<Vec<Value>, String> {
+/// Returns the validated objects of a webhook's response, with their original metadata. `kind` is the requested kind
+/// for error messages: an object's or its list's.
+pub fn objects_of_response(
+    request: &Value,
+    kind: &GroupVersionKind,
+    response: Value,
+) -> Result<Vec<Value>, String> {
     let asked = request.get("request").unwrap_or(&Value::Null);
     let originals = list(asked, "objects");
     let called = format!("{}/{}, Kind={}", kind.group, kind.version, kind.kind);
-    let objects = answered(request, response)
+    let objects = converted_objects(request, response)
         .map_err(|why| format!("conversion webhook for {called} failed: {why}"))?;
     if objects.len() != originals.len() {
         return Err(format!(
@@ -61,17 +65,17 @@ pub fn converted(request: &Value, kind: &GroupVersionKind, response: Value) -> R
     let alone = originals.iter().all(|original| text(original, "kind") == kind.kind);
     let check = |(index, (object, original)): (usize, (Value, &Value))| {
         check_converted(object, original, wanted).map_err(|problem| {
-            let (what, why) = problem.told((!alone).then_some(index));
+            let (what, why) = problem.describe((!alone).then_some(index));
             format!("conversion webhook for {called} returned invalid {what}: {why}")
         })
     };
     objects.into_iter().zip(originals).enumerate().map(check).collect()
 }
 
-/// The objects of an answer that says it succeeded.
-fn answered(request: &Value, mut response: Value) -> Result<Vec<Value>, String> {
+/// Returns the objects of a successful response.
+fn converted_objects(request: &Value, mut response: Value) -> Result<Vec<Value>, String> {
     let version = text(request, "apiVersion");
-    // Reviews of v1beta1 were never checked for being an answer to what was asked.
+    // The uid of v1beta1 responses is not validated, as in Kubernetes.
     let strict = version == "apiextensions.k8s.io/v1";
     if strict && (text(&response, "apiVersion") != version || text(&response, "kind") != "ConversionReview") {
         let found = GroupVersionKind::of(&response);
@@ -103,15 +107,15 @@ fn answered(request: &Value, mut response: Value) -> Result<Vec<Value>, String> 
 }
 
 /// Error of a converted object.
-enum Problem {
+enum ObjectError {
     Type(String),
     Identity(String),
     Metadata(String),
 }
 
-impl Problem {
+impl ObjectError {
     /// Returns the field and the reason, of a single object or of a list item.
-    fn told(self, index: Option<usize>) -> (String, String) {
+    fn describe(self, index: Option<usize>) -> (String, String) {
         match (self, index) {
             (Self::Type(why), None) => ("object at index 0".to_owned(), why),
             (Self::Identity(why), None) => ("object".to_owned(), why),
@@ -124,27 +128,27 @@ impl Problem {
     }
 }
 
-fn check_converted(mut object: Value, original: &Value, wanted: &str) -> Result<Value, Problem> {
+fn check_converted(mut object: Value, original: &Value, wanted: &str) -> Result<Value, ObjectError> {
     let (found, kind) = (text(&object, "apiVersion"), text(&object, "kind"));
     if found != wanted {
-        return Err(Problem::Type(format!("invalid groupVersion (expected {wanted}, received {found})")));
+        return Err(ObjectError::Type(format!("invalid groupVersion (expected {wanted}, received {found})")));
     }
     let expected = text(original, "kind");
     if kind != expected {
-        return Err(Problem::Type(format!("invalid kind (expected {expected}, received {kind})")));
+        return Err(ObjectError::Type(format!("invalid kind (expected {expected}, received {kind})")));
     }
     let (before, after) = (object_meta::of(original), object_meta::of(&object));
     for (key, called) in [("name", "name"), ("namespace", "namespace"), ("uid", "UID")] {
         let (before, after) = (object_meta::text(before, key), object_meta::text(after, key));
         if before != after {
-            return Err(Problem::Identity(format!("must have the same {called}: {before} != {after}")));
+            return Err(ObjectError::Identity(format!("must have the same {called}: {before} != {after}")));
         }
     }
-    restore_metadata(&mut object, original).map_err(Problem::Metadata)?;
+    restore_metadata(&mut object, original).map_err(ObjectError::Metadata)?;
     Ok(object)
 }
 
-/// Labels and annotations are the webhook's to change; the rest of metadata stays as it was.
+/// Restores metadata except labels and annotations, which webhooks may change.
 fn restore_metadata(object: &mut Value, original: &Value) -> Result<(), String> {
     let Some(map) = object.as_object_mut() else {
         return Err("missing metadata in converted object".to_owned());

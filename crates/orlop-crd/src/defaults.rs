@@ -3,11 +3,11 @@
 use orlop_api::schema::unstructured::{entry, list, text};
 use serde_json::{Map, Value, json};
 
-/// The port of a webhook's service that names none.
+/// Default port of a webhook's service.
 const SERVICE_PORT: u16 = 443;
 
-/// Fills in what Kubernetes fills in when it decodes a definition, whoever sent it.
-pub fn default(definition: &mut Value) {
+/// Applies the defaults of `apiextensions.k8s.io/v1`.
+pub fn apply_defaults(definition: &mut Value) {
     let Some(object) = definition.as_object_mut() else { return };
     let spec = object.entry("spec").or_insert_with(|| Value::Object(Map::new()));
     default_spec(spec);

@@ -1,4 +1,4 @@
-//! A definition as the server holds it: small, with everything heavy built on use.
+//! Parsed CustomResourceDefinitions. Schemas and rules are built on first use.
 
 use crate::conditions::{Conditions, ESTABLISHED};
 use crate::names::Names;
@@ -37,9 +37,9 @@ pub enum Conversion {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Webhook {
     pub target: WebhookTarget,
-    /// PEM; empty where the system's roots are trusted.
+    /// PEM; empty to use the system's trust roots.
     pub ca_bundle: Vec<u8>,
-    /// The versions of ConversionReview it understands, best first.
+    /// Supported ConversionReview versions, preferred first.
     pub review_versions: Vec<String>,
 }
 
@@ -50,7 +50,7 @@ pub enum WebhookTarget {
     Service { namespace: String, name: String, path: String, port: u16 },
 }
 
-/// A CustomResourceDefinition, read once.
+/// A parsed CustomResourceDefinition.
 #[derive(Debug)]
 pub struct Definition {
     pub name: String,
@@ -70,7 +70,7 @@ pub struct Definition {
 }
 
 impl Definition {
-    /// Reads a definition that was validated before. Schemas stay text until a version is used.
+    /// Parses a validated definition. Schemas stay text until a version is used.
     pub fn of(definition: &Value) -> Result<Self, InvalidDefinition> {
         let spec = definition.get("spec").ok_or(InvalidDefinition::Missing("spec"))?;
         let status = definition.get("status").unwrap_or(&Value::Null);
@@ -115,7 +115,7 @@ impl Definition {
         self.versions.iter().find(|version| version.name == name)
     }
 
-    /// The version objects are stored in.
+    /// Returns the storage version.
     pub fn storage_version(&self) -> &Arc<Version> {
         // `of` refuses a definition without one.
         let stored = self.versions.iter().find(|version| version.storage);
@@ -178,7 +178,7 @@ fn webhook_of(conversion: &Value) -> Option<Webhook> {
     })
 }
 
-/// The bytes of a client configuration's `caBundle`; white space alone is none.
+/// Returns the bytes of a client configuration's `caBundle`; white space counts as empty.
 pub(crate) fn ca_bundle(config: &Value) -> Vec<u8> {
     use base64::Engine;
     let bytes =

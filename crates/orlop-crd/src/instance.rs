@@ -1,4 +1,4 @@
-//! Objects of a version against everything its definition says, in Kubernetes' order.
+//! Validation of objects, in Kubernetes' order.
 
 use crate::rules::ValidationResult;
 use crate::version::Version;
@@ -84,7 +84,7 @@ impl Version {
         object_meta::validate_update(object_meta::of(object), object_meta::of(old), &path)
     }
 
-    /// Lists whose items repeat, unless they did before.
+    /// Returns duplicate list items, unless the old object has some too.
     fn new_list_errors(&self, object: &Value, old: &Value) -> Vec<FieldError> {
         let errors = validate_list_types(object, self.schema(), &FieldPath::nil());
         let repeated =

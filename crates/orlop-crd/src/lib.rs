@@ -1,18 +1,18 @@
 //! CustomResourceDefinitions: defaulting, validation, names, schemas, rules, conversion.
 //!
-//! Everything here is a function of its arguments: no I/O, no clock, no tasks. A definition comes as JSON
-//! (`apiextensions.k8s.io/v1`) and is
-//! - given its defaults ([`default`]) and checked ([`validate_create`], [`validate_update`],
+//! All functions are pure: no I/O, no clock, no tasks. A definition is JSON
+//! (`apiextensions.k8s.io/v1`), which is
+//! - defaulted ([`apply_defaults`]) and validated ([`validate_create`], [`validate_update`],
 //!   [`validate_status_update`], [`warnings`]) with Kubernetes' rules, texts and order of causes;
-//! - read into a [`Definition`], which is cheap: names, scope, versions, conversion. What serving a version needs (its
-//!   schema, its rules, its columns) is built by [`Version`] when first asked for, and once;
-//! - given names and conditions by [`accept`], beside the other definitions of its group.
+//! - parsed into a [`Definition`], which is cheap: names, scope, versions, conversion. [`Version`] builds its
+//!   schema, rules and columns on first use;
+//! - given names and conditions by [`accept_names`], which resolves conflicts within its group.
 //!
-//! Objects of a version are checked by [`Version::validate_create`] and its siblings, and converted between versions by
+//! Objects are validated by [`Version::validate_create`] and its siblings, and converted by
 //! [`conversion`].
 //!
-//! Messages name fields as Kubernetes' internal type has them, because its server prints those: what all versions have
-//! in common is `spec.validation`, `spec.subresources`, `spec.additionalPrinterColumns`; a webhook is
+//! Error messages use the field paths of Kubernetes' internal type, as its server does: fields shared by all versions
+//! are `spec.validation`, `spec.subresources`, `spec.additionalPrinterColumns`; a webhook is
 //! `spec.conversion.webhookClientConfig`.
 
 mod columns;
@@ -33,12 +33,12 @@ mod warnings;
 
 pub use columns::Columns;
 pub use conditions::{Condition, Conditions, ESTABLISHED, NAMES_ACCEPTED, TERMINATING};
-pub use defaults::default;
+pub use defaults::apply_defaults;
 pub use definition::{Conversion, Definition, InvalidDefinition, Scope, Webhook, WebhookTarget};
-pub use names::{Acceptance, Names, accept, approval_condition, structural_condition};
+pub use names::{Acceptance, Names, accept_names, approval_condition, structural_condition};
 pub use rules::{Rules, ValidationResult};
 pub use scale::Scale;
 pub use selectable::SelectableFields;
-pub use validate::{validate_create, validate_service, validate_status_update, validate_update};
+pub use validate::{validate_create, validate_status_update, validate_update, validate_webhook_service};
 pub use version::Version;
 pub use warnings::{object_warnings, warnings};

@@ -1,11 +1,11 @@
-//! Names and who gets them.
+//! Name acceptance.
 //!
-//! Within a group a name means one kind. A definition asks for names in its spec and is given them in its status;
-//! what another definition was given before stays that one's.
+//! Names are unique within a group. A definition requests names in its spec and is granted them in its status; the
+//! first definition to be granted a name keeps it.
 
 use crate::conditions::{API_APPROVAL, Condition, ESTABLISHED, NAMES_ACCEPTED, NON_STRUCTURAL_SCHEMA};
 use crate::definition::Definition;
-use crate::validate::approval::{Approval, is_protected};
+use crate::validate::api_approval::{Approval, is_protected};
 use crate::validate::conversion::has_broken_ca_bundle;
 use orlop_api::field_error::{FieldError, FieldPath, aggregate};
 use orlop_api::go_text::quote;
@@ -38,7 +38,7 @@ impl Names {
         }
     }
 
-    /// As the API writes them: `plural` and `kind` always, the rest where there is something to say.
+    /// Returns the JSON: `plural` and `kind` always, the other fields unless empty.
     pub fn to_value(&self) -> Value {
         let mut map = Map::new();
         for (key, value, always) in [
@@ -65,14 +65,14 @@ impl Names {
 pub struct Acceptance {
     pub names: Names,
     pub names_accepted: Condition,
-    /// False with reason `Installing` once all names are accepted; whoever serves the kind then says
+    /// False with reason `Installing` once all names are accepted. Serving the kind then sets
     /// [`Acceptance::established`].
     pub established: Condition,
 }
 
 impl Acceptance {
-    /// The condition of a definition whose kind is served from now on. One whose conversion webhook cannot be
-    /// trusted, because what it is to be trusted by cannot be read, is not served.
+    /// Returns the condition of a definition whose kind is now served. A definition whose conversion webhook has an
+    /// unreadable caBundle is not served.
     pub fn established(definition: &Value) -> Condition {
         if has_broken_ca_bundle(definition) {
             let why = "The conversion webhook CABundle is invalid";
@@ -87,8 +87,8 @@ impl Acceptance {
     }
 }
 
-/// Gives a definition the names that are free. `others` are those that other definitions of its group have.
-pub fn accept<'a>(definition: &Definition, others: impl IntoIterator<Item = &'a Names>) -> Acceptance {
+/// Grants a definition the free names. `others` are the names that other definitions of its group hold.
+pub fn accept_names<'a>(definition: &Definition, others: impl IntoIterator<Item = &'a Names>) -> Acceptance {
     let (requested, held) = (&definition.names, &definition.accepted_names);
     let mut taken = Taken::default();
     taken.add(held);
@@ -131,7 +131,7 @@ pub fn accept<'a>(definition: &Definition, others: impl IntoIterator<Item = &'a 
     Acceptance { names, names_accepted, established }
 }
 
-/// A kind that was established stays so, whatever becomes of its names.
+/// An established kind stays established, even if names conflict later.
 fn established(definition: &Definition, names_accepted: &Condition) -> Condition {
     let before = definition.conditions.get(ESTABLISHED);
     if let Some(before) = before.filter(|before| before.is_true() || !names_accepted.is_true()) {
@@ -144,7 +144,7 @@ fn established(definition: &Definition, names_accepted: &Condition) -> Condition
     }
 }
 
-/// The names that the definitions of a group hold.
+/// Names held by the definitions of a group.
 #[derive(Default)]
 struct Taken<'a> {
     resources: HashSet<&'a str>,
@@ -172,7 +172,7 @@ fn conflict(requested: &str, held: &str, taken: &HashSet<&str>) -> Option<String
     refused.then(|| format!("{} is already in use", quote(requested)))
 }
 
-/// The condition of a definition in one of Kubernetes' own groups; none for others.
+/// Returns the API approval condition; `None` for groups that are not protected.
 pub fn approval_condition(definition: &Value) -> Option<Condition> {
     let group = text(definition.get("spec")?, "group");
     if !is_protected(group) {
@@ -188,7 +188,7 @@ pub fn approval_condition(definition: &Value) -> Option<Condition> {
     Some(Condition::new(API_APPROVAL, status, reason, approval.to_string()))
 }
 
-/// The condition of a definition with a schema that is not structural; none where all are.
+/// Returns the NonStructuralSchema condition; `None` if all schemas are structural.
 pub fn structural_condition(definition: &Value) -> Option<Condition> {
     let spec = definition.get("spec")?;
     let mut errors: Vec<FieldError> = Vec::new();
@@ -211,7 +211,7 @@ pub fn structural_condition(definition: &Value) -> Option<Condition> {
     Some(Condition::new(NON_STRUCTURAL_SCHEMA, "True", "Violations", aggregate(&errors)))
 }
 
-/// Writes what was accepted into a definition's status. Whether anything changed.
+/// Writes accepted names and conditions into the status.
 impl Acceptance {
     pub fn write(&self, definition: &mut Value, now: orlop_api::time::Time) -> bool {
         let mut conditions = crate::Conditions::of(definition);

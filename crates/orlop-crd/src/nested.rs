@@ -1,9 +1,9 @@
-//! Values below dotted paths of fields, and Kubernetes' complaints about them.
+//! Nested fields by dotted paths, with apimachinery's error texts.
 
 use orlop_api::go_text;
 use serde_json::{Map, Value};
 
-/// The fields of `.spec.replicas`.
+/// Splits `.spec.replicas` into fields.
 pub(crate) fn fields(path: &str) -> Vec<&str> {
     path.strip_prefix('.').unwrap_or(path).split('.').collect()
 }
@@ -24,7 +24,7 @@ pub(crate) fn get<'v>(object: &'v Value, fields: &[&str]) -> Result<Option<&'v V
     Ok(Some(value))
 }
 
-/// The integer at a path.
+/// Returns the integer at a path.
 pub(crate) fn integer(object: &Value, path: &str) -> Result<Option<i64>, String> {
     let fields = fields(path);
     match get(object, &fields)? {
@@ -34,7 +34,7 @@ pub(crate) fn integer(object: &Value, path: &str) -> Result<Option<i64>, String>
     }
 }
 
-/// The text at a path.
+/// Returns the string at a path.
 pub(crate) fn string<'v>(object: &'v Value, path: &str) -> Result<Option<&'v str>, String> {
     let fields = fields(path);
     match get(object, &fields)? {
@@ -44,7 +44,7 @@ pub(crate) fn string<'v>(object: &'v Value, path: &str) -> Result<Option<&'v str
     }
 }
 
-/// Puts a value at a path, making the objects on the way.
+/// Sets the value at a path and creates missing ancestors.
 pub(crate) fn set(object: &mut Value, path: &str, value: Value) -> Result<(), String> {
     let fields = fields(path);
     let Some((last, parents)) = fields.split_last() else { return Ok(()) };

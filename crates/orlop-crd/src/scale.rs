@@ -1,4 +1,4 @@
-//! The `scale` subresource: three paths into an object.
+//! The `scale` subresource.
 
 use crate::nested;
 use orlop_api::field_error::{FieldError, FieldPath};
@@ -28,17 +28,17 @@ impl Scale {
         })
     }
 
-    /// The replicas an object asks for; none where it does not say.
+    /// Returns the spec replicas, if set.
     pub fn spec_replicas(&self, object: &Value) -> Result<Option<i64>, String> {
         nested::integer(object, &self.spec_replicas_path)
     }
 
-    /// The replicas an object has; none where it does not say.
+    /// Returns the status replicas, if set.
     pub fn status_replicas(&self, object: &Value) -> Result<Option<i64>, String> {
         nested::integer(object, &self.status_replicas_path)
     }
 
-    /// The selector of an object's replicas; empty where there is none.
+    /// Returns the label selector; empty if unset.
     pub fn selector<'v>(&self, object: &'v Value) -> Result<&'v str, String> {
         if self.label_selector_path.is_empty() {
             return Ok("");
@@ -46,8 +46,8 @@ impl Scale {
         Ok(nested::string(object, &self.label_selector_path)?.unwrap_or_default())
     }
 
-    /// An object as `autoscaling/v1` Scale, and whether it says how many replicas it wants (a GET of one that does
-    /// not is an error: [`Scale::missing_replicas`]).
+    /// Returns the `autoscaling/v1` Scale of an object, and whether spec replicas are set. A GET of an object without them
+    /// fails with [`Scale::missing_replicas`].
     pub fn read(&self, object: &Value) -> Result<(Value, bool), String> {
         let asked = self.spec_replicas(object)?;
         let meta = object_meta::of(object);
@@ -84,7 +84,7 @@ impl Scale {
         )
     }
 
-    /// Sets how many replicas an object asks for.
+    /// Sets the spec replicas.
     pub fn write(&self, object: &mut Value, replicas: i32) -> Result<(), String> {
         nested::set(object, &self.spec_replicas_path, replicas.into())
     }

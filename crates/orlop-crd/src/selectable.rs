@@ -1,4 +1,4 @@
-//! Fields that field selectors may name.
+//! Selectable fields.
 
 use orlop_api::go_text;
 use orlop_api::json_path::JsonPath;
@@ -8,7 +8,7 @@ use serde_json::Value;
 /// The `selectableFields` of a version.
 #[derive(Clone, Debug, Default)]
 pub struct SelectableFields {
-    /// The name in selectors (`spec.color`) and where it leads.
+    /// Name in selectors (`spec.color`) and its JSONPath.
     fields: Vec<(String, JsonPath)>,
 }
 
@@ -27,12 +27,12 @@ impl SelectableFields {
         self.fields.is_empty()
     }
 
-    /// The names, as selectors write them.
+    /// Returns the names used in field selectors.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.fields.iter().map(|(name, _)| name.as_str())
     }
 
-    /// Every field with an object's value as text; empty where the object has none.
+    /// Returns every field with an object's value as text; empty if unset.
     pub fn values<'a>(&'a self, object: &'a Value) -> impl Iterator<Item = (&'a str, String)> + 'a {
         self.fields.iter().map(|(name, path)| {
             let found = path.find(object).first().copied().filter(|value| !value.is_null());
@@ -40,7 +40,7 @@ impl SelectableFields {
         })
     }
 
-    /// One field of an object as text; none if the field is not selectable.
+    /// Returns a field of an object as text; `None` if it is not selectable.
     pub fn value(&self, name: &str, object: &Value) -> Option<String> {
         self.values(object).find(|(field, _)| *field == name).map(|(_, value)| value)
     }

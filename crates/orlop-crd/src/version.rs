@@ -1,4 +1,4 @@
-//! One version of a kind: what serving it needs, built when first asked for.
+//! Versions: schema, rules and columns of a version, built on first use.
 
 use crate::columns::Columns;
 use crate::rules::Rules;
@@ -9,7 +9,7 @@ use orlop_api::schema::{Schema, from_openapi};
 use serde_json::{Value, json};
 use std::sync::{Arc, OnceLock};
 
-/// A version of a definition. What it was written as stays text until it is used.
+/// A version of a definition. Its schema stays JSON text until first use.
 #[derive(Debug)]
 pub struct Version {
     pub name: String,
@@ -24,8 +24,8 @@ pub struct Version {
     deprecation_warning: String,
     scale: Option<Scale>,
     preserve_unknown: bool,
-    /// `schema.openAPIV3Schema`, `additionalPrinterColumns` and `selectableFields` as JSON text: a tenth of what the
-    /// same takes as values, and most versions of most definitions are never used.
+    /// `schema.openAPIV3Schema`, `additionalPrinterColumns` and `selectableFields` as JSON text. Text takes a tenth of the
+    /// memory of parsed values, and most versions are never used.
     schema_text: Box<str>,
     columns_text: Box<str>,
     selectable_text: Box<str>,
@@ -84,7 +84,7 @@ impl Version {
         self.deprecated.then(|| self.deprecation_warning.clone())
     }
 
-    /// `schema.openAPIV3Schema` as written, for OpenAPI; null where there is none.
+    /// Returns `schema.openAPIV3Schema` as written; null if there is none.
     pub fn open_api_schema(&self) -> Value {
         parsed(&self.schema_text)
     }
@@ -94,7 +94,7 @@ impl Version {
         self.schema.get_or_init(|| {
             let mut source = self.open_api_schema();
             if source.is_null() || self.preserve_unknown {
-                // Nothing is known, or nothing is pruned: the root keeps what it does not name.
+                // Without a schema, or with preserveUnknownFields, the root preserves unknown fields.
                 let mut map = source.as_object().cloned().unwrap_or_default();
                 map.entry("type").or_insert_with(|| json!("object"));
                 map.insert("x-kubernetes-preserve-unknown-fields".to_owned(), json!(true));
@@ -104,10 +104,10 @@ impl Version {
         })
     }
 
-    /// The rules (`x-kubernetes-validations`) of the schema, compiled.
+    /// Returns the compiled CEL rules (`x-kubernetes-validations`).
     pub fn rules(&self) -> &Rules {
         self.rules.get_or_init(|| {
-            // Most schemas have none, and then the text need not be read.
+            // Most schemas have no rules and need not be parsed.
             if self.schema_text.contains("x-kubernetes-validations") {
                 Rules::compile(&self.open_api_schema())
             } else {
@@ -116,17 +116,17 @@ impl Version {
         })
     }
 
-    /// The columns of its tables.
+    /// Returns the printer columns.
     pub fn columns(&self) -> &Columns {
         self.columns.get_or_init(|| Columns::of(&parsed(&self.columns_text)))
     }
 
-    /// Its `scale` subresource, where it has one.
+    /// Returns the `scale` subresource, if any.
     pub fn scale(&self) -> Option<&Scale> {
         self.scale.as_ref()
     }
 
-    /// The fields that field selectors may name beside metadata.
+    /// Returns the selectable fields.
     pub fn selectable(&self) -> &SelectableFields {
         self.selectable.get_or_init(|| SelectableFields::of(&parsed(&self.selectable_text)))
     }

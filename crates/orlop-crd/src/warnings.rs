@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use crate::validate::spec::Spec;
 use crate::validate::walk::visit;
 
-/// Warnings about a definition; on updates only what `old` did not have.
+/// Returns warnings about a definition; on updates, only those that `old` did not have.
 pub fn warnings(definition: &Value, old: Option<&Value>) -> Vec<String> {
     let new = found(definition);
     let old = old.map(found).unwrap_or_default();
@@ -48,7 +48,7 @@ fn found(definition: &Value) -> Found {
     found
 }
 
-/// Warnings about an object of a custom kind: finalizers that others could use too.
+/// Returns warnings about an object: finalizers that are not qualified names.
 pub fn object_warnings(object: &Value, old: Option<&Value>) -> Vec<String> {
     let finalizers = |object: &Value| -> BTreeSet<String> {
         let metadata = object.get("metadata").unwrap_or(&Value::Null);

@@ -1,4 +1,4 @@
-//! One rule as programs.
+//! Compilation of one rule.
 
 use orlop_api::schema::structural::resolve;
 use orlop_api::schema::unstructured::text;
@@ -6,28 +6,28 @@ use orlop_cel::{Env, Program, Schema, Type};
 use serde_json::Value;
 use std::sync::LazyLock;
 
-/// The version of Kubernetes whose libraries stored expressions may use.
+/// Minor version of Kubernetes whose CEL libraries stored expressions may use.
 const MINOR: u32 = 37;
 
-// Constants: a few hundred signatures that every schema's environment shares.
+// A few hundred signatures, shared by the environments of all schemas.
 static STORED: LazyLock<Env> = LazyLock::new(|| Env::kubernetes(MINOR).build());
 static NEW: LazyLock<Env> = LazyLock::new(|| Env::kubernetes(MINOR - 1).build());
 
-/// The environment of expressions that were accepted before: everything the language has.
+/// Environment of stored expressions: all libraries.
 pub(super) fn stored(_expression: &str) -> &'static Env {
     &STORED
 }
 
-/// The environment of expressions that nobody accepted yet: what the version before this one has too, so that going
-/// back remains possible.
+/// Environment of new expressions: the libraries of the previous minor version, so that a downgrade
+/// remains possible.
 pub(super) fn new(_expression: &str) -> &'static Env {
     &NEW
 }
 
-/// A rule, compiled.
+/// A compiled rule.
 #[derive(Debug)]
 pub(super) struct Compiled {
-    /// None where the rule is empty.
+    /// `None` if the rule is empty.
     pub(super) program: Result<Option<Program>, String>,
     /// Compiled `messageExpression`.
     pub(super) message_program: Result<Option<Program>, String>,
@@ -53,7 +53,7 @@ impl Compiled {
     }
 }
 
-/// Compiles a rule of the node `source`, which expressions see as `schema`; `base` chooses the environment.
+/// Compiles a rule of the node `source`, declared in CEL as `schema`. `base` selects the environment.
 pub(super) fn rule(
     rule: &Value,
     source: &Value,

@@ -1,13 +1,13 @@
 //! Correlation of values with their old values, and ratcheting.
 //!
-//! An error about what did not change does not fail an update: the value at hand where it can be told which old value
-//! it replaces, else the nearest value above of which that is known.
+//! Ratcheting: an error about an unchanged value does not fail an update. The value compared is the current one if it is
+//! correlatable with an old value, else its nearest correlatable ancestor.
 
 use orlop_api::schema::{Field, Schema, is_unchanged};
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// A value and the old value it replaces.
+/// A value and its correlated old value.
 #[derive(Clone, Copy)]
 struct Pair<'a> {
     new: &'a Value,
@@ -27,17 +27,17 @@ impl<'a> Correlation<'a> {
         Self { current: old.map(|old| Pair { new, old, schema }), parent: None }
     }
 
-    /// The same for a field or a map's entry.
+    /// Returns the correlation of a field or map entry.
     pub(super) fn key(self, name: &str) -> Self {
         let Some(pair) = self.current else { return self };
-        // Both objects were converted to one version, so what these were is not known.
+        // Both objects were converted to one version, so their original values are unknown.
         if self.parent.is_none() && matches!(name, "apiVersion" | "kind") {
             return Self::default();
         }
         Self { current: pair.key(name), parent: Some(pair) }
     }
 
-    /// The same for an item, given the old item with its keys.
+    /// Returns the correlation of a list item, given the old item with equal keys.
     pub(super) fn item(self, new: &'a Value, old: Option<&'a Value>) -> Self {
         let Some(pair) = self.current else { return self };
         let current = old.zip(pair.schema.items()).map(|(old, schema)| Pair { new, old, schema });

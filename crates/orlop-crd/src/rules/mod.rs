@@ -1,15 +1,15 @@
-//! Rules (`x-kubernetes-validations`): compiled once, run on every write.
+//! CEL validation rules (`x-kubernetes-validations`): compiled once, evaluated on every write.
 //!
-//! `compile.rs` turns the expressions of one node into programs; `check.rs` does so when a definition is written, and
-//! says what is wrong with them and what they may cost; here is the tree of programs that a version's objects are run
-//! through, and `run.rs` runs it.
+//! `compile.rs` compiles the expressions of one node; `validate.rs` validates rules when a definition is written and
+//! estimates their cost; this module holds the tree of compiled rules of a schema, which `evaluate.rs` evaluates on
+//! objects.
 
-pub(crate) mod check;
 mod compile;
 mod correlation;
-mod run;
+mod evaluate;
+pub(crate) mod validate;
 
-pub use run::ValidationResult;
+pub use evaluate::ValidationResult;
 
 use compile::{Compiled, stored};
 use orlop_api::schema::Schema;
@@ -28,7 +28,7 @@ pub struct Rules {
     root: Option<Node>,
 }
 
-/// A node of the schema that has rules, or has them below.
+/// A schema node with rules, or with descendants that have rules.
 #[derive(Debug, Default)]
 struct Node {
     /// `type`, for messages.
@@ -42,13 +42,13 @@ struct Node {
 }
 
 impl Rules {
-    /// Compiles the rules of an `openAPIV3Schema` that was stored: with everything the language has. A rule that does
+    /// Compiles the rules of a stored `openAPIV3Schema` with all libraries. A rule that does
     /// not compile fails every object it applies to.
     pub fn compile(schema: &Value) -> Self {
         Self::of_node(schema, true)
     }
 
-    /// Compiles the rules of some node and what is below.
+    /// Compiles the rules of a node and its descendants.
     pub(crate) fn of_node(schema: &Value, is_resource: bool) -> Self {
         Self { root: node(schema, None, is_resource) }
     }
@@ -57,15 +57,15 @@ impl Rules {
         self.root.is_none()
     }
 
-    /// Runs the rules over an object that has the right shape: [`orlop_api::schema::blocks_rules`] tells. `old` is what
-    /// it replaces; `schema` is the object's.
+    /// Evaluates the rules on an object that passed schema validation (see [`orlop_api::schema::blocks_rules`]). `old` is the
+    /// object it replaces.
     pub fn validate(&self, schema: &Schema, object: &Value, old: Option<&Value>) -> ValidationResult {
         let mut budget = OBJECT_COST_MAX;
-        self.run(schema, object, old, &mut budget)
+        self.evaluate(schema, object, old, &mut budget)
     }
 }
 
-/// A node whose parent's type is known to expressions takes its own from there.
+/// Builds a node. Its CEL schema comes from the parent's, if that has one.
 fn node(source: &Value, parent: Option<orlop_cel::Schema>, is_resource: bool) -> Option<Node> {
     if !has_rules(source) {
         return None;
@@ -79,7 +79,7 @@ fn node(source: &Value, parent: Option<orlop_cel::Schema>, is_resource: bool) ->
     let embedded = |source: &Value| source.get("x-kubernetes-embedded-resource") == Some(&Value::Bool(true));
     for (name, property) in entries(source, "properties") {
         let inner = match escape(name) {
-            // What expressions cannot see has no rules that run.
+            // Nodes without a CEL schema have no rules to evaluate.
             Some(name) => match visible.field(&name) {
                 Some(schema) => Some(schema.clone()),
                 None => continue,

@@ -21,7 +21,7 @@ fn problem(pem: &str) -> Option<String> {
             continue;
         }
         match der.filter(|der| is_sequence(der)) {
-            // One good certificate makes a bundle.
+            // One valid certificate is enough.
             Some(_) => return None,
             None => broken = Some("failed to parse certificate: x509: malformed certificate".to_owned()),
         }
@@ -32,13 +32,13 @@ fn problem(pem: &str) -> Option<String> {
     Some(broken.unwrap_or_else(|| "no valid certificate authority data seen".to_owned()))
 }
 
-/// The blocks of a PEM text.
+/// Iterates over PEM blocks.
 struct Blocks<'t> {
     rest: &'t str,
 }
 
 impl<'t> Blocks<'t> {
-    /// The next block's label, and its bytes if they can be read.
+    /// Returns the next block's label, and its bytes if they decode.
     fn next(&mut self) -> Option<(&'t str, Option<Vec<u8>>)> {
         let (_, after) = self.rest.split_once("-----BEGIN ")?;
         let (label, body) = after.split_once("-----")?;

@@ -1,21 +1,21 @@
 //! Validation of `spec.conversion`.
 
 use super::ca_bundle;
-use super::webhook::{validate_service, validate_url};
+use super::webhook::{validate_url, validate_webhook_service};
 use orlop_api::field_error::{FieldError, FieldPath};
 use orlop_api::names::dns1035_label;
 use orlop_api::schema::unstructured::{strings, text};
 use serde_json::Value;
 
-/// The versions of ConversionReview that we speak.
+/// Recognized versions of ConversionReview.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
 /// Requirements on the conversion, relaxed where the stored definition violates them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Leniency {
-    /// No version of the review need be one that we speak.
+pub(super) struct ConversionOptions {
+    /// Allow lists without a recognized review version.
     pub(super) review_versions: bool,
-    /// Certificates need not be certificates.
+    /// Allow unreadable certificates.
     pub(super) ca_bundle: bool,
 }
 
@@ -27,7 +27,7 @@ fn client_config(conversion: &Value) -> Option<&Value> {
     webhook(conversion).get("clientConfig").filter(|config| !config.is_null())
 }
 
-pub(super) fn validate(conversion: &Value, leniency: Leniency, path: &FieldPath) -> Vec<FieldError> {
+pub(super) fn validate(conversion: &Value, options: ConversionOptions, path: &FieldPath) -> Vec<FieldError> {
     if conversion.is_null() {
         return Vec::new();
     }
@@ -48,9 +48,9 @@ pub(super) fn validate(conversion: &Value, leniency: Leniency, path: &FieldPath)
             None => {
                 errors.push(FieldError::required(&config_path, "required when strategy is set to Webhook"));
             }
-            Some(config) => errors.extend(validate_config(config, leniency, &config_path)),
+            Some(config) => errors.extend(validate_config(config, options, &config_path)),
         }
-        errors.extend(validate_review_versions(&versions, leniency, &versions_path));
+        errors.extend(validate_review_versions(&versions, options, &versions_path));
     } else {
         let detail = "should not be set when strategy is not set to Webhook";
         if config.is_some() {
@@ -63,22 +63,26 @@ pub(super) fn validate(conversion: &Value, leniency: Leniency, path: &FieldPath)
     errors
 }
 
-fn validate_config(config: &Value, leniency: Leniency, path: &FieldPath) -> Vec<FieldError> {
+fn validate_config(config: &Value, options: ConversionOptions, path: &FieldPath) -> Vec<FieldError> {
     let url = config.get("url").and_then(Value::as_str);
     let service = config.get("service").filter(|service| !service.is_null());
     let mut errors = match (url, service) {
         (Some(url), None) => validate_url(url, &path.child("url")),
-        (None, Some(service)) => validate_service(service, &path.child("service")),
+        (None, Some(service)) => validate_webhook_service(service, &path.child("service")),
         _ => vec![FieldError::required(path, "exactly one of url or service is required")],
     };
     let bundle = text(config, "caBundle");
-    if !bundle.is_empty() && !leniency.ca_bundle {
+    if !bundle.is_empty() && !options.ca_bundle {
         errors.extend(ca_bundle::validate(bundle, &path.child("caBundle")));
     }
     errors
 }
 
-fn validate_review_versions(versions: &[&str], leniency: Leniency, path: &FieldPath) -> Vec<FieldError> {
+fn validate_review_versions(
+    versions: &[&str],
+    options: ConversionOptions,
+    path: &FieldPath,
+) -> Vec<FieldError> {
     if versions.is_empty() {
         return vec![FieldError::required(path, "")];
     }
@@ -92,22 +96,22 @@ fn validate_review_versions(versions: &[&str], leniency: Leniency, path: &FieldP
             errors.extend(problems.into_iter().map(|why| FieldError::invalid(&path, *version, why)));
         }
     }
-    if !leniency.review_versions && !speaks(versions) {
+    if !options.review_versions && !has_recognized_version(versions) {
         let detail = format!("must include at least one of {}", REVIEW_VERSIONS.join(", "));
         errors.push(FieldError::invalid(path, versions.to_vec(), detail));
     }
     errors
 }
 
-fn speaks(versions: &[&str]) -> bool {
+fn has_recognized_version(versions: &[&str]) -> bool {
     versions.iter().any(|version| REVIEW_VERSIONS.contains(version))
 }
 
 /// Returns the requirements on updates of a definition with this conversion.
-pub(super) fn leniency_after(old: &Value, established: bool) -> Leniency {
+pub(super) fn conversion_options_after(old: &Value, established: bool) -> ConversionOptions {
     let versions: Vec<_> = strings(webhook(old), "conversionReviewVersions").collect();
-    Leniency {
-        review_versions: !versions.is_empty() && !speaks(&versions),
+    ConversionOptions {
+        review_versions: !versions.is_empty() && !has_recognized_version(&versions),
         ca_bundle: !established || has_broken_bundle(old),
     }
 }

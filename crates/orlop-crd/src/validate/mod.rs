@@ -1,9 +1,9 @@
 //! Validation of CustomResourceDefinitions.
 //!
-//! The rules, their texts and their order are those of Kubernetes. What a definition that is already stored does wrong
-//! may stay wrong: [`Options`] says what is asked of an update.
+//! Rules, texts and order match Kubernetes. Updates tolerate violations of the stored definition:
+//! see [`Options`].
 
-pub(crate) mod approval;
+pub(crate) mod api_approval;
 mod ca_bundle;
 pub(crate) mod conversion;
 mod names;
@@ -15,7 +15,7 @@ mod versions;
 pub(crate) mod walk;
 mod webhook;
 
-pub use webhook::validate_service;
+pub use webhook::validate_webhook_service;
 
 use crate::conditions::{Conditions, ESTABLISHED};
 use options::Options;
@@ -31,7 +31,7 @@ pub fn validate_create(definition: &Value) -> Vec<FieldError> {
     let spec = Spec::of(definition);
     let mut errors = metadata(definition, &spec);
     errors.extend(validate_spec(&spec, &Options::create()));
-    errors.extend(validate_rest(definition, None, &spec));
+    errors.extend(validate_status_and_approval(definition, None, &spec));
     errors
 }
 
@@ -54,7 +54,7 @@ pub fn validate_update(definition: &Value, old: &Value) -> Vec<FieldError> {
     }
     immutable(text(spec.source, "group"), text(old_spec.source, "group"), path.child("group"));
     immutable(text(names, "plural"), text(old_names, "plural"), path.child("names").child("plural"));
-    errors.extend(validate_rest(definition, Some(old), &spec));
+    errors.extend(validate_status_and_approval(definition, Some(old), &spec));
     errors
 }
 
@@ -72,7 +72,7 @@ fn metadata(definition: &Value, spec: &Spec<'_>) -> Vec<FieldError> {
     let mut errors = object_meta::validate(meta, rules, &path);
     let (name, generate_name) = (object_meta::text(meta, "name"), object_meta::text(meta, "generateName"));
     let expected = format!("{}.{}", text(spec.names, "plural"), text(spec.source, "group"));
-    // Each is said after what else is wrong with that name; names come first.
+    // Reported after other errors of the name; names come first.
     let mut before = vec![];
     for (key, value) in [("generateName", generate_name), ("name", name)] {
         let path = path.child(key);
@@ -97,14 +97,14 @@ fn validate_spec(spec: &Spec<'_>, options: &Options) -> Vec<FieldError> {
     let path = spec::path();
     let mut errors: Vec<_> = group(spec, &path.child("group")).into_iter().collect();
     errors.extend(scope(spec, &path.child("scope")));
-    let options = options.with_demands(spec);
-    errors.extend(schema::presence(spec, &options, &path));
-    let mut run = schema::Run::new(&options);
-    errors.extend(versions::validate(spec, &mut run, &path));
+    let options = options.with_requirements_of(spec);
+    errors.extend(schema::validate_presence(spec, &options, &path));
+    let mut validator = schema::SchemaValidator::new(&options);
+    errors.extend(versions::validate(spec, &mut validator, &path));
     let names_path = path.child("names");
     errors.extend(names::required(spec.names, &names_path));
     errors.extend(names::validate(spec.names, &names_path));
-    errors.extend(run.validation(
+    errors.extend(validator.validate(
         spec.validation,
         spec.version(),
         versions::any_has_status(spec),
@@ -146,10 +146,10 @@ fn scope(spec: &Spec<'_>, path: &FieldPath) -> Option<FieldError> {
 }
 
 /// Validates the status.
-fn validate_rest(definition: &Value, old: Option<&Value>, spec: &Spec<'_>) -> Vec<FieldError> {
+fn validate_status_and_approval(definition: &Value, old: Option<&Value>, spec: &Spec<'_>) -> Vec<FieldError> {
     let mut errors = validate_accepted_names(definition);
     errors.extend(stored_versions(definition, spec));
-    errors.extend(approval::validate(definition, old));
+    errors.extend(api_approval::validate(definition, old));
     let preserved = old.is_some_and(|old| Spec::of(old).preserves_unknown_fields());
     if !preserved && spec.preserves_unknown_fields() {
         let path = spec::path().child("preserveUnknownFields");
@@ -179,7 +179,7 @@ fn stored_versions(definition: &Value, spec: &Spec<'_>) -> Vec<FieldError> {
         errors.push(FieldError::invalid(&path, stored.clone(), detail));
     }
     for (index, name) in stored.iter().enumerate() {
-        // The last of equal names stands for all.
+        // Of equal names only the last is reported.
         let repeated = stored[index + 1..].contains(name);
         if repeated || spec.versions.iter().any(|version| version.name == *name) {
             continue;

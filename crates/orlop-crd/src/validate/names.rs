@@ -5,14 +5,14 @@ use orlop_api::names::dns1035_label;
 use orlop_api::schema::unstructured::{strings, text};
 use serde_json::Value;
 
-/// The names that a spec must have.
+/// Validates that required names are present.
 pub(super) fn required(names: &Value, path: &FieldPath) -> Vec<FieldError> {
     let absent =
         ["plural", "singular", "kind", "listKind"].into_iter().filter(|key| text(names, key).is_empty());
     absent.map(|key| FieldError::required(&path.child(key), "")).collect()
 }
 
-/// Names of a spec or a status, where there are any.
+/// Validates the names of a spec or a status.
 pub(super) fn validate(names: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for key in ["plural", "singular"] {
@@ -34,7 +34,7 @@ pub(super) fn validate(names: &Value, path: &FieldPath) -> Vec<FieldError> {
     }
     let (kind, list_kind) = (text(names, "kind"), text(names, "listKind"));
     if !kind.is_empty() && kind == list_kind {
-        // Else it could not be told what a body holds.
+        // Otherwise objects and lists could not be distinguished.
         let detail = "kind and listKind may not be the same";
         errors.push(FieldError::invalid(&path.child("listKind"), list_kind, detail));
     }
@@ -44,7 +44,7 @@ pub(super) fn validate(names: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-/// A DNS-1035 label, all that is wrong with it in one error.
+/// Validates a DNS-1035 label, with all problems in one error.
 pub(super) fn label(name: &str, path: &FieldPath) -> Option<FieldError> {
     let problems = dns1035_label(name);
     (!problems.is_empty()).then(|| FieldError::invalid(path, name, problems.join(",")))

@@ -1,6 +1,6 @@
 //! Validation options of creates and updates.
 
-use super::conversion::{Leniency, leniency_after};
+use super::conversion::{ConversionOptions, conversion_options_after};
 use super::spec::{Spec, open_api};
 use super::walk::{any, visit};
 use orlop_api::field_error::FieldPath;
@@ -20,13 +20,13 @@ pub(super) struct Options {
     pub(super) require_structural: bool,
     pub(super) require_pruned_defaults: bool,
     pub(super) validation: ValidationOptions,
-    pub(super) conversion: Leniency,
-    /// Expressions that were accepted before, in whichever version of the language.
-    pub(super) known_rules: HashSet<String>,
-    pub(super) known_messages: HashSet<String>,
-    /// Versions whose schema did not change: what their rules may cost was accepted before.
+    pub(super) conversion: ConversionOptions,
+    /// Expressions of the stored definition, which may use any library.
+    pub(super) stored_rules: HashSet<String>,
+    pub(super) stored_messages: HashSet<String>,
+    /// Versions with an unchanged schema, whose rule cost is not checked again.
     pub(super) unchanged: HashSet<String>,
-    /// Versions that have too many selectable fields and keep them; the empty name stands for all versions.
+    /// Versions that already have too many selectable fields; the empty name means all versions.
     pub(super) too_many_selectable: HashSet<String>,
 }
 
@@ -37,9 +37,9 @@ impl Options {
             require_structural: true,
             require_pruned_defaults: true,
             validation: ValidationOptions::default(),
-            conversion: Leniency { review_versions: false, ca_bundle: true },
-            known_rules: HashSet::new(),
-            known_messages: HashSet::new(),
+            conversion: ConversionOptions { review_versions: false, ca_bundle: true },
+            stored_rules: HashSet::new(),
+            stored_messages: HashSet::new(),
             unchanged: HashSet::new(),
             too_many_selectable: HashSet::new(),
         }
@@ -47,35 +47,38 @@ impl Options {
 
     pub(super) fn update(new: &Spec<'_>, old: &Spec<'_>, established: bool) -> Self {
         let has = |is: fn(&Value) -> bool| old.schemas().any(|schema| any(schema, is));
-        let (mut known_rules, mut known_messages) = (HashSet::new(), HashSet::new());
+        let (mut stored_rules, mut stored_messages) = (HashSet::new(), HashSet::new());
         for schema in old.schemas() {
             visit(schema, &mut |node| {
                 for rule in list(node, "x-kubernetes-validations") {
-                    known_rules.insert(text(rule, "rule").to_owned());
-                    known_messages.insert(text(rule, "messageExpression").to_owned());
+                    stored_rules.insert(text(rule, "rule").to_owned());
+                    stored_messages.insert(text(rule, "messageExpression").to_owned());
                 }
             });
         }
         let shared = open_api(old.validation).is_some();
         Self {
             require_schema: shared || old.versions.iter().all(|version| open_api(version.schema).is_some()),
-            require_structural: !old.schemas().any(is_loose),
+            require_structural: !old.schemas().any(is_non_structural),
             require_pruned_defaults: !old.schemas().any(has_unpruned_defaults),
             validation: ValidationOptions {
                 require_valid_property_type: !has(has_unknown_types),
                 require_atomic_set_type: !has(has_non_atomic_set_items),
                 require_map_list_keys: !has(has_unidentifiable_items),
             },
-            conversion: leniency_after(old.source.get("conversion").unwrap_or(&Value::Null), established),
-            known_rules,
-            known_messages,
+            conversion: conversion_options_after(
+                old.source.get("conversion").unwrap_or(&Value::Null),
+                established,
+            ),
+            stored_rules,
+            stored_messages,
             unchanged: unchanged(new, old),
             too_many_selectable: too_many_selectable(new, old),
         }
     }
 
     /// Adds the requirements of a spec: pruning, defaults and extensions need structural schemas.
-    pub(super) fn with_demands(&self, spec: &Spec<'_>) -> Self {
+    pub(super) fn with_requirements_of(&self, spec: &Spec<'_>) -> Self {
         let mut options = self.clone();
         let extended = |node: &Value| {
             let set = |key: &str| {
@@ -96,14 +99,14 @@ impl Options {
     }
 }
 
-fn is_loose(schema: &Value) -> bool {
+fn is_non_structural(schema: &Value) -> bool {
     conversion_error(schema).is_some()
         || !validate_structural_schema(schema, &FieldPath::nil(), &mut ValidationBudget::default()).is_empty()
 }
 
 fn has_unpruned_defaults(schema: &Value) -> bool {
     let found = || validate_defaults(schema, &FieldPath::nil(), true, &mut |_| Vec::new());
-    !is_loose(schema) && found().iter().any(|error| error.detail == "must not have unknown fields")
+    !is_non_structural(schema) && found().iter().any(|error| error.detail == "must not have unknown fields")
 }
 
 fn unchanged(new: &Spec<'_>, old: &Spec<'_>) -> HashSet<String> {

@@ -1,8 +1,8 @@
-//! The schemas of a definition: present where they must be, structural, with good defaults and rules that compile.
+//! Validation of a definition's schemas: presence, structure, defaults and CEL rules.
 
 use super::options::Options;
 use super::spec::{Spec, open_api};
-use crate::rules::check::{Expressions, check};
+use crate::rules::validate::{StoredExpressions, validate_rules};
 use crate::rules::{OBJECT_COST_MAX, Rules};
 use orlop_api::field_error::{FieldError, FieldPath};
 use orlop_api::schema::from_openapi;
@@ -10,8 +10,8 @@ use orlop_api::schema::structural::{self, DefaultValue, ValidationBudget};
 use orlop_api::schema::unstructured::flag;
 use serde_json::Value;
 
-/// Schemas must be there: everywhere, or at least where they are served and would prune.
-pub(super) fn presence(spec: &Spec<'_>, options: &Options, path: &FieldPath) -> Vec<FieldError> {
+/// Validates that required schemas are present: everywhere, or at least in served versions that prune.
+pub(super) fn validate_presence(spec: &Spec<'_>, options: &Options, path: &FieldPath) -> Vec<FieldError> {
     if open_api(spec.validation).is_some() {
         return Vec::new();
     }
@@ -36,19 +36,19 @@ pub(super) fn presence(spec: &Spec<'_>, options: &Options, path: &FieldPath) -> 
 }
 
 /// Validates the schemas of one definition.
-pub(super) struct Run<'o> {
+pub(super) struct SchemaValidator<'o> {
     pub(super) options: &'o Options,
     /// Shared by all versions.
     patterns: ValidationBudget,
 }
 
-impl<'o> Run<'o> {
+impl<'o> SchemaValidator<'o> {
     pub(super) fn new(options: &'o Options) -> Self {
         Self { options, patterns: ValidationBudget::default() }
     }
 
-    /// Validates a `schema` or the shared `validation`; `version` is whose it is.
-    pub(super) fn validation(
+    /// Validates the `schema` of a version, or the shared `validation`.
+    pub(super) fn validate(
         &mut self,
         validation: &Value,
         version: &str,
@@ -77,14 +77,14 @@ impl<'o> Run<'o> {
         }
         let keywords = structural::validate_keywords(schema, &path, self.options.validation);
         let rules = if sound {
-            let expressions = Expressions {
-                known_rules: &self.options.known_rules,
-                known_messages: &self.options.known_messages,
+            let expressions = StoredExpressions {
+                stored_rules: &self.options.stored_rules,
+                stored_messages: &self.options.stored_messages,
                 cost_was_accepted: self.options.unchanged.contains(version),
             };
-            check(schema, &path, &expressions, &keywords)
+            validate_rules(schema, &path, &expressions, &keywords)
         } else {
-            crate::rules::check::Checked::default()
+            crate::rules::validate::RuleErrors::default()
         };
         errors.extend(keywords);
         errors.extend(rules.errors);
@@ -104,9 +104,9 @@ fn default_rules(default: &DefaultValue<'_>, budget: &mut u64) -> Vec<FieldError
     }
     let schema = from_openapi(default.schema);
     let (mut changed, mut fresh) = (*budget, *budget);
-    let mut errors = rules.run(&schema, default.value, Some(default.value), &mut changed).errors;
+    let mut errors = rules.evaluate(&schema, default.value, Some(default.value), &mut changed).errors;
     if errors.is_empty() {
-        errors = rules.run(&schema, default.value, None, &mut fresh).errors;
+        errors = rules.evaluate(&schema, default.value, None, &mut fresh).errors;
     }
     *budget = changed.min(fresh);
     let below = |mut error: FieldError| {

@@ -1,7 +1,7 @@
-//! A definition's spec the way Kubernetes looks at it.
+//! A definition's spec in the shape of Kubernetes' internal type.
 //!
-//! Its server validates an internal type, in which what all versions have in common stands once, beside `versions`.
-//! Messages name fields where they stand there.
+//! kube-apiserver validates its internal type, in which fields that all versions share are hoisted out of `versions`.
+//! Error paths refer to that type.
 
 use orlop_api::field_error::FieldPath;
 use orlop_api::schema::unstructured::{flag, list, text};
@@ -20,12 +20,12 @@ pub(crate) struct Spec<'a> {
     pub(super) versions: Vec<SpecVersion<'a>>,
 }
 
-/// A version with what the others do not have.
+/// A version with its own fields; shared ones are in [`Spec`].
 pub(super) struct SpecVersion<'a> {
     pub(super) source: &'a Value,
     pub(super) name: &'a str,
     pub(super) storage: bool,
-    /// `schema`, null where it is shared.
+    /// `schema`; null if shared.
     pub(super) schema: &'a Value,
     pub(super) subresources: &'a Value,
     pub(super) columns: &'a Value,
@@ -36,7 +36,7 @@ impl<'a> Spec<'a> {
     pub(crate) fn of(definition: &'a Value) -> Self {
         let source = definition.get("spec").unwrap_or(NULL);
         let written = list(source, "versions");
-        // Shared, and what remains of a version.
+        // Shared fields, and the remaining fields of each version.
         let common = |key: &str| {
             let all = |version: &Value| get(version, key) == get(&written[0], key);
             !written.is_empty() && written.iter().all(all)
@@ -65,19 +65,19 @@ impl<'a> Spec<'a> {
         }
     }
 
-    /// The name of the first version.
+    /// Returns the name of the first version.
     pub(super) fn version(&self) -> &'a str {
         self.versions.first().map(|version| version.name).unwrap_or_default()
     }
 
-    /// Every schema, the shared one once.
+    /// Returns every schema, a shared one once.
     pub(crate) fn schemas(&self) -> impl Iterator<Item = &'a Value> {
         let validations =
             std::iter::once(self.validation).chain(self.versions.iter().map(|version| version.schema));
         validations.filter_map(open_api)
     }
 
-    /// The schema of a version, wherever it stands.
+    /// Returns the schema of a version, its own or the shared one.
     pub(super) fn schema_of(&self, name: &str) -> Option<&'a Value> {
         if self.versions.iter().all(|version| version.schema.is_null()) {
             return Some(self.validation);
@@ -90,12 +90,12 @@ impl<'a> Spec<'a> {
     }
 }
 
-/// The schema of a `schema` or `validation`.
+/// Returns `openAPIV3Schema` of a `schema` or `validation`.
 pub(super) fn open_api(validation: &Value) -> Option<&Value> {
     validation.get("openAPIV3Schema").filter(|schema| !schema.is_null())
 }
 
-/// Absent, null and an empty list are the same to Kubernetes.
+/// Returns a field; an empty list is null, as in Kubernetes.
 fn get<'v>(version: &'v Value, key: &str) -> &'v Value {
     let value = version.get(key).unwrap_or(NULL);
     if value.as_array().is_some_and(Vec::is_empty) { NULL } else { value }

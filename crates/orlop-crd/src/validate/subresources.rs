@@ -1,4 +1,4 @@
-//! Subresources, printer columns and selectable fields: paths into objects.
+//! Validation of subresources, printer columns and selectable fields.
 
 use super::options::{Options, SELECTABLE_MAX};
 use super::spec::{Spec, open_api};
@@ -77,7 +77,7 @@ fn validate_column(column: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-/// The selectable fields that all versions have in common.
+/// Validates the selectable fields shared by all versions.
 pub(super) fn validate_shared_selectable(
     spec: &Spec<'_>,
     options: &Options,
@@ -95,7 +95,7 @@ pub(super) fn validate_shared_selectable(
     validate_selectable(spec.selectable, schema, options, "", &fields_path)
 }
 
-/// The selectable fields of a version; the empty name stands for all.
+/// Validates the selectable fields of a version; the empty name means all versions.
 pub(super) fn validate_selectable(
     fields: &Value,
     schema: &Value,
@@ -105,7 +105,7 @@ pub(super) fn validate_selectable(
 ) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if let Some(problem) = conversion_error(schema) {
-        // The path of this one is the schema's, which stands beside.
+        // Kubernetes reports this at the path of the schema.
         let beside = path.as_str().strip_suffix("selectableFields").unwrap_or_default();
         let path = FieldPath::root(format!("{beside}schema.openAPIV3Schema"));
         errors.push(FieldError::invalid(&path, "", problem));

@@ -1,7 +1,7 @@
-//! The versions of a definition, each and together.
+//! Validation of versions.
 
 use super::names::label;
-use super::schema::Run;
+use super::schema::SchemaValidator;
 use super::spec::{Spec, SpecVersion, open_api};
 use super::subresources;
 use orlop_api::field_error::{FieldError, FieldPath};
@@ -10,13 +10,17 @@ use orlop_api::schema::structural::format_schema;
 use orlop_api::schema::unstructured::{flag, text};
 use serde_json::Value;
 
-pub(super) fn validate(spec: &Spec<'_>, run: &mut Run<'_>, path: &FieldPath) -> Vec<FieldError> {
+pub(super) fn validate(
+    spec: &Spec<'_>,
+    validator: &mut SchemaValidator<'_>,
+    path: &FieldPath,
+) -> Vec<FieldError> {
     let versions_path = path.child("versions");
     let mut errors = Vec::new();
     for (index, version) in spec.versions.iter().enumerate() {
         let path = versions_path.index(index);
         errors.extend(label(version.name, &path.child("name")));
-        errors.extend(validate_version(version, has_status(spec, version), run, &path));
+        errors.extend(validate_version(version, has_status(spec, version), validator, &path));
     }
     let names: Vec<_> = spec.versions.iter().map(|version| version.name).collect();
     let repeated = (1..names.len()).any(|index| names[..index].contains(&names[index]));
@@ -37,11 +41,11 @@ pub(super) fn validate(spec: &Spec<'_>, run: &mut Run<'_>, path: &FieldPath) -> 
 fn validate_version(
     version: &SpecVersion<'_>,
     status: bool,
-    run: &mut Run<'_>,
+    validator: &mut SchemaValidator<'_>,
     path: &FieldPath,
 ) -> Vec<FieldError> {
     let mut errors = deprecation(version.source, &path.child("deprecationWarning"));
-    errors.extend(run.validation(version.schema, version.name, status, &path.child("schema")));
+    errors.extend(validator.validate(version.schema, version.name, status, &path.child("schema")));
     errors.extend(subresources::validate(version.subresources, &path.child("subresources")));
     errors.extend(subresources::validate_columns(version.columns, &path.child("additionalPrinterColumns")));
     if !version.selectable.is_null() {
@@ -103,7 +107,7 @@ fn deprecation(version: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-/// The versions as Kubernetes prints them: its internal type, without what all have in common.
+/// Formats the versions as Kubernetes prints its internal type.
 fn printed(spec: &Spec<'_>) -> String {
     if spec.versions.is_empty() {
         return if spec.source.get("versions").is_some_and(Value::is_array) { "[]" } else { "null" }

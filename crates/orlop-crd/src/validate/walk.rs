@@ -1,26 +1,26 @@
-//! Every node of a schema, wherever it stands.
+//! Traversal of schema nodes.
 
 use orlop_api::schema::unstructured::{entries, list};
 use serde_json::Value;
 
-/// Calls `see` for a schema and for every schema in it.
-pub(crate) fn visit<'a>(schema: &'a Value, see: &mut dyn FnMut(&'a Value)) {
+/// Calls `visitor` for a schema and every nested schema.
+pub(crate) fn visit<'a>(schema: &'a Value, visitor: &mut dyn FnMut(&'a Value)) {
     if !schema.is_object() {
         return;
     }
-    see(schema);
+    visitor(schema);
     for key in ["items", "not", "additionalProperties", "additionalItems"] {
         match schema.get(key) {
-            Some(Value::Array(several)) => several.iter().for_each(|nested| visit(nested, see)),
-            Some(nested) => visit(nested, see),
+            Some(Value::Array(several)) => several.iter().for_each(|nested| visit(nested, visitor)),
+            Some(nested) => visit(nested, visitor),
             None => {}
         }
     }
     for key in ["allOf", "anyOf", "oneOf"] {
-        list(schema, key).iter().for_each(|nested| visit(nested, see));
+        list(schema, key).iter().for_each(|nested| visit(nested, visitor));
     }
     for key in ["properties", "patternProperties", "definitions", "dependencies"] {
-        entries(schema, key).for_each(|(_, nested)| visit(nested, see));
+        entries(schema, key).for_each(|(_, nested)| visit(nested, visitor));
     }
 }
 

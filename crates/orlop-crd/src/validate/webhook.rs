@@ -35,7 +35,7 @@ pub(super) fn validate_url(url: &str, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-/// A URL taken apart the way Go does it, as far as the rules look.
+/// A URL, parsed as Go does.
 #[derive(Default)]
 struct Parts<'u> {
     scheme: String,
@@ -107,7 +107,7 @@ fn is_scheme(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
 }
 
-/// A percent sign that two hexadecimal digits do not follow.
+/// Returns the first invalid percent escape.
 fn bad_escape(text: &str) -> Option<&str> {
     let hexadecimal =
         |escape: &str| escape.len() == 3 && escape[1..].bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -117,9 +117,9 @@ fn bad_escape(text: &str) -> Option<&str> {
 }
 
 /// Validates a webhook's service reference.
-pub fn validate_service(service: &Value, path: &FieldPath) -> Vec<FieldError> {
+pub fn validate_webhook_service(service: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    // Kubernetes passes these two in the wrong order, and so reports one for the other.
+    // Kubernetes swaps these two arguments, and so the reported paths.
     for (key, reported) in [("namespace", "name"), ("name", "namespace")] {
         if text(service, key).is_empty() {
             errors.push(FieldError::required(&path.child(reported), ""));
@@ -144,7 +144,7 @@ pub fn validate_service(service: &Value, path: &FieldPath) -> Vec<FieldError> {
     if !url_path.starts_with('/') {
         refuse("must start with a '/'".to_owned());
     }
-    // The first character goes, whatever it is, and a slash at the end.
+    // Kubernetes strips the first character, whatever it is, and a trailing slash.
     let mut characters = url_path.chars();
     characters.next();
     let segments = characters.as_str();

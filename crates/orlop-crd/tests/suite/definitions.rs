@@ -1,7 +1,7 @@
 //! Validation errors of definitions match Kubernetes in text and order.
 
 use crate::widgets::{changed, widgets, with_schema};
-use orlop_crd::{default, validate_create, validate_status_update, validate_update, warnings};
+use orlop_crd::{apply_defaults, validate_create, validate_status_update, validate_update, warnings};
 use serde_json::{Value, json};
 
 fn texts(errors: &[orlop_api::field_error::FieldError]) -> Vec<String> {
@@ -18,7 +18,7 @@ fn updates(definition: &Value, old: &Value, expected: &[&str]) {
     assert_eq!(texts(&validate_update(&stored(definition), &stored(old))), expected, "{definition:#}");
 }
 
-/// As an update finds it.
+/// Returns the definition as stored.
 fn stored(definition: &Value) -> Value {
     changed(definition.clone(), &[("/metadata/resourceVersion", json!("1"))])
 }
@@ -32,25 +32,25 @@ const LABEL: &str = "a DNS-1035 label must consist of lower case alphanumeric ch
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
 #[test]
-fn a_good_definition_has_no_errors() {
+fn valid_definition_has_no_errors() {
     creates(&widgets(), &[]);
     updates(&widgets(), &widgets(), &[]);
     assert!(warnings(&widgets(), None).is_empty());
 }
 
 #[test]
-fn defaults_are_filled_in_once() {
+fn defaulting_is_idempotent() {
     let definition = widgets();
     assert_eq!(definition["spec"]["names"]["singular"], "widget");
     assert_eq!(definition["spec"]["names"]["listKind"], "WidgetList");
     assert_eq!(definition["spec"]["conversion"], json!({"strategy": "None"}));
     assert_eq!(definition["status"]["storedVersions"], json!(["v1"]));
     let mut again = definition.clone();
-    default(&mut again);
+    apply_defaults(&mut again);
     assert_eq!(again, definition);
     let service = json!({"strategy": "Webhook", "webhook": {"clientConfig": {"service": {"name": "s", "namespace": "n"}}}});
     let mut webhook = changed(definition, &[("/spec/conversion", service)]);
-    default(&mut webhook);
+    apply_defaults(&mut webhook);
     assert_eq!(webhook["spec"]["conversion"]["webhook"]["clientConfig"]["service"]["port"], 443);
     for mut odd in [
         json!(null),
@@ -59,12 +59,12 @@ fn defaults_are_filled_in_once() {
         json!({"spec": 5, "status": []}),
         json!({"spec": {"names": [], "conversion": 3}}),
     ] {
-        default(&mut odd);
+        apply_defaults(&mut odd);
     }
 }
 
 #[test]
-fn names_must_be_names() {
+fn names_are_validated() {
     let with = |changes: &[(&str, Value)]| changed(widgets(), changes);
     creates(
         &with(&[("/metadata/name", json!("gadgets.example.com"))]),
@@ -135,7 +135,7 @@ fn names_must_be_names() {
 }
 
 #[test]
-fn versions_must_go_together() {
+fn versions_are_validated_together() {
     let with = |changes: &[(&str, Value)]| changed(widgets(), changes);
     let printed = |versions: &[(&str, bool)]| {
         let print = |(name, storage): &(&str, bool)| {
@@ -220,7 +220,7 @@ fn versions_must_go_together() {
 }
 
 #[test]
-fn what_versions_share_is_named_once() {
+fn shared_fields_are_reported_once() {
     let two = |schema: Value| {
         let mut second = widgets()["spec"]["versions"][0].clone();
         second["name"] = json!("v2");
@@ -244,7 +244,7 @@ fn what_versions_share_is_named_once() {
 }
 
 #[test]
-fn columns_scales_and_selectable_fields_have_paths() {
+fn paths_of_columns_scale_and_selectable_fields_are_validated() {
     let with = |key: &str, value: Value| changed(widgets(), &[(&format!("/spec/versions/0/{key}"), value)]);
     creates(
         &with(
@@ -328,7 +328,7 @@ fn columns_scales_and_selectable_fields_have_paths() {
 }
 
 #[test]
-fn conversion_says_how() {
+fn conversion_is_validated() {
     let with = |conversion: Value| changed(widgets(), &[("/spec/conversion", conversion)]);
     let webhook = |config: Value, versions: Value| {
         with(
@@ -453,7 +453,7 @@ fn conversion_says_how() {
 }
 
 #[test]
-fn what_others_rely_on_cannot_change() {
+fn immutable_fields_of_established_definitions() {
     let scope =
         changed(widgets(), &[("/spec/scope", json!("Cluster")), ("/spec/names/kind", json!("Gadget"))]);
     updates(&scope, &widgets(), &[]);
@@ -494,7 +494,7 @@ fn what_others_rely_on_cannot_change() {
 }
 
 #[test]
-fn kubernetes_own_groups_want_approval() {
+fn protected_groups_require_api_approval() {
     let of = |annotation: Option<&str>| {
         let mut definition = changed(
             widgets(),
@@ -523,7 +523,7 @@ fn kubernetes_own_groups_want_approval() {
 }
 
 #[test]
-fn unknown_formats_and_odd_sets_are_warned_about_once() {
+fn unknown_formats_and_sets_of_objects_warn_once() {
     let schema = |format: &str, items: &str| {
         with_schema(json!({"type": "object", "properties": {
             "a": {"type": "string", "format": format}, "i": {"type": "integer", "format": "int32"}, "n": {"type": "number", "format": "double"},
@@ -543,7 +543,7 @@ fn unknown_formats_and_odd_sets_are_warned_about_once() {
 }
 
 #[test]
-fn what_is_stored_may_stay_wrong() {
+fn updates_tolerate_stored_violations() {
     let wrong = |schema: Value, expected: &str| {
         let definition = with_schema(json!({"type": "object", "properties": {"a": schema}}));
         let found = texts(&validate_create(&definition));

@@ -1,4 +1,4 @@
-//! Rules when a definition is written: whether they compile and what they may cost.
+//! Validation of rules when a definition is written.
 
 use crate::widgets::{changed, with_schema};
 use orlop_crd::{validate_create, validate_update};
@@ -30,7 +30,7 @@ fn form(rule: &str, message_expression: &str) -> String {
 }
 
 #[test]
-fn mistakes_are_shown_where_they_are() {
+fn compile_errors_have_positions() {
     let compile = |rule: &str| node_errors(with_rule(json!({"rule": rule})));
     let expected = |rule: &str, detail: &str| {
         [format!(".x-kubernetes-validations[0].rule: Invalid value: {}: {detail}", form(rule, ""))]
@@ -71,7 +71,7 @@ fn mistakes_are_shown_where_they_are() {
 }
 
 #[test]
-fn rules_say_sensible_things_about_themselves() {
+fn fields_of_rules_are_validated() {
     for (rule, expected) in [
         (json!({"rule": " "}), ".rule: Required value: rule is not specified"),
         (
@@ -133,7 +133,7 @@ fn rules_say_sensible_things_about_themselves() {
 }
 
 #[test]
-fn transition_rules_stand_where_old_values_are_known() {
+fn transition_rules_require_correlatable_nodes() {
     let rules = json!([{"rule": "self == oldSelf"}]);
     let item = json!({"type": "object", "required": ["k"], "properties": {"k": {"type": "string", "maxLength": 5}}, "x-kubernetes-validations": rules});
     let list = |kind: &str| json!({"type": "array", "maxItems": 5, "x-kubernetes-list-type": kind, "items": changed(item.clone(), &[("/x-kubernetes-map-type", json!("atomic"))])});
@@ -158,7 +158,7 @@ fn transition_rules_stand_where_old_values_are_known() {
 }
 
 #[test]
-fn rules_may_not_cost_too_much() {
+fn estimated_cost_of_a_rule_is_limited() {
     let advice = "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)";
     let list = |most: Option<u64>, rule: &str| {
         let mut list = json!({"type": "array", "items": {"type": "string", "maxLength": 10}, "x-kubernetes-validations": [{"rule": rule}]});
@@ -218,7 +218,7 @@ fn rules_may_not_cost_too_much() {
 }
 
 #[test]
-fn all_rules_together_may_not_cost_too_much() {
+fn estimated_cost_of_a_schema_is_limited() {
     // Each costs less than a tenth of what all may cost; eleven cost more.
     let dear = json!({"type": "array", "maxItems": 900, "items": {"type": "string", "maxLength": 10}, "x-kubernetes-validations": [{"rule": "self.all(x, self.exists(y, x == y))"}]});
     let properties = |count: usize| -> Value {
@@ -239,7 +239,7 @@ fn all_rules_together_may_not_cost_too_much() {
 }
 
 #[test]
-fn what_was_accepted_may_stay_as_dear_as_it_is() {
+fn unchanged_schema_skips_cost_check() {
     let dear = with_schema(
         json!({"type": "object", "properties": {"a": {"type": "array", "maxItems": 2500, "items": {"type": "string", "maxLength": 10}, "x-kubernetes-validations": [{"rule": "self.all(x, self.exists(y, x == y))"}]}}}),
     );
@@ -252,7 +252,7 @@ fn what_was_accepted_may_stay_as_dear_as_it_is() {
 }
 
 #[test]
-fn a_map_of_unknown_type_has_no_old_values() {
+fn map_of_unknown_type_is_uncorrelatable() {
     let odd = json!({"type": "object", "x-kubernetes-map-type": "odd", "properties": {"s": {"type": "string", "maxLength": 5, "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}}});
     assert_eq!(
         node_errors(odd),
@@ -267,7 +267,7 @@ fn a_map_of_unknown_type_has_no_old_values() {
 }
 
 #[test]
-fn defaults_of_embedded_resources_make_good_metadata() {
+fn defaults_of_embedded_resources_need_valid_metadata() {
     let embedded = |properties: Value, default: Value| {
         let mut node =
             json!({"type": "object", "x-kubernetes-embedded-resource": true, "properties": properties});
@@ -317,7 +317,7 @@ fn defaults_of_embedded_resources_make_good_metadata() {
 }
 
 #[test]
-fn a_schema_with_other_errors_keeps_its_rules_to_itself() {
+fn schema_errors_skip_rule_compilation() {
     let broken = json!({"type": "object", "x-kubernetes-validations": [{"rule": "self.nope"}], "properties": {
         "a": {"type": "array", "x-kubernetes-list-type": "odd", "items": {"type": "string"}},
         "b": {"type": "string", "x-kubernetes-validations": [{"rule": "self + 1"}]}}});
@@ -349,7 +349,7 @@ fn a_schema_with_other_errors_keeps_its_rules_to_itself() {
 }
 
 #[test]
-fn rules_do_not_stand_in_alternatives() {
+fn rules_are_forbidden_in_value_validation() {
     for key in ["allOf", "anyOf", "oneOf"] {
         let node = json!({"type": "string", key: [{"x-kubernetes-validations": [{"rule": "true"}]}]});
         assert_eq!(
@@ -360,7 +360,7 @@ fn rules_do_not_stand_in_alternatives() {
 }
 
 #[test]
-fn defaults_hold_under_their_rules() {
+fn defaults_must_pass_rules() {
     let node = |default: Value, rule: Value| json!({"type": "object", "default": default, "properties": {"n": {"type": "integer"}}, "x-kubernetes-validations": [rule]});
     assert_eq!(node_errors(node(json!({"n": 5}), json!({"rule": "self.n > 3"}))), Vec::<String>::new());
     assert_eq!(

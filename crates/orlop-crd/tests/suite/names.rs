@@ -3,11 +3,12 @@
 use crate::widgets::{changed, read, widgets, with_schema};
 use orlop_api::time::Time;
 use orlop_crd::{
-    Acceptance, Condition, Conditions, Definition, Names, accept, approval_condition, structural_condition,
+    Acceptance, Condition, Conditions, Definition, Names, accept_names, approval_condition,
+    structural_condition,
 };
 use serde_json::{Value, json};
 
-/// A definition of the same group that was given its names.
+/// A definition of the same group that holds its names.
 fn holding(name: &str, names: Value) -> Definition {
     read(&changed(widgets(), &[("/metadata/name", json!(name)), ("/status/acceptedNames", names)]))
 }
@@ -17,12 +18,12 @@ fn summary(condition: &Condition) -> (&str, &str, &str) {
 }
 
 #[test]
-fn free_names_are_given() {
+fn free_names_are_accepted() {
     let asked = read(&changed(
         widgets(),
         &[("/spec/names/shortNames", json!(["w"])), ("/spec/names/categories", json!(["all"]))],
     ));
-    let given = accept(&asked, []);
+    let given = accept_names(&asked, []);
     assert_eq!(given.names, asked.names);
     assert!(given.is_complete());
     assert_eq!(summary(&given.names_accepted), ("True", "NoConflicts", "no conflicts found"));
@@ -39,7 +40,7 @@ fn free_names_are_given() {
 }
 
 #[test]
-fn names_of_others_are_not() {
+fn conflicting_names_are_not_accepted() {
     let asked = read(&changed(widgets(), &[("/spec/names/shortNames", json!(["w", "wi", "x"]))]));
     for (names, reason, message, missing) in [
         (json!({"plural": "widgets"}), "PluralConflict", r#""widgets" is already in use"#, "plural"),
@@ -55,7 +56,7 @@ fn names_of_others_are_not() {
         (json!({"kind": "WidgetList"}), "ListKindConflict", r#""WidgetList" is already in use"#, "listKind"),
     ] {
         let other = holding("others.example.com", names.clone());
-        let given = accept(&asked, [&other.accepted_names]);
+        let given = accept_names(&asked, [&other.accepted_names]);
         assert_eq!(summary(&given.names_accepted), ("False", reason, message), "{names}");
         assert_eq!(summary(&given.established), ("False", "NotAccepted", "not all names are accepted"));
         // The rest is given.
@@ -72,11 +73,11 @@ fn names_of_others_are_not() {
     }
     // The last of several conflicts is told.
     let all = holding("others.example.com", json!({"plural": "widgets", "kind": "Widget"}));
-    assert_eq!(accept(&asked, [&all.accepted_names]).names_accepted.reason, "KindConflict");
+    assert_eq!(accept_names(&asked, [&all.accepted_names]).names_accepted.reason, "KindConflict");
 }
 
 #[test]
-fn what_was_given_stays() {
+fn accepted_names_are_kept() {
     let conditions = json!([{"type": "Established", "status": "True", "reason": "InitialNamesAccepted", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
     let renamed = changed(
         widgets(),
@@ -91,17 +92,17 @@ fn what_was_given_stays() {
     );
     let renamed = read(&renamed);
     let other = holding("gadgets.example.com", json!({"singular": "gadget"}));
-    let given = accept(&renamed, [&renamed.accepted_names, &other.accepted_names]);
+    let given = accept_names(&renamed, [&renamed.accepted_names, &other.accepted_names]);
     assert_eq!(given.names.singular, "widget");
     assert_eq!(given.names_accepted.reason, "SingularConflict");
     assert_eq!(summary(&given.established), ("True", "InitialNamesAccepted", "m"));
     assert_eq!(given.established.last_transition_time, "2026-01-01T00:00:00Z");
     // Its own names do not stand in its way.
-    assert!(accept(&renamed, [&renamed.accepted_names]).is_complete());
+    assert!(accept_names(&renamed, [&renamed.accepted_names]).is_complete());
 }
 
 #[test]
-fn conditions_keep_the_time_of_their_last_turn() {
+fn conditions_keep_last_transition_time() {
     let (then, now) = (Time::from_unix(0), Time::from_unix(60));
     let mut conditions = Conditions::default();
     assert!(conditions.set(Condition::new("A", "False", "R", "m"), then));
@@ -121,7 +122,7 @@ fn conditions_keep_the_time_of_their_last_turn() {
 #[test]
 fn acceptance_is_written_into_the_status() {
     let mut source = widgets();
-    let given = accept(&read(&source), []);
+    let given = accept_names(&read(&source), []);
     assert!(given.write(&mut source, Time::from_unix(0)));
     assert!(!given.write(&mut source, Time::from_unix(60)));
     assert_eq!(source["status"]["acceptedNames"]["plural"], "widgets");
@@ -132,7 +133,7 @@ fn acceptance_is_written_into_the_status() {
 }
 
 #[test]
-fn some_conditions_are_there_only_where_they_matter() {
+fn optional_conditions_are_set_only_if_relevant() {
     assert_eq!(approval_condition(&widgets()), None);
     let of = |annotation: &str| {
         let group = changed(

@@ -1,4 +1,4 @@
-//! Objects against everything their definition says.
+//! Validation of objects.
 
 use crate::widgets::{changed, read, version_of, with_schema};
 use orlop_crd::{ValidationResult, Version, object_warnings};
@@ -28,7 +28,7 @@ fn ruled() -> Arc<Version> {
 const NOT_CHECKED: &str = "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
 
 #[test]
-fn errors_come_in_kubernetes_order() {
+fn errors_are_in_kubernetes_order() {
     let version = ruled();
     assert_eq!(texts(&version.validate_create(&widget(json!({"size": 1})))), Vec::<String>::new());
     assert_eq!(
@@ -64,7 +64,7 @@ fn errors_come_in_kubernetes_order() {
 }
 
 #[test]
-fn only_some_errors_keep_rules_from_running() {
+fn type_errors_block_rules() {
     let version = ruled();
     let check = |spec: Value| texts(&version.validate_create(&widget(spec)));
     assert_eq!(check(json!({})), ["spec.size: Required value", NOT_CHECKED]);
@@ -87,7 +87,7 @@ fn only_some_errors_keep_rules_from_running() {
 }
 
 #[test]
-fn updates_do_not_fail_for_what_was_wrong_before() {
+fn updates_ratchet_stored_errors() {
     let version = ruled();
     let check = |old: Value, new: Value| version.validate_update(&widget(new), &widget(old));
     let found = check(
@@ -111,7 +111,7 @@ fn updates_do_not_fail_for_what_was_wrong_before() {
 }
 
 #[test]
-fn status_updates_look_at_the_status() {
+fn status_update_validates_status_only() {
     let version = ruled();
     let with = |status: Value| changed(widget(json!({"size": 1})), &[("/status", status)]);
     let check = |status: Value| texts(&version.validate_status_update(&with(status), &with(json!({}))));
@@ -139,7 +139,7 @@ fn status_updates_look_at_the_status() {
 }
 
 #[test]
-fn finalizers_that_others_could_use_are_warned_about() {
+fn unqualified_finalizers_warn() {
     let with = |finalizers: Value| json!({"metadata": {"finalizers": finalizers}});
     let warnings = object_warnings(
         &with(json!([
@@ -170,7 +170,7 @@ fn finalizers_that_others_could_use_are_warned_about() {
 }
 
 #[test]
-fn a_version_without_a_schema_keeps_everything() {
+fn version_without_schema_preserves_unknown_fields() {
     let definition = changed(
         with_schema(json!({"type": "object"})),
         &[("/spec/versions/0/schema", json!(null)), ("/spec/preserveUnknownFields", json!(true))],
@@ -186,7 +186,7 @@ fn a_version_without_a_schema_keeps_everything() {
 }
 
 #[test]
-fn versions_say_when_they_are_deprecated() {
+fn deprecated_versions_warn() {
     let of = |changes: &[(&str, Value)]| {
         let definition = read(&changed(with_schema(json!({"type": "object"})), changes));
         definition.version("v1").unwrap().warning()

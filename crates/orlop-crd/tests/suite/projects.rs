@@ -1,11 +1,11 @@
-//! Definitions of the shape real projects write: deep, generated, with rules.
+//! Definitions shaped like those of real projects: deep, generated, with rules.
 
 use crate::widgets::{read, with_schema};
-use orlop_crd::{Definition, default, validate_create, warnings};
+use orlop_crd::{Definition, apply_defaults, validate_create, warnings};
 use serde_json::{Value, json};
 
 fn accepted(mut source: Value) -> Definition {
-    default(&mut source);
+    apply_defaults(&mut source);
     assert_eq!(
         validate_create(&source).iter().map(ToString::to_string).collect::<Vec<_>>(),
         Vec::<String>::new()

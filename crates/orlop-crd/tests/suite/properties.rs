@@ -1,15 +1,15 @@
-//! Nothing that anybody sends may panic, and what is accepted can be served.
+//! Properties: no input panics, and accepted definitions can be served.
 
 use crate::widgets::{widgets, with_schema};
 use orlop_api::time::Time;
 use orlop_crd::{
-    Definition, accept, approval_condition, conversion, default, structural_condition, validate_create,
-    validate_status_update, validate_update, warnings,
+    Definition, accept_names, apply_defaults, approval_condition, conversion, structural_condition,
+    validate_create, validate_status_update, validate_update, warnings,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// Any JSON, with words that mean something to definitions among its texts.
+/// Arbitrary JSON with keywords of definitions among its strings.
 fn anything() -> impl Strategy<Value = Value> {
     let word = prop_oneof![
         Just("object"),
@@ -106,7 +106,7 @@ fn with_rules(mut schema: Value, rules: Option<Value>) -> Value {
     schema
 }
 
-/// Everything that can be asked of a definition and an object.
+/// Calls every public function on a definition and an object.
 fn ask_everything(source: &Value, old: &Value, object: &Value) {
     let _ = (
         validate_create(source),
@@ -117,7 +117,7 @@ fn ask_everything(source: &Value, old: &Value, object: &Value) {
     let _ = (approval_condition(source), structural_condition(source));
     let Ok(definition) = Definition::of(source) else { return };
     let mut written = source.clone();
-    accept(&definition, [&definition.names]).write(&mut written, Time::from_unix(0));
+    accept_names(&definition, [&definition.names]).write(&mut written, Time::from_unix(0));
     for version in &definition.versions {
         let _ = (
             version.validate_create(object),
@@ -155,7 +155,7 @@ proptest! {
             None => source = value.clone(),
         }
         let mut defaulted = source.clone();
-        default(&mut defaulted);
+        apply_defaults(&mut defaulted);
         ask_everything(&source, &widgets(), &object);
         ask_everything(&defaulted, &source, &object);
     }
@@ -180,9 +180,9 @@ proptest! {
     #[test]
     fn odd_reviews_do_not_panic(request in anything(), response in anything(), object in anything()) {
         let kind = orlop_api::group_version::GroupVersionKind::new("g", "v", "K");
-        let _ = conversion::converted(&request, &kind, response.clone());
+        let _ = conversion::objects_of_response(&request, &kind, response.clone());
         let asked = json!({"apiVersion": "apiextensions.k8s.io/v1beta1", "request": {"objects": [object]}});
         let answer = json!({"response": {"result": {"status": "Success"}, "convertedObjects": [response]}});
-        let _ = conversion::converted(&asked, &kind, answer);
+        let _ = conversion::objects_of_response(&asked, &kind, answer);
     }
 }

@@ -1,4 +1,4 @@
-//! Conversion reviews: what is asked and what an answer must be.
+//! Conversion reviews: requests and validation of responses.
 
 use orlop_api::group_version::GroupVersionKind;
 use orlop_crd::conversion::{converted, needs_conversion, rename, request};
@@ -22,7 +22,7 @@ fn convert(kind: &str, objects: Vec<Value>, response: Value) -> Result<Vec<Value
 }
 
 #[test]
-fn requests_are_of_the_first_version_both_understand() {
+fn request_uses_first_supported_review_version() {
     let versions =
         |versions: &[&str]| versions.iter().map(|version| (*version).to_owned()).collect::<Vec<_>>();
     let asked =
@@ -40,7 +40,7 @@ fn requests_are_of_the_first_version_both_understand() {
 }
 
 #[test]
-fn without_a_webhook_only_the_version_changes() {
+fn strategy_none_changes_only_api_version() {
     let mut object = widget("v1", "a");
     assert!(needs_conversion(&object, "example.com/v2"));
     rename(&mut object, "example.com/v2");
@@ -49,7 +49,7 @@ fn without_a_webhook_only_the_version_changes() {
 }
 
 #[test]
-fn converted_objects_keep_their_metadata_but_labels_and_annotations() {
+fn converted_objects_keep_metadata_except_labels_and_annotations() {
     let mut answer = widget("v2", "a");
     answer["metadata"] = json!({"name": "a", "namespace": "n", "uid": "u", "labels": {"new": "l"}, "generation": 99, "finalizers": []});
     let found = convert("Widget", vec![widget("v1", "a")], response(json!([answer]))).unwrap();
@@ -61,7 +61,7 @@ fn converted_objects_keep_their_metadata_but_labels_and_annotations() {
 }
 
 #[test]
-fn answers_must_be_answers() {
+fn invalid_responses_are_refused() {
     let one = || vec![widget("v1", "a")];
     let failed = |why: &str| Err(format!("conversion webhook for example.com/v1, Kind=Widget failed: {why}"));
     assert_eq!(
@@ -96,7 +96,7 @@ fn answers_must_be_answers() {
 }
 
 #[test]
-fn converted_objects_must_be_the_same_objects() {
+fn converted_objects_must_match_originals() {
     let change =
         |pointer: &str, value: Value| crate::widgets::changed(widget("v2", "a"), &[(pointer, value)]);
     for (answer, alone, in_list) in [

@@ -1,4 +1,4 @@
-//! Rules over objects: what holds, what fails and how that is told.
+//! Evaluation of rules on objects.
 
 use crate::widgets::version;
 use orlop_crd::Version;
@@ -22,7 +22,7 @@ fn rule(text: &str) -> Value {
 }
 
 #[test]
-fn failures_say_what_and_where() {
+fn failures_have_message_and_path() {
     let schema = |kind: &str, rule: Value| json!({"type": kind, "properties": {"a": {"type": "string"}, "m": {"type": "object", "additionalProperties": {"type": "string"}}}, "items": {"type": "integer"}, "x-kubernetes-validations": [rule]});
     for (kind, value, written, expected) in [
         (
@@ -107,7 +107,7 @@ fn failures_say_what_and_where() {
 }
 
 #[test]
-fn rules_run_on_every_node_that_is_there_and_not_null() {
+fn rules_are_evaluated_on_non_null_nodes() {
     let schema = json!({"type": "object", "properties": {
         "list": {"type": "array", "items": {"type": "object", "properties": {"n": {"type": "integer", "x-kubernetes-validations": rule("self > 0")}}}},
         "map": {"type": "object", "additionalProperties": {"type": "string", "x-kubernetes-validations": rule("self != ''")}},
@@ -125,7 +125,7 @@ fn rules_run_on_every_node_that_is_there_and_not_null() {
 }
 
 #[test]
-fn resources_show_their_type_and_name_and_nothing_else_of_metadata() {
+fn resources_expose_type_and_name_only() {
     let root = |text: &str| {
         version(json!({"type": "object", "x-kubernetes-validations": rule(text), "properties": {
             "spec": {"type": "object", "properties": {"embedded": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}}}}}))
@@ -158,7 +158,7 @@ fn resources_show_their_type_and_name_and_nothing_else_of_metadata() {
 }
 
 #[test]
-fn names_are_escaped() {
+fn field_names_are_escaped() {
     let schema = |text: &str| {
         json!({"type": "object", "x-kubernetes-validations": rule(text), "properties": {
             "x-y": {"type": "integer"}, "a.b/c": {"type": "integer"}, "namespace": {"type": "integer"}, "_d__e": {"type": "integer"},
@@ -174,7 +174,7 @@ fn names_are_escaped() {
 }
 
 #[test]
-fn transition_rules_need_what_was_there() {
+fn transition_rules_are_skipped_on_create() {
     let schema = |rule: Value| json!({"type": "object", "properties": {"a": {"type": "string", "x-kubernetes-validations": [rule]}}});
     let fixed = json!({"rule": "self == oldSelf", "message": "is immutable"});
     let (one, two, none) = (json!({"a": "1"}), json!({"a": "2"}), json!({}));
@@ -199,7 +199,7 @@ fn transition_rules_need_what_was_there() {
 }
 
 #[test]
-fn old_values_are_found_through_maps_and_keyed_lists() {
+fn old_values_correlate_through_maps_and_list_maps() {
     let grows = json!([{"rule": "self >= oldSelf", "message": "must grow"}]);
     let schema = json!({"type": "object", "properties": {
         "map": {"type": "object", "additionalProperties": {"type": "integer", "x-kubernetes-validations": grows}},
@@ -221,7 +221,7 @@ fn old_values_are_found_through_maps_and_keyed_lists() {
 }
 
 #[test]
-fn what_did_not_change_is_only_warned_about() {
+fn failures_of_unchanged_values_are_warnings() {
     let short = json!([{"rule": "size(self) < 3", "message": "too long"}]);
     let version = version(json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
         "a": {"type": "string", "x-kubernetes-validations": short},
@@ -268,7 +268,7 @@ fn what_did_not_change_is_only_warned_about() {
 }
 
 #[test]
-fn messages_are_computed_where_they_are_any_good() {
+fn message_expressions_fall_back_to_message() {
     let schema = |rule: Value| json!({"type": "object", "x-kubernetes-validations": [rule], "properties": {"n": {"type": "integer"}, "s": {"type": "string"}}});
     let value = json!({"n": 7, "s": "x".repeat(6000)});
     let message = |expression: &str| {
@@ -300,7 +300,7 @@ fn messages_are_computed_where_they_are_any_good() {
 }
 
 #[test]
-fn errors_of_evaluation_are_told() {
+fn evaluation_errors_are_reported() {
     let schema = |text: &str| json!({"type": "object", "x-kubernetes-validations": rule(text), "properties": {"n": {"type": "integer"}, "m": {"type": "object", "additionalProperties": {"type": "string"}}, "x": {"x-kubernetes-int-or-string": true}}});
     let value = json!({"n": 0, "m": {}, "x": "s"});
     for (text, expected) in [
@@ -319,7 +319,7 @@ fn errors_of_evaluation_are_told() {
 }
 
 #[test]
-fn budgets_end_the_rules() {
+fn exhausted_budget_stops_evaluation() {
     let list = |rules: Value| json!({"type": "object", "properties": {"l": {"type": "array", "items": {"type": "integer"}, "x-kubernetes-validations": rules}, "z": {"type": "integer", "x-kubernetes-validations": rule("false")}}});
     let value = json!({"l": (0..2000).collect::<Vec<_>>(), "z": 1});
     let square = "self.all(x, self.all(y, x + y >= 0))";
@@ -350,7 +350,7 @@ fn budgets_end_the_rules() {
 }
 
 #[test]
-fn sets_and_keyed_lists_compare_without_order() {
+fn sets_and_list_maps_compare_without_order() {
     let schema = |text: &str| {
         json!({"type": "object", "x-kubernetes-validations": rule(text), "properties": {
             "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},

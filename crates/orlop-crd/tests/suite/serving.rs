@@ -12,7 +12,7 @@ fn version(key: &str, value: Value) -> Arc<Version> {
 }
 
 #[test]
-fn definitions_are_read() {
+fn definition_parses_names_versions_and_schemas() {
     let second = changed(
         widgets()["spec"]["versions"][0].clone(),
         &[("/name", json!("v2")), ("/storage", json!(false)), ("/served", json!(false))],
@@ -51,7 +51,7 @@ fn definitions_are_read() {
 }
 
 #[test]
-fn cells_are_what_kubectl_shows() {
+fn cells_match_kubectl_output() {
     let columns = json!([
         {"name": "Size", "type": "integer", "jsonPath": ".spec.size", "description": "how large", "priority": 1, "format": "int64"},
         {"name": "Text", "type": "string", "jsonPath": ".spec.value"},
@@ -109,7 +109,7 @@ fn cells_are_what_kubectl_shows() {
 }
 
 #[test]
-fn a_version_without_columns_shows_ages() {
+fn version_without_columns_shows_age() {
     let version = version("additionalPrinterColumns", json!(null));
     let names: Vec<_> = version.columns().columns().iter().map(|column| column.name.as_str()).collect();
     assert_eq!(names, ["Name", "Age"]);
@@ -131,7 +131,7 @@ fn column_with_invalid_path_is_left_out() {
 }
 
 #[test]
-fn scales_are_read_and_written() {
+fn scale_reads_and_writes_replicas() {
     let version = version(
         "subresources",
         json!({"scale": {"specReplicasPath": ".spec.inner.size", "statusReplicasPath": ".status.size", "labelSelectorPath": ".status.selector"}}),
@@ -169,7 +169,7 @@ fn scales_are_read_and_written() {
 }
 
 #[test]
-fn selectable_fields_have_values_as_text() {
+fn selectable_fields_are_formatted_as_text() {
     let version = version(
         "selectableFields",
         json!([{"jsonPath": ".spec.color"}, {"jsonPath": ".spec.size"}, {"jsonPath": ".spec.on"}]),

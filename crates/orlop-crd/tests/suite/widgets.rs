@@ -1,6 +1,6 @@
 //! A definition to start from, and changes to it.
 
-use orlop_crd::{Definition, Version, default};
+use orlop_crd::{Definition, Version, apply_defaults};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(crate) fn with_schema(schema: Value) -> Value {
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
         },
     });
-    default(&mut definition);
+    apply_defaults(&mut definition);
     definition
 }
 

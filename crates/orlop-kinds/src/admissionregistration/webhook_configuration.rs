@@ -6,7 +6,7 @@ use orlop_api::{
     field_error::{FieldError, FieldPath},
     labels, names,
 };
-use orlop_crd::validate_service;
+use orlop_crd::validate_webhook_service;
 use serde_json::{Value, json};
 
 use crate::{
@@ -206,7 +206,7 @@ fn validate_client_config(webhook: &Value, path: &FieldPath) -> Vec<FieldError> 
             vec![FieldError::required(path, "exactly one of url or service is required")]
         }
         (Some(url), None) => validate_url(url.as_str().unwrap_or_default(), &path.child("url")),
-        (None, Some(service)) => validate_service(service, &path.child("service")),
+        (None, Some(service)) => validate_webhook_service(service, &path.child("service")),
     }
 }
 

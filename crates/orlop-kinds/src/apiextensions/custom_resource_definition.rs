@@ -28,7 +28,7 @@ struct CustomResourceDefinition;
 
 impl Strategy for CustomResourceDefinition {
     fn set_defaults(&self, object: &mut Value) {
-        orlop_crd::default(object);
+        orlop_crd::apply_defaults(object);
     }
 
     fn prepare_for_create(&self, object: &mut Value, _context: &RequestContext<'_>) {

@@ -92,7 +92,7 @@ impl Converter {
             own.inspect(|own| make_good(object, own));
         }
         match &self.way {
-            Way::Rename => objects.iter_mut().for_each(|object| conversion::rename(object, &wanted)),
+            Way::Rename => objects.iter_mut().for_each(|object| conversion::set_api_version(object, &wanted)),
             Way::Webhook(remote) => {
                 let strangers: Vec<usize> =
                     (0..objects.len()).filter(|index| objects.get(*index).is_some_and(of_others)).collect();
@@ -145,7 +145,7 @@ impl VersionConverter for Converter {
         if let Way::Webhook(remote) = &self.way {
             object = remote.convert_now(version, object)?;
         }
-        conversion::rename(&mut object, api_version);
+        conversion::set_api_version(&mut object, api_version);
         prune(&mut object, version.schema(), Root::Resource);
         Ok(object)
     }
@@ -171,11 +171,16 @@ impl Remote {
         let Some(first) = objects.first() else { return Ok(objects) };
         let kind = GroupVersionKind::of(first);
         let store = self.objects.upgrade().ok_or_else(|| Status::internal("the cluster is closed"))?;
-        let review = conversion::request(&self.review_versions, &new_uid(), &version.api_version(), objects);
+        let review = conversion::conversion_request(
+            &self.review_versions,
+            &new_uid(),
+            &version.api_version(),
+            objects,
+        );
         let review = review.map_err(|why| failed(&kind, &why))?;
         let answer = self.webhook.post(&store, &review, TIMEOUT).await;
         let answer = answer.map_err(|why| failed(&kind, &why))?;
-        conversion::converted(&review, &kind, answer).map_err(|why| Status::plain(&why))
+        conversion::objects_of_response(&review, &kind, answer).map_err(|why| Status::plain(&why))
     }
 }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use orlop_api::{object_meta, status::Status};
-use orlop_crd::{Acceptance, Conditions, Definition, Names, accept};
+use orlop_crd::{Acceptance, Conditions, Definition, Names, accept_names};
 use orlop_store::{Compare, Comparison, Delete, KeyRange, Op, Put, Read, Target};
 use serde_json::Value;
 
@@ -74,7 +74,7 @@ pub(crate) async fn claim(
         let revision = holder.map_or(0, |holder| holder.revision);
         claims.compares.push(Compare::new(KeyRange::key(key), Comparison::Equal, Target::Revision(revision)));
     }
-    let acceptance = accept(&definition, &taken);
+    let acceptance = accept_names(&definition, &taken);
     let has = ClaimedName::all_of(&acceptance.names);
     for claimed in has.difference(&had) {
         claims.ops.push(Op::Put(Put::new(claimed.key(objects, &group), name.clone())));

@@ -36,7 +36,7 @@ pub(super) fn schema(kind: &Kind, form: Form) -> Value {
         schema["properties"]["kind"] = json!({"type": "string"});
         schema["properties"]["metadata"] = meta;
     }
-    let selectable = kind.hooks.selectable_field_paths();
+    let selectable = kind.strategy.selectable_field_paths();
     if !selectable.is_empty() {
         let fields: Vec<Value> = selectable.iter().map(|path| json!({"fieldPath": path})).collect();
         schema["x-kubernetes-selectable-fields"] = fields.into();

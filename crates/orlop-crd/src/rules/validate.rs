@@ -1,4 +1,4 @@
-//! Rules when a definition is written: whether they compile, and what they may cost.
+//! Validation of rules when a definition is written: compilation and cost estimates.
 
 use super::compile::{self, Compiled, new, stored};
 use orlop_api::field_error::{FieldError, FieldPath};
@@ -15,86 +15,87 @@ const SCHEMA_COST_MAX: u64 = 100_000_000;
 /// Number of most expensive rules to name when the schema's limit is exceeded.
 const NAMED_MAX: usize = 4;
 
-/// Expressions of the stored definition, for ratcheting.
-pub(crate) struct Expressions<'a> {
-    pub(crate) known_rules: &'a HashSet<String>,
-    pub(crate) known_messages: &'a HashSet<String>,
-    /// The schema did not change, so what its rules cost was accepted before.
+/// StoredExpressions of the stored definition, for ratcheting.
+pub(crate) struct StoredExpressions<'a> {
+    pub(crate) stored_rules: &'a HashSet<String>,
+    pub(crate) stored_messages: &'a HashSet<String>,
+    /// The schema is unchanged, so its cost is not checked again.
     pub(crate) cost_was_accepted: bool,
 }
 
 #[derive(Default)]
-pub(crate) struct Checked {
+pub(crate) struct RuleErrors {
     pub(crate) errors: Vec<FieldError>,
     /// Errors about the total cost of all rules.
     pub(crate) total: Vec<FieldError>,
 }
 
-/// Compiles every rule of a schema that is structural. Nodes with errors at or below them are left alone: what
-/// expressions see of them may not be what their author meant.
-pub(crate) fn check(
+/// Compiles every rule of a structural schema. Nodes with errors at or below them are skipped, because their CEL
+/// schema may not be what the author meant.
+pub(crate) fn validate_rules(
     schema: &Value,
     path: &FieldPath,
-    expressions: &Expressions<'_>,
+    expressions: &StoredExpressions<'_>,
     schema_errors: &[FieldError],
-) -> Checked {
-    let mut walk = Walk { expressions, schema_errors, total: 0, expensive: Vec::new(), errors: Vec::new() };
-    let root = Place {
+) -> RuleErrors {
+    let mut validator =
+        Validator { expressions, schema_errors, total: 0, expensive: Vec::new(), errors: Vec::new() };
+    let root = NodeContext {
         path: path.clone(),
         parent: None,
         is_resource: true,
         cardinality: Some(1),
         uncorrelatable: None,
     };
-    walk.node(schema, root);
+    validator.node(schema, root);
     let mut total = Vec::new();
-    if walk.total > SCHEMA_COST_MAX {
+    if validator.total > SCHEMA_COST_MAX {
         let detail =
             "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
-        total.extend(walk.expensive.iter().map(|(path, _)| FieldError::forbidden(path, detail)));
+        total.extend(validator.expensive.iter().map(|(path, _)| FieldError::forbidden(path, detail)));
         let what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
-        total.push(FieldError::forbidden(path, too_expensive(what, walk.total, SCHEMA_COST_MAX)));
+        total.push(FieldError::forbidden(path, too_expensive(what, validator.total, SCHEMA_COST_MAX)));
     }
-    Checked { errors: walk.errors, total }
+    RuleErrors { errors: validator.errors, total }
 }
 
 /// Context of a schema node.
-struct Place {
+struct NodeContext {
     path: FieldPath,
     /// CEL schema of the node, if an ancestor has rules.
     parent: Option<Schema>,
     is_resource: bool,
     /// Maximal cardinality of the node; `None` if unbounded.
     cardinality: Option<u64>,
-    /// The nearest node above whose parts cannot be told apart from one write to the next.
+    /// Nearest uncorrelatable ancestor.
     uncorrelatable: Option<FieldPath>,
 }
 
-struct Walk<'a> {
-    expressions: &'a Expressions<'a>,
+struct Validator<'a> {
+    expressions: &'a StoredExpressions<'a>,
     schema_errors: &'a [FieldError],
     total: u64,
     expensive: Vec<(FieldPath, u64)>,
     errors: Vec<FieldError>,
 }
 
-impl Walk<'_> {
-    fn node(&mut self, source: &Value, place: Place) {
+impl Validator<'_> {
+    fn node(&mut self, source: &Value, context: NodeContext) {
         if !super::has_rules(source) {
             return;
         }
         let rules = list(source, "x-kubernetes-validations");
-        // Large schemas are read only where a rule needs them.
-        let visible = match &place.parent {
+        // Large schemas are parsed only where a rule needs them.
+        let visible = match &context.parent {
             Some(visible) => Some(visible.clone()),
             None if rules.is_empty() => None,
-            None => Schema::from_openapi("selfType", source, place.is_resource),
+            None => Schema::from_openapi("selfType", source, context.is_resource),
         };
-        let below = |path: FieldPath, parent: Option<Schema>, nested: &Value, uncorrelatable| Place {
+        let below = |path: FieldPath, parent: Option<Schema>, nested: &Value, uncorrelatable| NodeContext {
             path,
             parent,
             is_resource: flag(nested, "x-kubernetes-embedded-resource"),
-            cardinality: place
+            cardinality: context
                 .cardinality
                 .zip(elements_max(source))
                 .map(|(outer, most)| outer.saturating_mul(most)),
@@ -102,25 +103,26 @@ impl Walk<'_> {
         };
         let elements = || visible.as_ref().and_then(Schema::elements).cloned();
         if let Some(values) = source.get("additionalProperties").filter(|values| values.is_object()) {
-            let path = place.path.child("additionalProperties");
-            self.node(values, below(path, elements(), values, place.uncorrelatable.clone()));
+            let path = context.path.child("additionalProperties");
+            self.node(values, below(path, elements(), values, context.uncorrelatable.clone()));
         }
-        // Maps of a type that nobody knows cannot be told apart by their keys.
+        // Maps of an unknown map type are uncorrelatable.
         let known = matches!(text(source, "x-kubernetes-map-type"), "" | "granular" | "atomic");
-        let uncorrelatable = place.uncorrelatable.clone().or_else(|| (!known).then(|| place.path.clone()));
+        let uncorrelatable =
+            context.uncorrelatable.clone().or_else(|| (!known).then(|| context.path.clone()));
         for (name, property) in entries(source, "properties") {
             let field = visible.as_ref().and_then(|visible| visible.field(&escape(name)?)).cloned();
-            let path = place.path.child("properties").key(name);
+            let path = context.path.child("properties").key(name);
             self.node(property, below(path, field, property, uncorrelatable.clone()));
         }
         if let Some(items) = source.get("items").filter(|items| items.is_object()) {
             let is_map = text(source, "x-kubernetes-list-type") == "map";
             let uncorrelatable =
-                place.uncorrelatable.clone().or_else(|| (!is_map).then(|| place.path.clone()));
-            self.node(items, below(place.path.child("items"), elements(), items, uncorrelatable));
+                context.uncorrelatable.clone().or_else(|| (!is_map).then(|| context.path.clone()));
+            self.node(items, below(context.path.child("items"), elements(), items, uncorrelatable));
         }
-        if !rules.is_empty() && !self.has_errors(&place.path) {
-            self.rules(rules, source, visible, &place);
+        if !rules.is_empty() && !self.has_errors(&context.path) {
+            self.rules(rules, source, visible, &context);
         }
     }
 
@@ -132,8 +134,8 @@ impl Walk<'_> {
         self.schema_errors.iter().any(within)
     }
 
-    fn rules(&mut self, rules: &[Value], source: &Value, visible: Option<Schema>, place: &Place) {
-        let path = place.path.child("x-kubernetes-validations");
+    fn rules(&mut self, rules: &[Value], source: &Value, visible: Option<Schema>, context: &NodeContext) {
+        let path = context.path.child("x-kubernetes-validations");
         let Some(visible) = visible else {
             let detail = "internal error: failed to construct type information for x-kubernetes-validations rules: unable to convert structural schema to CEL declarations";
             self.errors.push(FieldError::internal(&path, detail));
@@ -141,23 +143,31 @@ impl Walk<'_> {
         };
         let expressions = self.expressions;
         let base = |expression: &str| -> &'static Env {
-            let known = expressions.known_rules.contains(expression)
-                || expressions.known_messages.contains(expression);
+            let known = expressions.stored_rules.contains(expression)
+                || expressions.stored_messages.contains(expression);
             if known { stored(expression) } else { new(expression) }
         };
-        let often = place.cardinality.unwrap_or_else(|| visible.cardinality_max());
+        let cardinality = context.cardinality.unwrap_or_else(|| visible.cardinality_max());
         for (index, rule) in rules.iter().enumerate() {
             let compiled = compile::rule(rule, source, &visible, &base);
-            self.rule(rule, &compiled, often, &path.index(index), place);
+            self.rule(rule, &compiled, cardinality, &path.index(index), context);
         }
     }
 
-    fn rule(&mut self, rule: &Value, compiled: &Compiled, often: u64, path: &FieldPath, place: &Place) {
+    fn rule(
+        &mut self,
+        rule: &Value,
+        compiled: &Compiled,
+        cardinality: u64,
+        path: &FieldPath,
+        context: &NodeContext,
+    ) {
         let rule_path = path.child("rule");
         let limited = !self.expressions.cost_was_accepted;
         match &compiled.program {
             Ok(program) => {
-                let cost = program.as_ref().map_or(0, |program| program.estimate().max.saturating_mul(often));
+                let cost =
+                    program.as_ref().map_or(0, |program| program.estimate().max.saturating_mul(cardinality));
                 if limited && cost > EXPRESSION_COST_MAX {
                     let detail = too_expensive("estimated rule cost", cost, EXPRESSION_COST_MAX);
                     self.errors.push(FieldError::forbidden(&rule_path, detail));
@@ -192,7 +202,7 @@ impl Walk<'_> {
             }
         }
         if compiled.uses_old_self {
-            if let Some(within) = &place.uncorrelatable {
+            if let Some(within) = &context.uncorrelatable {
                 let detail = format!(
                     "oldSelf cannot be used on the uncorrelatable portion of the schema within {within}"
                 );
@@ -233,7 +243,7 @@ fn too_expensive(what: &str, cost: u64, limit: u64) -> String {
     let factor = if factor > 100.0 {
         "more than 100x".to_owned()
     } else if factor < 1.5 {
-        // Not a factor of 1.0, which would say nothing.
+        // A factor close to 1 needs more digits than `1.0x`.
         format!("{factor:.6}x")
     } else {
         format!("{factor:.1}x")

@@ -1,4 +1,4 @@
-//! Running rules over an object.
+//! Evaluation of rules on objects.
 
 use super::compile::Compiled;
 use super::correlation::{Correlation, Unchanged};
@@ -18,35 +18,35 @@ const OUT_OF_BUDGET: &str =
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ValidationResult {
     pub errors: Vec<FieldError>,
-    /// Failures of what did not change: told, but nothing fails for them.
+    /// Failures of unchanged values (ratcheting).
     pub warnings: Vec<String>,
 }
 
 impl Rules {
-    /// As [`Rules::validate`], with a budget that several objects may share.
-    pub(crate) fn run(
+    /// Like [`Rules::validate`], with a shared cost budget.
+    pub(crate) fn evaluate(
         &self,
         schema: &Schema,
         object: &Value,
         old: Option<&Value>,
         budget: &mut u64,
     ) -> ValidationResult {
-        let mut run = Run {
+        let mut evaluation = Evaluation {
             path: Vec::new(),
             budget: *budget,
             unchanged: Unchanged::default(),
             result: ValidationResult::default(),
         };
         if let Some(root) = &self.root {
-            // Running out is told among the errors; there is nothing else to do about it here.
-            let _ = run.node(root, object, present(old), Correlation::root(object, old, schema));
+            // An exhausted budget is already among the errors.
+            let _ = evaluation.node(root, object, non_null(old), Correlation::root(object, old, schema));
         }
-        *budget = run.budget;
-        run.result
+        *budget = evaluation.budget;
+        evaluation.result
     }
 }
 
-/// No further rule may run.
+/// The cost budget is exhausted; no further rule is evaluated.
 struct Stopped;
 
 #[derive(Clone, Copy)]
@@ -56,19 +56,19 @@ enum Segment<'a> {
     Index(usize),
 }
 
-struct Run<'a> {
+struct Evaluation<'a> {
     path: Vec<Segment<'a>>,
     budget: u64,
     unchanged: Unchanged,
     result: ValidationResult,
 }
 
-fn present(old: Option<&Value>) -> Option<&Value> {
+fn non_null(old: Option<&Value>) -> Option<&Value> {
     old.filter(|old| !old.is_null())
 }
 
-impl<'a> Run<'a> {
-    /// Paths become text only where something is wrong.
+impl<'a> Evaluation<'a> {
+    /// Formats the current path, only for errors.
     fn path(&self) -> FieldPath {
         self.path.iter().fold(FieldPath::nil(), |path, segment| match segment {
             Segment::Child(name) => path.child(name),
@@ -86,7 +86,7 @@ impl<'a> Run<'a> {
         correlation: Correlation<'a>,
     ) -> Result<(), Stopped> {
         self.path.push(segment);
-        let outcome = self.node(node, value, present(old), correlation);
+        let outcome = self.node(node, value, non_null(old), correlation);
         self.path.pop();
         outcome
     }
@@ -98,7 +98,7 @@ impl<'a> Run<'a> {
         old: Option<&'a Value>,
         correlation: Correlation<'a>,
     ) -> Result<(), Stopped> {
-        // Rules about values that may be null stand above them.
+        // Rules on nullable values belong to their parents.
         if value.is_null() {
             return Ok(());
         }
@@ -163,7 +163,7 @@ impl<'a> Run<'a> {
                 Some(old) => activation.json("oldSelf", old),
                 None => activation,
             };
-            if !self.holds(node, rule, program, &activation)? {
+            if !self.evaluate(node, rule, program, &activation)? {
                 self.failed(node, rule, value, &activation, correlation)?;
             }
         }
@@ -171,7 +171,7 @@ impl<'a> Run<'a> {
     }
 
     /// Evaluates a rule. An evaluation error is reported, and the rule counts as passed.
-    fn holds(
+    fn evaluate(
         &mut self,
         node: &Node,
         rule: &Compiled,
@@ -207,7 +207,7 @@ impl<'a> Run<'a> {
         Ok(true)
     }
 
-    /// Reports a rule that does not hold.
+    /// Reports a failed rule.
     fn failed(
         &mut self,
         node: &Node,
@@ -242,7 +242,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// A computed message; none where it is no good, an error where the rules end there.
+    /// Evaluates `messageExpression`; `None` if its result is unusable, an error if the budget is exhausted.
     fn message(
         &mut self,
         rule: &Compiled,

@@ -1,4 +1,4 @@
-//! Kubernetes' own groups want a word from its reviewers.
+//! API approval of Kubernetes' protected groups.
 
 use orlop_api::field_error::{FieldError, FieldPath};
 use orlop_api::go_text::quote;
@@ -22,9 +22,9 @@ pub(crate) fn is_protected(group: &str) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Approval {
     Invalid,
-    /// A URL where it was approved.
+    /// The URL of the approval.
     Approved(String),
-    /// A reason to go without.
+    /// A reason for being unapproved.
     Bypassed(String),
     Missing,
 }
