@@ -1,14 +1,14 @@
-//! The fields added, changed and removed from one object to another.
+//! Comparison of two objects.
 
 use super::typed::{
-    ListShape, MapShape, ScalarKind, Shape, TypeErrors, TypeRef, as_list, as_map, validate_scalar,
+    Atom, ListAtom, MapAtom, ScalarKind, TypeErrors, TypeRef, as_list, as_map, validate_scalar,
 };
-use crate::managed_fields::{Filter, Item, Node, PathElement, Set};
+use crate::managed_fields::{Filter, Node, OrderedValue, PathElement, Set};
 use serde_json::{Map, Value};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// Three disjoint sets; all empty when the objects are alike.
+/// Removed, modified and added fields: disjoint, and all empty if the objects are equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
     pub removed: Set,
@@ -30,7 +30,7 @@ impl Comparison {
         }
     }
 
-    /// Puts what happened at a step and below it into the set of the level above.
+    /// Adds the change of an element and of its descendants to the parent's sets.
     fn push(&mut self, element: impl Fn() -> PathElement, change: Change, below: Self) {
         let put = |set: &mut Set, member: bool, children: Set| {
             if member || !children.is_empty() {
@@ -54,7 +54,7 @@ enum Change {
 
 type Outcome = Result<(Change, Comparison), TypeErrors>;
 
-/// Compares an object before and after.
+/// Compares two versions of an object.
 pub fn compare(old: &Value, new: &Value, of: TypeRef<'_>) -> Result<Comparison, TypeErrors> {
     walk(Some(old), Some(new), of).map(|(_, comparison)| comparison)
 }
@@ -62,20 +62,20 @@ pub fn compare(old: &Value, new: &Value, of: TypeRef<'_>) -> Result<Comparison, 
 fn walk(old: Option<&Value>, new: Option<&Value>, of: TypeRef<'_>) -> Outcome {
     match (old, new) {
         (None, None) => Ok((Change::None, Comparison::default())),
-        (Some(_), None) => walk_as(old, None, of.shape(old)).map(|(_, below)| (Change::Removed, below)),
-        (None, Some(_)) => walk_as(None, new, of.shape(new)).map(|(_, below)| (Change::Added, below)),
+        (Some(_), None) => walk_as(old, None, of.atom(old)).map(|(_, below)| (Change::Removed, below)),
+        (None, Some(_)) => walk_as(None, new, of.atom(new)).map(|(_, below)| (Change::Added, below)),
         (Some(before), Some(after)) => {
-            let (old_shape, new_shape) = (of.shape(old), of.shape(new));
-            if std::mem::discriminant(&old_shape) == std::mem::discriminant(&new_shape) {
-                return walk_as(old, new, new_shape);
+            let (old_atom, new_atom) = (of.atom(old), of.atom(new));
+            if std::mem::discriminant(&old_atom) == std::mem::discriminant(&new_atom) {
+                return walk_as(old, new, new_atom);
             }
-            // One became the other (a map where a string was): what each side had went and came.
+            // The type changed (a string became a map): old fields are removed, new ones added.
             if before.is_null() || after.is_null() {
-                let shape = if before.is_null() { new_shape } else { old_shape };
-                return walk_as(old, new, shape);
+                let atom = if before.is_null() { new_atom } else { old_atom };
+                return walk_as(old, new, atom);
             }
-            let (old_change, mut below) = walk_as(old, new, old_shape)?;
-            let (new_change, below_new) = walk_as(old, new, new_shape)?;
+            let (old_change, mut below) = walk_as(old, new, old_atom)?;
+            let (new_change, below_new) = walk_as(old, new, new_atom)?;
             below.removed = below.removed.union(&below_new.removed);
             below.modified = below.modified.union(&below_new.modified);
             below.added = below.added.union(&below_new.added);
@@ -86,7 +86,7 @@ fn walk(old: Option<&Value>, new: Option<&Value>, of: TypeRef<'_>) -> Outcome {
 
 fn leaf(old: Option<&Value>, new: Option<&Value>) -> (Change, Comparison) {
     let change = match (old, new) {
-        (Some(old), Some(new)) if Item::compare(old, new) != Ordering::Equal => Change::Modified,
+        (Some(old), Some(new)) if OrderedValue::compare(old, new) != Ordering::Equal => Change::Modified,
         (Some(_), Some(_)) | (None, None) => Change::None,
         (None, Some(_)) => Change::Added,
         (Some(_), None) => Change::Removed,
@@ -94,23 +94,23 @@ fn leaf(old: Option<&Value>, new: Option<&Value>) -> (Change, Comparison) {
     (change, Comparison::default())
 }
 
-fn walk_as(old: Option<&Value>, new: Option<&Value>, shape: Shape<'_>) -> Outcome {
-    match shape {
-        Shape::Scalar(kind) => walk_scalar(old, new, kind),
-        Shape::List(shape) => {
+fn walk_as(old: Option<&Value>, new: Option<&Value>, atom: Atom<'_>) -> Outcome {
+    match atom {
+        Atom::Scalar(kind) => walk_scalar(old, new, kind),
+        Atom::List(atom) => {
             let (before, after) = (as_list(old).unwrap_or_default(), as_list(new).unwrap_or_default());
-            if shape.is_atomic() || (before.is_empty() && after.is_empty()) {
+            if atom.is_atomic() || (before.is_empty() && after.is_empty()) {
                 return Ok(leaf(old, new));
             }
-            walk_list(before, after, shape).map(|below| (Change::None, below))
+            walk_list(before, after, atom).map(|below| (Change::None, below))
         }
-        Shape::Map(shape) => {
+        Atom::Map(atom) => {
             let (before, after) = (as_map(old), as_map(new));
             let empty = |map: Option<&Map<String, Value>>| map.is_none_or(Map::is_empty);
-            if shape.atomic || (empty(before) && empty(after)) {
+            if atom.atomic || (empty(before) && empty(after)) {
                 return Ok(leaf(old, new));
             }
-            walk_map(before, after, shape).map(|below| (Change::None, below))
+            walk_map(before, after, atom).map(|below| (Change::None, below))
         }
     }
 }
@@ -126,11 +126,11 @@ fn walk_scalar(old: Option<&Value>, new: Option<&Value>, kind: ScalarKind) -> Ou
 fn walk_map(
     old: Option<&Map<String, Value>>,
     new: Option<&Map<String, Value>>,
-    shape: MapShape<'_>,
+    atom: MapAtom<'_>,
 ) -> Result<Comparison, TypeErrors> {
     let mut comparison = Comparison::default();
     for (key, before, after) in zip(old, new) {
-        let (change, below) = match shape.entry(key).of {
+        let (change, below) = match atom.entry(key).of {
             Some(of) => walk(before, after, of).map_err(|error| error.at(&format_args!(".{key}")))?,
             None => leaf(before, after),
         };
@@ -139,11 +139,11 @@ fn walk_map(
     Ok(comparison)
 }
 
-/// The keys of both maps in order, with the value each has.
+/// Returns the keys of both maps in order, with their values.
 fn zip<'a>(
     left: Option<&'a Map<String, Value>>,
     right: Option<&'a Map<String, Value>>,
-) -> impl Iterator<Item = (&'a str, Option<&'a Value>, Option<&'a Value>)> {
+) -> impl Iterator<OrderedValue = (&'a str, Option<&'a Value>, Option<&'a Value>)> {
     let mut left = left.into_iter().flatten().peekable();
     let mut right = right.into_iter().flatten().peekable();
     std::iter::from_fn(move || {
@@ -164,29 +164,29 @@ fn zip<'a>(
     })
 }
 
-fn walk_list(old: &[Value], new: &[Value], shape: ListShape<'_>) -> Result<Comparison, TypeErrors> {
-    if let Some(changed) = changed_in_place(old, new, shape) {
+fn walk_list(old: &[Value], new: &[Value], atom: ListAtom<'_>) -> Result<Comparison, TypeErrors> {
+    if let Some(changed) = changed_in_place(old, new, atom) {
         let mut comparison = Comparison::default();
         for index in changed {
             let (before, after) = (&old[index], &new[index]);
             let element =
-                shape.identify(after).map_err(|why| TypeErrors::one(format!("element {index}: {why}")))?;
+                atom.path_element(after).map_err(|why| TypeErrors::one(format!("element {index}: {why}")))?;
             let (change, below) =
-                walk(Some(before), Some(after), shape.item).map_err(|error| error.at(&element))?;
+                walk(Some(before), Some(after), atom.item).map_err(|error| error.at(&element))?;
             comparison.push(|| element.clone(), change, below);
         }
         return Ok(comparison);
     }
-    let old = by_identity(old, shape)?;
-    let mut new = by_identity(new, shape)?;
+    let old = by_identity(old, atom)?;
+    let mut new = by_identity(new, atom)?;
     let mut comparison = Comparison::default();
     let item = |before: &[&Value], after: &[&Value], element: &PathElement| {
-        walk(before.first().copied(), after.first().copied(), shape.item).map_err(|error| error.at(element))
+        walk(before.first().copied(), after.first().copied(), atom.item).map_err(|error| error.at(element))
     };
     let mut visit = |element: &PathElement, before: &[&Value], after: &[&Value]| -> Result<(), TypeErrors> {
         let (change, below) = match (before, after) {
             ([] | [_], [] | [_]) => item(before, after, element)?,
-            // Repeats on both sides are one leaf.
+            // Duplicates on both sides are one leaf.
             ([_, _, ..], [_, _, ..]) => {
                 (if before == after { Change::None } else { Change::Modified }, Comparison::default())
             }
@@ -218,10 +218,10 @@ fn walk_list(old: &[Value], new: &[Value], shape: ListShape<'_>) -> Result<Compa
     Ok(comparison)
 }
 
-/// Where two lists with the same items in the same places differ; none where they are not so, or where
-/// an item that changed is not the only one of its identity. Most writes change an item in place, and
-/// this sees it without naming every item.
-fn changed_in_place(old: &[Value], new: &[Value], shape: ListShape<'_>) -> Option<Vec<usize>> {
+/// Returns the indices of items that changed in place; `None` if the lists have other items or another order, or if
+/// a changed item has a duplicate. Most writes change items in place,
+/// and then path elements need not be built for every item.
+fn changed_in_place(old: &[Value], new: &[Value], atom: ListAtom<'_>) -> Option<Vec<usize>> {
     /// Each changed item is compared with all others; beyond this many, an index is cheaper.
     const CHANGED_MAX: usize = 16;
     if old.len() != new.len() {
@@ -232,10 +232,9 @@ fn changed_in_place(old: &[Value], new: &[Value], shape: ListShape<'_>) -> Optio
         if before == after {
             continue;
         }
-        let repeats =
-            |list: &[Value]| list.iter().filter(|item| shape.same_identity(item, after)).count() > 1;
+        let repeats = |list: &[Value]| list.iter().filter(|item| atom.same_identity(item, after)).count() > 1;
         let many = changed.len() >= CHANGED_MAX;
-        if many || !shape.same_identity(before, after) || repeats(old) || repeats(new) {
+        if many || !atom.same_identity(before, after) || repeats(old) || repeats(new) {
             return None;
         }
         changed.push(index);
@@ -245,12 +244,12 @@ fn changed_in_place(old: &[Value], new: &[Value], shape: ListShape<'_>) -> Optio
 
 fn by_identity<'v>(
     items: &'v [Value],
-    shape: ListShape<'_>,
+    atom: ListAtom<'_>,
 ) -> Result<BTreeMap<PathElement, Vec<&'v Value>>, TypeErrors> {
     let mut map: BTreeMap<PathElement, Vec<&Value>> = BTreeMap::new();
     for (index, item) in items.iter().enumerate() {
         let element =
-            shape.identify(item).map_err(|why| TypeErrors::one(format!("element {index}: {why}")))?;
+            atom.path_element(item).map_err(|why| TypeErrors::one(format!("element {index}: {why}")))?;
         map.entry(element).or_default().push(item);
     }
     Ok(map)

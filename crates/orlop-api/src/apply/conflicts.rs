@@ -3,14 +3,14 @@
 use crate::managed_fields::{Manager, Path};
 use crate::status::{Cause, Status};
 
-/// A field that somebody else owns.
+/// A field that another manager owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     pub manager: Manager,
     pub path: Path,
 }
 
-/// The 409 of an apply: one conflict on a line, several grouped by manager.
+/// Returns the 409 of an apply: one conflict on a line, several grouped by manager.
 pub fn conflict_status(conflicts: &[Conflict]) -> Status {
     let causes = conflicts.iter().map(|conflict| Cause {
         reason: "FieldManagerConflict".to_owned(),

@@ -1,4 +1,4 @@
-//! Apply and update as an API server calls them.
+//! The field manager: the API server's entry point.
 
 use super::conflicts::conflict_status;
 use super::last_applied;
@@ -16,12 +16,12 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// Managers beyond this many that wrote with Update are merged into one.
+/// Limit on managers with operation Update; the oldest are merged.
 pub const UPDATE_MANAGERS_MAX: usize = 10;
 const OLD_UPDATES_MANAGER: &str = "ancient-changes";
 const BEFORE_APPLY_MANAGER: &str = "before-first-apply";
 
-/// Never tracked: they identify the object, or the server owns them.
+/// Fields that are never tracked: they identify the object, or the server owns them.
 static UNTRACKED: LazyLock<Set> = LazyLock::new(|| {
     let metadata = [
         "name",
@@ -38,14 +38,14 @@ static UNTRACKED: LazyLock<Set> = LazyLock::new(|| {
     Set::from_paths(top.into_iter().chain(metadata.map(|name| Path::of_fields(&["metadata", name]))))
 });
 
-/// Keeps the managed fields of one endpoint: a kind in a version, or a subresource of it.
+/// Field manager of one endpoint: a kind in a version, or a subresource of it.
 #[derive(Clone, Copy)]
 pub struct FieldManager<'a> {
     pub kind: &'a GroupVersionKind,
     pub versions: &'a dyn VersionConverter,
     /// Empty for the object itself, else `status`, `scale`…
     pub subresource: &'a str,
-    /// By version: what this endpoint does not reset (as the object itself does its status), and so may own.
+    /// By version: the fields that this endpoint does not reset.
     pub owned_fields: &'a BTreeMap<String, Filter>,
 }
 
@@ -61,9 +61,9 @@ impl std::fmt::Debug for FieldManager<'_> {
 /// Result of an apply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Applied<'a> {
-    /// The object to store, its managers in it; borrowed from the live one where even those are as they were.
+    /// The object to store, with managedFields; borrowed if nothing changed.
     pub object: Cow<'a, Value>,
-    /// False where the object but for its managers is as it was.
+    /// False if only managedFields changed.
     pub changed: bool,
 }
 
@@ -72,8 +72,8 @@ impl FieldManager<'_> {
         Manager::new(name, operation, &self.kind.api_version(), self.subresource)
     }
 
-    /// Records what a create, an update or a patch changed. On any failure the managers stay as
-    /// they were: tracking never fails a write.
+    /// Tracks a create, update or patch. On an error managedFields stay
+    /// unchanged: tracking never fails a write.
     pub fn update(&self, live: &Value, mut new: Value, manager: &str, now: Time) -> Value {
         let managed = self.take_managers(live, &mut new);
         match self.track_update(live, &new, managed, manager, now) {
@@ -87,7 +87,7 @@ impl FieldManager<'_> {
         new
     }
 
-    /// The managers to begin with: the client's where it may set them and they are sound, else the live ones.
+    /// Returns the initial managers: the client's if valid, else the live ones.
     fn take_managers(&self, live: &Value, new: &mut Value) -> ManagedFields {
         let of_live = || ManagedFields::of(live).unwrap_or_default();
         let is_reset = entries::is_reset(new);
@@ -112,7 +112,7 @@ impl FieldManager<'_> {
         manager: &str,
         now: Time,
     ) -> Result<ManagedFields, String> {
-        // An object without managers stays without until it is first applied.
+        // An object without managedFields is tracked only after the first apply.
         if managed.entries.is_empty() && !object_meta::text(object_meta::of(live), "uid").is_empty() {
             return Ok(managed);
         }
@@ -121,7 +121,7 @@ impl FieldManager<'_> {
         Ok(managed)
     }
 
-    /// Gives what changed to the writer, and the writer a new time if that was anything.
+    /// Assigns changed fields to the writer, and updates its time if there are any.
     fn take_changes(
         &self,
         live: &Value,
@@ -150,7 +150,7 @@ impl FieldManager<'_> {
         Ok(managed)
     }
 
-    /// Applies a configuration to the stored object, or to none to create one.
+    /// Applies a configuration to the live object, or creates one.
     pub fn apply<'v>(
         &self,
         stored: Option<&'v Value>,
@@ -164,7 +164,7 @@ impl FieldManager<'_> {
         let live = stored.unwrap_or(&empty);
         let managed = ManagedFields::of(live)
             .map_err(|error| Status::plain(format!("failed to decode managed fields: {error}")))?;
-        // Only kubectl gets a second try.
+        // Only kubectl migrates from client-side apply.
         let spare =
             if manager == last_applied::KUBECTL_MANAGER { managed.clone() } else { ManagedFields::default() };
         let applied = match self.apply_to(live, config, managed, manager, force, now) {
@@ -240,7 +240,7 @@ impl FieldManager<'_> {
         now: Time,
     ) -> Result<(Option<Value>, ManagedFields), UpdateError> {
         if managed.entries.is_empty() {
-            // What was there before the first apply belongs to whoever made it.
+            // Fields from before the first apply belong to a manager of their own.
             let empty = json!({"apiVersion": self.kind.api_version(), "kind": self.kind.kind});
             managed = self.take_changes(&empty, live, managed, BEFORE_APPLY_MANAGER, now).map_err(|why| {
                 UpdateError::Failed(format!("failed to create manager for existing fields: {why}"))
@@ -258,7 +258,7 @@ impl FieldManager<'_> {
     }
 }
 
-/// Merges the oldest updaters, version by version, until few enough are left.
+/// Merges the oldest Update managers of a version until at most the limit is left.
 fn cap_update_managers(managed: &mut ManagedFields) {
     let mut updaters: Vec<_> =
         managed.entries.keys().filter(|manager| manager.operation == Operation::Update).cloned().collect();

@@ -1,7 +1,7 @@
-//! The annotation of client-side apply, while people move to server-side apply.
+//! Migration from client-side apply: the last-applied annotation.
 //!
-//! Only the manager `kubectl` is treated so: its fields that are still as client-side
-//! apply left them are taken over without a conflict, and the annotation is kept current
+//! Only for the manager `kubectl`: fields that are unchanged since client-side
+//! apply are taken over without a conflict, and the annotation is kept current
 //! so that client-side apply can resume.
 
 use super::compare::compare;
@@ -20,7 +20,7 @@ fn annotation(object: &Value) -> Option<&str> {
     annotations.get(LAST_APPLIED_ANNOTATION)?.as_str().filter(|text| !text.is_empty())
 }
 
-/// The fields that client-side apply set and nobody changed since.
+/// Returns the fields that client-side apply set and that are unchanged since.
 pub(crate) fn untouched_fields(live: &Value, of: TypeRef<'_>, api_version: &str) -> Option<Set> {
     let last = crate::decode::json(annotation(live)?.as_bytes()).ok()?.value;
     if last.get("apiVersion").and_then(Value::as_str) != Some(api_version) {
@@ -33,12 +33,12 @@ pub(crate) fn untouched_fields(live: &Value, of: TypeRef<'_>, api_version: &str)
     Some(set.difference(&changes.modified).difference(&changes.added).difference(&changes.removed))
 }
 
-/// The conflicts that remain when untouched fields are taken over.
+/// Returns the conflicts that remain when unchanged fields are taken over.
 pub(crate) fn remaining(conflicts: Vec<Conflict>, untouched: &Set) -> Vec<Conflict> {
     conflicts.into_iter().filter(|conflict| !untouched.has(&conflict.path.0)).collect()
 }
 
-/// Writes the configuration just applied into the annotation, where there is one.
+/// Updates the annotation with the applied configuration, if it exists.
 /// Returns whether anything changed.
 pub(crate) fn refresh(object: &mut Value, config: &Value) -> bool {
     let Some(before) = annotation(object).map(str::to_owned) else { return false };

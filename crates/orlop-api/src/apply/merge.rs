@@ -1,64 +1,64 @@
-//! One object over another: scalars and atomics from the second win, maps and
-//! associative lists combine.
+//! Merge of typed values: scalars and atomics of the second win, maps and
+//! associative lists are merged.
 
-use super::typed::{ListShape, MapShape, Shape, TypeErrors, TypeRef, as_list, as_map};
+use super::typed::{Atom, ListAtom, MapAtom, TypeErrors, TypeRef, as_list, as_map};
 use crate::managed_fields::PathElement;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Merges a configuration over a live object.
+/// Merges a configuration into a live object.
 pub fn merge(live: &Value, config: &Value, of: TypeRef<'_>) -> Result<Value, TypeErrors> {
     Ok(match merge_changes(live, config, of)? {
-        Merged::AsLive => live.clone(),
+        Merged::Unchanged => live.clone(),
         Merged::Changed(merged) => merged,
-        Merged::Gone => Value::Null,
+        Merged::Removed => Value::Null,
     })
 }
 
-/// What merging makes of a live value. Most of what is applied is there already, and then
+/// Result of merging into a live value. Most applied values are unchanged, and then
 /// nothing is copied.
 pub(crate) enum Merged {
-    AsLive,
+    Unchanged,
     Changed(Value),
-    /// Two containers that together hold nothing.
-    Gone,
+    /// Both containers are empty.
+    Removed,
 }
 
 impl Merged {
-    /// A value that takes the live one's place, if it differs.
+    /// Replaces the live value, if it differs.
     fn replacing(live: &Value, value: Value) -> Self {
-        if *live == value { Self::AsLive } else { Self::Changed(value) }
+        if *live == value { Self::Unchanged } else { Self::Changed(value) }
     }
 }
 
 pub(crate) fn merge_changes(live: &Value, config: &Value, of: TypeRef<'_>) -> Result<Merged, TypeErrors> {
-    let shape = if config.is_null() { of.shape(Some(live)) } else { of.shape(Some(config)) };
-    match shape {
-        Shape::Scalar(_) => Ok(Merged::replacing(live, config.clone())),
-        Shape::List(shape) => {
+    let atom = if config.is_null() { of.atom(Some(live)) } else { of.atom(Some(config)) };
+    match atom {
+        Atom::Scalar(_) => Ok(Merged::replacing(live, config.clone())),
+        Atom::List(atom) => {
             let (before, items) =
                 (as_list(Some(live)).unwrap_or_default(), as_list(Some(config)).unwrap_or_default());
-            // Two empty ones are a leaf, which keeps null and [] apart.
-            if shape.is_atomic() || (before.is_empty() && items.is_empty()) {
-                return Ok(if live == config { Merged::AsLive } else { Merged::Changed(config.clone()) });
+            // Two empty containers are a leaf, which distinguishes null from [].
+            if atom.is_atomic() || (before.is_empty() && items.is_empty()) {
+                return Ok(if live == config { Merged::Unchanged } else { Merged::Changed(config.clone()) });
             }
-            let merged = if same_places(before, items, shape) {
-                merge_in_place(before, items, shape)?
+            let merged = if same_places(before, items, atom) {
+                merge_in_place(before, items, atom)?
             } else {
-                Some(merge_lists(before, items, shape)?)
+                Some(merge_lists(before, items, atom)?)
             };
             Ok(match merged {
-                None => Merged::AsLive,
-                Some(list) if list.is_empty() => Merged::Gone,
+                None => Merged::Unchanged,
+                Some(list) if list.is_empty() => Merged::Removed,
                 Some(list) => Merged::replacing(live, Value::Array(list)),
             })
         }
-        Shape::Map(shape) => {
+        Atom::Map(atom) => {
             let (before, map) = (as_map(Some(live)), as_map(Some(config)));
-            if shape.atomic || (before.is_none_or(Map::is_empty) && map.is_none_or(Map::is_empty)) {
-                return Ok(if live == config { Merged::AsLive } else { Merged::Changed(config.clone()) });
+            if atom.atomic || (before.is_none_or(Map::is_empty) && map.is_none_or(Map::is_empty)) {
+                return Ok(if live == config { Merged::Unchanged } else { Merged::Changed(config.clone()) });
             }
-            merge_maps(before, map, shape)
+            merge_maps(before, map, atom)
         }
     }
 }
@@ -66,13 +66,13 @@ pub(crate) fn merge_changes(live: &Value, config: &Value, of: TypeRef<'_>) -> Re
 fn merge_maps(
     live: Option<&Map<String, Value>>,
     config: Option<&Map<String, Value>>,
-    shape: MapShape<'_>,
+    atom: MapAtom<'_>,
 ) -> Result<Merged, TypeErrors> {
-    let Some(config) = config else { return Ok(Merged::AsLive) };
+    let Some(config) = config else { return Ok(Merged::Unchanged) };
     let Some(live) = live else { return Ok(Merged::Changed(Value::Object(config.clone()))) };
     let mut changes = Vec::new();
     for (key, right) in config {
-        let merged = match (live.get(key), shape.entry(key).of) {
+        let merged = match (live.get(key), atom.entry(key).of) {
             (Some(left), Some(of)) => {
                 merge_changes(left, right, of).map_err(|error| error.at(&format_args!(".{key}")))?
             }
@@ -80,15 +80,15 @@ fn merge_maps(
             (None, _) => Merged::Changed(right.clone()),
         };
         match merged {
-            Merged::AsLive => {}
+            Merged::Unchanged => {}
             Merged::Changed(value) => changes.push((key, Some(value))),
-            Merged::Gone => changes.push((key, None)),
+            Merged::Removed => changes.push((key, None)),
         }
     }
     if changes.is_empty() {
-        return Ok(Merged::AsLive);
+        return Ok(Merged::Unchanged);
     }
-    // Copies around what changed, not what is replaced.
+    // Copies unchanged entries only.
     // Maps iterate in key order, so the changes are sorted.
     let replaced = |key: &String| changes.binary_search_by(|(changed, _)| (*changed).cmp(key)).is_ok();
     let mut out: Map<String, Value> = live
@@ -97,37 +97,37 @@ fn merge_maps(
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
     out.extend(changes.into_iter().filter_map(|(key, value)| Some((key.clone(), value?))));
-    Ok(if out.is_empty() { Merged::Gone } else { Merged::Changed(Value::Object(out)) })
+    Ok(if out.is_empty() { Merged::Removed } else { Merged::Changed(Value::Object(out)) })
 }
 
 /// Returns whether a configuration has the live items in the live order, as a re-apply does.
-fn same_places(live: &[Value], config: &[Value], shape: ListShape<'_>) -> bool {
+fn same_places(live: &[Value], config: &[Value], atom: ListAtom<'_>) -> bool {
     live.len() == config.len()
-        && live.iter().zip(config).all(|(left, right)| shape.same_identity(left, right))
-        && shape.first_repeat(config).is_none()
+        && live.iter().zip(config).all(|(left, right)| atom.same_identity(left, right))
+        && atom.first_duplicate(config).is_none()
 }
 
 fn merge_in_place(
     live: &[Value],
     config: &[Value],
-    shape: ListShape<'_>,
+    atom: ListAtom<'_>,
 ) -> Result<Option<Vec<Value>>, TypeErrors> {
     let mut changes: Vec<Merged> = Vec::with_capacity(live.len());
     for (left, right) in live.iter().zip(config) {
-        changes.push(merge_changes(left, right, shape.item)?);
+        changes.push(merge_changes(left, right, atom.item)?);
     }
-    if changes.iter().all(|change| matches!(change, Merged::AsLive)) {
+    if changes.iter().all(|change| matches!(change, Merged::Unchanged)) {
         return Ok(None);
     }
     let items = live.iter().zip(changes).filter_map(|(left, change)| match change {
-        Merged::AsLive => Some(left.clone()),
+        Merged::Unchanged => Some(left.clone()),
         Merged::Changed(value) => Some(value),
-        Merged::Gone => None,
+        Merged::Removed => None,
     });
     Ok(Some(items.collect()))
 }
 
-/// An item that one list or both have.
+/// Merges an item of either list or both.
 fn merge_item(
     live: Option<&Value>,
     config: Option<&Value>,
@@ -135,16 +135,16 @@ fn merge_item(
 ) -> Result<Option<Value>, TypeErrors> {
     let (Some(live), Some(config)) = (live, config) else { return Ok(config.or(live).cloned()) };
     Ok(match merge_changes(live, config, of)? {
-        Merged::AsLive => Some(live.clone()),
+        Merged::Unchanged => Some(live.clone()),
         Merged::Changed(value) => Some(value),
-        Merged::Gone => None,
+        Merged::Removed => None,
     })
 }
 
-/// The items of a list by identity, and their identities in order.
+/// Items of a list by path element, and the elements in order.
 struct Indexed<'v> {
     order: Vec<PathElement>,
-    /// A repeated item of the live list is none: it is not merged with, only kept or replaced.
+    /// `None` for duplicates of the live list, which are kept or replaced but not merged.
     items: BTreeMap<PathElement, Option<&'v Value>>,
 }
 
@@ -154,15 +154,11 @@ impl<'v> Indexed<'v> {
     }
 }
 
-fn index<'v>(
-    items: &'v [Value],
-    shape: ListShape<'_>,
-    allow_repeats: bool,
-) -> Result<Indexed<'v>, TypeErrors> {
+fn index<'v>(items: &'v [Value], atom: ListAtom<'_>, allow_repeats: bool) -> Result<Indexed<'v>, TypeErrors> {
     let mut indexed = Indexed { order: Vec::with_capacity(items.len()), items: BTreeMap::new() };
     for (position, item) in items.iter().enumerate() {
         let element =
-            shape.identify(item).map_err(|why| TypeErrors::one(format!("element {position}: {why}")))?;
+            atom.path_element(item).map_err(|why| TypeErrors::one(format!("element {position}: {why}")))?;
         match indexed.items.entry(element.clone()) {
             std::collections::btree_map::Entry::Vacant(vacant) => drop(vacant.insert(Some(item))),
             std::collections::btree_map::Entry::Occupied(_) if !allow_repeats => {
@@ -175,11 +171,11 @@ fn index<'v>(
     Ok(indexed)
 }
 
-/// The configuration's order for what it names; items only the live list has stay beside the
-/// neighbours they had.
-fn merge_lists(live: &[Value], config: &[Value], shape: ListShape<'_>) -> Result<Vec<Value>, TypeErrors> {
-    let right = index(config, shape, false)?;
-    let left = index(live, shape, true)?;
+/// Merges lists in the configuration's order; items that only the live list has stay next to
+/// their neighbours.
+fn merge_lists(live: &[Value], config: &[Value], atom: ListAtom<'_>) -> Result<Vec<Value>, TypeErrors> {
+    let right = index(config, atom, false)?;
+    let left = index(live, atom, true)?;
     let mut shared = right.order.iter().filter(|element| left.items.contains_key(*element));
     let mut next_shared = shared.next();
     let mut taken: BTreeSet<&PathElement> = BTreeSet::new();
@@ -188,7 +184,7 @@ fn merge_lists(live: &[Value], config: &[Value], shape: ListShape<'_>) -> Result
                 out: &mut Vec<Value>,
                 live_item: Option<&Value>,
                 config_item: Option<&Value>| {
-        let merged = merge_item(live_item, config_item, shape.item).map_err(|error| error.at(element))?;
+        let merged = merge_item(live_item, config_item, atom.item).map_err(|error| error.at(element))?;
         out.extend(merged);
         Ok::<(), TypeErrors>(())
     };

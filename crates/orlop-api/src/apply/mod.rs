@@ -1,16 +1,16 @@
-//! Server-side apply, and the tracking of every other write.
+//! Server-side apply and field management.
 //!
-//! [`FieldManager`] is the whole of it for a caller: [`FieldManager::apply`] merges a
-//! configuration into a live object, [`FieldManager::update`] records what any other
-//! write changed. Underneath, each file walks objects along their types:
+//! [`FieldManager`] is the entry point: [`FieldManager::apply`] merges a
+//! configuration into a live object, [`FieldManager::update`] tracks any other
+//! write. The modules follow structured-merge-diff (SMD):
 //!
-//! - [`typed`]: what a value is, by schema, or deduced where there is none;
-//! - `to_field_set`: the fields an object has;
-//! - `compare`: the fields added, changed, removed between two objects;
-//! - `merge`: one object over another;
-//! - `remove`: an object without some fields;
-//! - `reconcile`: sets written under an older schema;
-//! - `updater`: the algorithm over managers; `conflicts`: what it says when it cannot.
+//! - [`typed`]: typed values, by schema or deduced;
+//! - `to_field_set`: the field set of an object;
+//! - `compare`: fields added, modified and removed between two objects;
+//! - `merge`: merge of two objects;
+//! - `remove`: removal of fields;
+//! - `reconcile`: field sets of older schemas;
+//! - `updater`: ownership; `conflicts`: conflict errors.
 
 mod compare;
 mod conflicts;

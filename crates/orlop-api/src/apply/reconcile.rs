@@ -1,36 +1,36 @@
-//! Sets written under an older schema, made to fit the present one.
+//! Reconciliation of field sets with the current schema.
 //!
-//! A field that was granular and became atomic is owned whole by whoever owned part
-//! of it. The other direction needs nothing: it is as if it had always been granular.
+//! A field that was granular and became atomic is owned entirely by managers that owned part
+//! of it. The other direction needs no change.
 
-use super::typed::{Shape, TypeRef};
+use super::typed::{Atom, TypeRef};
 use crate::managed_fields::{Fields, Node, PathElement, Set};
 use serde_json::{Map, Value};
 
-/// Brings fields under the present schema.
+/// Reconciles fields with the current schema.
 pub(crate) fn reconcile(fields: &mut Fields, of: TypeRef<'_>) {
     children(fields.wire_mut(), of);
 }
 
 fn children(wire: &mut Map<String, Value>, of: TypeRef<'_>) {
-    let shape = shape_of(of);
+    let atom = atom_of(of);
     for (key, value) in wire.iter_mut() {
         let Value::Object(node) = value else { continue };
-        // A leaf needs nothing: it is owned whole already.
+        // A leaf is already owned entirely.
         if node.is_empty() {
             continue;
         }
-        let inner = match shape {
-            Shape::Map(shape) => key.strip_prefix("f:").and_then(|name| shape.entry(name).of),
-            Shape::List(shape) if key != "." => Some(shape.item),
+        let inner = match atom {
+            Atom::Map(atom) => key.strip_prefix("f:").and_then(|name| atom.entry(name).of),
+            Atom::List(atom) if key != "." => Some(atom.item),
             _ => None,
         };
         let Some(inner) = inner else { continue };
-        let becomes_atomic = match shape_of(inner) {
-            Shape::Scalar(_) => continue,
-            Shape::List(shape) => shape.is_atomic(),
-            Shape::Map(_) if inner.is_free_form() => continue,
-            Shape::Map(shape) => shape.atomic,
+        let becomes_atomic = match atom_of(inner) {
+            Atom::Scalar(_) => continue,
+            Atom::List(atom) => atom.is_atomic(),
+            Atom::Map(_) if inner.is_free_form() => continue,
+            Atom::Map(atom) => atom.atomic,
         };
         if becomes_atomic {
             node.clear();
@@ -40,22 +40,22 @@ fn children(wire: &mut Map<String, Value>, of: TypeRef<'_>) {
     }
 }
 
-/// The type without a value: map before scalar before list.
-fn shape_of(of: TypeRef<'_>) -> Shape<'_> {
-    of.shape(None)
+/// Resolves a type without a value: map before scalar before list.
+fn atom_of(of: TypeRef<'_>) -> Atom<'_> {
+    of.atom(None)
 }
 
-/// The set with the named fields above its paths added: owning `a.b.c` of a struct owns `a` and `a.b`,
-/// but an entry of a map is owned only if it says so.
+/// Adds declared ancestors to a set: owning `a.b.c` of a struct owns `a` and `a.b`,
+/// but a map entry is owned only explicitly.
 pub(crate) fn with_named_fields(set: &Set, of: Option<TypeRef<'_>>) -> Set {
     set.map_nodes(|node| {
-        let shape = of.map(shape_of);
-        let (inner, declared) = match (shape, &node.element) {
-            (Some(Shape::Map(shape)), PathElement::Field(name)) => {
-                let entry = shape.entry(name);
+        let atom = of.map(atom_of);
+        let (inner, declared) = match (atom, &node.element) {
+            (Some(Atom::Map(atom)), PathElement::Field(name)) => {
+                let entry = atom.entry(name);
                 (entry.of, entry.declared)
             }
-            (Some(Shape::List(shape)), PathElement::Key(_)) => (Some(shape.item), false),
+            (Some(Atom::List(atom)), PathElement::Key(_)) => (Some(atom.item), false),
             _ => (None, false),
         };
         Node {

@@ -1,19 +1,19 @@
-//! ManagedFields fields of the scale subresource.
+//! Managed fields of the scale subresource.
 //!
-//! `scale` shows one field of its object, `spec.replicas` in its own terms; who owns
-//! it is kept with the object, under the object's path.
+//! `scale` exposes one field of its object as `spec.replicas`; ownership of
+//! it is stored with the object, under the object's path.
 
 use crate::managed_fields::{Fields, ManagedFields, Path, Set, VersionedSet};
 use std::collections::BTreeMap;
 
 const SCALE_VERSION: &str = "autoscaling/v1";
 
-/// Maps managers between an object and its scale.
+/// Translates managed fields between an object and its scale.
 #[derive(Clone, Debug)]
 pub struct ScaleHandler {
-    /// By version of the object: where its replicas are; none where the version has no scale.
+    /// Replicas path by version of the object; `None` if a version has no scale.
     pub replicas_paths: BTreeMap<String, Option<Path>>,
-    /// The object's version of this request.
+    /// apiVersion of the object in this request.
     pub api_version: String,
 }
 
@@ -22,7 +22,7 @@ fn scale_path() -> Path {
 }
 
 impl ScaleHandler {
-    /// The managers of the replicas, as the scale shows them.
+    /// Returns the managers of the replicas, for the scale.
     pub fn to_scale(&self, parent: &ManagedFields) -> ManagedFields {
         let mut scale = ManagedFields::default();
         for (manager, entry) in &parent.entries {
@@ -36,18 +36,18 @@ impl ScaleHandler {
         scale
     }
 
-    /// The object's managers after its scale was written.
+    /// Returns the object's managers after a write of its scale.
     pub fn to_parent(&self, parent: &ManagedFields, mut scale: ManagedFields) -> ManagedFields {
         let mut result = ManagedFields::default();
         for (manager, entry) in &parent.entries {
-            // A version nobody knows any more.
+            // The version is no longer served.
             let Some(path) = self.replicas_paths.get(&entry.api_version) else { continue };
             let owned = path.as_ref().filter(|path| entry.fields.has(path));
             let mut entry = entry.clone();
             if let Some(path) = owned
                 && scale.entries.remove(manager).is_none()
             {
-                // Somebody took the replicas through the scale.
+                // The scale's writer took ownership of the replicas.
                 entry.fields.subtract(&Set::from_paths([path.clone()]));
             }
             if !entry.fields.is_empty() {

@@ -1,24 +1,24 @@
 //! Typed values: the schema's view of a JSON value.
 //!
-//! A node is a scalar, a list or a map. Where the schema allows several (or there is
-//! none), the value decides: maps are then granular and lists are one leaf.
+//! A node is a scalar, a list or a map. If the schema allows several, or there is
+//! none, the type is deduced from the value: maps are granular, lists atomic.
 
 use crate::go_text;
-use crate::managed_fields::{Item, PathElement};
+use crate::managed_fields::{OrderedValue, PathElement};
 use crate::schema::{AdditionalProperties, ListType, MapType, Schema, Type, builtin};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::LazyLock;
 
-/// The type of a node.
+/// Type of a node.
 #[derive(Clone, Copy, Debug)]
 pub enum TypeRef<'a> {
     Schema {
         schema: &'a Schema,
         /// Overrides the schema's map type.
         map_type: Option<MapType>,
-        /// Unknown fields are kept here and below.
+        /// Unknown fields are preserved here and below.
         preserve: bool,
         /// apiVersion, kind and metadata are fields without being declared.
         resource: bool,
@@ -29,12 +29,12 @@ pub enum TypeRef<'a> {
     Opaque,
 }
 
-/// A node as the walks see it.
+/// A resolved node (SMD's Atom).
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Shape<'a> {
+pub(crate) enum Atom<'a> {
     Scalar(ScalarKind),
-    List(ListShape<'a>),
-    Map(MapShape<'a>),
+    List(ListAtom<'a>),
+    Map(MapAtom<'a>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,21 +46,21 @@ pub(crate) enum ScalarKind {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ListShape<'a> {
+pub(crate) struct ListAtom<'a> {
     pub(crate) kind: &'a ListType,
     pub(crate) item: TypeRef<'a>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct MapShape<'a> {
+pub(crate) struct MapAtom<'a> {
     pub(crate) atomic: bool,
     of: TypeRef<'a>,
 }
 
-/// The type of an entry of a map.
+/// Type of a map entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry<'a> {
-    /// None where the schema does not know the key.
+    /// `None` if the schema does not declare the key.
     pub(crate) of: Option<TypeRef<'a>>,
     /// A field of the schema, rather than an entry of a map.
     pub(crate) declared: bool,
@@ -70,7 +70,7 @@ static ATOMIC: ListType = ListType::Atomic;
 static TEXT: LazyLock<Schema> = LazyLock::new(|| Schema { kind: Type::String, ..Schema::default() });
 
 impl<'a> TypeRef<'a> {
-    /// A whole object of a kind.
+    /// Returns the type of a resource.
     pub fn resource(schema: &'a Schema) -> Self {
         Self::Schema { schema, map_type: None, preserve: schema.preserve_unknown, resource: true }
     }
@@ -83,30 +83,30 @@ impl<'a> TypeRef<'a> {
         Self::Schema { schema, map_type, preserve, resource: schema.embedded_resource }
     }
 
-    fn list(self) -> Option<ListShape<'a>> {
+    fn list(self) -> Option<ListAtom<'a>> {
         match self {
             Self::Schema { schema, preserve, .. }
                 if matches!(schema.kind, Type::Array | Type::Any) && !schema.int_or_string =>
             {
                 let item = schema.items().map_or(Self::Opaque, |items| Self::nested(items, None, preserve));
-                Some(ListShape { kind: &schema.list_type, item })
+                Some(ListAtom { kind: &schema.list_type, item })
             }
             Self::Schema { .. } => None,
-            Self::Deduced | Self::Opaque => Some(ListShape { kind: &ATOMIC, item: Self::Opaque }),
+            Self::Deduced | Self::Opaque => Some(ListAtom { kind: &ATOMIC, item: Self::Opaque }),
         }
     }
 
-    fn map(self) -> Option<MapShape<'a>> {
+    fn map(self) -> Option<MapAtom<'a>> {
         match self {
             Self::Schema { schema, map_type, .. }
                 if matches!(schema.kind, Type::Object | Type::Any) && !schema.int_or_string =>
             {
                 let atomic = map_type.unwrap_or(schema.map_type) == MapType::Atomic;
-                Some(MapShape { atomic, of: self })
+                Some(MapAtom { atomic, of: self })
             }
             Self::Schema { .. } => None,
-            Self::Deduced => Some(MapShape { atomic: false, of: self }),
-            Self::Opaque => Some(MapShape { atomic: true, of: self }),
+            Self::Deduced => Some(MapAtom { atomic: false, of: self }),
+            Self::Opaque => Some(MapAtom { atomic: true, of: self }),
         }
     }
 
@@ -123,19 +123,19 @@ impl<'a> TypeRef<'a> {
         }
     }
 
-    /// The node's shape for a value: what fits, else (null, or a misfit) map before scalar before list.
-    pub(crate) fn shape(self, value: Option<&Value>) -> Shape<'a> {
+    /// Resolves the atom for a value: the one that fits, else (null, or another type) map before scalar before list.
+    pub(crate) fn atom(self, value: Option<&Value>) -> Atom<'a> {
         let fitting = match value {
-            Some(Value::Object(_)) => self.map().map(Shape::Map),
-            Some(Value::Array(_)) => self.list().map(Shape::List),
+            Some(Value::Object(_)) => self.map().map(Atom::Map),
+            Some(Value::Array(_)) => self.list().map(Atom::List),
             Some(Value::Null) | None => None,
-            Some(_) => self.scalar().map(Shape::Scalar),
+            Some(_) => self.scalar().map(Atom::Scalar),
         };
         fitting
-            .or_else(|| self.map().map(Shape::Map))
-            .or_else(|| self.scalar().map(Shape::Scalar))
-            .or_else(|| self.list().map(Shape::List))
-            .unwrap_or(Shape::Scalar(ScalarKind::Untyped))
+            .or_else(|| self.map().map(Atom::Map))
+            .or_else(|| self.scalar().map(Atom::Scalar))
+            .or_else(|| self.list().map(Atom::List))
+            .unwrap_or(Atom::Scalar(ScalarKind::Untyped))
     }
 
     /// Returns whether this is a map without declared fields.
@@ -156,7 +156,7 @@ impl<'a> TypeRef<'a> {
     }
 }
 
-impl<'a> MapShape<'a> {
+impl<'a> MapAtom<'a> {
     pub(crate) fn entry(self, key: &str) -> Entry<'a> {
         let (schema, preserve, resource) = match self.of {
             TypeRef::Schema { schema, preserve, resource, .. } => (schema, preserve, resource),
@@ -194,16 +194,16 @@ impl<'a> MapShape<'a> {
     }
 }
 
-impl ListShape<'_> {
+impl ListAtom<'_> {
     pub(crate) fn is_atomic(&self) -> bool {
         *self.kind == ListType::Atomic
     }
 
     /// Returns the path element of a list item. Absent key fields take their defaults.
-    pub(crate) fn identify(&self, item: &Value) -> Result<PathElement, String> {
+    pub(crate) fn path_element(&self, item: &Value) -> Result<PathElement, String> {
         match self.kind {
             ListType::Atomic => Err("invalid indexing of non-associative list".to_owned()),
-            ListType::Map(keys) => self.identify_by_key(item, keys),
+            ListType::Map(keys) => self.key_path_element(item, keys),
             ListType::Set => match item {
                 Value::Object(_) => {
                     Err("associative list without keys has an element that's a map type".to_owned())
@@ -212,7 +212,7 @@ impl ListShape<'_> {
                 Value::Null => {
                     Err("associative list without keys has an element that's an explicit null".to_owned())
                 }
-                scalar => Ok(PathElement::Value(Item(scalar.clone()))),
+                scalar => Ok(PathElement::Value(OrderedValue(scalar.clone()))),
             },
         }
     }
@@ -227,7 +227,7 @@ impl ListShape<'_> {
                 left.is_object()
                     && right.is_object()
                     && keys.iter().all(|key| match (left.get(&**key), right.get(&**key)) {
-                        (Some(left), Some(right)) => Item::compare(left, right).is_eq(),
+                        (Some(left), Some(right)) => OrderedValue::compare(left, right).is_eq(),
                         (None, None) => true,
                         _ => {
                             value(left, key).or_else(|| self.default(key).cloned())
@@ -238,9 +238,9 @@ impl ListShape<'_> {
         }
     }
 
-    /// The first item that is the same as an earlier one.
-    pub(crate) fn first_repeat(&self, items: &[Value]) -> Option<usize> {
-        /// Beyond this, looking items up beats comparing each with each.
+    /// Returns the first duplicate item.
+    pub(crate) fn first_duplicate(&self, items: &[Value]) -> Option<usize> {
+        /// Beyond this length, a look-up is faster than pairwise comparison.
         const SHORT: usize = 64;
         if items.len() <= SHORT {
             let repeats =
@@ -248,7 +248,7 @@ impl ListShape<'_> {
             return (0..items.len()).find(repeats);
         }
         let mut seen = BTreeSet::new();
-        items.iter().position(|item| self.identify(item).is_ok_and(|element| !seen.insert(element)))
+        items.iter().position(|item| self.path_element(item).is_ok_and(|element| !seen.insert(element)))
     }
 
     /// Returns whether an item has an identity.
@@ -269,7 +269,7 @@ impl ListShape<'_> {
         }
     }
 
-    fn identify_by_key(&self, item: &Value, keys: &[Box<str>]) -> Result<PathElement, String> {
+    fn key_path_element(&self, item: &Value, keys: &[Box<str>]) -> Result<PathElement, String> {
         let map = match item {
             Value::Object(map) => map,
             Value::Null => return Err("associative list with keys may not have a null element".to_owned()),
@@ -277,7 +277,7 @@ impl ListShape<'_> {
         };
         let fields = keys.iter().filter_map(|key| {
             let value = map.get(&**key).or_else(|| self.default(key))?;
-            Some((key.clone(), Item(value.clone())))
+            Some((key.clone(), OrderedValue(value.clone())))
         });
         let fields: Vec<_> = fields.collect();
         if fields.is_empty() {
@@ -291,7 +291,7 @@ impl ListShape<'_> {
     }
 }
 
-/// A value as a map where it is one; null and misfits are none.
+/// Returns a value as a map; `None` for null and other types.
 pub(crate) fn as_map(value: Option<&Value>) -> Option<&Map<String, Value>> {
     value.and_then(Value::as_object)
 }
@@ -311,7 +311,7 @@ impl TypeErrors {
         Self(vec![(String::new(), message.into())])
     }
 
-    /// The same errors seen from one step further up.
+    /// Prefixes the errors' paths with an element.
     pub(crate) fn at(mut self, element: &dyn fmt::Display) -> Self {
         let step = element.to_string();
         for (path, _) in &mut self.0 {
@@ -346,17 +346,17 @@ impl fmt::Display for TypeErrors {
 
 impl std::error::Error for TypeErrors {}
 
-/// Checks that an object fits its type; a configuration to apply may not repeat list items.
+/// Checks that an object conforms to its type. An applied configuration may not have duplicate list items.
 pub fn validate(value: &Value, of: TypeRef<'_>, allow_duplicates: bool) -> Result<(), TypeErrors> {
-    match of.shape(Some(value)) {
-        Shape::Scalar(kind) => validate_scalar(value, kind),
-        Shape::Map(shape) => {
+    match of.atom(Some(value)) {
+        Atom::Scalar(kind) => validate_scalar(value, kind),
+        Atom::Map(atom) => {
             let Some(map) = value.as_object() else {
-                return misfit(value, "map");
+                return type_error(value, "map");
             };
             let mut errors = TypeErrors::default();
             for (key, item) in map {
-                let result = match shape.entry(key).of {
+                let result = match atom.entry(key).of {
                     Some(of) => validate(item, of, allow_duplicates),
                     None => Err(TypeErrors::one("field not declared in schema")),
                 };
@@ -366,41 +366,41 @@ pub fn validate(value: &Value, of: TypeRef<'_>, allow_duplicates: bool) -> Resul
             }
             errors.into_result()
         }
-        Shape::List(shape) => {
+        Atom::List(atom) => {
             let Some(items) = value.as_array() else {
-                return misfit(value, "list");
+                return type_error(value, "list");
             };
-            validate_items(items, shape, allow_duplicates)
+            validate_items(items, atom, allow_duplicates)
         }
     }
 }
 
-fn validate_items(items: &[Value], shape: ListShape<'_>, allow_duplicates: bool) -> Result<(), TypeErrors> {
+fn validate_items(items: &[Value], atom: ListAtom<'_>, allow_duplicates: bool) -> Result<(), TypeErrors> {
     let mut errors = TypeErrors::default();
-    let name = |index: usize, item: &Value| match shape.identify(item) {
+    let name = |index: usize, item: &Value| match atom.path_element(item) {
         Ok(element) => element,
         Err(_) => PathElement::Index(i64::try_from(index).unwrap_or(i64::MAX)),
     };
     for (index, item) in items.iter().enumerate() {
-        if !shape.is_atomic() && !shape.is_identifiable(item) {
-            let why = shape.identify(item).err().unwrap_or_default();
+        if !atom.is_atomic() && !atom.is_identifiable(item) {
+            let why = atom.path_element(item).err().unwrap_or_default();
             errors.extend(TypeErrors::one(format!("element {index}: {why}")));
             return errors.into_result();
         }
-        if let Err(error) = validate(item, shape.item, allow_duplicates) {
+        if let Err(error) = validate(item, atom.item, allow_duplicates) {
             errors.extend(error.at(&name(index, item)));
         }
     }
-    if !shape.is_atomic()
+    if !atom.is_atomic()
         && !allow_duplicates
-        && let Some(index) = shape.first_repeat(items)
+        && let Some(index) = atom.first_duplicate(items)
     {
         errors.extend(TypeErrors::one(format!("duplicate entries for key {}", name(index, &items[index]))));
     }
     errors.into_result()
 }
 
-fn misfit(value: &Value, expected: &str) -> Result<(), TypeErrors> {
+fn type_error(value: &Value, expected: &str) -> Result<(), TypeErrors> {
     if value.is_null() {
         return Ok(());
     }

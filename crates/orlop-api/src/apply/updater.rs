@@ -1,4 +1,4 @@
-//! The algorithm over managers: who owns what after a write.
+//! The updater: computes ownership after a write (SMD's merge.Updater).
 
 use super::compare::{Comparison, compare};
 use super::conflicts::Conflict;
@@ -12,19 +12,19 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// The versions of a kind: their types, and how to go from one to another.
+/// Types of a kind's versions, and conversion between them.
 pub trait VersionConverter: Sync {
-    /// The type of the kind in a version; none where the version is not (any longer) there.
+    /// Returns the type of a version; `None` if it is not served.
     fn type_of(&self, api_version: &str) -> Option<TypeRef<'_>>;
 
-    /// The object in another version.
+    /// Converts an object to a version.
     fn convert(&self, object: &Value, api_version: &str) -> Result<Value, ConversionError>;
 }
 
 /// Error of converting an object to a version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConversionError {
-    /// The version is gone: its managers are forgotten.
+    /// The version is gone; its managers are removed.
     #[error("no such version: {0}")]
     MissingVersion(String),
     #[error("{0}")]
@@ -64,11 +64,11 @@ impl UpdateError {
     }
 }
 
-/// One write's view of a kind: the version it speaks and the fields it may not touch.
+/// Updater of one write: the request's version and its reset fields.
 pub(crate) struct Updater<'a> {
     pub(crate) versions: &'a dyn VersionConverter,
     pub(crate) api_version: &'a str,
-    /// By version: what this endpoint does not reset, and so may own.
+    /// By version: the fields that this endpoint does not reset.
     pub(crate) owned_fields: &'a BTreeMap<String, Filter>,
 }
 
@@ -78,7 +78,7 @@ impl Updater<'_> {
         self.versions.type_of(api_version).ok_or_else(missing)
     }
 
-    /// The object in a version; none where the version is gone.
+    /// Converts an object; `None` if the version is gone.
     fn converted<'v>(
         &self,
         object: &'v Value,
@@ -115,7 +115,7 @@ impl Updater<'_> {
         })
     }
 
-    /// Sets of versions that are gone go; sets of an older schema are made to fit.
+    /// Removes sets of missing versions and reconciles sets with the current schema.
     fn reconcile(&self, managed: &mut ManagedFields) {
         managed.entries.retain(|_, entry| {
             let Some(of) = self.versions.type_of(&entry.api_version) else { return false };
@@ -124,7 +124,7 @@ impl Updater<'_> {
         });
     }
 
-    /// Records a write that is already merged: what it added or changed is its own, by force.
+    /// Updates ownership after a forced write: the writer owns what it added or changed.
     /// Returns what the writer took and did away with.
     pub(crate) fn update(
         &self,
@@ -133,12 +133,12 @@ impl Updater<'_> {
         managed: &mut ManagedFields,
     ) -> Result<Set, UpdateError> {
         self.reconcile(managed);
-        let comparison = self.settle(live, new, managed, None, true)?;
+        let comparison = self.update_ownership(live, new, managed, None, true)?;
         let taken = comparison.modified.union(&comparison.added);
         Ok(self.without_reset(taken, self.api_version))
     }
 
-    /// Merges a configuration into the live object. None where that changes nothing.
+    /// Applies a configuration to the live object; `None` if nothing changes.
     pub(crate) fn apply(
         &self,
         live: &Value,
@@ -153,9 +153,9 @@ impl Updater<'_> {
         let failed_merge = |error: TypeErrors| UpdateError::failed("failed to merge config", error);
         let merged = merge_changes(live, config, of).map_err(failed_merge)?;
         let merged = match merged {
-            Merged::AsLive => Cow::Borrowed(live),
+            Merged::Unchanged => Cow::Borrowed(live),
             Merged::Changed(merged) => Cow::Owned(merged),
-            Merged::Gone => Cow::Owned(Value::Object(serde_json::Map::new())),
+            Merged::Removed => Cow::Owned(Value::Object(serde_json::Map::new())),
         };
         let set = to_field_set(config, of)
             .map_err(|error| UpdateError::failed("failed to get field set", error))?;
@@ -163,7 +163,7 @@ impl Updater<'_> {
         set.subtract(untracked);
         let last = managed.entries.get(manager);
         let merged = match last {
-            // The same configuration in the same version: its fields are as they were.
+            // The same configuration in the same version: nothing to prune.
             Some(last) if last.api_version == self.api_version && last.fields.is(&set) => merged,
             _ => {
                 let time = last.and_then(|entry| entry.time);
@@ -175,22 +175,22 @@ impl Updater<'_> {
                 match managed.entries.insert(manager.clone(), entry) {
                     Some(last) if !last.fields.is_empty() => {
                         let pruned = self.prune(merged.into_owned(), managed, &set, &last)?;
-                        // A container that pruning emptied is gone; if the configuration has it empty, it stays.
+                        // Pruning removes emptied containers; those in the configuration stay.
                         Cow::Owned(merge(&pruned, config, of).map_err(failed_merge)?)
                     }
                     _ => merged,
                 }
             }
         };
-        self.settle(live, &merged, managed, Some(manager), force)?;
+        self.update_ownership(live, &merged, managed, Some(manager), force)?;
         Ok(match merged {
             Cow::Owned(merged) if merged != *live => Some(merged),
             _ => None,
         })
     }
 
-    /// Takes what changed from everybody else. Without force that is a conflict.
-    fn settle(
+    /// Removes changed fields from other managers. Without force, those are conflicts.
+    fn update_ownership(
         &self,
         live: &Value,
         new: &Value,
@@ -244,7 +244,7 @@ impl Updater<'_> {
         Ok(own)
     }
 
-    /// Removes what this manager applied last time and not now, unless somebody else owns it.
+    /// Removes fields that the manager applied last time but not now, unless another manager owns them.
     fn prune(
         &self,
         merged: Value,
@@ -253,7 +253,7 @@ impl Updater<'_> {
         last: &VersionedSet,
     ) -> Result<Value, UpdateError> {
         let last_set = last.fields.to_set();
-        // What only adds drops nothing: everything owned before is owned again.
+        // Nothing to prune if everything owned before is owned again.
         if last.api_version == self.api_version && last_set.difference(set).is_empty() {
             return Ok(merged);
         }
@@ -264,7 +264,7 @@ impl Updater<'_> {
         let last_named = with_named_fields(&last_set, Some(of));
         let pruned = remove_items(&in_last, &last_named, of);
         let pruned = self.add_back_owned(&in_last, pruned, &last.api_version, managed)?;
-        // Only what the manager itself applied may go.
+        // Only fields that the manager itself applied are removed.
         let gone = self.named_set(&in_last, of)?.difference(&self.named_set(&pruned, of)?);
         let pruned = remove_items(&in_last, &gone.intersection(&last_named), of);
         match self.converted(&pruned, &last.api_version, self.api_version)? {
@@ -279,7 +279,7 @@ impl Updater<'_> {
         Ok(with_named_fields(&set, Some(of)))
     }
 
-    /// Puts back what any manager owns, version by version, the pruned version first.
+    /// Adds back fields that any manager owns, version by version, the pruned version first.
     fn add_back_owned(
         &self,
         merged: &Value,

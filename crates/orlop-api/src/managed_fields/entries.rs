@@ -1,4 +1,4 @@
-//! The list of managers in an object, decoded to work on and encoded to store.
+//! Decoding and encoding of `metadata.managedFields`.
 
 use super::fields::Fields;
 use crate::go_text::quote;
@@ -24,7 +24,7 @@ impl Operation {
     }
 }
 
-/// Who owns fields. An applier is the same whatever version it applies with, so its
+/// A field manager. An applier is the same in all versions, so its
 /// `api_version` is empty here; updaters differ by version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Manager {
@@ -45,7 +45,7 @@ impl Manager {
     }
 }
 
-/// As conflicts name it: `"m"`, `"m" with subresource "status" using apps/v1`.
+/// Formats a manager for conflicts: `"m"`, `"m" with subresource "status" using apps/v1`.
 impl fmt::Display for Manager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&quote(&self.name))?;
@@ -59,7 +59,7 @@ impl fmt::Display for Manager {
     }
 }
 
-/// The fields of a manager, in the version it wrote them.
+/// Field set of a manager in its version.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VersionedSet {
     pub api_version: String,
@@ -67,14 +67,14 @@ pub struct VersionedSet {
     pub time: Option<Time>,
 }
 
-/// All managers of an object.
+/// Managed fields of an object, by manager.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ManagedFields {
     pub entries: BTreeMap<Manager, VersionedSet>,
 }
 
 impl ManagedFields {
-    /// Reads `metadata.managedFields`; a broken entry breaks the list.
+    /// Decodes `metadata.managedFields`; an invalid entry fails the list.
     pub fn decode(list: Vec<Value>) -> Result<Self, String> {
         let mut entries = BTreeMap::new();
         for (index, mut entry) in list.into_iter().enumerate() {
@@ -110,7 +110,7 @@ impl ManagedFields {
         Ok(Self { entries })
     }
 
-    /// Reads an object's managers; absent is none.
+    /// Decodes an object's managed fields; empty if absent.
     pub fn of(object: &Value) -> Result<Self, String> {
         match object_meta::of(object).get("managedFields").and_then(Value::as_array) {
             Some(list) => Self::decode(list.clone()),
@@ -118,7 +118,7 @@ impl ManagedFields {
         }
     }
 
-    /// Takes the managers out of an object, so that they are not fields themselves.
+    /// Removes managedFields from an object, so that they are not tracked themselves.
     pub fn take(object: &mut Value) -> Result<Self, String> {
         match take_list(object) {
             Some(list) => Self::decode(list),
@@ -126,7 +126,7 @@ impl ManagedFields {
         }
     }
 
-    /// The wire form: appliers first, then by time, name, version, subresource.
+    /// Encodes the list: appliers first, then by time, name, version, subresource.
     pub fn encode(self) -> Vec<Value> {
         let mut sorted: Vec<_> = self.entries.into_iter().collect();
         sorted.sort_by(|(left, left_set), (right, right_set)| {
@@ -142,13 +142,13 @@ impl ManagedFields {
         sorted.into_iter().map(|(manager, set)| encode_entry(&manager, set)).collect()
     }
 
-    /// Writes the managers into an object; none leaves no list.
+    /// Writes managedFields into an object; an empty list is removed.
     pub fn store(self, object: &mut Value) {
         store_list(self.encode(), object);
     }
 }
 
-/// Writes an encoded list of managers into an object; an empty one leaves none.
+/// Writes encoded managedFields into an object; an empty list is removed.
 pub fn store_list(list: Vec<Value>, object: &mut Value) {
     if list.is_empty() {
         remove_from(object);
@@ -161,7 +161,7 @@ pub fn store_list(list: Vec<Value>, object: &mut Value) {
     }
 }
 
-/// Takes the managers out of an object, so that they are not fields themselves.
+/// Removes managedFields from an object, so that they are not tracked themselves.
 pub fn remove_from(object: &mut Value) {
     take_list(object);
 }

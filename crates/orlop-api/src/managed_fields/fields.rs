@@ -1,15 +1,15 @@
-//! A manager's fields, kept as they are written.
+//! Encoded field sets.
 //!
-//! A big object has thousands of owned paths and a write touches a few. So the set stays
-//! the JSON it is stored as, and the few paths of a write are looked up, taken out or put
-//! in there; nothing else is parsed, copied or printed again. That works because the form
-//! is canonical: one text for one step. What comes in another form is brought into it once.
+//! A large object has thousands of owned paths and a write touches a few. So the set stays
+//! in its stored JSON, and only the paths of a write are looked up, removed or
+//! added; nothing else is decoded or copied. This works because the encoding
+//! is canonical: one string per path element. Other spellings are canonicalized once.
 
 use super::fields_v1::{from_value, to_map};
 use super::set::{Node, Set};
 use serde_json::{Map, Value};
 
-/// A set of paths in its wire form.
+/// A field set in `fieldsV1` encoding.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fields {
     wire: Map<String, Value>,
@@ -20,7 +20,7 @@ impl Fields {
         Self { wire: to_map(set, false) }
     }
 
-    /// Reads `fieldsV1`. What is canonical already is kept as it is.
+    /// Decodes `fieldsV1`. Canonical input is kept as is.
     pub fn from_wire(value: Value) -> Result<Self, String> {
         match value {
             Value::Object(wire) if is_canonical(&wire, true) => Ok(Self { wire }),
@@ -29,7 +29,7 @@ impl Fields {
     }
 
     pub fn to_set(&self) -> Set {
-        // Canonical, hence readable.
+        // Canonical encodings always decode.
         from_value(&Value::Object(self.wire.clone())).unwrap_or_default()
     }
 
@@ -49,17 +49,17 @@ impl Fields {
         self.wire.is_empty()
     }
 
-    /// The paths that are also in the other set.
+    /// Returns the paths that are also in the other set.
     pub fn intersection(&self, other: &Set) -> Set {
         intersection(&self.wire, other)
     }
 
-    /// Takes paths out.
+    /// Removes paths.
     pub fn subtract(&mut self, other: &Set) {
         subtract(&mut self.wire, other);
     }
 
-    /// Puts paths in.
+    /// Adds paths.
     pub fn add(&mut self, other: &Set) {
         add(&mut self.wire, other);
     }
@@ -75,7 +75,7 @@ impl Fields {
     }
 }
 
-/// A node is in the set if nothing is below it, or if it says so.
+/// Returns whether a node is a member: it has no children, or the key `"."`.
 fn is_member(node: &Map<String, Value>) -> bool {
     node.is_empty() || node.contains_key(".")
 }
@@ -197,7 +197,7 @@ fn is_plain_key(text: &str) -> bool {
     }
 }
 
-/// The length of a quoted text at the start, if it has nothing to escape.
+/// Returns the length of a leading quoted string without escapes.
 fn plain_text(bytes: &[u8]) -> Option<usize> {
     let (b'"', rest) = bytes.split_first()? else { return None };
     let length =
@@ -205,7 +205,7 @@ fn plain_text(bytes: &[u8]) -> Option<usize> {
     (rest[length] == b'"').then_some(length + 2)
 }
 
-/// The length of a scalar at the start, if it is written the usual way.
+/// Returns the length of a leading scalar in canonical form.
 fn plain_scalar(bytes: &[u8]) -> Option<usize> {
     match bytes.first()? {
         b'"' => plain_text(bytes),

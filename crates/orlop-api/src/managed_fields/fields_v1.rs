@@ -1,13 +1,13 @@
-//! A set of paths as `fieldsV1` writes it.
+//! Encoding of field sets as `fieldsV1`.
 //!
-//! An object per node, a key per step; a leaf is `{}`, and a node that is itself
-//! in the set and has children says so with `"."`.
+//! An object per node, a key per path element; a leaf is `{}`, and a node that is itself
+//! in the set and has children has the key `"."`.
 
 use super::path_element::PathElement;
 use super::set::{Node, Set};
 use serde_json::{Map, Value};
 
-/// The wire form as a value, for embedding in an object.
+/// Encodes a set as a JSON value.
 pub fn to_value(set: &Set) -> Value {
     Value::Object(to_map(set, false))
 }
@@ -23,7 +23,7 @@ pub(super) fn to_map(set: &Set, include_self: bool) -> Map<String, Value> {
     map
 }
 
-/// The wire form as text, its steps in the order of [`PathElement`] (keys by number, not by digit).
+/// Encodes a set as JSON text, in the order of [`PathElement`].
 pub fn to_json(set: &Set) -> String {
     fn write(set: &Set, include_self: bool, out: &mut String) {
         out.push('{');
@@ -48,7 +48,7 @@ pub fn to_json(set: &Set) -> String {
     out
 }
 
-/// Reads the wire form. Steps of kinds not known yet are passed over.
+/// Decodes a set. Unknown kinds of path elements are skipped.
 pub fn from_value(value: &Value) -> Result<Set, String> {
     match value {
         Value::Null => Ok(Set::new()),
@@ -57,7 +57,7 @@ pub fn from_value(value: &Value) -> Result<Set, String> {
     }
 }
 
-/// The children of a node, and whether the node itself is in the set.
+/// Returns the children of a node, and whether the node itself is in the set.
 fn from_map(map: &Map<String, Value>) -> Result<(Set, bool), String> {
     let mut set = Set::new();
     let mut member = false;
@@ -74,7 +74,7 @@ fn from_map(map: &Map<String, Value>) -> Result<(Set, bool), String> {
         };
         set.push(Node { element, member: child_member, children });
     }
-    // A node with nothing below it is a leaf, hence in the set.
+    // A node without children is a leaf, hence a member.
     let leaf = set.is_empty();
     Ok((set, member || leaf))
 }

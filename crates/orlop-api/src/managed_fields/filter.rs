@@ -8,19 +8,19 @@ use super::{
 /// A field filter. Paths are written `/spec/replicas`; `*` matches any list item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Filter {
-    /// All but these and what is below them.
+    /// All but these and their descendants.
     AllBut(Set),
-    /// These, what is below them, and what leads there.
+    /// These, their descendants and their ancestors.
     Only(Vec<Vec<String>>),
 }
 
 impl Filter {
-    /// All but these fields and what is below them.
+    /// Creates a filter of all but these fields and their descendants.
     pub fn all_but(paths: &[&str]) -> Self {
         Self::AllBut(Set::from_paths(paths.iter().map(|path| Path::of_fields(&steps(path)))))
     }
 
-    /// Only these, what is below them, and what leads there.
+    /// Creates a filter of these fields, their descendants and their ancestors.
     pub fn only(paths: &[&str]) -> Self {
         Self::Only(paths.iter().map(|path| steps(path).into_iter().map(str::to_owned).collect()).collect())
     }

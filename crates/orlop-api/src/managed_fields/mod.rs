@@ -1,11 +1,11 @@
-//! `metadata.managedFields`: who owns which fields.
+//! `metadata.managedFields`: ownership of fields.
 //!
-//! - [`PathElement`]: one step, by field name, by list key, by set value or by index;
-//! - [`Set`]: a sorted tree of paths with the algebra ownership needs;
-//! - [`Filter`]: what of a set an endpoint lets its writers own;
-//! - [`fields_v1`]: a set as it is written in an object;
-//! - [`Fields`]: a set worked on as it is written;
-//! - [`entries`]: the list of managers, decoded and encoded.
+//! - [`PathElement`]: field name, list key, set value or index;
+//! - [`Set`]: a sorted tree of paths with set algebra;
+//! - [`Filter`]: fields that an endpoint may own;
+//! - [`fields_v1`]: encoding of a set;
+//! - [`Fields`]: an encoded set with set algebra;
+//! - [`entries`]: the list of managers.
 
 pub mod entries;
 mod fields;
@@ -17,5 +17,5 @@ mod set;
 pub use entries::{ManagedFields, Manager, Operation, VersionedSet};
 pub use fields::Fields;
 pub use filter::Filter;
-pub use path_element::{Item, Path, PathElement};
+pub use path_element::{OrderedValue, Path, PathElement};
 pub use set::{Node, Set};

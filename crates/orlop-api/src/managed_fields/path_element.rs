@@ -1,4 +1,4 @@
-//! One step of a path through an object.
+//! Path elements.
 
 use crate::go_text;
 use serde_json::{Map, Value};
@@ -8,9 +8,9 @@ use std::fmt;
 /// A JSON value with a total order: numbers, strings, booleans, lists, maps, null.
 /// Integers and floats compare as numbers.
 #[derive(Clone, Debug)]
-pub struct Item(pub Value);
+pub struct OrderedValue(pub Value);
 
-impl Item {
+impl OrderedValue {
     fn rank(value: &Value) -> u8 {
         match value {
             Value::Number(_) => 0,
@@ -22,7 +22,7 @@ impl Item {
         }
     }
 
-    /// Compares without taking the values apart first.
+    /// Compares two values by reference.
     pub fn compare(left: &Value, right: &Value) -> Ordering {
         match (left, right) {
             (Value::Number(left), Value::Number(right)) => match (left.as_i64(), right.as_i64()) {
@@ -46,34 +46,34 @@ impl Item {
     }
 }
 
-impl PartialEq for Item {
+impl PartialEq for OrderedValue {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Item {}
+impl Eq for OrderedValue {}
 
-impl PartialOrd for Item {
+impl PartialOrd for OrderedValue {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Item {
+impl Ord for OrderedValue {
     fn cmp(&self, other: &Self) -> Ordering {
         Self::compare(&self.0, &other.0)
     }
 }
 
-/// A step: into a field, to the list item with a key, to a set's value, to an index.
-/// The order of the variants is the order of the steps.
+/// A path element: field name, list item key, set value or index.
+/// The order of the variants is the order of path elements.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PathElement {
     Field(Box<str>),
-    /// Names and values of the key's fields, by name.
-    Key(Box<[(Box<str>, Item)]>),
-    Value(Item),
+    /// Key fields, sorted by name.
+    Key(Box<[(Box<str>, OrderedValue)]>),
+    Value(OrderedValue),
     Index(i64),
 }
 
@@ -82,12 +82,12 @@ impl PathElement {
         Self::Field(name.into())
     }
 
-    pub fn key(mut fields: Vec<(Box<str>, Item)>) -> Self {
+    pub fn key(mut fields: Vec<(Box<str>, OrderedValue)>) -> Self {
         fields.sort_by(|left, right| left.0.cmp(&right.0));
         Self::Key(fields.into())
     }
 
-    /// The wire form: `f:name`, `k:{"a":1}`, `v:"x"`, `i:0`.
+    /// Encodes the element: `f:name`, `k:{"a":1}`, `v:"x"`, `i:0`.
     pub fn to_wire(&self) -> String {
         match self {
             Self::Field(name) => format!("f:{name}"),
@@ -101,7 +101,7 @@ impl PathElement {
         }
     }
 
-    /// Reads the wire form; none for a kind of step of a later version, which is passed over.
+    /// Decodes an element; `None` for unknown kinds, which are skipped.
     pub fn from_wire(text: &str) -> Result<Option<Self>, String> {
         let Some((kind, rest)) = text.split_at_checked(2) else {
             return Err("key must be 2 characters long:".to_owned());
@@ -113,10 +113,10 @@ impl PathElement {
         };
         match kind {
             "f:" => Ok(Some(Self::field(rest))),
-            "v:" => Ok(Some(Self::Value(Item(value()?)))),
+            "v:" => Ok(Some(Self::Value(OrderedValue(value()?)))),
             "k:" => match value()? {
                 Value::Object(map) => Ok(Some(Self::key(
-                    map.into_iter().map(|(name, value)| (name.into(), Item(value))).collect(),
+                    map.into_iter().map(|(name, value)| (name.into(), OrderedValue(value))).collect(),
                 ))),
                 _ => Err(format!("a list key must be an object: {text}")),
             },
@@ -127,7 +127,7 @@ impl PathElement {
     }
 }
 
-/// As conflicts are told: `.spec`, `[name="a"]`, `[="x"]`, `[0]`.
+/// Formats an element for conflicts: `.spec`, `[name="a"]`, `[="x"]`, `[0]`.
 impl fmt::Display for PathElement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -156,12 +156,12 @@ fn printed(value: &Value) -> String {
     }
 }
 
-/// A path from an object's root.
+/// A field path from an object's root.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Path(pub Vec<PathElement>);
 
 impl Path {
-    /// Of field names only.
+    /// Creates a path of field names.
     pub fn of_fields(names: &[&str]) -> Self {
         Self(names.iter().map(|name| PathElement::field(name)).collect())
     }
@@ -180,13 +180,15 @@ mod tests {
 
     #[test]
     fn steps_have_a_wire_form_and_a_printed_form() {
-        let key =
-            PathElement::key(vec![("protocol".into(), Item(json!("TCP"))), ("port".into(), Item(json!(80)))]);
+        let key = PathElement::key(vec![
+            ("protocol".into(), OrderedValue(json!("TCP"))),
+            ("port".into(), OrderedValue(json!(80))),
+        ]);
         for (element, wire, printed) in [
             (PathElement::field("a.b"), "f:a.b", ".a.b"),
             (key, r#"k:{"port":80,"protocol":"TCP"}"#, r#"[port=80,protocol="TCP"]"#),
-            (PathElement::Value(Item(json!("a<b"))), "v:\"a\\u003cb\"", "[=\"a<b\"]"),
-            (PathElement::Value(Item(json!(1.5))), "v:1.5", "[=1.5]"),
+            (PathElement::Value(OrderedValue(json!("a<b"))), "v:\"a\\u003cb\"", "[=\"a<b\"]"),
+            (PathElement::Value(OrderedValue(json!(1.5))), "v:1.5", "[=1.5]"),
             (PathElement::Index(3), "i:3", "[3]"),
         ] {
             assert_eq!(element.to_wire(), wire);
@@ -218,8 +220,8 @@ mod tests {
             json!(null),
         ];
         for pair in ordered.windows(2) {
-            assert!(Item(pair[0].clone()) < Item(pair[1].clone()), "{pair:?}");
+            assert!(OrderedValue(pair[0].clone()) < OrderedValue(pair[1].clone()), "{pair:?}");
         }
-        assert_eq!(Item(json!(1)), Item(json!(1.0)));
+        assert_eq!(OrderedValue(json!(1)), OrderedValue(json!(1.0)));
     }
 }

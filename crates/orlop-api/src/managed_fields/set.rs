@@ -1,14 +1,14 @@
-//! A set of paths, kept as a sorted tree.
+//! Field sets: sorted trees of paths.
 //!
-//! A node is in the set itself (`member`), or leads to nodes that are, or both.
-//! No node is kept that is neither, so equal sets are equal trees. Every operation
-//! is one walk over both trees.
+//! A node is a member itself, or has descendants that are, or both.
+//! Other nodes are removed, so equal sets are equal trees. Every operation
+//! walks both trees once.
 
 use super::path_element::{Path, PathElement};
 use std::cmp::Ordering;
 use std::fmt;
 
-/// A step and what lies beyond it.
+/// A path element and its children.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     pub element: PathElement,
@@ -16,7 +16,7 @@ pub struct Node {
     pub children: Set,
 }
 
-/// Paths, sorted.
+/// A field set (SMD's fieldpath.Set).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Set {
     nodes: Vec<Node>,
@@ -27,7 +27,7 @@ impl Set {
         Self::default()
     }
 
-    pub fn from_paths(paths: impl IntoIterator<Item = Path>) -> Self {
+    pub fn from_paths(paths: impl IntoIterator<OrderedValue = Path>) -> Self {
         let mut set = Self::new();
         for path in paths {
             set.insert(&path.0);
@@ -52,7 +52,7 @@ impl Set {
         self.nodes.binary_search_by(|node| node.element.cmp(element))
     }
 
-    /// Adds a node, merging with one of the same element. Appending in order costs nothing extra.
+    /// Adds a node and merges it with an equal element. Appending in order is cheap.
     pub fn push(&mut self, node: Node) {
         if !node.member && node.children.is_empty() {
             return;
@@ -73,7 +73,7 @@ impl Set {
         }
     }
 
-    /// Adds one path. The empty path (the whole object) is nobody's.
+    /// Adds a path. The empty path is ignored.
     pub fn insert(&mut self, path: &[PathElement]) {
         let Some((first, rest)) = path.split_first() else { return };
         let index = match self.find(first) {
@@ -122,7 +122,7 @@ impl Set {
         })
     }
 
-    /// Paths of this set that are not in the other; a parent in the other does not take its children along.
+    /// Returns the paths that are not in the other set. A parent in the other set does not remove its children.
     pub fn difference(&self, other: &Self) -> Self {
         self.combine(other, |left, right| {
             let left = left?;
@@ -132,7 +132,7 @@ impl Set {
         })
     }
 
-    /// Like [`Self::difference`], but a path in the other takes everything below it along.
+    /// Like [`Self::difference`], but a path in the other set removes its descendants.
     pub fn recursive_difference(&self, other: &Self) -> Self {
         self.combine(other, |left, right| {
             let left = left?;
@@ -179,7 +179,7 @@ impl Set {
         }
     }
 
-    /// Only the paths with nothing of the set below them.
+    /// Returns the paths without descendants in the set.
     pub fn leaves(&self) -> Self {
         let nodes = self.nodes.iter().map(|node| Node {
             element: node.element.clone(),
@@ -189,7 +189,7 @@ impl Set {
         Self { nodes: nodes.collect() }
     }
 
-    /// Walks both sets in order, letting `choose` make the node of each element.
+    /// Walks both sets in order; `choose` builds the node of each element.
     fn combine(&self, other: &Self, choose: impl Fn(Option<&Node>, Option<&Node>) -> Option<Node>) -> Self {
         let mut nodes = Vec::with_capacity(self.nodes.len());
         let (mut left, mut right) = (self.nodes.iter().peekable(), other.nodes.iter().peekable());
@@ -233,14 +233,14 @@ impl Set {
         paths
     }
 
-    /// The set with its nodes changed one by one; nodes left empty go.
+    /// Maps the nodes; empty nodes are removed.
     pub fn map_nodes(&self, change: impl FnMut(&Node) -> Node) -> Self {
         let nodes = self.nodes.iter().map(change).filter(|node| node.member || !node.children.is_empty());
         Self { nodes: nodes.collect() }
     }
 }
 
-/// One path a line.
+/// Formats one path per line.
 impl fmt::Display for Set {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let paths: Vec<_> = self.paths().iter().map(ToString::to_string).collect();

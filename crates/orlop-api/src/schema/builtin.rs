@@ -1,8 +1,8 @@
-//! The built-in kinds' types, from our own tables.
+//! Types of built-in kinds, from generated tables.
 //!
-//! `data/types.tsv` is indexed by type name when the first built-in is asked for;
-//! a type's rows are read when the type is first used, and never again. Types refer
-//! to each other (and to themselves) by name, so nothing is expanded that nobody needs.
+//! `data/types.tsv` is indexed by type name on first use;
+//! a type's rows are parsed when the type is first used. Types refer
+//! to each other by name, so unused types are not expanded.
 //!
 //! The defaults of the table are those Go's encoder always writes (a struct that
 //! is not a pointer is `{}`, a required string `""`) and the few declared ones.
@@ -16,7 +16,7 @@ static TYPES: &str = include_str!("../../data/types.tsv");
 static RESOURCES: &str = include_str!("../../data/resources.tsv");
 static KUBERNETES_VERSION: &str = include_str!("../../data/kubernetes-version");
 
-/// A built-in type: its rows, and its schema once somebody asked.
+/// A built-in type: its rows, and its schema once used.
 #[derive(Debug)]
 pub struct TypeEntry {
     name: &'static str,
@@ -51,7 +51,7 @@ static INDEX: LazyLock<HashMap<&'static str, TypeEntry>> = LazyLock::new(|| {
     blocks(TYPES).map(entry).collect()
 });
 
-/// The types of a table and their rows, which stand together.
+/// Splits a table into types and their rows.
 pub(crate) fn blocks(table: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
     let mut rest = table.split_once('\n').map_or("", |(_, rest)| rest);
     std::iter::from_fn(move || {
@@ -64,12 +64,12 @@ pub(crate) fn blocks(table: &'static str) -> impl Iterator<Item = (&'static str,
     })
 }
 
-/// A type by its full name, `io.k8s.api.core.v1.Pod`.
+/// Returns a type by its full name, `io.k8s.api.core.v1.Pod`.
 pub fn type_named(name: &str) -> Option<&'static TypeEntry> {
     INDEX.get(name)
 }
 
-/// The table of types, for whoever needs to know whether it has changed.
+/// Returns the table of types, to detect changes.
 pub fn table() -> &'static str {
     TYPES
 }
@@ -84,7 +84,7 @@ pub fn type_count() -> usize {
     INDEX.len()
 }
 
-/// The type of a built-in kind.
+/// Returns the type of a built-in kind.
 pub fn type_of(group: &str, version: &str, kind: &str) -> Option<&'static TypeEntry> {
     let package = match group {
         "" => "io.k8s.api.core".to_owned(),
@@ -97,7 +97,7 @@ pub fn type_of(group: &str, version: &str, kind: &str) -> Option<&'static TypeEn
     type_named(&format!("{package}.{version}.{kind}"))
 }
 
-/// `ObjectMeta`, which custom resources have too.
+/// Returns the schema of `ObjectMeta`, which custom resources share.
 pub fn object_meta() -> &'static Schema {
     static EMPTY: LazyLock<Schema> = LazyLock::new(Schema::default);
     type_named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta").map_or(&*EMPTY, TypeEntry::schema)
@@ -123,7 +123,7 @@ pub struct Resource {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subresource {
     pub name: &'static str,
-    /// `autoscaling/v1`, or empty where the kind lives with its resource.
+    /// `autoscaling/v1`; empty if it is the resource's own group version.
     pub api_version: &'static str,
     pub kind: &'static str,
     pub verbs: Vec<&'static str>,
@@ -137,7 +137,7 @@ fn subresource(text: &'static str) -> Option<Subresource> {
     Some(Subresource { name, api_version, kind, verbs: verbs.split(',').collect() })
 }
 
-/// Every built-in resource.
+/// Returns all built-in resources.
 pub fn resources() -> Vec<Resource> {
     let list = |text: &'static str| text.split(',').filter(|part| !part.is_empty()).collect();
     let row = |line: &'static str| {

@@ -5,8 +5,8 @@ use crate::go_text;
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// The old items that a list's items replace: those with the same keys, where the list is of type map. Items of other
-/// lists cannot be told apart.
+/// Old items of a list, correlated by map keys if the list is of type map. Items of other
+/// lists are uncorrelatable.
 #[derive(Debug, Default)]
 pub struct CorrelatedItems<'v, 's> {
     keys: &'s [Box<str>],
@@ -35,7 +35,7 @@ impl<'v, 's> CorrelatedItems<'v, 's> {
         found
     }
 
-    /// The old item that this one replaces.
+    /// Returns the correlated old item.
     pub fn get(&self, item: &Value) -> Option<&'v Value> {
         if self.items.is_empty() {
             return None;
@@ -43,7 +43,7 @@ impl<'v, 's> CorrelatedItems<'v, 's> {
         self.items.get(&self.identity(item)?).copied()
     }
 
-    /// The values of all keys as one text; none where one is missing or no scalar.
+    /// Returns the values of all keys as one string; `None` if one is missing or not a scalar.
     fn identity(&self, item: &Value) -> Option<String> {
         let item = item.as_object()?;
         let mut identity = String::new();
@@ -59,8 +59,8 @@ impl<'v, 's> CorrelatedItems<'v, 's> {
     }
 }
 
-/// Whether a value is what it was, where lists of type map may be in another order. What the schema does not know is
-/// never known to be the same.
+/// Returns whether a value is unchanged, ignoring the order of lists of type map. Values without a schema are
+/// never unchanged.
 pub fn is_unchanged(new: &Value, old: &Value, schema: &Schema) -> bool {
     match (new, old) {
         (Value::Object(new), Value::Object(old)) => {

@@ -1,4 +1,4 @@
-//! Filling in defaults, and dropping nulls that a schema does not allow.
+//! Defaulting, and removal of nulls that a schema does not allow.
 
 use super::{AdditionalProperties, Field, Schema, Type};
 use crate::{quantity, time::Time};
@@ -8,7 +8,7 @@ fn is_disallowed_null(value: &Value, schema: Option<&Schema>) -> bool {
     value.is_null() && schema.is_some_and(|schema| !schema.nullable)
 }
 
-/// Gives absent fields their defaults; a null where null is not allowed counts as absent.
+/// Applies defaults to absent fields. A null that is not allowed counts as absent.
 /// Defaults apply only where their parent exists.
 pub fn apply_defaults(value: &mut Value, schema: &Schema) {
     match value {
@@ -47,17 +47,17 @@ fn default_item(item: &mut Value, schema: &Schema) {
     apply_defaults(item, schema);
 }
 
-/// Writes an object as it is kept: without nulls of properties that are neither nullable nor about to get a
-/// default, and built-in types with times and quantities in the one way that Kubernetes writes them, and
-/// without the lists and maps that have nothing in them, which Go leaves out.
+/// Brings an object into stored form: removes nulls of properties that are neither nullable nor
+/// defaulted; for built-in types, also canonicalizes times and quantities, and
+/// removes empty lists and maps, which Go omits.
 pub fn canonicalize(value: &mut Value, schema: &Schema) {
     canonicalize_in(value, schema, schema.go_type.is_some());
 }
 
-/// The same where what is above is known: `typed` if it is a built-in type.
+/// Like [`canonicalize`]; `typed` if the enclosing type is built-in.
 fn canonicalize_in(value: &mut Value, schema: &Schema, typed: bool) {
     let item_of = |item: &mut Value, schema: &Schema| {
-        // Go has no null in a list or a map of values: it is what the value begins as.
+        // Go has no null in lists and maps of values: null is the zero value.
         if typed && item.is_null() {
             *item = zero_item(schema);
         }
@@ -112,10 +112,10 @@ fn zero_item(schema: &Schema) -> Value {
     }
 }
 
-/// Whether Go writes nothing of a field of a built-in type: a list or a map that has nothing in it and need
-/// not be there. An empty list of managers says something, that there are to be none.
+/// Returns whether Go omits a field of a built-in type: an empty list or map that is not
+/// required. An empty managedFields list is kept: it resets the managers.
 fn is_left_out(name: &str, item: &Value, schema: &Schema) -> bool {
-    // Most values are not empty, and need no second look.
+    // Most values are not empty.
     let empty = match item {
         Value::Array(items) => items.is_empty(),
         Value::Object(map) => map.is_empty(),
@@ -131,7 +131,7 @@ fn is_left_out(name: &str, item: &Value, schema: &Schema) -> bool {
     !is_required && (field.kind == Type::Array || is_map)
 }
 
-/// A time or a quantity in the one way that Kubernetes writes it, where the schema is of one.
+/// Canonicalizes a time or a quantity.
 fn canonical(text: &str, schema: &Schema) -> Option<String> {
     match schema.go_type? {
         "Time" => Some(Time::parse(text)?.to_string()),
@@ -141,8 +141,8 @@ fn canonical(text: &str, schema: &Schema) -> Option<String> {
     }
 }
 
-/// The value that Go has before anything is decoded into it: structs within structs, and nothing in lists.
-/// What is as empty in a new object was not written by anybody.
+/// Returns Go's zero value of a type: nested structs, and no lists.
+/// Fields that equal it were not set by a client.
 pub fn zero_value(schema: &Schema) -> Value {
     let mut zero = Map::new();
     for (name, field) in &schema.properties {
@@ -183,7 +183,7 @@ mod tests {
         canonicalize(&mut lease, schema);
         assert_eq!(lease["metadata"]["creationTimestamp"], "2026-11-15T07:42:16Z");
         assert_eq!(lease["spec"]["renewTime"], "2026-11-15T07:42:16.000000Z");
-        // What only looks like a time is left alone.
+        // Strings that are not times stay unchanged.
         assert_eq!(lease["metadata"]["annotations"]["t"], lease["spec"]["holderIdentity"]);
     }
 
@@ -208,7 +208,7 @@ mod tests {
             }}},
         });
         canonicalize(&mut deployment, schema);
-        // What is a struct to Go, or has to be there, stays.
+        // Structs and required fields stay.
         let expected = json!({
             "metadata": {"managedFields": []},
             "spec": {"selector": {}, "template": {"metadata": {}, "spec": {

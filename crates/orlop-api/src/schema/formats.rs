@@ -1,4 +1,4 @@
-//! The formats of strings that Kubernetes enforces. Dashes in a format's name are ignored.
+//! String formats that Kubernetes validates. Dashes in a format's name are ignored.
 
 use crate::names;
 use orlop_regex::Regex;
@@ -122,7 +122,7 @@ fn is_request_uri(text: &str) -> bool {
     if text.is_empty() || text.chars().any(|c| c.is_ascii_control()) {
         return false;
     }
-    // What a query says is not looked at.
+    // The query is not validated.
     let (text, _) = text.split_once('?').unwrap_or((text, ""));
     if text.starts_with('/') || text == "*" {
         return valid_escapes(text);
@@ -137,7 +137,7 @@ fn is_request_uri(text: &str) -> bool {
             let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
             is_authority(authority) && valid_escapes(path)
         }
-        // Behind a scheme, what is no path is the scheme's own affair.
+        // After a scheme, anything but a path is opaque.
         None => !rest.starts_with('/') || valid_escapes(rest),
     }
 }
@@ -193,8 +193,8 @@ fn is_email(text: &str) -> bool {
     (quoted || local.split('.').all(atom)) && (literal || host.split('.').all(atom))
 }
 
-/// A name alone has one dash at most, which is its second character; of several, the last has two characters at
-/// least. Letters of any script are taken for letters, and symbols too: go-openapi's rule, oddities included.
+/// A single label has at most one dash, as its second character; of several labels, the last has at least two
+/// characters. Letters and symbols of any script are allowed: go-openapi's rule, oddities included.
 fn is_hostname(text: &str) -> bool {
     let letter =
         |c: char| c.is_ascii_alphanumeric() || matches(&LETTER_OR_SYMBOL, c.encode_utf8(&mut [0; 4]));
@@ -299,7 +299,7 @@ fn is_isbn13(text: &str) -> bool {
     text.len() == 13 && digits.is_some_and(weighted)
 }
 
-/// A known issuer's number with the right check digit, whatever stands between the digits.
+/// A card number of a known issuer with a valid check digit; separators are ignored.
 fn is_credit_card(text: &str) -> bool {
     let digits: String = text.chars().filter(char::is_ascii_digit).collect();
     let doubled = |digit: u32| if digit > 4 { digit * 2 - 9 } else { digit * 2 };
@@ -314,7 +314,7 @@ fn is_date(text: &str) -> bool {
 
 fn is_date_time(text: &str) -> bool {
     let text = text.to_lowercase();
-    // What follows a second t is never looked at.
+    // Anything after a second t is ignored.
     let mut parts = text.split('t');
     let (Some(date), Some(time)) = (parts.next(), parts.next()) else { return false };
     let Some(found) = TIME.as_ref().and_then(|pattern| pattern.captures(time)) else { return false };

@@ -1,7 +1,7 @@
 //! A CRD's `openAPIV3Schema` as a [`Schema`].
 //!
-//! Reads what is there and ignores what is not understood: whether the schema is
-//! structural is [`super::structural`]'s question, asked when the CRD is written.
+//! Ignores unknown keywords. [`super::structural`] validates the schema when the CRD
+//! is written.
 
 use super::{
     AdditionalProperties, Field, ListType, MapType, Pattern, Schema, SchemaRef, Type, ValueValidation,

@@ -1,4 +1,4 @@
-//! Sets without repeats, map lists with unique keys.
+//! Validation of list types: sets without duplicates, map lists with unique keys.
 
 use super::{AdditionalProperties, ListType, Schema};
 use crate::field_error::{FieldError, FieldPath};
@@ -47,7 +47,7 @@ fn walk(value: &Value, schema: &Schema, path: &FieldPath, errors: &mut Vec<Field
     }
 }
 
-/// Paths are made only where there is something to descend into.
+/// Builds paths only for lists and objects.
 fn walk_child(
     value: &Value,
     schema: &Schema,

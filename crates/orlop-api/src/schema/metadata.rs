@@ -1,4 +1,4 @@
-//! Metadata where a schema does not declare it: at the root of a custom resource and in embedded resources.
+//! Metadata of custom resources and embedded resources, which schemas do not declare.
 
 use super::typed_decode::check_types;
 use super::{AdditionalProperties, Root, Schema, builtin, prune};
@@ -17,8 +17,8 @@ pub enum Malformed {
     Drop,
 }
 
-/// Brings apiVersion, kind and metadata into shape: unknown metadata fields go (and are named),
-/// values of wrong types are refused or dropped.
+/// Coerces apiVersion, kind and metadata: removes and returns unknown metadata fields;
+/// refuses or drops values of wrong types.
 pub fn coerce_metadata(
     object: &mut Value,
     schema: &Schema,
@@ -121,7 +121,7 @@ fn coerce_object_meta(
     let gone = prune(metadata, schema, Root::Plain);
     unknown.extend(gone.into_iter().map(|field| format!("{path}.{field}")));
     if let Some(map) = metadata.as_object_mut() {
-        // Go leaves out what is empty; a null here is such.
+        // Go omits empty values; null is one.
         map.retain(|_, value| !value.is_null());
     }
     Ok(())

@@ -1,14 +1,14 @@
 //! One schema for every kind.
 //!
 //! A custom resource's structural OpenAPI schema and a built-in kind's Go type
-//! say the same things: fields, their types, how lists are keyed, what the
-//! defaults are. [`Schema`] holds them once, and pruning, defaulting, validation,
-//! strategic merge and server-side apply all walk it.
+//! declare the same: fields, types, list keys and
+//! defaults. [`Schema`] represents both; pruning, defaulting, validation,
+//! strategic merge and server-side apply use it.
 //!
 //! - [`from_openapi`] reads a CRD's `openAPIV3Schema`;
 //! - [`builtin`] resolves our tables of built-in types, each on first use;
-//! - CEL is not here: whoever owns an evaluator compiles the rules of the schema as
-//!   written; [`blocks_rules`] says when they must not run.
+//! - CEL rules are compiled and evaluated by the caller;
+//!   [`blocks_rules`] tells when schema errors block them.
 
 pub mod builtin;
 mod defaults;
@@ -43,7 +43,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// The JSON type a schema asks for.
+/// JSON type of a schema.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Type {
     /// Unspecified: any type.
@@ -78,7 +78,7 @@ impl Type {
 /// Identity of list items (`x-kubernetes-list-type`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ListType {
-    /// Nothing: the list is one value.
+    /// None: the list is one value.
     #[default]
     Atomic,
     /// The item itself.
@@ -104,7 +104,7 @@ pub struct PatchStrategy {
     pub merge_key: Option<Box<str>>,
 }
 
-/// A field of an object: its schema, and what this use of the schema changes.
+/// A field of an object: its schema and per-field overrides.
 #[derive(Clone, Debug)]
 pub struct Field {
     pub schema: SchemaRef,
@@ -129,7 +129,7 @@ impl From<Schema> for Field {
     }
 }
 
-/// A schema held here, or a built-in type that is resolved when first asked for.
+/// An inline schema, or a built-in type that is resolved on first use.
 #[derive(Clone, Debug)]
 pub enum SchemaRef {
     Inline(Arc<Schema>),
@@ -154,7 +154,7 @@ impl From<Schema> for SchemaRef {
 /// Schema of undeclared properties (`additionalProperties`).
 #[derive(Clone, Debug, Default)]
 pub enum AdditionalProperties {
-    /// The schema does not say: nothing, unless it says nothing about fields either.
+    /// Unspecified: nothing, unless the schema has no properties either.
     #[default]
     Unspecified,
     Forbidden,
@@ -175,7 +175,7 @@ impl AdditionalProperties {
     }
 }
 
-/// The checks of values: bounds, patterns, alternatives.
+/// Value validation keywords: bounds, patterns, `allOf`, `anyOf`, `oneOf`, `not`.
 #[derive(Clone, Debug, Default)]
 pub struct ValueValidation {
     pub enumeration: Vec<Value>,
@@ -202,7 +202,7 @@ pub struct ValueValidation {
 #[derive(Clone, Debug)]
 pub struct Pattern {
     pub text: Box<str>,
-    /// Saves the look-up in the cache while the compiled pattern is there.
+    /// Avoids the cache look-up while the pattern is cached.
     compiled: Arc<Mutex<Weak<CachedRegex>>>,
 }
 
@@ -238,11 +238,11 @@ pub struct Schema {
     pub preserve_unknown: bool,
     pub embedded_resource: bool,
     pub int_or_string: bool,
-    /// Apply sees one leaf, whatever is inside (`RawExtension`).
+    /// Server-side apply treats it as a leaf (`RawExtension`).
     pub opaque: bool,
     pub default: Option<Value>,
     pub value_validation: Option<Box<ValueValidation>>,
-    /// The Go type of a built-in, for the decoder's messages.
+    /// Go type of a built-in kind, for decoder messages.
     pub go_type: Option<&'static str>,
 }
 
@@ -255,7 +255,7 @@ impl Schema {
         self.items.as_ref().map(SchemaRef::get)
     }
 
-    /// The schema at a dotted path of fields, for selectable fields and printer columns.
+    /// Returns the schema at a dotted field path.
     pub fn at(&self, path: &str) -> Option<&Schema> {
         let mut schema = self;
         for name in path.trim_start_matches('.').split('.').filter(|name| !name.is_empty()) {

@@ -1,4 +1,4 @@
-//! Dropping what a schema does not know, and saying what that was.
+//! Pruning of unknown fields.
 
 use super::{AdditionalProperties, Schema};
 use serde_json::Value;
@@ -10,20 +10,20 @@ pub enum Root {
     Plain,
 }
 
-/// Removes unknown fields; returns their paths, sorted: `spec.x`, `spec.list[0].y`.
+/// Removes unknown fields and returns their paths, sorted: `spec.x`, `spec.list[0].y`.
 pub fn prune(value: &mut Value, schema: &Schema, root: Root) -> Vec<String> {
     let unknown = unknown_fields(value, schema, root);
-    // Most objects have none, and then nothing is touched.
+    // Most objects have none and are not copied.
     if !unknown.is_empty() {
-        remove(value, Place::root(schema, root));
+        remove(value, Context::root(schema, root));
     }
     unknown
 }
 
-/// The paths that [`prune`] would remove, sorted. Built-in kinds report these under `fieldValidation`.
+/// Returns the paths that [`prune`] would remove, sorted. Built-in kinds report these under `fieldValidation`.
 pub fn unknown_fields(value: &Value, schema: &Schema, root: Root) -> Vec<String> {
     let mut unknown = Unknown { paths: Vec::new(), path: String::new() };
-    unknown.walk(value, Place::root(schema, root));
+    unknown.walk(value, Context::root(schema, root));
     unknown.paths.sort();
     unknown.paths
 }
@@ -34,26 +34,26 @@ fn is_meta(key: &str) -> bool {
 
 /// Pruning context of a value.
 #[derive(Clone, Copy)]
-struct Place<'s> {
+struct Context<'s> {
     schema: Option<&'s Schema>,
     /// apiVersion, kind and metadata are known here.
     embedded: bool,
-    /// Unknown fields are kept here.
+    /// Unknown fields are preserved here.
     preserves: bool,
 }
 
 /// Pruning decision for a field.
-enum Fate<'s> {
+enum Pruning<'s> {
     Unknown,
-    /// Kept as it is, whatever is inside.
+    /// Preserve the whole value.
     Kept,
-    Within(Place<'s>),
+    Within(Context<'s>),
 }
 
-impl<'s> Place<'s> {
+impl<'s> Context<'s> {
     fn root(schema: &'s Schema, root: Root) -> Self {
-        let place = Self::of(Some(schema));
-        Self { embedded: place.embedded || root == Root::Resource, ..place }
+        let context = Self::of(Some(schema));
+        Self { embedded: context.embedded || root == Root::Resource, ..context }
     }
 
     fn of(schema: Option<&'s Schema>) -> Self {
@@ -65,20 +65,20 @@ impl<'s> Place<'s> {
         }
     }
 
-    fn field(self, key: &str) -> Fate<'s> {
-        let Some(schema) = self.schema else { return Fate::Unknown };
+    fn field(self, key: &str) -> Pruning<'s> {
+        let Some(schema) = self.schema else { return Pruning::Remove };
         if self.embedded && is_meta(key) {
-            return Fate::Kept;
+            return Pruning::Preserve;
         }
         match (schema.field(key), &schema.additional_properties) {
-            (Some(field), _) => Fate::Within(Self::of(Some(field.schema()))),
-            (None, AdditionalProperties::Of(inner)) => Fate::Within(Self::of(Some(inner.get()))),
-            (None, _) if self.preserves => Fate::Kept,
-            // Specified, but without a schema for what is inside.
+            (Some(field), _) => Pruning::Descend(Self::of(Some(field.schema()))),
+            (None, AdditionalProperties::Of(inner)) => Pruning::Descend(Self::of(Some(inner.get()))),
+            (None, _) if self.preserves => Pruning::Preserve,
+            // Specified, but without a schema for values.
             (None, AdditionalProperties::Anything | AdditionalProperties::Forbidden) => {
-                Fate::Within(Self::of(None))
+                Pruning::Descend(Self::of(None))
             }
-            (None, AdditionalProperties::Unspecified) => Fate::Unknown,
+            (None, AdditionalProperties::Unspecified) => Pruning::Remove,
         }
     }
 
@@ -86,26 +86,26 @@ impl<'s> Place<'s> {
     fn items(self) -> Option<Self> {
         let items = self.schema.and_then(Schema::items);
         if self.preserves {
-            // Below a list that keeps unknown fields, they are kept too.
+            // A list that preserves unknown fields preserves those of its items.
             return items.map(|items| Self { preserves: true, ..Self::of(Some(items)) });
         }
         Some(Self::of(items))
     }
 }
 
-fn remove(value: &mut Value, place: Place<'_>) {
+fn remove(value: &mut Value, context: Context<'_>) {
     match value {
-        Value::Object(map) => map.retain(|key, item| match place.field(key) {
-            Fate::Unknown => false,
-            Fate::Kept => true,
-            Fate::Within(place) => {
-                remove(item, place);
+        Value::Object(map) => map.retain(|key, item| match context.field(key) {
+            Pruning::Remove => false,
+            Pruning::Preserve => true,
+            Pruning::Descend(context) => {
+                remove(item, context);
                 true
             }
         }),
         Value::Array(items) => {
-            if let Some(place) = place.items() {
-                items.iter_mut().for_each(|item| remove(item, place));
+            if let Some(context) = context.items() {
+                items.iter_mut().for_each(|item| remove(item, context));
             }
         }
         _ => {}
@@ -118,14 +118,14 @@ struct Unknown {
 }
 
 impl Unknown {
-    fn walk(&mut self, value: &Value, place: Place<'_>) {
+    fn walk(&mut self, value: &Value, context: Context<'_>) {
         let length = self.path.len();
         match value {
             Value::Object(map) => {
                 for (key, item) in map {
-                    let fate = place.field(key);
-                    if matches!(fate, Fate::Kept)
-                        || (matches!(fate, Fate::Unknown) && length == 0 && is_meta(key))
+                    let pruning = context.field(key);
+                    if matches!(pruning, Pruning::Preserve)
+                        || (matches!(pruning, Pruning::Remove) && length == 0 && is_meta(key))
                     {
                         continue;
                     }
@@ -133,20 +133,20 @@ impl Unknown {
                         self.path.push('.');
                     }
                     self.path.push_str(key);
-                    match fate {
-                        Fate::Within(place) => self.walk(item, place),
+                    match pruning {
+                        Pruning::Descend(context) => self.walk(item, context),
                         _ => self.paths.push(self.path.clone()),
                     }
                     self.path.truncate(length);
                 }
             }
             Value::Array(items) => {
-                let Some(place) = place.items() else { return };
+                let Some(context) = context.items() else { return };
                 for (index, item) in
                     items.iter().enumerate().filter(|(_, item)| item.is_object() || item.is_array())
                 {
                     self.path.push_str(&format!("[{index}]"));
-                    self.walk(item, place);
+                    self.walk(item, context);
                     self.path.truncate(length);
                 }
             }

@@ -1,4 +1,4 @@
-//! The types of a built-in kind's fields, as Go's decoder insists on them.
+//! Type checks of built-in kinds, as in Go's decoder.
 
 use super::{AdditionalProperties, Schema, Type};
 use crate::{
@@ -8,16 +8,16 @@ use crate::{
 use serde_json::Value;
 use std::fmt;
 
-/// A value that its field's Go type cannot hold; the body is refused with a 400.
+/// A value that does not fit its field's Go type; a 400.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TypeMismatch {
     /// A value of another type.
     Value { found: String, go_struct: String, path: String, go_type: String },
-    /// Text that is no time.
+    /// A string that is not a time.
     Time { text: String, micro: bool },
-    /// Text that is no base64, and where it stops being that.
+    /// A string that is not base64, and the offset of the error.
     Base64 { position: usize },
-    /// Text that is no quantity.
+    /// A string that is not a quantity.
     Quantity(InvalidQuantity),
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for TypeMismatch {
 
 impl std::error::Error for TypeMismatch {}
 
-/// Checks that every value is of its field's type. Null is the zero value of any.
+/// Checks that every value has its field's type. Null is the zero value of any type.
 pub fn check_types(value: &Value, schema: &Schema) -> Result<(), TypeMismatch> {
     check(value, schema, "", &mut Vec::new())
 }
@@ -74,7 +74,7 @@ fn check<'a>(
     if !fits {
         let found = match value {
             Value::Bool(_) => "bool".to_owned(),
-            // A number of the right kind that does not fit is named.
+            // A number out of range is part of the message.
             Value::Number(number) if schema.kind == Type::Integer => format!("number {number}"),
             Value::Number(_) => "number".to_owned(),
             Value::String(_) => "string".to_owned(),

@@ -1,4 +1,4 @@
-//! Reading JSON as written: what is absent or of another type is empty.
+//! Accessors of unstructured JSON. Absent values and values of other types are empty.
 
 use serde_json::{Map, Value};
 
@@ -33,12 +33,12 @@ pub fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The texts among the items of a list.
+/// Returns the strings among the items of a list.
 pub fn strings<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a str> + use<'a> {
     list(value, key).iter().filter_map(Value::as_str)
 }
 
-/// The object below a key, made where it is absent or null; none where something else stands there.
+/// Returns the object below a key and creates it if absent or null; `None` for other types.
 pub fn entry<'a>(map: &'a mut Map<String, Value>, key: &str) -> Option<&'a mut Map<String, Value>> {
     let value = map.entry(key).or_insert(Value::Null);
     if value.is_null() {

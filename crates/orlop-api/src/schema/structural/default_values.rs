@@ -1,4 +1,4 @@
-//! Defaults must be valid under the schema that gives them, and have nothing it would prune.
+//! Validation of defaults: they are valid under their schema and have no fields to prune.
 
 use crate::field_error::{FieldError, FieldPath, aggregate};
 use crate::schema::metadata::validate_default;
@@ -6,11 +6,11 @@ use crate::schema::unstructured::{entries, flag, non_null};
 use crate::schema::{self, Root, from_openapi};
 use serde_json::{Map, Value};
 
-/// A default that holds under its schema, as far as the schema says without rules.
+/// A default that is valid under its schema, before CEL rules.
 #[derive(Debug)]
 pub struct DefaultValue<'a> {
     pub value: &'a Value,
-    /// The node that gives it, as written.
+    /// The schema node with the default, as written.
     pub schema: &'a Value,
     /// The node is a whole resource: the root, or an embedded one.
     pub is_resource: bool,
@@ -31,7 +31,7 @@ pub fn validate_defaults(
     walk.errors
 }
 
-/// The nearest resource above a node, and the way down from it.
+/// The nearest enclosing resource of a node, and the path down from it.
 #[derive(Clone)]
 struct Resource<'a> {
     schema: &'a Value,
@@ -51,7 +51,7 @@ impl<'a> Resource<'a> {
         Self { schema: self.schema, way }
     }
 
-    /// An object with nothing but a value at the end of the way.
+    /// Wraps a value in an object with nothing else along the path.
     fn around(&self, value: &Value) -> Value {
         let wrap = |inner: Value, step: &Step<'_>| match step {
             Step::Field(name) => Value::Object(Map::from_iter([((*name).to_owned(), inner)])),
@@ -89,7 +89,7 @@ impl Walk<'_> {
             let found = self.check(&default, within, inside_metadata);
             self.errors.extend(found);
         }
-        // Defaults are not followed into additionalProperties.
+        // Kubernetes does not validate defaults inside additionalProperties.
         if let Some(items) = source.get("items").filter(|items| items.is_object()) {
             let embedded = flag(items, "x-kubernetes-embedded-resource");
             self.node(items, &path.child("items"), embedded, &within.step(Step::Item), inside_metadata);
@@ -140,7 +140,7 @@ impl Walk<'_> {
     }
 }
 
-/// The same error, its path seen from above the default.
+/// Prefixes an error's path with the path of the default.
 fn beneath(mut error: FieldError, path: &FieldPath) -> FieldError {
     error.field = if error.field.is_nil() { path.clone() } else { path.child(error.field.as_str()) };
     error

@@ -1,10 +1,10 @@
-//! Schemas as Kubernetes prints them in messages: its internal type, every field by its Go name, set or not.
+//! Go syntax (`%#v`) of schemas in error messages: Kubernetes' internal type with all of its fields.
 
 use crate::go_text;
 use crate::schema::unstructured::{entries, flag, list, text};
 use serde_json::Value;
 
-enum Form {
+enum GoType {
     Text,
     Flag,
     /// Anything, `null` where absent.
@@ -22,90 +22,90 @@ enum Form {
     Rules,
 }
 
-/// Every keyword, its Go field, and how it prints, in Go's order.
-const FIELDS: [(&str, &str, Form); 44] = [
-    ("id", "ID", Form::Text),
-    ("$schema", "Schema", Form::Text),
-    ("$ref", "Ref", Form::Any),
-    ("description", "Description", Form::Text),
-    ("type", "Type", Form::Text),
-    ("nullable", "Nullable", Form::Flag),
-    ("format", "Format", Form::Text),
-    ("title", "Title", Form::Text),
-    ("default", "Default", Form::Any),
-    ("maximum", "Maximum", Form::Any),
-    ("exclusiveMaximum", "ExclusiveMaximum", Form::Flag),
-    ("minimum", "Minimum", Form::Any),
-    ("exclusiveMinimum", "ExclusiveMinimum", Form::Flag),
-    ("maxLength", "MaxLength", Form::Any),
-    ("minLength", "MinLength", Form::Any),
-    ("pattern", "Pattern", Form::Text),
-    ("maxItems", "MaxItems", Form::Any),
-    ("minItems", "MinItems", Form::Any),
-    ("uniqueItems", "UniqueItems", Form::Flag),
-    ("multipleOf", "MultipleOf", Form::Any),
-    ("enum", "Enum", Form::Any),
-    ("maxProperties", "MaxProperties", Form::Any),
-    ("minProperties", "MinProperties", Form::Any),
-    ("required", "Required", Form::Any),
-    ("items", "Items", Form::Items),
-    ("allOf", "AllOf", Form::Schemas),
-    ("oneOf", "OneOf", Form::Schemas),
-    ("anyOf", "AnyOf", Form::Schemas),
-    ("not", "Not", Form::Schema),
-    ("properties", "Properties", Form::Map),
-    ("additionalProperties", "AdditionalProperties", Form::OrBool),
-    ("patternProperties", "PatternProperties", Form::Map),
-    ("dependencies", "Dependencies", Form::Dependencies),
-    ("additionalItems", "AdditionalItems", Form::OrBool),
-    ("definitions", "Definitions", Form::Map),
-    ("externalDocs", "ExternalDocs", Form::Docs),
-    ("example", "Example", Form::Any),
-    ("x-kubernetes-preserve-unknown-fields", "XPreserveUnknownFields", Form::Any),
-    ("x-kubernetes-embedded-resource", "XEmbeddedResource", Form::Flag),
-    ("x-kubernetes-int-or-string", "XIntOrString", Form::Flag),
-    ("x-kubernetes-list-map-keys", "XListMapKeys", Form::Any),
-    ("x-kubernetes-list-type", "XListType", Form::Any),
-    ("x-kubernetes-map-type", "XMapType", Form::Any),
-    ("x-kubernetes-validations", "XValidations", Form::Rules),
+/// Keywords with their Go fields and types, in Go's order.
+const FIELDS: [(&str, &str, GoType); 44] = [
+    ("id", "ID", GoType::Text),
+    ("$schema", "Schema", GoType::Text),
+    ("$ref", "Ref", GoType::Any),
+    ("description", "Description", GoType::Text),
+    ("type", "Type", GoType::Text),
+    ("nullable", "Nullable", GoType::Flag),
+    ("format", "Format", GoType::Text),
+    ("title", "Title", GoType::Text),
+    ("default", "Default", GoType::Any),
+    ("maximum", "Maximum", GoType::Any),
+    ("exclusiveMaximum", "ExclusiveMaximum", GoType::Flag),
+    ("minimum", "Minimum", GoType::Any),
+    ("exclusiveMinimum", "ExclusiveMinimum", GoType::Flag),
+    ("maxLength", "MaxLength", GoType::Any),
+    ("minLength", "MinLength", GoType::Any),
+    ("pattern", "Pattern", GoType::Text),
+    ("maxItems", "MaxItems", GoType::Any),
+    ("minItems", "MinItems", GoType::Any),
+    ("uniqueItems", "UniqueItems", GoType::Flag),
+    ("multipleOf", "MultipleOf", GoType::Any),
+    ("enum", "Enum", GoType::Any),
+    ("maxProperties", "MaxProperties", GoType::Any),
+    ("minProperties", "MinProperties", GoType::Any),
+    ("required", "Required", GoType::Any),
+    ("items", "Items", GoType::Items),
+    ("allOf", "AllOf", GoType::Schemas),
+    ("oneOf", "OneOf", GoType::Schemas),
+    ("anyOf", "AnyOf", GoType::Schemas),
+    ("not", "Not", GoType::Schema),
+    ("properties", "Properties", GoType::Map),
+    ("additionalProperties", "AdditionalProperties", GoType::OrBool),
+    ("patternProperties", "PatternProperties", GoType::Map),
+    ("dependencies", "Dependencies", GoType::Dependencies),
+    ("additionalItems", "AdditionalItems", GoType::OrBool),
+    ("definitions", "Definitions", GoType::Map),
+    ("externalDocs", "ExternalDocs", GoType::Docs),
+    ("example", "Example", GoType::Any),
+    ("x-kubernetes-preserve-unknown-fields", "XPreserveUnknownFields", GoType::Any),
+    ("x-kubernetes-embedded-resource", "XEmbeddedResource", GoType::Flag),
+    ("x-kubernetes-int-or-string", "XIntOrString", GoType::Flag),
+    ("x-kubernetes-list-map-keys", "XListMapKeys", GoType::Any),
+    ("x-kubernetes-list-type", "XListType", GoType::Any),
+    ("x-kubernetes-map-type", "XMapType", GoType::Any),
+    ("x-kubernetes-validations", "XValidations", GoType::Rules),
 ];
 
 pub(super) fn is_keyword(key: &str) -> bool {
     FIELDS.iter().any(|(keyword, _, _)| *keyword == key)
 }
 
-/// A schema in that form.
+/// A schema in that go_type.
 pub fn format_schema(schema: &Value) -> String {
-    let field = |(key, name, form): &(&str, &str, Form)| {
+    let field = |(key, name, go_type): &(&str, &str, GoType)| {
         let value = schema.get(*key).unwrap_or(&Value::Null);
-        let printed = match form {
-            Form::Text => quoted(text(schema, key)),
-            Form::Flag => flag(schema, key).to_string(),
-            Form::Any => go_text::json(value),
-            Form::Schema => or_null(value),
-            Form::Schemas if value.is_null() => "null".to_owned(),
-            Form::Schemas => several(list(schema, key)),
-            Form::Map if value.is_null() => "null".to_owned(),
-            Form::Map => map(entries(schema, key).map(|(name, inner)| (name, format_schema(inner)))),
-            Form::OrBool => match value {
+        let printed = match go_type {
+            GoType::Text => quoted(text(schema, key)),
+            GoType::Flag => flag(schema, key).to_string(),
+            GoType::Any => go_text::json(value),
+            GoType::Schema => or_null(value),
+            GoType::Schemas if value.is_null() => "null".to_owned(),
+            GoType::Schemas => several(list(schema, key)),
+            GoType::Map if value.is_null() => "null".to_owned(),
+            GoType::Map => map(entries(schema, key).map(|(name, inner)| (name, format_schema(inner)))),
+            GoType::OrBool => match value {
                 Value::Null => "null".to_owned(),
                 Value::Bool(allowed) => format!("{{\"Allows\":{allowed},\"Schema\":null}}"),
                 inner => format!("{{\"Allows\":true,\"Schema\":{}}}", format_schema(inner)),
             },
-            Form::Items => match value {
+            GoType::Items => match value {
                 Value::Null => "null".to_owned(),
                 Value::Array(items) => format!("{{\"Schema\":null,\"JSONSchemas\":{}}}", several(items)),
                 inner => format!("{{\"Schema\":{},\"JSONSchemas\":null}}", format_schema(inner)),
             },
-            Form::Dependencies if value.is_null() => "null".to_owned(),
-            Form::Dependencies => map(entries(schema, key).map(|(name, inner)| (name, dependency(inner)))),
-            Form::Docs if value.is_null() => "null".to_owned(),
-            Form::Docs => {
+            GoType::Dependencies if value.is_null() => "null".to_owned(),
+            GoType::Dependencies => map(entries(schema, key).map(|(name, inner)| (name, dependency(inner)))),
+            GoType::Docs if value.is_null() => "null".to_owned(),
+            GoType::Docs => {
                 let (description, url) = (quoted(text(value, "description")), quoted(text(value, "url")));
                 format!("{{\"Description\":{description},\"URL\":{url}}}")
             }
-            Form::Rules if value.is_null() => "null".to_owned(),
-            Form::Rules => bracketed(list(schema, key).iter().map(format_rule)),
+            GoType::Rules if value.is_null() => "null".to_owned(),
+            GoType::Rules => bracketed(list(schema, key).iter().map(format_rule)),
         };
         format!("\"{name}\":{printed}")
     };
@@ -113,7 +113,7 @@ pub fn format_schema(schema: &Value) -> String {
     format!("{{{}}}", fields.join(","))
 }
 
-/// A rule of `x-kubernetes-validations` in that form.
+/// A rule of `x-kubernetes-validations` in that go_type.
 pub fn format_rule(rule: &Value) -> String {
     let value = |key: &str| go_text::json(rule.get(key).unwrap_or(&Value::Null));
     let text = |key: &str| quoted(text(rule, key));

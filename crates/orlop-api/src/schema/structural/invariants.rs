@@ -1,4 +1,5 @@
-//! Every specified node has a type; value validation carry no structure, and name nothing that the structure does not.
+//! Structural schema rules: every node has a type; value validation has no structural keywords and refers only to
+//! declared fields.
 
 use super::properties;
 use crate::field_error::{FieldError, FieldPath};
@@ -16,7 +17,7 @@ enum Level {
     Field,
 }
 
-/// Collects validate_structural_schema. Patterns are validated within a budget that a whole definition shares.
+/// Collects violations. All patterns of a definition share a validation budget.
 struct Violations<'b> {
     errors: Vec<FieldError>,
     patterns: &'b mut ValidationBudget,
@@ -36,7 +37,7 @@ pub fn validate_structural_schema(
 ) -> Vec<FieldError> {
     let mut errors = Violations { errors: Vec::new(), patterns };
     structure(schema, Level::Root, path, &mut errors);
-    // Only the root's value validation are asked what they name; Kubernetes does not look further down.
+    // Only the root's value validation is checked against the structure, as in Kubernetes.
     value_validation_complete(schema, Some(schema), path, path, &mut errors);
     let mut errors = errors.errors;
     errors.sort_by_cached_key(ToString::to_string);
@@ -131,7 +132,7 @@ fn check_type(
     }
 }
 
-/// The root's metadata may restrict name and generateName, and say nothing else.
+/// Validates the root's metadata, which may only restrict name and generateName.
 fn check_metadata(
     metadata: &Value,
     is_resource: bool,
@@ -234,7 +235,7 @@ fn nested(schema: &Value, skip_any_of: bool, path: &FieldPath, errors: &mut Viol
     }
 }
 
-/// Value validation name only what the structure has.
+/// Validates that value validation refers only to fields of the structure.
 fn value_validation_complete(
     validation: &Value,
     structure: Option<&Value>,

@@ -1,4 +1,4 @@
-//! The keywords that are supported, and how the `x-kubernetes-` ones go together.
+//! Validation of supported keywords and of `x-kubernetes-` extensions.
 
 use super::{properties, relative_path};
 use crate::field_error::{FieldError, FieldPath};
@@ -22,11 +22,11 @@ struct Context<'a> {
 /// Validation that updates skip where the stored definition already violates it (ratcheting).
 #[derive(Clone, Copy, Debug)]
 pub struct ValidationOptions {
-    /// Types are those of OpenAPI v3.
+    /// Require types of OpenAPI v3.
     pub require_valid_property_type: bool,
-    /// Items of sets are scalars or atomic.
+    /// Require items of sets to be scalars or atomic.
     pub require_atomic_set_type: bool,
-    /// Items of sets and maps can be told apart: not null, their keys always there.
+    /// Require items of sets and maps to have an identity: not null, keys required or defaulted.
     pub require_map_list_keys: bool,
 }
 
@@ -36,7 +36,7 @@ impl Default for ValidationOptions {
     }
 }
 
-/// Keywords that are not supported or do not go together; what rules say about themselves, but not their expressions.
+/// Validates keywords and their combinations, and the fields of CEL rules but not their expressions.
 pub fn validate_keywords(schema: &Value, path: &FieldPath, options: ValidationOptions) -> Vec<FieldError> {
     let mut errors = Vec::new();
     walk(
@@ -218,7 +218,7 @@ fn validate_extensions(
     }
 }
 
-/// An item of a set is one value: a scalar, or something atomic.
+/// Validates that items of a set are scalars or atomic.
 fn validate_set_items(items: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
     let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
     let written = items.get("x-kubernetes-list-type").cloned().unwrap_or_default();
@@ -298,7 +298,7 @@ fn validate_map_keys(
     }
 }
 
-/// Items must be identifiable: not null, their keys always there.
+/// Validates that items have an identity: not null, keys required or defaulted.
 fn validate_item_identity(schema: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
     let list_type = text(schema, "x-kubernetes-list-type");
     let Some(items) = single_items(schema).filter(|_| matches!(list_type, "set" | "map")) else { return };
@@ -372,7 +372,7 @@ fn validate_field_path(rule: &Value, schema: &Value, path: &FieldPath, errors: &
     if written.contains(['\n', '\r']) {
         errors.push(FieldError::invalid(path, written, "must not contain line breaks"));
     }
-    // A schema that cannot be converted says so itself.
+    // A conversion error is reported elsewhere.
     if super::conversion_error(schema).is_none() && relative_path::resolve(written, schema, true).is_err() {
         errors.push(FieldError::invalid(path, written, "must be a valid path"));
     }

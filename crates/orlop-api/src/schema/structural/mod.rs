@@ -1,9 +1,9 @@
 //! Validation of a CRD's structural schema.
 //!
-//! Questions in files of their own, asked in this order: is it structural (every node typed,
-//! value checks free of structure), are its defaults valid under itself, and does it keep to
-//! the keywords that are supported. All work on the schema as written, so that messages
-//! name what the author wrote. Rules (CEL) are somebody else's: [`validate_defaults`] asks for them.
+//! Validated in this order: structural rules (every node typed, no structure in value validation), defaults, and
+//! supported keywords. All functions work on the schema as written, so that error
+//! paths name what the author wrote. The caller evaluates CEL rules:
+//! [`validate_defaults`] takes a callback.
 
 mod convertible;
 mod default_values;
@@ -92,7 +92,7 @@ fn properties(schema: &Value) -> Option<&Map<String, Value>> {
 mod tests {
     use super::*;
 
-    /// Everything but the rules.
+    /// Validates everything but CEL rules.
     fn validate_structural(schema: &Value, path: &FieldPath, status_subresource: bool) -> Vec<FieldError> {
         let mut errors = validate_root(schema, path, status_subresource);
         let structural = validate_structural_schema(schema, path, &mut ValidationBudget::default());
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn the_root_has_rules_of_its_own() {
-        // What alternatives name must be in the structure; further down Kubernetes does not look.
+        // Value validation must refer to declared fields, but only at the root, as in Kubernetes.
         let alternative = json!({"type": "object", "anyOf": [{"properties": {"x": {"minimum": 1}}}]});
         assert_eq!(
             errors(alternative.clone()),

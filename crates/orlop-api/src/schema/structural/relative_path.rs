@@ -1,10 +1,10 @@
-//! Paths of fields that a schema must have: a rule's `fieldPath`, a selectable field's `jsonPath`.
+//! Field paths relative to a schema: a rule's `fieldPath`, a selectable field's `jsonPath`.
 
 use crate::field_error::FieldPath;
 use crate::schema::unstructured::entries;
 use serde_json::Value;
 
-/// Follows `.a.b` and `['c']` through properties and maps: where that is, and its schema. Lists cannot be stepped into.
+/// Resolves `.a.b` and `['c']` through properties and maps to a field path and its schema. Lists cannot be traversed.
 pub fn resolve<'s>(
     path: &str,
     schema: &'s Value,
@@ -46,7 +46,7 @@ fn step<'s>((path, schema): (FieldPath, &'s Value), name: &str) -> Result<(Field
     values.map(|next| (path.key(name), next)).ok_or("does not refer to a valid field".to_owned())
 }
 
-/// `.`, `[` and `]` alone, quoted texts whole, and what stands between.
+/// Tokens: `.`, `[`, `]`, quoted strings, and names.
 struct Tokens<'t> {
     rest: &'t str,
 }
@@ -64,7 +64,7 @@ impl<'t> Tokens<'t> {
         Some(token)
     }
 
-    /// The length of a quoted text with its quotes.
+    /// Returns the length of a quoted string with its quotes.
     fn quoted(&self) -> Option<usize> {
         let bytes = self.rest.as_bytes();
         (1..bytes.len()).find(|&end| bytes[end] == b'\'' && bytes[end - 1] != b'\\').map(|end| end + 1)

@@ -1,11 +1,11 @@
-//! Values against their schema, with Kubernetes' messages.
+//! Schema validation of values, with Kubernetes' messages.
 //!
-//! Every check runs even after another failed, in a fixed order: type, alternatives,
+//! Every check runs even after another failed, in this order: type, alternatives,
 //! text, format, number, list, enumeration, object. Alternatives (`anyOf`, `oneOf`)
-//! report the branch that came closest, which is the one that matched most often.
+//! report the branch with the most matches.
 //!
-//! On updates, what did not change does not fail ("ratcheting"): a node equal to the
-//! old one it corresponds to keeps its errors to itself.
+//! Updates are ratcheted: errors of a node that equals its
+//! correlated old value are dropped.
 
 mod rules;
 
@@ -27,7 +27,7 @@ pub fn validate_update(value: &Value, old: &Value, schema: &Schema) -> Vec<Field
     ratcheted(value, Some(old), schema, "").errors
 }
 
-/// The old value of a field or a map's entry.
+/// Returns the old value of a field or map entry.
 fn corresponding_entry<'a>(old: Option<&'a Value>, key: &str) -> Option<&'a Value> {
     old?.get(key)
 }
@@ -99,13 +99,13 @@ fn collect_nulls(value: &Value, schema: &Schema, name: &str, errors: &mut Vec<Fi
     }
 }
 
-/// A name like `spec.a` as a path; the root's children come as `.a` from required fields.
+/// Converts a name like `spec.a` to a field path. Required fields name the root's children `.a`.
 fn field_path(name: &str) -> FieldPath {
     let name = name.strip_prefix('.').unwrap_or(name);
     if name.is_empty() { FieldPath::nil() } else { FieldPath::root(name) }
 }
 
-/// Errors that carry no field in Kubernetes either.
+/// Returns an error without a field, as in Kubernetes.
 fn unplaced(message: String) -> FieldError {
     FieldError::invalid(&FieldPath::nil(), "", message)
 }
@@ -130,9 +130,9 @@ fn ratcheted(value: &Value, old: Option<&Value>, schema: &Schema, name: &str) ->
 }
 
 fn check(value: &Value, old: Option<&Value>, schema: &Schema, name: &str) -> Outcome {
-    static NO_CHECKS: std::sync::LazyLock<ValueValidation> =
+    static NO_VALIDATION: std::sync::LazyLock<ValueValidation> =
         std::sync::LazyLock::new(ValueValidation::default);
-    let validation = schema.value_validation.as_deref().unwrap_or(&NO_CHECKS);
+    let validation = schema.value_validation.as_deref().unwrap_or(&NO_VALIDATION);
     let format = effective_format(schema);
     let mut outcome = Outcome::default();
     if value.is_null() {
@@ -163,7 +163,7 @@ fn check(value: &Value, old: Option<&Value>, schema: &Schema, name: &str) -> Out
     outcome
 }
 
-/// Formats that do not go with the type, or that nobody knows, are as if not there.
+/// Returns the format if it applies to the type. Other formats are ignored.
 fn effective_format(schema: &Schema) -> Option<&str> {
     let format = schema.format.as_deref()?;
     is_enforced_format(format, schema.kind.name()).then_some(format)
@@ -197,7 +197,7 @@ fn check_type(value: &Value, schema: &Schema, format: Option<&str>, name: &str) 
         if !textual && !accepts(found) && !integer_as_number && format != found_format {
             return failed(format, found_format);
         }
-        // A text of a format is the format's business.
+        // Strings with a format are validated by the format.
         if textual && !accepts(Type::Number) && !accepts(Type::Integer) {
             return held;
         }
@@ -287,7 +287,7 @@ fn limit(limit: u64) -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
-/// The first of length, length, pattern that fails.
+/// Checks maxLength, minLength and pattern, and reports the first failure.
 fn check_text(text: &str, validation: &ValueValidation, name: &str) -> Outcome {
     let mut outcome = Outcome::default();
     let length = || count(text.chars().count());
@@ -345,8 +345,7 @@ fn check_number(
         outcome.fail(error);
     }
     let value = Value::Number(number.clone());
-    // Integers are compared as integers, against the bound cut to one, as Go does; a bound that is none itself makes
-    // every value wrong.
+    // Integers are compared with the truncated bound, as in Go; a bound that is not an integer fails every value.
     let integer_against = |bound: f64, what: &str, outcome: &mut Outcome| {
         let problem = out_of_range(None, bound, what);
         let sound = problem.is_none();
@@ -444,7 +443,7 @@ fn check_list(
 
 fn check_enumeration(value: &Value, validation: &ValueValidation, name: &str) -> Outcome {
     let mut outcome = Outcome::default();
-    // Null is never among the values, even if it is written there; 1 and 1.0 are one value.
+    // Null never matches, even if listed; 1 and 1.0 are equal.
     let same = |allowed: &Value| match (allowed, value) {
         (_, Value::Null) => false,
         (Value::Number(allowed), Value::Number(value)) => allowed.as_f64() == value.as_f64(),

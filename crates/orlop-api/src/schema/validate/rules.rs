@@ -1,4 +1,4 @@
-//! When rules (CEL) run beside the checks of a schema: the evaluator is somebody else's.
+//! Interaction of schema errors with CEL rules.
 
 use crate::field_error::{FieldError, FieldErrorKind, FieldPath};
 use serde_json::Value;

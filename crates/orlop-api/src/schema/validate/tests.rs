@@ -1,4 +1,4 @@
-//! Every keyword and its message.
+//! Tests of every keyword and its message.
 
 use super::*;
 use crate::schema::from_openapi;
