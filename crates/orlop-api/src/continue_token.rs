@@ -1,4 +1,4 @@
-//! The token that continues a paged list.
+//! Continue tokens of paged lists.
 //!
 //! Opaque to clients, but the same as Kubernetes': base64url without padding of
 //! `{"v":"meta.k8s.io/v1","rv":N,"start":"<key>\0"}`.
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 /// Position of the next page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContinueToken {
-    /// The revision of the first page; none means the newest data (an inconsistent continuation).
+    /// Revision of the first page; `None` for an inconsistent continuation at the newest revision.
     pub revision: Option<u64>,
-    /// The key to start at, relative to the list's prefix.
+    /// Start key, relative to the list's prefix.
     pub start_key: String,
 }
 
@@ -44,7 +44,7 @@ impl ContinueToken {
     pub fn encode(&self) -> String {
         let rv = self.revision.and_then(|revision| i64::try_from(revision).ok()).unwrap_or(-1);
         let wire = Wire { v: VERSION.to_owned(), rv, start: self.start_key.clone() };
-        // Three plain fields always encode.
+        // Encoding of plain fields cannot fail.
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(&wire).unwrap_or_default())
     }
 
@@ -52,7 +52,7 @@ impl ContinueToken {
         let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|error| {
             let at = match error {
                 DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => at,
-                // Go points at where the last group of four begins.
+                // Go reports the offset of the last group of four.
                 DecodeError::InvalidLength(_) | DecodeError::InvalidPadding => token.len() / 4 * 4,
             };
             InvalidToken::Undecodable(format!("illegal base64 data at input byte {at}"))
@@ -74,7 +74,7 @@ impl ContinueToken {
         if wire.start.is_empty() {
             return Err(InvalidToken::EmptyKey);
         }
-        // A key that climbs out of the list's prefix would read other people's objects.
+        // A key outside the list's prefix would read other objects.
         let relative = wire.start.strip_prefix('/').unwrap_or(&wire.start);
         if relative.split('/').any(|part| matches!(part, "" | "." | "..")) {
             return Err(InvalidToken::OutsideList(wire.start));

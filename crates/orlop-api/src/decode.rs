@@ -1,10 +1,10 @@
-//! Request bodies: JSON or YAML to objects, noticing what strict clients want to hear.
+//! Decoding of request bodies: JSON and YAML, with strict errors.
 //!
-//! Duplicate keys are allowed (the last wins, as in Go) but remembered, so that
+//! Duplicate keys are allowed (the last wins, as in Go) but recorded, so that
 //! `fieldValidation` can warn or refuse. Depth is bounded here, once, so that
 //! every later walk over an object may recurse.
 //!
-//! Numbers: an integer that fits 64 bits is one; anything else is a float, and a
+//! Numbers: an integer that fits 64 bits stays one; others are floats, and a
 //! float that is whole is an integer again, because Go encodes it as one.
 
 use crate::status::Status;
@@ -16,13 +16,13 @@ use std::fmt;
 /// Maximal nesting depth of an object. Every recursive walk in this crate relies on it.
 pub const DEPTH_MAX: usize = 120;
 
-/// Go stops collecting strict errors here.
+/// Limit on strict errors, as in Go.
 const STRICT_ERRORS_MAX: usize = 100;
 
 /// Prefix of Go's YAML decoding errors.
 const YAML_ERRORS: &str = "yaml: unmarshal errors:";
 
-/// A body that is not an object of the format it claims to be.
+/// Error of decoding a body.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     #[error("{0}")]
@@ -39,7 +39,7 @@ impl From<DecodeError> for Status {
     }
 }
 
-/// An object and the keys that came twice.
+/// A decoded object and its duplicate keys.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decoded {
     pub value: Value,
@@ -55,13 +55,13 @@ enum Duplicate {
 /// Order in which unknown and duplicate fields are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StrictOrder {
-    /// Built-in kinds: as they stand in the document.
+    /// Built-in kinds: document order.
     Document,
     /// Custom resources: duplicates first, then unknown fields sorted.
     DuplicatesFirst,
 }
 
-/// Reads a JSON body.
+/// Decodes a JSON body.
 pub fn json(body: &[u8]) -> Result<Decoded, DecodeError> {
     let mut reading = Reading::default();
     let mut deserializer = serde_json::Deserializer::from_slice(body);
@@ -75,7 +75,7 @@ pub fn json(body: &[u8]) -> Result<Decoded, DecodeError> {
     }
 }
 
-/// Reads the first document of a YAML body (JSON is YAML too); Go looks at no other.
+/// Decodes the first document of a YAML body. Go ignores the others.
 pub fn yaml(body: &[u8]) -> Result<Decoded, DecodeError> {
     let options = || {
         serde_saphyr::options! {
@@ -97,7 +97,7 @@ pub fn yaml(body: &[u8]) -> Result<Decoded, DecodeError> {
     }
 }
 
-/// Reads an apply patch or any body that may be YAML: JSON when it opens with a brace.
+/// Decodes an apply patch or any body that may be YAML; JSON if it starts with a brace.
 pub fn yaml_or_json(body: &[u8]) -> Result<Decoded, DecodeError> {
     let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
     if first == Some(&b'{')
@@ -147,7 +147,7 @@ pub fn count_nodes(value: &Value, max: usize) -> Option<usize> {
     Some(count)
 }
 
-/// An object that came in a form in which no key comes twice.
+/// Wraps a value without duplicate keys, such as one decoded from protobuf.
 impl From<Value> for Decoded {
     fn from(value: Value) -> Self {
         Self { value, duplicates: Vec::new() }
@@ -155,7 +155,7 @@ impl From<Value> for Decoded {
 }
 
 impl Decoded {
-    /// What `fieldValidation` has to say: duplicates found here and `unknown` fields
+    /// Returns strict errors for `fieldValidation`: duplicate fields, and `unknown` fields
     /// found by the schema, as `duplicate field "a.b"` and `unknown field "a.c"`.
     pub fn strict_errors(&self, body: &[u8], mut unknown: Vec<String>, order: StrictOrder) -> Vec<String> {
         unknown.sort();
@@ -223,7 +223,7 @@ pub fn strict_warnings(errors: &[String]) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The place of every key in a JSON document, for ordering messages; only read when there are some.
+/// Returns the position of every key in a JSON document, to order strict errors.
 fn key_positions(body: &[u8]) -> HashMap<String, usize> {
     let mut reading = Reading { positions: Some(HashMap::new()), ..Reading::default() };
     let mut deserializer = serde_json::Deserializer::from_slice(body);
@@ -231,7 +231,7 @@ fn key_positions(body: &[u8]) -> HashMap<String, usize> {
     reading.positions.unwrap_or_default()
 }
 
-/// Syntax errors in Go's words where they are common.
+/// Returns Go's text for common syntax errors.
 fn json_error(body: &[u8], error: &serde_json::Error) -> String {
     if error.is_eof() {
         return "unexpected end of JSON input".to_owned();
@@ -263,8 +263,8 @@ fn json_error(body: &[u8], error: &serde_json::Error) -> String {
     }
 }
 
-/// What stands at `offset` in a word that begins as `null`, `true` or `false` does, which word, and what it
-/// would have gone on with.
+/// Returns the character at `offset` in a misspelled `null`, `true` or `false`, the literal, and the
+/// expected character.
 fn broken_literal(body: &[u8], offset: usize) -> Option<(char, &'static str, char)> {
     let found = char::from(*body.get(offset)?);
     ["null", "true", "false"].into_iter().find_map(|literal| {
@@ -352,7 +352,7 @@ impl<'de> DeserializeSeed<'de> for Node<'_> {
     }
 }
 
-/// Scalars are read alike in JSON and YAML.
+/// Visits scalars of JSON and YAML.
 macro_rules! visit_scalars {
     () => {
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -385,7 +385,7 @@ macro_rules! visit_scalars {
     };
 }
 
-/// A float as JSON has it: whole ones that fit are integers.
+/// Converts a float; whole ones that fit are integers.
 pub(crate) fn number(float: f64) -> Option<Value> {
     // 2^63 is exact in f64; anything below it in magnitude converts exactly when whole.
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;

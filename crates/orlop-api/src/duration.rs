@@ -1,6 +1,6 @@
-//! Durations for people: the ages of tables.
+//! Human-readable durations, for the Age column.
 
-/// Two or three significant figures: `5s`, `2m3s`, `3h`, `4d`, `2y10d`.
+/// Formats a duration as `duration.HumanDuration`: `5s`, `2m3s`, `3h`, `4d`, `2y10d`.
 pub fn human(seconds: i64) -> String {
     let (minutes, hours) = (seconds / 60, seconds / 3600);
     let days = hours / 24;
@@ -19,7 +19,7 @@ pub fn human(seconds: i64) -> String {
     }
 }
 
-/// One figure, the largest unit: `5s`, `2m`, `3h`, `4d`, `1y`.
+/// Formats a duration as `duration.ShortHumanDuration`: `5s`, `2m`, `3h`, `4d`, `1y`.
 pub fn short_human(seconds: i64) -> String {
     let hours = seconds / 3600;
     match seconds {
@@ -33,7 +33,7 @@ pub fn short_human(seconds: i64) -> String {
     }
 }
 
-/// The age of something created then, seen now; `<unknown>` where nothing says when.
+/// Returns the age of an object; `<unknown>` without a creation time.
 pub fn age(created: Option<crate::time::Time>, now: crate::time::Time) -> String {
     created.map_or_else(|| "<unknown>".to_owned(), |created| human(now.seconds_since(created)))
 }

@@ -1,4 +1,4 @@
-//! Validation errors: a path, what is wrong with the value, and why.
+//! Field errors: path, type, value and detail.
 //!
 //! ```
 //! use orlop_api::field_error::{FieldError, FieldPath};
@@ -16,7 +16,7 @@ use std::fmt;
 pub struct FieldPath(String);
 
 impl FieldPath {
-    /// The path of the whole object, printed `<nil>`.
+    /// Returns the path of the whole object, printed `<nil>`.
     pub fn nil() -> Self {
         Self::default()
     }
@@ -41,7 +41,7 @@ impl FieldPath {
         self.0.is_empty()
     }
 
-    /// The path without the `<nil>` of an empty one.
+    /// Returns the path; empty instead of `<nil>`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -109,12 +109,12 @@ impl FieldErrorKind {
     }
 }
 
-/// One thing wrong with one field.
+/// A validation error of a field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldError {
     pub kind: FieldErrorKind,
     pub field: FieldPath,
-    /// The offending value as printed, or none where it is left out.
+    /// The invalid value as printed; `None` if omitted.
     pub value: Option<String>,
     pub detail: String,
 }
@@ -137,7 +137,7 @@ impl FieldError {
         Self::new(FieldErrorKind::Invalid, field, Some(printed(&value.into())), detail)
     }
 
-    /// Invalid, with the value's text already made (a Go struct printed in a form JSON does not give).
+    /// Creates an Invalid error with a formatted value, such as a Go struct.
     pub fn invalid_printed(field: &FieldPath, value: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(FieldErrorKind::Invalid, field, Some(value.into()), detail)
     }
@@ -192,13 +192,13 @@ impl FieldError {
         Self::new(FieldErrorKind::Internal, field, None, detail)
     }
 
-    /// The same, with the value left out of the text.
+    /// Omits the value from the text.
     #[must_use]
     pub fn without_value(self) -> Self {
         Self { value: None, ..self }
     }
 
-    /// Everything after the path: label, value, detail.
+    /// Returns the text after the path: label, value, detail.
     pub fn body(&self) -> String {
         let mut body = self.kind.label().to_owned();
         if let Some(value) = self.value.as_deref().filter(|_| self.kind.prints_value()) {
@@ -213,7 +213,7 @@ impl FieldError {
     }
 }
 
-/// Strings quoted, numbers and booleans bare, the rest as JSON.
+/// Formats a value: strings quoted, numbers and booleans bare, others as JSON.
 fn printed(value: &Value) -> String {
     match value {
         Value::String(text) => go_text::quote(text),
@@ -230,7 +230,7 @@ impl fmt::Display for FieldError {
 
 impl std::error::Error for FieldError {}
 
-/// Several messages as one: alone as it is, else `[a, b]`, each said once.
+/// Joins messages as Go's aggregate errors do: a single one as is, else `[a, b]` without duplicates.
 pub fn aggregate<T: ToString>(errors: &[T]) -> String {
     let mut messages: Vec<String> = Vec::with_capacity(errors.len());
     for error in errors {

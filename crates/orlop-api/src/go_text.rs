@@ -1,7 +1,7 @@
-//! Go's way of printing values, where clients compare the text.
+//! Go's formatting of values.
 //!
-//! Kubernetes builds its messages with `%q`, `%v` and `json.Marshal`; these
-//! functions print the same characters.
+//! Kubernetes formats messages with `%q`, `%v` and `json.Marshal`; these
+//! functions produce the same text.
 
 use serde_json::Value;
 use std::fmt::Write;
@@ -31,8 +31,8 @@ pub fn quote(text: &str) -> String {
     out
 }
 
-/// Go's `unicode.IsPrint` for what appears in practice: no controls, no spaces
-/// but U+0020, nothing unassigned that the standard library can tell.
+/// Go's `unicode.IsPrint`, approximately: no control characters, no spaces
+/// but U+0020, no unassigned characters known to the standard library.
 pub fn is_printable(character: char) -> bool {
     character == ' '
         || (!character.is_control()

@@ -20,7 +20,7 @@ impl GroupVersion {
         Self { group: group.into(), version: version.into() }
     }
 
-    /// Reads an `apiVersion`. Empty and `/` are the empty group version, as in Kubernetes.
+    /// Parses an `apiVersion`. Empty and `/` are the empty group version, as in Kubernetes.
     pub fn parse(text: &str) -> Result<Self, InvalidGroupVersion> {
         if text.is_empty() || text == "/" {
             return Ok(Self::default());
@@ -68,7 +68,7 @@ impl GroupVersionKind {
         Self { group: group.into(), version: version.into(), kind: kind.into() }
     }
 
-    /// The kind an object says it has; absent parts are empty, and all are of a version that is malformed.
+    /// Returns an object's kind; absent parts are empty, and so are all if the apiVersion is malformed.
     pub fn of(object: &serde_json::Value) -> Self {
         let text = |key: &str| object.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
         let version = GroupVersion::parse(text("apiVersion"));
@@ -124,7 +124,7 @@ impl fmt::Display for GroupVersionResource {
     }
 }
 
-/// A resource of a group, whatever the version: `deployments.apps`.
+/// A resource of a group in any version: `deployments.apps`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupResource {
     pub group: String,
@@ -147,7 +147,7 @@ impl fmt::Display for GroupResource {
     }
 }
 
-/// A kind of a group, whatever the version: `Deployment.apps`.
+/// A kind of a group in any version: `Deployment.apps`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupKind {
     pub group: String,
@@ -170,8 +170,8 @@ fn write_qualified(f: &mut fmt::Formatter<'_>, name: &str, group: &str) -> fmt::
     if group.is_empty() { f.write_str(name) } else { write!(f, "{name}.{group}") }
 }
 
-/// How versions rank: `v2` over `v1` over `v1beta2` over `v1beta1` over `v1alpha1`, and all of them over names of any
-/// other shape, which rank by the alphabet.
+/// Compares versions by priority: `v2`, `v1`, `v1beta2`, `v1beta1`, `v1alpha1`, then other names in
+/// alphabetical order.
 pub fn compare_versions(one: &str, other: &str) -> Ordering {
     match (rank(one), rank(other)) {
         (None, None) => other.cmp(one),
@@ -179,7 +179,7 @@ pub fn compare_versions(one: &str, other: &str) -> Ordering {
     }
 }
 
-/// Stability, major and minor of a version that is written as Kubernetes' are.
+/// Parses stability, major and minor of a Kubernetes-style version.
 fn rank(version: &str) -> Option<(u8, u64, u64)> {
     let rest = version.strip_prefix('v')?;
     let digits = rest.find(|character: char| !character.is_ascii_digit()).unwrap_or(rest.len());

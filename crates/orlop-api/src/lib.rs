@@ -1,13 +1,13 @@
 //! Kubernetes' API machinery without I/O.
 //!
-//! Everything here is a function of its arguments: no clock, no sockets, no
-//! threads, no async. Objects are [`serde_json::Value`]s; whatever a user sends
-//! comes back as a value or as a [`status::Status`] with the code, reason and
-//! message that Kubernetes' clients compare.
+//! All functions are pure: no clock, no sockets, no
+//! threads, no async. Objects are [`serde_json::Value`]s; every input
+//! yields a value or a [`status::Status`] with the code, reason and
+//! message of Kubernetes.
 //!
 //! Invariants:
-//! - nothing a user can send panics or recurses without bound
-//!   ([`decode::DEPTH_MAX`] is checked where objects enter and where patches grow them);
+//! - no input panics or recurses without bound
+//!   ([`decode::DEPTH_MAX`] is checked by decoders and patches);
 //! - encodings are deterministic: maps are ordered, sets are sorted;
 //! - one [`schema::Schema`] type serves built-in kinds and custom resources.
 

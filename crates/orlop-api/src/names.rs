@@ -1,8 +1,8 @@
-//! Names, label keys and label values: Kubernetes' rules in its words.
+//! Validation of names, label keys and label values, with Kubernetes' messages.
 //!
-//! Each function returns every message that applies; none means the name is good.
-//! The grammars are small enough to check by hand, which is an order of magnitude
-//! faster than a regular expression; the pattern still appears in the message.
+//! Each function returns all messages; none means valid.
+//! The grammars are checked by hand-written code, which is an order of magnitude
+//! faster than regular expressions; the pattern is still part of the message.
 
 const DNS1123_LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const DNS1123_SUBDOMAIN: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
@@ -23,7 +23,7 @@ pub enum NameRule {
     Label,
     /// DNS-1035 label: starts with a letter.
     Label1035,
-    /// Anything that is one segment of a path: RBAC and a few others.
+    /// Any single path segment: RBAC and a few others.
     PathSegment,
 }
 
@@ -37,7 +37,7 @@ impl NameRule {
         }
     }
 
-    /// A `generateName`: what will be appended may end it, so a trailing dash is fine.
+    /// Validates a `generateName`. A trailing dash is allowed, because a suffix follows.
     pub fn check_prefix(self, prefix: &str) -> Vec<String> {
         if self == Self::PathSegment {
             return path_segment_prefix(prefix);
@@ -58,12 +58,12 @@ fn too_many_characters(length_max: usize) -> String {
     format!("must be no more than {length_max} characters")
 }
 
-/// The same of a label key or value, which Kubernetes words in bytes.
+/// Length message of a label key or value, which Kubernetes counts in bytes.
 fn too_many_bytes(length_max: usize) -> String {
     format!("must be no more than {length_max} bytes")
 }
 
-/// A message with examples and the pattern.
+/// Returns a message with examples and the pattern.
 pub fn pattern_message(message: &str, pattern: &str, examples: &[&str]) -> String {
     if examples.is_empty() {
         return format!("{message} (regex used for validation is '{pattern}')");
@@ -131,7 +131,7 @@ fn subdomain_messages(value: &str, too_long: fn(usize) -> String) -> Vec<String>
     messages
 }
 
-/// A search path of DNS, whose names may have underscores.
+/// Validates a DNS search path, which may have underscores.
 pub fn dns1123_subdomain_with_underscores(value: &str) -> Vec<String> {
     let mut messages = Vec::new();
     if value.len() > SUBDOMAIN_LENGTH_MAX {
@@ -186,7 +186,7 @@ pub fn path_segment_prefix(value: &str) -> Vec<String> {
         .collect()
 }
 
-/// A label or annotation key, a finalizer, a condition type: `prefix/name`.
+/// Validates a qualified name `prefix/name`: a label or annotation key, a finalizer, a condition type.
 pub fn qualified_name(value: &str) -> Vec<String> {
     const MESSAGE: &str = "must consist of alphanumeric characters, '-', '_' or '.', \
                            and must start and end with an alphanumeric character";
@@ -238,7 +238,7 @@ pub fn label_value(value: &str) -> Vec<String> {
     messages
 }
 
-/// A key of a ConfigMap or Secret.
+/// Validates a key of a ConfigMap or Secret.
 pub fn config_map_key(value: &str) -> Vec<String> {
     let mut messages = Vec::new();
     if value.len() > SUBDOMAIN_LENGTH_MAX {
@@ -261,9 +261,9 @@ pub fn config_map_key(value: &str) -> Vec<String> {
     messages
 }
 
-/// A name from a `generateName`: cut to leave room, then five characters chosen by `random`.
+/// Generates a name from a `generateName`: truncated, with five random characters appended.
 pub fn generate(base: &str, mut random: impl FnMut() -> u32) -> String {
-    /// Without vowels and lookalikes, so that no word comes out.
+    /// Alphabet of generated names: no vowels and no lookalikes, so that no words appear.
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     const SUFFIX_LENGTH: usize = 5;
     let mut end = base.len().min(LABEL_LENGTH_MAX - SUFFIX_LENGTH);

@@ -1,4 +1,4 @@
-//! Options of requests: what clients may ask of each verb, and what they are told otherwise.
+//! Request options and their validation.
 
 use crate::field_error::{FieldError, FieldPath};
 use crate::object_meta::validate_field_manager;
@@ -24,13 +24,13 @@ impl FieldValidation {
     }
 }
 
-/// Options of create, update and patch, as written.
+/// CreateOptions, UpdateOptions and PatchOptions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WriteOptions {
     pub dry_run: Vec<String>,
     pub field_manager: String,
     pub field_validation: String,
-    /// Only apply takes it.
+    /// Only for apply.
     pub force: Option<bool>,
 }
 
@@ -46,7 +46,7 @@ impl WriteOptions {
         errors
     }
 
-    /// The same for a patch: apply needs a manager, nothing else may be forced.
+    /// Validates PatchOptions: apply requires a field manager, only apply allows force.
     pub fn validate_patch(&self, is_apply: bool) -> Vec<FieldError> {
         let mut errors = Vec::new();
         if is_apply && self.field_manager.is_empty() {
@@ -67,7 +67,7 @@ fn validate_dry_run(dry_run: &[String]) -> Option<FieldError> {
     (!known).then(|| FieldError::not_supported(&FieldPath::root("dryRun"), dry_run.to_vec(), &["All"]))
 }
 
-/// Options of delete, as far as they can contradict themselves.
+/// DeleteOptions, as far as they are validated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeleteOptions {
     pub dry_run: Vec<String>,
@@ -109,7 +109,7 @@ impl DeleteOptions {
     }
 }
 
-/// Options of list and watch, as far as they depend on each other.
+/// ListOptions, as far as they are validated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListOptions {
     pub watch: bool,

@@ -1,7 +1,7 @@
 //! Resource quantities: `100m`, `1.5Gi`, `2e3`.
 //!
-//! Exact: a quantity is a whole number of billionths. What is finer is rounded up, what is
-//! bigger than 64 bits hold is the biggest, as in Kubernetes.
+//! A quantity is an integer number of billionths. Smaller fractions are rounded up, and
+//! values are capped at 64 bits, as in Kubernetes.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -17,7 +17,7 @@ pub enum Format {
     DecimalExponent,
 }
 
-/// An amount of something.
+/// A resource quantity.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantity {
     nano: i128,
@@ -57,7 +57,7 @@ impl Quantity {
         Ok(Self { nano: if negative { -magnitude } else { magnitude }, format })
     }
 
-    /// A whole number of units.
+    /// Creates a quantity of whole units.
     pub fn from_units(units: i64, format: Format) -> Self {
         Self { nano: i128::from(units) * NANO, format }
     }
@@ -66,12 +66,12 @@ impl Quantity {
         Self { nano: i128::from(milli) * (NANO / 1000), format }
     }
 
-    /// The amount in units, rounded away from zero.
+    /// Returns the value in units, rounded away from zero.
     pub fn units(&self) -> i64 {
         round_up(self.nano, NANO)
     }
 
-    /// The amount in thousandths, rounded away from zero.
+    /// Returns the value in thousandths, rounded away from zero.
     pub fn milli_units(&self) -> i64 {
         round_up(self.nano, NANO / 1000)
     }
@@ -84,7 +84,7 @@ impl Quantity {
         self.nano < 0
     }
 
-    /// The sum, written as the first is (unless that is nothing).
+    /// Returns the sum in the notation of the first operand, unless that is zero.
     pub fn plus(self, other: Self) -> Self {
         let format = if self.is_zero() { other.format } else { self.format };
         Self { nano: self.nano.saturating_add(other.nano).clamp(-NANO_MAX, NANO_MAX), format }
@@ -99,7 +99,7 @@ impl Quantity {
     }
 }
 
-/// The form in which Kubernetes stores a quantity: `1000m` is `1`, `1.5Gi` is `1536Mi`.
+/// Returns the canonical form: `1000m` is `1`, `1.5Gi` is `1536Mi`.
 pub fn canonical(text: &str) -> Result<String, InvalidQuantity> {
     Quantity::parse(text).map(|quantity| quantity.to_string())
 }
@@ -119,7 +119,7 @@ fn suffix_of(suffix: &str) -> Result<(Format, i128, i32), InvalidQuantity> {
     if let Some(exponent) = suffix.strip_prefix(['e', 'E']) {
         let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
         if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
-            // Anything this far out is zero or the maximum.
+            // Exponents beyond this are zero or the maximum.
             let exponent = exponent
                 .strip_prefix('+')
                 .unwrap_or(exponent)
@@ -132,7 +132,7 @@ fn suffix_of(suffix: &str) -> Result<(Format, i128, i32), InvalidQuantity> {
     Err(if suffix.chars().all(known) { InvalidQuantity::Suffix } else { InvalidQuantity::Format })
 }
 
-/// `whole.fraction * base^exponent` in billionths, rounded up and capped.
+/// Returns `whole.fraction * base^exponent` in billionths, rounded up and capped.
 fn scaled(whole: &str, fraction: &str, base: i128, exponent: i32) -> i128 {
     let digits: String = format!("{whole}{fraction}").trim_start_matches('0').to_owned();
     if digits.is_empty() {
@@ -145,7 +145,7 @@ fn scaled(whole: &str, fraction: &str, base: i128, exponent: i32) -> i128 {
     } else {
         multiplier = base.saturating_pow(exponent.unsigned_abs());
     }
-    // Too many digits for any type here: those past the thirtieth only round.
+    // Digits past the thirtieth only affect rounding.
     const DIGITS_MAX: usize = 30;
     let (kept, dropped) = digits.split_at(digits.len().min(DIGITS_MAX));
     power_of_ten = power_of_ten.saturating_add(i32::try_from(dropped.len()).unwrap_or(i32::MAX));

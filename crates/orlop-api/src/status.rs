@@ -1,7 +1,7 @@
-//! `Status`: how Kubernetes tells a client what went wrong.
+//! `metav1.Status` and its constructors.
 //!
 //! One constructor per reason; each sets the code, reason, message and details
-//! that clients compare. `details.kind` holds the plural resource for most
+//! of Kubernetes. `details.kind` holds the plural resource for most
 //! reasons and the kind for Invalid, as in Kubernetes.
 
 use crate::field_error::{self, FieldError};
@@ -61,7 +61,7 @@ impl Reason {
     }
 }
 
-/// One of several causes: a reason, a message, a field.
+/// A cause: reason, message and field (metav1.StatusCause).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cause {
     pub reason: String,
@@ -80,19 +80,19 @@ pub struct Details {
     pub retry_after_seconds: u32,
 }
 
-/// A failed request, as the client is told.
+/// A failed request (metav1.Status).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     pub code: u16,
     pub reason: Reason,
     pub message: String,
     pub details: Option<Box<Details>>,
-    /// `metadata.continue` of an expired list: where to go on, inconsistently.
+    /// `metadata.continue` of an expired list, for an inconsistent continuation.
     pub continue_token: Option<Box<str>>,
 }
 
 impl Status {
-    /// A status of any code and reason, without details.
+    /// Creates a status without details.
     pub fn new(code: u16, reason: Reason, message: impl Into<String>) -> Self {
         Self { code, reason, message: message.into(), details: None, continue_token: None }
     }
@@ -105,12 +105,12 @@ impl Status {
         self
     }
 
-    /// The details, made empty where there are none.
+    /// Returns the details, created if absent.
     pub fn details_mut(&mut self) -> &mut Details {
         self.details.get_or_insert_default()
     }
 
-    /// Asks the client to wait; the server also sends `Retry-After`.
+    /// Sets retryAfterSeconds; the server also sends `Retry-After`.
     pub fn retry_after(mut self, seconds: u32) -> Self {
         self.details_mut().retry_after_seconds = seconds;
         self
@@ -131,7 +131,7 @@ impl Status {
             .about(resource, name)
     }
 
-    /// A path that names no resource at all.
+    /// 404 of an unknown path.
     pub fn resource_unknown() -> Self {
         let mut status = Self::new(404, Reason::NotFound, "the server could not find the requested resource");
         status.details_mut();
@@ -143,7 +143,7 @@ impl Status {
         Self::new(409, Reason::AlreadyExists, message).about(resource, name)
     }
 
-    /// The name is taken by an object on its way out.
+    /// 409: the name is taken by a terminating object.
     pub fn already_exists_terminating(resource: &GroupResource, name: &str) -> Self {
         let mut status = Self::already_exists(resource, name);
         status.message.insert_str(0, "object is being deleted: ");
@@ -161,14 +161,14 @@ impl Status {
         Self::new(409, Reason::Conflict, message).about(resource, name)
     }
 
-    /// Somebody wrote the object between the client's read and its write.
+    /// 409: the object was modified since the client's read.
     pub fn conflict_modified(resource: &GroupResource, name: &str) -> Self {
         let why =
             "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(resource, name, why)
     }
 
-    /// A delete of another object than the one there is. `what` is `UID` or `ResourceVersion`.
+    /// 409 of a delete whose precondition fails. `what` is `UID` or `ResourceVersion`.
     pub fn conflict_delete(kind: &GroupKind, name: &str, what: &str, asked: &str, found: &str) -> Self {
         let fate = if what == "UID" { "been deleted and then recreated" } else { "been modified" };
         let why = format!(
@@ -178,7 +178,7 @@ impl Status {
         Self::conflict(&GroupResource::new(kind.group.clone(), kind.kind.clone()), name, &why)
     }
 
-    /// `what` is `UID` or `ResourceVersion`.
+    /// 409 of a failed precondition. `what` is `UID` or `ResourceVersion`.
     pub fn conflict_precondition(
         resource: &GroupResource,
         name: &str,
@@ -191,7 +191,7 @@ impl Status {
         Self::conflict(resource, name, &why)
     }
 
-    /// An apply that would take fields from their managers.
+    /// 409 of an apply with conflicts.
     pub fn apply_conflict(causes: Vec<Cause>, message: String) -> Self {
         let mut status = Self::new(409, Reason::Conflict, message);
         status.details_mut().causes = causes;
@@ -230,7 +230,7 @@ impl Status {
         ))
     }
 
-    /// A replacement, or what a patch leaves, that has no name.
+    /// 400: the object has no name.
     pub fn name_undeterminable(in_url: &str) -> Self {
         Self::bad_request(format!(
             "the name of the object ({in_url} based on URL) was undeterminable: name must be provided"
@@ -249,7 +249,7 @@ impl Status {
         ))
     }
 
-    /// A body of a known kind that could not be read as the kind asked for.
+    /// 400: a body of a known kind does not decode as the requested kind.
     pub fn cannot_decode(found: &GroupVersionKind, expected_kind: &str, error: &str) -> Self {
         let version = quote(&found.version);
         Self::bad_request(format!(
@@ -258,7 +258,7 @@ impl Status {
         ))
     }
 
-    /// A body that does not even say its kind.
+    /// 400: a body without a kind.
     pub fn unrecognized_body(expected_kind: &str, error: &str, body: &[u8]) -> Self {
         let summary = summarize(body);
         Self::bad_request(format!(
@@ -270,7 +270,7 @@ impl Status {
         Self::new(401, Reason::Unauthorized, "Unauthorized")
     }
 
-    /// A named or unnamed resource, or (with an empty resource) a path.
+    /// 403 of a resource, or of a path if the resource is empty.
     pub fn forbidden(resource: &GroupResource, name: &str, why: &str) -> Self {
         let message = if resource.is_empty() {
             format!("forbidden: {why}")
@@ -290,7 +290,7 @@ impl Status {
         Self::expired(format!("too old resource version: {asked} ({oldest})"))
     }
 
-    /// A list that cannot go on consistently; `token` goes on at the newest data.
+    /// 410: a list cannot be continued consistently; `token` continues at the newest revision.
     pub fn continue_expired(token: &str) -> Self {
         let mut status = Self::expired(
             "The provided continue parameter is too old to display a consistent list result. \
@@ -313,7 +313,7 @@ impl Status {
         Self::new(405, Reason::MethodNotAllowed, message).about(resource, "")
     }
 
-    /// A method that a path does not have at all.
+    /// 405 of a method that a path does not support.
     pub fn method_unknown() -> Self {
         let message = "the server does not allow this method on the requested resource";
         let mut status = Self::new(405, Reason::MethodNotAllowed, message);
@@ -321,14 +321,14 @@ impl Status {
         status
     }
 
-    /// A patch of a kind that there is not.
+    /// 415 of an unknown patch type.
     pub fn patch_type_unknown() -> Self {
         let mut status = Self::new(415, Reason::UnsupportedMediaType, "415: Unsupported Media Type");
         status.details_mut();
         status
     }
 
-    /// The same where the router before the kinds says so, which knows what an endpoint can be had as.
+    /// 406 of content negotiation before routing.
     pub fn no_representation(media_types: &[&str]) -> Self {
         let available = media_types.join(", ");
         let message = format!("406: Not Acceptable\n\nAvailable representations: {available}");
@@ -363,7 +363,7 @@ impl Status {
         Self::new(504, Reason::Timeout, format!("Timeout: {message}")).retry_after(retry_after_seconds)
     }
 
-    /// A read of a revision that is not there yet.
+    /// 504: the requested revision is in the future.
     pub fn too_large_resource_version(asked: u64, current: u64) -> Self {
         let message = format!("Too large resource version: {asked}, current: {current}");
         let mut status = Self::timeout(&message, 1);
@@ -389,12 +389,12 @@ impl Status {
         Self::new(503, Reason::ServiceUnavailable, message)
     }
 
-    /// An error with no reason of its own: code 500, the plain message.
+    /// 500 without a reason, with the plain message.
     pub fn plain(message: impl Into<String>) -> Self {
         Self::new(500, Reason::Unknown, message)
     }
 
-    /// The answer to a deletion that removed the object at once.
+    /// Returns the Success status of an immediate deletion.
     pub fn deleted(resource: &GroupResource, name: &str, uid: &str) -> Value {
         let mut details = Map::new();
         for (key, text) in
@@ -405,7 +405,7 @@ impl Status {
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
     }
 
-    /// The wire form.
+    /// Returns the JSON.
     pub fn to_value(&self) -> Value {
         let mut object = Map::new();
         let mut metadata = Map::new();
@@ -454,14 +454,14 @@ impl Cause {
     }
 }
 
-/// Empty texts are left out, as Go's `omitempty` does.
+/// Omits empty strings, as Go's `omitempty` does.
 fn insert_text(object: &mut Map<String, Value>, key: &str, text: &str) {
     if !text.is_empty() {
         object.insert(key.to_owned(), text.into());
     }
 }
 
-/// The first bytes of a body as text, or base64 where it is not JSON.
+/// Returns the first bytes of a body as text; base64 if it is not JSON.
 fn summarize(body: &[u8]) -> String {
     const LENGTH_MAX: usize = 30;
     if body.is_empty() {

@@ -1,4 +1,4 @@
-//! Tables: how `kubectl get` is served.
+//! Tables (`meta.k8s.io` Table) for `kubectl get`.
 
 use crate::duration;
 use crate::object_meta;
@@ -14,7 +14,7 @@ pub struct Column {
     pub kind: String,
     pub format: String,
     pub description: String,
-    /// Zero is shown always, more only when asked for wide output.
+    /// Zero is always shown; others only in wide output.
     pub priority: i64,
 }
 
@@ -30,17 +30,17 @@ impl Column {
         }
     }
 
-    /// A column of text that is always shown.
+    /// Creates a string column of priority 0.
     pub fn text(name: &str) -> Self {
         Self::new(name, "string", "")
     }
 
-    /// The column of names.
+    /// Creates the name column.
     pub fn name() -> Self {
         Self::new("Name", "string", "")
     }
 
-    /// The same, shown only where wide output is asked for.
+    /// Shows the column only in wide output.
     #[must_use]
     pub fn wide(self) -> Self {
         Self { priority: 1, ..self }
@@ -71,7 +71,7 @@ impl IncludeObject {
     }
 }
 
-/// A row: its cells and what it carries.
+/// A table row: cells and the included object.
 #[derive(Debug, Serialize)]
 pub struct Row<'a> {
     cells: Vec<Value>,
@@ -87,7 +87,7 @@ enum Carried<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// The row of an object. `version` is that of `meta.k8s.io`.
+    /// Creates the row of an object. `version` is that of `meta.k8s.io`.
     pub fn of(cells: Vec<Value>, object: &'a Value, include: IncludeObject, version: &'a str) -> Self {
         let object = match include {
             IncludeObject::None => None,
@@ -98,7 +98,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// An object reduced to what it is called and who owns it, without a copy.
+/// PartialObjectMetadata that borrows from an object.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PartialObjectMetadata<'a> {
@@ -114,18 +114,18 @@ impl<'a> PartialObjectMetadata<'a> {
     }
 }
 
-/// A table. Watches send the columns with their first event only: pass none later.
+/// Builds a table. Watches send columns with the first event only: pass `None` later.
 pub fn table(columns: Option<&[Column]>, rows: &[Row<'_>], list_metadata: Value, version: &str) -> Value {
     let columns = definitions(columns.unwrap_or_default());
     json!({"kind": "Table", "apiVersion": version, "metadata": list_metadata, "columnDefinitions": columns, "rows": rows})
 }
 
-/// Columns as a table defines them.
+/// Returns the column definitions of a table.
 pub fn definitions(columns: &[Column]) -> Vec<Value> {
     columns.iter().map(Column::to_value).collect()
 }
 
-/// The columns of a kind that says nothing about its own.
+/// Returns the default columns.
 pub fn default_columns() -> Vec<Column> {
     vec![
         Column::new("Name", "string", "Name must be unique within a namespace."),
@@ -150,7 +150,7 @@ pub fn age(object: &Value, now: Time) -> Value {
     duration::age(created, now).into()
 }
 
-/// A value as a custom resource's column of some type shows it; null where it does not fit.
+/// Formats a custom resource column's cell; null if the value has another type.
 pub fn cell(value: &Value, kind: &str, now: Time) -> Value {
     match (kind, value) {
         ("integer", Value::Number(number)) => match number.as_i64() {
@@ -169,7 +169,7 @@ pub fn cell(value: &Value, kind: &str, now: Time) -> Value {
     }
 }
 
-/// An object reduced to what it is called and who owns it.
+/// Returns the PartialObjectMetadata of an object.
 pub fn partial_object_metadata(object: &Value, version: &str) -> Value {
     json!(PartialObjectMetadata::of(object, version))
 }

@@ -1,10 +1,10 @@
-//! Timestamps as objects carry them: RFC 3339, whole seconds or microseconds, UTC.
+//! Timestamps (`metav1.Time`, `MicroTime`): RFC 3339, seconds or microseconds, UTC.
 //!
-//! No clock is read here; the caller says what time it is.
+//! No clock is read here; callers pass the current time.
 
 use std::fmt;
 
-/// A moment, in Unix seconds and nanoseconds.
+/// A point in time, in Unix seconds and nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time {
     pub unix_seconds: i64,
@@ -16,7 +16,7 @@ impl Time {
         Self { unix_seconds, nanoseconds: 0 }
     }
 
-    /// Reads RFC 3339, any offset, any number of fractional digits.
+    /// Parses RFC 3339 with any offset and any number of fractional digits.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
         let digits = |start: usize, length: usize| -> Option<i64> {
@@ -68,13 +68,13 @@ impl Time {
         Some(Self { unix_seconds, nanoseconds })
     }
 
-    /// `2026-01-02T03:04:05.678901Z`, as `MicroTime` fields are written.
+    /// Formats as `MicroTime`: `2026-01-02T03:04:05.678901Z`.
     pub fn to_micro(self) -> String {
         let seconds = self.to_string();
         format!("{}.{:06}Z", seconds.trim_end_matches('Z'), self.nanoseconds / 1000)
     }
 
-    /// Seconds from `earlier` to this moment, rounded towards zero.
+    /// Returns the seconds since `earlier`, rounded towards zero.
     pub fn seconds_since(self, earlier: Self) -> i64 {
         let mut seconds = self.unix_seconds.saturating_sub(earlier.unix_seconds);
         if seconds > 0 && self.nanoseconds < earlier.nanoseconds {
@@ -86,7 +86,7 @@ impl Time {
     }
 }
 
-/// `2026-01-02T03:04:05Z`, as `Time` fields are written.
+/// Formats as `Time`: `2026-01-02T03:04:05Z`.
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (year, month, day) = civil_from_days(self.unix_seconds.div_euclid(86_400));
@@ -109,7 +109,7 @@ pub(crate) fn days_in_month(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Days since 1970-01-01, by counting eras of 400 years that start in March.
+/// Returns the days since 1970-01-01, counting 400-year eras that start in March.
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);

@@ -1,4 +1,4 @@
-//! A field selector: equalities and inequalities that must all hold.
+//! Field selectors: conjunctions of equalities and inequalities.
 
 use serde_json::Value;
 use std::fmt;
@@ -17,7 +17,7 @@ pub struct Selector {
     pub terms: Vec<Term>,
 }
 
-/// Text that is not a field selector; a 400.
+/// Error of parsing a field selector; a 400.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidFieldSelector {
     #[error("invalid selector: '{selector}'; can't understand '{part}'")]
@@ -56,13 +56,13 @@ impl Selector {
         self.matches(|path| field_text(object, path))
     }
 
-    /// The one value this field must have, where there is one: `metadata.name=x` routes to a single object.
+    /// Returns the required value of a field, if any: `metadata.name=x` selects a single object.
     pub fn requires(&self, field: &str) -> Option<&str> {
         self.terms.iter().find(|term| term.equal && term.field == field).map(|term| term.value.as_str())
     }
 }
 
-/// The value at a dotted path as field selectors compare it; absent is empty.
+/// Returns the value at a dotted path as text; empty if absent.
 pub fn field_text(object: &Value, path: &str) -> String {
     let found = path.split('.').try_fold(object, |value, key| value.get(key));
     match found {
@@ -73,7 +73,7 @@ pub fn field_text(object: &Value, path: &str) -> String {
     }
 }
 
-/// Splits at commas that no backslash escapes.
+/// Splits at unescaped commas.
 fn split_terms(text: &str) -> Vec<&str> {
     let mut terms = Vec::new();
     let (mut start, mut escaped) = (0, false);

@@ -1,14 +1,14 @@
-//! Walking a path through a value.
+//! Evaluation of JSONPath.
 
 use super::{Comparison, Filter, JsonPath, Operand, Part, Step};
 use crate::managed_fields::Item;
 use serde_json::Value;
 
-/// More matches than this are not followed: nested wildcards multiply.
+/// Limit on matches: nested wildcards multiply.
 const MATCHES_MAX: usize = 100_000;
 
 impl JsonPath {
-    /// Everything the (first) path leads to.
+    /// Returns the matches of the first path.
     pub fn find<'v>(&self, value: &'v Value) -> Vec<&'v Value> {
         let path = self.parts.iter().find_map(|part| match part {
             Part::Path(steps) => Some(steps.as_slice()),
@@ -17,7 +17,7 @@ impl JsonPath {
         path.map_or_else(Vec::new, |steps| follow(steps, value, value))
     }
 
-    /// The template's text for a value; several matches are separated by spaces.
+    /// Prints the template for a value; matches are separated by spaces.
     pub fn print(&self, value: &Value) -> String {
         let mut out = String::new();
         print_parts(&self.parts, value, value, &mut out);
@@ -101,7 +101,7 @@ fn descend<'v>(value: &'v Value, out: &mut Vec<&'v Value>) {
     match value {
         Value::Object(map) => {
             out.push(value);
-            // Fields of this level come before what is deeper, as kubectl prints them.
+            // Fields of this level precede deeper ones, as in kubectl.
             map.values().for_each(|item| descend(item, out));
         }
         Value::Array(items) => items.iter().for_each(|item| descend(item, out)),

@@ -1,8 +1,8 @@
-//! JSONPath as kubectl and printer columns speak it.
+//! JSONPath of kubectl and printer columns.
 //!
 //! A template is text with `{…}` parts; a part is a path (`.a.b[0]`, `['a.b']`, `[*]`,
 //! `..a`, `[0:2]`, `[?(@.a=="b")]`, `['a','b']`), a literal in quotes, or `range … end`.
-//! A column's path stands without braces.
+//! A column's path has no braces.
 
 mod evaluate;
 mod parse;
@@ -17,7 +17,7 @@ pub(crate) enum Step {
     Field(String),
     /// Every entry or item.
     Wildcard,
-    /// The value and everything below it.
+    /// The value and all descendants.
     Recursive,
     /// Items from, to (exclusive) and by; negative counts from the end.
     Slice {
@@ -28,7 +28,7 @@ pub(crate) enum Step {
     },
     Filter(Box<Filter>),
     Union(Vec<Vec<Step>>),
-    /// Back to the whole object.
+    /// The root object.
     Root,
 }
 

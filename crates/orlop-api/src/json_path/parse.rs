@@ -1,9 +1,9 @@
-//! Reading templates and paths.
+//! Parser of JSONPath templates and paths.
 
 use super::{Comparison, Filter, Operand, Part, Step};
 use serde_json::Value;
 
-/// A template or path, ready to be followed.
+/// A parsed template or path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JsonPath {
     pub(super) parts: Vec<Part>,
@@ -32,11 +32,11 @@ pub enum InvalidPath {
     TooDeep,
 }
 
-/// Filters in filters, unions in unions: nobody needs more.
+/// Limit on nested filters and unions.
 const DEPTH_MAX: usize = 16;
 
 impl JsonPath {
-    /// A template: text with `{…}` parts.
+    /// Parses a template: text with `{…}` parts.
     pub fn template(text: &str) -> Result<Self, InvalidPath> {
         let mut open: Vec<(Vec<Step>, Vec<Part>)> = Vec::new();
         let mut parts = Vec::new();
@@ -70,7 +70,7 @@ impl JsonPath {
         if open.is_empty() { Ok(Self { parts }) } else { Err(InvalidPath::UnclosedRange) }
     }
 
-    /// A printer column's path, without braces: `.spec.replicas`.
+    /// Parses a printer column's path, without braces: `.spec.replicas`.
     pub fn column(path: &str) -> Result<Self, InvalidPath> {
         Ok(Self { parts: vec![Part::Path(steps(path.trim(), 0)?)] })
     }
@@ -101,7 +101,7 @@ fn action_part(action: &str) -> Result<Part, InvalidPath> {
     }
 }
 
-/// A quoted text at the start, and how long it is.
+/// Parses a leading quoted string and returns its length.
 fn quoted(text: &str) -> Result<(String, usize), InvalidPath> {
     let mut characters = text.char_indices();
     let Some((_, open)) = characters.next() else { return Err(InvalidPath::UnterminatedText) };
@@ -142,7 +142,7 @@ fn steps(path: &str, depth: usize) -> Result<Vec<Step>, InvalidPath> {
             }
             '.' if rest.starts_with("..") => {
                 out.push(Step::Recursive);
-                // `..a` is a field of anything below; the dot before it is spent.
+                // `..a` matches the field in all descendants.
                 rest = &rest[2..];
                 if !rest.is_empty() && !rest.starts_with(['[', '.', '*']) {
                     rest = field(rest, &mut out)?;
@@ -160,7 +160,7 @@ fn steps(path: &str, depth: usize) -> Result<Vec<Step>, InvalidPath> {
     Ok(out)
 }
 
-/// A field's name up to the next step; a backslash takes what follows as it is.
+/// Parses a field name; a backslash escapes the next character.
 fn field<'t>(text: &'t str, out: &mut Vec<Step>) -> Result<&'t str, InvalidPath> {
     if let Some(rest) = text.strip_prefix('*') {
         out.push(Step::Wildcard);
@@ -190,7 +190,7 @@ fn field<'t>(text: &'t str, out: &mut Vec<Step>) -> Result<&'t str, InvalidPath>
     Ok(&text[end..])
 }
 
-/// The bracket that closes the first, quotes and nested brackets passed over.
+/// Returns the matching closing bracket, skipping quotes and nested brackets.
 fn closing_bracket(text: &str) -> Option<usize> {
     let mut depth = 0usize;
     let mut quote = None;
@@ -249,7 +249,7 @@ fn bracket(inside: &str, depth: usize) -> Result<Step, InvalidPath> {
     }
 }
 
-/// Splits outside quotes.
+/// Splits at separators outside quotes.
 fn split(text: &str, separator: char) -> Vec<&str> {
     let mut out = Vec::new();
     let (mut start, mut quote) = (0, None);

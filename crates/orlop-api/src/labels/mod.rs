@@ -1,4 +1,4 @@
-//! Labels and the selectors that choose by them.
+//! Labels and label selectors.
 
 mod parse;
 mod selector;

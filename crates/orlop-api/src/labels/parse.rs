@@ -70,7 +70,7 @@ fn scan(text: &str) -> Vec<(Token, String)> {
     items
 }
 
-/// The longest run of symbols that is one, else an error token.
+/// Reads the longest operator, else an error token.
 fn scan_symbol(rest: &str) -> (Token, String, usize) {
     let mut best = None;
     let mut length = 0;
@@ -246,7 +246,7 @@ impl Parser {
     }
 }
 
-/// Reads a selector; the error is what a 400 says.
+/// Parses a selector. The error text is Kubernetes'.
 ///
 /// ```
 /// let selector = orlop_api::labels::parse("tier in (web,api),!legacy").unwrap();

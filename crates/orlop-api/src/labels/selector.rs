@@ -1,4 +1,4 @@
-//! A label selector: requirements that must all hold.
+//! Label selectors: conjunctions of requirements.
 
 use crate::field_error::{self, FieldError, FieldPath};
 use crate::names;
@@ -18,17 +18,17 @@ pub enum Operator {
     LessThan,
 }
 
-/// One condition on one label.
+/// A requirement on a label.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Requirement {
     key: String,
     operator: Operator,
-    /// Sorted, without repeats.
+    /// Sorted, without duplicates.
     values: Vec<String>,
 }
 
 impl Requirement {
-    /// Checks that the operator takes these values and that key and values are well-formed.
+    /// Creates a requirement and validates its key, operator and values.
     pub fn new(key: &str, operator: Operator, mut values: Vec<String>) -> Result<Self, String> {
         let mut errors = Vec::new();
         let key_problems = names::qualified_name(key);
@@ -129,9 +129,9 @@ impl fmt::Display for Requirement {
 /// Label selector. The empty selector matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Selector {
-    /// In order of their keys.
+    /// Sorted by key.
     requirements: Vec<Requirement>,
-    /// A null `LabelSelector` chooses nothing.
+    /// Matches nothing, as a null `LabelSelector`.
     nothing: bool,
 }
 
@@ -149,7 +149,7 @@ impl Selector {
         Self { requirements: Vec::new(), nothing: true }
     }
 
-    /// From a `LabelSelector` object: null chooses nothing, an empty one everything.
+    /// Converts a `LabelSelector` object: null matches nothing, an empty one everything.
     pub fn from_label_selector(selector: &Value) -> Result<Self, String> {
         let Some(object) = selector.as_object() else { return Ok(Self::nothing()) };
         let mut requirements = Vec::new();

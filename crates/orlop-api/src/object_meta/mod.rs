@@ -1,4 +1,4 @@
-//! `metadata`: what every object must get right, on create and on update.
+//! Validation of ObjectMeta on create and update.
 
 mod system_fields;
 
@@ -14,7 +14,7 @@ use crate::names::{self, NameRule};
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 
-/// Keys and values of all annotations together.
+/// Limit on the total size of annotation keys and values.
 pub const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
 pub const FIELD_MANAGER_LENGTH_MAX: usize = 128;
 const SUBRESOURCE_LENGTH_MAX: usize = 256;
@@ -32,12 +32,12 @@ pub struct MetaRules {
 
 static EMPTY: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
 
-/// An object's metadata; empty where it has none.
+/// Returns an object's metadata; empty if absent.
 pub fn of(object: &Value) -> &Map<String, Value> {
     object.get("metadata").and_then(Value::as_object).unwrap_or(&EMPTY)
 }
 
-/// A text field of metadata; empty where it is absent.
+/// Returns a string field of metadata; empty if absent.
 pub fn text<'a>(meta: &'a Map<String, Value>, key: &str) -> &'a str {
     meta.get(key).and_then(Value::as_str).unwrap_or_default()
 }
@@ -187,7 +187,7 @@ pub fn validate_owner_references(meta: &Map<String, Value>, path: &FieldPath) ->
                 errors.push(FieldError::required(&at.child(key), "must not be empty"));
             }
         }
-        // Events are too many and too short-lived to own anything.
+        // Kubernetes forbids Events as owners.
         let kind = parsed.unwrap_or_default().with_kind(field("kind"));
         if kind.group.is_empty() && kind.version == "v1" && kind.kind == "Event" {
             errors.push(FieldError::invalid(
@@ -225,7 +225,7 @@ pub fn validate_finalizers(finalizers: &[&str], path: &FieldPath) -> Vec<FieldEr
     errors
 }
 
-/// Says which finalizers have no domain in front, unless they are Kubernetes' own.
+/// Returns errors for finalizers that are neither qualified nor Kubernetes' own.
 pub fn unqualified_finalizers(meta: &Map<String, Value>, path: &FieldPath) -> Vec<FieldError> {
     let (finalizers, path) = (strings(meta, "finalizers"), path.child("finalizers"));
     let own = [FINALIZER_ORPHAN, FINALIZER_FOREGROUND, FINALIZER_NAMESPACE];
@@ -238,7 +238,7 @@ pub fn unqualified_finalizers(meta: &Map<String, Value>, path: &FieldPath) -> Ve
     refused.collect()
 }
 
-/// Once an object is being deleted its finalizers may only go.
+/// Validates that no finalizers are added to a terminating object.
 pub fn validate_no_new_finalizers(new: &[&str], old: &[&str], path: &FieldPath) -> Vec<FieldError> {
     let mut extra: Vec<_> = new.iter().filter(|finalizer| !old.contains(finalizer)).collect();
     if extra.is_empty() {
@@ -283,7 +283,7 @@ fn validate_managed_fields(meta: &Map<String, Value>, path: &FieldPath) -> Vec<F
     errors
 }
 
-/// A manager's name: at most 128 bytes, all printable.
+/// Validates a field manager's name: at most 128 bytes, all printable.
 pub fn validate_field_manager(manager: &str, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if manager.len() > FIELD_MANAGER_LENGTH_MAX {
@@ -296,7 +296,7 @@ pub fn validate_field_manager(manager: &str, path: &FieldPath) -> Vec<FieldError
     errors
 }
 
-/// Drops repeated owner references; the owners whose went, so that the client can be warned.
+/// Removes duplicate owner references and returns their uids, for a warning.
 pub fn deduplicate_owner_references(meta: &mut Map<String, Value>) -> Vec<String> {
     let Some(Value::Array(references)) = meta.get_mut("ownerReferences") else { return Vec::new() };
     let (mut seen, mut repeated) = (HashSet::new(), Vec::new());

@@ -1,10 +1,10 @@
-//! The fields of metadata that the server owns, over an object's life.
+//! System fields of ObjectMeta.
 
 use super::{of, text};
 use crate::managed_fields::entries::equal_ignoring_timestamps;
 use serde_json::{Map, Value};
 
-/// Removes what a client may not bring to a create.
+/// Removes fields that clients may not set on create.
 pub fn clear_for_create(object: &mut Value) {
     if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         for key in [
@@ -20,7 +20,7 @@ pub fn clear_for_create(object: &mut Value) {
     }
 }
 
-/// Fills in what an update left out, and takes back what it may not set.
+/// Carries over system fields that an update omits or may not change.
 pub fn carry_over(new: &mut Value, old: &Value) {
     let old = of(old);
     let Some(new) = new.as_object_mut() else { return };
@@ -35,7 +35,7 @@ pub fn carry_over(new: &mut Value, old: &Value) {
             meta.insert(key.to_owned(), value.clone());
         }
     }
-    // What an update says of these is not even looked at.
+    // Values of these in an update are ignored.
     for key in ["creationTimestamp", "deletionTimestamp"] {
         if let Some(value) = old.get(key) {
             meta.insert(key.to_owned(), value.clone());
@@ -47,8 +47,8 @@ pub fn carry_over(new: &mut Value, old: &Value) {
     }
 }
 
-/// Whether an update asks for something: anything outside metadata changed, and outside status
-/// where that is a subresource. Then the generation goes up.
+/// Returns whether an update changes the desired state: anything outside metadata, and outside status
+/// if that is a subresource. Such an update increments the generation.
 pub fn desired_state_changed(new: &Value, old: &Value, status_subresource: bool) -> bool {
     let counts = |key: &str| key != "metadata" && !(status_subresource && key == "status");
     match (new.as_object(), old.as_object()) {
@@ -61,7 +61,7 @@ pub fn desired_state_changed(new: &Value, old: &Value, status_subresource: bool)
     }
 }
 
-/// Sets the generation of an update whose other system fields are carried over.
+/// Sets the generation of an update.
 pub fn bump_generation(new: &mut Value, old: &Value, status_subresource: bool) {
     if desired_state_changed(new, old, status_subresource)
         && let Some(meta) = new.get_mut("metadata").and_then(Value::as_object_mut)
@@ -98,8 +98,8 @@ impl Propagation {
     }
 }
 
-/// The finalizers of an object about to be deleted: garbage collection's own are set by what was asked,
-/// else by what is there, else by the kind's default.
+/// Returns the finalizers of an object to delete. Garbage collection finalizers follow the requested propagation
+/// policy, else the existing ones, else the kind's default.
 pub fn deletion_finalizers(
     finalizers: &[&str],
     asked: Option<Propagation>,

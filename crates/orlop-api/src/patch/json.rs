@@ -1,8 +1,8 @@
-//! JSON patch (RFC 6902), as the Go library that Kubernetes uses reads it.
+//! JSON patch (RFC 6902), compatible with Kubernetes' Go library.
 //!
-//! Where it differs from the RFC, it differs like this: `replace` of a key that an object
-//! does not have adds it; `test` of an absent key against null holds; an index may not be
-//! negative; `add` at the root is refused; `copy` of a key that an object does not have copies
+//! Differences from the RFC: `replace` of a key that an object
+//! lacks adds it; `test` of an absent key against null passes; an index may not be
+//! negative; `add` at the root is refused; `copy` of a key that an object lacks copies
 //! null.
 
 use super::PatchError;
@@ -12,14 +12,14 @@ use crate::{
 };
 use serde_json::Value;
 
-/// More operations than this are refused before any is applied.
+/// Limit on the number of operations.
 pub const OPERATIONS_MAX: usize = 10_000;
 /// Limit on the bytes that all `copy` operations of a patch copy together.
 const COPIED_BYTES_MAX: usize = 3 << 20;
 /// Nodes that depth checks of one patch may visit.
 const MEASURED_NODES_MAX: usize = 10_000_000;
 
-/// A patch, read but not applied.
+/// A decoded JSON patch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JsonPatch {
     operations: Vec<Operation>,
@@ -39,8 +39,8 @@ impl JsonPatch {
         Self::read(decode::json(body)?, body, true)
     }
 
-    /// Reads a patch from what its body was decoded to. Whoever reads it strictly is told of the type that Go
-    /// reads it into first.
+    /// Parses a decoded patch. Strict decoding reports the Go type that Kubernetes decodes
+    /// into first.
     pub fn read(decoded: Decoded, body: &[u8], strictly: bool) -> Result<Self, PatchError> {
         let mismatched = |value: &Value, strict_type: &str, lax_type: &str| {
             let expected = if strictly { strict_type } else { lax_type };
@@ -63,7 +63,7 @@ impl JsonPatch {
         let operation = |item: Value| {
             let mut map = match item {
                 Value::Object(map) => map,
-                // An operation that says nothing, which none can do.
+                // An empty operation, which fails when applied.
                 Value::Null => serde_json::Map::new(),
                 other => return Err(mismatched(&other, "handlers.jsonPatchOp", "jsonpatch.Operation")),
             };
@@ -154,7 +154,7 @@ fn segments(path: &str) -> usize {
     path.matches('/').count()
 }
 
-/// Fields that no operation has.
+/// Returns unknown fields of operations.
 fn unknown_fields(patch: &Value) -> Vec<String> {
     let operations = patch.as_array().into_iter().flatten().enumerate();
     operations
@@ -231,7 +231,7 @@ fn unescape(segment: &str) -> String {
     segment.replace("~1", "/").replace("~0", "~")
 }
 
-/// The parent of a path and the last step of it.
+/// Returns the parent of a path and its last segment.
 fn parent<'d>(document: &'d mut Value, path: &str) -> Option<(&'d mut Value, String)> {
     let (before, last) = path.rsplit_once('/')?;
     let mut value = document;
@@ -302,7 +302,7 @@ fn remove(document: &mut Value, path: &str, missing: impl Fn() -> String) -> Res
 
 fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), String> {
     if path.is_empty() {
-        // Anything else is passed over: what the library says of it gets lost on its way.
+        // Other values are ignored: the Go library loses their error.
         if value.is_object() || value.is_array() {
             *document = value;
         }
@@ -441,7 +441,7 @@ mod tests {
                 "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001"
             )
         );
-        // Doubling by copies stops at the size limit, deepening at the depth limit.
+        // Copies stop at the size limit, nesting at the depth limit.
         let double = json!([{"op": "copy", "from": "/a", "path": "/a/x"}, {"op": "copy", "from": "/a", "path": "/a/y"}]);
         let doubled: Vec<Value> = (0..40).flat_map(|_| double.as_array().unwrap().clone()).collect();
         assert!(matches!(

@@ -1,10 +1,10 @@
-//! JSON merge patch (RFC 7386): maps merge, null deletes, everything else replaces.
+//! JSON merge patch (RFC 7386): maps are merged, null deletes, other values replace.
 
 use super::PatchError;
 use crate::decode;
 use serde_json::{Map, Value};
 
-/// Applies a merge patch. One that is a list takes the object's place; the Go library refuses other values.
+/// Applies a merge patch. A list replaces the object; the Go library refuses other values.
 pub fn merge_patch(object: &Value, patch: &Value) -> Result<Value, PatchError> {
     if !patch.is_object() && !patch.is_array() {
         return Err(PatchError::Malformed("Invalid JSON Patch".to_owned()));

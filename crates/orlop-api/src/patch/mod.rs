@@ -1,7 +1,7 @@
 //! Patches other than apply: JSON patch, JSON merge patch, strategic merge patch.
 //!
-//! All three take an object and a patch and give an object; what the result means
-//! for schema, defaults and ownership is the caller's next step.
+//! Each function takes an object and a patch and returns an object. The caller
+//! validates, defaults and tracks the result.
 
 mod json;
 mod merge;
@@ -23,10 +23,10 @@ pub enum PatchError {
     /// More operations than allowed: 413.
     #[error("The allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, got {0}")]
     TooManyOperations(usize),
-    /// The patch does not fit the object: 422. Kubernetes does not tell the client how.
+    /// The patch does not apply: 422, without details, as in Kubernetes.
     #[error("{0}")]
     DoesNotApply(String),
-    /// The patch says something the kind's types do not allow: 500 with the plain text.
+    /// The patch violates the kind's types: 500 with the plain text, as in Kubernetes.
     #[error("{0}")]
     Rejected(String),
 }

@@ -1,8 +1,8 @@
 //! Strategic merge patch, for built-in kinds.
 //!
-//! Like a merge patch, but the type says which lists merge and by which key, and the
-//! patch can say more: `$patch` replaces or deletes, `$retainKeys` drops what it does not
-//! name, `$deleteFromPrimitiveList/x` takes values out, `$setElementOrder/x` orders.
+//! Like a merge patch, but the type declares which lists are merged and by which key. Directives:
+//! `$patch` replaces or deletes, `$retainKeys` drops all other
+//! keys, `$deleteFromPrimitiveList/x` removes values, `$setElementOrder/x` orders.
 
 use super::PatchError;
 use crate::decode;
@@ -143,7 +143,7 @@ fn merge_map(mut original: Object, mut patch: Object, schema: &Schema) -> Outcom
                 };
                 original.insert(key, Value::Array(merged));
             }
-            // Another type altogether: the patch's word stands, unless it only deletes.
+            // Types differ: the patch's value replaces, unless it only deletes.
             (current, _) if deletes => drop(original.insert(key, current)),
             (_, value) => {
                 original.remove(&key);
@@ -154,7 +154,7 @@ fn merge_map(mut original: Object, mut patch: Object, schema: &Schema) -> Outcom
     Ok(original)
 }
 
-/// Puts in a value that was not there: its nulls delete nothing, its directives have nothing to direct.
+/// Inserts a new value without its nulls and directives.
 fn insert_clean(original: &mut Object, key: String, mut value: Value) {
     drop_nulls(&mut value);
     if let Some(value) = without_directives(value) {
@@ -202,7 +202,7 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Outcome<()> {
 
 // === Lists ===
 
-/// Lists whose order the patch gives; they are merged here and done with.
+/// Merges lists with a `$setElementOrder` directive and removes them from the patch.
 fn merge_ordered_lists(original: &mut Object, patch: &mut Object, schema: &Schema) -> Outcome<()> {
     let directives: Vec<String> = patch.keys().filter(|key| key.starts_with(SET_ORDER)).cloned().collect();
     for directive in directives {
@@ -240,7 +240,7 @@ fn merge_ordered_lists(original: &mut Object, patch: &mut Object, schema: &Schem
     Ok(())
 }
 
-/// The patch's items must come in the order that the patch itself gives.
+/// Checks that the patch's items are in the order of `$setElementOrder`.
 fn check_order(wanted: &[Value], order: &[Value], merge_key: &str) -> Outcome<()> {
     if wanted.is_empty() || order.is_empty() {
         return Ok(());
@@ -248,7 +248,7 @@ fn check_order(wanted: &[Value], order: &[Value], merge_key: &str) -> Outcome<()
     let mut position = 0;
     for item in wanted {
         if let Value::Object(map) = item {
-            // Directives have no place in the order.
+            // Directives are not part of the order.
             if map.contains_key(DIRECTIVE) {
                 continue;
             }
@@ -295,7 +295,7 @@ enum Kind {
     Scalar,
 }
 
-/// All items of a merged list are of one type.
+/// Returns the element type; an error if types differ.
 fn element_kind<const N: usize>(lists: [&[Value]; N]) -> Outcome<Kind> {
     let mut found: Option<&Value> = None;
     for item in lists.iter().flat_map(|list| list.iter()) {
@@ -365,7 +365,7 @@ fn merge_list(
     interleave(ordered, server_only, &patch, &original, merge_key, true)
 }
 
-/// Takes `{$patch: …}` items out of the patch and does what they say.
+/// Applies and removes the `{$patch: …}` items of a patch.
 fn apply_directives(
     mut original: Vec<Value>,
     patch: Vec<Value>,
@@ -427,7 +427,7 @@ impl<'v> KeyIndex<'v> {
     }
 }
 
-/// Items that the order names, and the others.
+/// Partitions items into those of the order and the others.
 fn partition(items: Vec<Value>, order: &[Value], merge_key: &str) -> Outcome<(Vec<Value>, Vec<Value>)> {
     let (mut ordered, mut others) = (Vec::new(), Vec::new());
     let values: HashSet<&Value> = if merge_key.is_empty() { order.iter().collect() } else { HashSet::new() };
@@ -443,8 +443,8 @@ fn partition(items: Vec<Value>, order: &[Value], merge_key: &str) -> Outcome<(Ve
     Ok((ordered, others))
 }
 
-/// The patch's items in the patch's order, the server's own in the server's, woven so that
-/// neighbours on the server stay in their order where both are known there.
+/// Merges the patch's items in the patch's order with the server's own in the server's order, so that
+/// items known to the server keep their relative order.
 fn interleave(
     mut ordered: Vec<Value>,
     mut server_only: Vec<Value>,

@@ -1,4 +1,4 @@
-//! From the wire to the object that the JSON codec would have given.
+//! Decoding of objects, with the same result as the JSON codec.
 
 use super::{
     DecodeError,
@@ -10,7 +10,7 @@ use crate::decode::DEPTH_MAX;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Map, Value};
 
-/// Reads a message's fields into an object.
+/// Decodes a message into an object.
 pub(super) fn message(message: &Message, bytes: &[u8], depth: usize) -> Result<Value, DecodeError> {
     let mut object = Map::new();
     fields(message, bytes, &mut object, depth)?;
@@ -29,7 +29,7 @@ fn fields(
     part(message, 0, bytes, object, depth)
 }
 
-/// Reads the message itself, or a struct inlined into it.
+/// Decodes the message or an inlined struct.
 fn part(
     message: &Message,
     part: usize,
@@ -42,7 +42,7 @@ fn part(
         let (number, wire_type) = reader.tag()?;
         match message.numbered(part, number) {
             Some(Slot::Part(inner)) if wire_type == WireType::Length => {
-                // Inlining in our tables is at most three deep.
+                // Inlined structs nest at most three deep.
                 self::part(message, inner, reader.bytes()?, object, depth)?;
             }
             Some(Slot::Field(index)) => match message.field(index) {
@@ -64,7 +64,7 @@ fn into(
 ) -> Result<(), DecodeError> {
     match field.shape {
         Shape::One => {
-            // A message that comes in pieces is merged.
+            // Repeated occurrences of a message are merged.
             let before = match field.codec {
                 Codec::Message(_) => object.remove(field.name),
                 _ => None,
@@ -101,7 +101,7 @@ fn into(
     Ok(())
 }
 
-/// An entry of a map: a message of key and value, either of which may be left out.
+/// Decodes a map entry: a message of optional key and value.
 fn entry(field: &Field, bytes: &[u8], depth: usize) -> Result<(String, Value), DecodeError> {
     let (mut key, mut value) = (String::new(), None);
     let mut reader = Reader(bytes);
@@ -115,7 +115,7 @@ fn entry(field: &Field, bytes: &[u8], depth: usize) -> Result<(String, Value), D
     let value = match value {
         Some(value) => value,
         None => {
-            // The value's zero: what an empty field of its kind reads as.
+            // An absent value is the zero value of its type.
             let zero = [0u8; 8];
             one(field, field.codec, &mut Reader(&zero), natural_wire_type(field.codec), None, depth)?
                 .unwrap_or(Value::Null)
@@ -124,7 +124,7 @@ fn entry(field: &Field, bytes: &[u8], depth: usize) -> Result<(String, Value), D
     Ok((key, value))
 }
 
-/// Reads one value; `None` where there is nothing to say, such as a time that was never set.
+/// Decodes a value; `None` if it is unset, such as a zero time.
 fn one(
     field: &Field,
     codec: Codec,
@@ -180,7 +180,7 @@ fn is_packed(codec: Codec, wire_type: WireType) -> bool {
     wire_type == WireType::Length && natural_wire_type(codec) != WireType::Length
 }
 
-/// Go writes the zero of what it does not hold by pointer; JSON leaves it out.
+/// Returns whether JSON omits a zero that protobuf encodes: the field is not a pointer.
 fn is_zero(codec: Codec, value: &Value) -> bool {
     match (codec, value) {
         (Codec::Message(_) | Codec::Special(_), _) => false,

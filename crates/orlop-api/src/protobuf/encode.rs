@@ -1,8 +1,8 @@
-//! From an object to the wire.
+//! Encoding of objects.
 //!
-//! Fields are written in the order of their numbers, entries of maps in that of their keys, so the same
-//! object is always the same bytes. A value that its field cannot hold is left out: stored objects have
-//! been checked when they came in.
+//! Fields are encoded in order of their numbers, map entries in order of their keys, so equal
+//! objects have equal bytes. A value that does not fit its field is omitted: stored objects have
+//! been validated.
 
 use super::{
     message::{Codec, Field, Message, Shape},
@@ -26,7 +26,7 @@ pub(super) fn message(to: &mut Vec<u8>, message: &Message, object: &Value) {
     part(to, &present, 0, &|to: &mut Vec<u8>, known, number, value: &&Value| field(to, known, number, value));
 }
 
-/// Writes fields that stand in the same message, `depth` numbers down their paths, sorted by these; `write` appends
+/// Encodes fields of one message, at `depth` of their paths, sorted by number; `write` appends
 /// one.
 pub(super) fn part<T>(
     to: &mut Vec<u8>,

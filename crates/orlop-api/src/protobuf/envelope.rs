@@ -1,4 +1,4 @@
-//! The envelope around an object, and what objects travel in: lists and watch events.
+//! Envelopes (`runtime.Unknown`), lists and watch events.
 //!
 //! An object on the wire is `k8s\0`, then a message that names the kind and holds the object's own
 //! message as bytes.
@@ -14,7 +14,7 @@ use serde_json::Value;
 /// Magic prefix of a protobuf object.
 pub const MAGIC: &[u8; 4] = b"k8s\0";
 
-/// The envelope of an object.
+/// A decoded envelope.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Envelope<'a> {
     pub api_version: &'a str,
@@ -28,7 +28,7 @@ pub(super) fn is_envelope(bytes: &[u8]) -> bool {
 }
 
 impl<'a> Envelope<'a> {
-    /// Opens an envelope.
+    /// Decodes an envelope.
     pub fn open(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         if bytes.is_empty() {
             return Err(DecodeError::Empty);
@@ -58,7 +58,7 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// The object in an envelope, of the type that the envelope names.
+/// Decodes the object of the type that the envelope names.
 pub(super) fn object(bytes: &[u8], depth: usize) -> Result<Value, DecodeError> {
     let envelope = Envelope::open(bytes)?;
     let Some(entry) = type_for(envelope.api_version, envelope.kind) else {
@@ -79,7 +79,7 @@ pub(super) fn object(bytes: &[u8], depth: usize) -> Result<Value, DecodeError> {
 /// Trailing fields of the envelope: contentEncoding and contentType, both empty. Go always writes them.
 const END: [u8; 4] = [3 << 3 | 2, 0, 4 << 3 | 2, 0];
 
-/// Puts a message into an envelope.
+/// Encodes an envelope around a message.
 pub(super) fn enclose(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(raw.len() + api_version.len() + kind.len() + 32);
     begin(&mut bytes, api_version, kind, raw.len());
@@ -88,7 +88,7 @@ pub(super) fn enclose(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Begins an envelope, up to the message, which is so many bytes long.
+/// Encodes the start of an envelope, up to the message of the given length.
 fn begin(bytes: &mut Vec<u8>, api_version: &str, kind: &str, raw_bytes: usize) {
     bytes.extend_from_slice(MAGIC);
     put_message(bytes, 1, |to| {
@@ -99,27 +99,27 @@ fn begin(bytes: &mut Vec<u8>, api_version: &str, kind: &str, raw_bytes: usize) {
     put_varint(bytes, raw_bytes as u64);
 }
 
-/// How a list is written, an object at a time: every list has its metadata at 1 and its items at 2. Since a message
-/// says how long it is, what stands before the items can only be written once they are known.
+/// Encodes a list item by item: metadata is field 1, items are field 2. Messages are length-prefixed, so the bytes
+/// before the items can only be written once their total size is known.
 #[derive(Debug)]
 pub struct ListWriter {
     item: &'static Message,
 }
 
 impl ListWriter {
-    /// Lists of objects of a kind; `None` if the kind has no protobuf.
+    /// Creates a writer of a kind's lists; `None` if the kind has no protobuf.
     pub fn new(api_version: &str, kind: &str) -> Option<Self> {
         Some(Self { item: type_for(api_version, kind)?.message() })
     }
 
-    /// An object as an item.
+    /// Encodes an object as an item.
     pub fn item(&self, object: &Value) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(1024);
         put_message(&mut bytes, 2, |to| encode::message(to, self.item, object));
         bytes
     }
 
-    /// The same of an object in JSON that has not been decoded; `None` if it has to be.
+    /// Encodes JSON text as an item; `None` if the object must be decoded first.
     pub fn item_of_json(&self, json: &[u8]) -> Option<Vec<u8>> {
         let mut bytes = Vec::with_capacity(json.len());
         put_message(&mut bytes, 2, |to| transcode::message(to, self.item, json))?;
@@ -141,7 +141,7 @@ impl ListWriter {
     }
 }
 
-/// A list's own metadata.
+/// Encodes ListMeta.
 fn list_metadata(metadata: &Value) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(entry) = type_for("v1", "ListMeta") {
@@ -150,7 +150,7 @@ fn list_metadata(metadata: &Value) -> Vec<u8> {
     bytes
 }
 
-/// A frame of a watch: its length in four bytes, then the event with the object's envelope in it.
+/// Encodes a watch frame: a four-byte length and the event with the object's envelope.
 pub fn watch_frame(event_type: &str, envelope: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; 4];
     frame.reserve(envelope.len() + 32);

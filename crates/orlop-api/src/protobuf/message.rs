@@ -1,8 +1,8 @@
 //! Message descriptors: field numbers and wire types, resolved from the type tables.
 //!
-//! `data/types.tsv` has the numbers of ordinary fields. `data/protobuf.tsv` has what that leaves open: a
-//! field of an inlined struct stands at a path of numbers (`2.6`: field 6 of the message at field 2), and
-//! a field that Go holds by pointer tells absence from zero (`presence`).
+//! `data/types.tsv` has the numbers of ordinary fields. `data/protobuf.tsv` has the rest: a
+//! field of an inlined struct has a path of numbers (`2.6`: field 6 of the message at field 2), and
+//! a pointer field distinguishes absence from zero (`presence`).
 
 use crate::schema::builtin::{Row, TypeEntry, blocks, row, type_named};
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ static INDEX: LazyLock<HashMap<&'static str, &'static str>> = LazyLock::new(|| b
 pub(crate) struct Message {
     /// Sorted by name.
     fields: Box<[Field]>,
-    /// The message itself and the parts inlined into it, the message first.
+    /// The message and its inlined structs, the message first.
     parts: Box<[Part]>,
 }
 
@@ -28,14 +28,14 @@ type Part = Box<[(u32, Slot)]>;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Slot {
     Field(usize),
-    /// An inlined struct, whose fields stand among those of the message.
+    /// An inlined struct.
     Part(usize),
 }
 
 #[derive(Debug)]
 pub(super) struct Field {
     pub(super) name: &'static str,
-    /// The numbers that lead to it; more than one where it is inlined.
+    /// Path of field numbers; more than one if inlined.
     pub(super) path: Box<[u32]>,
     pub(super) shape: Shape,
     pub(super) codec: Codec,
@@ -72,7 +72,7 @@ pub(super) enum Special {
     IntOrString,
     /// JSON, in bytes: `FieldsV1`, `RawExtension`, `JSON`.
     Raw,
-    /// A list of texts that Go gives a name.
+    /// A named list of strings.
     Texts,
     SchemaOrArray,
     SchemaOrBool,
@@ -112,7 +112,7 @@ impl Message {
     }
 }
 
-/// The part at a number of another part, made where it is first needed.
+/// Returns the inlined struct at a number, and creates it on first use.
 fn inlined(parts: &mut Vec<Vec<(u32, Slot)>>, part: usize, number: u32) -> usize {
     let found = parts[part].iter().find_map(|(at, slot)| match slot {
         Slot::Part(inner) if *at == number => Some(*inner),
@@ -126,7 +126,7 @@ fn inlined(parts: &mut Vec<Vec<(u32, Slot)>>, part: usize, number: u32) -> usize
     })
 }
 
-/// Field, path and presence of a row of `protobuf.tsv`.
+/// Parses field, path and presence of a row of `protobuf.tsv`.
 fn extra(line: &'static str) -> (&'static str, (&'static str, bool)) {
     let mut columns = line.split('\t').skip(1);
     let mut next = || columns.next().unwrap_or_default();
@@ -149,11 +149,11 @@ fn field(row: Row, extra: &HashMap<&str, (&'static str, bool)>) -> Option<Field>
         one => (Shape::One, one),
     };
     let (shape, inner) = match (name, inner) {
-        // The one list of texts that has a message of its own.
+        // The only list of strings with its own message.
         ("verbs", "string") if number == "4" => (Shape::One, "[string]"),
         other => (shape, other.1),
     };
-    // What Go's JSON always writes, zero or not, is kept as it comes.
+    // Fields without omitempty are kept even if zero.
     let always = matches!(default, "\"\"" | "0" | "false");
     Some(Field { name, path, shape, codec: codec(inner)?, presence: pointer || always })
 }

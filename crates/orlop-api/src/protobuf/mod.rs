@@ -1,14 +1,14 @@
 //! Protobuf, `application/vnd.kubernetes.protobuf`, from the tables of built-in types.
 //!
-//! There is no generated code: a type's field numbers are read from our tables when the type is first met,
-//! and one reader and one writer serve all of them. An object that comes in is the [`Value`] that the JSON
-//! codec would have given for it, so nothing behind the codec knows how it came.
+//! There is no generated code: descriptors are built from the type tables on first use,
+//! and one decoder and one encoder serve all types. A decoded object is the [`Value`] that the JSON
+//! codec would produce, so no other code depends on the media type.
 //!
 //! - `wire` has tags, varints and lengths; `message` a type's fields; `special` the messages that are not
-//!   objects in JSON; [`Envelope`] what is around an object.
-//! - Custom resources have no field numbers and so no protobuf, except for their metadata alone.
+//!   JSON objects; [`Envelope`] the `runtime.Unknown` around an object.
+//! - Custom resources have no field numbers, so only PartialObjectMetadata of them is served as protobuf.
 //!
-//! Unknown fields are passed over. Every length is checked against what is there, and nesting against
+//! Unknown fields are skipped. Every length is checked against the remaining bytes, and nesting against
 //! [`crate::decode::DEPTH_MAX`].
 
 mod decode;
@@ -26,7 +26,7 @@ pub(crate) use message::Message;
 use crate::schema::builtin::{TypeEntry, type_named, type_of};
 use serde_json::Value;
 
-/// Its media type.
+/// Media type of Kubernetes protobuf.
 pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
 /// Error of decoding a protobuf object.
@@ -58,21 +58,21 @@ pub enum DecodeError {
     UnknownKind { api_version: String, kind: String },
 }
 
-/// The type of a kind. The kinds of `meta` (Status, DeleteOptions…) are in every group.
+/// Returns the type of a kind. Kinds of `meta.k8s.io` (Status, DeleteOptions…) are in every group.
 pub fn type_for(api_version: &str, kind: &str) -> Option<&'static TypeEntry> {
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     type_of(group, version, kind)
         .or_else(|| type_named(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")))
 }
 
-/// Reads an object out of its envelope, of the type that the envelope names.
+/// Decodes an enveloped object of the type that the envelope names.
 pub fn decode(bytes: &[u8]) -> Result<Value, DecodeError> {
     let object = envelope::object(bytes, 0)?;
     crate::decode::check_depth(&object).map_err(|_| DecodeError::TooDeep)?;
     Ok(object)
 }
 
-/// Reads an object whose type is known; the envelope may leave its kind out.
+/// Decodes an enveloped object of a known type; the envelope may omit its kind.
 pub fn decode_as(bytes: &[u8], entry: &TypeEntry) -> Result<Value, DecodeError> {
     let Envelope { api_version, kind, raw } = Envelope::open(bytes)?;
     let mut object = decode::message(entry.message(), raw, 0)?;
@@ -85,14 +85,14 @@ pub fn decode_as(bytes: &[u8], entry: &TypeEntry) -> Result<Value, DecodeError> 
     Ok(object)
 }
 
-/// As [`encode`], of an object in JSON that has not been decoded; `None` if it has to be.
+/// Like [`encode`], from JSON text; `None` if the object must be decoded first.
 pub fn encode_json(api_version: &str, kind: &str, json: &[u8]) -> Option<Vec<u8>> {
     let mut raw = Vec::with_capacity(json.len());
     transcode::message(&mut raw, type_for(api_version, kind)?.message(), json)?;
     Some(envelope::enclose(api_version, kind, &raw))
 }
 
-/// An object in its envelope, of the type it names; `None` if that has no protobuf.
+/// Encodes an object in its envelope; `None` if its type has no protobuf.
 pub fn encode(object: &Value) -> Option<Vec<u8>> {
     let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));

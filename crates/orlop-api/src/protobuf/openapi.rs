@@ -1,8 +1,8 @@
-//! OpenAPI version 2 in its own protobuf form (gnostic's `openapi.v2`), the only one that helm and older
-//! clients of Go read.
+//! OpenAPI v2 in protobuf (gnostic's `openapi.v2`), which helm and older
+//! Go clients require.
 //!
-//! A document is a concatenation of parts: a message that comes in several parts is merged by whoever reads
-//! it, so that a large one can be written a path and a definition at a time.
+//! A document is a concatenation of parts: protobuf readers merge repeated messages,
+//! so a large document is written one path and one definition at a time.
 
 use serde_json::{Map, Value};
 
@@ -31,8 +31,8 @@ enum Shape {
     Responses,
 }
 
-/// The fields of a message: their names in JSON, their numbers, their shapes; and the number of what begins
-/// with `x-`.
+/// Fields of a message: JSON name, number and encoding; and the number of vendor extensions
+/// (`x-`).
 struct Fields {
     known: &'static [(&'static str, u32, Shape)],
     extensions: Option<u32>,
@@ -73,7 +73,7 @@ static SCHEMA: Fields = Fields {
     extensions: Some(31),
 };
 
-/// A schema within a message of its own. Its only field has no name in JSON.
+/// A schema wrapped in a message, whose only field has no JSON name.
 static ITEMS: Fields = Fields { known: &[("", 1, Shape::Message(&SCHEMA))], extensions: None };
 
 static BODY_PARAMETER: Fields = Fields {
@@ -154,14 +154,14 @@ pub fn head(info: &Value) -> Vec<u8> {
     to
 }
 
-/// A path of a document.
+/// Encodes a path of a document.
 pub fn path(name: &str, item: &Value) -> Vec<u8> {
     let mut to = Vec::new();
     put_message(&mut to, 8, |to| named(to, 2, name, item, &PATH_ITEM));
     to
 }
 
-/// A definition of a document.
+/// Encodes a definition of a document.
 pub fn definition(name: &str, schema: &Value) -> Vec<u8> {
     let mut to = Vec::new();
     put_message(&mut to, 9, |to| named(to, 1, name, schema, &SCHEMA));
@@ -239,7 +239,7 @@ fn field(to: &mut Vec<u8>, number: u32, shape: Shape, value: &Value) {
     }
 }
 
-/// A parameter is a choice within a choice, by where it is.
+/// Encodes a parameter: nested unions by location.
 fn parameter(to: &mut Vec<u8>, number: u32, value: &Value) {
     put_message(to, number, |to| {
         put_message(to, 1, |to| match value.get("in").and_then(Value::as_str) {
@@ -252,7 +252,7 @@ fn parameter(to: &mut Vec<u8>, number: u32, value: &Value) {
     });
 }
 
-/// JSON is YAML.
+/// Encodes JSON as YAML.
 fn any(to: &mut Vec<u8>, number: u32, value: &Value) {
     put_message(to, number, |to| put_bytes(to, 2, value.to_string().as_bytes()));
 }

@@ -1,4 +1,4 @@
-//! Messages that are not objects in JSON: times, quantities, raw JSON, alternatives.
+//! Messages that are not JSON objects: times, quantities, raw JSON, unions.
 
 use super::{
     DecodeError, decode, encode, envelope,
@@ -8,10 +8,10 @@ use super::{
 use crate::{schema::builtin::type_named, time::Time};
 use serde_json::Value;
 
-/// The years that RFC 3339 can write: 1 to 9999.
+/// Range of RFC 3339: years 1 to 9999.
 const SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
-/// The fields of a small message, by number, the last of each. Numbers above 3 do not occur.
+/// Fields of a small message by number; the last one wins. Numbers are at most 3.
 #[derive(Default)]
 struct Small<'a> {
     integers: [Option<i64>; 4],
@@ -52,9 +52,9 @@ impl<'a> Small<'a> {
     }
 }
 
-/// Reads a special message; `None` where it says nothing.
+/// Decodes a special message; `None` if it is empty.
 pub(super) fn read(special: Special, bytes: &[u8], depth: usize) -> Result<Option<Value>, DecodeError> {
-    // A time that was never set is a message without fields.
+    // A zero time is a message without fields.
     if bytes.is_empty() && matches!(special, Special::Time | Special::MicroTime) {
         return Ok(None);
     }
@@ -91,7 +91,7 @@ fn time(small: &Small<'_>) -> Result<Time, DecodeError> {
     Ok(Time { unix_seconds, nanoseconds: u32::try_from(nanoseconds).unwrap_or(0).min(999_999_999) })
 }
 
-/// JSON, or an object in protobuf of its own.
+/// Decodes JSON, or an embedded protobuf object.
 fn raw(bytes: &[u8], depth: usize) -> Result<Option<Value>, DecodeError> {
     if bytes.is_empty() {
         return Ok(None);
@@ -131,7 +131,7 @@ pub(super) fn write(special: Special, to: &mut Vec<u8>, value: &Value) {
     }
 }
 
-/// The same of what is a text in JSON, if it may be.
+/// Appends the fields of a special message whose JSON is a string.
 pub(super) fn write_text(special: Special, to: &mut Vec<u8>, text: &str) {
     match special {
         Special::Time => put_time(to, text, |_| 0),

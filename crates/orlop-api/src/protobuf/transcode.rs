@@ -1,8 +1,8 @@
-//! From an object's JSON to the wire, without the object in between: what is stored as JSON leaves as protobuf at
-//! about the cost of reading it.
+//! Transcoding of JSON to protobuf without decoding an object: stored JSON is served as protobuf at
+//! about the cost of parsing it.
 //!
-//! What comes out is what [`encode`] makes of the decoded object. Whatever is unusual in it (a value that its field
-//! cannot hold, an empty place in a list) ends the attempt, and is left to that.
+//! The output equals [`encode`] of the decoded object. Unusual input (a value that does not fit its field,
+//! a null in a list) falls back to that.
 
 use std::{fmt, ops::Range};
 
@@ -17,14 +17,14 @@ use super::{
     wire::{put_bytes, put_double, put_integer, put_message},
 };
 
-/// Appends the fields of an object in JSON; `None`, with some of them appended, if one is unusual.
+/// Appends the fields of a JSON object; `None`, after a partial write, on unusual input.
 pub(super) fn message(to: &mut Vec<u8>, message: &Message, json: &[u8]) -> Option<()> {
     let mut json = serde_json::Deserializer::from_slice(json);
     Object { to, message }.deserialize(&mut json).ok()?;
     json.end().ok()
 }
 
-/// An object whose fields are those of a message.
+/// Transcodes an object as a message.
 struct Object<'a> {
     to: &'a mut Vec<u8>,
     message: &'a Message,
@@ -78,7 +78,7 @@ impl<'de> Visitor<'de> for Object<'_> {
     }
 }
 
-/// The name of a field of a message, if it has such a field.
+/// Looks up the field of a message by name.
 struct Name<'a>(&'a Message);
 
 impl<'de, 'a> DeserializeSeed<'de> for Name<'a> {
@@ -111,7 +111,7 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// The same for another value, among others.
+    /// Returns the context of a list item or map value.
     fn another(&mut self) -> Place<'_> {
         Place { to: self.to, codec: self.codec, number: self.number, may_be_null: false }
     }
@@ -217,7 +217,7 @@ impl<'de> Visitor<'de> for Place<'_> {
     }
 }
 
-/// The items of a list, one after another.
+/// Transcodes the items of a list.
 struct Items<'a>(Place<'a>);
 
 impl<'de> DeserializeSeed<'de> for Items<'_> {
@@ -245,7 +245,7 @@ impl<'de> Visitor<'de> for Items<'_> {
     }
 }
 
-/// The entries of a map, each a message of key and value.
+/// Transcodes map entries, each a message of key and value.
 struct Entries<'a>(Place<'a>);
 
 impl<'de> DeserializeSeed<'de> for Entries<'_> {

@@ -54,7 +54,7 @@ impl<'a> Reader<'a> {
         let mut value = 0u64;
         for shift in (0..70).step_by(7) {
             let byte = self.byte()?;
-            // The tenth byte holds what is left of 64 bits; more is cut off, as gogo does.
+            // The tenth byte holds the last bit of 64; excess bits are dropped, as in gogo.
             value |= u64::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
             if byte < 0x80 {
                 return Ok(value);
@@ -63,7 +63,7 @@ impl<'a> Reader<'a> {
         Err(DecodeError::Overflow)
     }
 
-    /// The next field's number and how its value is written.
+    /// Reads the next field's number and wire type.
     pub(super) fn tag(&mut self) -> Result<(u32, WireType), DecodeError> {
         let tag = self.varint()?;
         let number =
@@ -80,7 +80,7 @@ impl<'a> Reader<'a> {
         self.take(8)?.try_into().map(u64::from_le_bytes).map_err(|_| DecodeError::Truncated)
     }
 
-    /// Passes over a value. Groups nest, so they are counted rather than recursed into.
+    /// Skips a value. Nested groups are counted instead of recursed into.
     pub(super) fn skip(&mut self, wire_type: WireType) -> Result<(), DecodeError> {
         let (mut wire_type, mut open) = (wire_type, 0usize);
         loop {
@@ -128,7 +128,7 @@ pub(super) fn put_bytes(to: &mut Vec<u8>, number: u32, bytes: &[u8]) {
     to.extend_from_slice(bytes);
 }
 
-/// A negative number takes ten bytes, whatever its width.
+/// Writes a varint. A negative number takes ten bytes.
 pub(super) fn put_integer(to: &mut Vec<u8>, number: u32, value: i64) {
     put_tag(to, number, WireType::Varint);
     put_varint(to, value as u64);
@@ -139,8 +139,8 @@ pub(super) fn put_double(to: &mut Vec<u8>, number: u32, value: f64) {
     to.extend_from_slice(&value.to_bits().to_le_bytes());
 }
 
-/// Writes a nested message. Most are shorter than 128 bytes, so one byte is kept for the length and the
-/// few that are longer are moved.
+/// Writes a nested message. Most are shorter than 128 bytes, so one byte is reserved for the length and
+/// longer ones are moved.
 pub(super) fn put_message<T>(to: &mut Vec<u8>, number: u32, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     put_tag(to, number, WireType::Length);
     to.push(0);

@@ -74,7 +74,7 @@ pub(super) fn is_keyword(key: &str) -> bool {
     FIELDS.iter().any(|(keyword, _, _)| *keyword == key)
 }
 
-/// A schema in that go_type.
+/// Formats a schema in Go syntax.
 pub fn format_schema(schema: &Value) -> String {
     let field = |(key, name, go_type): &(&str, &str, GoType)| {
         let value = schema.get(*key).unwrap_or(&Value::Null);
@@ -113,7 +113,7 @@ pub fn format_schema(schema: &Value) -> String {
     format!("{{{}}}", fields.join(","))
 }
 
-/// A rule of `x-kubernetes-validations` in that go_type.
+/// Formats a rule of `x-kubernetes-validations` in Go syntax.
 pub fn format_rule(rule: &Value) -> String {
     let value = |key: &str| go_text::json(rule.get(key).unwrap_or(&Value::Null));
     let text = |key: &str| quoted(text(rule, key));
