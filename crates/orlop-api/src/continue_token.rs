@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_round_trip() {
+    fn continue_tokens_round_trip() {
         for revision in [Some(7), None] {
             let token = ContinueToken { revision, start_key: "ns/name\0".to_owned() };
             assert_eq!(ContinueToken::decode(&token.encode()), Ok(token));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_tokens_are_refused() {
+    fn invalid_continue_tokens_are_refused() {
         let encode = |text: &str| URL_SAFE_NO_PAD.encode(text);
         for (token, part) in [
             ("%%".to_owned(), "continue key is not valid"),

@@ -509,7 +509,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn numbers_are_integers_where_go_writes_integers() {
+    fn whole_floats_decode_as_integers() {
         let decoded =
             super::json(br#"[1, 1.0, 1e3, 1.5, 9223372036854775807, 9223372036854775808, -1]"#).unwrap();
         assert_eq!(

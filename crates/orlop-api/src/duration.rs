@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_read_as_kubectl_shows_them() {
+    fn durations_match_kubectl() {
         let (minute, hour, day) = (60, 3600, 86_400);
         for (seconds, expected) in [
             (-5, "<invalid>"),

@@ -252,7 +252,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn every_kind_prints_its_label_value_and_detail() {
+    fn every_error_type_prints_label_value_and_detail() {
         let path = FieldPath::root("spec").child("list").index(2).child("map").key("k");
         assert_eq!(path.to_string(), "spec.list[2].map[k]");
         for (error, expected) in [
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn aggregates_say_each_message_once() {
+    fn aggregate_removes_duplicates() {
         assert_eq!(aggregate(&["a"]), "a");
         assert_eq!(aggregate(&["a", "b", "a"]), "[a, b]");
         assert_eq!(aggregate(&["a", "a"]), "a");

@@ -162,7 +162,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn quotes_as_go_does() {
+    fn quoting_matches_go() {
         for (text, expected) in [
             ("a", r#""a""#),
             ("a\"b\\", r#""a\"b\\""#),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn prints_maps_and_floats_as_go_does() {
+    fn formatting_of_maps_and_floats_matches_go() {
         assert_eq!(
             display(&json!({"b": [1, "x", null], "a": {"c": true}})),
             "map[a:map[c:true] b:[1 x <nil>]]"

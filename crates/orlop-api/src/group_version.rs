@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_rank_by_stability_and_then_by_number() {
+    fn versions_sort_by_stability_then_number() {
         let mut versions = [
             "foo1",
             "v1alpha1",
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn names_print_as_clients_compare_them() {
+    fn group_kinds_and_resources_print_as_in_kubernetes() {
         assert_eq!(GroupResource::new("", "pods").to_string(), "pods");
         assert_eq!(GroupResource::new("apps", "deployments").to_string(), "deployments.apps");
         assert_eq!(GroupKind::new("apps", "Deployment").to_string(), "Deployment.apps");

@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn good_names_have_no_messages() {
+    fn valid_names_have_no_messages() {
         assert!(dns1123_subdomain("a.b-c.0").is_empty());
         assert!(dns1123_label("0a-b").is_empty());
         assert!(dns1035_label("a-0").is_empty());
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_names_are_told_in_kubernetes_words() {
+    fn invalid_names_have_kubernetes_messages() {
         assert_eq!(
             dns1123_subdomain("A"),
             [
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn generated_names_are_cut_and_extended() {
+    fn generated_names_are_truncated_and_suffixed() {
         let mut next = 0;
         let mut random = || {
             next += 1;
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generated_names_prefix_may_end_in_a_dash() {
+    fn generate_name_may_end_in_a_dash() {
         assert!(NameRule::Label.check_prefix("abc-").is_empty());
         assert!(!NameRule::Label.check("abc-").is_empty());
         assert!(!NameRule::Label.check_prefix("-").is_empty());

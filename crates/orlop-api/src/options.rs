@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_are_told_what_they_may_ask() {
+    fn write_options_are_validated() {
         assert!(
             WriteOptions {
                 dry_run: vec!["All".into()],
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn deletes_may_not_contradict_themselves() {
+    fn delete_options_are_validated() {
         let options = DeleteOptions {
             orphan_dependents: Some(true),
             propagation_policy: Some("Orphan".into()),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_watches_are_told_what_goes_together() {
+    fn list_options_are_validated() {
         let list = |version: &str, wanted: &str, token: &str| ListOptions {
             resource_version: version.into(),
             resource_version_match: wanted.into(),

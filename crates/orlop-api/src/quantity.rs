@@ -226,7 +226,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn quantities_are_written_in_their_canonical_form() {
+    fn canonical_form_of_quantities() {
         for (text, expected) in [
             ("0", "0"),
             ("0Ki", "0"),
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_quantities_are_refused() {
+    fn invalid_quantities_are_refused() {
         for text in ["", "-", "x", "1x", "1.2.3", ".", "1 ", "1KiB"] {
             assert_eq!(
                 canonical(text).map_err(|error| error == InvalidQuantity::Format),
@@ -289,7 +289,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_parses_or_fails_and_what_parses_is_stable(text in "[-+]?[0-9.]{0,25}([a-zA-Z]{0,2}[-+]?[0-9]{0,12})?") {
+        fn canonical_form_is_stable(text in "[-+]?[0-9.]{0,25}([a-zA-Z]{0,2}[-+]?[0-9]{0,12})?") {
             if let Ok(once) = canonical(&text) {
                 let again = canonical(&once).unwrap();
                 prop_assert_eq!(Quantity::parse(&again).unwrap(), Quantity::parse(&text).unwrap());

@@ -604,7 +604,7 @@ mod tests {
     }
 
     #[test]
-    fn expired_lists_carry_a_token_to_go_on_with() {
+    fn expired_list_has_a_continue_token() {
         let wire = Status::continue_expired("abc").to_value();
         assert_eq!(wire["metadata"]["continue"], "abc");
         assert_eq!(wire["reason"], "Expired");

@@ -181,7 +181,7 @@ mod tests {
     const V1: &str = "meta.k8s.io/v1";
 
     #[test]
-    fn rows_carry_what_was_asked_for() {
+    fn rows_include_the_requested_object() {
         let object = json!({"kind": "K", "metadata": {"name": "n", "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": {}});
         let now = Time::parse("2026-01-01T00:02:03Z").unwrap();
         assert_eq!(age(&object, now), "2m3s");
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_fit_their_type_or_are_empty() {
+    fn cells_of_other_types_are_null() {
         let now = Time::parse("2026-01-01T00:00:10Z").unwrap();
         for (value, kind, expected) in [
             (json!(3), "integer", json!(3)),

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_round_trip() {
+    fn timestamps_round_trip() {
         for text in [
             "1970-01-01T00:00:00Z",
             "2000-02-29T23:59:59Z",
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_and_fractions_are_read() {
+    fn offsets_and_fractions_parse() {
         let time = Time::parse("2026-01-01T01:30:00.123456789+01:30").unwrap();
         assert_eq!(time.to_string(), "2026-01-01T00:00:00Z");
         assert_eq!(time.to_micro(), "2026-01-01T00:00:00.123456Z");

@@ -89,7 +89,7 @@ fn owned(object: &Value, manager: &str, operation: Operation) -> Vec<String> {
 }
 
 #[test]
-fn an_apply_creates_and_owns_what_it_says() {
+fn apply_creates_and_owns_its_fields() {
     let created = applied(
         None,
         json!({"text": "a", "set": ["x"], "items": [{"name": "i", "value": 1}], "map": {"k": "v"}, "list": ["q"], "atomic": {"z": "z"}}),
@@ -121,7 +121,7 @@ fn an_apply_creates_and_owns_what_it_says() {
 }
 
 #[test]
-fn applying_the_same_again_changes_nothing() {
+fn reapply_is_a_no_op() {
     let spec = json!({"text": "a", "items": [{"name": "i"}]});
     let first = apply(None, spec.clone(), "one", false, 1).unwrap();
     assert!(first.changed);
@@ -131,7 +131,7 @@ fn applying_the_same_again_changes_nothing() {
 }
 
 #[test]
-fn fields_no_longer_applied_go_unless_somebody_else_owns_them() {
+fn fields_no_longer_applied_are_removed_unless_owned() {
     let live = applied(
         None,
         json!({"text": "a", "number": 1, "map": {"k": "v", "l": "w"}, "items": [{"name": "i", "value": 1}, {"name": "j"}]}),
@@ -145,7 +145,7 @@ fn fields_no_longer_applied_go_unless_somebody_else_owns_them() {
 }
 
 #[test]
-fn a_conflict_names_the_manager_and_the_fields() {
+fn conflict_reports_manager_and_fields() {
     let live = stored(applied(None, json!({"text": "a", "number": 1}), "one"));
     let conflict = apply(Some(&live), json!({"text": "b"}), "two", false, 2).unwrap_err();
     assert_eq!((conflict.code, conflict.reason.as_str()), (409, "Conflict"));
@@ -173,7 +173,7 @@ fn a_conflict_names_the_manager_and_the_fields() {
 }
 
 #[test]
-fn force_takes_fields_and_leaves_the_rest_with_their_managers() {
+fn force_takes_only_conflicting_fields() {
     let live = applied(None, json!({"text": "a", "number": 1}), "one");
     let live = apply(Some(&live), json!({"text": "b"}), "two", true, 2).unwrap().object.into_owned();
     assert_eq!(live["spec"], json!({"text": "b", "number": 1}));
@@ -185,7 +185,7 @@ fn force_takes_fields_and_leaves_the_rest_with_their_managers() {
 }
 
 #[test]
-fn equal_values_are_shared_without_conflict() {
+fn equal_values_are_co_owned() {
     let live = applied(None, json!({"text": "a"}), "one");
     let second = apply(Some(&live), json!({"text": "a"}), "two", false, 2).unwrap();
     assert!(!second.changed);
@@ -196,7 +196,7 @@ fn equal_values_are_shared_without_conflict() {
 }
 
 #[test]
-fn an_update_takes_what_it_changes_by_force() {
+fn update_owns_changed_fields() {
     let live = stored(applied(None, json!({"text": "a", "number": 1, "map": {"k": "v"}}), "one"));
     let live = updated(&live, json!({"text": "b", "map": {"k": "v", "n": "w"}}), "editor", 5);
     assert_eq!(owned(&live, "one", Operation::Apply), [".spec.map.k"]);
@@ -214,7 +214,7 @@ fn an_update_takes_what_it_changes_by_force() {
 }
 
 #[test]
-fn a_create_is_tracked_and_server_fields_never_are() {
+fn create_is_tracked_without_system_fields() {
     let mut new = object(json!({"text": "a"}));
     new["metadata"]["labels"] = json!({"app": "x"});
     new["metadata"]["generation"] = json!(1);
@@ -228,7 +228,7 @@ fn a_create_is_tracked_and_server_fields_never_are() {
 }
 
 #[test]
-fn an_object_from_before_tracking_is_owned_at_its_first_apply() {
+fn untracked_object_is_owned_at_first_apply() {
     let live = stored(object(json!({"text": "a", "number": 1})));
     assert_eq!(
         updated(&live, json!({"text": "b", "number": 1}), "editor", 1)["metadata"].get("managedFields"),
@@ -247,7 +247,7 @@ fn an_object_from_before_tracking_is_owned_at_its_first_apply() {
 }
 
 #[test]
-fn an_empty_list_of_managers_resets_tracking_and_a_broken_one_is_ignored() {
+fn empty_managed_fields_reset_and_invalid_ones_are_ignored() {
     let live = stored(applied(None, json!({"text": "a"}), "one"));
     for reset in [json!([]), json!([{}])] {
         let mut new = live.clone();
@@ -264,7 +264,7 @@ fn an_empty_list_of_managers_resets_tracking_and_a_broken_one_is_ignored() {
 }
 
 #[test]
-fn configurations_that_do_not_fit_are_refused() {
+fn invalid_configurations_are_refused() {
     for (config, code, message) in [
         (json!({"apiVersion": "v2", "kind": "Thing"}), 400, "invalid object type: /v2, Kind=Thing"),
         (
@@ -315,7 +315,7 @@ fn configurations_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn lists_merge_in_the_order_of_the_configuration() {
+fn lists_merge_in_configuration_order() {
     let names = |value: &Value| -> String {
         value["spec"]["set"].as_array().unwrap().iter().filter_map(Value::as_str).collect()
     };
@@ -337,7 +337,7 @@ fn lists_merge_in_the_order_of_the_configuration() {
 }
 
 #[test]
-fn an_item_goes_with_what_nobody_owns_and_stays_for_what_somebody_does() {
+fn list_item_stays_while_any_field_is_owned() {
     // Two appliers share an item; the first leaves it, the second's part of it stays.
     let live = applied(None, json!({"items": [{"name": "i"}, {"name": "j", "value": 1}]}), "one");
     let live = applied(Some(&live), json!({"items": [{"name": "j", "other": 2}]}), "two");
@@ -360,7 +360,7 @@ fn an_item_goes_with_what_nobody_owns_and_stays_for_what_somebody_does() {
 }
 
 #[test]
-fn emptying_a_struct_keeps_what_others_own_and_what_was_applied_empty() {
+fn emptied_struct_keeps_owned_and_applied_fields() {
     let a = |fields: Value| json!({"nested": {"a": fields}});
     let live = applied(None, a(json!({"b": "1"})), "one");
     assert_eq!(applied(Some(&live), json!({}), "one").get("spec"), Some(&json!({})));
@@ -375,7 +375,7 @@ fn emptying_a_struct_keeps_what_others_own_and_what_was_applied_empty() {
 }
 
 #[test]
-fn repeats_in_a_live_list_do_not_stop_anybody() {
+fn duplicates_in_a_live_list_are_tolerated() {
     let live = stored(object(
         json!({"set": ["a", "a", "b"], "items": [{"name": "i", "value": 1}, {"name": "i", "value": 2}]}),
     ));
@@ -390,7 +390,7 @@ fn repeats_in_a_live_list_do_not_stop_anybody() {
 }
 
 #[test]
-fn untyped_parts_are_granular_in_maps_and_whole_in_lists() {
+fn untyped_maps_are_granular_and_lists_atomic() {
     let live =
         applied(None, json!({"free": {"a": {"b": 1}, "l": [1, 2]}, "any": {"x": 1}, "either": "10%"}), "one");
     assert_eq!(
@@ -408,7 +408,7 @@ fn untyped_parts_are_granular_in_maps_and_whole_in_lists() {
 }
 
 #[test]
-fn a_kind_without_a_schema_is_deduced() {
+fn kind_without_schema_is_deduced() {
     let versions = SingleVersion { api_version: "example.com/v1", of: TypeRef::Deduced };
     let fields = FieldManager { kind: &KIND, versions: &versions, subresource: "", owned_fields: &NO_RESET };
     let live = fields
@@ -420,7 +420,7 @@ fn a_kind_without_a_schema_is_deduced() {
 }
 
 #[test]
-fn subresources_have_entries_of_their_own_and_reset_fields_are_never_owned() {
+fn subresources_have_own_entries_and_reset_fields() {
     let versions = SingleVersion { api_version: "example.com/v1", of: TypeRef::resource(&SCHEMA) };
     let reset = |field: &str| BTreeMap::from([("example.com/v1".to_owned(), Filter::all_but(&[field]))]);
     let (reset_status, reset_spec) = (reset("status"), reset("spec"));
@@ -447,7 +447,7 @@ fn subresources_have_entries_of_their_own_and_reset_fields_are_never_owned() {
 }
 
 #[test]
-fn more_than_ten_updaters_are_merged_into_one() {
+fn oldest_updaters_are_merged_beyond_the_limit() {
     let empty = json!({"apiVersion": "example.com/v1", "kind": "Thing"});
     let mut live = stored(with_manager("", |fields| {
         fields.update(&empty, object(json!({"map": {"k": "v"}})), "creator", now(0))
@@ -465,7 +465,7 @@ fn more_than_ten_updaters_are_merged_into_one() {
 }
 
 #[test]
-fn client_side_apply_hands_over_to_kubectl() {
+fn kubectl_takes_over_client_side_applied_fields() {
     let config = object(json!({"text": "a", "number": 1}));
     let mut live = stored(object(json!({"text": "a", "number": 1})));
     live["metadata"]["annotations"] =
@@ -528,7 +528,7 @@ impl VersionConverter for TwoVersions {
 }
 
 #[test]
-fn managers_of_other_versions_are_compared_in_theirs() {
+fn managers_are_compared_in_their_own_version() {
     let kind_v2 = GroupVersionKind::new("example.com", "v2", "Thing");
     let v1 = FieldManager { kind: &KIND, versions: &TwoVersions, subresource: "", owned_fields: &NO_RESET };
     let v2 =
@@ -552,7 +552,7 @@ fn managers_of_other_versions_are_compared_in_theirs() {
 }
 
 #[test]
-fn managers_of_a_version_that_is_gone_are_forgotten() {
+fn managers_of_missing_versions_are_removed() {
     let mut live = stored(applied(None, json!({"text": "a"}), "one"));
     live["metadata"]["managedFields"][0]["apiVersion"] = json!("example.com/v0");
     let after = applied(Some(&live), json!({"number": 1}), "two");
@@ -561,7 +561,7 @@ fn managers_of_a_version_that_is_gone_are_forgotten() {
 }
 
 #[test]
-fn ownership_of_parts_becomes_ownership_of_the_whole_when_a_field_turns_atomic() {
+fn owners_of_parts_own_the_whole_field_once_atomic() {
     let mut live = stored(applied(None, json!({"atomic": {"a": "1"}}), "one"));
     live["metadata"]["managedFields"][0]["fieldsV1"] = json!({"f:spec": {"f:atomic": {".": {}, "f:a": {}}}});
     let after = applied(Some(&live), json!({"text": "x"}), "two");
@@ -569,7 +569,7 @@ fn ownership_of_parts_becomes_ownership_of_the_whole_when_a_field_turns_atomic()
 }
 
 #[test]
-fn built_in_kinds_apply_by_their_tables() {
+fn built_in_kinds_apply_by_schema() {
     let kind = GroupVersionKind::new("", "v1", "Pod");
     let schema = builtin::type_of("", "v1", "Pod").unwrap().schema();
     let versions = SingleVersion { api_version: "v1", of: TypeRef::resource(schema) };
@@ -607,7 +607,7 @@ fn built_in_kinds_apply_by_their_tables() {
 }
 
 #[test]
-fn scale_maps_its_one_field_to_the_objects() {
+fn scale_handler_maps_replicas() {
     use orlop_api::apply::ScaleHandler;
     let handler = ScaleHandler {
         replicas_paths: BTreeMap::from([

@@ -148,7 +148,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
     #[test]
-    fn applying_twice_is_applying_once(first in spec(), other in spec()) {
+    fn apply_is_idempotent(first in spec(), other in spec()) {
         let live = apply(None, &other, "other", false).unwrap();
         let once = apply(Some(&live), &first, "one", true).unwrap();
         let twice = apply(Some(&once), &first, "one", true).unwrap();
@@ -156,7 +156,7 @@ proptest! {
     }
 
     #[test]
-    fn applying_then_applying_nothing_restores_the_object(base in spec(), extra in spec()) {
+    fn applying_an_empty_configuration_restores_the_object(base in spec(), extra in spec()) {
         let live = apply(None, &base, "base", false).unwrap();
         // Only where nothing of the base was overwritten can it come back.
         if let Ok(with_extra) = apply(Some(&live), &extra, "extra", false) {
@@ -220,7 +220,7 @@ proptest! {
     }
 
     #[test]
-    fn an_apply_without_force_conflicts_exactly_when_force_would_take_something(left in spec(), right in spec()) {
+    fn apply_conflicts_iff_force_takes_ownership(left in spec(), right in spec()) {
         let live = apply(None, &left, "left", false).unwrap();
         let forced = apply(Some(&live), &right, "right", true).unwrap();
         let lost = !set_of(&live, "left").difference(&set_of(&forced, "left")).is_empty();

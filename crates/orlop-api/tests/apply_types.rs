@@ -30,7 +30,7 @@ enum Outcome {
 }
 
 #[test]
-fn every_type_of_list_and_map_is_shared_or_whole() {
+fn ownership_follows_list_and_map_types() {
     use Outcome::{Conflict, Merged};
     let number = || json!({"type": "integer"});
     let structure = |properties: Value| json!({"type": "object", "properties": properties});

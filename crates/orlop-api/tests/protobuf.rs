@@ -88,7 +88,7 @@ fn object_of(api_version: &str, kind: &str) -> Value {
 }
 
 #[test]
-fn every_field_of_every_kind_comes_back() {
+fn all_fields_of_all_kinds_round_trip() {
     let mut kinds: Vec<(String, String)> = Vec::new();
     for resource in builtin::resources() {
         let api_version = if resource.group.is_empty() {
@@ -129,7 +129,7 @@ fn every_field_of_every_kind_comes_back() {
 }
 
 #[test]
-fn json_that_is_unusual_is_left_to_be_decoded_or_written_the_same() {
+fn transcoding_equals_encoding_or_falls_back() {
     let list = ListWriter::new("v1", "Pod").unwrap();
     let pod = |spec: Value| json!({"metadata": {"name": "a"}, "spec": spec, "unknown": [{"x": 1}]});
     for (spec, is_usual) in [
@@ -169,7 +169,7 @@ fn enclosed(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn an_object_is_these_bytes() {
+fn object_encoding_is_stable() {
     // ConfigMap{metadata{name: "a"}, data{"k": "v"}}
     let raw = [0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x06, 0x0a, 0x01, b'k', 0x12, 0x01, b'v'];
     let object =
@@ -182,7 +182,7 @@ fn an_object_is_these_bytes() {
 }
 
 #[test]
-fn special_messages_are_these_bytes() {
+fn special_message_encoding_is_stable() {
     // Lease.spec: leaseDurationSeconds=2, acquireTime=3{seconds=1, nanos=2}.
     let lease = [0x12, 0x0b, 0x10, 0x0f, 0x1a, 0x07, 0x08, 0x05, 0x10, 0xc0, 0xcf, 0x24, 0x00];
     let bytes = enclosed("coordination.k8s.io/v1", "Lease", &lease[..12]);
@@ -208,7 +208,7 @@ fn special_messages_are_these_bytes() {
 }
 
 #[test]
-fn zeros_that_go_always_writes_are_left_out_and_those_that_say_something_kept() {
+fn explicit_zeros_are_kept_and_implicit_ones_omitted() {
     // Pod.spec: restartPolicy=3 "", terminationGracePeriodSeconds=4 0 (a pointer), hostNetwork=11 false.
     let pod = enclosed("v1", "Pod", &[0x12, 0x06, 0x1a, 0x00, 0x20, 0x00, 0x58, 0x00]);
     assert_eq!(protobuf::decode(&pod).unwrap()["spec"], json!({"terminationGracePeriodSeconds": 0}));
@@ -220,7 +220,7 @@ fn zeros_that_go_always_writes_are_left_out_and_those_that_say_something_kept() 
 }
 
 #[test]
-fn inlined_structs_stand_among_the_fields() {
+fn inlined_structs_are_flattened() {
     let object = json!({"apiVersion": "v1", "kind": "Pod", "spec": {
         "volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "configMap": {"name": "c", "optional": false}}],
         "containers": [{"name": "x", "livenessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 3},
@@ -229,7 +229,7 @@ fn inlined_structs_stand_among_the_fields() {
 }
 
 #[test]
-fn unknown_fields_are_passed_over_and_repeated_messages_merged() {
+fn unknown_fields_are_skipped_and_repeated_messages_merged() {
     let raw = [
         &[0x0a, 0x03, 0x0a, 0x01, b'a'][..],               // metadata.name
         &[0xf8, 0x3f, 0x05],                               // field 1023, a varint
@@ -242,7 +242,7 @@ fn unknown_fields_are_passed_over_and_repeated_messages_merged() {
 }
 
 #[test]
-fn lists_and_watch_events_hold_their_objects() {
+fn lists_and_watch_events_embed_objects() {
     let object =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}});
     let list = ListWriter::new("v1", "ConfigMap").unwrap();
@@ -264,7 +264,7 @@ fn lists_and_watch_events_hold_their_objects() {
 }
 
 #[test]
-fn what_is_not_an_object_is_refused() {
+fn invalid_envelopes_are_refused() {
     assert_eq!(protobuf::decode(b""), Err(DecodeError::Empty));
     assert_eq!(protobuf::decode(b"{}"), Err(DecodeError::NotAnObject));
     assert!(matches!(protobuf::decode(b"k8s\0"), Err(DecodeError::UnknownKind { .. })));

@@ -25,7 +25,7 @@ fn containers(list: Value) -> Value {
 }
 
 #[test]
-fn directives_do_what_they_say() {
+fn directives_apply() {
     let cases: Vec<(&str, Value, Value, Value)> = vec![
         (
             "maps merge and null deletes",
@@ -146,7 +146,7 @@ fn directives_do_what_they_say() {
 }
 
 #[test]
-fn errors_read_as_kubernetes_writes_them() {
+fn errors_match_kubernetes() {
     for (original, wanted, code, message) in [
         (
             containers(json!([{"name": "a"}])),
@@ -314,13 +314,13 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
     #[test]
-    fn a_difference_applied_gives_what_it_was_made_from(original in pods(), modified in pods()) {
+    fn applying_a_diff_yields_the_modified_object(original in pods(), modified in pods()) {
         let patch = Value::Object(diff_maps(original.as_object().unwrap(), modified.as_object().unwrap(), ""));
         prop_assert_eq!(strategic_merge_patch(&original, &patch, pod()).unwrap(), modified, "{}", patch);
     }
 
     #[test]
-    fn applying_a_patch_twice_is_applying_it_once(original in pods(), patch in pods()) {
+    fn strategic_merge_is_idempotent(original in pods(), patch in pods()) {
         let once = strategic_merge_patch(&original, &patch, pod()).unwrap();
         prop_assert_eq!(strategic_merge_patch(&once, &patch, pod()).unwrap(), once);
     }

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_become_identifiers_and_come_back() {
+    fn escaped_names_round_trip() {
         for (name, identifier) in [
             ("a", "a"),
             ("a.b", "a__dot__b"),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn names_with_other_characters_have_no_identifier() {
+    fn names_with_other_characters_are_not_escapable() {
         for name in ["", "1a", "a b", "é", "a$", "@"] {
             assert_eq!(escape(name), None, "{name}");
         }

@@ -8,7 +8,7 @@ use table::{all_refused, everything};
 const START: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
 #[test]
-fn syntax_errors_name_the_token_and_what_was_expected() {
+fn syntax_errors_list_expected_tokens() {
     let expected =
         |kind: &str, token: &str| format!("Syntax error: {kind} input '{token}' expecting {START}");
     let end = expected("mismatched", "<EOF>");
@@ -40,7 +40,7 @@ fn syntax_errors_name_the_token_and_what_was_expected() {
 }
 
 #[test]
-fn words_and_literals_out_of_bounds() {
+fn reserved_words_and_literals_out_of_range() {
     all_refused(
         &everything(),
         &[
@@ -81,7 +81,7 @@ fn optional_syntax_needs_the_library() {
 }
 
 #[test]
-fn types_that_do_not_fit() {
+fn type_errors() {
     all_refused(
         &everything(),
         &[
@@ -181,7 +181,7 @@ fn types_that_do_not_fit() {
 }
 
 #[test]
-fn literals_that_could_never_work() {
+fn invalid_literal_arguments() {
     all_refused(
         &everything(),
         &[
@@ -219,7 +219,7 @@ fn literals_that_could_never_work() {
 }
 
 #[test]
-fn errors_show_the_line_and_the_place() {
+fn errors_show_line_and_column() {
     let env = everything();
     let shown = |expression: &str| env.compile(expression).unwrap_err().to_string();
     assert_eq!(

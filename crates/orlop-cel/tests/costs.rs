@@ -56,7 +56,7 @@ fn check_costs(actual: impl Fn(&str) -> Result<u64, String>, rows: &[(&str, u64)
 }
 
 #[test]
-fn evaluation_costs_what_it_does() {
+fn actual_costs() {
     let document = document();
     let env = env(&document);
     let run = |expression: &str| -> Result<u64, String> {
@@ -252,7 +252,7 @@ fn estimates_follow_the_schema() {
 }
 
 #[test]
-fn estimates_without_a_document() {
+fn estimates_without_a_schema() {
     let env = Env::kubernetes(34)
         .variable("a", Type::Bool)
         .variable("b", Type::Bool)
@@ -294,7 +294,7 @@ fn estimates_without_a_document() {
 }
 
 #[test]
-fn a_spent_budget_ends_the_evaluation_whatever_surrounds_it() {
+fn exhausted_budget_is_never_absorbed() {
     let env = table::everything();
     for expression in [
         "[1, 2, 3].all(i, i > 0)",
@@ -313,7 +313,7 @@ fn a_spent_budget_ends_the_evaluation_whatever_surrounds_it() {
 }
 
 #[test]
-fn one_budget_serves_several_evaluations() {
+fn budget_is_shared_by_evaluations() {
     let env = table::everything();
     let program = env.compile("1 + 1 == 2").unwrap();
     let activation = Activation::new();
@@ -326,7 +326,7 @@ fn one_budget_serves_several_evaluations() {
 }
 
 #[test]
-fn the_actual_cost_lies_within_the_estimate() {
+fn actual_cost_is_within_the_estimate() {
     let document = document();
     let env = env(&document);
     for expression in [
@@ -350,7 +350,7 @@ fn the_actual_cost_lies_within_the_estimate() {
 }
 
 #[test]
-fn cardinality_follows_from_the_smallest_document() {
+fn cardinality_is_derived_from_minimal_size() {
     let schema = json!({"type": "object", "required": ["a"], "properties": {"a": {"type": "string"}}});
     let schema = Schema::from_openapi("Root", &schema, false).unwrap();
     // {"a":""} and a comma: 2 for the braces, 1 for the name, 4 around it, 2 for the empty string.

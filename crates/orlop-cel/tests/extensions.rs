@@ -13,7 +13,7 @@ use orlop_cel::{
 use serde_json::json;
 
 #[test]
-fn functions_of_ones_own() {
+fn custom_functions() {
     fn double<'a>(args: &[Value<'a>]) -> EvalResult<'a> {
         match args {
             [Value::Int(value)] => Ok(Value::Int(value * 2)),
@@ -33,7 +33,7 @@ fn functions_of_ones_own() {
 }
 
 #[test]
-fn lazy_variables_are_computed_only_when_reached() {
+fn lazy_variables_are_computed_on_reference() {
     let env = Env::builder().variable("cheap", Type::Bool).variable("variables.dear", Type::Int).build();
     let calls = Cell::new(0);
     let dear = || {
@@ -78,7 +78,7 @@ impl Authorizer for Recorder {
 }
 
 #[test]
-fn authorization_checks_ask_the_hook() {
+fn authorization_checks_call_the_authorizer() {
     let env = Env::kubernetes(34)
         .variable("authorizer", AUTHORIZER)
         .variable("authorizer.requestResource", RESOURCE_CHECK)
@@ -132,7 +132,7 @@ fn authorization_checks_ask_the_hook() {
 }
 
 #[test]
-fn iterations_can_be_interrupted() {
+fn comprehensions_can_be_interrupted() {
     let env = Env::kubernetes(34).build();
     let program = env.compile("lists.range(100000).all(i, i >= 0)").unwrap();
     let looks = Cell::new(0);
@@ -172,7 +172,7 @@ fn programs_are_shared_between_threads() {
 }
 
 #[test]
-fn extending_an_environment_leaves_the_original_alone() {
+fn extending_an_environment_does_not_change_it() {
     let base = Env::kubernetes(34).variable("x", Type::Int).build();
     let extended = base.extend().variable("x", Type::String).variable("y", Type::Int).build();
     assert!(base.compile("x + 1 == 2").is_ok() && base.compile("y == 1").is_err());

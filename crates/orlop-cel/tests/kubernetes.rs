@@ -6,7 +6,7 @@ use orlop_cel::{Activation, Budget, Env, Schema};
 use serde_json::json;
 
 #[test]
-fn what_is_wrong_is_told_as_kubernetes_tells_it() {
+fn errors_match_kubernetes() {
     table::all_fail(
         &Env::kubernetes(37).build(),
         &[
@@ -124,7 +124,7 @@ fn what_is_wrong_is_told_as_kubernetes_tells_it() {
 }
 
 #[test]
-fn what_is_odd_is_as_odd_as_in_kubernetes() {
+fn quirks_match_kubernetes() {
     table::all_true(
         &Env::kubernetes(37).build(),
         &[
@@ -147,7 +147,7 @@ fn what_is_odd_is_as_odd_as_in_kubernetes() {
 }
 
 #[test]
-fn costs_are_those_of_kubernetes() {
+fn costs_match_kubernetes() {
     let schema = json!({"type": "object", "properties": {"s": {"type": "string"}, "short": {"type": "string", "maxLength": 10}, "few": {"type": "array", "maxItems": 5, "items": {"type": "integer"}}, "map": {"type": "object", "additionalProperties": {"type": "integer"}}, "strings": {"type": "object", "maxProperties": 6, "additionalProperties": {"type": "string", "maxLength": 7}}}});
     let document = json!({"s": "Rook", "short": "abc", "few": [1], "map": {"b": 1}, "strings": {"k": "v"}});
     let schema = Schema::from_openapi("Root", &schema, false).expect("a visible schema");

@@ -5,7 +5,7 @@ mod table;
 use table::{all_fail, all_true, everything};
 
 #[test]
-fn literals_have_their_values() {
+fn literals_evaluate() {
     all_true(
         &everything(),
         &[
@@ -200,7 +200,7 @@ fn logic_absorbs_errors_where_one_side_decides() {
 }
 
 #[test]
-fn membership_indices_and_fields() {
+fn membership_index_and_select() {
     let env = everything();
     all_true(
         &env,
@@ -531,7 +531,7 @@ fn parts_of_timestamps_in_named_zones() {
 }
 
 #[test]
-fn tests_on_strings() {
+fn string_predicates() {
     let env = everything();
     all_true(
         &env,

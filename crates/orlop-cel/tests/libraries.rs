@@ -431,7 +431,7 @@ fn encoders_and_json_patch() {
 }
 
 #[test]
-fn kubernetes_versions_bring_their_libraries() {
+fn libraries_by_kubernetes_version() {
     for (minor, expression, compiles) in [
         (25, "'a'.charAt(0) == 'a'", true),
         (28, "'%s'.format(['a']) == 'a'", false),

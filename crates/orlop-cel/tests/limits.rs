@@ -23,7 +23,7 @@ fn on_a_small_stack(test: fn()) {
 }
 
 #[test]
-fn deep_expressions_are_refused_not_crashed_on() {
+fn expressions_beyond_depth_limit_are_refused() {
     on_a_small_stack(refuse_deep_expressions);
 }
 
@@ -51,7 +51,7 @@ fn refuse_deep_expressions() {
 }
 
 #[test]
-fn expressions_of_the_greatest_depth_work() {
+fn expressions_at_depth_limit_evaluate() {
     on_a_small_stack(evaluate_the_deepest);
 }
 
@@ -71,7 +71,7 @@ fn evaluate_the_deepest() {
 }
 
 #[test]
-fn wide_expressions_are_fine() {
+fn wide_expressions_evaluate() {
     let env = everything();
     table::all_true(
         &env,
@@ -92,7 +92,7 @@ fn long_expressions_are_refused() {
 }
 
 #[test]
-fn chains_of_optionals_do_not_double() {
+fn optional_chains_are_linear() {
     // In an implementation that copies the target, each link doubles the work; forty would never end.
     let env = everything();
     let chain = format!("optional.of(1){}.hasValue()", ".optMap(v, v + 1)".repeat(40));
@@ -110,7 +110,7 @@ fn iteration_is_bounded_by_the_budget() {
 }
 
 #[test]
-fn what_grows_cheaply_is_stopped() {
+fn allocation_is_limited() {
     // Each of these doubles something for the price of a few units; none may fill the memory.
     let env = everything();
     let memory = "operation cancelled: actual cost limit exceeded";
@@ -140,7 +140,7 @@ fn what_grows_cheaply_is_stopped() {
 }
 
 #[test]
-fn long_sets_are_compared_in_linear_time() {
+fn sets_compare_in_linear_time() {
     let items: Vec<String> = (0..30_000).map(|n| format!("item-{n}")).collect();
     let mut reversed = items.clone();
     reversed.reverse();
@@ -295,12 +295,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn arbitrary_text_is_refused_or_compiled(text in "\\PC{0,80}") {
+    fn compiler_never_panics(text in "\\PC{0,80}") {
         let _ = everything_once().compile(&text).map_err(|errors| errors.to_string());
     }
 
     #[test]
-    fn text_like_cel_is_refused_or_evaluated(text in cel_like()) {
+    fn evaluator_never_panics(text in cel_like()) {
         evaluate(&text);
     }
 
@@ -310,7 +310,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_printed_parses_to_the_same(text in expression()) {
+    fn unparsed_text_parses_to_the_same_ast(text in expression()) {
         let env = everything_once();
         let printed = env.format(&text).map_err(|errors| TestCaseError::fail(format!("{text}: {errors}")))?;
         let again = env.format(&printed).map_err(|errors| TestCaseError::fail(format!("{printed}: {errors}")))?;

@@ -192,7 +192,7 @@ fn names_are_escaped() {
 }
 
 #[test]
-fn resources_show_their_type_and_name() {
+fn resources_expose_type_and_name() {
     let schema = json!({"type": "object", "properties": {
         "spec": {"type": "object", "properties": {
             "template": {"type": "object", "x-kubernetes-embedded-resource": true,
@@ -221,7 +221,7 @@ fn resources_show_their_type_and_name() {
 }
 
 #[test]
-fn unknown_parts_are_not_visible_but_count_in_equality() {
+fn undeclared_fields_are_invisible_but_affect_equality() {
     let schema = json!({"type": "object", "properties": {
         "free": {"x-kubernetes-preserve-unknown-fields": true},
         "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": true,
@@ -246,7 +246,7 @@ fn unknown_parts_are_not_visible_but_count_in_equality() {
 }
 
 #[test]
-fn sets_and_lists_with_keys_compare_without_order_and_merge() {
+fn sets_and_list_maps_compare_without_order_and_merge() {
     let schema = json!({"type": "object", "properties": {
         "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
         "set2": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
@@ -278,7 +278,7 @@ fn sets_and_lists_with_keys_compare_without_order_and_merge() {
 }
 
 #[test]
-fn references_are_followed_and_cycles_cut() {
+fn references_resolve_and_cycles_are_cut() {
     let definitions = json!({
         "Node": {"type": "object", "properties": {
             "name": {"type": "string"}, "next": {"$ref": "Node"},
@@ -295,7 +295,7 @@ fn references_are_followed_and_cycles_cut() {
 }
 
 #[test]
-fn a_spec_can_be_built_by_hand() {
+fn schema_from_spec() {
     let text = SchemaSpec { kind: "string".to_owned(), ..SchemaSpec::default() };
     let list = SchemaSpec {
         kind: "array".to_owned(),
@@ -346,7 +346,7 @@ fn json_without_a_schema_is_dynamic() {
 }
 
 #[test]
-fn results_become_json() {
+fn results_convert_to_json() {
     let env = table::everything();
     for (expression, expected) in [
         ("{'a': [1, 2]}.a", json!([1, 2])),

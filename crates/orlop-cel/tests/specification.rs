@@ -83,7 +83,7 @@ fn equality_across_types_is_false_and_not_an_error() {
 }
 
 #[test]
-fn conversions_take_what_go_takes() {
+fn conversions_match_go() {
     let env = everything();
     all_true(
         &env,
@@ -149,7 +149,7 @@ fn conversions_take_what_go_takes() {
 }
 
 #[test]
-fn integers_and_doubles_follow_their_arithmetic() {
+fn integer_and_double_arithmetic() {
     let env = everything();
     all_true(
         &env,
@@ -196,7 +196,7 @@ fn integers_and_doubles_follow_their_arithmetic() {
 }
 
 #[test]
-fn lists_maps_and_what_is_in_them() {
+fn lists_maps_and_membership() {
     let env = everything();
     all_true(
         &env,
@@ -229,7 +229,7 @@ fn lists_maps_and_what_is_in_them() {
 }
 
 #[test]
-fn decisions_absorb_what_does_not_matter() {
+fn logical_operators_absorb_errors() {
     let env = everything();
     all_true(
         &env,
@@ -261,7 +261,7 @@ fn decisions_absorb_what_does_not_matter() {
 }
 
 #[test]
-fn macros_shadow_nest_and_need_names() {
+fn macro_variables_shadow_and_nest() {
     let env = everything();
     all_true(
         &env,
@@ -301,7 +301,7 @@ fn macros_shadow_nest_and_need_names() {
 }
 
 #[test]
-fn text_is_counted_in_code_points() {
+fn strings_are_measured_in_code_points() {
     let env = everything();
     all_true(
         &env,
@@ -340,7 +340,7 @@ fn text_is_counted_in_code_points() {
 }
 
 #[test]
-fn moments_have_parts_in_any_offset() {
+fn timestamp_accessors_take_offsets() {
     let env = everything();
     all_true(
         &env,
@@ -370,7 +370,7 @@ fn moments_have_parts_in_any_offset() {
 }
 
 #[test]
-fn optionals_pass_through_what_is_missing() {
+fn optional_chaining_propagates_absence() {
     let env = everything();
     all_true(
         &env,
@@ -407,7 +407,7 @@ fn optionals_pass_through_what_is_missing() {
 }
 
 #[test]
-fn types_are_deduced() {
+fn type_inference() {
     let env = everything();
     let rows = [
         ("[]", "list(dyn)"),
@@ -444,7 +444,7 @@ fn types_are_deduced() {
 }
 
 #[test]
-fn what_is_written_is_what_is_read() {
+fn unparser_round_trips() {
     let env = everything();
     all_true(
         &env,
@@ -480,7 +480,7 @@ fn what_is_written_is_what_is_read() {
 }
 
 #[test]
-fn variables_with_dots_are_one_name() {
+fn qualified_variables_resolve() {
     let env = Env::builder()
         .variable("a.b", Type::map(Type::String, Type::Int))
         .variable("a.b.c", Type::String)

@@ -144,7 +144,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn selectors_parse_print_and_match() {
+    fn field_selectors_parse_print_and_match() {
         let object = json!({"metadata": {"name": "a,b=c"}, "spec": {"n": 1, "ok": true}});
         for (text, printed, matches) in [
             ("", "", true),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_selectors_are_told() {
+    fn invalid_field_selectors_are_refused() {
         for (text, expected) in [
             ("a", "invalid selector: 'a'; can't understand 'a'"),
             (r"a=\x", r"invalid field selector: invalid escape sequence: \x"),
@@ -175,7 +175,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_parses_or_fails_and_prints_back(text in r".{0,40}") {
+        fn parsed_field_selectors_round_trip(text in r".{0,40}") {
             if let Ok(selector) = Selector::parse(&text) {
                 let mut sorted = selector.clone();
                 sorted.terms.sort();

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_print_as_kubectl_does() {
+    fn templates_match_kubectl() {
         for (template, expected) in [
             ("plain", "plain"),
             ("{.metadata.name}", "n"),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_find_their_values() {
+    fn column_paths_find_values() {
         let find = |path: &str| {
             JsonPath::column(path).unwrap().find(&store()).into_iter().cloned().collect::<Vec<_>>()
         };
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_paths_are_refused() {
+    fn invalid_paths_are_refused() {
         for template in
             ["{.a", "{.a[}", "{.a[b}", "{range .a}", "{end}", "{.a[?(@.b]}", "{'x}", "{.a[1:x]}", "{@@}"]
         {
@@ -133,7 +133,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_parses_or_fails_and_evaluates_without_panic(template in r"[{}\[\].?()@*:'a-c0-9=<> ,$-]{0,24}") {
+        fn parser_and_evaluator_never_panic(template in r"[{}\[\].?()@*:'a-c0-9=<> ,$-]{0,24}") {
             if let Ok(path) = JsonPath::template(&template) {
                 let _ = path.print(&store());
             }

@@ -72,7 +72,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn label_selector_objects_are_checked() {
+    fn label_selector_objects_are_validated() {
         let selector = json!({
             "matchLabels": {"a b": "c"},
             "matchExpressions": [

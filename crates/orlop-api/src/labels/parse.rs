@@ -263,7 +263,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn selectors_print_sorted_and_parse_back() {
+    fn selectors_print_sorted_and_round_trip() {
         for (text, printed) in [
             ("", ""),
             ("x=a,y=b,z=c", "x=a,y=b,z=c"),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_selectors_say_what_was_found() {
+    fn invalid_selectors_report_the_found_token() {
         for (text, expected) in [
             ("x=a y", "found 'y', expected: ',' or 'end of string'"),
             ("x==a==b", "found '==', expected: ',' or 'end of string'"),
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn label_selector_objects_become_selectors() {
+    fn label_selector_objects_convert_to_selectors() {
         let selector = Selector::from_label_selector(&json!({"matchLabels": {"a": "1"}, "matchExpressions": [{"key": "b", "operator": "NotIn", "values": ["x"]}]})).unwrap();
         assert_eq!(selector.to_string(), "a=1,b notin (x)");
         assert!(!Selector::from_label_selector(&json!(null)).unwrap().matches(None));
@@ -353,12 +353,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_parses_or_fails_without_panic(text in ".{0,60}") {
+        fn parser_never_panics(text in ".{0,60}") {
             let _ = parse(&text);
         }
 
         #[test]
-        fn what_parses_prints_to_the_same_selector(text in "[a-c!=<>(), in]{0,24}") {
+        fn parsed_selectors_round_trip(text in "[a-c!=<>(), in]{0,24}") {
             if let Ok(selector) = parse(&text) {
                 prop_assert_eq!(parse(&selector.to_string()).unwrap(), selector);
             }

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_round_trip_in_their_order() {
+    fn entries_round_trip_in_order() {
         let list = [
             entry("b", "Apply", "2026-01-02T00:00:00Z"),
             entry("z", "Update", "2026-01-01T00:00:00Z"),
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn an_applier_is_one_manager_in_every_version() {
+    fn applier_is_one_manager_in_all_versions() {
         let mut second = entry("a", "Apply", "2026-01-02T00:00:00Z");
         second["apiVersion"] = json!("v2");
         let managed = ManagedFields::decode(vec![entry("a", "Apply", ""), second.clone()]).unwrap();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_entries_are_refused() {
+    fn invalid_entries_are_refused() {
         for (key, value, message) in [
             ("operation", json!("Patch"), "operation must be `Apply` or `Update`"),
             ("apiVersion", json!(""), "apiVersion must not be empty"),
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_lists_ask_for_a_reset() {
+    fn empty_list_resets_managed_fields() {
         for (list, expected) in
             [(json!([]), true), (json!([{}]), true), (json!([{"manager": "a"}]), false), (json!(null), false)]
         {

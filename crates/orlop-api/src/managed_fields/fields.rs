@@ -238,7 +238,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn other_spellings_are_brought_into_ours() {
+    fn non_canonical_encodings_are_canonicalized() {
         for (written, canonical) in [
             (json!({"k:{\"b\": 1, \"a\":2}": {}}), json!({"k:{\"a\":2,\"b\":1}": {}})),
             (json!({"v:1.0": {}}), json!({"v:1": {}})),
@@ -270,7 +270,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn working_on_the_wire_is_working_on_sets(left in sets(), right in sets()) {
+        fn encoded_algebra_matches_sets(left in sets(), right in sets()) {
             let fields = Fields::from_set(&left);
             prop_assert!(fields.is(&left));
             prop_assert_eq!(fields.is(&right), left == right);

@@ -87,7 +87,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_wire_form_reads_and_writes() {
+    fn fields_v1_round_trips() {
         let wire = json!({
             "f:metadata": {"f:labels": {".": {}, "f:app": {}}},
             "f:spec": {
@@ -105,13 +105,13 @@ mod tests {
     }
 
     #[test]
-    fn text_orders_keys_by_value() {
+    fn json_text_orders_keys_by_value() {
         let wire = json!({"k:{\"port\":443}": {}, "k:{\"port\":80}": {}});
         assert_eq!(to_json(&from_value(&wire).unwrap()), r#"{"k:{\"port\":80}":{},"k:{\"port\":443}":{}}"#);
     }
 
     #[test]
-    fn unknown_steps_are_passed_over_and_broken_ones_refused() {
+    fn unknown_path_elements_are_skipped_and_invalid_ones_refused() {
         assert_eq!(
             to_value(&from_value(&json!({"f:a": {}, "q:new": {"f:b": {}}})).unwrap()),
             json!({"f:a": {}})
@@ -130,7 +130,7 @@ mod tests {
         }
 
         #[test]
-        fn any_keys_read_or_fail_without_panic(keys in proptest::collection::vec("[fkvi.]?:?.{0,12}", 0..6)) {
+        fn decoding_never_panics(keys in proptest::collection::vec("[fkvi.]?:?.{0,12}", 0..6)) {
             let map: Map<String, Value> = keys.into_iter().map(|key| (key, json!({}))).collect();
             let _ = from_value(&Value::Object(map));
         }

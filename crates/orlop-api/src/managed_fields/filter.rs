@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_to_a_field_that_passes_passes_too() {
+    fn filter_keeps_ancestors_of_passing_fields() {
         let owned = set(&json!({"f:metadata": {"f:labels": {}}, "f:spec": {".": {}, "f:nodeName": {},
             "f:containers": {"k:{\"name\":\"c\"}": {".": {}, "f:name": {}, "f:resources": {"f:limits": {}}}}}}));
         assert_eq!(

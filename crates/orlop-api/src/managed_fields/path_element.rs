@@ -179,7 +179,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn steps_have_a_wire_form_and_a_printed_form() {
+    fn path_elements_encode_and_print() {
         let key = PathElement::key(vec![
             ("protocol".into(), OrderedValue(json!("TCP"))),
             ("port".into(), OrderedValue(json!(80))),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_steps_are_errors_and_new_ones_are_passed_over() {
+    fn invalid_path_elements_fail_and_unknown_ones_are_skipped() {
         for wire in ["", "f", "fx", "v:", "v:1 2", "k:1", "k:{", "i:x"] {
             assert!(PathElement::from_wire(wire).is_err(), "{wire}");
         }

@@ -275,7 +275,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_recursive_difference_takes_children_along() {
+    fn recursive_difference_removes_descendants() {
         let owned = set(&[&["a"], &["a", "b"], &["a", "b", "c"], &["d"]]);
         assert_eq!(owned.recursive_difference(&set(&[&["a", "b"]])), set(&[&["a"], &["d"]]));
         assert_eq!(owned.difference(&set(&[&["a", "b"]])), set(&[&["a"], &["a", "b", "c"], &["d"]]));
@@ -286,7 +286,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn the_algebra_is_that_of_plain_sets(left in sets(), right in sets()) {
+        fn algebra_matches_plain_sets(left in sets(), right in sets()) {
             let (a, b) = (plain(&left), plain(&right));
             prop_assert_eq!(plain(&left.union(&right)), a.union(&b).cloned().collect::<BTreeSet<_>>());
             prop_assert_eq!(plain(&left.intersection(&right)), a.intersection(&b).cloned().collect::<BTreeSet<_>>());

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn good_metadata_passes() {
+    fn valid_metadata_passes() {
         let meta = json!({"name": "a", "namespace": "b", "labels": {"k": "v"}, "annotations": {"K/x": "v"}, "finalizers": ["a.b/c", "orphan"],
             "ownerReferences": [{"apiVersion": "apps/v1", "kind": "X", "name": "n", "uid": "u", "controller": true}]});
         assert_eq!(create(meta.clone(), RULES), Vec::<String>::new()[..]);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn create_rules_have_kubernetes_messages() {
+    fn create_validation_has_kubernetes_messages() {
         assert_eq!(
             create(json!({}), RULES),
             [
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn update_rules_have_kubernetes_messages() {
+    fn update_validation_has_kubernetes_messages() {
         let old = json!({"name": "a", "uid": "u", "creationTimestamp": "t", "generation": 3, "deletionTimestamp": "t", "finalizers": ["x"]});
         assert_eq!(
             update(json!({"name": "b", "generation": 2, "finalizers": ["x", "y"]}), old),
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_owner_references_are_dropped() {
+    fn duplicate_owner_references_are_removed() {
         let mut meta = json!({"ownerReferences": [{"uid": "a"}, {"uid": "b"}, {"uid": "a"}]});
         assert_eq!(deduplicate_owner_references(meta.as_object_mut().unwrap()), ["a"]);
         assert_eq!(meta["ownerReferences"], json!([{"uid": "a"}, {"uid": "b"}]));

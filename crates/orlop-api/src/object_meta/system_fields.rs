@@ -129,7 +129,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn creates_start_clean_and_updates_keep_what_the_server_set() {
+    fn system_fields_are_reset_on_create_and_kept_on_update() {
         let mut object = json!({"metadata": {"name": "a", "uid": "x", "creationTimestamp": "t", "selfLink": "l", "deletionTimestamp": "t"}});
         clear_for_create(&mut object);
         assert_eq!(object, json!({"metadata": {"name": "a"}}));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_generation_follows_the_desired_state() {
+    fn generation_follows_the_desired_state() {
         let old = json!({"metadata": {"generation": 3}, "spec": {"a": 1}, "status": {"p": 1}});
         let with = |key: &str, value: Value| {
             let mut new = old.clone();
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn new_times_alone_are_no_change() {
+    fn managed_fields_timestamps_alone_are_no_change() {
         let object = |time: &str, manager: &str| json!({"metadata": {"managedFields": [{"manager": manager, "time": time}]}, "spec": {"a": 1}});
         let old = object("1", "m");
         assert!(is_no_op(&old, &old));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn deletion_asks_the_garbage_collector_what_the_client_asked() {
+    fn deletion_sets_finalizers_of_the_propagation_policy() {
         use Propagation::{Background, Foreground, Orphan};
         for (finalizers, asked, default, expected) in [
             (vec!["a"], Some(Orphan), Background, vec!["a", "orphan"]),

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_do_what_the_go_library_does() {
+    fn operations_match_the_go_library() {
         for (object, operations, expected) in [
             (json!({"a": 1}), json!([{"op": "add", "path": "/b", "value": 2}]), json!({"a": 1, "b": 2})),
             (
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_hold() {
+    fn operations_size_and_depth_are_limited() {
         let many: Vec<Value> =
             (0..=OPERATIONS_MAX).map(|_| json!({"op": "test", "path": "/a", "value": 1})).collect();
         let status = Status::from(patch(json!({"a": 1}), json!(many)).unwrap_err());
@@ -510,7 +510,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_decode_or_fail_without_panic(body in proptest::collection::vec(any::<u8>(), 0..80), path in "[/a-c0-9~-]{0,12}") {
+        fn decoding_and_applying_never_panic(body in proptest::collection::vec(any::<u8>(), 0..80), path in "[/a-c0-9~-]{0,12}") {
             let _ = JsonPatch::decode(&body);
             for op in ["add", "remove", "replace", "test", "move", "copy"] {
                 let _ = patch(json!({"a": [1, {"b": 2}], "c": "x"}), json!([{"op": op, "path": path, "from": path, "value": 1}]));

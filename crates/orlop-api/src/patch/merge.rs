@@ -39,7 +39,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_cases_of_the_rfc_hold() {
+    fn rfc_7386_test_cases() {
         for (target, patch, expected) in [
             (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
             (json!({"a": "b"}), json!({"b": "c"}), json!({"a": "b", "b": "c"})),
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_must_be_an_object_or_a_list() {
+    fn merge_patch_must_be_an_object_or_a_list() {
         assert_eq!(merge_patch(&json!({"a": 1}), &json!([1])).unwrap(), json!([1]));
         for patch in [json!("x"), json!(1), json!(null)] {
             let status = crate::status::Status::from(merge_patch(&json!({}), &patch).unwrap_err());

@@ -263,7 +263,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_definition_is_written_as_gnostic_reads_it() {
+    fn definition_encodes_as_gnostic() {
         let schema = json!({"type": "object", "x-kubernetes-map-type": "atomic"});
         let expected = [
             // definitions { additional_properties { name: "T" value {
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_told_apart_by_where_they_are() {
+    fn parameters_encode_by_location() {
         let item = |place: &str| json!({"parameters": [{"in": place}]});
         let made = |place: &str| path("/", &item(place));
         // parameters { parameter { body_parameter { in: "body" } } }

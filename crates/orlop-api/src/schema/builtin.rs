@@ -302,7 +302,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn every_type_of_the_tables_resolves() {
+    fn all_types_of_the_tables_resolve() {
         for entry in INDEX.values() {
             let schema = entry.schema();
             for (name, field) in &schema.properties {
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_carry_their_list_and_merge_facts() {
+    fn pod_has_list_types_and_patch_strategies() {
         let pod = type_of("", "v1", "Pod").unwrap().schema();
         let spec = pod.at("spec").unwrap();
         let containers = spec.field("containers").unwrap();
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_may_refer_to_itself() {
+    fn recursive_types_resolve() {
         let props = type_named("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps")
             .unwrap()
             .schema();

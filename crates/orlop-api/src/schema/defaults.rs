@@ -174,7 +174,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn times_of_built_in_types_are_written_in_one_way() {
+    fn times_of_built_in_types_are_canonicalized() {
         let schema = super::super::builtin::type_of("coordination.k8s.io", "v1", "Lease").unwrap().schema();
         let mut lease = json!({
             "metadata": {"creationTimestamp": "2026-11-15T09:42:16.5+02:00", "annotations": {"t": "2026-11-15T09:42:16+02:00"}},
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities_are_written_in_one_way() {
+    fn quantities_of_built_in_types_are_canonicalized() {
         let schema = super::super::builtin::type_of("", "v1", "ResourceQuota").unwrap().schema();
         let mut quota =
             json!({"spec": {"hard": {"cpu": "0.5", "pods": 5000, "memory": "1.5Gi", "odd": "x"}}});
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_lists_and_maps_of_built_in_types_are_left_out() {
+    fn empty_lists_and_maps_of_built_in_types_are_omitted() {
         let schema = super::super::builtin::type_of("apps", "v1", "Deployment").unwrap().schema();
         let mut deployment = json!({
             "metadata": {"labels": {}, "managedFields": []},
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn nulls_in_lists_and_maps_of_built_in_types_are_what_go_begins_with() {
+    fn nulls_in_lists_and_maps_become_zero_values() {
         let schema = super::super::builtin::type_of("", "v1", "Pod").unwrap().schema();
         let mut pod = json!({
             "metadata": {"labels": {"a": null}},
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zero_value_is_what_go_begins_with() {
+    fn zero_value_matches_go() {
         let schema = super::super::builtin::type_of("apps", "v1", "Deployment").unwrap().schema();
         let template = json!({"metadata": {}, "spec": {"containers": null}});
         let expected = json!({"metadata": {}, "spec": {"strategy": {}, "template": template}, "status": {}});
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_fill_what_is_absent_or_wrongly_null() {
+    fn defaults_apply_to_absent_and_disallowed_null_fields() {
         let schema = from_openapi(&json!({"type": "object", "properties": {
             "a": {"type": "string", "default": "x"},
             "n": {"type": "string", "nullable": true, "default": "y"},

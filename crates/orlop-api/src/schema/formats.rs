@@ -368,7 +368,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_format_tells_good_from_bad() {
+    fn formats_accept_valid_and_refuse_invalid_text() {
         let cases: &[(&str, &[&str], &[&str])] = &[
             ("bsonobjectid", &["507f1f77bcf86cd799439011"], &["507f", "507f1f77bcf86cd79943901g"]),
             (
@@ -499,7 +499,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_text_is_tested_without_panic(text in ".{0,40}") {
+        fn formats_never_panic(text in ".{0,40}") {
             for format in KNOWN {
                 let _ = matches_format(format, &text);
             }

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_metadata_goes_and_is_named() {
+    fn unknown_metadata_is_pruned_and_reported() {
         let mut object = json!({"apiVersion": "v1", "kind": "K", "metadata": {"name": "a", "nope": 1, "labels": {"x": "y"}},
             "spec": {"template": {"metadata": {"name": "b", "neither": {}, "creationTimestamp": null}}}});
         let unknown = coerce_metadata(&mut object, &schema(), Malformed::Refuse).unwrap();
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn embedded_resources_are_checked() {
+    fn embedded_resources_are_validated() {
         let object = json!({"spec": {"template": {"apiVersion": "a/b/c", "kind": "b_d", "metadata": {"labels": {"a b": "x"}}}}});
         let errors: Vec<_> =
             validate_embedded_resources(&object, &schema()).iter().map(ToString::to_string).collect();

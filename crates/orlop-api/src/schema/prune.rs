@@ -162,7 +162,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn unknown_fields_go_and_are_named() {
+    fn unknown_fields_are_pruned_and_reported() {
         let schema = from_openapi(&json!({"type": "object", "properties": {
         "spec": {"type": "object", "properties": {
             "known": {"type": "string"},
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn built_in_kinds_report_unknown_fields_everywhere() {
+    fn built_in_kinds_report_all_unknown_fields() {
         let schema = builtin::type_of("apps", "v1", "Deployment").unwrap().schema();
         let value = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a", "extra": 1, "labels": {"any": "x"}},
             "spec": {"replica": 1, "template": {"spec": {"containers": [{"name": "c", "imagee": "x", "env": [{"name": "a", "valueFrom": {"nope": {}}}]}]}}}});

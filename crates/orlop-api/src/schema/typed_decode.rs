@@ -184,7 +184,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn mismatches_are_told_as_go_tells_them() {
+    fn type_mismatches_match_go() {
         let schema = builtin::type_of("apps", "v1", "Deployment").unwrap().schema();
         for (value, expected) in [
             (

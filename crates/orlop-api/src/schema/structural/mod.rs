@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn good_schemas_pass() {
+    fn valid_schemas_pass() {
         for schema in [
             json!({"type": "object"}),
             json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rule_has_kubernetes_message() {
+    fn every_violation_has_kubernetes_message() {
         let cases: Vec<(Value, &str)> = vec![
             (
                 json!({}),
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_has_rules_of_its_own() {
+    fn root_is_validated() {
         // Value validation must refer to declared fields, but only at the root, as in Kubernetes.
         let alternative = json!({"type": "object", "anyOf": [{"properties": {"x": {"minimum": 1}}}]});
         assert_eq!(

@@ -101,7 +101,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn paths_lead_through_fields_and_maps() {
+    fn relative_paths_resolve_through_fields_and_maps() {
         let schema = json!({"type": "object", "properties": {
             "a": {"type": "object", "properties": {"b.c": {"type": "string"}, "it's": {"type": "integer"}}},
             "m": {"type": "object", "additionalProperties": {"type": "object", "properties": {"x": {"type": "boolean"}}}},

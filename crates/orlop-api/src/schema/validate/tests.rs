@@ -254,7 +254,7 @@ fn every_keyword_has_kubernetes_message() {
 }
 
 #[test]
-fn the_closest_alternative_is_reported() {
+fn closest_alternative_is_reported() {
     let schema = json!({"type": "object", "properties": {"t": {"type": "string"}, "x": {"type": "integer"}}, "oneOf": [
         {"properties": {"t": {"enum": ["a"]}}, "required": ["t"]},
         {"properties": {"t": {"enum": ["b"]}, "x": {"minimum": 1}}, "required": ["t", "x"]}
@@ -264,7 +264,7 @@ fn the_closest_alternative_is_reported() {
 }
 
 #[test]
-fn unchanged_values_do_not_fail_an_update() {
+fn updates_ratchet_unchanged_values() {
     let schema = from_openapi(
         &json!({"type": "object", "properties": {"spec": {"type": "object", "required": ["r"], "properties": {
             "r": {"type": "string"},
@@ -299,7 +299,7 @@ fn unchanged_values_do_not_fail_an_update() {
 }
 
 #[test]
-fn some_errors_keep_rules_from_running() {
+fn type_errors_block_cel_rules() {
     let schema = from_openapi(
         &json!({"type": "object", "properties": {"list": {"type": "array", "items": {"type": "string"}}}}),
     );
