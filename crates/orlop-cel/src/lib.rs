@@ -46,7 +46,7 @@
 //! # Not supported
 //!
 //! Protocol buffer messages, enums and `Any`; partial evaluation with unknowns. Other differences from
-//! cel-go are listed in `docs/decisions/0010-our-own-cel.md`.
+//! cel-go are listed in `docs/cel.md`.
 
 mod activation;
 pub mod ast;
