@@ -643,3 +643,17 @@ fn scale_handler_maps_replicas() {
     );
     assert_eq!(scaler["fieldsV1"], json!({"f:spec": {"f:replicas": {}}}));
 }
+
+#[test]
+fn apply_with_many_conflicts_is_not_quadratic() {
+    let map = |value: &str| json!({"map": (0..30_000).map(|n| (format!("k{n}"), value.into())).collect::<serde_json::Map<_, _>>()});
+    let items = |value: usize| json!({"items": (0..10_000).map(|n| json!({"name": format!("n{n}"), "value": value})).collect::<Vec<_>>()});
+    let started = std::time::Instant::now();
+    for (mine, theirs, conflicts) in [(map("a"), map("b"), 30_000), (items(1), items(2), 10_000)] {
+        let live = stored(applied(None, mine, "me"));
+        let status = apply(Some(&live), theirs, "them", false, 2).unwrap_err();
+        assert_eq!((status.code, status.details.unwrap().causes.len()), (409, conflicts));
+    }
+    // A quadratic comparison takes minutes in a debug build.
+    assert!(started.elapsed().as_secs() < 30, "{:?}", started.elapsed());
+}

@@ -7,7 +7,7 @@
 use crate::{COMPILED_BYTES_MAX, Regex, compile};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// Memory budget of the process-wide cache.
 pub const CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -98,17 +98,25 @@ fn entry_bytes(pattern: &str) -> usize {
     ENTRY_BYTES + bytes.min(COMPILED_BYTES_MAX)
 }
 
-/// Returns a compiled pattern from the process-wide cache.
-pub fn cached(pattern: &str) -> Result<Arc<CachedRegex>, String> {
+fn process_cache() -> MutexGuard<'static, RegexCache> {
     static CACHE: LazyLock<Mutex<RegexCache>> =
         LazyLock::new(|| Mutex::new(RegexCache::new(CACHE_BYTES_MAX)));
-    let lock = || CACHE.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(found) = lock().get(pattern) {
+    CACHE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the estimated memory of the process-wide cache, for metrics.
+pub fn cached_bytes() -> usize {
+    process_cache().bytes()
+}
+
+/// Returns a compiled pattern from the process-wide cache.
+pub fn cached(pattern: &str) -> Result<Arc<CachedRegex>, String> {
+    if let Some(found) = process_cache().get(pattern) {
         return Ok(found);
     }
     // Compiled outside the lock.
     let regex = compile(pattern, COMPILED_BYTES_MAX)?;
-    Ok(lock().insert(pattern, regex))
+    Ok(process_cache().insert(pattern, regex))
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ mod dialect;
 mod syntax_error;
 mod validate;
 
-pub use cache::{CACHE_BYTES_MAX, CachedRegex, RegexCache, cached};
+pub use cache::{CACHE_BYTES_MAX, CachedRegex, RegexCache, cached, cached_bytes};
 pub use regex::Regex;
 pub use validate::{ValidationBudget, validate};
 

@@ -579,3 +579,20 @@ fn updates_tolerate_stored_violations() {
         &["spec.versions[0].schema.openAPIV3Schema: Required value: because otherwise all fields are pruned"],
     );
 }
+
+#[test]
+fn oversized_patterns_are_refused_without_compiling_each() {
+    let schema = |pattern: &str| {
+        let properties: serde_json::Map<_, _> =
+            (0..600).map(|n| (format!("p{n}"), json!({"type": "string", "pattern": pattern}))).collect();
+        json!({"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}})
+    };
+    let started = std::time::Instant::now();
+    for pattern in ["(((a{100}){100}){100})", r"\p{L}{1000}", r"(\pL|\pN|.){1,900}"] {
+        let errors = validate_create(&with_schema(schema(pattern)));
+        assert!(errors.len() > 500, "{pattern}: {}", errors.len());
+        assert!(errors[0].to_string().contains("must be a valid regular expression"), "{}", errors[0]);
+    }
+    // Compiling each up to the size limit takes minutes in a debug build.
+    assert!(started.elapsed().as_secs() < 60, "{:?}", started.elapsed());
+}

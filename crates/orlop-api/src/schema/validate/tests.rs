@@ -370,3 +370,20 @@ fn nulls_of_non_nullable_properties_are_type_errors() {
         ]
     );
 }
+
+#[test]
+fn compiled_patterns_stay_within_the_cache_budget() {
+    let names: Vec<String> = (0..4_000).map(|n| format!("p{n}")).collect();
+    let properties: serde_json::Map<_, _> = names
+        .iter()
+        .map(|name| (name.clone(), json!({"type": "string", "pattern": format!("^{name}-[a-z]+$")})))
+        .collect();
+    let schema = from_openapi(&json!({"type": "object", "properties": properties}));
+    let object: serde_json::Map<_, _> =
+        names.iter().map(|name| (name.clone(), format!("{name}-x").into())).collect();
+    let object = Value::Object(object);
+    assert_eq!(validate(&object, &schema), []);
+    assert!(orlop_regex::cached_bytes() <= orlop_regex::CACHE_BYTES_MAX);
+    // Evicted patterns are compiled again.
+    assert_eq!(validate(&object, &schema), []);
+}
