@@ -143,7 +143,7 @@ fn walk_map(
 fn zip<'a>(
     left: Option<&'a Map<String, Value>>,
     right: Option<&'a Map<String, Value>>,
-) -> impl Iterator<OrderedValue = (&'a str, Option<&'a Value>, Option<&'a Value>)> {
+) -> impl Iterator<Item = (&'a str, Option<&'a Value>, Option<&'a Value>)> {
     let mut left = left.into_iter().flatten().peekable();
     let mut right = right.into_iter().flatten().peekable();
     std::iter::from_fn(move || {

@@ -1,7 +1,7 @@
 //! Evaluation of JSONPath.
 
 use super::{Comparison, Filter, JsonPath, Operand, Part, Step};
-use crate::managed_fields::Item;
+use crate::managed_fields::OrderedValue;
 use serde_json::Value;
 
 /// Limit on matches: nested wildcards multiply.
@@ -139,7 +139,7 @@ fn holds(filter: &Filter, item: &Value, root: &Value) -> bool {
     let Some(left) = operand(&filter.left) else { return false };
     let Some((comparison, right)) = &filter.comparison else { return true };
     let Some(right) = operand(right) else { return false };
-    let order = Item::compare(&left, &right);
+    let order = OrderedValue::compare(&left, &right);
     let comparable = std::mem::discriminant(&left) == std::mem::discriminant(&right);
     match comparison {
         Comparison::Equal => comparable && order.is_eq(),

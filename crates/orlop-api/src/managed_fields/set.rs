@@ -27,7 +27,7 @@ impl Set {
         Self::default()
     }
 
-    pub fn from_paths(paths: impl IntoIterator<OrderedValue = Path>) -> Self {
+    pub fn from_paths(paths: impl IntoIterator<Item = Path>) -> Self {
         let mut set = Self::new();
         for path in paths {
             set.insert(&path.0);

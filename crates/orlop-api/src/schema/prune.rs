@@ -44,10 +44,10 @@ struct Context<'s> {
 
 /// Pruning decision for a field.
 enum Pruning<'s> {
-    Unknown,
+    Remove,
     /// Preserve the whole value.
-    Kept,
-    Within(Context<'s>),
+    Preserve,
+    Descend(Context<'s>),
 }
 
 impl<'s> Context<'s> {

@@ -59,7 +59,7 @@ fn validate_version(
                 errors.extend(subresources::validate_selectable(
                     version.selectable,
                     schema,
-                    run.options,
+                    validator.options,
                     version.name,
                     &path,
                 ));

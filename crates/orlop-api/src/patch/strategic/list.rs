@@ -1,209 +1,16 @@
-//! Strategic merge patch, for built-in kinds.
-//!
-//! Like a merge patch, but the type declares which lists are merged and by which key. Directives:
-//! `$patch` replaces or deletes, `$retainKeys` drops all other
-//! keys, `$deleteFromPrimitiveList/x` removes values, `$setElementOrder/x` orders.
+//! Merging of lists.
 
-use super::PatchError;
-use crate::decode;
-use crate::go_text::{display, quote};
-use crate::schema::{PatchStrategy, Schema, Type};
-use serde_json::{Map, Value};
-use std::collections::{HashMap, HashSet};
-
-const DIRECTIVE: &str = "$patch";
-const RETAIN_KEYS: &str = "$retainKeys";
-const DELETE_FROM_LIST: &str = "$deleteFromPrimitiveList";
-const SET_ORDER: &str = "$setElementOrder";
-
-type Object = Map<String, Value>;
-type Outcome<T> = Result<T, PatchError>;
-
-/// Applies a strategic merge patch to an object of a built-in kind.
-pub fn strategic_merge_patch(object: &Value, patch: &Value, schema: &Schema) -> Outcome<Value> {
-    let (Value::Object(object), Value::Object(patch)) = (object, patch) else {
-        return Err(PatchError::Malformed("invalid JSON document".to_owned()));
-    };
-    let merged = Value::Object(merge_map(object.clone(), patch.clone(), schema)?);
-    decode::check_depth(&merged)?;
-    Ok(merged)
-}
-
-// === Errors, in Kubernetes' words ===
-
-fn rejected<T>(message: impl Into<String>) -> Outcome<T> {
-    Err(PatchError::Rejected(message.into()))
-}
-
-fn bad_retain_keys<T>() -> Outcome<T> {
-    Err(PatchError::Malformed("invalid patch format of retainKeys".to_owned()))
-}
-
-fn bad_set_order<T>() -> Outcome<T> {
-    Err(PatchError::Malformed("invalid patch format of setElementOrder list".to_owned()))
-}
-
-fn no_merge_key<T>(item: &Object, key: &str) -> Outcome<T> {
-    rejected(format!(
-        "map: {} does not contain declared merge key: {key}",
-        display(&Value::Object(item.clone()))
-    ))
-}
-
-fn bad_type<T>(expected: &str, found: &Value) -> Outcome<T> {
-    rejected(format!("expected a {expected}, but received a {}", go_type(found)))
-}
-
-fn unknown_directive<T>(directive: &Value, item: &Object) -> Outcome<T> {
-    let item = display(&Value::Object(item.clone()));
-    rejected(format!("unknown patch type: {} in map: {item}", display(directive)))
-}
-
-fn go_type(value: &Value) -> &'static str {
-    if value.is_null() { "%!s(<nil>)" } else { crate::go_text::type_name(value) }
-}
-
-// === Types ===
-
-/// Returns the schema and patch strategy of a field.
-fn lookup<'s>(schema: &'s Schema, key: &str) -> Outcome<(&'s Schema, &'s PatchStrategy)> {
-    if let Some(field) = schema.field(key) {
-        return Ok((field.schema(), &field.patch));
-    }
-    match (schema.go_type, schema.kind) {
-        (Some(name), _) => {
-            rejected(format!("unable to find api field in struct {name} for the json field {}", quote(key)))
-        }
-        (None, Type::Object) => {
-            rejected("merging an object in json but data type is not struct, instead is: map")
-        }
-        (None, kind) => rejected(format!(
-            "merging an object in json but data type is not struct, instead is: {}",
-            kind.name()
-        )),
-    }
-}
-
-fn lookup_items<'s>(schema: &'s Schema, key: &str) -> Outcome<(&'s Schema, &'s PatchStrategy)> {
-    let (list, strategy) = lookup(schema, key)?;
-    match list.items() {
-        Some(items) if items.kind == Type::Array => rejected("unexpected slice of slice"),
-        Some(items) => Ok((items, strategy)),
-        None => rejected("expected slice or array type, but got: struct"),
-    }
-}
-
-// === Maps ===
-
-fn merge_map(mut original: Object, mut patch: Object, schema: &Schema) -> Outcome<Object> {
-    if let Some(directive) = patch.get(DIRECTIVE) {
-        return match directive.as_str() {
-            Some("replace") => {
-                patch.remove(DIRECTIVE);
-                Ok(patch)
-            }
-            Some("delete") => Ok(Object::new()),
-            _ => unknown_directive(directive, &patch),
-        };
-    }
-    retain_keys(&mut original, &mut patch)?;
-    merge_ordered_lists(&mut original, &mut patch, schema)?;
-    for (key, value) in patch {
-        let (key, deletes) = match key.strip_prefix(DELETE_FROM_LIST) {
-            Some(rest) => match rest.strip_prefix('/') {
-                Some(key) => (key.to_owned(), true),
-                None => {
-                    return Err(PatchError::Malformed("invalid patch format of primitive list".to_owned()));
-                }
-            },
-            None => (key, false),
-        };
-        if value.is_null() {
-            original.remove(&key);
-            continue;
-        }
-        let Some(current) = original.get_mut(&key) else {
-            if !deletes {
-                insert_clean(&mut original, key, value);
-            }
-            continue;
-        };
-        match (std::mem::take(current), value) {
-            (Value::Object(current), Value::Object(value)) => {
-                let (inner, strategy) = lookup(schema, &key)?;
-                let merged = if strategy.replace { value } else { merge_map(current, value, inner)? };
-                original.insert(key, Value::Object(merged));
-            }
-            (Value::Array(current), Value::Array(value)) => {
-                let (items, strategy) = lookup_items(schema, &key)?;
-                let merged = if strategy.merge || deletes {
-                    merge_list(current, value, items, strategy, deletes)?
-                } else {
-                    value
-                };
-                original.insert(key, Value::Array(merged));
-            }
-            // Types differ: the patch's value replaces, unless it only deletes.
-            (current, _) if deletes => drop(original.insert(key, current)),
-            (_, value) => {
-                original.remove(&key);
-                insert_clean(&mut original, key, value);
-            }
-        }
-    }
-    Ok(original)
-}
-
-/// Inserts a new value without its nulls and directives.
-fn insert_clean(original: &mut Object, key: String, mut value: Value) {
-    drop_nulls(&mut value);
-    if let Some(value) = without_directives(value) {
-        original.insert(key, value);
-    }
-}
-
-fn drop_nulls(value: &mut Value) {
-    match value {
-        Value::Object(map) => map.retain(|_, item| {
-            drop_nulls(item);
-            !item.is_null()
-        }),
-        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
-        _ => {}
-    }
-}
-
-fn without_directives(value: Value) -> Option<Value> {
-    match value {
-        Value::Object(map) if map.contains_key(DIRECTIVE) => None,
-        Value::Object(map) => {
-            let kept = map.into_iter().filter_map(|(key, item)| Some((key, without_directives(item)?)));
-            Some(Value::Object(kept.collect()))
-        }
-        Value::Array(items) => Some(Value::Array(items.into_iter().filter_map(without_directives).collect())),
-        scalar => Some(scalar),
-    }
-}
-
-fn retain_keys(original: &mut Object, patch: &mut Object) -> Outcome<()> {
-    let Some(keys) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
-    let Value::Array(keys) = keys else { return bad_retain_keys() };
-    let keys: HashSet<&str> = keys.iter().filter_map(Value::as_str).collect();
-    let retained = |key: &str| keys.contains(key);
-    for (key, value) in &*patch {
-        let directs = key.starts_with(DELETE_FROM_LIST) || key.starts_with(SET_ORDER);
-        if !value.is_null() && !directs && !retained(key) {
-            return bad_retain_keys();
-        }
-    }
-    original.retain(|key, _| retained(key));
-    Ok(())
-}
-
-// === Lists ===
+use super::error::{bad_set_order, bad_type, go_type, no_merge_key, rejected, unknown_directive};
+use super::index::{KeyIndex, Positions};
+use super::{DIRECTIVE, Object, Outcome, SET_ORDER, lookup_items, merge_map, without_directives};
+use crate::go_text::display;
+use crate::patch::PatchError;
+use crate::schema::{PatchStrategy, Schema};
+use serde_json::Value;
+use std::collections::HashSet;
 
 /// Merges lists with a `$setElementOrder` directive and removes them from the patch.
-fn merge_ordered_lists(original: &mut Object, patch: &mut Object, schema: &Schema) -> Outcome<()> {
+pub(super) fn merge_ordered_lists(original: &mut Object, patch: &mut Object, schema: &Schema) -> Outcome<()> {
     let directives: Vec<String> = patch.keys().filter(|key| key.starts_with(SET_ORDER)).cloned().collect();
     for directive in directives {
         let order = patch.remove(&directive).unwrap_or_default();
@@ -318,7 +125,7 @@ fn element_kind<const N: usize>(lists: [&[Value]; N]) -> Outcome<Kind> {
     }
 }
 
-fn merge_list(
+pub(super) fn merge_list(
     original: Vec<Value>,
     patch: Vec<Value>,
     items: &Schema,
@@ -396,37 +203,6 @@ fn apply_directives(
     Ok(if replace { (plain, Vec::new()) } else { (original, plain) })
 }
 
-/// Positions of a list's items by merge key; the first of equal keys wins.
-struct KeyIndex<'v> {
-    positions: HashMap<&'v Value, usize>,
-    /// The first item that is not a map. Kubernetes searches item by item and fails when it gets there.
-    not_a_map: Option<usize>,
-}
-
-impl<'v> KeyIndex<'v> {
-    fn new(items: &'v [Value], merge_key: &str) -> Self {
-        let mut index = Self { positions: HashMap::with_capacity(items.len()), not_a_map: None };
-        for (position, item) in items.iter().enumerate() {
-            let Value::Object(map) = item else {
-                index.not_a_map = Some(position);
-                break;
-            };
-            if let Some(key) = map.get(merge_key) {
-                index.positions.entry(key).or_insert(position);
-            }
-        }
-        index
-    }
-
-    fn position(&self, key: &Value) -> Outcome<Option<usize>> {
-        match (self.positions.get(key), self.not_a_map) {
-            (Some(position), _) => Ok(Some(*position)),
-            (None, Some(position)) => rejected(format!("value for key {position} is not a map")),
-            (None, None) => Ok(None),
-        }
-    }
-}
-
 /// Partitions items into those of the order and the others.
 fn partition(items: Vec<Value>, order: &[Value], merge_key: &str) -> Outcome<(Vec<Value>, Vec<Value>)> {
     let (mut ordered, mut others) = (Vec::new(), Vec::new());
@@ -475,30 +251,5 @@ fn interleave(
             },
         };
         result.extend(if take_left { left.next() } else { right.next() });
-    }
-}
-
-/// First position of each item of a list, by merge key or, for scalars, by value.
-struct Positions<'v> {
-    positions: HashMap<Option<&'v Value>, usize>,
-    merge_key: &'v str,
-    of_maps: bool,
-}
-
-impl<'v> Positions<'v> {
-    fn new(items: &'v [Value], merge_key: &'v str, of_maps: bool) -> Self {
-        let mut positions = HashMap::with_capacity(items.len());
-        for (position, item) in items.iter().enumerate() {
-            positions.entry(Self::key(item, merge_key, of_maps)).or_insert(position);
-        }
-        Self { positions, merge_key, of_maps }
-    }
-
-    fn key<'i>(item: &'i Value, merge_key: &str, of_maps: bool) -> Option<&'i Value> {
-        if of_maps { item.get(merge_key) } else { Some(item) }
-    }
-
-    fn get(&self, item: &Value) -> Option<usize> {
-        self.positions.get(&Self::key(item, self.merge_key, self.of_maps)).copied()
     }
 }
