@@ -1,6 +1,6 @@
 //! Field names of Kubernetes objects as CEL identifiers and back.
 //!
-//! `.`, `-`, `/` and `__` cannot stand in an identifier and become `__dot__`, `__dash__`, `__slash__` and
+//! `.`, `-`, `/` and `__` are not allowed in identifiers and become `__dot__`, `__dash__`, `__slash__` and
 //! `__underscores__`; a name that is a reserved word becomes `__word__`. Names with any other character have no
 //! identifier and are not visible to expressions.
 

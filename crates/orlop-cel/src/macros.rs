@@ -40,7 +40,7 @@ impl Parser<'_> {
             }
             other => {
                 let place = other.map_or(at, |arg| self.position(&arg));
-                self.mistake(place, "invalid argument to has() macro")
+                self.report_error(place, "invalid argument to has() macro")
             }
         }
     }
@@ -106,13 +106,13 @@ impl Parser<'_> {
             let place = self.position(&arg);
             let name = match arg.kind {
                 ExprKind::Ident(name) => name,
-                _ => return self.mistake(place, needs),
+                _ => return self.report_error(place, needs),
             };
             if names.contains(&name) {
-                return self.mistake(place, format!("duplicate variable name: {name}"));
+                return self.report_error(place, format!("duplicate variable name: {name}"));
             }
             if ACCUMULATORS.contains(&name.as_str()) {
-                return self.mistake(place, "iteration variable overwrites accumulator variable");
+                return self.report_error(place, "iteration variable overwrites accumulator variable");
             }
             names.push(name);
         }
@@ -120,7 +120,7 @@ impl Parser<'_> {
         let (filter, body) = match (args.next(), args.next()) {
             (Some(filter), Some(body)) => (Some(filter), body),
             (Some(body), None) => (None, body),
-            _ => return self.mistake(at, needs),
+            _ => return self.report_error(at, needs),
         };
         let var = names.pop().unwrap_or_default();
         self.node(
@@ -132,11 +132,12 @@ impl Parser<'_> {
     fn opt_map(&mut self, at: u32, target: Expr, function: &str, args: Vec<Expr>) -> Expr {
         let [var, body] = match <[Expr; 2]>::try_from(args) {
             Ok(args) => args,
-            Err(_) => return self.mistake(at, "unexpected number of arguments"),
+            Err(_) => return self.report_error(at, "unexpected number of arguments"),
         };
         let place = self.position(&var);
         let ExprKind::Ident(var) = var.kind else {
-            return self.mistake(place, format!("{function}() variable name must be a simple identifier"));
+            return self
+                .report_error(place, format!("{function}() variable name must be a simple identifier"));
         };
         let flat = function == "optFlatMap";
         self.node(at, ExprKind::OptMap(Box::new(OptMap { target, var, body, flat })))
@@ -145,11 +146,11 @@ impl Parser<'_> {
     fn bind(&mut self, at: u32, args: Vec<Expr>) -> Expr {
         let [var, value, body] = match <[Expr; 3]>::try_from(args) {
             Ok(args) => args,
-            Err(_) => return self.mistake(at, "unexpected number of arguments"),
+            Err(_) => return self.report_error(at, "unexpected number of arguments"),
         };
         let place = self.position(&var);
         let ExprKind::Ident(var) = var.kind else {
-            return self.mistake(place, "cel.bind() variable names must be simple identifiers");
+            return self.report_error(place, "cel.bind() variable names must be simple identifiers");
         };
         self.node(at, ExprKind::Bind(Box::new(Bind { var, value, body })))
     }
@@ -159,16 +160,17 @@ impl Parser<'_> {
         let function = if name == "least" { "math.@min" } else { "math.@max" };
         if args.is_empty() {
             let place = self.position(target);
-            return self.mistake(place, format!("math.{name}() requires at least one argument"));
+            return self.report_error(place, format!("math.{name}() requires at least one argument"));
         }
         if let [only] = args.as_slice() {
             if !is_numeric(only) && !is_numeric_list(only) {
                 let place = self.position(only);
-                return self.mistake(place, format!("math.{name}() invalid single argument value"));
+                return self.report_error(place, format!("math.{name}() invalid single argument value"));
             }
         } else if let Some(bad) = args.iter().find(|arg| !is_numeric(arg)) {
             let place = self.position(bad);
-            return self.mistake(place, format!("math.{name}() simple literal arguments must be numeric"));
+            return self
+                .report_error(place, format!("math.{name}() simple literal arguments must be numeric"));
         }
         if args.len() <= 2 {
             return self.call(at, function, args);

@@ -124,7 +124,7 @@ impl<'s> Parser<'s> {
     }
 
     /// Reports an error without stopping the parser, and returns a placeholder node.
-    pub(crate) fn mistake(&mut self, at: u32, message: impl Into<String>) -> Expr {
+    pub(crate) fn report_error(&mut self, at: u32, message: impl Into<String>) -> Expr {
         self.errors.report(at, message);
         self.node(at, ExprKind::Literal(Literal::Null))
     }
@@ -299,7 +299,7 @@ impl Parser<'_> {
             return Ok(self.member_call(open_at, operand, field, args));
         }
         if optional && !self.macros.optionals {
-            return Ok(self.mistake(dot_at, "unsupported syntax '.?'"));
+            return Ok(self.report_error(dot_at, "unsupported syntax '.?'"));
         }
         let mode = if optional { SelectMode::Optional } else { SelectMode::Value };
         Ok(self.node(dot_at, ExprKind::Select(Box::new(Select { operand, field, mode }))))
@@ -334,7 +334,7 @@ impl Parser<'_> {
         let index = self.expression()?;
         self.expect("]")?;
         if optional && !self.macros.optionals {
-            return Ok(self.mistake(open_at, "unsupported syntax '[?'"));
+            return Ok(self.report_error(open_at, "unsupported syntax '[?'"));
         }
         let function = if optional { operator::OPT_INDEX } else { operator::INDEX };
         Ok(self.call(open_at, function, vec![operand, index]))
@@ -410,7 +410,7 @@ impl Parser<'_> {
     fn literal(&mut self, at: u32, value: Result<Literal, &'static str>) -> Expr {
         match value {
             Ok(value) => self.node(at, ExprKind::Literal(value)),
-            Err(message) => self.mistake(at, message),
+            Err(message) => self.report_error(at, message),
         }
     }
 
@@ -431,7 +431,7 @@ impl Parser<'_> {
 
     fn named(&mut self, prefix: &str, token: Token<'_>, called: Option<u32>, args: Vec<Expr>) -> Expr {
         if RESERVED.contains(&token.text) {
-            return self.mistake(token.at, format!("reserved identifier: {}", token.text));
+            return self.report_error(token.at, format!("reserved identifier: {}", token.text));
         }
         let name = format!("{prefix}{}", token.text);
         match called {

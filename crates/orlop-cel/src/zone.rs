@@ -11,7 +11,7 @@ use crate::error::EvalError;
 /// Seconds east of UTC that clocks in a zone are at a moment.
 pub(crate) fn offset_s(zone: &str, unix_seconds: i64) -> Result<i64, EvalError> {
     match (zone, zone.split_once(':')) {
-        // There is no other local time in a server.
+        // A server's local time is UTC.
         ("" | "UTC" | "Local", _) => Ok(0),
         (_, Some((hours, minutes))) => fixed(zone, hours, minutes),
         (_, None) => named(zone, unix_seconds),
@@ -56,7 +56,7 @@ fn named(name: &str, unix_seconds: i64) -> Result<i64, EvalError> {
     if zone.iana_name() != Some(name) {
         return Err(unknown());
     }
-    // The library's time ends two days before ours, when every rule is long the same.
+    // The library's range ends two days before CEL's; offsets are constant there.
     let moment = Timestamp::from_second(unix_seconds).unwrap_or(if unix_seconds < 0 {
         Timestamp::MIN
     } else {

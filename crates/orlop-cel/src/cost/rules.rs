@@ -1,4 +1,4 @@
-//! The cost of each function, once for both uses.
+//! Cost models of functions, for estimates and actual costs.
 //!
 //! [`Rule::of`] names the rule of an overload when the program is compiled; [`Rule::charge`] applies it to values,
 //! [`Rule::estimate`] to size ranges. Estimated and actual costs differ where they do in cel-go.
@@ -153,7 +153,7 @@ impl Rule {
             | "greater_bytes"
             | "greater_equals_bytes" => Self::CompareText,
             "equals" => Self::Equality,
-            // Only of equality does Kubernetes know what it costs for values of its own.
+            // Kubernetes defines the cost of equality only for its own types.
             "not_equals" => Self::CompareText,
             "in_list" => Self::InList,
             "conditional" => Self::Conditional,
@@ -203,7 +203,7 @@ impl Rule {
                 depth.saturating_mul(size(0)).saturating_add(1 + NEW_LIST)
             }
             Self::SelfCompare { .. } => {
-                // What is compared decides, not what the checker knew of it.
+                // The actual values decide, not their static types.
                 let list = args.last().or(args.first());
                 let text = match list {
                     Some(Value::List(list)) => {

@@ -79,7 +79,7 @@ impl<'a> Evaluator<'_, '_, 'a> {
                 let (_, schema) = field.declared.as_ref()?;
                 return Some(self.declared_field(field)?.and_then(|json| match json {
                     Json::Object(object) => Ok(object),
-                    // Not an object: reading it as one says so.
+                    // Not an object: reading it fails.
                     other => Value::from_json(other, Some(schema)).and(Err(EvalError::no_such_overload())),
                 }));
             }

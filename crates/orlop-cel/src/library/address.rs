@@ -1,4 +1,4 @@
-//! IP addresses as Go's `netip` reads them, with its words for what is wrong.
+//! IP addresses, parsed as Go's `netip` does, with its error texts.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -52,7 +52,7 @@ fn v4(text: &str) -> Result<[u8; 4], Problem<'_>> {
 
 fn v6(text: &str) -> Result<Ipv6Addr, Problem<'_>> {
     let mut groups: Vec<u16> = Vec::with_capacity(8);
-    // Where `::` stands.
+    // Position of `::`.
     let mut gap = None;
     let mut rest = text;
     if let Some(after) = rest.strip_prefix("::") {

@@ -1,8 +1,8 @@
 //! The function libraries, one module each.
 //!
-//! A library declares signatures with their implementations and, where it brings macros, switches them on. Which
-//! libraries an environment has is the caller's choice; [`kubernetes_libraries`] is Kubernetes' choice by version.
-//! Implementations get arguments that fit their signature and fall back to `no such overload` otherwise.
+//! A library declares overloads with their implementations and enables macros. The caller selects the libraries of an
+//! environment; [`kubernetes_libraries`] returns those of a Kubernetes version. Implementations receive arguments that
+//! fit their signature and return `no such overload` otherwise.
 
 mod address;
 pub(crate) mod authorizer;
@@ -30,9 +30,9 @@ use crate::error::EvalError;
 use crate::functions::Functions;
 use crate::macros::Macros;
 
-/// The longest string that a function returns, in bytes. Requests are shorter.
+/// Limit on the bytes of a returned string. Requests are shorter.
 const RESULT_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// The longest list that a function returns. cel-go has no such limit but its cost, which comes too late.
+/// Limit on the elements of a returned list. cel-go has only its cost limit, which is checked too late.
 const RESULT_ELEMENTS_MAX: usize = 1_000_000;
 
 /// Refuses a string before it is made.

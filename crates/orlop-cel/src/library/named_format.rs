@@ -1,7 +1,6 @@
 //! Named formats: what Kubernetes accepts as names, label values, dates and so on.
 //!
-//! `format.dns1123Label().validate(s)` is `optional.none()` where `s` is valid, else the list of complaints, in the
-//! words Kubernetes uses elsewhere.
+//! `format.dns1123Label().validate(s)` is `optional.none()` if `s` is valid, else a list of Kubernetes' messages.
 
 use crate::error::EvalError;
 use crate::functions::{CallContext, EvalResult, Functions};
@@ -266,7 +265,7 @@ fn label_value(text: &str) -> Vec<String> {
     complaints
 }
 
-/// A prefix may end in a dash, because something will follow. Kubernetes passes over what comes before it, too.
+/// Masks a trailing dash of a prefix, because a suffix follows. Kubernetes also ignores the character before it.
 fn without_trailing_dash(text: &str) -> String {
     let mut rest = text.chars();
     match (rest.next_back(), rest.next_back()) {

@@ -30,7 +30,7 @@ pub(crate) fn declare(f: &mut Functions) {
         [Value::Optional(None)] => Err(EvalError::failed("optional.none() dereference")),
         _ => Err(EvalError::no_such_overload()),
     });
-    // Evaluated by a node of their own, which leaves the alternative alone where it is not needed.
+    // Evaluated by dedicated nodes, which evaluate the alternative lazily.
     f.member("or", "optional_or_optional", [some(), some()], some(), |_, _| {
         Err(EvalError::no_such_overload())
     });

@@ -1,8 +1,7 @@
 //! Kubernetes quantities: `100m`, `1.5Gi`, `12e6`.
 //!
-//! A quantity is a decimal with nine places; finer parts are rounded away from zero, and what is written with a binary
-//! suffix is cut at 2⁶³-1, as in Kubernetes. Whether it is an *integer* depends on how it was written: `1k` and `1Ti`
-//! are, `1000m` and `1Pi` are not.
+//! A quantity is a decimal with nine places. Finer parts are rounded away from zero, and binary suffixes are capped at
+//! 2⁶³-1, as in Kubernetes. `isInteger` depends on the notation: true for `1k` and `1Ti`, false for `1000m` and `1Pi`.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -104,7 +103,7 @@ fn combine<'a>(args: &[Value<'a>], operation: fn(i128, i128) -> Option<i128>) ->
         _ => return Err(EvalError::no_such_overload()),
     };
     let nanos = operation(one.nanos, other.nanos).ok_or_else(|| EvalError::failed("quantity overflow"))?;
-    // Nothing is counted as finely as the other is.
+    // Scales differ too much to be added exactly.
     let exponent = match (one.nanos, other.nanos) {
         (_, 0) => one.exponent,
         (0, _) => other.exponent,
@@ -166,7 +165,7 @@ pub(crate) fn parse(text: &str) -> Result<Quantity, &'static str> {
     let length = units.len().max(1) + places.len();
     let (short, exponent) = match scale {
         Scale::Ten(exponent) => (length <= SHORT_DIGITS_MAX, exponent.saturating_sub(places.len() as i32)),
-        // Kubernetes guesses at the digits of the product.
+        // Kubernetes estimates the digits of the product.
         Scale::Two(power) => (places.is_empty() && length + 3 * power as usize <= 14, 0),
     };
     // Everything else is a decimal with nine places.

@@ -69,7 +69,7 @@ fn query<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
     let mut values: BTreeMap<String, Vec<Value<'a>>> = BTreeMap::new();
     for pair in url.query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        // What is escaped wrongly is left out.
+        // Invalid escapes are omitted.
         let plus = |text: &str| unescape(&text.replace('+', " "));
         if let (Some(key), Some(value)) = (plus(key), plus(value)) {
             values.entry(key).or_default().push(Value::string(value));
@@ -249,7 +249,7 @@ fn checked_user(user: &str) -> Result<String, String> {
     unescape(user).ok_or_else(|| bad_escape(user).unwrap_or_default())
 }
 
-/// The complaint about the first percent sign without two digits, if there is one.
+/// Returns the error of the first invalid percent escape, if any.
 fn bad_escape(text: &str) -> Option<String> {
     let is_bad = |rest: &&str| !matches!(rest.as_bytes(), [_, one, two, ..] if one.is_ascii_hexdigit() && two.is_ascii_hexdigit());
     text.match_indices('%').map(|(at, _)| &text[at..]).find(is_bad).map(invalid_escape)
