@@ -1,7 +1,7 @@
 //! Conversion reviews: requests and validation of responses.
 
 use orlop_api::group_version::GroupVersionKind;
-use orlop_crd::conversion::{converted, needs_conversion, rename, request};
+use orlop_crd::conversion::{conversion_request, needs_conversion, objects_of_response, set_api_version};
 use serde_json::{Value, json};
 
 fn widget(version: &str, name: &str) -> Value {
@@ -10,7 +10,7 @@ fn widget(version: &str, name: &str) -> Value {
 }
 
 fn review(objects: Vec<Value>) -> Value {
-    request(&["v1".to_owned()], "r", "example.com/v2", objects).expect("a review")
+    conversion_request(&["v1".to_owned()], "r", "example.com/v2", objects).expect("a review")
 }
 
 fn response(objects: Value) -> Value {
@@ -18,15 +18,20 @@ fn response(objects: Value) -> Value {
 }
 
 fn convert(kind: &str, objects: Vec<Value>, response: Value) -> Result<Vec<Value>, String> {
-    converted(&review(objects), &GroupVersionKind::new("example.com", "v1", kind), response)
+    objects_of_response(&review(objects), &GroupVersionKind::new("example.com", "v1", kind), response)
 }
 
 #[test]
 fn request_uses_first_supported_review_version() {
     let versions =
         |versions: &[&str]| versions.iter().map(|version| (*version).to_owned()).collect::<Vec<_>>();
-    let asked =
-        request(&versions(&["v9", "v1beta1", "v1"]), "r", "example.com/v2", vec![widget("v1", "a")]).unwrap();
+    let asked = conversion_request(
+        &versions(&["v9", "v1beta1", "v1"]),
+        "r",
+        "example.com/v2",
+        vec![widget("v1", "a")],
+    )
+    .unwrap();
     assert_eq!(asked["apiVersion"], "apiextensions.k8s.io/v1beta1");
     assert_eq!(asked["kind"], "ConversionReview");
     assert_eq!(
@@ -34,7 +39,7 @@ fn request_uses_first_supported_review_version() {
         json!({"uid": "r", "desiredAPIVersion": "example.com/v2", "objects": [widget("v1", "a")]})
     );
     assert_eq!(
-        request(&versions(&["v9"]), "r", "x", vec![]).unwrap_err(),
+        conversion_request(&versions(&["v9"]), "r", "x", vec![]).unwrap_err(),
         "no supported conversion review versions"
     );
 }
@@ -43,7 +48,7 @@ fn request_uses_first_supported_review_version() {
 fn strategy_none_changes_only_api_version() {
     let mut object = widget("v1", "a");
     assert!(needs_conversion(&object, "example.com/v2"));
-    rename(&mut object, "example.com/v2");
+    set_api_version(&mut object, "example.com/v2");
     assert!(!needs_conversion(&object, "example.com/v2"));
     assert_eq!(object["spec"]["v"], "v1");
 }
@@ -88,11 +93,11 @@ fn invalid_responses_are_refused() {
         Err("conversion webhook for example.com/v1, Kind=Widget returned 0 objects, expected 1".to_owned())
     );
     // Old reviews are not asked who they answer.
-    let asked = request(&["v1beta1".to_owned()], "r", "example.com/v2", one()).unwrap();
+    let asked = conversion_request(&["v1beta1".to_owned()], "r", "example.com/v2", one()).unwrap();
     let kind = GroupVersionKind::new("example.com", "v1", "Widget");
     let answer =
         json!({"response": {"result": {"status": "Success"}, "convertedObjects": [widget("v2", "a")]}});
-    assert_eq!(converted(&asked, &kind, answer).unwrap().len(), 1);
+    assert_eq!(objects_of_response(&asked, &kind, answer).unwrap().len(), 1);
 }
 
 #[test]
@@ -136,16 +141,16 @@ fn converted_objects_must_match_originals() {
             "metadata in object at index 0: metadata.annotations[x] must be a string, but is int64 in converted object",
         ),
     ] {
-        let told = |kind: &str, what: &str| {
+        let message = |kind: &str, what: &str| {
             Err(format!("conversion webhook for example.com/v1, Kind={kind} returned invalid {what}"))
         };
         assert_eq!(
             convert("Widget", vec![widget("v1", "a")], response(json!([answer]))),
-            told("Widget", alone)
+            message("Widget", alone)
         );
         assert_eq!(
             convert("WidgetList", vec![widget("v1", "a")], response(json!([answer]))),
-            told("WidgetList", in_list)
+            message("WidgetList", in_list)
         );
     }
     let bad = change("/metadata/labels", json!({"a b": "c"}));
