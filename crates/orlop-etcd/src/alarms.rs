@@ -1,8 +1,8 @@
 //! The NOSPACE alarm.
 //!
-//! As in etcd: the first write that the quota refuses raises it; while it is up every put and every new
-//! lease is refused, though there may be room again; deletions and compaction go on; an operator who has
-//! made room takes it down. It is kept beside the data, so a restart does not take it down.
+//! As in etcd, the first write over the quota raises it. While it is raised every put and every lease grant fails, even
+//! if there is space again; deletes and compaction work. An operator disarms it. It is stored with the data, so it
+//! survives restarts.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,9 +11,9 @@ use tonic::Status;
 
 use crate::errors::{NO_SPACE, status};
 
-const NOTE: &str = "etcd/alarm-nospace";
+const METADATA: &str = "etcd/alarm-nospace";
 
-/// Whether the alarm is up.
+/// State of the alarm.
 #[derive(Debug)]
 pub(crate) struct Alarms {
     no_space: AtomicBool,
@@ -21,36 +21,36 @@ pub(crate) struct Alarms {
 
 impl Alarms {
     pub(crate) async fn load(store: &Store) -> orlop_store::Result<Self> {
-        let up = store.metadata(NOTE).await?.is_some_and(|text| text == "up");
-        Ok(Self { no_space: AtomicBool::new(up) })
+        let raised = store.metadata(METADATA).await?.is_some_and(|text| text == "up");
+        Ok(Self { no_space: AtomicBool::new(raised) })
     }
 
     pub(crate) fn no_space(&self) -> bool {
         self.no_space.load(Ordering::Acquire)
     }
 
-    /// Refuses what would take more space while the alarm is up.
+    /// Fails with NOSPACE while the alarm is raised.
     pub(crate) fn check(&self) -> Result<(), Status> {
         if self.no_space() { Err(NO_SPACE.into()) } else { Ok(()) }
     }
 
-    /// Raises or lowers the alarm; whether that changed anything.
-    pub(crate) async fn set(&self, store: &Store, up: bool) -> orlop_store::Result<bool> {
-        let changed = self.no_space.swap(up, Ordering::AcqRel) != up;
+    /// Raises or disarms the alarm. Returns `true` if that changed its state.
+    pub(crate) async fn set(&self, store: &Store, raised: bool) -> orlop_store::Result<bool> {
+        let changed = self.no_space.swap(raised, Ordering::AcqRel) != raised;
         if changed {
-            store.set_metadata(NOTE, if up { "up" } else { "down" }).await?;
-            tracing::warn!(up, "NOSPACE alarm");
+            store.set_metadata(METADATA, if raised { "up" } else { "down" }).await?;
+            tracing::warn!(raised, "NOSPACE alarm");
         }
         Ok(changed)
     }
 
-    /// A write's error for the peer; raises the alarm when the quota is what refused it.
-    pub(crate) async fn refused(&self, store: &Store, error: Error, quota: bool) -> Status {
+    /// Converts the error of a write, and raises the alarm if the quota is the cause.
+    pub(crate) async fn status_from_write_error(&self, store: &Store, error: Error, quota: bool) -> Status {
         if quota
             && matches!(error, Error::Full(_))
             && let Err(error) = self.set(store, true).await
         {
-            tracing::warn!(%error, "the NOSPACE alarm could not be kept");
+            tracing::warn!(%error, "cannot store the NOSPACE alarm");
         }
         status(error)
     }

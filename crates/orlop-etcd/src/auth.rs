@@ -1,7 +1,6 @@
-//! The Auth service, as etcd answers while authentication is off and there are no users.
+//! The Auth service, as in an etcd with authentication disabled and without users.
 //!
-//! Who may connect is decided by TLS client certificates. A user that would be kept and never asked for a
-//! password would be a lie, so users and roles cannot be added.
+//! TLS client certificates authenticate clients. Users and roles cannot be added, since nothing would enforce them.
 
 use std::sync::Arc;
 
@@ -13,19 +12,19 @@ use crate::{
     pb::etcdserverpb::{self as pb, auth_server::Auth},
 };
 
-/// Users, roles and permissions.
+/// Implements `etcdserverpb.Auth`.
 #[derive(Clone, Debug)]
 pub(crate) struct AuthService {
     pub(crate) node: Arc<Node>,
 }
 
-fn refuse() -> Status {
-    Status::unimplemented("orlop: there are no users and roles; use TLS client certificates")
+fn unsupported() -> Status {
+    Status::unimplemented("orlop: users and roles are not supported; use TLS client certificates")
 }
 
-/// Calls that have one answer while there are no users and no roles.
-macro_rules! always {
-    ($($call:ident($request:ident) -> $response:ident = $answer:expr;)*) => {
+/// Implements the service. The listed methods always fail with one error.
+macro_rules! auth_service {
+    ($($call:ident($request:ident) -> $response:ident = $error:expr;)*) => {
         #[tonic::async_trait]
         impl Auth for AuthService {
             async fn auth_enable(
@@ -77,20 +76,20 @@ macro_rules! always {
                 &self,
                 _: Request<pb::$request>,
             ) -> Result<Response<pb::$response>, Status> {
-                Err($answer)
+                Err($error)
             })*
         }
     };
 }
 
-always! {
-    user_add(AuthUserAddRequest) -> AuthUserAddResponse = refuse();
+auth_service! {
+    user_add(AuthUserAddRequest) -> AuthUserAddResponse = unsupported();
     user_delete(AuthUserDeleteRequest) -> AuthUserDeleteResponse = USER_NOT_FOUND.into();
     user_change_password(AuthUserChangePasswordRequest) -> AuthUserChangePasswordResponse = USER_NOT_FOUND.into();
     user_get(AuthUserGetRequest) -> AuthUserGetResponse = USER_NOT_FOUND.into();
     user_grant_role(AuthUserGrantRoleRequest) -> AuthUserGrantRoleResponse = USER_NOT_FOUND.into();
     user_revoke_role(AuthUserRevokeRoleRequest) -> AuthUserRevokeRoleResponse = USER_NOT_FOUND.into();
-    role_add(AuthRoleAddRequest) -> AuthRoleAddResponse = refuse();
+    role_add(AuthRoleAddRequest) -> AuthRoleAddResponse = unsupported();
     role_get(AuthRoleGetRequest) -> AuthRoleGetResponse = ROLE_NOT_FOUND.into();
     role_delete(AuthRoleDeleteRequest) -> AuthRoleDeleteResponse = ROLE_NOT_FOUND.into();
     role_grant_permission(AuthRoleGrantPermissionRequest) -> AuthRoleGrantPermissionResponse = ROLE_NOT_FOUND.into();

@@ -1,4 +1,4 @@
-//! A client of the API, for copying between endpoints and for tests.
+//! A client for copying between endpoints, and for tests.
 
 use std::path::PathBuf;
 
@@ -13,43 +13,43 @@ use crate::{
     server::Server,
 };
 
-/// Answers may be as large as etcd's own clients accept.
-const ANSWER_BYTES: usize = i32::MAX as usize;
-/// Bytes in flight between a server and a client in the same process.
-const PIPE: usize = 256 << 10;
+/// Largest response, as in etcd's own clients.
+const RESPONSE_BYTES_MAX: usize = i32::MAX as usize;
+/// Buffer between a client and a server in the same process.
+const PIPE_BYTES: usize = 256 << 10;
 
-/// Why there is no connection.
+/// Failure to connect.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The address is not one.
-    #[error("{0:?} is no address of an etcd: write http://host:port, https://host:port or unix:///path")]
+    /// Invalid address.
+    #[error("invalid etcd address {0:?}: expected http://host:port, https://host:port or unix:///path")]
     Address(String),
     /// A certificate could not be read.
     #[error("{path}: {source}", path = .path.display())]
     File {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         source: std::io::Error,
     },
-    /// Nobody answers, or not in TLS.
+    /// Connection or TLS handshake failed.
     #[error("cannot connect to {address}: {}", causes(.source))]
     Transport {
-        /// Where.
+        /// The address.
         address: String,
-        /// What went wrong.
+        /// The cause.
         source: tonic::transport::Error,
     },
 }
 
-/// The transport's own message says only that there was one; the reason is further down.
+/// Joins the causes of a transport error, whose own message is only "transport error".
 fn causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |error| error.source());
     let texts: Vec<_> = causes.map(ToString::to_string).collect();
     if texts.is_empty() { error.to_string() } else { texts.join(": ") }
 }
 
-/// What to show and whom to trust when connecting with TLS.
+/// TLS settings of a client.
 #[derive(Clone, Debug, Default)]
 pub struct ClientTls {
     /// PEM of the CA that signed the server's certificate.
@@ -58,20 +58,20 @@ pub struct ClientTls {
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// Every service of an endpoint.
+/// A client of every service.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// Keys.
+    /// Key-value service.
     pub kv: KvClient<Channel>,
-    /// Changes.
+    /// Watch service.
     pub watch: WatchClient<Channel>,
-    /// Leases.
+    /// Lease service.
     pub lease: LeaseClient<Channel>,
-    /// Upkeep.
+    /// Maintenance service.
     pub maintenance: MaintenanceClient<Channel>,
-    /// Members.
+    /// Cluster service.
     pub cluster: ClusterClient<Channel>,
-    /// Users.
+    /// Auth service.
     pub auth: AuthClient<Channel>,
 }
 
@@ -85,7 +85,7 @@ impl Client {
                 let path = path.clone();
                 async move { tokio::net::UnixStream::connect(path).await.map(TokioIo::new) }
             });
-            let channel = anywhere().connect_with_connector(connector).await.map_err(failed)?;
+            let channel = placeholder_endpoint().connect_with_connector(connector).await.map_err(failed)?;
             return Ok(Self::new(channel));
         }
         let full = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
@@ -102,11 +102,11 @@ impl Client {
     pub async fn in_process(server: &Server) -> Result<Self, ConnectError> {
         let server = server.clone();
         let connector = tower::service_fn(move |_: Uri| {
-            let (ours, theirs) = tokio::io::duplex(PIPE);
+            let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
             tokio::spawn(server.clone().serve_in_process(theirs));
             async move { Ok::<_, std::io::Error>(TokioIo::new(ours)) }
         });
-        let channel = anywhere()
+        let channel = placeholder_endpoint()
             .connect_with_connector(connector)
             .await
             .map_err(|source| ConnectError::Transport { address: "this process".into(), source })?;
@@ -115,18 +115,19 @@ impl Client {
 
     fn new(channel: Channel) -> Self {
         Self {
-            kv: KvClient::new(channel.clone()).max_decoding_message_size(ANSWER_BYTES),
-            watch: WatchClient::new(channel.clone()).max_decoding_message_size(ANSWER_BYTES),
+            kv: KvClient::new(channel.clone()).max_decoding_message_size(RESPONSE_BYTES_MAX),
+            watch: WatchClient::new(channel.clone()).max_decoding_message_size(RESPONSE_BYTES_MAX),
             lease: LeaseClient::new(channel.clone()),
-            maintenance: MaintenanceClient::new(channel.clone()).max_decoding_message_size(ANSWER_BYTES),
+            maintenance: MaintenanceClient::new(channel.clone())
+                .max_decoding_message_size(RESPONSE_BYTES_MAX),
             cluster: ClusterClient::new(channel.clone()),
             auth: AuthClient::new(channel),
         }
     }
 }
 
-/// Stands for an address where the connector knows better.
-fn anywhere() -> Endpoint {
+/// Returns an endpoint whose address the connector ignores.
+fn placeholder_endpoint() -> Endpoint {
     Endpoint::from_static("http://localhost")
 }
 

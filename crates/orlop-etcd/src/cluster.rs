@@ -1,5 +1,5 @@
-//! The Cluster service: one member, which cannot be changed. More servers are added by starting them on the
-//! same PostgreSQL.
+//! The Cluster service: one member, and membership is fixed. To scale out, start more servers on the same PostgreSQL
+//! database.
 
 use std::sync::Arc;
 
@@ -15,19 +15,20 @@ use crate::{
     },
 };
 
-/// Who is in the cluster.
+/// Implements `etcdserverpb.Cluster`.
 #[derive(Clone, Debug)]
 pub(crate) struct ClusterService {
     pub(crate) node: Arc<Node>,
 }
 
 impl ClusterService {
-    fn fixed(&self, id: u64) -> Status {
-        if id == self.node.identity.member_id { fixed() } else { MEMBER_NOT_FOUND.into() }
+    /// Returns the error of changing a member.
+    fn change_error(&self, id: u64) -> Status {
+        if id == self.node.identity.member_id { membership_is_fixed() } else { MEMBER_NOT_FOUND.into() }
     }
 }
 
-fn fixed() -> Status {
+fn membership_is_fixed() -> Status {
     Status::unimplemented("orlop: membership is fixed; start more servers on the same PostgreSQL instead")
 }
 
@@ -41,7 +42,7 @@ impl Cluster for ClusterService {
         let member = Member {
             id: identity.member_id,
             name: options.name.clone(),
-            // There are no peers, but clients show the column.
+            // There are no peers, but etcdctl prints the column.
             peer_ur_ls: options.client_urls.clone(),
             client_ur_ls: options.client_urls.clone(),
             is_learner: false,
@@ -50,27 +51,27 @@ impl Cluster for ClusterService {
     }
 
     async fn member_add(&self, _: Request<MemberAddRequest>) -> Result<Response<MemberAddResponse>, Status> {
-        Err(fixed())
+        Err(membership_is_fixed())
     }
 
     async fn member_remove(
         &self,
         request: Request<MemberRemoveRequest>,
     ) -> Result<Response<MemberRemoveResponse>, Status> {
-        Err(self.fixed(request.into_inner().id))
+        Err(self.change_error(request.into_inner().id))
     }
 
     async fn member_update(
         &self,
         request: Request<MemberUpdateRequest>,
     ) -> Result<Response<MemberUpdateResponse>, Status> {
-        Err(self.fixed(request.into_inner().id))
+        Err(self.change_error(request.into_inner().id))
     }
 
     async fn member_promote(
         &self,
         request: Request<MemberPromoteRequest>,
     ) -> Result<Response<MemberPromoteResponse>, Status> {
-        Err(self.fixed(request.into_inner().id))
+        Err(self.change_error(request.into_inner().id))
     }
 }

@@ -1,11 +1,11 @@
-//! Between etcd's words and the store's.
+//! Conversions between etcd's messages and the store's types.
 
 use bytes::Bytes;
 use orlop_store::{Event, KeyRange, KeyValue};
 
 use crate::pb::mvccpb;
 
-/// etcd's way to name a range: no end is one key, an end of one zero byte is everything from the key on.
+/// Converts a range: an empty end is one key, an end of one zero byte is every key from `key` on.
 pub(crate) fn key_range(key: &Bytes, range_end: &Bytes) -> KeyRange {
     match &range_end[..] {
         [] => KeyRange::key(key.clone()),
@@ -14,6 +14,7 @@ pub(crate) fn key_range(key: &Bytes, range_end: &Bytes) -> KeyRange {
     }
 }
 
+/// Converts a version of a key.
 pub(crate) fn key_value(kv: KeyValue) -> mvccpb::KeyValue {
     mvccpb::KeyValue {
         key: kv.key,
@@ -25,6 +26,7 @@ pub(crate) fn key_value(kv: KeyValue) -> mvccpb::KeyValue {
     }
 }
 
+/// Converts an event, with the previous version if asked for.
 pub(crate) fn event(event: &Event, previous: bool) -> mvccpb::Event {
     let previous = event.previous.as_ref().filter(|_| previous);
     mvccpb::Event {

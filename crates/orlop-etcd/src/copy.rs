@@ -1,12 +1,10 @@
-//! Copying a whole key space from one endpoint to another: keys, values and leases.
+//! Copies a whole key space from one endpoint to another: keys, values and leases.
 //!
-//! The source is read at one revision, page by page; each page is compared with what the target has there
-//! and only the difference is written. So a copy that was cut short is resumed by running it again, and one
-//! whose revision is compacted away under it begins anew without writing anything twice. At the end both
-//! sides are read once more and must agree.
+//! The source is read at one revision, page by page. Each page is compared with the target's and only the difference is
+//! written, so a copy is idempotent: an interrupted one resumes when it is run again, and one whose revision is compacted
+//! meanwhile restarts without writing anything twice. At the end both sides are read again and must agree.
 //!
-//! What does not come along: revisions and history, which are each database's own, and what was left of a
-//! lease's time: it starts anew. Writers must be stopped, or what they write meanwhile is not copied.
+//! Revisions and history are not copied, and a lease's TTL starts anew. Stop writers first: later writes are not copied.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -27,38 +25,38 @@ use crate::{
 };
 
 /// Keys of one page.
-const PAGE: i64 = 1000;
-/// What one transaction writes: within every etcd's default bounds.
+const PAGE_KEYS: i64 = 1000;
+/// Size of one transaction, within etcd's default limits.
 const TXN_OPS: usize = 100;
 const TXN_BYTES: usize = 1 << 20;
-/// How often a copy begins anew when the source compacts faster than it can be read.
-const ATTEMPTS: usize = 5;
-/// Keys named in an error.
-const NAMED: usize = 10;
+/// Attempts if the source compacts the copied revision.
+const ATTEMPTS_MAX: usize = 5;
+/// Keys listed in an error.
+const LISTED_KEYS_MAX: usize = 10;
 
-/// Why a copy did not come to its end. Run again, it goes on.
+/// Failure of a copy. Running it again resumes it.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
-    /// The source refused something.
-    #[error("the source: {}", .0.message())]
+    /// A request to the source failed.
+    #[error("source: {}", .0.message())]
     Source(Status),
-    /// The target refused something.
-    #[error("the target: {}", .0.message())]
+    /// A request to the target failed.
+    #[error("target: {}", .0.message())]
     Target(Status),
-    /// The target holds keys that the source does not.
-    #[error("the target holds {count} keys that the source does not, such as {}; nothing of them was touched", names(.keys))]
+    /// The target has keys that the source does not have.
+    #[error("the target has {count} keys that the source does not have, such as {}; they were left unchanged", names(.keys))]
     Extra {
-        /// How many.
+        /// Number of keys.
         count: u64,
-        /// Some of them.
+        /// Some of the keys.
         keys: Vec<Bytes>,
     },
-    /// After the copy the two sides do not agree: somebody else has written to the target.
-    #[error("{count} keys differ after the copy, such as {}: is somebody writing to the target?", names(.keys))]
+    /// Verification failed: another client writes to the target.
+    #[error("{count} keys differ after the copy, such as {}: is another client writing to the target?", names(.keys))]
     Differs {
-        /// How many.
+        /// Number of keys.
         count: u64,
-        /// Some of them.
+        /// Some of the keys.
         keys: Vec<Bytes>,
     },
 }
@@ -67,38 +65,38 @@ fn names(keys: &[Bytes]) -> String {
     keys.iter().map(|key| format!("{}", key.escape_ascii())).collect::<Vec<_>>().join(", ")
 }
 
-/// How to copy.
+/// Settings of a copy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Delete what the target holds and the source does not, instead of refusing to go on.
+    /// Deletes keys that only the target has, instead of failing.
     pub delete_extra: bool,
 }
 
-/// How far a copy has come, and what it came to.
+/// Progress of a copy, and its result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// The source's revision that is copied.
+    /// Revision of the source that is copied.
     pub revision: i64,
-    /// Keys there are to copy.
+    /// Keys to copy.
     pub total: u64,
-    /// Keys looked at.
+    /// Keys compared so far.
     pub done: u64,
     /// Keys written, because they were missing or different.
     pub written: u64,
-    /// Keys deleted that the source does not have.
+    /// Keys deleted because the source does not have them.
     pub deleted: u64,
-    /// Keys whose lease ran out while they were copied: they are gone from the source, too.
+    /// Keys whose lease expired during the copy. They are gone from the source, too.
     pub expired: u64,
-    /// Whether the keys are being read once more to see that both sides agree.
+    /// The copy is being verified.
     pub verifying: bool,
 }
 
-/// Copies everything from `source` to `target`, tells `tell` of each page, and checks the result.
+/// Copies everything from `source` to `target`, reports each page to `on_progress`, and verifies the result.
 pub async fn copy(
     source: &Client,
     target: &Client,
     options: Options,
-    mut tell: impl FnMut(Progress),
+    mut on_progress: impl FnMut(Progress),
 ) -> Result<Progress, CopyError> {
     let mut copy = Copy {
         source: source.clone(),
@@ -106,12 +104,12 @@ pub async fn copy(
         options,
         leases: HashMap::new(),
         progress: Progress::default(),
-        odd: Odd::default(),
+        mismatches: Mismatches::default(),
     };
     let mut attempts = 1;
     loop {
-        match copy.once(&mut tell).await {
-            Err(CopyError::Source(status)) if status.message() == COMPACTED.1 && attempts < ATTEMPTS => {
+        match copy.run(&mut on_progress).await {
+            Err(CopyError::Source(status)) if status.message() == COMPACTED.1 && attempts < ATTEMPTS_MAX => {
                 attempts += 1;
             }
             ended => return ended.map(|()| copy.progress),
@@ -119,17 +117,17 @@ pub async fn copy(
     }
 }
 
-/// Keys that are not as they should be.
+/// Keys that differ.
 #[derive(Default)]
-struct Odd {
+struct Mismatches {
     count: u64,
     keys: Vec<Bytes>,
 }
 
-impl Odd {
+impl Mismatches {
     fn push(&mut self, key: Bytes) {
         self.count += 1;
-        if self.keys.len() < NAMED {
+        if self.keys.len() < LISTED_KEYS_MAX {
             self.keys.push(key);
         }
     }
@@ -139,26 +137,27 @@ struct Copy {
     source: Client,
     target: Client,
     options: Options,
-    /// Leases met, and whether they were still alive.
+    /// Leases seen, and if they were alive.
     leases: HashMap<i64, bool>,
     progress: Progress,
-    odd: Odd,
+    mismatches: Mismatches,
 }
 
 impl Copy {
-    async fn once(&mut self, tell: &mut impl FnMut(Progress)) -> Result<(), CopyError> {
+    async fn run(&mut self, on_progress: &mut impl FnMut(Progress)) -> Result<(), CopyError> {
         let everything = RangeRequest { count_only: true, ..range(vec![0].into(), vec![0].into()) };
         let counted = self.source.kv.range(everything).await.map_err(CopyError::Source)?.into_inner();
         self.progress.revision = counted.header.map_or(0, |header| header.revision);
         self.progress.total = counted.count.unsigned_abs();
         for verifying in [false, true] {
-            (self.progress.verifying, self.progress.done, self.odd) = (verifying, 0, Odd::default());
+            (self.progress.verifying, self.progress.done, self.mismatches) =
+                (verifying, 0, Mismatches::default());
             let mut from = Some(Bytes::from_static(&[0]));
             while let Some(start) = from {
                 from = self.page(start).await?;
-                tell(self.progress);
+                on_progress(self.progress);
             }
-            let Odd { count, keys } = std::mem::take(&mut self.odd);
+            let Mismatches { count, keys } = std::mem::take(&mut self.mismatches);
             match (count, verifying) {
                 (0, _) => {}
                 (_, false) => return Err(CopyError::Extra { count, keys }),
@@ -168,22 +167,22 @@ impl Copy {
         Ok(())
     }
 
-    /// Copies or verifies a page; where the next one begins.
+    /// Copies or verifies a page. Returns the start of the next one.
     async fn page(&mut self, start: Bytes) -> Result<Option<Bytes>, CopyError> {
         let revision = self.progress.revision;
-        let wanted = RangeRequest { limit: PAGE, revision, ..range(start.clone(), vec![0].into()) };
+        let wanted = RangeRequest { limit: PAGE_KEYS, revision, ..range(start.clone(), vec![0].into()) };
         let wanted = self.source.kv.range(wanted).await.map_err(CopyError::Source)?.into_inner();
         let next = wanted.kvs.last().filter(|_| wanted.more).map(|last| {
             let mut next = last.key.to_vec();
             next.push(0);
             Bytes::from(next)
         });
-        let mut there = self.there(start, next.clone().unwrap_or_else(|| vec![0].into())).await?;
+        let mut target = self.read_target(start, next.clone().unwrap_or_else(|| vec![0].into())).await?;
         self.progress.done += wanted.kvs.len() as u64;
         let mut writes = Vec::new();
         for kv in wanted.kvs {
-            let found = there.remove(&kv.key);
-            if !self.alive(kv.lease).await? {
+            let found = target.remove(&kv.key);
+            if !self.copy_lease(kv.lease).await? {
                 self.progress.expired += u64::from(!self.progress.verifying);
                 continue;
             }
@@ -191,14 +190,14 @@ impl Copy {
                 continue;
             }
             if self.progress.verifying {
-                self.odd.push(kv.key);
+                self.mismatches.push(kv.key);
             } else {
                 writes.push(put(kv));
             }
         }
-        for key in there.into_keys() {
+        for key in target.into_keys() {
             if self.progress.verifying || !self.options.delete_extra {
-                self.odd.push(key);
+                self.mismatches.push(key);
             } else {
                 self.progress.deleted += 1;
                 let delete = DeleteRangeRequest { key, ..DeleteRangeRequest::default() };
@@ -209,11 +208,15 @@ impl Copy {
         Ok(next)
     }
 
-    /// What the target holds in a range, by key.
-    async fn there(&mut self, start: Bytes, end: Bytes) -> Result<BTreeMap<Bytes, KeyValue>, CopyError> {
+    /// Reads the target's keys in a range.
+    async fn read_target(
+        &mut self,
+        start: Bytes,
+        end: Bytes,
+    ) -> Result<BTreeMap<Bytes, KeyValue>, CopyError> {
         let (mut found, mut from, mut revision) = (BTreeMap::new(), start, 0);
         loop {
-            let read = RangeRequest { limit: PAGE, revision, ..range(from, end.clone()) };
+            let read = RangeRequest { limit: PAGE_KEYS, revision, ..range(from, end.clone()) };
             let page = self.target.kv.range(read).await.map_err(CopyError::Target)?.into_inner();
             revision = page.header.map_or(0, |header| header.revision).max(revision);
             let last = page.kvs.last().map(|kv| kv.key.clone());
@@ -225,8 +228,8 @@ impl Copy {
         }
     }
 
-    /// Whether a lease is alive in the source; then the target gets it, too.
-    async fn alive(&mut self, id: i64) -> Result<bool, CopyError> {
+    /// Copies a lease. Returns `false` if it has expired in the source.
+    async fn copy_lease(&mut self, id: i64) -> Result<bool, CopyError> {
         if id == 0 {
             return Ok(true);
         }
@@ -241,7 +244,7 @@ impl Copy {
             let grant = LeaseGrantRequest { id, ttl: lease.granted_ttl };
             match self.target.lease.lease_grant(grant).await {
                 Ok(_) => {}
-                // Left from a copy that was cut short.
+                // From an interrupted copy.
                 Err(status) if status.message() == LEASE_EXISTS.1 => {}
                 Err(status) => return Err(CopyError::Target(status)),
             }
@@ -264,9 +267,9 @@ impl Copy {
                 txn.success.push(write);
             }
             self.target.kv.txn(txn).await.map_err(|status| match status.code() {
-                // Nothing was written: say what to do about it.
+                // The transaction wrote nothing.
                 Code::NotFound => CopyError::Target(Status::not_found(format!(
-                    "{}: a lease ran out while its keys were copied; run again",
+                    "{}: a lease expired while its keys were copied; run the copy again",
                     status.message()
                 ))),
                 _ => CopyError::Target(status),

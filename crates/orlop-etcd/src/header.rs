@@ -1,8 +1,7 @@
-//! Who answers: the ids in every response's header.
+//! Response headers: cluster id, member id, revision, term.
 //!
-//! Clients remember the cluster id and take another one for another database, so it is made once and kept
-//! beside the data. Every process that serves the same data answers as the same one member: there is one
-//! history, and no reason for a client to tell them apart.
+//! Clients take another cluster id for another database, so it is generated once and stored with the data. Every process
+//! on the same data has the same member id: there is one history, and no reason for a client to tell them apart.
 
 use orlop_store::{Revision, Store};
 
@@ -10,10 +9,10 @@ use crate::pb::etcdserverpb::ResponseHeader;
 
 /// The note that keeps the cluster id.
 const NOTE: &str = "etcd/cluster-id";
-/// There are no elections here, so the term never changes.
+/// Raft term. There are no elections, so it never changes.
 pub(crate) const TERM: u64 = 1;
 
-/// The ids of the data that is served.
+/// Ids of the served data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity {
     pub(crate) cluster_id: u64,
@@ -21,7 +20,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// The ids kept in the store, or new ones.
+    /// Loads the ids, or generates and stores them.
     pub(crate) async fn load(store: &Store) -> orlop_store::Result<Self> {
         let kept = match store.metadata(NOTE).await? {
             Some(kept) => kept,
@@ -35,17 +34,18 @@ impl Identity {
         let cluster_id = u64::from_str_radix(&kept, 16).map_err(|_| {
             orlop_store::Error::Unavailable(format!("the note {NOTE} holds {kept:?}, which is no id"))
         })?;
-        Ok(Self { cluster_id, member_id: mixed(cluster_id) })
+        Ok(Self { cluster_id, member_id: splitmix64(cluster_id) })
     }
 
+    /// Returns a header for a revision.
     pub(crate) fn header(&self, revision: Revision) -> Option<ResponseHeader> {
         let Self { cluster_id, member_id } = *self;
         Some(ResponseHeader { cluster_id, member_id, revision, raft_term: TERM })
     }
 }
 
-/// A second id that follows from the first and looks nothing like it (the finalizer of splitmix64).
-fn mixed(id: u64) -> u64 {
+/// Derives the member id from the cluster id (the finalizer of splitmix64).
+fn splitmix64(id: u64) -> u64 {
     let id = (id ^ (id >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let id = (id ^ (id >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     (id ^ (id >> 31)).max(1)

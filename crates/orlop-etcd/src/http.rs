@@ -1,4 +1,4 @@
-//! What is served over plain HTTP beside gRPC: `/health`, `/metrics`, `/version`, as etcd does.
+//! `/health`, `/metrics` and `/version` over HTTP, as etcd serves them beside gRPC.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,9 +14,10 @@ use prometheus_client::{encoding::text::encode, registry::Registry};
 
 use crate::node::Node;
 
-/// How long a health check waits for the database.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Deadline of a health check's read.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Returns the routes that need no gRPC.
 pub(crate) fn routes(node: Arc<Node>) -> Router {
     Router::new()
         .route("/health", get(health))
@@ -27,10 +28,10 @@ pub(crate) fn routes(node: Arc<Node>) -> Router {
         .with_state(node)
 }
 
-/// Healthy means that a read is answered and there is room to write.
+/// Healthy: a read succeeds and the NOSPACE alarm is not raised.
 async fn health(State(node): State<Arc<Node>>) -> impl IntoResponse {
     let read = node.store.read(Read { limit: 1, ..Read::new(KeyRange::key("health")) });
-    let reason = match tokio::time::timeout(PATIENCE, read).await {
+    let reason = match tokio::time::timeout(HEALTH_TIMEOUT, read).await {
         _ if node.alarms.no_space() => "ALARM NOSPACE",
         Ok(Ok(_)) => "",
         Ok(Err(error)) => {
@@ -55,7 +56,7 @@ async fn version(State(node): State<Arc<Node>>) -> impl IntoResponse {
 }
 
 async fn metrics(State(node): State<Arc<Node>>) -> impl IntoResponse {
-    // Brings the size up to date; a database that cannot be asked has other metrics to say so.
+    // Updates the size gauge. An unreachable database shows in other metrics.
     let _ = node.store.size().await;
     let mut registry = Registry::default();
     node.store.metrics().register(&mut registry);

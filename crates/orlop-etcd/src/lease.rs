@@ -16,11 +16,11 @@ use crate::{
     },
 };
 
-/// As etcd's with its default election timeout: a shorter lease is granted this much.
+/// Shortest TTL granted, in seconds: etcd's with its default election timeout.
 const TTL_MIN: i64 = 2;
 const TTL_MAX: i64 = 9_000_000_000;
 
-/// Leases: keys that go away unless somebody keeps them alive.
+/// Implements `etcdserverpb.Lease`.
 #[derive(Clone, Debug)]
 pub(crate) struct LeaseService {
     pub(crate) node: Arc<Node>,
@@ -64,12 +64,12 @@ impl Lease for LeaseService {
         request: Request<Streaming<LeaseKeepAliveRequest>>,
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
         let state = (self.node.clone(), request.into_inner());
-        let answers = stream::try_unfold(state, async |(node, mut requests)| {
+        let responses = stream::try_unfold(state, async |(node, mut requests)| {
             let Some(request) = requests.message().await? else { return Ok(None) };
-            let answer = keep_alive(&node, request.id).await?;
-            Ok(Some((answer, (node, requests))))
+            let response = keep_alive(&node, request.id).await?;
+            Ok(Some((response, (node, requests))))
         });
-        Ok(Response::new(Box::pin(answers.take_until(self.node.clone().stopped()))))
+        Ok(Response::new(Box::pin(responses.take_until(self.node.clone().stopped()))))
     }
 
     async fn lease_time_to_live(
@@ -106,9 +106,9 @@ impl Lease for LeaseService {
     }
 }
 
-/// A lease that there is not has a time to live of 0, which tells its keeper to stop.
+/// Renews a lease. A lease that does not exist has a TTL of 0, which ends the client's keepalive.
 async fn keep_alive(node: &Node, id: i64) -> Result<LeaseKeepAliveResponse, Status> {
-    // Taken first: the lease was alive at this revision at the earliest, not at a later one.
+    // Read before the renewal: the header must not name a revision after the lease expired.
     let header = node.header(node.store.observed_revision());
     let ttl = match node.store.keep_alive(id).await {
         Ok(lease) => lease.ttl_seconds,

@@ -1,4 +1,4 @@
-//! etcd's v3 API on the store: what etcdctl, any etcd client and a kube-apiserver talk to.
+//! etcd's v3 API on the store, for etcdctl, any etcd client and kube-apiserver.
 //!
 //! ```
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -9,28 +9,26 @@
 //! let server = Server::new(store, Options::default()).await?;
 //! let mut client = Client::in_process(&server).await?;
 //! let put = PutRequest { key: "greeting".into(), value: "hello".into(), ..PutRequest::default() };
-//! let answer = client.kv.put(put).await?.into_inner();
-//! assert_eq!(answer.header.unwrap().revision, 2);
+//! let response = client.kv.put(put).await?.into_inner();
+//! assert_eq!(response.header.unwrap().revision, 2);
 //! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 //! ```
 //!
-//! Each service has its file: [`kv`], [`watch`], [`lease`], [`maintenance`], [`cluster`], [`auth`]. They
-//! translate: a request is checked as etcd checks it ([`check`]), put to the store in the store's own words,
-//! and the answer, or the store's error ([`errors`]), is put in etcd's. What a revision is, what a
-//! transaction may see and in which order events come is the store's business and is decided there.
+//! Each service has its file: [`kv`], [`watch`], [`lease`], [`maintenance`], [`cluster`], [`auth`]. A service validates a
+//! request as etcd does ([`validate`]), converts it to the store's types ([`convert`], [`range`], [`txn`]), and converts
+//! the result, or the error ([`errors`]), back. Revisions, isolation and event order are the store's.
 //!
-//! Invariants: nothing here knows SQL; no value that a peer sends can end the process; every stream and
-//! queue is bounded; every answer's header names a revision that is durable.
+//! Invariants: nothing here knows SQL; no input can end the process; every stream, queue and response is bounded; a
+//! request is cancelled when its client disconnects; the revision in every header is durable.
 
 mod alarms;
 mod auth;
-mod call;
-mod check;
 mod client;
 mod cluster;
 mod compactor;
 mod convert;
 pub mod copy;
+mod dispatch;
 mod errors;
 mod header;
 mod http;
@@ -43,6 +41,7 @@ mod range;
 mod server;
 pub mod snapshot;
 mod txn;
+mod validate;
 mod watch;
 
 pub use client::{Client, ClientTls, ConnectError};

@@ -19,14 +19,14 @@ use crate::{
     snapshot,
 };
 
-/// Upkeep.
+/// Implements `etcdserverpb.Maintenance`.
 #[derive(Clone, Debug)]
 pub(crate) struct MaintenanceService {
     pub(crate) node: Arc<Node>,
 }
 
 impl MaintenanceService {
-    /// A checksum over every key as it was at a revision, the same on every engine and server.
+    /// Returns a checksum over all keys at a revision, which is the same on every engine and server.
     async fn hash(&self, revision: Option<Revision>) -> Result<(u32, Revision), Status> {
         let mut hasher = crc32fast::Hasher::new();
         let read = Read { revision, ..Read::new(KeyRange::all()) };
@@ -145,6 +145,6 @@ impl Maintenance for MaintenanceService {
     }
 
     async fn downgrade(&self, _: Request<DowngradeRequest>) -> Result<Response<DowngradeResponse>, Status> {
-        Err(Status::unimplemented("orlop: there is no older format to downgrade to"))
+        Err(Status::unimplemented("orlop: downgrade is not supported"))
     }
 }

@@ -1,4 +1,4 @@
-//! What the services share.
+//! State shared by all services.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,35 +7,37 @@ use tokio::sync::watch;
 
 use crate::{alarms::Alarms, header::Identity, pb::etcdserverpb::ResponseHeader};
 
-/// How the endpoint behaves. The defaults are etcd's, except where they say so.
+/// Settings of an endpoint. Defaults are etcd's unless noted.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The member's name.
     pub name: String,
-    /// Where clients reach it, as told to those who ask for the members.
+    /// Client URLs in the member list.
     pub client_urls: Vec<String>,
-    /// The etcd version to claim. Clients decide by it what they may use.
+    /// Emulated etcd version. Clients derive features from it.
     pub version: String,
-    /// A quiet client is asked for a sign of life this often, and dropped if it gives none within twenty
-    /// seconds, or as long again if that is less.
+    /// Interval of HTTP/2 PINGs to an idle client. It is disconnected if it does not reply within 20 s, or within
+    /// another interval if that is shorter.
     pub keep_alive: Duration,
-    /// Requests under way on one connection; more wait, or are refused if the client does not know how to.
+    /// Concurrent streams of one connection.
     pub max_streams: u32,
-    /// Bytes of a request that writes.
+    /// Bytes of a put, delete or transaction request.
     pub max_request_bytes: usize,
+    /// Bytes of keys and values that a range returns. Larger ones fail with RESOURCE_EXHAUSTED, as in etcd beyond
+    /// 2 GiB. The store's `txn_read_bytes` bounds those of a transaction.
+    pub max_response_bytes: usize,
     /// Operations in a transaction.
     pub max_txn_ops: usize,
     /// Watches on one stream.
     pub max_watches: usize,
-    /// How often an idle watch that asked for it is told how far history has come. etcd's is ten minutes;
-    /// this one is what the API server's watch cache wants.
+    /// Interval of progress notifications to an idle watch with `progress_notify`. etcd's is 10 minutes; kube-apiserver's
+    /// watch cache wants 5 s.
     pub progress_interval: Duration,
-    /// How often history is compacted by the clock; `None` leaves it to clients, as etcd and the API server
-    /// have it.
+    /// Interval of periodic compaction. `None` leaves compaction to clients, as kube-apiserver does it.
     pub compact_interval: Option<Duration>,
-    /// How many revisions stay readable then, whatever their age.
+    /// Newest revisions that periodic compaction retains.
     pub compact_min_retain: Revision,
-    /// The bound on the database that the store was opened with, to report it; 0 for none.
+    /// Quota that the store was opened with, for Status responses. 0 for none.
     pub quota_bytes: u64,
 }
 
@@ -48,6 +50,7 @@ impl Default for Options {
             keep_alive: Duration::from_secs(60),
             max_streams: 16_384,
             max_request_bytes: 3 << 19,
+            max_response_bytes: 512 << 20,
             max_txn_ops: 128,
             max_watches: 16_384,
             progress_interval: Duration::from_secs(5),
@@ -58,7 +61,7 @@ impl Default for Options {
     }
 }
 
-/// The store and everything that all services answer with.
+/// The store, and the state of the endpoint.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) store: Store,
@@ -75,21 +78,22 @@ impl Node {
         Ok(Arc::new(Self { store, identity, options, alarms, stopping: watch::Sender::new(false) }))
     }
 
+    /// Returns a header with a revision.
     pub(crate) fn header(&self, revision: Revision) -> Option<ResponseHeader> {
         self.identity.header(revision)
     }
 
-    /// The header of an answer that is not about a revision.
+    /// Returns a header with the newest revision.
     pub(crate) async fn header_now(&self) -> Result<Option<ResponseHeader>, tonic::Status> {
         Ok(self.header(self.store.revision().await.map_err(crate::errors::status)?))
     }
 
-    /// Tells every stream to end.
+    /// Ends every open stream.
     pub(crate) fn stop(&self) {
         self.stopping.send_replace(true);
     }
 
-    /// Returns once the server is to stop.
+    /// Resolves on shutdown.
     pub(crate) async fn stopped(self: Arc<Self>) {
         let mut stopping = self.stopping.subscribe();
         // The sender lives in `self`, so this cannot fail.

@@ -1,7 +1,7 @@
-//! Range: what to read, and what of it to answer.
+//! Range requests.
 //!
-//! The store reads in key order. Every other order, and the filters on revisions, need everything in the
-//! range first, as in etcd; only then is the limit applied. Keys that compare the same stay in key order.
+//! The store reads in key order. Every other order, and the filters on revisions, read the whole range first, as in
+//! etcd, and then apply the limit. Keys that compare equal stay in key order.
 
 use orlop_store::{Read, ReadResult, Revision, Select};
 
@@ -17,8 +17,8 @@ use crate::{
     },
 };
 
-/// Whether the answer is the read itself, cut at the limit.
-pub(crate) fn in_key_order(request: &RangeRequest) -> bool {
+/// Returns `true` if the store's read, cut at the limit, is the response.
+pub(crate) fn is_key_ordered(request: &RangeRequest) -> bool {
     let filters = [
         request.min_mod_revision,
         request.max_mod_revision,
@@ -30,11 +30,11 @@ pub(crate) fn in_key_order(request: &RangeRequest) -> bool {
             || (request.sort_order() == SortOrder::Ascend && request.sort_target() == SortTarget::Key))
 }
 
-/// What to ask the store.
-pub(crate) fn read(request: &RangeRequest) -> Read {
+/// Converts a request to a read of the store.
+pub(crate) fn to_read(request: &RangeRequest) -> Read {
     let range = key_range(&request.key, &request.range_end);
-    let limit = if in_key_order(request) { usize::try_from(request.limit).unwrap_or(0) } else { 0 };
-    // Without an order but by a target, etcd sorts what it reads to see whether there is more.
+    let limit = if is_key_ordered(request) { usize::try_from(request.limit).unwrap_or(0) } else { 0 };
+    // With a sort target but no order, etcd reads one key more to decide on `more`.
     let limit = limit + usize::from(limit > 0 && request.sort_target() != SortTarget::Key);
     let by_value = request.sort_target() == SortTarget::Value;
     let select = match request {
@@ -42,14 +42,14 @@ pub(crate) fn read(request: &RangeRequest) -> Read {
         _ if request.keys_only && !by_value => Select::Keys,
         _ => Select::Values,
     };
-    // Without a limit everything comes, and can be counted here.
+    // Without a limit every key is returned, and counted here.
     let count = request.count_only || (limit > 0 && range.single().is_none());
     let revision = (request.revision > 0).then_some(request.revision);
     Read { revision, limit, select, count, ..Read::new(range) }
 }
 
-/// The answer, once the store has answered.
-pub(crate) fn answer(
+/// Converts the store's result to a response.
+pub(crate) fn to_response(
     request: &RangeRequest,
     result: ReadResult,
     header: Option<ResponseHeader>,
@@ -107,25 +107,25 @@ fn sort_by_number(request: &RangeRequest, kvs: &mut [KeyValue], number: impl Fn(
     }
 }
 
-/// The pieces of a streamed range. Only the last one carries the header, the count and `more`.
-pub(crate) struct Chunks {
+/// The responses of a streamed range. Only the last carries the header, the count and `more`.
+pub(crate) struct RangeChunks {
     pages: orlop_store::Pages,
     identity: Identity,
-    /// The page after the one to send next: whether there is one decides what is said.
-    ahead: Option<ReadResult>,
+    /// The page after the next one to send, which decides if that is the last.
+    lookahead: Option<ReadResult>,
     revision: Revision,
     count: Option<u64>,
     sent: u64,
 }
 
-impl Chunks {
+impl RangeChunks {
     pub(crate) fn new(pages: orlop_store::Pages, identity: Identity) -> Self {
-        Self { pages, identity, ahead: None, revision: 0, count: None, sent: 0 }
+        Self { pages, identity, lookahead: None, revision: 0, count: None, sent: 0 }
     }
 
     pub(crate) async fn next(&mut self) -> orlop_store::Result<Option<RangeResponse>> {
         let first = self.revision == 0;
-        let page = match self.ahead.take() {
+        let page = match self.lookahead.take() {
             Some(page) => page,
             None if first => match self.pages.next().await? {
                 Some(page) => page,
@@ -136,11 +136,11 @@ impl Chunks {
         if first {
             (self.revision, self.count) = (page.revision, page.count);
         }
-        self.ahead = self.pages.next().await?;
+        self.lookahead = self.pages.next().await?;
         self.sent += page.kvs.len() as u64;
         let mut response =
             RangeResponse { kvs: page.kvs.into_iter().map(key_value).collect(), ..RangeResponse::default() };
-        if self.ahead.is_none() {
+        if self.lookahead.is_none() {
             response.header = self.identity.header(self.revision);
             response.count = self.count.unwrap_or(self.sent) as i64;
             response.more = page.more;

@@ -1,4 +1,4 @@
-//! The services put together and served.
+//! The server: all services on a listener.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -13,9 +13,10 @@ use tonic::service::Routes;
 
 use crate::{
     auth::AuthService,
-    call::Calls,
     cluster::ClusterService,
-    compactor, http,
+    compactor,
+    dispatch::Dispatcher,
+    http,
     kv::KvService,
     lease::LeaseService,
     maintenance::MaintenanceService,
@@ -35,24 +36,24 @@ const DRAIN: Duration = Duration::from_secs(5);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 const WINDOWS: Windows = Windows { stream: 1 << 20, connection: 4 << 20 };
 
-/// etcd's API on a store, ready to be served. Clones serve the same.
+/// etcd's API on a store. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Server {
     node: Arc<Node>,
 }
 
 impl Server {
-    /// Prepares to serve a store.
+    /// Creates a server for a store.
     pub async fn new(store: Store, options: Options) -> orlop_store::Result<Self> {
         Ok(Self { node: Node::new(store, options).await? })
     }
 
-    /// The id of the data served, which clients remember.
+    /// Returns the cluster id.
     pub fn cluster_id(&self) -> u64 {
         self.node.identity.cluster_id
     }
 
-    /// Every service, over gRPC and HTTP.
+    /// Returns the routes of every service, gRPC and HTTP.
     pub fn routes(&self) -> Routes {
         let node = || self.node.clone();
         let limit = self.node.options.max_request_bytes + REQUEST_OVERHEAD_BYTES;
@@ -84,14 +85,14 @@ impl Server {
             background.spawn(compactor::run(node.store.clone(), interval, compact_min_retain));
         }
         let options = AcceptOptions { tls, drain_timeout: DRAIN, ..AcceptOptions::default() };
-        let (http, calls) = (Arc::new(self.http_options()), self.calls());
+        let (http, dispatcher) = (Arc::new(self.http_options()), self.dispatcher());
         let shutdown = async {
             shutdown.await;
             node.stop();
         };
         accept(listener, options, shutdown, move |connection, watcher| {
-            let (http, calls) = (http.clone(), calls.clone());
-            async move { serve_connection(connection.stream, &http, calls, watcher).await }
+            let (http, dispatcher) = (http.clone(), dispatcher.clone());
+            async move { serve_connection(connection.stream, &http, dispatcher, watcher).await }
         })
         .await;
     }
@@ -111,11 +112,11 @@ impl Server {
     /// Serves one byte stream within the process until its end.
     pub(crate) async fn serve_in_process(self, stream: DuplexStream) {
         let graceful = GracefulShutdown::new();
-        serve_stream(stream, &self.http_options(), self.calls(), graceful.watcher()).await;
+        serve_stream(stream, &self.http_options(), self.dispatcher(), graceful.watcher()).await;
     }
 
-    fn calls(&self) -> Calls {
-        Calls { kv: KvService { node: self.node.clone() }, routes: self.routes().prepare() }
+    fn dispatcher(&self) -> Dispatcher {
+        Dispatcher { kv: KvService { node: self.node.clone() }, routes: self.routes().prepare() }
     }
 
     fn http_options(&self) -> HttpOptions {

@@ -1,8 +1,8 @@
-//! Snapshots: a consistent copy as a stream, and the way back.
+//! Snapshots: streaming a consistent copy, and restoring one.
 //!
-//! The copy is a SQLite database followed by its SHA-256, as etcd's is a bbolt database followed by one:
-//! `etcdctl snapshot save` checks that the digest is there, [`restore`] that it is right. A copy is written
-//! to a temporary file first, so that a slow reader never holds up the store.
+//! A snapshot is a SQLite database followed by its SHA-256, as etcd's is a bbolt database followed by one. `etcdctl
+//! snapshot save` checks that the digest is there, [`restore`] that it is right. The copy is written to a temporary file
+//! first, so that a slow reader does not block the store.
 
 use std::path::{Path, PathBuf};
 
@@ -13,34 +13,34 @@ use tonic::Status;
 
 use crate::{errors::status, node::Node, pb::etcdserverpb::SnapshotResponse};
 
-const CHUNK: usize = 64 << 10;
-const DIGEST: u64 = 32;
+const CHUNK_BYTES: usize = 64 << 10;
+const DIGEST_BYTES: u64 = 32;
 
-/// Why a snapshot was not restored.
+/// Failure of a restore.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// A file could not be read or written.
     #[error("{path}: {source}", path = .path.display())]
     File {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The target is there already: a restore never overwrites data.
+    /// The target exists. A restore never overwrites data.
     #[error("{path} exists already: restore into a new file", path = .0.display())]
     Exists(PathBuf),
-    /// The snapshot is not one of ours, or is damaged.
-    #[error("{path} is not an intact snapshot: {why}", path = .path.display())]
-    Damaged {
-        /// Which file.
+    /// The snapshot is corrupt, or not Orlop's.
+    #[error("{path} is not an intact snapshot: {reason}", path = .path.display())]
+    Corrupt {
+        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
-        why: &'static str,
+        /// The cause.
+        reason: &'static str,
     },
 }
 
-/// A stream of the copy's bytes and then its digest.
+/// Streams a snapshot: the copy, then its digest.
 pub(crate) async fn stream(
     node: &Node,
 ) -> Result<impl Stream<Item = Result<SnapshotResponse, Status>> + Send + use<>, Status> {
@@ -61,7 +61,7 @@ pub(crate) async fn stream(
                 let blob = digest.finalize().to_vec().into();
                 return Ok(Some((SnapshotResponse { header, remaining_bytes: 0, blob, version }, None)));
             }
-            let mut blob = vec![0; CHUNK.min(remaining as usize)];
+            let mut blob = vec![0; CHUNK_BYTES.min(remaining as usize)];
             file.read_exact(&mut blob).await.map_err(failed)?;
             digest.update(&blob);
             let remaining_bytes = remaining - blob.len() as u64;
@@ -71,27 +71,27 @@ pub(crate) async fn stream(
     }))
 }
 
-/// Makes a new database file of a snapshot, once it is known to be intact. Bytes restored.
+/// Restores a snapshot into a new database file, after verifying its digest. Returns the number of bytes.
 pub async fn restore(from: &Path, to: &Path) -> Result<u64, RestoreError> {
     let reading = |source| RestoreError::File { path: from.into(), source };
     let writing = |source| RestoreError::File { path: to.into(), source };
-    let damaged = |why| RestoreError::Damaged { path: from.into(), why };
+    let corrupt = |reason| RestoreError::Corrupt { path: from.into(), reason };
     if to.exists() {
         return Err(RestoreError::Exists(to.into()));
     }
     let mut source = tokio::fs::File::open(from).await.map_err(reading)?;
     let length = source.metadata().await.map_err(reading)?.len();
-    let length = length.checked_sub(DIGEST).ok_or(damaged("it is too short"))?;
+    let length = length.checked_sub(DIGEST_BYTES).ok_or(corrupt("it is too short"))?;
     let partial = to.with_extension("restoring");
     let mut target = tokio::fs::File::create(&partial).await.map_err(writing)?;
-    let (mut digest, mut left, mut buffer) = (Sha256::new(), length, vec![0; CHUNK]);
+    let (mut digest, mut left, mut buffer) = (Sha256::new(), length, vec![0; CHUNK_BYTES]);
     while left > 0 {
-        let part = CHUNK.min(usize::try_from(left).unwrap_or(CHUNK));
+        let part = CHUNK_BYTES.min(usize::try_from(left).unwrap_or(CHUNK_BYTES));
         let chunk = &mut buffer[..part];
         source.read_exact(chunk).await.map_err(reading)?;
         if left == length && !chunk.starts_with(b"SQLite format 3\0") {
             let _ = tokio::fs::remove_file(&partial).await;
-            return Err(damaged(
+            return Err(corrupt(
                 "it is not made by orlop (an etcd snapshot is copied with `orlop etcd import`)",
             ));
         }
@@ -99,11 +99,11 @@ pub async fn restore(from: &Path, to: &Path) -> Result<u64, RestoreError> {
         target.write_all(chunk).await.map_err(writing)?;
         left -= part as u64;
     }
-    let mut expected = [0; DIGEST as usize];
+    let mut expected = [0; DIGEST_BYTES as usize];
     source.read_exact(&mut expected).await.map_err(reading)?;
     if digest.finalize()[..] != expected[..] {
         let _ = tokio::fs::remove_file(&partial).await;
-        return Err(damaged("its digest does not match"));
+        return Err(corrupt("its digest does not match"));
     }
     target.sync_all().await.map_err(writing)?;
     tokio::fs::rename(&partial, to).await.map_err(writing)?;

@@ -1,4 +1,4 @@
-//! Txn: etcd's transactions in the store's words, and back.
+//! Conversions of transactions.
 
 use bytes::Bytes;
 use orlop_store::{Compare, Comparison, Delete, Op, OpResult, Put, Revision, Target, Txn, TxnResult};
@@ -15,9 +15,9 @@ use crate::{
     range,
 };
 
-/// The key and value are copied: as they come they are pieces of a receive buffer many times their size, and
-/// recent events stay in memory for a while.
-pub(crate) fn put(request: &PutRequest) -> Put {
+/// Converts a put. Key and value are copied: they are slices of a receive buffer many times their size, which recent
+/// events would keep alive.
+pub(crate) fn to_put(request: &PutRequest) -> Put {
     Put {
         lease: request.lease,
         keep_value: request.ignore_value,
@@ -27,28 +27,30 @@ pub(crate) fn put(request: &PutRequest) -> Put {
     }
 }
 
-pub(crate) fn delete(request: &DeleteRangeRequest) -> Delete {
+/// Converts a delete.
+pub(crate) fn to_delete(request: &DeleteRangeRequest) -> Delete {
     Delete { range: key_range(&request.key, &request.range_end), previous: request.prev_kv }
 }
 
-pub(crate) fn txn(request: &TxnRequest) -> Txn {
+/// Converts a transaction.
+pub(crate) fn to_txn(request: &TxnRequest) -> Txn {
     Txn {
         compares: request.compare.iter().filter_map(compare).collect(),
-        then: request.success.iter().filter_map(op).collect(),
-        otherwise: request.failure.iter().filter_map(op).collect(),
+        then: request.success.iter().filter_map(to_op).collect(),
+        otherwise: request.failure.iter().filter_map(to_op).collect(),
     }
 }
 
-/// Whether either branch of a transaction can take space.
-pub(crate) fn puts(request: &TxnRequest) -> bool {
+/// Returns `true` if either branch can put a key.
+pub(crate) fn contains_put(request: &TxnRequest) -> bool {
     request.success.iter().chain(&request.failure).any(|op| match &op.request {
         Some(Request::RequestPut(_)) => true,
-        Some(Request::RequestTxn(inner)) => puts(inner),
+        Some(Request::RequestTxn(inner)) => contains_put(inner),
         _ => false,
     })
 }
 
-/// `None` for a way to compare that etcd does not know either: there it always holds.
+/// Converts a compare. `None` for a result that etcd does not know either: there it always holds.
 fn compare(request: &pb::Compare) -> Option<Compare> {
     let comparison = match CompareResult::try_from(request.result).ok()? {
         CompareResult::Equal => Comparison::Equal,
@@ -56,7 +58,7 @@ fn compare(request: &pb::Compare) -> Option<Compare> {
         CompareResult::Greater => Comparison::Greater,
         CompareResult::Less => Comparison::Less,
     };
-    // A target whose value is missing, or is that of another target, compares with nothing.
+    // A target without its own value compares with the zero value.
     let target = match (CompareTarget::try_from(request.target).ok()?, &request.target_union) {
         (CompareTarget::Version, Some(TargetUnion::Version(n))) => Target::Version(*n),
         (CompareTarget::Create, Some(TargetUnion::CreateRevision(n))) => Target::CreateRevision(*n),
@@ -72,59 +74,66 @@ fn compare(request: &pb::Compare) -> Option<Compare> {
     Some(Compare::new(key_range(&request.key, &request.range_end), comparison, target))
 }
 
-/// `None` for an operation that is none; the check has refused those.
-fn op(request: &RequestOp) -> Option<Op> {
+/// Converts an operation. Validation has rejected empty ones.
+fn to_op(request: &RequestOp) -> Option<Op> {
     Some(match request.request.as_ref()? {
-        Request::RequestRange(inner) => Op::Read(range::read(inner)),
-        Request::RequestPut(inner) => Op::Put(put(inner)),
-        Request::RequestDeleteRange(inner) => Op::Delete(delete(inner)),
-        Request::RequestTxn(inner) => Op::Txn(txn(inner)),
+        Request::RequestRange(inner) => Op::Read(range::to_read(inner)),
+        Request::RequestPut(inner) => Op::Put(to_put(inner)),
+        Request::RequestDeleteRange(inner) => Op::Delete(to_delete(inner)),
+        Request::RequestTxn(inner) => Op::Txn(to_txn(inner)),
     })
 }
 
-/// The answer to a transaction. The steps inside name the revision as each of them saw it: one more than
-/// before once something has changed.
-pub(crate) fn answer(request: &TxnRequest, result: TxnResult, header: Option<ResponseHeader>) -> TxnResponse {
-    let mut seen = result.revision - i64::from(changed(&result));
-    let mut response = steps(request, result, &mut seen);
+/// Converts a result. The header of each operation's response has the revision that the operation saw: the
+/// transaction's own once something has has_changes, the one before until then.
+pub(crate) fn to_response(
+    request: &TxnRequest,
+    result: TxnResult,
+    header: Option<ResponseHeader>,
+) -> TxnResponse {
+    let mut seen_revision = result.revision - i64::from(has_changes(&result));
+    let mut response = operation_responses(request, result, &mut seen_revision);
     response.header = header;
     response
 }
 
-fn changed(result: &TxnResult) -> bool {
+fn has_changes(result: &TxnResult) -> bool {
     result.results.iter().any(|result| match result {
         OpResult::Put(_) => true,
         OpResult::Delete { deleted, .. } => *deleted > 0,
-        OpResult::Txn(inner) => changed(inner),
+        OpResult::Txn(inner) => has_changes(inner),
         OpResult::Read(_) => false,
     })
 }
 
-fn steps(request: &TxnRequest, result: TxnResult, seen: &mut Revision) -> TxnResponse {
+fn operation_responses(request: &TxnRequest, result: TxnResult, seen_revision: &mut Revision) -> TxnResponse {
     let written = result.revision;
     let requests = if result.succeeded { &request.success } else { &request.failure };
     let header = |revision| Some(ResponseHeader { revision, ..ResponseHeader::default() });
     let responses = requests.iter().zip(result.results).filter_map(|(request, result)| {
         let response = match (request.request.as_ref()?, result) {
             (Request::RequestRange(inner), OpResult::Read(read)) => {
-                Response::ResponseRange(range::answer(inner, read, header(*seen)))
+                Response::ResponseRange(range::to_response(inner, read, header(*seen_revision)))
             }
             (Request::RequestPut(_), OpResult::Put(previous)) => {
-                *seen = written;
-                Response::ResponsePut(PutResponse { header: header(*seen), prev_kv: previous.map(key_value) })
+                *seen_revision = written;
+                Response::ResponsePut(PutResponse {
+                    header: header(*seen_revision),
+                    prev_kv: previous.map(key_value),
+                })
             }
             (Request::RequestDeleteRange(_), OpResult::Delete { deleted, previous }) => {
                 if deleted > 0 {
-                    *seen = written;
+                    *seen_revision = written;
                 }
-                Response::ResponseDeleteRange(deleted_response(header(*seen), deleted, previous))
+                Response::ResponseDeleteRange(deleted_response(header(*seen_revision), deleted, previous))
             }
             (Request::RequestTxn(inner), OpResult::Txn(result)) => {
-                let mut response = steps(inner, result, seen);
+                let mut response = operation_responses(inner, result, seen_revision);
                 response.header = Some(ResponseHeader::default());
                 Response::ResponseTxn(response)
             }
-            // The store answers each operation with its own kind.
+            // The store returns a result of the operation's own kind.
             _ => return None,
         };
         Some(ResponseOp { response: Some(response) })
@@ -132,6 +141,7 @@ fn steps(request: &TxnRequest, result: TxnResult, seen: &mut Revision) -> TxnRes
     TxnResponse { header: None, succeeded: result.succeeded, responses: responses.collect() }
 }
 
+/// Converts the result of a delete.
 pub(crate) fn deleted_response(
     header: Option<ResponseHeader>,
     deleted: u64,

@@ -1,4 +1,4 @@
-//! What the differential suite cannot compare: newer than Debian's etcd, or a matter of how answers are cut.
+//! Behaviour that the differential suite cannot compare: newer than Debian's etcd, or specific to fragmentation.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use orlop_etcd::{
     Client, Options, Server,
     pb::etcdserverpb::{
-        PutRequest, RangeRequest, WatchCancelRequest, WatchCreateRequest, WatchProgressRequest, WatchRequest,
-        WatchResponse, watch_request::RequestUnion,
+        CompactionRequest, PutRequest, RangeRequest, WatchCancelRequest, WatchCreateRequest,
+        WatchProgressRequest, WatchRequest, WatchResponse, watch_request::RequestUnion,
     },
 };
 use orlop_store::{Config, Endpoint, Store};
@@ -57,7 +57,7 @@ fn prefix(key: &'static str, end: &'static str) -> WatchCreateRequest {
 }
 
 #[tokio::test]
-async fn a_streamed_range_is_the_range_and_its_last_piece_carries_the_header() {
+async fn streamed_range_equals_range_and_ends_with_the_header() {
     let mut client = client(Options::default()).await;
     for n in 0..30 {
         put(&mut client, &format!("k{n:02}"), "v").await;
@@ -69,7 +69,7 @@ async fn a_streamed_range_is_the_range_and_its_last_piece_carries_the_header() {
         let mut stream = client.kv.range_stream(request).await.unwrap().into_inner();
         let (mut kvs, mut last) = (Vec::new(), None);
         while let Some(piece) = stream.message().await.unwrap() {
-            assert!(last.is_none(), "nothing follows the piece with the header");
+            assert!(last.is_none(), "the response with the header is the last");
             let piece = piece.range_response.unwrap();
             kvs.extend(piece.kvs);
             last = piece.header.map(|header| (header.revision, piece.count, piece.more));
@@ -83,7 +83,7 @@ async fn a_streamed_range_is_the_range_and_its_last_piece_carries_the_header() {
 }
 
 #[tokio::test]
-async fn an_unknown_order_is_refused_as_by_newer_etcds() {
+async fn unknown_sort_target_is_invalid() {
     let mut client = client(Options::default()).await;
     let unknown = RangeRequest { key: "k".into(), sort_target: 9, ..RangeRequest::default() };
     let refused = client.kv.range(unknown).await.unwrap_err();
@@ -94,7 +94,7 @@ async fn an_unknown_order_is_refused_as_by_newer_etcds() {
 }
 
 #[tokio::test]
-async fn many_watches_share_a_stream_and_a_cancelled_one_falls_silent() {
+async fn watches_share_a_stream_and_a_cancelled_one_sends_nothing_more() {
     let mut client = client(Options::default()).await;
     let mut watch = Watch::open(&client).await;
     let first = watch.create(prefix("a", "b")).await;
@@ -118,7 +118,7 @@ async fn many_watches_share_a_stream_and_a_cancelled_one_falls_silent() {
 }
 
 #[tokio::test]
-async fn an_idle_watch_that_asked_for_it_is_told_how_far_history_has_come() {
+async fn idle_watch_with_progress_notify_gets_progress() {
     let options = Options { progress_interval: Duration::from_millis(100), ..Options::default() };
     let mut client = client(options).await;
     let mut watch = Watch::open(&client).await;
@@ -136,7 +136,7 @@ async fn an_idle_watch_that_asked_for_it_is_told_how_far_history_has_come() {
 }
 
 #[tokio::test]
-async fn a_large_revision_comes_in_fragments_only_when_asked() {
+async fn large_response_is_fragmented_only_on_request() {
     let options = Options { max_request_bytes: 20_000, ..Options::default() };
     let mut client = client(options).await;
     for n in 0..8 {
@@ -153,4 +153,26 @@ async fn a_large_revision_comes_in_fragments_only_when_asked() {
         }
         assert_eq!((events, fragments > 0), (8, fragment));
     }
+}
+
+/// etcd reads the previous version at the revision before the event, which is compacted.
+#[tokio::test]
+async fn prev_kv_of_an_event_at_the_compacted_revision_is_absent() {
+    let mut client = client(Options::default()).await;
+    for value in ["1", "2"] {
+        put(&mut client, "a", value).await;
+    }
+    let compacted = put(&mut client, "a", "3").await;
+    let request = CompactionRequest { revision: compacted, physical: true };
+    client.kv.compact(request).await.unwrap();
+    put(&mut client, "a", "4").await;
+    let mut watch = Watch::open(&client).await;
+    let create = WatchCreateRequest { prev_kv: true, start_revision: compacted, ..prefix("a", "b") };
+    assert!(watch.create(create).await.created);
+    let mut previous = Vec::new();
+    while previous.len() < 2 {
+        let events = watch.next().await.events;
+        previous.extend(events.into_iter().map(|event| event.prev_kv.map(|kv| kv.value)));
+    }
+    assert_eq!(previous, [None, Some("3".into())]);
 }

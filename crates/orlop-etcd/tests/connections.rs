@@ -1,20 +1,20 @@
-//! Peers that are gone, peers that want too much, and calls that do not come in one piece.
+//! Disconnected and greedy clients, limits, and requests in several frames.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::{collections::BTreeSet, net::TcpStream, time::Duration};
 
 use orlop_etcd::{
     Client, ClientTls, Options, Server,
-    pb::etcdserverpb::{PutRequest, RangeRequest},
+    pb::etcdserverpb::{PutRequest, RangeRequest, RequestOp, TxnRequest, request_op},
 };
 use orlop_net::{Listener, UnixSocketOptions};
 use orlop_store::{Config, Endpoint, Store};
 use orlop_testbed::http2::{self, PING, Peer, REFUSED_STREAM, RST_STREAM};
 use tonic::Code;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A server on a port of its own, and where it listens. It ends with the test's runtime.
+/// Starts a server on a free port. Returns its address. It ends with the test's runtime.
 async fn serve(options: Options) -> String {
     let store = Store::open(Config::new(Endpoint::Memory)).await.unwrap();
     let loopback = "127.0.0.1:0".parse().unwrap();
@@ -31,7 +31,7 @@ async fn connect(address: &str) -> Client {
 
 fn peer(address: &str) -> Peer<TcpStream> {
     let socket = TcpStream::connect(address).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     Peer::new(socket).unwrap()
 }
 
@@ -40,7 +40,7 @@ fn put(value: Vec<u8>) -> PutRequest {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_peer_that_gives_no_sign_of_life_is_dropped_and_one_that_does_is_kept() {
+async fn client_that_ignores_pings_is_disconnected() {
     let options = Options { keep_alive: Duration::from_millis(100), ..Options::default() };
     let address = serve(options).await;
     let mut alive = connect(&address).await;
@@ -51,15 +51,15 @@ async fn a_peer_that_gives_no_sign_of_life_is_dropped_and_one_that_does_is_kept(
             pings += usize::from(frame.kind == PING && frame.flags & http2::ACK == 0);
             false
         });
-        assert!(!open.unwrap(), "the server hangs up");
+        assert!(!open.unwrap(), "the server closes the connection");
         pings
     });
-    assert!(pings.await.unwrap() > 0, "it was asked first");
+    assert!(pings.await.unwrap() > 0, "it was sent PINGs first");
     alive.kv.put(put(vec![1])).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_peer_that_ignores_the_limit_of_streams_is_refused_and_hurts_nobody() {
+async fn streams_over_the_limit_are_refused() {
     let address = serve(Options { max_streams: 8, ..Options::default() }).await;
     let mut rude = peer(&address);
     let refused = tokio::task::spawn_blocking(move || {
@@ -74,15 +74,15 @@ async fn a_peer_that_ignores_the_limit_of_streams_is_refused_and_hurts_nobody() 
         assert!(all.unwrap(), "{refused:?}");
         refused
     });
-    assert_eq!(refused.await.unwrap(), BTreeSet::from([17, 19, 21, 23]), "the first come first");
+    assert_eq!(refused.await.unwrap(), BTreeSet::from([17, 19, 21, 23]), "the first eight were accepted");
     connect(&address).await.kv.put(put(vec![1])).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_knows_the_limit_of_streams_waits_for_its_turn() {
+async fn client_queues_requests_over_the_stream_limit() {
     let address = serve(Options { max_streams: 2, ..Options::default() }).await;
     let mut client = connect(&address).await;
-    // With the first answer the client knows the limit.
+    // The first response brings the limit.
     client.kv.put(put(vec![0])).await.unwrap();
     let mut calls = tokio::task::JoinSet::new();
     for n in 0..50 {
@@ -97,7 +97,7 @@ async fn a_client_that_knows_the_limit_of_streams_waits_for_its_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn messages_of_many_frames_are_put_together_and_larger_ones_refused() {
+async fn message_in_many_frames_is_accepted_and_one_over_the_limit_is_not() {
     let address = serve(Options::default()).await;
     let mut client = connect(&address).await;
     let value: Vec<u8> = (0..1_500_000u32).map(|n| n as u8).collect();
@@ -120,13 +120,13 @@ async fn messages_of_many_frames_are_put_together_and_larger_ones_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_whose_time_is_up_is_answered_whatever_it_waits_for() {
+async fn request_past_its_deadline_fails_with_deadline_exceeded() {
     let address = serve(Options::default()).await;
     let mut slow = peer(&address);
     let answered = tokio::task::spawn_blocking(move || {
         let mut fields = http2::first_header_fields("/etcdserverpb.KV/Put", "test");
         http2::put_field(&mut fields, "grpc-timeout", "50m");
-        // The message never comes.
+        // The message is never sent.
         slow.send(http2::HEADERS, http2::END_HEADERS, 1, &fields).unwrap();
         slow.until(|frame| {
             frame.stream == 1 && frame.kind == http2::HEADERS && frame.flags & http2::END_STREAM != 0
@@ -136,4 +136,45 @@ async fn a_call_whose_time_is_up_is_answered_whatever_it_waits_for() {
     let mut request = tonic::Request::new(put(vec![3]));
     request.set_timeout(Duration::from_secs(20));
     connect(&address).await.kv.put(request).await.unwrap();
+}
+
+async fn fill(client: &mut Client, keys: usize, bytes: usize) {
+    for n in 0..keys {
+        let key = format!("large{n:03}").into();
+        let request = PutRequest { key, value: vec![0; bytes].into(), ..PutRequest::default() };
+        client.kv.put(request).await.unwrap();
+    }
+}
+
+fn all_keys() -> RangeRequest {
+    RangeRequest { key: vec![0].into(), range_end: vec![0].into(), ..RangeRequest::default() }
+}
+
+/// 128 ranges over 2 MiB returned 256 MiB, all of it in memory at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn transaction_whose_ranges_return_too_much_fails() {
+    let address = serve(Options::default()).await;
+    let mut client = connect(&address).await;
+    fill(&mut client, 2, 1 << 20).await;
+    let range = RequestOp { request: Some(request_op::Request::RequestRange(all_keys())) };
+    let txn = |ranges: usize| TxnRequest { success: vec![range.clone(); ranges], ..TxnRequest::default() };
+    let allowed = client.kv.txn(txn(16)).await.unwrap().into_inner();
+    assert_eq!(allowed.responses.len(), 16);
+    let rejected = client.kv.txn(txn(128)).await.unwrap_err();
+    assert_eq!(rejected.code(), Code::ResourceExhausted, "{rejected}");
+    assert!(rejected.message().contains("larger than max"), "{rejected}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn range_over_the_response_limit_fails_and_a_paginated_one_does_not() {
+    let address = serve(Options { max_response_bytes: 1 << 20, ..Options::default() }).await;
+    let mut client = connect(&address).await;
+    fill(&mut client, 20, 100_000).await;
+    let rejected = client.kv.range(all_keys()).await.unwrap_err();
+    assert_eq!(rejected.code(), Code::ResourceExhausted, "{rejected}");
+    let page = client.kv.range(RangeRequest { limit: 5, ..all_keys() }).await.unwrap().into_inner();
+    assert_eq!((page.kvs.len(), page.more, page.count), (5, true, 20));
+    let counted =
+        client.kv.range(RangeRequest { count_only: true, ..all_keys() }).await.unwrap().into_inner();
+    assert_eq!(counted.count, 20);
 }

@@ -92,6 +92,9 @@ pub struct Limits {
     pub txn_depth: usize,
     /// Bytes of all keys and values that one transaction writes.
     pub txn_bytes: usize,
+    /// Bytes of all keys and values that one transaction returns: its reads and previous versions. They are held in
+    /// memory until the batch is committed.
+    pub txn_read_bytes: usize,
     /// Keys that one transaction may change, by ranges too.
     pub txn_changes: usize,
     /// Keys that one read returns at most; a read without a limit over a larger range says `more`.
@@ -111,6 +114,7 @@ impl Default for Limits {
             txn_operations: 1024,
             txn_depth: 8,
             txn_bytes: 64 << 20,
+            txn_read_bytes: 64 << 20,
             txn_changes: 200_000,
             read_keys: 10_000_000,
             queue: 8192,

@@ -69,6 +69,15 @@ pub enum Error {
         limit: u64,
     },
 
+    /// A transaction would return more than [`Limits::txn_read_bytes`](crate::Limits::txn_read_bytes).
+    #[error("the response is too large: {size} bytes are over the limit of {limit}")]
+    ResponseTooLarge {
+        /// Bytes read before the transaction was given up.
+        size: u64,
+        /// The limit.
+        limit: u64,
+    },
+
     /// The request contradicts itself.
     #[error("invalid request: {0}")]
     Invalid(String),

@@ -115,6 +115,8 @@ struct Scratch {
     keys: BTreeMap<Bytes, Changed>,
     events: Vec<Event>,
     bytes: usize,
+    /// Bytes of the keys and values to be returned.
+    read_bytes: usize,
 }
 
 impl<'a> Evaluation<'a> {
@@ -266,7 +268,9 @@ impl<'a> Evaluation<'a> {
         }
         let previous = match &current {
             Some(row) if put.previous => {
-                Some(row.kv(put.key.clone(), self.value(view, scratch, &put.key, row)?))
+                let kv = row.kv(put.key.clone(), self.value(view, scratch, &put.key, row)?);
+                self.charge_read(scratch, &kv)?;
+                Some(kv)
             }
             _ => None,
         };
@@ -284,21 +288,29 @@ impl<'a> Evaluation<'a> {
         let deleted = found.len() as u64;
         for (key, row) in found {
             if delete.previous {
-                previous.push(row.kv(key.clone(), self.value(view, scratch, &key, &row)?));
+                let kv = row.kv(key.clone(), self.value(view, scratch, &key, &row)?);
+                self.charge_read(scratch, &kv)?;
+                previous.push(kv);
             }
             self.change(scratch, &key, Some(row), None)?;
         }
         Ok(OpResult::Delete { deleted, previous })
     }
 
-    fn read(&self, view: &mut impl View, read: &Read, scratch: &Scratch) -> Seen<ReadResult> {
+    fn read(&self, view: &mut impl View, read: &Read, scratch: &mut Scratch) -> Seen<ReadResult> {
         let upcoming = self.revision + i64::from(!scratch.events.is_empty());
         match read.revision {
             // A transaction's own revision is in the future until all of it has happened.
             Some(revision) if revision > self.revision => {
                 return Err(Error::FutureRevision { requested: revision, current: self.revision }.into());
             }
-            Some(revision) if revision < upcoming => return view.past(read),
+            Some(revision) if revision < upcoming => {
+                let result = view.past(read)?;
+                for kv in &result.kvs {
+                    self.charge_read(scratch, kv)?;
+                }
+                return Ok(result);
+            }
             _ => {}
         }
         let limit = if read.limit == 0 { self.limits.read_keys } else { read.limit };
@@ -330,9 +342,21 @@ impl<'a> Evaluation<'a> {
                 Select::Keys => Bytes::new(),
                 Select::Nothing => continue,
             };
-            result.kvs.push(row.kv(key, value));
+            let kv = row.kv(key, value);
+            self.charge_read(scratch, &kv)?;
+            result.kvs.push(kv);
         }
         Ok(result)
+    }
+
+    /// Counts a version that the transaction returns towards its limit.
+    fn charge_read(&self, scratch: &mut Scratch, kv: &KeyValue) -> Seen<()> {
+        scratch.read_bytes += size_of::<KeyValue>() + kv.key.len() + kv.value.len();
+        if scratch.read_bytes > self.limits.txn_read_bytes {
+            let (size, limit) = (scratch.read_bytes as u64, self.limits.txn_read_bytes as u64);
+            return Err(Error::ResponseTooLarge { size, limit }.into());
+        }
+        Ok(())
     }
 
     /// Notes that a key gets a new version, or with `None` that it is deleted.

@@ -25,7 +25,7 @@ use tokio::{
 };
 
 use crate::{
-    Config, Op, Txn,
+    Config, Op, Read, Select, Txn,
     engine::{Command, Committed, Engine, Outcome},
     error::{Error, Result},
     metrics::Metrics,
@@ -124,7 +124,7 @@ impl Writer {
         Ok(Self { queue, desk, inline, on_caller, patience: config.commit_timeout, finished })
     }
 
-    /// Has a command committed. Once it is queued it runs to its end, even if the caller goes away.
+    /// Has a command committed. If the caller goes away first, the command is dropped unless its batch has begun.
     pub(crate) async fn submit(&self, command: Command) -> Result<Outcome> {
         let (reply, answer) = oneshot::channel();
         let job = Job { bytes: bytes_of(&command), command, queued: Instant::now(), reply };
@@ -228,7 +228,11 @@ impl Desk {
                 {
                     waiting.push(job);
                 }
+                self.drop_abandoned(&mut waiting);
                 let batch: Vec<_> = waiting.drain(..fitting(&waiting)).collect();
+                if batch.is_empty() {
+                    continue;
+                }
                 let size = batch.len();
                 let started = Instant::now();
                 let committed = self.commit(batch).await;
@@ -240,6 +244,13 @@ impl Desk {
                 took = started.elapsed();
             }
         }
+    }
+
+    /// Drops commands whose callers have gone away: nobody will learn of the outcome.
+    fn drop_abandoned(&self, waiting: &mut Vec<Job>) {
+        let before = waiting.len();
+        waiting.retain(|job| !job.reply.is_closed());
+        self.waiting.fetch_sub(before - waiting.len(), Ordering::AcqRel);
     }
 
     /// Commits for a caller on its own thread. Called with the turn held.
@@ -359,19 +370,28 @@ fn fitting(waiting: &[Job]) -> usize {
         bytes += job.bytes;
         bytes <= BATCH_BYTES
     });
-    within.count().max(1)
+    within.count().max(1).min(waiting.len())
 }
 
-/// About how many bytes a command writes.
+/// Keys that a transaction's read returns at the most without being taken for a large one.
+const SMALL_READ_KEYS: usize = 64;
+
+/// About how many bytes a command writes. A large read counts as a whole batch: its result is held in memory until the
+/// batch is committed.
 fn bytes_of(command: &Command) -> usize {
     fn txn_bytes(txn: &Txn) -> usize {
         let ops = txn.then.iter().chain(&txn.otherwise);
         ops.map(|op| match op {
             Op::Put(put) => put.key.len() + put.value.len(),
             Op::Txn(inner) => txn_bytes(inner),
+            Op::Read(read) if is_large(read) => BATCH_BYTES,
             Op::Delete(_) | Op::Read(_) => 64,
         })
         .sum()
+    }
+    fn is_large(read: &Read) -> bool {
+        let unlimited = read.limit == 0 || read.limit > SMALL_READ_KEYS;
+        read.select != Select::Nothing && unlimited && read.range.single().is_none()
     }
     match command {
         Command::Txn(txn) => txn_bytes(txn),

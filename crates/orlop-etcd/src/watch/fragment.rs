@@ -1,31 +1,31 @@
-//! Large responses in parts, for clients that asked for it.
+//! Fragments of large responses, for watches created with `fragment`.
 
 use prost::Message;
 
 use crate::pb::etcdserverpb::WatchResponse;
 
-/// Splits a response so that each part stays under `limit` bytes, one event at the least. Every part but
-/// the last says that another follows.
+/// Splits a response into fragments below `limit` bytes, with at least one event each. Every fragment but the last has
+/// the flag `fragment`.
 pub(super) fn split(mut response: WatchResponse, limit: usize) -> Vec<WatchResponse> {
     if response.encoded_len() < limit {
         return vec![response];
     }
     let events = std::mem::take(&mut response.events);
     let empty = response.encoded_len();
-    let (mut parts, mut part, mut bytes) = (Vec::new(), response.clone(), empty);
+    let (mut fragments, mut current, mut bytes) = (Vec::new(), response.clone(), empty);
     for event in events {
         // The tag and the length of an embedded message.
         let size = event.encoded_len() + 6;
-        if bytes + size >= limit && !part.events.is_empty() {
-            part.fragment = true;
-            parts.push(std::mem::replace(&mut part, response.clone()));
+        if bytes + size >= limit && !current.events.is_empty() {
+            current.fragment = true;
+            fragments.push(std::mem::replace(&mut current, response.clone()));
             bytes = empty;
         }
         bytes += size;
-        part.events.push(event);
+        current.events.push(event);
     }
-    parts.push(part);
-    parts
+    fragments.push(current);
+    fragments
 }
 
 #[cfg(test)]
@@ -42,19 +42,19 @@ mod tests {
     }
 
     #[test]
-    fn parts_stay_under_the_limit_and_all_but_the_last_announce_another() {
+    fn fragments_stay_below_the_limit_and_all_but_the_last_are_flagged() {
         let whole = response(&[400; 10]);
-        let parts = split(whole.clone(), 1000);
-        assert!(parts.len() >= 5, "{}", parts.len());
-        assert!(parts.iter().all(|part| part.encoded_len() < 1000 && part.watch_id == 7));
-        let (last, others) = parts.split_last().unwrap();
-        assert!(others.iter().all(|part| part.fragment) && !last.fragment);
-        let joined: Vec<_> = parts.iter().flat_map(|part| part.events.clone()).collect();
+        let fragments = split(whole.clone(), 1000);
+        assert!(fragments.len() >= 5, "{}", fragments.len());
+        assert!(fragments.iter().all(|current| current.encoded_len() < 1000 && current.watch_id == 7));
+        let (last, others) = fragments.split_last().unwrap();
+        assert!(others.iter().all(|current| current.fragment) && !last.fragment);
+        let joined: Vec<_> = fragments.iter().flat_map(|current| current.events.clone()).collect();
         assert_eq!(joined, whole.events);
     }
 
     #[test]
-    fn one_large_event_is_a_part_of_its_own_and_a_small_response_stays_whole() {
+    fn large_event_gets_its_own_fragment_and_small_response_is_not_split() {
         assert_eq!(split(response(&[10, 5000, 10]), 1000).len(), 3);
         assert_eq!(split(response(&[10, 10]), 1000).len(), 1);
     }

@@ -1,13 +1,12 @@
 //! The Watch service: many watches on one stream.
 //!
-//! A stream has a session, which takes its requests one by one, and each watch has a task, which turns what
-//! the store's watcher brings into responses. All of them put their responses into the stream's one bounded
-//! queue; a client that does not read holds up its own watches and nobody else, since a store's watcher that
-//! is not asked costs nothing but its place in history.
+//! A stream has a session, which handles its requests in order. Each watch has a task, which converts the store's events
+//! to responses. All of them send to the stream's one bounded queue. A client that does not read exerts back-pressure on
+//! its own watches only: an idle watcher of the store costs nothing but its position in the history.
 
 mod fragment;
-mod one;
 mod session;
+mod task;
 
 use std::{pin::Pin, sync::Arc};
 
@@ -22,13 +21,13 @@ use crate::{
     pb::etcdserverpb::{WatchRequest, WatchResponse, watch_server::Watch},
 };
 
-/// Responses that wait for the client to read.
-const QUEUE: usize = 8;
+/// Responses queued for the client.
+const QUEUE_RESPONSES: usize = 8;
 
-/// Where responses go. An error ends the stream.
+/// Sender of the stream's responses. An error ends the stream.
 type Responses = mpsc::Sender<Result<WatchResponse, Status>>;
 
-/// Streams of changes.
+/// Implements `etcdserverpb.Watch`.
 #[derive(Clone, Debug)]
 pub(crate) struct WatchService {
     pub(crate) node: Arc<Node>,
@@ -42,19 +41,19 @@ impl Watch for WatchService {
         &self,
         request: Request<Streaming<WatchRequest>>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let (responses, queue) = mpsc::channel(QUEUE);
+        let (responses, queue) = mpsc::channel(QUEUE_RESPONSES);
         let session = session::Session::new(self.node.clone(), responses);
         tokio::spawn(session.run(request.into_inner()));
         let stopped = futures_util::stream::once(self.node.clone().stopped());
         let stopped = stopped.map(|()| Some(Err(STOPPED.into())));
         let queue = ReceiverStream::new(queue).map(Some).chain(futures_util::stream::once(async { None }));
-        // Whatever ends first ends the stream, so that an open watch does not hold up a shutdown.
-        let mut over = false;
-        let both = futures_util::stream::select(queue, stopped).take_while(move |item| {
-            let go_on = !over && item.is_some();
-            over |= matches!(item, Some(Err(_)));
-            std::future::ready(go_on)
+        // Ends with the session or on shutdown, so that an open watch does not delay the drain.
+        let mut ended = false;
+        let merged = futures_util::stream::select(queue, stopped).take_while(move |item| {
+            let proceed = !ended && item.is_some();
+            ended |= matches!(item, Some(Err(_)));
+            std::future::ready(proceed)
         });
-        Ok(Response::new(Box::pin(both.filter_map(std::future::ready))))
+        Ok(Response::new(Box::pin(merged.filter_map(std::future::ready))))
     }
 }

@@ -1,4 +1,4 @@
-//! A stream's session: creates and cancels watches, and answers how far all of them have come.
+//! The session of a stream: creates and cancels watches, and reports progress.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -7,11 +7,11 @@ use tokio::{
     sync::{mpsc, oneshot},
     task::JoinHandle,
 };
-use tonic::{Status, Streaming};
+use tonic::Streaming;
 
 use super::{
     Responses,
-    one::{LineUp, One},
+    task::{Barrier, WatchTask},
 };
 use crate::{
     convert::key_range,
@@ -23,12 +23,10 @@ use crate::{
     },
 };
 
-/// The id in responses that concern no watch, or all.
+/// Watch id of responses that concern no watch, or all of them.
 const NO_WATCH: i64 = -1;
 
-/// The client has gone away: there is nobody left to tell.
-struct Gone;
-
+/// The watches of one stream.
 pub(super) struct Session {
     node: Arc<Node>,
     responses: Responses,
@@ -36,9 +34,10 @@ pub(super) struct Session {
     next_id: i64,
 }
 
+/// A watch's task, which is aborted on drop.
 struct Running {
     task: JoinHandle<()>,
-    line_up: mpsc::Sender<LineUp>,
+    barriers: mpsc::Sender<Barrier>,
 }
 
 impl Drop for Running {
@@ -52,16 +51,16 @@ impl Session {
         Self { node, responses, watches: HashMap::new(), next_id: 0 }
     }
 
-    /// Serves the stream until the client goes away. One that only stops asking keeps its watches.
+    /// Serves the stream until the client disconnects. Closing the request side keeps the watches.
     pub(super) async fn run(mut self, mut requests: Streaming<WatchRequest>) {
         let responses = self.responses.clone();
         let served = async {
             while let Ok(Some(request)) = requests.message().await {
-                match self.request(request).await {
+                match self.handle(request).await {
                     Ok(()) => {}
-                    Err(Ok(Gone)) => return,
-                    Err(Err(status)) => {
-                        let _ = self.responses.send(Err(status)).await;
+                    Err(SessionError::Disconnected) => return,
+                    Err(SessionError::Store(error)) => {
+                        let _ = self.responses.send(Err(status(error))).await;
                         return;
                     }
                 }
@@ -74,62 +73,65 @@ impl Session {
         }
     }
 
-    async fn request(&mut self, request: WatchRequest) -> Result<(), Result<Gone, Status>> {
-        let done = match request.request_union {
+    async fn handle(&mut self, request: WatchRequest) -> Result<(), SessionError> {
+        match request.request_union {
             Some(RequestUnion::CreateRequest(create)) => self.create(create).await,
             Some(RequestUnion::CancelRequest(cancel)) => self.cancel(cancel.watch_id).await,
             Some(RequestUnion::ProgressRequest(_)) => self.progress().await,
             None => Ok(()),
-        };
-        done.map_err(|failed| match failed {
-            Failed::Gone => Ok(Gone),
-            Failed::Store(error) => Err(status(error)),
-        })
+        }
     }
 
-    async fn create(&mut self, request: WatchCreateRequest) -> Result<(), Failed> {
+    async fn create(&mut self, request: WatchCreateRequest) -> Result<(), SessionError> {
         let now = self.node.store.revision().await?;
-        let (id, range) = match self.admit(&request) {
-            Ok(admitted) => admitted,
-            Err(reason) => return self.refuse(now, reason).await,
+        let (id, range) = match self.validate(&request) {
+            Ok(validated) => validated,
+            Err(reason) => return self.reject(now, reason).await,
         };
-        // "From now on" begins after the revision that the client is told of.
+        // Without a start revision the watch begins after the one in the header.
         let after = if request.start_revision == 0 { now } else { request.start_revision - 1 };
+        // An event at the compacted revision itself is still readable, the version before it is not.
+        let compacted = if request.prev_kv && request.start_revision > 0 {
+            self.node.store.compacted().await?
+        } else {
+            0
+        };
         let opened = open(&self.node.store, range, after, request.prev_kv).await;
         self.send(WatchResponse { created: true, ..self.response(id, now) }).await?;
         let watcher = match opened {
             Ok(watcher) => watcher,
             Err(Error::Expired { compacted }) => {
                 let response = self.response(id, now);
-                return self.send(super::one::compacted(response, compacted)).await;
+                return self.send(super::task::compacted(response, compacted)).await;
             }
             Err(error) => return Err(error.into()),
         };
-        let (line_up, lined_up) = mpsc::channel(1);
-        let one = One {
+        let (barriers, received) = mpsc::channel(1);
+        let task = WatchTask {
             node: self.node.clone(),
             responses: self.responses.clone(),
             id,
             watcher,
             puts: !request.filters.contains(&(FilterType::Noput as i32)),
             deletes: !request.filters.contains(&(FilterType::Nodelete as i32)),
-            previous: request.prev_kv,
+            prev_kv: request.prev_kv,
+            compacted,
             fragment: request.fragment,
             progress_notify: request.progress_notify,
-            newest: now.min(after),
-            held: None,
+            delivered: now.min(after),
+            pending: None,
         };
-        self.watches.insert(id, Running { task: tokio::spawn(one.run(lined_up)), line_up });
+        self.watches.insert(id, Running { task: tokio::spawn(task.run(received)), barriers });
         Ok(())
     }
 
-    /// The id and range of a new watch, or why there is none.
-    fn admit(&mut self, request: &WatchCreateRequest) -> Result<(i64, orlop_store::KeyRange), String> {
+    /// Validates a create request. Returns the watch's id and range, or the reason of the rejection.
+    fn validate(&mut self, request: &WatchCreateRequest) -> Result<(i64, orlop_store::KeyRange), String> {
         if request.start_revision < 0 {
             return Err(COMPACTED.1.into());
         }
         if self.watches.len() >= self.node.options.max_watches {
-            return Err(format!("orlop: {} watches on one stream", self.watches.len()));
+            return Err(format!("orlop: too many watches on one stream: {}", self.watches.len()));
         }
         let key = if request.key.is_empty() { vec![0].into() } else { request.key.clone() };
         let range = key_range(&key, &request.range_end);
@@ -152,32 +154,32 @@ impl Session {
         Ok((id, range))
     }
 
-    async fn refuse(&mut self, now: Revision, cancel_reason: String) -> Result<(), Failed> {
+    async fn reject(&mut self, now: Revision, cancel_reason: String) -> Result<(), SessionError> {
         let response = self.response(NO_WATCH, now);
         self.send(WatchResponse { created: true, canceled: true, cancel_reason, ..response }).await
     }
 
-    /// Cancels a watch. Nothing of it follows the answer; one that there is not gets none.
-    async fn cancel(&mut self, id: i64) -> Result<(), Failed> {
+    /// Cancels a watch. No event of it follows the response. An unknown id gets no response, as in etcd.
+    async fn cancel(&mut self, id: i64) -> Result<(), SessionError> {
         let Some(mut running) = self.watches.remove(&id) else { return Ok(()) };
         running.task.abort();
-        // It ends in being cut short, and then has no response on its way any more.
+        // Once the task has ended it sends nothing more.
         let _ = (&mut running.task).await;
         let now = self.node.store.revision().await?;
         self.send(WatchResponse { canceled: true, ..self.response(id, now) }).await
     }
 
-    /// Says how far all watches of the stream have come: to one and the same revision, with nothing before
-    /// it still to come and nothing after it already there.
-    async fn progress(&mut self) -> Result<(), Failed> {
-        let (mut newest, mut targets, mut reached, mut releases) = (0, Vec::new(), Vec::new(), Vec::new());
+    /// Reports progress: one revision at which every watch of the stream has delivered all events up to it and none after
+    /// it.
+    async fn progress(&mut self) -> Result<(), SessionError> {
+        let (mut delivered, mut targets, mut reached, mut releases) = (0, Vec::new(), Vec::new(), Vec::new());
         for watch in self.watches.values() {
-            let ((line_up, ends), newest_of) = LineUp::new();
-            // A watch that is over has nothing to come.
-            if watch.line_up.send(line_up).await.is_ok()
-                && let Ok(delivered) = newest_of.await
+            let ((barrier, ends), delivered_of) = Barrier::new();
+            // A watch that has ended sends nothing more.
+            if watch.barriers.send(barrier).await.is_ok()
+                && let Ok(newest) = delivered_of.await
             {
-                newest = delivered.max(newest);
+                delivered = newest.max(delivered);
                 targets.push(ends.target);
                 reached.push(ends.reached);
                 releases.push(ends.release);
@@ -186,7 +188,7 @@ impl Session {
         if targets.is_empty() {
             return Ok(());
         }
-        let target = self.node.store.revision().await?.max(newest);
+        let target = self.node.store.revision().await?.max(delivered);
         for send in targets {
             let _ = send.send(target);
         }
@@ -203,17 +205,19 @@ impl Session {
         WatchResponse { header: self.node.header(revision), watch_id, ..WatchResponse::default() }
     }
 
-    async fn send(&mut self, response: WatchResponse) -> Result<(), Failed> {
-        self.responses.send(Ok(response)).await.map_err(|_| Failed::Gone)
+    async fn send(&mut self, response: WatchResponse) -> Result<(), SessionError> {
+        self.responses.send(Ok(response)).await.map_err(|_| SessionError::Disconnected)
     }
 }
 
-enum Failed {
-    Gone,
+/// The end of a session.
+enum SessionError {
+    /// The client disconnected.
+    Disconnected,
     Store(Error),
 }
 
-impl From<Error> for Failed {
+impl From<Error> for SessionError {
     fn from(error: Error) -> Self {
         Self::Store(error)
     }
@@ -229,19 +233,20 @@ async fn open(
     store.watch(if previous { watch.previous() } else { watch }).await
 }
 
-impl LineUp {
-    /// A request to line up, the session's ends of it, and where the watch says what it has delivered.
-    fn new() -> ((Self, Ends), oneshot::Receiver<Revision>) {
-        let (newest, newest_of) = oneshot::channel();
+impl Barrier {
+    /// Returns a barrier, the session's ends of it, and the receiver of the revision delivered so far.
+    fn new() -> ((Self, BarrierEnds), oneshot::Receiver<Revision>) {
+        let (delivered, delivered_of) = oneshot::channel();
         let (target, targeted) = oneshot::channel();
         let (reaching, reached) = oneshot::channel();
         let (release, released) = oneshot::channel();
-        let line_up = Self { newest, target: targeted, reached: reaching, release: released };
-        ((line_up, Ends { target, reached, release }), newest_of)
+        let barrier = Self { delivered, target: targeted, reached: reaching, release: released };
+        ((barrier, BarrierEnds { target, reached, release }), delivered_of)
     }
 }
 
-struct Ends {
+/// The session's ends of a [`Barrier`].
+struct BarrierEnds {
     target: oneshot::Sender<Revision>,
     reached: oneshot::Receiver<()>,
     release: oneshot::Sender<()>,

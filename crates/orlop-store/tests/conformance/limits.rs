@@ -1,9 +1,10 @@
 //! Every input has a limit, and a request over one of them changes nothing.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use orlop_store::{
-    Compare, Comparison, Error, KeyRange, Limits, Op, Put, Read, Store, Target, Terms, Txn, TxnResult,
+    Compare, Comparison, Delete, Error, KeyRange, Limits, Op, Put, Read, Store, Target, Terms, Txn, TxnResult,
 };
 
 use crate::{database::Database, speech::*};
@@ -71,6 +72,46 @@ async fn transactions_are_bounded_in_operations_depth_bytes_and_changes(db: &Dat
     is_too_large(store.txn(Txn::of([delete_op(KeyRange::all())])).await, 5);
     assert_eq!(list(&store, KeyRange::all()).await.len(), 6, "nothing was cut short");
     assert!(store.txn(Txn::of([delete_op(KeyRange::prefix("more"))])).await.is_ok());
+}
+
+async fn response_of_a_transaction_is_bounded_over_all_its_operations(db: &Database) {
+    let store = limited(db, Limits { txn_read_bytes: 4000, ..Limits::default() }).await;
+    for key in ["a", "b"] {
+        put(&store, key, vec![0; 1000]).await;
+    }
+    let revision = store.revision().await.unwrap();
+    let read = |times: usize, revision| {
+        let read = Read { revision, ..Read::new(KeyRange::all()) };
+        Txn::of(vec![Op::Read(read); times])
+    };
+    let too_large = |result: Result<TxnResult, Error>| {
+        assert!(matches!(result, Err(Error::ResponseTooLarge { limit: 4000, .. })), "{result:?}");
+    };
+    assert!(store.txn(read(1, None)).await.is_ok());
+    too_large(store.txn(read(2, None)).await);
+    put(&store, "b", vec![1; 1000]).await;
+    assert!(store.txn(read(1, Some(revision))).await.is_ok());
+    too_large(store.txn(read(2, Some(revision))).await);
+    let delete = Delete { range: KeyRange::all(), previous: true };
+    too_large(store.txn(Txn::of([Op::Read(Read::new(KeyRange::all())), Op::Delete(delete.clone())])).await);
+    assert!(store.txn(Txn::of([Op::Delete(delete)])).await.is_ok(), "nothing had been deleted");
+}
+
+async fn abandoned_transaction_is_dropped_from_the_queue(db: &Database) {
+    let store = db.open().await;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    for attempt in 0.. {
+        assert!(Instant::now() < deadline, "every abandoned transaction was committed: {attempt}");
+        let key = format!("abandoned{attempt}");
+        let large = store.txn(Txn::of([put_op("large", vec![0; 4 << 20])]));
+        // Queued behind the large one, then given up.
+        let abandon = async { store.txn(Txn::of([put_op(key.clone(), "")])).now_or_never() };
+        let (large, _) = tokio::join!(large, abandon);
+        large.unwrap();
+        if list(&store, KeyRange::key(key)).await.is_empty() {
+            return;
+        }
+    }
 }
 
 async fn a_compare_over_more_keys_than_may_be_looked_at_is_refused(db: &Database) {
@@ -168,6 +209,8 @@ on_every_engine! {
     keys_and_values_are_bounded,
     terms_are_bounded,
     transactions_are_bounded_in_operations_depth_bytes_and_changes,
+    response_of_a_transaction_is_bounded_over_all_its_operations,
+    abandoned_transaction_is_dropped_from_the_queue,
     a_compare_over_more_keys_than_may_be_looked_at_is_refused,
     a_read_without_a_limit_has_one_all_the_same,
     the_queue_of_writes_is_bounded_and_serves_everyone_in_the_end,

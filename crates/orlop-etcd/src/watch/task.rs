@@ -1,4 +1,4 @@
-//! One watch: from the store's watcher to responses.
+//! The task of one watch: converts the store's events to responses.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,57 +12,61 @@ use tokio::{
 use super::{Responses, fragment};
 use crate::{convert::event, errors::status, node::Node, pb::etcdserverpb::WatchResponse};
 
-/// What one response gathers of a watch that is behind, if it does not have to hold more: a revision's
-/// events are never split.
-const GATHER_EVENTS: usize = 256;
-const GATHER_BYTES: usize = 64 << 10;
+/// Events coalesced into one response while a watch catches up. The events of one revision are never split, so that a
+/// response may exceed this.
+const COALESCE_EVENTS: usize = 256;
+const COALESCE_BYTES: usize = 64 << 10;
 
-/// The session asks a watch to stop at a revision together with the others of its stream.
-pub(super) struct LineUp {
-    /// Told first: the newest revision the watch has delivered.
-    pub(super) newest: oneshot::Sender<Revision>,
-    /// Then comes the revision to go on to, and not past it.
+/// A barrier: the session aligns all watches of its stream at one revision.
+pub(super) struct Barrier {
+    /// Receives the newest revision that the watch has delivered.
+    pub(super) delivered: oneshot::Sender<Revision>,
+    /// The revision to deliver up to, and not past.
     pub(super) target: oneshot::Receiver<Revision>,
-    /// Told when the watch is there.
+    /// Receives a message once the watch has delivered up to the target.
     pub(super) reached: oneshot::Sender<()>,
-    /// Until this is dropped the watch stands still.
+    /// The watch pauses until its sender is dropped.
     pub(super) release: oneshot::Receiver<()>,
 }
 
-pub(super) struct One {
+/// A running watch.
+pub(super) struct WatchTask {
     pub(super) node: Arc<Node>,
     pub(super) responses: Responses,
     pub(super) id: i64,
     pub(super) watcher: Watcher,
     pub(super) puts: bool,
     pub(super) deletes: bool,
-    pub(super) previous: bool,
+    /// Sends `prev_kv`.
+    pub(super) prev_kv: bool,
+    /// Compacted revision when the watch was created. The version before an event at or below it is gone in etcd.
+    pub(super) compacted: Revision,
     pub(super) fragment: bool,
     pub(super) progress_notify: bool,
-    /// Nothing after this revision has been delivered.
-    pub(super) newest: Revision,
-    /// Taken from the watcher, not delivered yet.
-    pub(super) held: Option<WatchBatch>,
+    /// Newest revision delivered.
+    pub(super) delivered: Revision,
+    /// Received from the watcher, not delivered yet.
+    pub(super) pending: Option<WatchBatch>,
 }
 
-/// Why a watch is over.
-enum Over {
-    /// The client has gone away.
-    Gone,
+/// The end of a watch.
+enum WatchEnd {
+    /// The client disconnected.
+    Disconnected,
     Store(Error),
 }
 
-impl From<Error> for Over {
+impl From<Error> for WatchEnd {
     fn from(error: Error) -> Self {
         Self::Store(error)
     }
 }
 
-impl One {
-    pub(super) async fn run(mut self, mut line_ups: mpsc::Receiver<LineUp>) {
-        match self.serve(&mut line_ups).await {
-            Over::Gone => {}
-            Over::Store(Error::Expired { compacted: oldest }) => {
+impl WatchTask {
+    pub(super) async fn run(mut self, mut barriers: mpsc::Receiver<Barrier>) {
+        match self.serve(&mut barriers).await {
+            WatchEnd::Disconnected => {}
+            WatchEnd::Store(Error::Expired { compacted: oldest }) => {
                 let now = self.node.store.revision().await.unwrap_or(oldest);
                 let response = WatchResponse {
                     header: self.node.header(now),
@@ -71,14 +75,14 @@ impl One {
                 };
                 let _ = self.responses.send(Ok(compacted(response, oldest))).await;
             }
-            // The client cannot know what this watch has missed: the stream ends, and it resumes.
-            Over::Store(error) => {
+            // Ends the stream: the client resumes each watch from the last revision it received.
+            WatchEnd::Store(error) => {
                 let _ = self.responses.send(Err(status(error))).await;
             }
         }
     }
 
-    async fn serve(&mut self, line_ups: &mut mpsc::Receiver<LineUp>) -> Over {
+    async fn serve(&mut self, barriers: &mut mpsc::Receiver<Barrier>) -> WatchEnd {
         let every = self.node.options.progress_interval.max(Duration::from_millis(100));
         let mut ticks = interval_at(Instant::now() + every, every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -86,16 +90,16 @@ impl One {
         loop {
             let done = tokio::select! {
                 biased;
-                line_up = line_ups.recv() => match line_up {
-                    Some(line_up) => self.line_up(line_up).await,
-                    None => Err(Over::Gone),
+                barrier = barriers.recv() => match barrier {
+                    Some(barrier) => self.align(barrier).await,
+                    None => Err(WatchEnd::Disconnected),
                 },
                 _ = ticks.tick(), if self.progress_notify => {
-                    let told = if idle { self.notify().await } else { Ok(()) };
+                    let sent = if idle { self.send_progress().await } else { Ok(()) };
                     idle = true;
-                    told
+                    sent
                 }
-                batch = next(&mut self.held, &mut self.watcher) => match batch {
+                batch = next(&mut self.pending, &mut self.watcher) => match batch {
                     Ok(batch) => {
                         idle = false;
                         self.deliver(batch, Revision::MAX).await
@@ -103,36 +107,37 @@ impl One {
                     Err(error) => Err(error.into()),
                 },
             };
-            if let Err(over) = done {
-                return over;
+            if let Err(end) = done {
+                return end;
             }
         }
     }
 
-    /// Delivers a revision, and those after it that are there already, up to and with `until`.
-    async fn deliver(&mut self, first: WatchBatch, until: Revision) -> Result<(), Over> {
+    /// Delivers a revision together with those after it that are available, up to and including `until`.
+    async fn deliver(&mut self, first: WatchBatch, until: Revision) -> Result<(), WatchEnd> {
         let (mut events, mut bytes) = (Vec::new(), 0);
         let mut batch = Some(first);
         while let Some(next) = batch {
-            self.newest = next.revision();
+            self.delivered = next.revision();
             for seen in next.events() {
                 if if seen.event.deleted { self.deletes } else { self.puts } {
                     bytes += seen.event.kv.key.len() + seen.event.kv.value.len() + 32;
-                    events.push(event(seen.event, self.previous));
+                    let prev_kv = self.prev_kv && seen.event.kv.revision > self.compacted;
+                    events.push(event(seen.event, prev_kv));
                 }
             }
-            if events.len() >= GATHER_EVENTS || bytes >= GATHER_BYTES {
+            if events.len() >= COALESCE_EVENTS || bytes >= COALESCE_BYTES {
                 break;
             }
             batch = self.watcher.next().now_or_never().transpose()?;
             if batch.as_ref().is_some_and(|batch| batch.revision() > until) {
-                self.held = batch.take();
+                self.pending = batch.take();
             }
         }
         if events.is_empty() {
             return Ok(());
         }
-        let response = WatchResponse { events, ..self.response(self.newest) };
+        let response = WatchResponse { events, ..self.response(self.delivered) };
         if !self.fragment {
             return self.send(response).await;
         }
@@ -142,22 +147,22 @@ impl One {
         Ok(())
     }
 
-    /// Tells an idle watch how far history has come.
-    async fn notify(&mut self) -> Result<(), Over> {
-        if self.held.is_some() {
+    /// Sends a progress notification.
+    async fn send_progress(&mut self) -> Result<(), WatchEnd> {
+        if self.pending.is_some() {
             return Ok(());
         }
         let response = self.response(self.watcher.progress());
         self.send(response).await
     }
 
-    /// Goes on to a revision that the whole stream has agreed on, and waits there.
-    async fn line_up(&mut self, line_up: LineUp) -> Result<(), Over> {
-        let _ = line_up.newest.send(self.newest);
-        // An error means that the session is gone, and this watch with it.
-        let Ok(target) = line_up.target.await else { return Ok(()) };
+    /// Delivers up to the barrier's revision, and waits there until it is released.
+    async fn align(&mut self, barrier: Barrier) -> Result<(), WatchEnd> {
+        let _ = barrier.delivered.send(self.delivered);
+        // An error means that the session ended, and with it this watch.
+        let Ok(target) = barrier.target.await else { return Ok(()) };
         loop {
-            let batch = match self.held.take() {
+            let batch = match self.pending.take() {
                 Some(batch) => batch,
                 None => match self.watcher.next_up_to(target).await? {
                     Some(batch) => batch,
@@ -165,13 +170,13 @@ impl One {
                 },
             };
             if batch.revision() > target {
-                self.held = Some(batch);
+                self.pending = Some(batch);
                 break;
             }
             self.deliver(batch, target).await?;
         }
-        let _ = line_up.reached.send(());
-        let _ = line_up.release.await;
+        let _ = barrier.reached.send(());
+        let _ = barrier.release.await;
         Ok(())
     }
 
@@ -179,20 +184,20 @@ impl One {
         WatchResponse { header: self.node.header(revision), watch_id: self.id, ..WatchResponse::default() }
     }
 
-    async fn send(&self, response: WatchResponse) -> Result<(), Over> {
-        self.responses.send(Ok(response)).await.map_err(|_| Over::Gone)
+    async fn send(&self, response: WatchResponse) -> Result<(), WatchEnd> {
+        self.responses.send(Ok(response)).await.map_err(|_| WatchEnd::Disconnected)
     }
 }
 
-/// What is held back, else what the watcher brings next.
-async fn next(held: &mut Option<WatchBatch>, watcher: &mut Watcher) -> orlop_store::Result<WatchBatch> {
-    match held.take() {
+/// Returns the pending batch, or the watcher's next.
+async fn next(pending: &mut Option<WatchBatch>, watcher: &mut Watcher) -> orlop_store::Result<WatchBatch> {
+    match pending.take() {
         Some(batch) => Ok(batch),
         None => watcher.next().await,
     }
 }
 
-/// The end of a watch whose history is gone.
+/// Cancels a watch whose start revision is compacted.
 pub(super) fn compacted(response: WatchResponse, compact_revision: Revision) -> WatchResponse {
     WatchResponse { canceled: true, compact_revision, ..response }
 }

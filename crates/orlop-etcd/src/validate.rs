@@ -1,4 +1,4 @@
-//! What etcd refuses before it looks at any data, with etcd's answers, in etcd's order.
+//! Request validation: etcd's checks before it reads any data, in etcd's order and with etcd's errors.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use orlop_store::KeyRange;
 use crate::{
     convert::key_range,
     errors::{
-        DUPLICATE_KEY, EMPTY_KEY, INVALID_SORT, KEY_NOT_FOUND, Known, LEASE_PROVIDED, TOO_MANY_OPS,
+        DUPLICATE_KEY, EMPTY_KEY, EtcdError, INVALID_SORT, KEY_NOT_FOUND, LEASE_PROVIDED, TOO_MANY_OPS,
         VALUE_PROVIDED,
     },
     pb::etcdserverpb::{
@@ -18,9 +18,9 @@ use crate::{
     },
 };
 
-type Checked = Result<(), Known>;
+type Validation = Result<(), EtcdError>;
 
-pub(crate) fn range(request: &RangeRequest) -> Checked {
+pub(crate) fn range(request: &RangeRequest) -> Validation {
     if request.key.is_empty() {
         return Err(EMPTY_KEY);
     }
@@ -29,7 +29,7 @@ pub(crate) fn range(request: &RangeRequest) -> Checked {
     if known { Ok(()) } else { Err(INVALID_SORT) }
 }
 
-pub(crate) fn put(request: &PutRequest) -> Checked {
+pub(crate) fn put(request: &PutRequest) -> Validation {
     if request.key.is_empty() {
         return Err(EMPTY_KEY);
     }
@@ -42,19 +42,19 @@ pub(crate) fn put(request: &PutRequest) -> Checked {
     Ok(())
 }
 
-pub(crate) fn delete(request: &DeleteRangeRequest) -> Checked {
+pub(crate) fn delete(request: &DeleteRangeRequest) -> Validation {
     if request.key.is_empty() { Err(EMPTY_KEY) } else { Ok(()) }
 }
 
-pub(crate) fn txn(request: &TxnRequest, max_ops: usize) -> Checked {
-    shape(request, max_ops)?;
+pub(crate) fn txn(request: &TxnRequest, max_ops: usize) -> Validation {
+    operations(request, max_ops)?;
     overlaps(&request.success)?;
     overlaps(&request.failure)?;
     Ok(())
 }
 
-/// Every level may hold what the levels above it left of the bound.
-fn shape(request: &TxnRequest, max_ops: usize) -> Checked {
+/// Validates a transaction and those nested in it. Each level may use what the levels above left of the limit.
+fn operations(request: &TxnRequest, max_ops: usize) -> Validation {
     let ops = request.compare.len().max(request.success.len()).max(request.failure.len());
     let left = max_ops.checked_sub(ops).ok_or(TOO_MANY_OPS)?;
     if request.compare.iter().any(|compare| compare.key.is_empty()) {
@@ -65,14 +65,14 @@ fn shape(request: &TxnRequest, max_ops: usize) -> Checked {
             Some(Request::RequestRange(inner)) => range(inner)?,
             Some(Request::RequestPut(inner)) => put(inner)?,
             Some(Request::RequestDeleteRange(inner)) => delete(inner)?,
-            Some(Request::RequestTxn(inner)) => shape(inner, left)?,
+            Some(Request::RequestTxn(inner)) => operations(inner, left)?,
             None => return Err(KEY_NOT_FOUND),
         }
     }
     Ok(())
 }
 
-/// What one branch writes: keys put and ranges deleted.
+/// Keys put and ranges deleted by one branch.
 #[derive(Default)]
 struct Written<'a> {
     puts: HashSet<&'a Bytes>,
@@ -84,14 +84,14 @@ impl<'a> Written<'a> {
         self.deletes.iter().any(|range| range.contains(key))
     }
 
-    fn put(&mut self, key: &'a Bytes) -> Checked {
+    fn put(&mut self, key: &'a Bytes) -> Validation {
         if self.deletes(key) || !self.puts.insert(key) { Err(DUPLICATE_KEY) } else { Ok(()) }
     }
 }
 
-/// A key may be put once, and not be put and deleted. The two branches of a transaction inside exclude each
-/// other, so they may put the same key.
-fn overlaps(ops: &[RequestOp]) -> Result<Written<'_>, Known> {
+/// Rejects a key that is put twice, or put and deleted. The two branches of a nested transaction exclude each other, so
+/// both may put the same key.
+fn overlaps(ops: &[RequestOp]) -> Result<Written<'_>, EtcdError> {
     let mut written = Written::default();
     for op in ops {
         if let Some(Request::RequestDeleteRange(delete)) = &op.request {
