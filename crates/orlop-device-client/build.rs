@@ -4,7 +4,7 @@ use std::{env, error::Error, fs, path::PathBuf};
 
 use prost::Message;
 
-/// The files are the server's: it owns the contract.
+/// The server owns the `.proto` files.
 const PROTO: &str = "../orlop-device/proto";
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let files = compiler.file_descriptor_set();
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("device.bin"), files.encode_to_vec())?;
-    // The server reads all kinds by one set of envelopes, so no server code is generated.
+    // The server decodes all kinds by shared envelopes, so no server code is generated.
     tonic_prost_build::configure().build_server(false).compile_fds(files)?;
     Ok(())
 }

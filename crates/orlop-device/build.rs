@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(out.join("channelz.bin"), channelz.file_descriptor_set().encode_to_vec())?;
     tonic_prost_build::configure().build_client(false).compile_fds(channelz.file_descriptor_set())?;
 
-    // Cargo builds this for the library too; it is two small files there that nothing includes.
+    // Cargo runs this for the library too, which does not include these two small files.
     let mut nic = protox::Compiler::new(["examples/nic", "proto"])?;
     nic.include_imports(true).open_file("nic.proto")?;
     fs::write(out.join("nic.bin"), nic.file_descriptor_set().encode_to_vec())?;
@@ -24,13 +24,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         .compile_fds(nic.file_descriptor_set())?;
 
     println!("cargo::rerun-if-changed=../../.git/HEAD");
-    let said = |program: &str, arguments: &[&str]| {
+    let output_of = |program: &str, arguments: &[&str]| {
         let output = Command::new(program).args(arguments).output().ok().filter(|o| o.status.success());
         let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
         text.filter(|text| !text.is_empty()).unwrap_or_else(|| "unknown".to_owned())
     };
-    println!("cargo::rustc-env=ORLOP_REVISION={}", said("git", &["rev-parse", "HEAD"]));
-    println!("cargo::rustc-env=ORLOP_BUILD_DATE={}", said("git", &["log", "-1", "--format=%cI"]));
-    println!("cargo::rustc-env=ORLOP_RUSTC={}", said(&env::var("RUSTC")?, &["--version"]));
+    println!("cargo::rustc-env=ORLOP_REVISION={}", output_of("git", &["rev-parse", "HEAD"]));
+    println!("cargo::rustc-env=ORLOP_BUILD_DATE={}", output_of("git", &["log", "-1", "--format=%cI"]));
+    println!("cargo::rustc-env=ORLOP_RUSTC={}", output_of(&env::var("RUSTC")?, &["--version"]));
     Ok(())
 }

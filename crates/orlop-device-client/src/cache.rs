@@ -1,8 +1,7 @@
-//! A copy of all objects of a kind that follows the server: list once, then watch, for ever.
+//! An informer: a cache of all objects of a kind, by list and watch.
 //!
-//! Where the copy stands is one resource version. A watch that ends is resumed from it, so nothing is
-//! fetched twice; when the server says that the version is too old (or is from an earlier life of a server
-//! that keeps nothing), everything is listed again and what changed in between is told as changes.
+//! The cache has one resource version. A watch that ends is resumed from it. If the server reports the version as expired
+//! (compacted, or of a previous process of an in-memory server), the cache lists again and reports the differences.
 
 use std::{
     collections::BTreeMap,
@@ -14,97 +13,97 @@ use std::{
 use tokio::{sync::watch, task::JoinHandle};
 use tonic::{Code, Status};
 
-/// Waits between attempts that fail: the first, and the longest.
-const BACK_OFF_FIRST: Duration = Duration::from_millis(100);
-const BACK_OFF_LONGEST: Duration = Duration::from_secs(5);
+/// Exponential back-off: first and longest delay.
+const BACKOFF_FIRST: Duration = Duration::from_millis(100);
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
 /// Namespace and name.
 pub type Key = (String, String);
 
-/// Something that can be listed and watched.
+/// A resource that can be listed and watched.
 pub trait Source: Send + Sync + 'static {
-    /// What it holds.
+    /// The object type.
     type Object: Send + Sync + 'static;
     /// An open watch.
     type Watch: Send;
 
-    /// Everything there is, and the version to watch from.
+    /// Lists all objects. Returns them with the version to watch from.
     fn list(&self) -> impl Future<Output = Result<(Vec<Self::Object>, String), Status>> + Send;
-    /// Changes after a version.
+    /// Watches changes after a version.
     fn watch(&self, after: &str) -> impl Future<Output = Result<Self::Watch, Status>> + Send;
-    /// The next change; `None` when the server ended the watch.
+    /// Returns the next event. `None` if the server ended the watch.
     fn next(
         watch: &mut Self::Watch,
     ) -> impl Future<Output = Result<Option<WatchEvent<Self::Object>>, Status>> + Send;
-    /// The object's key.
+    /// Returns the key of an object.
     fn key(object: &Self::Object) -> Key;
-    /// The object's resource version.
+    /// Returns the resource version of an object.
     fn version(object: &Self::Object) -> &str;
 }
 
-/// One message of a watch.
+/// A watch event.
 #[derive(Debug)]
 pub enum WatchEvent<T> {
-    /// Created or changed.
+    /// Created or updated.
     Applied(T),
-    /// Deleted; the last state.
+    /// Deleted, with the last state.
     Deleted(T),
-    /// Nothing happened up to this version.
+    /// No further change up to this version.
     Bookmark(String),
 }
 
-/// What became different in the cache.
+/// A change of the cache.
 #[derive(Clone, Debug)]
 pub enum Change<T> {
-    /// An object is there that was not.
+    /// A new object.
     Added(Arc<T>),
-    /// An object has changed.
+    /// An updated object.
     Modified(Arc<T>),
-    /// An object is gone; the last state known.
+    /// A deleted object, with the last known state.
     Deleted(Arc<T>),
 }
 
-/// A cache that keeps itself up to date until it is dropped.
+/// A cache that follows the server until it is dropped.
 #[derive(Debug)]
 pub struct Cache<S: Source> {
     objects: Arc<RwLock<BTreeMap<Key, Arc<S::Object>>>>,
-    /// The version the cache shows; `None` until the first list is in.
+    /// Resource version of the cache. `None` until the first list.
     version: watch::Receiver<Option<String>>,
     task: JoinHandle<()>,
 }
 
 impl<S: Source> Cache<S> {
-    /// Starts following.
+    /// Starts the cache.
     pub fn start(source: S) -> Self {
         Self::start_with(source, |_| {})
     }
 
-    /// Starts following, and tells each change, in order, once the cache shows it. The function runs between
-    /// two messages of the server: one that takes long keeps the cache back.
+    /// Starts the cache with a handler, which is called for each change, in order, after the cache has it. A slow handler
+    /// delays the cache.
     pub fn start_with(source: S, changed: impl FnMut(Change<S::Object>) + Send + 'static) -> Self {
         let objects = Arc::new(RwLock::new(BTreeMap::new()));
         let (sender, version) = watch::channel(None);
-        let follower = Follower { source, objects: objects.clone(), version: sender, changed };
-        Self { objects, version, task: tokio::spawn(follower.follow()) }
+        let reflector = Reflector { source, objects: objects.clone(), version: sender, changed };
+        Self { objects, version, task: tokio::spawn(reflector.run()) }
     }
 
-    /// Waits until everything has been listed once.
+    /// Waits for the first list.
     pub async fn synced(&self) {
-        // The follower runs as long as the cache, so the channel is open.
+        // The reflector runs as long as the cache, so the channel is open.
         let _ = self.version.clone().wait_for(Option::is_some).await;
     }
 
-    /// Follows the version that the cache shows: wakes after every change.
+    /// Returns a receiver of the cache's version, which is notified after every change.
     pub fn versions(&self) -> watch::Receiver<Option<String>> {
         self.version.clone()
     }
 
-    /// One object.
+    /// Returns an object.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<S::Object>> {
         self.read(|objects| objects.get(&(namespace.to_owned(), name.to_owned())).cloned())
     }
 
-    /// All objects, sorted by namespace and name.
+    /// Returns all objects, sorted by namespace and name.
     pub fn list(&self) -> Vec<Arc<S::Object>> {
         self.read(|objects| objects.values().cloned().collect())
     }
@@ -120,23 +119,23 @@ impl<S: Source> Drop for Cache<S> {
     }
 }
 
-struct Follower<S: Source, F> {
+struct Reflector<S: Source, F> {
     source: S,
     objects: Arc<RwLock<BTreeMap<Key, Arc<S::Object>>>>,
     version: watch::Sender<Option<String>>,
     changed: F,
 }
 
-/// Where following stands.
+/// State of the reflector.
 enum State {
-    /// Nothing is known, or what is known is too old to go on from.
+    /// Not listed yet, or the version has expired.
     List,
-    /// The cache shows this version.
+    /// Listed or watched up to this version.
     Watch(String),
 }
 
-impl<S: Source, F: FnMut(Change<S::Object>) + Send> Follower<S, F> {
-    async fn follow(mut self) {
+impl<S: Source, F: FnMut(Change<S::Object>) + Send> Reflector<S, F> {
+    async fn run(mut self) {
         let mut state = State::List;
         let mut failures = 0;
         loop {
@@ -145,7 +144,7 @@ impl<S: Source, F: FnMut(Change<S::Object>) + Send> Follower<S, F> {
                 State::Watch(version) => {
                     let before = version.clone();
                     let ended = self.watch(version).await;
-                    // A watch that told something was a good one, however it ended.
+                    // A watch that delivered events resets the back-off, however it ended.
                     if *version != before {
                         failures = 0;
                     }
@@ -153,20 +152,20 @@ impl<S: Source, F: FnMut(Change<S::Object>) + Send> Follower<S, F> {
                 }
             };
             match result {
-                // Not zero: a server that ends every watch at once must not be asked without a pause.
+                // At least one: a server that ends every watch immediately must not be polled in a loop.
                 Ok(()) => failures = failures.min(1),
                 Err(status) if status.code() == Code::OutOfRange => {
-                    tracing::info!(reason = status.message(), "listing devices again");
+                    tracing::info!(reason = status.message(), "resource version expired; listing again");
                     state = State::List;
                     failures = 0;
                 }
                 Err(status) => {
-                    tracing::debug!(code = ?status.code(), reason = status.message(), "trying again");
+                    tracing::debug!(code = ?status.code(), reason = status.message(), "list or watch failed; retrying");
                 }
             }
             if failures > 0 {
-                let pause = BACK_OFF_FIRST * (1 << failures.min(16));
-                tokio::time::sleep(pause.min(BACK_OFF_LONGEST)).await;
+                let delay = BACKOFF_FIRST * (1 << failures.min(16));
+                tokio::time::sleep(delay.min(BACKOFF_MAX)).await;
             }
             failures += 1;
         }
@@ -197,7 +196,7 @@ impl<S: Source, F: FnMut(Change<S::Object>) + Send> Follower<S, F> {
         Ok(version)
     }
 
-    /// Follows one watch to its end, moving `version` along.
+    /// Applies the events of one watch and advances `version`.
     async fn watch(&mut self, version: &mut String) -> Result<(), Status> {
         let mut watch = self.source.watch(version).await?;
         while let Some(event) = S::next(&mut watch).await? {

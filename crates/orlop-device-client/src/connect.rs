@@ -1,4 +1,4 @@
-//! Reaching a server: over a unix socket, or over TCP with TLS and a token.
+//! Connections to a server: unix socket, or TCP with TLS and a token.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -11,31 +11,31 @@ use tonic::{
 };
 use tower::service_fn;
 
-/// How long to wait for a connection.
-const CONNECT: Duration = Duration::from_secs(5);
-/// A quiet connection is asked for a sign of life this often, so that a dead server ends a watch.
+/// Deadline of connecting.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Interval of HTTP/2 PINGs on an idle connection, so that a watch of a dead server ends.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
-/// How long that sign of life may take.
-const KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(20);
+/// Deadline of the reply to a PING.
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What calls go through.
+/// A connection with credentials.
 pub type Connection = InterceptedService<Channel, Token>;
 
-/// An address that cannot be used.
+/// Invalid connection settings.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The address is none of the forms known.
-    #[error("address {0:?} is none of unix:///path, http://host:port, https://host:port")]
+    /// Invalid address.
+    #[error("invalid address {0:?}: expected unix:///path, http://host:port or https://host:port")]
     Address(String),
-    /// The token cannot travel in a header.
-    #[error("the token contains characters that a header cannot carry")]
+    /// The token is not a valid header value.
+    #[error("the token is not a valid header value")]
     Token,
-    /// The TLS settings contradict each other.
+    /// Invalid TLS settings.
     #[error("cannot set up TLS: {0}")]
     Tls(#[from] tonic::transport::Error),
 }
 
-/// Says where the server is and who is calling.
+/// Settings of a connection.
 #[derive(Clone, Debug)]
 pub struct Connect {
     address: String,
@@ -45,7 +45,7 @@ pub struct Connect {
 }
 
 impl Connect {
-    /// A server at `unix:///path`, `http://host:port` or `https://host:port`.
+    /// Sets the address: `unix:///path`, `http://host:port` or `https://host:port`.
     pub fn to(address: impl Into<String>) -> Self {
         Self { address: address.into(), token: None, ca: None, identity: None }
     }
@@ -56,19 +56,19 @@ impl Connect {
         Self { token: Some(token.into()), ..self }
     }
 
-    /// Trusts servers whose certificate this PEM vouches for.
+    /// Trusts servers with a certificate of this CA (PEM).
     #[must_use]
     pub fn ca(self, pem: impl Into<Vec<u8>>) -> Self {
         Self { ca: Some(pem.into()), ..self }
     }
 
-    /// Shows this certificate (PEM) to a server that asks for one.
+    /// Presents this client certificate (PEM).
     #[must_use]
     pub fn identity(self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         Self { identity: Some((certificate.into(), key.into())), ..self }
     }
 
-    /// A connection that is made with the first call and made again when it is lost.
+    /// Returns a connection, which connects with the first call and reconnects when it is lost.
     pub fn open(self) -> Result<Connection, ConnectError> {
         let token = match &self.token {
             Some(token) => {
@@ -84,7 +84,7 @@ impl Connect {
     fn channel(self) -> Result<Channel, ConnectError> {
         if let Some(path) = self.address.strip_prefix("unix://") {
             let path = PathBuf::from(path);
-            // The name is only for the :authority header; the connector decides where to go.
+            // Only for the :authority header: the connector ignores it.
             let endpoint = settings(Endpoint::from_static("http://localhost"));
             return Ok(
                 endpoint.connect_with_connector_lazy(service_fn(move |_: Uri| {
@@ -117,12 +117,12 @@ impl Connect {
 
 fn settings(endpoint: Endpoint) -> Endpoint {
     endpoint
-        .connect_timeout(CONNECT)
+        .connect_timeout(CONNECT_TIMEOUT)
         .http2_keep_alive_interval(KEEP_ALIVE)
-        .keep_alive_timeout(KEEP_ALIVE_ANSWER)
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
 }
 
-/// Puts the bearer token on each call.
+/// Adds the bearer token to each call.
 #[derive(Clone, Debug)]
 pub struct Token(Option<MetadataValue<Ascii>>);
 

@@ -1,4 +1,4 @@
-//! GPUs as a source for a cache.
+//! GPUs as the source of a cache.
 
 use tonic::{Status, Streaming};
 
@@ -10,8 +10,8 @@ use crate::{
     },
 };
 
-/// Lists as large as a server sends them.
-const MESSAGE_BYTES: usize = 16 << 20;
+/// Largest list, the same as the server's.
+const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
 /// The GPUs of a server: all, or those in a namespace or with certain labels.
 #[derive(Clone, Debug)]
@@ -22,25 +22,25 @@ pub struct Gpus {
 }
 
 impl Gpus {
-    /// All of them.
+    /// Selects all GPUs.
     pub fn new(connection: Connection) -> Self {
-        let client = GpuServiceClient::new(connection).max_decoding_message_size(MESSAGE_BYTES);
+        let client = GpuServiceClient::new(connection).max_decoding_message_size(MESSAGE_BYTES_MAX);
         Self { client, namespace: None, label_selector: None }
     }
 
-    /// Only those in a namespace.
+    /// Selects those in a namespace.
     #[must_use]
     pub fn namespace(self, namespace: impl Into<String>) -> Self {
         Self { namespace: Some(namespace.into()), ..self }
     }
 
-    /// Only those with these labels.
+    /// Selects those that match a label selector.
     #[must_use]
     pub fn selector(self, selector: impl Into<String>) -> Self {
         Self { label_selector: Some(selector.into()), ..self }
     }
 
-    /// The gRPC client, for everything else.
+    /// Returns the gRPC client.
     pub fn client(&self) -> GpuServiceClient<Connection> {
         self.client.clone()
     }
@@ -76,7 +76,7 @@ impl Source for Gpus {
             "ADDED" | "MODIFIED" => WatchEvent::Applied(object),
             "DELETED" => WatchEvent::Deleted(object),
             "BOOKMARK" => WatchEvent::Bookmark(Self::version(&object).to_owned()),
-            other => return Err(Status::internal(format!("unknown kind of event {other:?}"))),
+            other => return Err(Status::internal(format!("unknown event type {other:?}"))),
         }))
     }
 

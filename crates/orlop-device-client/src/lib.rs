@@ -1,4 +1,4 @@
-//! The device API from the outside: its messages, a connection, and a cache that follows the server.
+//! Client of the device API: messages, connection, and a cache (informer).
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -13,7 +13,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! This crate knows nothing of the server's storage; it needs a socket and nothing else.
+//! This crate does not depend on the server or its storage.
 
 pub mod api;
 mod cache;
@@ -23,5 +23,5 @@ mod gpus;
 pub use cache::{Cache, Change, Key, Source, WatchEvent};
 pub use connect::{Connect, ConnectError, Connection};
 pub use gpus::Gpus;
-/// How calls fail.
+/// Errors of calls.
 pub use tonic::{Code, Status};

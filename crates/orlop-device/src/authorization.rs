@@ -1,30 +1,30 @@
-//! Who is calling, and what it may do.
+//! Authentication of callers and authorization of writes.
 //!
-//! Everyone who can connect may read. A write needs one of: a permitted user or group at the other end of
-//! the unix socket, a client certificate that the server's client CA vouches for, or a bearer token. The
-//! kernel says who is behind a unix socket, TLS who is behind a certificate; neither can be made up.
+//! Everyone who can connect may read. A write needs one of: an allowed user or group of the process on the unix socket, a
+//! client certificate signed by the client CA, or a bearer token. The kernel identifies the process on a unix socket, TLS
+//! the holder of a certificate; a client cannot forge either.
 
 use std::{fmt, net::SocketAddr, sync::Arc};
 
 use http::{HeaderMap, Request, header::AUTHORIZATION};
 
-use super::connection::Peer;
 use crate::error::Error;
 
-/// Who is at the other end of a connection.
+/// The identity of a connection's client, in the extensions of its requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
-    /// A process on this machine, as the kernel tells it.
+    /// A process on this machine, identified by the kernel.
     Process { uid: u32, gid: u32, pid: Option<i32> },
-    /// Somebody on the network, with the subject of its certificate if it showed a valid one.
+    /// A network client, with the subject of its verified certificate, if any.
     Network { address: SocketAddr, certificate: Option<Arc<str>> },
-    /// Nothing is known.
+    /// Unidentified.
     Unknown,
 }
 
 impl Caller {
+    /// Returns the caller of a request.
     pub(crate) fn of<B>(request: &Request<B>) -> Self {
-        request.extensions().get::<Peer>().map_or(Self::Unknown, |peer| peer.caller.clone())
+        request.extensions().get::<Self>().cloned().unwrap_or(Self::Unknown)
     }
 }
 
@@ -40,20 +40,20 @@ impl fmt::Display for Caller {
     }
 }
 
-/// Who may write.
+/// Authorization policy for writes.
 #[derive(Clone, Debug, Default)]
-pub struct Policy {
-    /// Users that may write over the unix socket.
+pub struct WritePolicy {
+    /// Users allowed to write over the unix socket.
     pub uids: Vec<u32>,
-    /// Groups that may write over the unix socket, by the process's own group.
+    /// Groups allowed to write over the unix socket, by the primary group of the process.
     pub gids: Vec<u32>,
-    /// Whether everybody may write over the unix socket, its mode being protection enough.
+    /// Allows every process that can open the unix socket to write.
     pub any_process: bool,
-    /// Tokens, one of which a caller from the network can show.
+    /// Bearer tokens that allow a network client to write.
     pub tokens: Vec<Token>,
 }
 
-/// A secret that a log must not show.
+/// A bearer token. Its `Debug` output hides the secret.
 #[derive(Clone)]
 pub struct Token(pub String);
 
@@ -63,9 +63,9 @@ impl fmt::Debug for Token {
     }
 }
 
-impl Policy {
-    /// Lets a write pass, or says why not.
-    pub(crate) fn allow_write(&self, caller: &Caller, headers: &HeaderMap) -> Result<(), Error> {
+impl WritePolicy {
+    /// Authorizes a write.
+    pub(crate) fn authorize_write(&self, caller: &Caller, headers: &HeaderMap) -> Result<(), Error> {
         match caller {
             Caller::Process { uid, gid, .. } => {
                 if self.any_process || self.uids.contains(uid) || self.gids.contains(gid) {
@@ -76,23 +76,28 @@ impl Policy {
             Caller::Network { certificate: Some(_), .. } => Ok(()),
             Caller::Network { certificate: None, .. } | Caller::Unknown => match bearer(headers) {
                 None => Err(Error::Unauthenticated("a write needs a client certificate or a token".into())),
-                Some(shown) if self.tokens.iter().any(|token| same(token.0.as_bytes(), shown)) => Ok(()),
+                Some(presented)
+                    if self.tokens.iter().any(|token| constant_time_eq(token.0.as_bytes(), presented)) =>
+                {
+                    Ok(())
+                }
                 Some(_) => Err(Error::Unauthenticated("the token is not one of this server's".into())),
             },
         }
     }
 }
 
+/// Returns the bearer token of a request.
 fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let value = headers.get(AUTHORIZATION)?.as_bytes();
     let (scheme, token) = value.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
 }
 
-/// Compares without telling by its duration how much agreed.
-fn same(secret: &[u8], shown: &[u8]) -> bool {
-    let differences = secret.iter().zip(shown).fold(0, |sum, (a, b)| sum | (a ^ b));
-    secret.len() == shown.len() && std::hint::black_box(differences) == 0
+/// Compares in constant time.
+fn constant_time_eq(secret: &[u8], presented: &[u8]) -> bool {
+    let differences = secret.iter().zip(presented).fold(0, |sum, (a, b)| sum | (a ^ b));
+    secret.len() == presented.len() && std::hint::black_box(differences) == 0
 }
 
 #[cfg(test)]
@@ -108,20 +113,24 @@ mod tests {
     }
 
     #[test]
-    fn writes_need_a_permitted_user_group_token_or_certificate() {
-        let policy =
-            Policy { uids: vec![7], gids: vec![8], any_process: false, tokens: vec![Token("secret".into())] };
+    fn write_requires_an_allowed_user_group_token_or_certificate() {
+        let policy = WritePolicy {
+            uids: vec![7],
+            gids: vec![8],
+            any_process: false,
+            tokens: vec![Token("secret".into())],
+        };
         let process = |uid, gid| Caller::Process { uid, gid, pid: None };
         let none = HeaderMap::new();
-        assert!(policy.allow_write(&process(7, 1), &none).is_ok());
-        assert!(policy.allow_write(&process(1, 8), &none).is_ok());
-        assert!(matches!(policy.allow_write(&process(8, 7), &none), Err(Error::Forbidden(_))));
-        // A token is for the network; it does not lift what the kernel says.
-        assert!(policy.allow_write(&process(8, 7), &headers("Bearer secret")).is_err());
-        assert!(policy.allow_write(&network(Some("CN=agent")), &none).is_ok());
-        assert!(policy.allow_write(&network(None), &headers("bearer secret")).is_ok());
+        assert!(policy.authorize_write(&process(7, 1), &none).is_ok());
+        assert!(policy.authorize_write(&process(1, 8), &none).is_ok());
+        assert!(matches!(policy.authorize_write(&process(8, 7), &none), Err(Error::Forbidden(_))));
+        // A token is for network clients; it does not override the kernel's credentials.
+        assert!(policy.authorize_write(&process(8, 7), &headers("Bearer secret")).is_err());
+        assert!(policy.authorize_write(&network(Some("CN=agent")), &none).is_ok());
+        assert!(policy.authorize_write(&network(None), &headers("bearer secret")).is_ok());
         for wrong in ["Bearer secre", "Bearer secrets", "Basic secret", "Bearer ", "Bearer"] {
-            let refused = policy.allow_write(&network(None), &headers(wrong));
+            let refused = policy.authorize_write(&network(None), &headers(wrong));
             assert!(matches!(refused, Err(Error::Unauthenticated(_))), "{wrong}");
         }
         assert!(!format!("{policy:?}").contains("secret"));

@@ -1,5 +1,5 @@
-//! Protobuf in buffers of the size that messages have: small for calls about one device, and for a list as
-//! large as it is, once, instead of doubling until it fits.
+//! A protobuf codec with small buffers that are reserved at the size of the message, instead of tonic's 8 KiB that double
+//! until it fits.
 
 use std::marker::PhantomData;
 
@@ -10,37 +10,37 @@ use tonic::{
 };
 use tonic_prost::ProstDecoder;
 
-/// Room for a call about one device.
-const SMALL: usize = 2 << 10;
-/// How much of a stream is gathered before it is handed to the connection.
-const YIELD: usize = 32 << 10;
+/// Initial buffer, enough for a message with one device.
+const BUFFER_BYTES: usize = 2 << 10;
+/// Bytes of a stream that are coalesced before they are sent.
+const YIELD_BYTES: usize = 32 << 10;
 
 fn buffers() -> BufferSettings {
-    BufferSettings::new(SMALL, YIELD)
+    BufferSettings::new(BUFFER_BYTES, YIELD_BYTES)
 }
 
 /// Encodes `T`, decodes `U`.
 #[derive(Debug)]
-pub(crate) struct Fitting<T, U>(PhantomData<(T, U)>);
+pub(crate) struct SizedCodec<T, U>(PhantomData<(T, U)>);
 
-impl<T, U> Default for Fitting<T, U> {
+impl<T, U> Default for SizedCodec<T, U> {
     fn default() -> Self {
         Self(PhantomData)
     }
 }
 
-impl<T, U> Codec for Fitting<T, U>
+impl<T, U> Codec for SizedCodec<T, U>
 where
     T: Message + 'static,
     U: Message + Default + 'static,
 {
     type Encode = T;
     type Decode = U;
-    type Encoder = FittingEncoder<T>;
+    type Encoder = SizedEncoder<T>;
     type Decoder = ProstDecoder<U>;
 
     fn encoder(&mut self) -> Self::Encoder {
-        FittingEncoder(PhantomData)
+        SizedEncoder(PhantomData)
     }
 
     fn decoder(&mut self) -> Self::Decoder {
@@ -48,11 +48,11 @@ where
     }
 }
 
-/// Makes room for a message before it encodes it.
+/// Reserves the size of a message before encoding it.
 #[derive(Debug)]
-pub(crate) struct FittingEncoder<T>(PhantomData<T>);
+pub(crate) struct SizedEncoder<T>(PhantomData<T>);
 
-impl<T: Message> Encoder for FittingEncoder<T> {
+impl<T: Message> Encoder for SizedEncoder<T> {
     type Item = T;
     type Error = Status;
 

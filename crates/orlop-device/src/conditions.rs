@@ -1,4 +1,4 @@
-//! `status.conditions`, for every kind that has them: checked, and their transition times kept.
+//! `status.conditions` of every kind: validation and transition times.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -19,9 +19,8 @@ fn text<'a>(condition: &'a Value, field: &str) -> &'a str {
     condition.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Gives a transition time to each condition that came without: the one it had if its status is the same,
-/// else the present.
-pub(crate) fn stamp(status: &mut Value, before: &Value, now: &str) {
+/// Sets the transition time of each condition without one: the previous one if its status is unchanged, `now` otherwise.
+pub(crate) fn set_transition_times(status: &mut Value, before: &Value, now: &str) {
     let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) else { return };
     for condition in conditions {
         if !text(condition, "lastTransitionTime").is_empty() {
@@ -38,7 +37,7 @@ pub(crate) fn stamp(status: &mut Value, before: &Value, now: &str) {
     }
 }
 
-/// Finds what is wrong with a status's conditions.
+/// Validates the conditions of a status.
 pub(crate) fn validate(status: &Value) -> Vec<FieldError> {
     let path = FieldPath::root("status").child("conditions");
     let conditions = list(status);
@@ -80,7 +79,7 @@ pub(crate) fn validate(status: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// A reason may be left out; one that is there is a word that programs can compare.
+/// Validates a reason, which is optional, as Kubernetes does.
 fn validate_reason(reason: &str, path: &FieldPath) -> Option<FieldError> {
     if reason.len() > REASON_BYTES_MAX {
         return Some(FieldError::too_long(path, REASON_BYTES_MAX));
@@ -108,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_field_has_its_message() {
+    fn each_invalid_field_has_an_error() {
         let status = json!({"conditions": [
             {"type": "", "status": "Maybe", "reason": "no good", "observedGeneration": -1},
             {"type": "Ready", "status": "True"},
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transition_time_changes_with_the_status_only() {
+    fn transition_time_changes_with_the_status_only() {
         let before = json!({"conditions": [
             {"type": "A", "status": "True", "lastTransitionTime": "then"},
             {"type": "B", "status": "True", "lastTransitionTime": "then"},
@@ -143,7 +142,7 @@ mod tests {
             {"type": "C", "status": "True"},
             {"type": "D", "status": "True", "lastTransitionTime": "said"},
         ]});
-        stamp(&mut after, &before, "now");
+        set_transition_times(&mut after, &before, "now");
         let times: Vec<_> = list(&after).iter().map(|c| text(c, "lastTransitionTime")).collect();
         assert_eq!(times, ["then", "now", "now", "said"]);
     }

@@ -1,5 +1,5 @@
-//! A device kind as a CustomResourceDefinition, so that `orlop serve` on the same database shows its objects.
-//! Where a kind says what its objects are, in its `.proto`, is where this says it from.
+//! The CustomResourceDefinition of a device kind, derived from its `.proto`, so that `orlop serve` on the same database
+//! serves its objects.
 
 use prost_reflect::{FieldDescriptor, Kind as FieldKind, MessageDescriptor};
 use serde_json::{Map, Value, json};
@@ -9,7 +9,7 @@ use crate::{
     shape::{Part, Shape, ShapeError},
 };
 
-/// The definition of a kind.
+/// Returns the CustomResourceDefinition of a kind.
 pub fn definition(kind: &Kind) -> Result<Value, ShapeError> {
     let shape = Shape::of(kind)?;
     let parts = [Part::Spec, Part::Status].map(|part| (part.name(), object(shape.descriptor(part))));

@@ -1,5 +1,4 @@
-//! Objects as they travel, each at the newest version that was made or asked for: writers, readers and watchers
-//! of one version share the work of making it.
+//! A cache of encoded objects, at their newest version: writers, readers and watchers of a version encode it once.
 
 use std::{
     collections::HashMap,
@@ -9,44 +8,44 @@ use std::{
 use bytes::Bytes;
 use orlop_store::Revision;
 
-/// Objects kept; more than a node has devices.
+/// Cached objects. More than a node has devices.
 const OBJECTS_MAX: usize = 1024;
-/// Bytes of an object that is kept. One that is larger is made anew for everyone who asks.
+/// Largest cached object. A larger one is encoded for every reader.
 const OBJECT_BYTES_MAX: usize = 8 << 10;
 
-/// What is known. There is one version for a key, so superseded ones do not pile up.
+/// The cache, with one version per key.
 #[derive(Debug, Default)]
-pub(crate) struct Encoded(Mutex<HashMap<Bytes, (Revision, Bytes)>>);
+pub(crate) struct EncodedCache(Mutex<HashMap<Bytes, (Revision, Bytes)>>);
 
-impl Encoded {
+impl EncodedCache {
     pub(crate) fn get(&self, key: &[u8], revision: Revision) -> Option<Bytes> {
-        let known = self.known();
-        known.get(key).filter(|(known, _)| *known == revision).map(|(_, object)| object.clone())
+        let cached = self.lock();
+        cached.get(key).filter(|(version, _)| *version == revision).map(|(_, object)| object.clone())
     }
 
     pub(crate) fn put(&self, key: &[u8], revision: Revision, object: &Bytes) {
         if object.len() > OBJECT_BYTES_MAX {
             return;
         }
-        let mut known = self.known();
-        if let Some(version) = known.get_mut(key) {
+        let mut cached = self.lock();
+        if let Some(version) = cached.get_mut(key) {
             if version.0 < revision {
                 *version = (revision, object.clone());
             }
             return;
         }
-        if known.len() >= OBJECTS_MAX {
-            known.clear();
+        if cached.len() >= OBJECTS_MAX {
+            cached.clear();
         }
-        // A copy: the key that was read shares the memory of all that was read with it.
-        known.insert(Bytes::copy_from_slice(key), (revision, object.clone()));
+        // Copied: the key is a slice of the page it was read with.
+        cached.insert(Bytes::copy_from_slice(key), (revision, object.clone()));
     }
 
-    pub(crate) fn forget(&self, key: &[u8]) {
-        self.known().remove(key);
+    pub(crate) fn remove(&self, key: &[u8]) {
+        self.lock().remove(key);
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<Bytes, (Revision, Bytes)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Bytes, (Revision, Bytes)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -56,20 +55,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_version_of_each_key_is_known_and_their_number_bounded() {
-        let encoded = Encoded::default();
+    fn newest_version_of_each_key_is_cached_and_size_is_bounded() {
+        let cache = EncodedCache::default();
         let (old, new) = (Bytes::from_static(b"old"), Bytes::from_static(b"new"));
-        encoded.put(b"a", 2, &new);
-        encoded.put(b"a", 1, &old);
-        assert_eq!(encoded.get(b"a", 2), Some(new.clone()));
-        assert_eq!(encoded.get(b"a", 1), None);
-        encoded.forget(b"a");
-        assert_eq!(encoded.get(b"a", 2), None);
+        cache.put(b"a", 2, &new);
+        cache.put(b"a", 1, &old);
+        assert_eq!(cache.get(b"a", 2), Some(new.clone()));
+        assert_eq!(cache.get(b"a", 1), None);
+        cache.remove(b"a");
+        assert_eq!(cache.get(b"a", 2), None);
         for number in 0..2 * OBJECTS_MAX {
-            encoded.put(number.to_string().as_bytes(), 1, &new);
+            cache.put(number.to_string().as_bytes(), 1, &new);
         }
-        assert!(encoded.known().len() <= OBJECTS_MAX);
-        encoded.put(b"large", 1, &vec![0; OBJECT_BYTES_MAX + 1].into());
-        assert_eq!(encoded.get(b"large", 1), None);
+        assert!(cache.lock().len() <= OBJECTS_MAX);
+        cache.put(b"large", 1, &vec![0; OBJECT_BYTES_MAX + 1].into());
+        assert_eq!(cache.get(b"large", 1), None);
     }
 }

@@ -1,12 +1,12 @@
-//! What can go wrong with a call, and the gRPC code it is told with.
+//! Errors of calls, and their gRPC status.
 //!
-//! What a caller can do something about says what; what only the operator can, such as a broken disk, says
-//! that storage is unavailable and leaves the details to the log.
+//! Errors that a client can fix have their reason in the status. For those that only an operator can fix, such as a failed
+//! disk, the status says "storage is unavailable" and the log has the details.
 
 use orlop_api::field_error::{FieldError, aggregate};
 use tonic::Status;
 
-/// Everything a verb can answer instead of a result.
+/// An error of a verb.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No such object.
@@ -14,35 +14,35 @@ pub enum Error {
     NotFound {
         /// The resource, e.g. `gpus.device.nvidia.com`.
         plural: String,
-        /// Which object.
+        /// The object's name.
         name: String,
     },
-    /// An object with this name is there already.
+    /// An object with this name exists.
     #[error("{plural} {name:?} already exists")]
     AlreadyExists {
         /// The resource.
         plural: String,
-        /// Which object.
+        /// The object's name.
         name: String,
     },
-    /// Somebody else wrote in between, or a precondition does not hold.
+    /// A concurrent write, or a failed precondition.
     #[error("operation cannot be fulfilled on {plural} {name:?}: {why}")]
     Conflict {
         /// The resource.
         plural: String,
-        /// Which object.
+        /// The object's name.
         name: String,
-        /// What did not hold.
+        /// The cause.
         why: String,
     },
-    /// The object is not acceptable, field by field.
+    /// Validation failed.
     #[error("{kind} {name:?} is invalid: {}", aggregate(.errors))]
     Invalid {
         /// The kind, e.g. `GPU`.
         kind: &'static str,
-        /// Which object.
+        /// The object's name.
         name: String,
-        /// What is wrong with it.
+        /// The errors, by field.
         errors: Vec<FieldError>,
     },
     /// The request contradicts itself.
@@ -59,22 +59,22 @@ pub enum Error {
     /// The resource version is too old, or not one of this server's.
     #[error("{0}")]
     Expired(String),
-    /// The answer would be larger than a message may be.
+    /// The response would exceed the largest message.
     #[error("{0}")]
     TooLarge(String),
     /// The caller may not do this.
     #[error("{0}")]
     Forbidden(String),
-    /// The caller has not said who it is.
+    /// The caller is not authenticated.
     #[error("{0}")]
     Unauthenticated(String),
     /// A stored object cannot be read.
     #[error("stored object {0:?} cannot be read")]
     Unreadable(String),
-    /// The server is going away.
+    /// The server is shutting down.
     #[error("the server is shutting down")]
     ShuttingDown,
-    /// The store's own answer.
+    /// An error of the store.
     #[error(transparent)]
     Store(#[from] orlop_store::Error),
 }
@@ -102,8 +102,8 @@ impl From<Error> for Status {
             Error::Store(Store::TooLarge { .. }) => Status::invalid_argument(message),
             Error::Store(Store::Full(_)) => Status::resource_exhausted(message),
             Error::Store(Store::AmbiguousCommit(why)) => {
-                tracing::error!(error = %why, "the outcome of a write is not known");
-                Status::deadline_exceeded("the outcome of the write is not known")
+                tracing::error!(error = %why, "ambiguous commit");
+                Status::deadline_exceeded("ambiguous commit: the write may have happened")
             }
             Error::Store(Store::Unavailable(why)) => {
                 tracing::error!(error = %why, "storage is unavailable");

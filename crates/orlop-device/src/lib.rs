@@ -1,20 +1,22 @@
-//! The device API: a node's hardware, served over gRPC to everything on the node that needs to know.
+//! The device API: a node's hardware over gRPC, and the agent that reports it.
 //!
 //! A request's path reads top to bottom:
 //!
 //! ```text
-//! server::accept      unix socket or TCP (+ TLS); who is calling
+//! orlop_net           unix socket or TCP (+ TLS)
+//! server::connection  identifies the caller
 //! server::observe     counts the call for metrics and channelz
-//! service             finds the verb by method name; authorizes; audits writes
-//! verbs::*            what the call means, once for all kinds, over JSON objects
-//! kinds::*            what is special about a kind: its names, its .proto, its validation
+//! service             finds the verb by method name, authorizes and audits writes
+//! verbs::*            the verbs, implemented once for all kinds over JSON objects
+//! kinds::*            a kind: its names, .proto and validation
 //! orlop_store         one revisioned key space
 //! ```
 //!
-//! Invariants: nothing above `kinds` names a kind; nothing but `wire` knows protobuf field numbers; objects
-//! are stored as `orlop serve` stores them, so both can serve one database.
+//! Invariants: nothing above `kinds` names a kind; only `wire` knows protobuf field numbers; objects are stored as
+//! `orlop serve` stores them, so both can serve one database.
 
 pub mod agent;
+mod authorization;
 mod codec;
 mod conditions;
 mod definition;

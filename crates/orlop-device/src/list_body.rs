@@ -1,5 +1,4 @@
-//! A list on its way out, a piece at a time. Its objects are shared with everyone else who reads them; only the piece
-//! that the connection takes next is a copy.
+//! The body of a list response, encoded in chunks. Objects are shared with the cache; only the next chunk is a copy.
 
 use std::{
     iter::Peekable,
@@ -15,38 +14,38 @@ use tonic::{Code, Status};
 
 use crate::wire;
 
-/// What HTTP/2 sends at a time, unless the client allows more.
-const PIECE_BYTES: usize = 16 << 10;
+/// HTTP/2's default frame size.
+const CHUNK_BYTES: usize = 16 << 10;
 
-/// One gRPC message and the trailers of a call that went well.
+/// One gRPC message, then trailers with status OK.
 #[derive(Debug)]
 pub(crate) struct ListBody {
-    /// What has been written of the next piece.
-    begun: BytesMut,
+    /// The beginning of the next chunk.
+    partial: BytesMut,
     items: Peekable<vec::IntoIter<Bytes>>,
     ended: bool,
 }
 
 impl From<wire::List> for ListBody {
     fn from(list: wire::List) -> Self {
-        let mut begun = BytesMut::with_capacity(PIECE_BYTES);
-        let items = list.begin(&mut begun);
-        Self { begun, items: items.into_iter().peekable(), ended: false }
+        let mut partial = BytesMut::with_capacity(CHUNK_BYTES);
+        let items = list.begin(&mut partial);
+        Self { partial, items: items.into_iter().peekable(), ended: false }
     }
 }
 
 impl ListBody {
-    fn piece(&mut self) -> Option<Bytes> {
-        let mut piece = std::mem::take(&mut self.begun);
+    fn chunk(&mut self) -> Option<Bytes> {
+        let mut chunk = std::mem::take(&mut self.partial);
         while let Some(item) =
-            self.items.next_if(|item| piece.is_empty() || piece.len() + item.len() < PIECE_BYTES)
+            self.items.next_if(|item| chunk.is_empty() || chunk.len() + item.len() < CHUNK_BYTES)
         {
-            if piece.is_empty() {
-                piece.reserve(PIECE_BYTES);
+            if chunk.is_empty() {
+                chunk.reserve(CHUNK_BYTES);
             }
-            wire::List::put_item(&mut piece, &item);
+            wire::List::put_item(&mut chunk, &item);
         }
-        (!piece.is_empty()).then(|| piece.freeze())
+        (!chunk.is_empty()).then(|| chunk.freeze())
     }
 }
 
@@ -58,8 +57,8 @@ impl http_body::Body for ListBody {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if let Some(piece) = self.piece() {
-            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        if let Some(chunk) = self.chunk() {
+            return Poll::Ready(Some(Ok(Frame::data(chunk))));
         }
         if std::mem::replace(&mut self.ended, true) {
             return Poll::Ready(None);
@@ -84,8 +83,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pieces_are_one_message_and_each_is_small() {
-        for sizes in [vec![], vec![0], vec![600; 256], vec![PIECE_BYTES * 3, 1, PIECE_BYTES]] {
+    fn chunks_form_one_message_and_are_bounded() {
+        for sizes in [vec![], vec![0], vec![600; 256], vec![CHUNK_BYTES * 3, 1, CHUNK_BYTES]] {
             let items: Vec<_> = sizes.iter().map(|size| Bytes::from(vec![7; *size])).collect();
             let list_meta = Some(ListMeta { resource_version: Some("7".into()) });
             let list = wire::List { type_meta: None, list_meta, items };
@@ -93,10 +92,10 @@ mod tests {
             let (mut sent, mut status) = (Vec::new(), None);
             while let Some(frame) = body.frame().now_or_never().unwrap() {
                 match frame.unwrap().into_data() {
-                    Ok(piece) => {
+                    Ok(chunk) => {
                         let largest = sizes.iter().max().copied().unwrap_or_default();
-                        assert!(piece.len() < PIECE_BYTES.max(largest) + 16);
-                        sent.extend(piece);
+                        assert!(chunk.len() < CHUNK_BYTES.max(largest) + 16);
+                        sent.extend(chunk);
                     }
                     Err(trailers) => status = trailers.into_trailers().unwrap().get("grpc-status").cloned(),
                 }

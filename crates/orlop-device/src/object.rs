@@ -1,7 +1,7 @@
-//! An object as it is stored: JSON in Kubernetes' form, without its resource version.
+//! Stored objects: Kubernetes JSON without the resource version.
 //!
-//! Writers change only what they were asked to change, so that what another API wrote beside it
-//! (finalizers, owners, managed fields) stays.
+//! Updates change only the requested fields, so that those of another API (finalizers, owner references, managed fields)
+//! stay.
 
 use bytes::Bytes;
 use orlop_api::{object_meta, time::Time};
@@ -14,11 +14,12 @@ use crate::error::Error;
 #[derive(Clone, Debug)]
 pub(crate) struct Object {
     pub(crate) value: Value,
-    /// The revision that wrote it; of an object in the making, 0.
+    /// The revision that wrote it. 0 before it is stored.
     pub(crate) revision: Revision,
 }
 
 impl Object {
+    /// Decodes a stored version.
     pub(crate) fn read(kv: &KeyValue) -> Result<Self, Error> {
         let unreadable = || Error::Unreadable(kv.key.escape_ascii().to_string());
         let value: Value = serde_json::from_slice(&kv.value).map_err(|_| unreadable())?;
@@ -28,8 +29,7 @@ impl Object {
         Ok(Self { value, revision: kv.revision })
     }
 
-    /// The bytes to store, with the metadata in front: `orlop serve` puts the resource version in there
-    /// without reading the rest.
+    /// Encodes the object with its metadata first: `orlop serve` splices the resource version in there without decoding.
     pub(crate) fn bytes(&self) -> Bytes {
         let parts = self.value.as_object().into_iter().flatten();
         let (meta, rest): (Vec<_>, Vec<_>) = parts.partition(|(name, _)| *name == "metadata");
@@ -42,7 +42,7 @@ impl Object {
         object_meta::of(&self.value)
     }
 
-    /// Metadata to change; an object that has none gets it.
+    /// Returns the metadata, which is inserted if absent.
     pub(crate) fn meta_mut(&mut self) -> &mut Map<String, Value> {
         object(entry(&mut self.value, "metadata"))
     }
@@ -59,12 +59,12 @@ impl Object {
         self.meta().get("generation").and_then(Value::as_i64).unwrap_or_default()
     }
 
-    /// A top-level part: `spec` or `status`; null if absent.
+    /// Returns `spec` or `status`, null if absent.
     pub(crate) fn part(&self, name: &str) -> &Value {
         self.value.get(name).unwrap_or(&Value::Null)
     }
 
-    /// Replaces a top-level part; null removes it.
+    /// Replaces `spec` or `status`. Null removes it.
     pub(crate) fn set_part(&mut self, name: &str, part: Value) {
         let parts = object(&mut self.value);
         if part.is_null() {
@@ -79,7 +79,7 @@ fn entry<'a>(value: &'a mut Value, name: &str) -> &'a mut Value {
     object(value).entry(name).or_insert_with(|| Value::Object(Map::new()))
 }
 
-/// The value as an object; whatever else it was is replaced by an empty one.
+/// Returns the value as an object. Any other value is replaced by an empty object.
 fn object(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
@@ -90,7 +90,7 @@ fn object(value: &mut Value) -> &mut Map<String, Value> {
     }
 }
 
-/// The time, in the form that objects carry.
+/// Returns the time as in `creationTimestamp`.
 pub(crate) fn now() -> String {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Time::from_unix(i64::try_from(since.as_secs()).unwrap_or_default()).to_string()

@@ -1,4 +1,4 @@
-//! One kind on one store: keys, reading, and the one way in which objects are changed.
+//! A kind on a store: keys, reads, and read-modify-write of objects.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use crate::{
     conditions,
-    encoded::Encoded,
+    encoded::EncodedCache,
     error::Error,
     kinds::Kind,
     object::Object,
@@ -26,28 +26,28 @@ use crate::{
     wire,
 };
 
-/// Where an object goes that names no namespace.
+/// Namespace of an object that has none.
 const DEFAULT_NAMESPACE: &str = "default";
-/// How long a read waits for a version that this process has not seen yet.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// How often an unconditional write is tried again when another one comes in between.
-const ATTEMPTS: usize = 32;
+/// Deadline of waiting for a revision that this process has not observed yet.
+const REVISION_TIMEOUT: Duration = Duration::from_secs(3);
+/// Attempts of an unconditional write under concurrent writes.
+const ATTEMPTS_MAX: usize = 32;
 
-/// A kind, served.
+/// A kind on a store.
 #[derive(Debug)]
 pub(crate) struct Resource {
     pub(crate) kind: &'static Kind,
     pub(crate) shape: Shape,
     pub(crate) store: Store,
     pub(crate) versions: Versions,
-    /// How often a watch that asked for bookmarks gets one.
+    /// Interval of bookmarks.
     pub(crate) bookmark_period: Duration,
-    /// Turns true when the server stops.
+    /// `true` on shutdown.
     pub(crate) stopping: watch::Receiver<bool>,
-    pub(crate) encoded: Encoded,
+    pub(crate) encoded: EncodedCache,
 }
 
-/// Which object.
+/// The key of an object.
 #[derive(Clone, Debug)]
 pub(crate) struct Key {
     pub(crate) namespace: String,
@@ -66,7 +66,7 @@ impl Resource {
             errors.push(FieldError::required(&meta.child("name"), ""));
         }
         for (field, value) in [("name", name), ("namespace", namespace)] {
-            // What cannot be stored cannot be asked for: a slash would reach into another namespace.
+            // A slash would reach into another namespace.
             let problems = names::path_segment(value);
             errors
                 .extend(problems.into_iter().map(|why| FieldError::invalid(&meta.child(field), value, why)));
@@ -78,7 +78,7 @@ impl Resource {
         Ok(Key { namespace: namespace.to_owned(), name: name.to_owned(), bytes })
     }
 
-    /// All objects, or those of one namespace.
+    /// Returns the range of all objects, or of those in a namespace.
     pub(crate) fn range(&self, namespace: Option<&str>) -> Result<KeyRange, Error> {
         let prefix = self.kind.prefix();
         let Some(namespace) = namespace.filter(|namespace| !namespace.is_empty()) else {
@@ -113,10 +113,10 @@ impl Resource {
         read.kvs.into_iter().next().ok_or_else(|| self.not_found(key))
     }
 
-    /// Waits until reads show at least this revision.
-    pub(crate) async fn reach(&self, revision: Option<Revision>) -> Result<(), Error> {
+    /// Waits until reads return at least this revision.
+    pub(crate) async fn wait_for(&self, revision: Option<Revision>) -> Result<(), Error> {
         let Some(revision) = revision else { return Ok(()) };
-        match self.store.wait_for_revision(revision, PATIENCE).await {
+        match self.store.wait_for_revision(revision, REVISION_TIMEOUT).await {
             Err(orlop_store::Error::FutureRevision { requested, current }) => Err(Error::Expired(format!(
                 "too large resource version: {}, current: {}: list again",
                 self.versions.text(requested),
@@ -130,45 +130,45 @@ impl Resource {
         TypeMeta { kind: format!("{}{suffix}", self.kind.kind), api_version: self.kind.api_version() }
     }
 
-    /// A stored version as it travels, if a selector chooses it.
-    pub(crate) fn chosen(&self, kv: &KeyValue, selector: &Selector) -> Result<Option<Bytes>, Error> {
+    /// Encodes a stored version, if a selector matches it.
+    pub(crate) fn encode_matching(&self, kv: &KeyValue, selector: &Selector) -> Result<Option<Bytes>, Error> {
         let everything = selector.is_everything();
         if everything && let Some(known) = self.encoded.get(&kv.key, kv.revision) {
             return Ok(Some(known));
         }
         let object = Object::read(kv)?;
-        if !selector::chooses(selector, &object) {
+        if !selector::matches(selector, &object) {
             return Ok(None);
         }
-        let encoded = Bytes::from(self.wire(&object)?.encode_to_vec());
+        let encoded = Bytes::from(self.to_message(&object)?.encode_to_vec());
         if everything {
             self.encoded.put(&kv.key, kv.revision, &encoded);
         }
         Ok(Some(encoded))
     }
 
-    /// A version that a call has made, or would have, as it travels.
-    pub(crate) fn made(&self, key: &Key, object: &Object) -> Result<wire::Made, Error> {
-        let encoded = Bytes::from(self.wire(object)?.encode_to_vec());
+    /// Encodes and caches the version that a write returns.
+    pub(crate) fn encode_written(&self, key: &Key, object: &Object) -> Result<wire::EncodedObject, Error> {
+        let encoded = Bytes::from(self.to_message(object)?.encode_to_vec());
         self.encoded.put(&key.bytes, object.revision, &encoded);
-        Ok(wire::Made(encoded))
+        Ok(wire::EncodedObject(encoded))
     }
 
-    /// An object as it travels.
-    pub(crate) fn wire(&self, object: &Object) -> Result<wire::Object, Error> {
+    /// Converts an object to its message.
+    pub(crate) fn to_message(&self, object: &Object) -> Result<wire::Object, Error> {
         let part = |part: Part| {
             let value = object.part(part.name());
             if value.is_null() {
                 return Ok(None);
             }
             self.shape.encode(part, value).map(Some).map_err(|why| {
-                tracing::error!(name = object.name(), why, "stored object does not fit its kind");
+                tracing::error!(name = object.name(), why, "stored object does not match its kind's .proto");
                 Error::Unreadable(object.name().to_owned())
             })
         };
         Ok(wire::Object {
             type_meta: Some(self.type_meta("")),
-            object_meta: Some(wire::meta(object.meta(), self.versions.text(object.revision))),
+            object_meta: Some(wire::to_meta(object.meta(), self.versions.text(object.revision))),
             spec: part(Part::Spec)?,
             status: part(Part::Status)?,
         })
@@ -180,7 +180,7 @@ impl Resource {
         Put { terms: selector::terms(object.meta()), ..Put::new(key.bytes.clone(), object.bytes()) }
     }
 
-    /// Finds what is wrong with an object about to be stored.
+    /// Validates an object before it is stored.
     pub(crate) fn validate(&self, object: &Object) -> Result<(), Error> {
         const RULES: MetaRules = MetaRules { namespaced: true, name: NameRule::Subdomain };
         let mut errors = object_meta::validate(object.meta(), RULES, &FieldPath::root("metadata"));
@@ -192,15 +192,15 @@ impl Resource {
         Err(Error::Invalid { kind: self.kind.kind, name: object.name().to_owned(), errors })
     }
 
-    /// Reads an object, has `change` make the next version of it, and writes that if it differs and if
-    /// nobody else wrote in between. `expected` is the version that the caller has seen, if it cares.
+    /// Updates an object by compare-and-swap: reads it, applies `change`, and writes the result if it differs. Retries on
+    /// a concurrent write. `expected` is the caller's precondition on the revision.
     pub(crate) async fn modify(
         &self,
         key: &Key,
         expected: Option<Revision>,
         change: impl Fn(&Object) -> Result<Object, Error>,
     ) -> Result<Object, Error> {
-        for _ in 0..ATTEMPTS {
+        for _ in 0..ATTEMPTS_MAX {
             let current = Object::read(&self.stored(key).await?)?;
             if expected.is_some_and(|expected| expected != current.revision) {
                 return Err(self.conflict(key, "the object has been modified; read it again and retry"));
@@ -211,7 +211,7 @@ impl Resource {
             }
             self.validate(&next)?;
             let revision = current.revision;
-            // Nobody looks at it while the write waits for its turn, with many others.
+            // Freed while the write waits in the queue.
             drop(current);
             let result = self.store.txn(Txn::replace(Self::put(key, &next), revision)).await?;
             if result.succeeded {
@@ -219,6 +219,6 @@ impl Resource {
                 return Ok(next);
             }
         }
-        Err(self.conflict(key, "too many others write this object at the same time"))
+        Err(self.conflict(key, "too many concurrent writes to this object"))
     }
 }

@@ -1,7 +1,7 @@
-//! Label selectors, asked of the store's index where it can answer.
+//! Label selectors, with the store's index where it applies.
 //!
-//! The index narrows; the selector itself decides, on the labels of the object. So an operator that the
-//! index does not have (`>` and `<`) only costs a wider look.
+//! The index narrows the read; the selector decides by the labels of each object. An operator that the index does not
+//! support (`>` and `<`) reads more objects.
 
 use orlop_api::labels::{Operator, Selector};
 use orlop_store::{Filter, Requirement, Terms};
@@ -9,13 +9,13 @@ use serde_json::{Map, Value};
 
 use crate::{error::Error, object::Object};
 
-/// What a term on a label is called, here and in `orlop serve`.
+/// Returns the name of a label's index term, the same as in `orlop serve`.
 fn term(label: &str) -> String {
     format!("l:{label}")
 }
 
-/// What an object is found under. Owners are not for this API, but the garbage collector of `orlop serve`
-/// finds an object by them whoever wrote it last.
+/// Returns the index terms of an object. This API does not use owners, but the garbage collector of `orlop serve` finds
+/// objects by them, whichever API wrote last.
 pub(crate) fn terms(meta: &Map<String, Value>) -> Terms {
     let labels = meta.get("labels").and_then(Value::as_object).into_iter().flatten();
     let labels = labels.filter_map(|(label, value)| Some((term(label), value.as_str()?)));
@@ -48,8 +48,8 @@ pub(crate) fn filter(selector: &Selector) -> Filter {
     Filter(requirements.collect())
 }
 
-/// Whether the selector chooses an object.
-pub(crate) fn chooses(selector: &Selector, object: &Object) -> bool {
+/// Whether the selector matches an object.
+pub(crate) fn matches(selector: &Selector, object: &Object) -> bool {
     selector.matches(object.labels())
 }
 

@@ -1,4 +1,4 @@
-//! A kind's gRPC service: finds the verb, asks whether the caller may, runs it, and writes the audit line.
+//! The gRPC service of a kind: finds the verb, authorizes the caller, runs the verb, writes the audit log.
 
 use std::{
     convert::Infallible,
@@ -16,48 +16,47 @@ use tonic::{Code, Status, body::Body, server::Grpc};
 use tower::{Service, service_fn};
 
 use crate::{
-    codec::Fitting,
+    authorization::{Caller, WritePolicy},
+    codec::SizedCodec,
     error::Error,
     list_body::ListBody,
     resource::Resource,
-    server::{Caller, Policy},
     verbs::Verb,
     wire,
 };
 
-/// Bytes of a message that is received.
+/// Largest message received.
 pub(crate) const RECEIVE_BYTES_MAX: usize = 2 << 20;
-/// Bytes of a message that is sent.
+/// Largest message sent.
 pub(crate) const SEND_BYTES_MAX: usize = 16 << 20;
 
-/// What a call ends with: a failed one with a response that says so.
-type Answer = Result<Response<Body>, Infallible>;
+/// A response. A failed call has its status in the headers.
+type CallResult = Result<Response<Body>, Infallible>;
 
 /// Serves one kind.
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceService {
     resource: Arc<Resource>,
-    policy: Arc<Policy>,
+    policy: Arc<WritePolicy>,
 }
 
 impl DeviceService {
-    pub(crate) fn new(resource: Arc<Resource>, policy: Arc<Policy>) -> Self {
+    pub(crate) fn new(resource: Arc<Resource>, policy: Arc<WritePolicy>) -> Self {
         Self { resource, policy }
     }
 
-    /// Starts the call. Each verb's future is boxed by itself: one for all of them would be as large as the largest,
-    /// for every call that is open.
-    fn handle(self, request: Request<Body>) -> BoxFuture<'static, Answer> {
+    /// Dispatches a call. Each verb's future is boxed by itself: one for all verbs would be as large as the largest.
+    fn handle(self, request: Request<Body>) -> BoxFuture<'static, CallResult> {
         let method = request.uri().path().rsplit('/').next().unwrap_or_default();
         let Some(verb) = Verb::of(method, self.resource.kind.noun) else {
-            return Box::pin(ready(Ok(Status::unimplemented("no such method").into_http())));
+            return Box::pin(ready(Ok(Status::unimplemented("unknown method").into_http())));
         };
         let caller = Caller::of(&request);
-        if verb.writes()
-            && let Err(refused) = self.policy.allow_write(&caller, request.headers())
+        if verb.is_write()
+            && let Err(denied) = self.policy.authorize_write(&caller, request.headers())
         {
-            tracing::warn!(target: "audit", %caller, service = self.resource.kind.service, ?verb, reason = %refused, "refused");
-            return Box::pin(ready(Ok(Status::from(refused).into_http())));
+            tracing::warn!(target: "audit", %caller, service = self.resource.kind.service, ?verb, reason = %denied, "denied");
+            return Box::pin(ready(Ok(Status::from(denied).into_http())));
         }
         let resource = self.resource;
         let audit = Audit { caller, verb, service: resource.kind.service };
@@ -67,23 +66,23 @@ impl DeviceService {
             Verb::Watch => Box::pin(watch(request, resource)),
             Verb::Create => Box::pin(unary(request, move |r: wire::WriteRequest| async move {
                 let name = name_of(&r);
-                audit.note(&name, resource.create(r).await)
+                audit.record(&name, resource.create(r).await)
             })),
             Verb::Update => Box::pin(unary(request, move |r: wire::WriteRequest| async move {
                 let name = name_of(&r);
-                audit.note(&name, resource.update(r).await)
+                audit.record(&name, resource.update(r).await)
             })),
             Verb::UpdateStatus => Box::pin(unary(request, move |r: wire::WriteRequest| async move {
                 let name = name_of(&r);
-                audit.note(&name, resource.update_status(r).await)
+                audit.record(&name, resource.update_status(r).await)
             })),
             Verb::Patch => Box::pin(unary(request, move |r: wire::PatchRequest| async move {
                 let name = r.name.clone();
-                audit.note(&name, resource.patch(r).await)
+                audit.record(&name, resource.patch(r).await)
             })),
             Verb::Delete => Box::pin(unary(request, move |r: wire::DeleteRequest| async move {
                 let name = r.name.clone();
-                audit.note(&name, resource.delete(r).await)
+                audit.record(&name, resource.delete(r).await)
             })),
         }
     }
@@ -92,7 +91,7 @@ impl DeviceService {
 impl Service<Request<Body>> for DeviceService {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = BoxFuture<'static, Answer>;
+    type Future = BoxFuture<'static, CallResult>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
@@ -103,7 +102,7 @@ impl Service<Request<Body>> for DeviceService {
     }
 }
 
-/// Who writes, for the line in the log.
+/// The audit log entry of a write.
 #[derive(Clone)]
 struct Audit {
     caller: Caller,
@@ -112,11 +111,11 @@ struct Audit {
 }
 
 impl Audit {
-    /// Who wrote what, and what came of it.
-    fn note<T>(&self, name: &str, result: Result<T, Error>) -> Result<T, Error> {
+    /// Logs the outcome of a write.
+    fn record<T>(&self, name: &str, result: Result<T, Error>) -> Result<T, Error> {
         let Self { caller, verb, service } = self;
         match &result {
-            Ok(_) => tracing::info!(target: "audit", %caller, service, ?verb, name, "done"),
+            Ok(_) => tracing::info!(target: "audit", %caller, service, ?verb, name, "succeeded"),
             Err(error) => tracing::info!(target: "audit", %caller, service, ?verb, name, %error, "failed"),
         }
         result
@@ -128,17 +127,17 @@ fn name_of(request: &wire::WriteRequest) -> String {
     meta.map(|meta| meta.name().to_owned()).unwrap_or_default()
 }
 
-fn grpc<Req, Res>() -> Grpc<Fitting<Res, Req>>
+fn grpc<Req, Res>() -> Grpc<SizedCodec<Res, Req>>
 where
     Req: Message + Default + 'static,
     Res: Message + 'static,
 {
-    Grpc::new(Fitting::default())
+    Grpc::new(SizedCodec::default())
         .max_decoding_message_size(RECEIVE_BYTES_MAX)
         .max_encoding_message_size(SEND_BYTES_MAX)
 }
 
-async fn unary<Req, Res, F, Fut>(request: Request<Body>, call: F) -> Answer
+async fn unary<Req, Res, F, Fut>(request: Request<Body>, call: F) -> CallResult
 where
     Req: Message + Default + 'static,
     Res: Message + 'static,
@@ -155,8 +154,7 @@ where
         }
     });
     let mut response = grpc().unary(service, request).await;
-    // A message over the limit is told as OUT_OF_RANGE by the framework, but here that code asks clients to
-    // list again.
+    // tonic reports a message over the limit as OUT_OF_RANGE, but in this API that code makes clients list again.
     if !called.load(Ordering::Relaxed)
         && Status::from_header_map(response.headers()).is_some_and(|s| s.code() == Code::OutOfRange)
     {
@@ -165,8 +163,8 @@ where
     Ok(response)
 }
 
-/// The request and its headers are the framework's, the body of an answer that went well is our own.
-async fn list(request: Request<Body>, resource: Arc<Resource>) -> Answer {
+/// Lists objects. tonic decodes the request and writes the headers; a successful body is a [`ListBody`].
+async fn list(request: Request<Body>, resource: Arc<Resource>) -> CallResult {
     let made = Arc::new(Mutex::new(None));
     let place = made.clone();
     let mut response = unary(request, move |request| async move {
@@ -181,12 +179,12 @@ async fn list(request: Request<Body>, resource: Arc<Resource>) -> Answer {
     Ok(response)
 }
 
-async fn watch(request: Request<Body>, resource: Arc<Resource>) -> Answer {
+async fn watch(request: Request<Body>, resource: Arc<Resource>) -> CallResult {
     let service = service_fn(move |request: tonic::Request<wire::ListRequest>| {
         let resource = resource.clone();
         async move {
-            let watching = resource.watch(request.into_inner()).await?;
-            Ok::<_, Status>(tonic::Response::new(watching.stream()))
+            let watch = resource.watch(request.into_inner()).await?;
+            Ok::<_, Status>(tonic::Response::new(watch.stream()))
         }
     });
     Ok(grpc::<wire::ListRequest, wire::WatchResponse>().server_streaming(service, request).await)

@@ -1,5 +1,5 @@
-//! A kind's `.proto`: checked against the contract of [`crate::wire`], and used to turn specs and statuses
-//! into JSON and back.
+//! The `.proto` of a kind: validated against the envelopes of [`crate::wire`], and used to convert specs and statuses to
+//! JSON and back.
 
 use bytes::Bytes;
 use prost::Message;
@@ -13,7 +13,7 @@ use crate::kinds::Kind;
 
 const META: &str = "nvidia.nvsentinel.v1alpha1";
 
-/// Why a kind cannot be served.
+/// A `.proto` that does not fit the envelopes.
 #[derive(Debug, thiserror::Error)]
 #[error("kind {kind}: {why}")]
 pub struct ShapeError {
@@ -38,27 +38,27 @@ impl Part {
     }
 }
 
-/// What the server needs to know of a kind's messages.
+/// Descriptors of a kind's own messages.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     spec: MessageDescriptor,
     status: MessageDescriptor,
 }
 
-/// What a field has to be.
+/// Required type of a field.
 enum Field<'a> {
     Text,
     Bytes,
     /// A shared message, by name.
     Shared(&'static str),
-    /// One of the kind's own.
+    /// A message of the kind.
     Own(&'a MessageDescriptor),
 }
 
 impl Shape {
-    /// Reads the kind's `.proto` and checks that every method and message is as the server will read it.
+    /// Validates the methods and messages of a kind's `.proto`.
     pub(crate) fn of(kind: &Kind) -> Result<Self, ShapeError> {
-        check(kind).map_err(|why| ShapeError { kind: kind.kind, why })
+        validate(kind).map_err(|why| ShapeError { kind: kind.kind, why })
     }
 
     pub(crate) fn descriptor(&self, part: Part) -> &MessageDescriptor {
@@ -68,21 +68,21 @@ impl Shape {
         }
     }
 
-    /// A part as it travels, as JSON.
+    /// Converts protobuf to JSON.
     pub(crate) fn decode(&self, part: Part, bytes: Bytes) -> Result<Value, String> {
         let message = DynamicMessage::decode(self.descriptor(part).clone(), bytes)
             .map_err(|error| format!("{}: {error}", part.name()))?;
         to_json(part, &message)
     }
 
-    /// A part in JSON, as it travels. Fields that the `.proto` does not know are left out.
+    /// Converts JSON to protobuf. Unknown fields are dropped.
     pub(crate) fn encode(&self, part: Part, value: &Value) -> Result<Bytes, String> {
         Ok(self.message(part, value)?.encode_to_vec().into())
     }
 
-    /// A part in the one form the server writes: known fields only, each with the type the `.proto` says.
-    /// Two parts that mean the same are equal in this form. Null stays null.
-    pub(crate) fn normal(&self, part: Part, value: &Value) -> Result<Value, String> {
+    /// Normalizes JSON: known fields only, each with the type of the `.proto`. Equivalent parts are equal afterwards. Null
+    /// stays null.
+    pub(crate) fn normalize(&self, part: Part, value: &Value) -> Result<Value, String> {
         if value.is_null() {
             return Ok(Value::Null);
         }
@@ -97,15 +97,14 @@ impl Shape {
 }
 
 fn to_json(part: Part, message: &DynamicMessage) -> Result<Value, String> {
-    // 64-bit integers are numbers in Kubernetes' JSON; fields without a value are written all the same, as
-    // Kubernetes writes a condition's empty message.
+    // Kubernetes' JSON has 64-bit integers as numbers, and fields with default values, such as a condition's empty message.
     let options = SerializeOptions::new().stringify_64_bit_integers(false).skip_default_fields(false);
     message
         .serialize_with_options(serde_json::value::Serializer, &options)
         .map_err(|error| format!("{}: {error}", part.name()))
 }
 
-fn check(kind: &Kind) -> Result<Shape, String> {
+fn validate(kind: &Kind) -> Result<Shape, String> {
     let pool = DescriptorPool::decode(kind.descriptors).map_err(|error| error.to_string())?;
     let service = pool
         .get_service_by_name(kind.service)
@@ -116,55 +115,55 @@ fn check(kind: &Kind) -> Result<Shape, String> {
     let (noun, text, opts) = (kind.noun, Field::Text, Field::Shared);
 
     let get = method(format!("Get{noun}"))?;
-    let object = own(&get.output(), 1)?;
-    let (spec, status) = (own(&object, 3)?, own(&object, 4)?);
-    fields(&object, &[(1, opts("TypeMeta")), (2, opts("ObjectMeta"))])?;
-    fields(&get.input(), &[(1, text), (2, Field::Text), (3, opts("GetOptions"))])?;
+    let object = message_of(&get.output(), 1)?;
+    let (spec, status) = (message_of(&object, 3)?, message_of(&object, 4)?);
+    validate_fields(&object, &[(1, opts("TypeMeta")), (2, opts("ObjectMeta"))])?;
+    validate_fields(&get.input(), &[(1, text), (2, Field::Text), (3, opts("GetOptions"))])?;
 
     let list = method(format!("List{noun}s"))?;
-    let items = own(&list.output(), 1)?;
-    fields(&items, &[(1, opts("TypeMeta")), (2, opts("ListMeta")), (3, Field::Own(&object))])?;
+    let items = message_of(&list.output(), 1)?;
+    validate_fields(&items, &[(1, opts("TypeMeta")), (2, opts("ListMeta")), (3, Field::Own(&object))])?;
     let watch = method(format!("Watch{noun}s"))?;
-    fields(&watch.output(), &[(1, Field::Text), (2, Field::Own(&object))])?;
+    validate_fields(&watch.output(), &[(1, Field::Text), (2, Field::Own(&object))])?;
     for method in [&list, &watch] {
-        fields(&method.input(), &[(1, Field::Text), (2, opts("ListOptions"))])?;
+        validate_fields(&method.input(), &[(1, Field::Text), (2, opts("ListOptions"))])?;
     }
 
     let patch = method(format!("Patch{noun}"))?;
     let patched = [(1, Field::Text), (2, Field::Text), (3, Field::Text), (4, Field::Bytes), (6, Field::Text)];
-    fields(&patch.input(), &patched)?;
+    validate_fields(&patch.input(), &patched)?;
     let delete = method(format!("Delete{noun}"))?;
-    fields(&delete.input(), &[(1, Field::Text), (2, Field::Text), (3, opts("DeleteOptions"))])?;
+    validate_fields(&delete.input(), &[(1, Field::Text), (2, Field::Text), (3, opts("DeleteOptions"))])?;
 
     let writes = [format!("Create{noun}"), format!("Update{noun}"), format!("Update{noun}Status")];
     for name in writes {
         let write = method(name)?;
-        fields(&write.input(), &[(1, Field::Own(&object))])?;
-        answers(&write, &object)?;
+        validate_fields(&write.input(), &[(1, Field::Own(&object))])?;
+        validate_output(&write, &object)?;
     }
-    answers(&patch, &object)?;
+    validate_output(&patch, &object)?;
     if service.methods().any(|method| method.is_server_streaming() != (method == watch)) {
-        return Err(format!("{} must stream, and nothing else", watch.full_name()));
+        return Err(format!("{} must be the only streaming method", watch.full_name()));
     }
     Ok(Shape { spec, status })
 }
 
-/// The message in a field of the kind's own making.
-fn own(message: &MessageDescriptor, number: u32) -> Result<MessageDescriptor, String> {
+/// Returns the message of a field.
+fn message_of(message: &MessageDescriptor, number: u32) -> Result<MessageDescriptor, String> {
     match message.get_field(number).map(|field| field.kind()) {
         Some(FieldKind::Message(inner)) => Ok(inner),
         _ => Err(format!("field {number} of {} must be a message", message.full_name())),
     }
 }
 
-fn answers(method: &MethodDescriptor, object: &MessageDescriptor) -> Result<(), String> {
+fn validate_output(method: &MethodDescriptor, object: &MessageDescriptor) -> Result<(), String> {
     if method.output() == *object {
         return Ok(());
     }
-    Err(format!("{} must answer with {}", method.full_name(), object.full_name()))
+    Err(format!("{} must return {}", method.full_name(), object.full_name()))
 }
 
-fn fields(message: &MessageDescriptor, wanted: &[(u32, Field<'_>)]) -> Result<(), String> {
+fn validate_fields(message: &MessageDescriptor, wanted: &[(u32, Field<'_>)]) -> Result<(), String> {
     for (number, wanted) in wanted {
         let found = message.get_field(*number).map(|field| field.kind());
         let fits = match (wanted, &found) {
@@ -174,7 +173,7 @@ fn fields(message: &MessageDescriptor, wanted: &[(u32, Field<'_>)]) -> Result<()
             _ => false,
         };
         if !fits {
-            return Err(format!("field {number} of {} is not as meta.proto asks", message.full_name()));
+            return Err(format!("field {number} of {} does not match meta.proto", message.full_name()));
         }
     }
     Ok(())
@@ -189,7 +188,7 @@ mod tests {
     use crate::kinds::GPU;
 
     #[test]
-    fn specs_and_statuses_become_json_as_kubernetes_writes_it_and_come_back() {
+    fn spec_and_status_round_trip_through_kubernetes_json() {
         let shape = Shape::of(&GPU).unwrap();
         let spec = GpuSpec { uuid: "GPU-1".into() }.encode_to_vec();
         assert_eq!(shape.decode(Part::Spec, spec.clone().into()).unwrap(), json!({"uuid": "GPU-1"}));
@@ -208,21 +207,21 @@ mod tests {
         }]});
         assert_eq!(value, expected);
         assert_eq!(shape.encode(Part::Status, &value).unwrap(), status);
-        assert_eq!(shape.normal(Part::Status, &value).unwrap(), value);
+        assert_eq!(shape.normalize(Part::Status, &value).unwrap(), value);
     }
 
     #[test]
-    fn what_the_proto_does_not_know_is_left_out_and_wrong_types_are_refused() {
+    fn unknown_fields_are_dropped_and_wrong_types_rejected() {
         let shape = Shape::of(&GPU).unwrap();
-        let normal = shape.normal(Part::Spec, &json!({"uuid": "GPU-1", "color": "red"})).unwrap();
+        let normal = shape.normalize(Part::Spec, &json!({"uuid": "GPU-1", "color": "red"})).unwrap();
         assert_eq!(normal, json!({"uuid": "GPU-1"}));
-        assert!(shape.normal(Part::Spec, &json!({"uuid": 5})).unwrap_err().starts_with("spec: "));
-        assert!(shape.normal(Part::Spec, &json!("text")).is_err());
+        assert!(shape.normalize(Part::Spec, &json!({"uuid": 5})).unwrap_err().starts_with("spec: "));
+        assert!(shape.normalize(Part::Spec, &json!("text")).is_err());
         assert!(shape.decode(Part::Spec, Bytes::from_static(b"\xff")).is_err());
     }
 
     #[test]
-    fn a_kind_whose_proto_disagrees_is_refused_by_name() {
+    fn kind_with_a_mismatched_proto_is_rejected_by_name() {
         let other = Kind { service: "nvidia.nvsentinel.v1alpha1.Nothing", ..copy(&GPU) };
         assert!(Shape::of(&other).unwrap_err().to_string().contains("no service"));
         let other = Kind { noun: "Card", ..copy(&GPU) };

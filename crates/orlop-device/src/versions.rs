@@ -1,10 +1,9 @@
 //! Resource versions: the store's revisions as clients see them.
 //!
-//! On disk, and in a database shared with `orlop serve`, they are the same number. A store in memory begins
-//! anew with its process, and a client that resumes with a version from the life before must not be taken
-//! to mean the same number in this one: it would miss what lies between. So in memory versions count from
-//! the clock, in milliseconds, at which the server started: every version of an earlier life is smaller
-//! than any of this one, and is answered as compacted, which makes clients list again.
+//! On disk, and in a database shared with `orlop serve`, they are equal. An in-memory store restarts at revision 1 with
+//! its process, and a client that resumes with a version of the previous process would miss events. So in memory versions
+//! are offset by the start time in milliseconds: every version of a previous process is smaller than any of this one, and
+//! is reported as compacted, which makes clients list again.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,7 +11,7 @@ use orlop_store::{Endpoint, Revision};
 
 use crate::error::Error;
 
-/// The mapping of one server.
+/// The mapping between revisions and resource versions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Versions {
     offset: i64,
@@ -34,12 +33,12 @@ impl Versions {
         (revision + self.offset).to_string()
     }
 
-    /// Reads a version; `None` for an empty one or "0", which mean "any".
+    /// Parses a version. `None` for an empty one or "0", which mean "any".
     pub(crate) fn parse(self, text: &str) -> Result<Option<Revision>, Error> {
         if text.is_empty() || text == "0" {
             return Ok(None);
         }
-        // Only the canonical form: "+1" and "01" would not compare equal to what the server says.
+        // Only the canonical form: "+1" and "01" would not equal the server's own text.
         let version: i64 = match text.parse() {
             Ok(version) if text.starts_with(|first: char| matches!(first, '1'..='9')) => version,
             _ => return Err(Error::BadRequest(format!("resource version {text:?} is not one of this API"))),
@@ -58,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_of_an_earlier_life_are_expired() {
+    fn versions_of_a_previous_process_are_expired() {
         let on_disk = Versions::of(&Endpoint::Sqlite("x".into()));
         assert_eq!(on_disk.text(7), "7");
         assert_eq!(on_disk.parse("7").unwrap(), Some(7));

@@ -1,8 +1,8 @@
-//! The messages of all kinds, read and written by field number.
+//! Message envelopes shared by all kinds.
 //!
-//! `CreateGpuRequest` and `CreateNicRequest` differ in nothing but what is inside field 1, so one envelope
-//! reads both, with the inside left as bytes. [`crate::shape`] checks at start that a kind's `.proto` agrees
-//! with this file, and turns the bytes of specs and statuses into JSON and back.
+//! `CreateGpuRequest` and `CreateNicRequest` differ only in the message in field 1, so one envelope decodes both and
+//! leaves that field as bytes. At start-up [`crate::shape`] validates each kind's `.proto` against these envelopes; it
+//! converts specs and statuses to JSON and back.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -29,11 +29,11 @@ pub(crate) struct Object {
     pub(crate) status: Option<Bytes>,
 }
 
-/// Any kind's object as it is encoded already, for the calls that answer with one.
+/// An encoded object of any kind, for calls that return one.
 #[derive(Debug)]
-pub(crate) struct Made(pub(crate) Bytes);
+pub(crate) struct EncodedObject(pub(crate) Bytes);
 
-impl Message for Made {
+impl Message for EncodedObject {
     fn encode_raw(&self, buffer: &mut impl BufMut) {
         buffer.put_slice(&self.0);
     }
@@ -42,7 +42,7 @@ impl Message for Made {
         self.0.len()
     }
 
-    /// It is only ever sent.
+    /// Never decoded.
     fn merge_field(
         &mut self,
         tag: u32,
@@ -69,7 +69,7 @@ pub(crate) struct GetRequest {
     pub(crate) opts: Option<GetOptions>,
 }
 
-/// `GetXResponse`, with the object as it is encoded already; so in the answers below.
+/// `GetXResponse`, with an encoded object, as in the responses below.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct GetResponse {
     #[prost(bytes = "bytes", optional, tag = "1")]
@@ -98,16 +98,16 @@ pub(crate) struct List {
 
 impl List {
     const ITEMS: u32 = 3;
-    /// Its place in `ListXsResponse`.
+    /// Field number in `ListXsResponse`.
     const LIST: u32 = 1;
 
-    /// Begins the gRPC message of a `ListXsResponse`, up to the items, which are to follow in order.
+    /// Encodes the gRPC message of a `ListXsResponse` up to its items. Returns the items, which follow in order.
     pub(crate) fn begin(mut self, message: &mut BytesMut) -> Vec<Bytes> {
         let list_length = self.encoded_len();
         let length = key_len(Self::LIST) + encoded_len_varint(list_length as u64) + list_length;
         let items = std::mem::take(&mut self.items);
         message.put_u8(0);
-        // Far below: what is sent is bounded.
+        // Bounded by the largest message sent.
         message.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
         encode_key(Self::LIST, WireType::LengthDelimited, message);
         encode_varint(list_length as u64, message);
@@ -170,8 +170,8 @@ pub(crate) struct DeleteRequest {
     pub(crate) opts: Option<DeleteOptions>,
 }
 
-/// Metadata as it travels, with the resource version put in.
-pub(crate) fn meta(meta: &Map<String, Value>, version: String) -> ObjectMeta {
+/// Converts metadata, and adds the resource version.
+pub(crate) fn to_meta(meta: &Map<String, Value>, version: String) -> ObjectMeta {
     let text = |key| Some(object_meta::text(meta, key)).filter(|text| !text.is_empty()).map(str::to_owned);
     let created = meta.get("creationTimestamp").and_then(Value::as_str).and_then(Time::parse);
     ObjectMeta {
@@ -181,13 +181,13 @@ pub(crate) fn meta(meta: &Map<String, Value>, version: String) -> ObjectMeta {
         uid: text("uid"),
         generation: meta.get("generation").and_then(Value::as_i64),
         creation_timestamp: created.map(timestamp),
-        labels: texts(meta.get("labels")),
-        annotations: texts(meta.get("annotations")),
+        labels: strings(meta.get("labels")),
+        annotations: strings(meta.get("annotations")),
     }
 }
 
-/// A map of texts as it is stored, in a fixed order; `None` for an empty one.
-pub(crate) fn text_map(map: &HashMap<String, String>) -> Option<Value> {
+/// Converts a map of strings, sorted by key. `None` for an empty one.
+pub(crate) fn string_map(map: &HashMap<String, String>) -> Option<Value> {
     if map.is_empty() {
         return None;
     }
@@ -195,7 +195,7 @@ pub(crate) fn text_map(map: &HashMap<String, String>) -> Option<Value> {
     Some(sorted.into_iter().map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect())
 }
 
-fn texts(map: Option<&Value>) -> HashMap<String, String> {
+fn strings(map: Option<&Value>) -> HashMap<String, String> {
     let entries = map.and_then(Value::as_object).into_iter().flatten();
     entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }

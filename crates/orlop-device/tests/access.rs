@@ -1,4 +1,4 @@
-//! Who may do what, over the unix socket and over TCP.
+//! Authentication and authorization, over the unix socket and TCP.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
@@ -6,7 +6,7 @@ mod support;
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-use orlop_device::server::{Policy, Token};
+use orlop_device::server::{Token, WritePolicy};
 use orlop_device_client::{
     Connect,
     api::{ListOptions, gpu_service_client::GpuServiceClient},
@@ -17,9 +17,9 @@ use support::{Calls, Fixture, Storage, gpu, refused};
 use tonic::Code;
 
 #[tokio::test]
-async fn a_user_that_is_not_permitted_reads_but_does_not_write() {
+async fn user_that_is_not_allowed_reads_but_does_not_write() {
     let f = Fixture::start_with(Storage::Memory, |config| {
-        config.policy = Policy { uids: vec![4_000_000_000], ..Policy::default() };
+        config.policy = WritePolicy { uids: vec![4_000_000_000], ..WritePolicy::default() };
     })
     .await;
     let mut client = f.client.clone();
@@ -34,13 +34,13 @@ async fn a_user_that_is_not_permitted_reads_but_does_not_write() {
 }
 
 #[tokio::test]
-async fn the_kernel_says_who_is_calling() {
-    // Whoever runs this test owns what it makes.
+async fn caller_is_identified_by_peer_credentials() {
+    // The user that runs this test owns its files.
     use std::os::unix::fs::MetadataExt;
     let own = fs::metadata("/proc/self").unwrap();
     for policy in [
-        Policy { uids: vec![own.uid()], ..Policy::default() },
-        Policy { gids: vec![own.gid()], ..Policy::default() },
+        WritePolicy { uids: vec![own.uid()], ..WritePolicy::default() },
+        WritePolicy { gids: vec![own.gid()], ..WritePolicy::default() },
     ] {
         let f = Fixture::start_with(Storage::Memory, |config| config.policy = policy).await;
         f.client.clone().create(gpu("a")).await.unwrap();
@@ -48,9 +48,9 @@ async fn the_kernel_says_who_is_calling() {
 }
 
 #[tokio::test]
-async fn the_socket_has_the_owner_asked_for() {
+async fn socket_has_the_configured_owner() {
     use std::os::unix::fs::MetadataExt;
-    // Anybody may give a file to themselves; only root to others.
+    // Only root may change the owner of a file.
     let own = fs::metadata("/proc/self").unwrap();
     let (uid, gid) = if own.uid() == 0 { (4_321, 4_322) } else { (own.uid(), own.gid()) };
     let f = Fixture::start_with(Storage::Memory, |config| config.socket_owner = (Some(uid), Some(gid))).await;
@@ -59,7 +59,7 @@ async fn the_socket_has_the_owner_asked_for() {
 }
 
 #[tokio::test]
-async fn one_connection_has_a_hundred_calls_open_and_others_wait_their_turn() {
+async fn calls_over_the_stream_limit_wait() {
     let f = Fixture::start(Storage::Memory).await;
     let mut client = f.client.clone();
     client.create(gpu("a")).await.unwrap();
@@ -69,12 +69,12 @@ async fn one_connection_has_a_hundred_calls_open_and_others_wait_their_turn() {
     }
     let (mut waiting, mut elsewhere) = (client.clone(), GpuServiceClient::new(connect(&f)));
     let mut get = Box::pin(waiting.get("a"));
-    // As long as another connection takes to be answered twenty times, this call is not.
+    // Another connection completes twenty calls meanwhile.
     for _ in 0..20 {
         let answered = futures_util::future::select(&mut get, Box::pin(elsewhere.get("a"))).await;
         assert!(
             matches!(answered, futures_util::future::Either::Right((Ok(_), _))),
-            "more than a hundred at once"
+            "more than a hundred calls at once"
         );
     }
     watches.pop();
@@ -86,18 +86,18 @@ fn connect(f: &Fixture) -> orlop_device_client::Connection {
 }
 
 #[tokio::test]
-async fn the_socket_has_the_mode_asked_for_and_goes_with_the_server() {
+async fn socket_has_the_configured_mode_and_is_removed_on_stop() {
     let f = Fixture::start_with(Storage::Memory, |config| config.socket_mode = 0o640).await;
     let mode = fs::metadata(f.socket()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o640);
     let path = f.socket();
-    // A second server does not take the path from under the first.
+    // A second server does not replace the socket of a running one.
     let config = orlop_device::Config { socket: Some(path.clone()), ..Default::default() };
     let refused = orlop_device::Server::start(config).await.unwrap_err().to_string();
     assert!(refused.contains("another server listens on it"), "{refused}");
     f.server.stop().await;
     assert!(!path.exists());
-    // What a killed server leaves behind is replaced; what is no socket is not.
+    // A stale socket is replaced, any other file is not.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let config = orlop_device::Config { socket: Some(path.clone()), ..Default::default() };
     orlop_device::Server::start(config).await.unwrap().stop().await;
@@ -108,7 +108,7 @@ async fn the_socket_has_the_mode_asked_for_and_goes_with_the_server() {
 }
 
 #[tokio::test]
-async fn tcp_without_tls_is_for_this_machine_only() {
+async fn tcp_without_tls_requires_a_loopback_address() {
     let f = Fixture::start_with(Storage::Memory, |config| {
         config.tcp = Some("127.0.0.1:0".parse().unwrap());
         config.policy.tokens = vec![Token("let-me".into())];
@@ -160,7 +160,7 @@ fn write(folder: &Path, name: &str, text: &str) -> std::path::PathBuf {
 }
 
 #[tokio::test]
-async fn over_tls_a_certificate_of_the_client_ca_writes() {
+async fn client_certificate_of_the_client_ca_authorizes_writes() {
     let (servers, clients, strangers) = (Ca::new("servers"), Ca::new("clients"), Ca::new("strangers"));
     let files = tempfile::tempdir().unwrap();
     let (certificate, key) = servers.sign("device server");

@@ -1,4 +1,4 @@
-//! Peers that are gone, and peers that want too much.
+//! Dead clients, and limits of connections.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
@@ -10,19 +10,19 @@ use orlop_device_client::api::ListOptions;
 use orlop_testbed::http2::{self, PING, Peer, REFUSED_STREAM, RST_STREAM};
 use support::{Calls, Fixture, Storage, gpu};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const WATCH: &str = "/nvidia.nvsentinel.v1alpha1.GpuService/WatchGpus";
-/// Calls that the server takes on one connection.
+/// Stream limit of one connection.
 const STREAMS: u32 = 100;
 
 fn peer(fixture: &Fixture) -> Peer<UnixStream> {
     let socket = UnixStream::connect(fixture.socket()).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     Peer::new(socket).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_peer_that_gives_no_sign_of_life_is_dropped_and_one_that_does_is_kept() {
+async fn client_that_ignores_pings_is_disconnected() {
     let keep_alive = Duration::from_millis(100);
     let mut fixture = Fixture::start_with(Storage::Memory, |config| config.keep_alive = keep_alive).await;
     let mut watch = fixture.client.watch(ListOptions::default()).await.unwrap();
@@ -33,18 +33,18 @@ async fn a_peer_that_gives_no_sign_of_life_is_dropped_and_one_that_does_is_kept(
             pings += usize::from(frame.kind == PING && frame.flags & http2::ACK == 0);
             false
         });
-        assert!(!open.unwrap(), "the server hangs up");
+        assert!(!open.unwrap(), "the server closes the connection");
         pings
     });
-    assert!(pings.await.unwrap() > 0, "it was asked first");
-    // The watch has been idle for as long, but its client answers.
+    assert!(pings.await.unwrap() > 0, "it was sent PINGs first");
+    // The watch was idle for as long, but its client replies to PINGs.
     fixture.client.create(gpu("a")).await.unwrap();
-    let event = tokio::time::timeout(PATIENCE, watch.message()).await.unwrap().unwrap().unwrap();
+    let event = tokio::time::timeout(TIMEOUT, watch.message()).await.unwrap().unwrap().unwrap();
     assert_eq!(event.r#type, "ADDED");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_past_the_limit_of_a_connection_wait_for_a_place() {
+async fn calls_over_the_stream_limit_of_a_connection_wait() {
     let mut fixture = Fixture::start(Storage::Memory).await;
     let mut watches = Vec::new();
     for _ in 0..STREAMS {
@@ -52,18 +52,18 @@ async fn calls_past_the_limit_of_a_connection_wait_for_a_place() {
     }
     let mut client = fixture.client.clone();
     let mut waiting = tokio::spawn(async move { client.get("a").await });
-    // Others have connections of their own.
+    // Other connections have a limit of their own.
     let mut other = Fixture::connect(&fixture.socket());
     other.create(gpu("a")).await.unwrap();
     let early = tokio::time::timeout(Duration::from_millis(100), &mut waiting).await;
     assert!(early.is_err(), "{early:?}");
     watches.pop();
-    let answer = tokio::time::timeout(PATIENCE, waiting).await.unwrap().unwrap();
+    let answer = tokio::time::timeout(TIMEOUT, waiting).await.unwrap().unwrap();
     assert_eq!(support::meta(&answer.unwrap()).name(), "a");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_peer_that_ignores_the_limit_is_refused_and_hurts_nobody() {
+async fn streams_over_the_limit_are_refused() {
     let mut fixture = Fixture::start(Storage::Memory).await;
     let mut rude = peer(&fixture);
     let refused = tokio::task::spawn_blocking(move || {

@@ -12,7 +12,7 @@ use std::{
 use orlop_device::{
     Config, Server,
     agent::{self, Fake, MakeSource, Reading, Source},
-    server::Policy,
+    server::WritePolicy,
 };
 use orlop_device_client::{Cache, Change, Connect, Gpus, api::*};
 use orlop_store::Endpoint;
@@ -37,7 +37,7 @@ async fn serve(folder: &tempfile::TempDir, storage: Endpoint, retention: Duratio
     let config = Config {
         storage,
         socket: Some(folder.path().join("device.sock")),
-        policy: Policy { any_process: true, ..Policy::default() },
+        policy: WritePolicy { any_process: true, ..WritePolicy::default() },
         retention,
         grace: Duration::from_secs(2),
         ..Config::default()
@@ -58,7 +58,7 @@ fn short(change: &Change<Gpu>) -> String {
 }
 
 on_both_storages! {
-    async fn a_cache_shows_what_the_server_has(f: Fixture) {
+    async fn cache_equals_the_servers_objects(f: Fixture) {
         let mut client = f.client.clone();
         client.create(gpu("a")).await.unwrap();
         let changes = Arc::new(Mutex::new(Vec::new()));
@@ -79,7 +79,7 @@ on_both_storages! {
 }
 
 #[tokio::test]
-async fn a_cache_resumes_on_disk_and_lists_again_when_memory_is_gone() {
+async fn cache_resumes_on_disk_and_relists_after_an_in_memory_restart() {
     for on_disk in [true, false] {
         let folder = tempfile::tempdir().unwrap();
         let storage = || match on_disk {
@@ -117,7 +117,7 @@ async fn a_cache_resumes_on_disk_and_lists_again_when_memory_is_gone() {
 }
 
 #[tokio::test]
-async fn a_cache_that_was_away_too_long_lists_again() {
+async fn cache_relists_after_compaction() {
     let folder = tempfile::tempdir().unwrap();
     let storage = || Endpoint::Sqlite(folder.path().join("state.db"));
     let server = serve(&folder, storage(), Duration::from_millis(200)).await;
@@ -148,7 +148,7 @@ async fn a_cache_that_was_away_too_long_lists_again() {
 }
 
 #[tokio::test]
-async fn the_agent_registers_again_after_a_restart() {
+async fn agent_registers_again_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let server = serve(&folder, Endpoint::Memory, Duration::from_secs(300)).await;
     let running = tokio::spawn(agent::run(connect(&folder), Fake::source(5), Duration::from_millis(50)));
@@ -186,7 +186,7 @@ impl Source for Scripted {
 }
 
 #[tokio::test]
-async fn the_agent_keeps_conditions_in_step_and_leaves_those_of_others() {
+async fn agent_reconciles_its_conditions_and_keeps_those_of_others() {
     let f = Fixture::start(Storage::Disk).await;
     let well = Reading {
         uuid: "GPU-AB12".into(),

@@ -9,7 +9,7 @@ use support::{Calls, Fixture, JSON_PATCH, MERGE_PATCH, condition, gpu, labelled,
 use tonic::Code;
 
 on_both_storages! {
-    async fn create_sets_what_is_the_servers_and_wipes_the_status(f: Fixture) {
+    async fn create_sets_system_fields_and_drops_the_status(f: Fixture) {
         let mut client = f.client.clone();
         let mut sent = labelled("a", &[("tier", "gold")]);
         sent.object_meta.as_mut().unwrap().uid = Some("mine".into());
@@ -29,7 +29,7 @@ on_both_storages! {
         refused(client.create(gpu("a")).await, Code::AlreadyExists, "already exists");
     }
 
-    async fn bad_objects_are_refused_field_by_field(f: Fixture) {
+    async fn invalid_objects_are_rejected_with_field_errors(f: Fixture) {
         let mut client = f.client.clone();
         refused(client.create(gpu("")).await, Code::InvalidArgument, "metadata.name: Required value");
         refused(client.create(gpu("Not_A_Name")).await, Code::InvalidArgument, "metadata.name: Invalid value");
@@ -66,7 +66,7 @@ on_both_storages! {
         assert!(message.contains("status.conditions[2].type: Duplicate value: \"Ready\""), "{message}");
     }
 
-    async fn an_object_too_large_is_refused_without_the_code_that_asks_to_list_again(f: Fixture) {
+    async fn object_over_the_size_limit_is_resource_exhausted(f: Fixture) {
         let mut client = f.client.clone();
         let mut large = gpu("a");
         large.object_meta.as_mut().unwrap().annotations.insert("a".into(), "x".repeat(3 << 20));
@@ -76,7 +76,7 @@ on_both_storages! {
         refused(client.create(large).await, Code::InvalidArgument, "metadata.annotations: Too long");
     }
 
-    async fn update_takes_spec_labels_and_annotations_and_keeps_what_is_left_out(f: Fixture) {
+    async fn update_sets_spec_labels_and_annotations_and_keeps_absent_fields(f: Fixture) {
         let mut client = f.client.clone();
         let mut first = labelled("a", &[("tier", "gold")]);
         first.object_meta.as_mut().unwrap().annotations.insert("note".into(), "kept".into());
@@ -107,7 +107,7 @@ on_both_storages! {
         refused(client.update(gpu("missing")).await, Code::NotFound, "\"missing\" not found");
     }
 
-    async fn an_update_that_changes_nothing_writes_nothing(f: Fixture) {
+    async fn no_op_update_does_not_write(f: Fixture) {
         let mut client = f.client.clone();
         let made = client.create(labelled("a", &[("tier", "gold")])).await.unwrap();
         let same = client.update(labelled("a", &[("tier", "gold")])).await.unwrap();
@@ -123,7 +123,7 @@ on_both_storages! {
         assert_eq!(list.list_meta.unwrap().resource_version(), version(&with), "no revision was made");
     }
 
-    async fn update_status_touches_the_status_alone(f: Fixture) {
+    async fn update_status_changes_only_the_status(f: Fixture) {
         let mut client = f.client.clone();
         client.create(labelled("a", &[("tier", "gold")])).await.unwrap();
         let mut sent = labelled("a", &[("tier", "tin")]);
@@ -145,7 +145,7 @@ on_both_storages! {
         refused(client.update_status(gpu("a")).await, Code::InvalidArgument, "status: Required value");
     }
 
-    async fn writes_from_a_stale_version_conflict(f: Fixture) {
+    async fn write_with_stale_resource_version_conflicts(f: Fixture) {
         let mut client = f.client.clone();
         let made = client.create(gpu("a")).await.unwrap();
         let mut first = made.clone();
@@ -166,7 +166,7 @@ on_both_storages! {
         refused(client.update(odd).await, Code::InvalidArgument, "resource version");
     }
 
-    async fn unconditional_writers_do_not_lose_each_others_labels(f: Fixture) {
+    async fn concurrent_unconditional_writes_keep_all_labels(f: Fixture) {
         let mut client = f.client.clone();
         client.create(gpu("a")).await.unwrap();
         let mut tasks = tokio::task::JoinSet::new();
@@ -181,7 +181,7 @@ on_both_storages! {
         assert_eq!(meta(&client.get("a").await.unwrap()).labels.len(), 20);
     }
 
-    async fn name_namespace_and_uid_cannot_change(f: Fixture) {
+    async fn name_namespace_and_uid_are_immutable(f: Fixture) {
         let mut client = f.client.clone();
         let made = client.create(gpu("a")).await.unwrap();
         let mut other = made.clone();
@@ -195,7 +195,7 @@ on_both_storages! {
         assert_eq!(client.get("a").await.unwrap(), made);
     }
 
-    async fn patches_apply_or_say_why_not(f: Fixture) {
+    async fn json_and_merge_patches_apply_or_fail_with_a_reason(f: Fixture) {
         let mut client = f.client.clone();
         let made = client.create(labelled("a", &[("tier", "gold"), ("rack", "7")])).await.unwrap();
         let patched = client
@@ -246,7 +246,7 @@ on_both_storages! {
         assert_eq!(client.get("a").await.unwrap(), before);
     }
 
-    async fn a_patch_cannot_grow_an_object_without_bound(f: Fixture) {
+    async fn patch_is_bounded_by_the_object_size_limit(f: Fixture) {
         let mut client = f.client.clone();
         client.create(gpu("a")).await.unwrap();
         let mut operations = vec![format!(r#"{{"op":"add","path":"/metadata/x","value":{:?}}}"#, "y".repeat(1000))];
@@ -259,7 +259,7 @@ on_both_storages! {
         refused(client.patch("a", MERGE_PATCH, &deep, &[]).await, Code::InvalidArgument, "cannot be read");
     }
 
-    async fn delete_honours_its_preconditions(f: Fixture) {
+    async fn delete_checks_its_preconditions(f: Fixture) {
         let mut client = f.client.clone();
         let made = client.create(gpu("a")).await.unwrap();
         let delete = |uid: Option<&str>, version: Option<&str>| DeleteGpuRequest {
@@ -283,7 +283,7 @@ on_both_storages! {
         assert_ne!(meta(&again).uid(), meta(&made).uid());
     }
 
-    async fn an_object_is_in_the_default_namespace_unless_it_says_otherwise(f: Fixture) {
+    async fn object_without_namespace_is_in_default(f: Fixture) {
         let mut client = f.client.clone();
         for namespace in [None, Some("one"), Some("two")] {
             let mut gpu = gpu("a");
@@ -303,7 +303,7 @@ on_both_storages! {
         refused(client.list_gpus(odd).await, Code::InvalidArgument, "namespace");
     }
 
-    async fn lists_choose_by_labels_and_by_version(f: Fixture) {
+    async fn list_selects_by_labels_and_resource_version(f: Fixture) {
         let mut client = f.client.clone();
         let empty = client.list(ListOptions::default()).await.unwrap();
         assert_eq!(empty.type_meta.unwrap().kind, "GPUList");

@@ -50,7 +50,7 @@ fn address(f: &Fixture) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reflection_tells_enough_to_call_everything() {
+async fn reflection_describes_every_method() {
     for storage in [Storage::Memory, Storage::Disk] {
         let f = Fixture::start(storage).await;
         let script = format!(
@@ -100,7 +100,7 @@ print('all well')
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn channelz_counts_what_really_went_over_each_socket() {
+async fn channelz_counts_calls_and_messages_of_each_socket() {
     let f = Fixture::start_with(Storage::Memory, |config| {
         config.admin = Some("127.0.0.1:0".parse().unwrap());
     })
@@ -215,7 +215,7 @@ print('all well')
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metrics_have_the_names_and_labels_that_dashboards_read() {
+async fn metrics_have_the_names_and_labels_of_dashboards() {
     let f = Fixture::start_with(Storage::Disk, |config| {
         config.metrics = Some("127.0.0.1:0".parse().unwrap());
         config.retention = Duration::from_millis(300);

@@ -4,7 +4,7 @@
 
 mod support;
 
-use orlop_device::{Config, Server, server::Policy};
+use orlop_device::{Config, Server, server::WritePolicy};
 use orlop_device_client::{
     Connect,
     api::{Gpu, GpuList, ListGpusRequest, ListOptions, gpu_service_client::GpuServiceClient},
@@ -20,7 +20,7 @@ async fn open(path: &std::path::Path) -> Store {
 }
 
 #[tokio::test]
-async fn objects_are_stored_as_kubernetes_json_under_their_key_with_their_labels_indexed() {
+async fn objects_are_stored_as_kubernetes_json_with_indexed_labels() {
     let f = Fixture::start(Storage::Disk).await;
     let made = f.client.clone().create(labelled("a", &[("tier", "gold")])).await.unwrap();
     let Fixture { server, folder, .. } = f;
@@ -47,7 +47,7 @@ async fn objects_are_stored_as_kubernetes_json_under_their_key_with_their_labels
 }
 
 #[tokio::test]
-async fn what_another_api_wrote_is_served_and_what_it_added_is_kept() {
+async fn objects_of_another_api_are_served_and_their_fields_kept() {
     let folder = tempfile::tempdir().unwrap();
     let (database, socket) = (folder.path().join("state.db"), folder.path().join("device.sock"));
     let store = open(&database).await;
@@ -68,7 +68,7 @@ async fn what_another_api_wrote_is_served_and_what_it_added_is_kept() {
     let config = Config {
         storage: Endpoint::Sqlite(database),
         socket: Some(socket.clone()),
-        policy: Policy { any_process: true, ..Policy::default() },
+        policy: WritePolicy { any_process: true, ..WritePolicy::default() },
         ..Config::default()
     };
     let server = Server::start(config).await.unwrap();
@@ -111,7 +111,7 @@ fn uuids(list: &GpuList) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_list_is_whole_and_of_one_version_whoever_wrote_what_is_in_it() {
+async fn list_is_complete_and_at_one_revision_under_concurrent_writes() {
     let f = Fixture::start(Storage::Disk).await;
     let mut client = f.client.clone();
     let other = open(&f.folder.path().join("state.db")).await;
@@ -150,7 +150,7 @@ fn version_of(gpu: &Gpu) -> u64 {
 }
 
 #[tokio::test]
-async fn a_list_too_large_to_send_is_refused_and_a_part_of_it_is_not() {
+async fn list_over_the_message_limit_fails_and_a_selection_of_it_does_not() {
     let f = Fixture::start(Storage::Disk).await;
     let mut client = f.client.clone();
     let other = open(&f.folder.path().join("state.db")).await;

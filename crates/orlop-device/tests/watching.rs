@@ -17,7 +17,7 @@ fn from(version: &str) -> ListOptions {
 }
 
 on_both_storages! {
-    async fn a_watch_begins_with_what_there_is_and_goes_on_with_what_happens(f: Fixture) {
+    async fn watch_sends_initial_state_then_changes(f: Fixture) {
         let mut client = f.client.clone();
         client.create(gpu("a")).await.unwrap();
         let mut watch = client.watch(ListOptions::default()).await.unwrap();
@@ -34,7 +34,7 @@ on_both_storages! {
         assert_ne!(version(&object), version(&patched), "at the version of the deletion");
     }
 
-    async fn a_watch_resumes_from_a_version_without_loss_or_repeat(f: Fixture) {
+    async fn watch_resumes_without_loss_or_duplicates(f: Fixture) {
         let mut client = f.client.clone();
         let list = client.list(ListOptions::default()).await.unwrap();
         let start = list.list_meta.unwrap().resource_version().to_owned();
@@ -56,7 +56,7 @@ on_both_storages! {
         }
     }
 
-    async fn a_slow_watcher_misses_nothing_and_holds_nobody_up(f: Fixture) {
+    async fn slow_watcher_misses_nothing_and_blocks_nobody(f: Fixture) {
         let mut client = f.client.clone();
         client.create(gpu("a")).await.unwrap();
         let mut slow = client.watch(ListOptions::default()).await.unwrap();
@@ -73,7 +73,7 @@ on_both_storages! {
         }
     }
 
-    async fn selectors_turn_changes_into_comings_and_goings(f: Fixture) {
+    async fn selector_turns_changes_into_added_and_deleted(f: Fixture) {
         let mut client = f.client.clone();
         client.create(labelled("a", &[("tier", "gold")])).await.unwrap();
         client.create(labelled("b", &[("tier", "tin")])).await.unwrap();
@@ -122,7 +122,7 @@ on_both_storages! {
         refused(client.watch(opts(None, "NotOlderThan")).await, Code::InvalidArgument, "sendInitialEvents");
     }
 
-    async fn bookmarks_move_on_with_changes_that_are_of_no_concern(f: Fixture) {
+    async fn bookmarks_advance_with_unrelated_changes(f: Fixture) {
         let mut client = f.client.clone();
         let opts = ListOptions {
             label_selector: Some("tier=gold".into()),
@@ -143,7 +143,7 @@ on_both_storages! {
         assert!(tokio::time::timeout(Duration::from_millis(500), watch.message()).await.is_err());
     }
 
-    async fn a_watch_ends_cleanly_when_its_time_is_over(f: Fixture) {
+    async fn watch_ends_at_its_timeout(f: Fixture) {
         let mut client = f.client.clone();
         let opts = ListOptions { timeout_seconds: Some(1), ..ListOptions::default() };
         let began = Instant::now();
@@ -155,7 +155,7 @@ on_both_storages! {
         refused(client.watch(negative).await, Code::InvalidArgument, "timeoutSeconds");
     }
 
-    async fn a_watch_sees_one_namespace_if_asked(f: Fixture) {
+    async fn watch_is_restricted_to_a_namespace(f: Fixture) {
         let mut client = f.client.clone();
         let request = WatchGpusRequest { namespace: Some("one".into()), opts: None };
         let mut watch = client.watch_gpus(request).await.unwrap().into_inner();
@@ -166,7 +166,7 @@ on_both_storages! {
         assert_eq!(told(&mut watch).await, "ADDED b");
     }
 
-    async fn a_watch_from_the_future_is_told_to_list_again(f: Fixture) {
+    async fn watch_from_a_future_version_is_out_of_range(f: Fixture) {
         let mut client = f.client.clone();
         let made = client.create(gpu("a")).await.unwrap();
         let future = (version(&made).parse::<i64>().unwrap() + 1_000_000).to_string();
@@ -174,7 +174,7 @@ on_both_storages! {
         refused(client.watch(from("later")).await, Code::InvalidArgument, "resource version");
     }
 
-    async fn stopping_ends_watches_with_a_code_that_asks_to_come_back(f: Fixture) {
+    async fn shutdown_ends_watches_with_unavailable(f: Fixture) {
         let mut client = f.client.clone();
         let mut watch = client.watch(ListOptions::default()).await.unwrap();
         let began = Instant::now();
@@ -185,7 +185,7 @@ on_both_storages! {
     }
 }
 
-async fn forgotten(storage: Storage) {
+async fn compacted(storage: Storage) {
     let f = Fixture::start_with(storage, |config| config.retention = Duration::from_millis(300)).await;
     let mut client = f.client.clone();
     let old = version(&client.create(gpu("a")).await.unwrap());
@@ -212,11 +212,11 @@ async fn forgotten(storage: Storage) {
 }
 
 #[tokio::test]
-async fn a_version_that_is_forgotten_is_out_of_range_in_memory() {
-    forgotten(Storage::Memory).await;
+async fn watch_from_a_compacted_version_is_out_of_range_in_memory() {
+    compacted(Storage::Memory).await;
 }
 
 #[tokio::test]
-async fn a_version_that_is_forgotten_is_out_of_range_on_disk() {
-    forgotten(Storage::Disk).await;
+async fn watch_from_a_compacted_version_is_out_of_range_on_disk() {
+    compacted(Storage::Disk).await;
 }

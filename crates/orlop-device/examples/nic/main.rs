@@ -10,7 +10,7 @@
 #[path = "kind.rs"]
 mod kind;
 
-use orlop_device::{Config, Server, kinds::GPU, server::Policy};
+use orlop_device::{Config, Server, kinds::GPU, server::WritePolicy};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -18,7 +18,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let config = Config {
         kinds: vec![&GPU, &kind::NIC],
         socket: Some(path.clone().into()),
-        policy: Policy { any_process: true, ..Policy::default() },
+        policy: WritePolicy { any_process: true, ..WritePolicy::default() },
         ..Config::default()
     };
     let server = Server::start(config).await?;

@@ -1,20 +1,20 @@
-//! GPUs that are not there, for machines without any.
+//! Fake GPUs, for machines without any.
 
 use std::{fmt::Write, thread, time::Duration};
 
 use super::{MakeSource, Reading, Remap, Source};
 
-/// More than any node has.
+/// Largest number of fake GPUs.
 const COUNT_MAX: usize = 4096;
 
-/// A number of GPUs that are always well.
+/// Fake GPUs, which are always healthy.
 #[derive(Debug)]
 pub struct Fake {
     count: usize,
 }
 
 impl Fake {
-    /// Makes `count` of them, at most 4096.
+    /// Returns a source of `count` GPUs, at most 4096.
     pub fn source(count: usize) -> MakeSource {
         Box::new(move |with| {
             with(&mut Fake { count: count.min(COUNT_MAX) });
@@ -23,9 +23,9 @@ impl Fake {
     }
 }
 
-/// Always the same for the same index, so that a restart finds what it registered.
+/// Returns a UUID that depends on the index only, so that a restarted agent finds its objects.
 fn uuid(index: usize) -> String {
-    // A multiplicative hash spreads the small numbers; that it means nothing is the point.
+    // A multiplicative hash.
     let mut hex = String::new();
     let mut state = index as u64 + 1;
     while hex.len() < 32 {
@@ -37,7 +37,7 @@ fn uuid(index: usize) -> String {
 
 impl Source for Fake {
     fn describe(&self) -> String {
-        format!("{} GPUs that are not there", self.count)
+        format!("{} fake GPUs", self.count)
     }
 
     fn wait(&mut self, wait: Duration) {
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fake_gpus_have_uuids_of_their_own_that_stay() {
+    fn fake_uuids_are_unique_and_stable() {
         let uuids: HashSet<_> = (0..COUNT_MAX).map(uuid).collect();
         assert_eq!(uuids.len(), COUNT_MAX);
         assert_eq!(uuid(3), uuid(3));

@@ -1,56 +1,55 @@
-//! From what a driver reports to what a GPU's status says. Pure: no clock, no driver.
+//! Derives a GPU's conditions from a reading. Pure: no clock, no driver.
 //!
-//! Messages leave out what moves all the time, such as a temperature, so that a status is written when a
-//! condition changes and not with every reading.
+//! Messages omit values that vary, such as the temperature, so that a status is written only when a condition changes.
 
 use orlop_device_client::api::Condition;
 
 use super::xid::{self, Action};
 
-/// A GPU, as its driver sees it. What a driver does not report is `None`.
+/// A reading of a GPU. Values that the driver does not report are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     /// `GPU-…`.
     pub uuid: String,
     /// The product, e.g. "NVIDIA H200".
     pub product: String,
-    /// Where it sits.
+    /// The PCI bus id.
     pub pci_bus_id: String,
     /// The driver's version.
     pub driver: String,
-    /// Bytes of its memory.
+    /// Memory size in bytes.
     pub memory_bytes: Option<u64>,
-    /// Why it cannot be read, if it cannot.
+    /// The error, if the GPU cannot be read.
     pub lost: Option<String>,
-    /// Whether it is slowed down by heat.
+    /// The GPU is throttled because of its temperature.
     pub hot: Option<bool>,
-    /// The temperature at which it slows down.
+    /// The throttling temperature.
     pub slowdown_celsius: Option<u32>,
-    /// Memory errors since the driver was loaded that could not be corrected.
+    /// Uncorrectable memory errors since the driver was loaded.
     pub uncorrectable_errors: Option<u64>,
-    /// What became of memory rows that failed.
+    /// Row remapping state.
     pub remap: Option<Remap>,
-    /// The last error that the driver reported, with when (Unix seconds).
+    /// The last XID error, with its time in Unix seconds.
     pub xid: Option<(u64, i64)>,
 }
 
-/// What became of memory rows that failed.
+/// Row remapping state of the GPU's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Remap {
-    /// Spare rows will replace them at the next reset.
+    /// Failed rows are remapped at the next reset.
     pub pending: bool,
-    /// There were no spare rows left.
+    /// Remapping failed for lack of spare rows.
     pub failed: bool,
 }
 
-/// What a GPU's status should say: the agent's conditions, and the gravest of the actions they call for.
+/// The desired status of a GPU: the agent's conditions, and the most disruptive of the actions they call for.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Health {
     pub(super) conditions: Vec<Condition>,
     pub(super) action: Option<Action>,
 }
 
-/// Types of the conditions that are the agent's.
+/// Condition types of the agent.
 pub(super) const READY: &str = "Ready";
 pub(super) const MEMORY: &str = "MemoryHealthy";
 pub(super) const THERMAL: &str = "ThermalHealthy";
@@ -74,8 +73,8 @@ impl Verdict {
     }
 }
 
-/// Judges a reading.
-pub(super) fn judge(reading: &Reading) -> Health {
+/// Derives the health of a GPU.
+pub(super) fn assess(reading: &Reading) -> Health {
     let verdicts = [ready(reading), memory(reading), thermal(reading), errors(reading)];
     let action = verdicts.iter().filter_map(|verdict| verdict.action).max();
     let conditions = TYPES.iter().zip(verdicts).map(|(kind, verdict)| Condition {
@@ -88,10 +87,10 @@ pub(super) fn judge(reading: &Reading) -> Health {
     Health { conditions: conditions.collect(), action }
 }
 
-/// What to say of a GPU that was registered and is not there any more.
+/// Returns the health of a registered GPU that the driver no longer lists.
 pub(super) fn missing(why: &str) -> Health {
     let reading = Reading { lost: Some(why.to_owned()), ..Reading::default() };
-    judge(&reading)
+    assess(&reading)
 }
 
 fn ready(reading: &Reading) -> Verdict {
@@ -156,7 +155,7 @@ fn errors(reading: &Reading) -> Verdict {
 mod tests {
     use super::*;
 
-    fn well() -> Reading {
+    fn healthy() -> Reading {
         Reading {
             uuid: "GPU-1".into(),
             hot: Some(false),
@@ -166,29 +165,29 @@ mod tests {
         }
     }
 
-    fn said(reading: &Reading) -> (Vec<(String, String)>, Option<Action>) {
-        let health = judge(reading);
+    fn summary(reading: &Reading) -> (Vec<(String, String)>, Option<Action>) {
+        let health = assess(reading);
         (health.conditions.into_iter().map(|c| (c.status, c.reason)).collect(), health.action)
     }
 
     fn expect(reading: &Reading, conditions: [(&str, &str); 4], action: Option<Action>) {
         let conditions: Vec<_> = conditions.map(|(s, r)| (s.to_owned(), r.to_owned())).to_vec();
-        assert_eq!(said(reading), (conditions, action));
+        assert_eq!(summary(reading), (conditions, action));
     }
 
     #[test]
-    fn a_well_gpu_is_ready() {
+    fn healthy_gpu_is_ready() {
         let fine = [("True", "DeviceReady"), ("True", "NoErrors"), ("True", "Cool"), ("True", "NoErrors")];
-        expect(&well(), fine, None);
-        // A program that misbehaves is no fault of the GPU.
-        expect(&Reading { xid: Some((31, 1)), ..well() }, fine, None);
+        expect(&healthy(), fine, None);
+        // XID 31 is an error of an application.
+        expect(&Reading { xid: Some((31, 1)), ..healthy() }, fine, None);
     }
 
     #[test]
-    fn trouble_is_told_with_the_gravest_action() {
+    fn most_disruptive_action_is_recommended() {
         let remap = Some(Remap { pending: true, failed: false });
         expect(
-            &Reading { remap, xid: Some((79, 1)), hot: Some(true), ..well() },
+            &Reading { remap, xid: Some((79, 1)), hot: Some(true), ..healthy() },
             [
                 ("False", "Xid79"),
                 ("False", "RowRemapPending"),
@@ -198,12 +197,12 @@ mod tests {
             Some(Action::RestartMachine),
         );
         expect(
-            &Reading { xid: Some((94, 1)), ..well() },
+            &Reading { xid: Some((94, 1)), ..healthy() },
             [("True", "DeviceReady"), ("True", "NoErrors"), ("True", "Cool"), ("False", "Xid94")],
             Some(Action::ComponentReset),
         );
         expect(
-            &Reading { uncorrectable_errors: Some(2), ..well() },
+            &Reading { uncorrectable_errors: Some(2), ..healthy() },
             [
                 ("True", "DeviceReady"),
                 ("False", "UncorrectableErrors"),
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_reported_is_unknown() {
+    fn unreported_values_are_unknown() {
         expect(
             &Reading { uuid: "GPU-1".into(), ..Reading::default() },
             [
@@ -226,7 +225,7 @@ mod tests {
             ],
             None,
         );
-        let lost = Reading { lost: Some("gone".into()), ..well() };
+        let lost = Reading { lost: Some("gone".into()), ..healthy() };
         let unknown = ("Unknown", "DeviceLost");
         expect(&lost, [("False", "DeviceLost"), unknown, unknown, unknown], Some(Action::RestartMachine));
     }

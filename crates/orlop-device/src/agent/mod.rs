@@ -1,14 +1,13 @@
-//! The agent: finds the node's GPUs, registers them, and keeps their conditions in step.
+//! The agent: discovers the node's GPUs, registers them, and reconciles their conditions.
 //!
 //! ```text
-//! Source (NVML, fake) ──readings──▶ health ──what should be──▶ sync ──writes──▶ server
-//!                                                               ▲ cache of what is
+//! Source (NVML, fake) ──readings──▶ health ──desired state──▶ sync ──writes──▶ server
+//!                                                              ▲ cache of the actual state
 //! ```
 //!
-//! What should be and what is are compared whenever either changes, and only differences are written. That
-//! a server restarted and forgot everything is such a difference, so re-registration needs no code of its
-//! own. Conditions of other types than the agent's, labels and annotations under other names, and objects
-//! without the agent's label belong to others and are left alone.
+//! The agent reconciles whenever desired or actual state changes, and writes only differences. A server that restarted
+//! without its data is such a difference, so re-registration needs no code of its own. Condition types, labels and
+//! annotations that are not the agent's, and objects without its label, belong to others and stay unchanged.
 
 mod fake;
 mod health;
@@ -31,51 +30,51 @@ pub use self::{
     sync::MANAGED_BY,
 };
 
-/// How long to wait after a write failed.
+/// Delay after a failed write.
 const BACK_OFF: Duration = Duration::from_secs(1);
 
-/// Where readings come from. It is asked on a thread of its own, since drivers may block.
+/// A source of readings. It runs on a thread of its own, since drivers block.
 pub trait Source: Send {
-    /// What it is, for people.
+    /// Returns a description for the log.
     fn describe(&self) -> String;
-    /// Waits for up to `wait` for something to happen.
+    /// Waits for an event, for up to `wait`.
     fn wait(&mut self, wait: Duration);
-    /// Every GPU, as it is now. An error means that nothing can be said of any.
+    /// Reads every GPU. An error means that the state of all is unknown.
     fn read(&mut self) -> Result<Vec<Reading>, String>;
 }
 
-/// Makes a source on the thread that it will be asked on.
+/// Creates a source on the thread that it runs on.
 pub type MakeSource = Box<dyn FnOnce(&mut dyn FnMut(&mut dyn Source)) -> Result<(), NoDriver> + Send>;
 
-/// What the source last said.
+/// The source's latest readings.
 type Readings = Option<Result<Vec<Reading>, String>>;
 
-/// Runs an agent until it is dropped. Returns only if there is no source to ask.
+/// Runs an agent until it is dropped. Returns only if the source cannot be created.
 pub async fn run(connection: Connection, make: MakeSource, period: Duration) -> Result<(), NoDriver> {
     let (sender, readings) = watch::channel(None);
     let (ended, end) = tokio::sync::oneshot::channel();
     let thread = thread::Builder::new().name("orlop-gpu-source".into()).spawn(move || {
-        let result = make(&mut |source| ask(source, period, &sender));
+        let result = make(&mut |source| poll_source(source, period, &sender));
         let _ = ended.send(result);
     });
     if let Err(error) = thread {
         return Err(NoDriver::new(format!("cannot start a thread: {error}")));
     }
     tokio::select! {
-        () = keep(connection, readings) => Ok(()),
-        result = end => result.unwrap_or_else(|_| Err(NoDriver::new("the driver's thread died".into()))),
+        () = reconcile(connection, readings) => Ok(()),
+        result = end => result.unwrap_or_else(|_| Err(NoDriver::new("the source's thread ended".into()))),
     }
 }
 
-/// Asks the source again and again, until nobody listens.
-fn ask(source: &mut dyn Source, period: Duration, readings: &watch::Sender<Readings>) {
+/// Polls the source until the receiver is dropped.
+fn poll_source(source: &mut dyn Source, period: Duration, readings: &watch::Sender<Readings>) {
     tracing::info!(source = source.describe(), "watching GPUs");
     loop {
         let read = source.read();
         let same = readings.borrow().as_ref() == Some(&read);
         if !same {
             if let Err(error) = &read {
-                tracing::warn!(error, "GPUs cannot be read");
+                tracing::warn!(error, "cannot read GPUs");
             }
             readings.send_replace(Some(read));
         }
@@ -86,8 +85,8 @@ fn ask(source: &mut dyn Source, period: Duration, readings: &watch::Sender<Readi
     }
 }
 
-/// Compares and writes, for ever.
-async fn keep(connection: Connection, mut readings: watch::Receiver<Readings>) {
+/// Reconciles, until dropped.
+async fn reconcile(connection: Connection, mut readings: watch::Receiver<Readings>) {
     let gpus = Gpus::new(connection).selector(format!("{}={}", MANAGED_BY.0, MANAGED_BY.1));
     let client = gpus.client();
     let cache = Cache::start(gpus);
@@ -99,9 +98,9 @@ async fn keep(connection: Connection, mut readings: watch::Receiver<Readings>) {
         let latest = readings.borrow_and_update().clone();
         let mut failed = false;
         if let Some(latest) = latest {
-            for change in sync::differences(&latest, &cache.list(), boot) {
+            for change in sync::plan(&latest, &cache.list(), boot) {
                 if let Err(status) = change.write(client.clone()).await {
-                    tracing::warn!(code = ?status.code(), error = status.message(), "cannot write");
+                    tracing::warn!(code = ?status.code(), error = status.message(), "reconcile failed");
                     failed = true;
                 }
             }
@@ -115,14 +114,14 @@ async fn keep(connection: Connection, mut readings: watch::Receiver<Readings>) {
     }
 }
 
-/// When this machine started, in Unix seconds: what was seen before that may have been mended by it.
+/// Returns the boot time in Unix seconds. Errors from before it may have been fixed by the reboot.
 fn boot_time() -> i64 {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = stat.lines().find_map(|line| line.strip_prefix("btime "));
     line.and_then(|seconds| seconds.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Seconds since 1970.
+/// Returns the Unix time in seconds.
 fn now() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or_default()

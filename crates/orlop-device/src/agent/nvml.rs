@@ -1,4 +1,4 @@
-//! GPUs through NVML, the driver's library, which is loaded when the agent starts and not before.
+//! GPUs by NVML, the driver's library. It is loaded when the agent starts; nothing links to it.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -18,7 +18,7 @@ use nvml_wrapper::{
 
 use super::{MakeSource, Reading, Remap, Source, now};
 
-/// There is nothing to ask about GPUs on this machine.
+/// NVML is not available on this machine.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NoDriver(String);
 
@@ -32,10 +32,10 @@ impl fmt::Display for NoDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "no GPUs can be found on this machine: {}.\n\
+            "cannot find GPUs on this machine: {}.\n\
              The agent needs NVIDIA's driver and its library libnvidia-ml.so.1 (in a container: the NVIDIA \
              runtime, or the library and /dev/nvidia* mounted).\n\
-             To try things out without a GPU, use --fake N.",
+             Without a GPU, use --fake N.",
             self.0
         )
     }
@@ -43,36 +43,33 @@ impl fmt::Display for NoDriver {
 
 impl std::error::Error for NoDriver {}
 
-/// Asks NVML.
+/// A source that reads NVML.
 pub struct Nvml<'library> {
     library: &'library Library,
     driver: String,
-    /// Tells of XID errors; `None` where the driver has no events.
+    /// XID events. `None` if the driver does not support them.
     events: Option<EventSet<'library>>,
     /// The last XID of each GPU.
     xids: HashMap<String, (u64, i64)>,
-    /// What each index was when it could last be read, so that a GPU that is lost can be named.
-    known: BTreeMap<u32, Reading>,
+    /// The last successful reading by index, which identifies a lost GPU.
+    last: BTreeMap<u32, Reading>,
 }
 
 impl fmt::Debug for Nvml<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Nvml")
-            .field("driver", &self.driver)
-            .field("known", &self.known)
-            .finish_non_exhaustive()
+        f.debug_struct("Nvml").field("driver", &self.driver).field("last", &self.last).finish_non_exhaustive()
     }
 }
 
 impl Nvml<'_> {
-    /// Loads the library on the thread that will use it.
+    /// Loads the library on the thread that uses it.
     pub fn source() -> MakeSource {
         Box::new(|with| {
             let library = Library::init().map_err(|error| NoDriver::new(reason(&error)))?;
             let driver = library.sys_driver_version().unwrap_or_else(|_| "unknown".to_owned());
             let events = events(&library);
             let mut source =
-                Nvml { library: &library, driver, events, xids: HashMap::new(), known: BTreeMap::new() };
+                Nvml { library: &library, driver, events, xids: HashMap::new(), last: BTreeMap::new() };
             with(&mut source);
             Ok(())
         })
@@ -116,15 +113,15 @@ impl Source for Nvml<'_> {
             match events.wait(left_ms.max(1)) {
                 Ok(event) => {
                     if let (Ok(uuid), Some(XidError::Value(xid))) = (event.device.uuid(), event.event_data) {
-                        tracing::warn!(uuid, xid, "the driver reports an error");
+                        tracing::warn!(uuid, xid, "XID error");
                         self.xids.insert(uuid, (xid, now()));
                         return;
                     }
                 }
                 Err(NvmlError::Timeout) => return,
                 Err(error) => {
-                    // Such as a GPU that is lost: the next reading says more.
-                    tracing::debug!(%error, "no events");
+                    // Such as a lost GPU, which the next reading reports.
+                    tracing::debug!(%error, "cannot wait for XID events");
                     return thread::sleep(left.min(wait));
                 }
             }
@@ -137,12 +134,12 @@ impl Source for Nvml<'_> {
         for index in 0..count {
             match self.device(index) {
                 Ok(reading) => {
-                    self.known.insert(index, reading.clone());
+                    self.last.insert(index, reading.clone());
                     readings.push(reading);
                 }
-                Err(error) => match self.known.get(&index) {
-                    Some(known) => readings.push(Reading { lost: Some(reason(&error)), ..known.clone() }),
-                    None => tracing::warn!(index, error = reason(&error), "a GPU cannot be read"),
+                Err(error) => match self.last.get(&index) {
+                    Some(last) => readings.push(Reading { lost: Some(reason(&error)), ..last.clone() }),
+                    None => tracing::warn!(index, error = reason(&error), "cannot read a GPU"),
                 },
             }
         }
@@ -157,8 +154,8 @@ fn events(library: &Library) -> Option<EventSet<'_>> {
         match device.register_events(EventTypes::CRITICAL_XID_ERROR, set) {
             Ok(with) => set = with,
             Err(error) => {
-                // The set goes with the failed call; without events the rest still works.
-                tracing::warn!(index, error = %error.error, "the driver tells no XID events");
+                // The call consumed the set. Readings work without events.
+                tracing::warn!(index, error = %error.error, "the driver does not support XID events");
                 return None;
             }
         }
@@ -179,12 +176,12 @@ fn remap(device: &Device<'_>) -> Option<Remap> {
     Some(Remap { pending: values.next()??, failed: values.next()?? })
 }
 
-/// What NVML says, for people.
+/// Describes an NVML error.
 fn reason(error: &NvmlError) -> String {
     match error {
         NvmlError::LibloadingError(_) => "NVIDIA's library cannot be loaded (libnvidia-ml.so.1)".to_owned(),
         NvmlError::DriverNotLoaded => "NVIDIA's driver is not loaded".to_owned(),
-        NvmlError::NoPermission => "this user may not talk to NVIDIA's driver".to_owned(),
+        NvmlError::NoPermission => "no permission to use NVIDIA's driver".to_owned(),
         NvmlError::GpuLost => "the GPU has fallen off the bus".to_owned(),
         other => other.to_string(),
     }

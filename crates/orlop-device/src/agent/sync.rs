@@ -1,4 +1,4 @@
-//! The difference between what should be registered and what is. Pure, apart from the writing itself.
+//! Reconciliation: the writes that bring the registered objects to the desired state.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -16,30 +16,31 @@ use super::{
     xid::Action,
 };
 
-/// The label on what the agent registers.
+/// The label of objects that the agent registers.
 pub const MANAGED_BY: (&str, &str) = ("device.nvidia.com/managed-by", "orlop-device-agent");
 const PRODUCT: &str = "device.nvidia.com/product";
 const ANNOTATIONS: &str = "device.nvidia.com";
-/// Characters that a label's value may have at most.
+/// Longest label value.
 const LABEL_LENGTH_MAX: usize = 63;
 
 /// One write.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Change {
-    /// Register a GPU and its status.
+    /// Creates a GPU, then its status.
     Create(Gpu),
-    /// Bring its spec, labels and annotations in step.
+    /// Updates spec, labels and annotations.
     Update(Gpu),
-    /// Bring its status in step.
+    /// Updates the status.
     Status(Gpu),
 }
 
 impl Change {
+    /// Sends the write.
     pub(super) async fn write(self, mut client: GpuServiceClient<Connection>) -> Result<(), Status> {
         let result = match self {
             Self::Create(gpu) => {
                 let name = gpu.object_meta.as_ref().map_or("", ObjectMeta::name).to_owned();
-                tracing::info!(name, "registering");
+                tracing::info!(name, "registering GPU");
                 let status = gpu.status.clone();
                 let created =
                     client.create_gpu(CreateGpuRequest { gpu: Some(gpu), opts: None }).await?.into_inner();
@@ -52,30 +53,26 @@ impl Change {
             }
         };
         match result {
-            // Somebody else was faster; the cache will show it, and the comparison is made again.
+            // A concurrent write: the cache will receive it and trigger the next reconcile.
             Err(status) if matches!(status.code(), Code::Aborted | Code::NotFound) => Ok(()),
             other => other.map(drop),
         }
     }
 }
 
-/// What has to be written so that `registered` shows what was read.
-pub(super) fn differences(
-    read: &Result<Vec<Reading>, String>,
-    registered: &[Arc<Gpu>],
-    boot: i64,
-) -> Vec<Change> {
+/// Returns the writes that bring `registered` to the state that was read.
+pub(super) fn plan(read: &Result<Vec<Reading>, String>, registered: &[Arc<Gpu>], boot: i64) -> Vec<Change> {
     let mut unseen: HashMap<&str, &Arc<Gpu>> =
         registered.iter().map(|gpu| (gpu.object_meta.as_ref().map_or("", ObjectMeta::name), gpu)).collect();
     let mut changes = Vec::new();
     let (readings, why) = match read {
-        Ok(readings) => (&readings[..], "the driver does not list the device any more"),
+        Ok(readings) => (&readings[..], "the driver no longer lists the device"),
         Err(error) => (&[][..], error.as_str()),
     };
     for reading in readings {
         let name = reading.uuid.to_lowercase();
         match unseen.remove(name.as_str()) {
-            None => changes.push(Change::Create(wanted(reading, &name, boot))),
+            None => changes.push(Change::Create(desired(reading, &name, boot))),
             Some(found) => changes.extend(compare(reading, &name, found, boot)),
         }
     }
@@ -88,19 +85,19 @@ pub(super) fn differences(
     changes
 }
 
-fn wanted(reading: &Reading, name: &str, boot: i64) -> Gpu {
+fn desired(reading: &Reading, name: &str, boot: i64) -> Gpu {
     let mut meta = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
-    describe(reading, &mut meta);
+    set_metadata(reading, &mut meta);
     Gpu {
         type_meta: None,
         object_meta: Some(meta),
         spec: Some(GpuSpec { uuid: reading.uuid.clone() }),
-        status: Some(status(&health::judge(reading), None, boot)),
+        status: Some(status(&health::assess(reading), None, boot)),
     }
 }
 
-/// Puts the agent's labels and annotations in; those of others stay.
-fn describe(reading: &Reading, meta: &mut ObjectMeta) {
+/// Sets the agent's labels and annotations. Others stay.
+fn set_metadata(reading: &Reading, meta: &mut ObjectMeta) {
     meta.labels.insert(MANAGED_BY.0.to_owned(), MANAGED_BY.1.to_owned());
     meta.labels.insert(PRODUCT.to_owned(), label_value(&reading.product));
     let memory = reading.memory_bytes.map(|bytes| bytes.to_string());
@@ -117,7 +114,7 @@ fn describe(reading: &Reading, meta: &mut ObjectMeta) {
     }
 }
 
-/// A product's name as a label can carry it: "NVIDIA H200" becomes "NVIDIA-H200".
+/// Converts a product name to a label value: "NVIDIA H200" becomes "NVIDIA-H200".
 fn label_value(text: &str) -> String {
     let kept =
         text.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_') { c } else { '-' });
@@ -130,12 +127,12 @@ fn compare(reading: &Reading, name: &str, found: &Gpu, boot: i64) -> Vec<Change>
     let mut next = found.clone();
     let meta = next.object_meta.get_or_insert_default();
     meta.name = Some(name.to_owned());
-    describe(reading, meta);
+    set_metadata(reading, meta);
     next.spec = Some(GpuSpec { uuid: reading.uuid.clone() });
     if next != *found {
         changes.push(Change::Update(next));
     }
-    let status = status(&health::judge(reading), found.status.as_ref(), boot);
+    let status = status(&health::assess(reading), found.status.as_ref(), boot);
     changes.extend(status_change(found, status));
     changes
 }
@@ -145,24 +142,23 @@ fn status_change(found: &Gpu, status: GpuStatus) -> Option<Change> {
         return None;
     }
     let mut next = found.clone();
-    // Only as long as nobody else wrote: otherwise their conditions would be lost.
+    // Conditional on the resource version, so that conditions of others are not lost.
     next.status = Some(status);
     Some(Change::Status(next))
 }
 
-/// The status that says `health`, beside what others say in `found`. Transition times are the server's to
-/// fill in, so a condition that says the same keeps the one it has.
+/// Merges `health` into the status `found`. The server sets transition times, so an unchanged condition keeps its own.
 fn status(health: &Health, found: Option<&GpuStatus>, boot: i64) -> GpuStatus {
     let old = found.map_or(&[][..], |status| &status.conditions);
-    let mut standing = false;
+    let mut persisting = false;
     let mut conditions: Vec<Condition> = Vec::new();
     for wanted in &health.conditions {
         let before = old.iter().find(|condition| condition.r#type == wanted.r#type);
         let kept = before.filter(|before| {
-            // An error seen by an agent before this one still stands, unless the machine has restarted.
-            let stands = wanted.r#type == XID && wanted.status == "True" && stands(before, boot);
-            standing |= stands;
-            stands || says_same(before, wanted)
+            // An XID error of an earlier agent persists until the machine restarts.
+            let persists = wanted.r#type == XID && wanted.status == "True" && persists(before, boot);
+            persisting |= persists;
+            persists || is_unchanged(before, wanted)
         });
         conditions.push(kept.unwrap_or(wanted).clone());
     }
@@ -170,18 +166,18 @@ fn status(health: &Health, found: Option<&GpuStatus>, boot: i64) -> GpuStatus {
     conditions.extend(others.cloned());
     let recommended = found.and_then(|status| status.recommended_action.clone());
     let recommended_action = match health.action {
-        Some(action) => Some(action.word().to_owned()),
-        // What was recommended for an error stands with it; what others recommend is theirs.
-        None => recommended.filter(|word| standing || !Action::is_word(word)),
+        Some(action) => Some(action.as_str().to_owned()),
+        // The action for a persisting error stays, and so do actions of others.
+        None => recommended.filter(|word| persisting || !Action::is_known(word)),
     };
     GpuStatus { conditions, recommended_action }
 }
 
-fn says_same(a: &Condition, b: &Condition) -> bool {
+fn is_unchanged(a: &Condition, b: &Condition) -> bool {
     (&a.status, &a.reason, &a.message) == (&b.status, &b.reason, &b.message)
 }
 
-fn stands(condition: &Condition, boot: i64) -> bool {
+fn persists(condition: &Condition, boot: i64) -> bool {
     condition.status == "False" && condition.last_transition_time.is_some_and(|time| time.seconds >= boot)
 }
 
@@ -195,9 +191,9 @@ mod tests {
         Reading { uuid: uuid.into(), product: "NVIDIA H200".into(), hot: Some(false), ..Reading::default() }
     }
 
-    /// What a server would hold after the writes.
+    /// Returns the object that a server holds after the writes.
     fn registered(reading: &Reading) -> Arc<Gpu> {
-        let mut gpu = wanted(reading, &reading.uuid.to_lowercase(), 0);
+        let mut gpu = desired(reading, &reading.uuid.to_lowercase(), 0);
         for condition in gpu.status.iter_mut().flat_map(|status| &mut status.conditions) {
             condition.last_transition_time = Some(Timestamp { seconds: 100, nanos: 0 });
         }
@@ -205,18 +201,18 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_is_registered_once_and_then_left_alone() {
+    fn gpu_is_registered_once_and_not_written_again() {
         let one = reading("GPU-AB");
-        let changes = differences(&Ok(vec![one.clone()]), &[], 0);
+        let changes = plan(&Ok(vec![one.clone()]), &[], 0);
         let [Change::Create(gpu)] = &changes[..] else { panic!("{changes:?}") };
         let meta = gpu.object_meta.as_ref().unwrap();
         assert_eq!(meta.name(), "gpu-ab");
         assert_eq!(meta.labels[PRODUCT], "NVIDIA-H200");
-        assert_eq!(differences(&Ok(vec![one.clone()]), &[registered(&one)], 0), []);
+        assert_eq!(plan(&Ok(vec![one.clone()]), &[registered(&one)], 0), []);
     }
 
     #[test]
-    fn what_others_say_stays() {
+    fn conditions_and_labels_of_others_are_kept() {
         let one = reading("GPU-AB");
         let mut found = (*registered(&one)).clone();
         let status = found.status.as_mut().unwrap();
@@ -228,9 +224,9 @@ mod tests {
         status.recommended_action = Some("DRAIN".into());
         found.object_meta.as_mut().unwrap().labels.insert("mine".into(), "1".into());
         let found = Arc::new(found);
-        assert_eq!(differences(&Ok(vec![one.clone()]), std::slice::from_ref(&found), 0), []);
+        assert_eq!(plan(&Ok(vec![one.clone()]), std::slice::from_ref(&found), 0), []);
         let hot = Reading { hot: Some(true), ..one };
-        let changes = differences(&Ok(vec![hot]), &[found], 0);
+        let changes = plan(&Ok(vec![hot]), &[found], 0);
         let [Change::Status(gpu)] = &changes[..] else { panic!("{changes:?}") };
         let status = gpu.status.as_ref().unwrap();
         assert!(status.conditions.iter().any(|condition| condition.r#type == "Drained"));
@@ -238,10 +234,10 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_is_gone_is_not_ready() {
+    fn gpu_that_is_gone_is_not_ready() {
         let one = reading("GPU-AB");
         for read in [Ok(vec![]), Err("no driver".to_owned())] {
-            let changes = differences(&read, &[registered(&one)], 0);
+            let changes = plan(&read, &[registered(&one)], 0);
             let [Change::Status(gpu)] = &changes[..] else { panic!("{changes:?}") };
             let status = gpu.status.as_ref().unwrap();
             assert_eq!(
@@ -252,13 +248,13 @@ mod tests {
     }
 
     #[test]
-    fn an_error_stands_until_the_machine_restarts() {
+    fn xid_error_persists_until_reboot() {
         let broken = Reading { xid: Some((94, 1)), ..reading("GPU-AB") };
         let found = registered(&broken);
         // A new agent has not seen the error itself.
         let fresh = reading("GPU-AB");
-        assert_eq!(differences(&Ok(vec![fresh.clone()]), std::slice::from_ref(&found), 50), []);
-        let changes = differences(&Ok(vec![fresh]), &[found], 200);
+        assert_eq!(plan(&Ok(vec![fresh.clone()]), std::slice::from_ref(&found), 50), []);
+        let changes = plan(&Ok(vec![fresh]), &[found], 200);
         let [Change::Status(gpu)] = &changes[..] else { panic!("{changes:?}") };
         assert_eq!(gpu.status.as_ref().unwrap().recommended_action, None);
     }

@@ -1,22 +1,22 @@
-//! What the driver's error numbers mean, and what to do about them.
+//! XID errors: meaning and recommended action.
 //!
-//! The driver reports trouble as an XID number. Some say that a program misbehaved, which is no fault of the
-//! GPU; the others say what broke, and each has the action that the vendor advises.
+//! The driver reports errors as XID numbers. Some are errors of an application; each of the others has the action that the
+//! vendor recommends.
 
-/// What an operator should do, in increasing order of how much it disturbs.
+/// Recommended action, in increasing order of disruption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Action {
     /// Reset the GPU.
     ComponentReset,
     /// Restart the machine.
     RestartMachine,
-    /// Have it looked at.
+    /// Contact the vendor's support.
     ContactSupport,
 }
 
 impl Action {
-    /// The word that the status carries.
-    pub(super) fn word(self) -> &'static str {
+    /// Returns the value in the status.
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::ComponentReset => "COMPONENT_RESET",
             Self::RestartMachine => "RESTART_BM",
@@ -24,22 +24,24 @@ impl Action {
         }
     }
 
-    /// Whether a word is one that this agent writes.
-    pub(super) fn is_word(word: &str) -> bool {
-        [Self::ComponentReset, Self::RestartMachine, Self::ContactSupport].iter().any(|a| a.word() == word)
+    /// Returns `true` for a value that this agent writes.
+    pub(super) fn is_known(value: &str) -> bool {
+        [Self::ComponentReset, Self::RestartMachine, Self::ContactSupport]
+            .iter()
+            .any(|action| action.as_str() == value)
     }
 }
 
-/// What a number means.
+/// Meaning of an XID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Meaning {
     pub(super) text: &'static str,
     pub(super) action: Action,
-    /// Whether the GPU cannot be used until something is done.
+    /// The GPU is unusable until the action is taken.
     pub(super) fatal: bool,
 }
 
-/// What an XID means for the GPU; `None` if it speaks of a program.
+/// Returns the meaning of an XID. `None` for an error of an application.
 pub(super) fn meaning(xid: u64) -> Option<Meaning> {
     use Action::{ComponentReset, ContactSupport, RestartMachine};
     let (text, action, fatal) = match xid {
@@ -66,12 +68,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_errors_are_not_the_gpus() {
+    fn application_errors_are_ignored() {
         for xid in [13, 31, 43, 45] {
             assert_eq!(meaning(xid), None);
         }
-        assert_eq!(meaning(79).map(|m| (m.action.word(), m.fatal)), Some(("RESTART_BM", true)));
-        assert_eq!(meaning(9999).map(|m| m.action.word()), Some("CONTACT_SUPPORT"));
-        assert!(Action::is_word("COMPONENT_RESET") && !Action::is_word("DRAIN"));
+        assert_eq!(meaning(79).map(|m| (m.action.as_str(), m.fatal)), Some(("RESTART_BM", true)));
+        assert_eq!(meaning(9999).map(|m| m.action.as_str()), Some("CONTACT_SUPPORT"));
+        assert!(Action::is_known("COMPONENT_RESET") && !Action::is_known("DRAIN"));
     }
 }

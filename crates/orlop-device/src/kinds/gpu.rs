@@ -1,4 +1,4 @@
-//! GPUs.
+//! The kind GPU.
 
 use orlop_api::field_error::{FieldError, FieldPath};
 use orlop_device_client::api;
@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::Kind;
 
-/// Longer than any UUID a driver gives.
+/// Longest UUID. Drivers' are shorter.
 const UUID_BYTES_MAX: usize = 96;
-/// Actions are short words.
+/// Longest recommended action.
 const ACTION_BYTES_MAX: usize = 128;
 
 /// The GPUs of a node.
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uuids_are_checked() {
+    fn uuid_is_validated() {
         for good in ["GPU-1234", "GPU-6b7a32cf-3f6c-4d9e-9a53-2f9f6f0e7c11", "GPU-ABCDEF"] {
             assert_eq!(validate(&json!({"spec": {"uuid": good}})), [], "{good}");
         }

@@ -1,8 +1,8 @@
-//! Device kinds: data, and what is special about them.
+//! Device kinds.
 //!
-//! A kind is one file that names its service, its place in the store and its validation. Everything else
-//! (metadata, concurrency, patches, watches, selectors) is written once, in `verbs`. A kind from another
-//! crate is registered the same way: see `examples/nic`.
+//! A kind is one file: its service, its key prefix and its validation. Everything else (metadata, optimistic locking,
+//! patches, watches, selectors) is implemented once, in `verbs`. Another crate registers a kind the same way: see
+//! `examples/nic`.
 
 mod gpu;
 
@@ -26,21 +26,21 @@ pub struct Kind {
     pub plural: &'static str,
     /// The full name of the gRPC service, e.g. `nvidia.nvsentinel.v1alpha1.GpuService`.
     pub service: &'static str,
-    /// What the service's methods call one object: `Gpu` makes `GetGpu`, `ListGpus`, `WatchGpus`, …
+    /// The noun in method names: `Gpu` in `GetGpu`, `ListGpus`, `WatchGpus`.
     pub noun: &'static str,
     /// The compiled `.proto` of the service with everything it imports.
     pub descriptors: &'static [u8],
-    /// Finds what is wrong with an object's spec or status. Metadata and conditions are checked already.
+    /// Validates spec and status. Metadata and conditions are validated for all kinds.
     pub validate: fn(object: &Value) -> Vec<FieldError>,
 }
 
 impl Kind {
-    /// What objects say in `apiVersion`.
+    /// Returns the `apiVersion` of objects.
     pub fn api_version(&self) -> String {
         format!("{}/{}", self.group, self.version)
     }
 
-    /// What all keys of the kind begin with.
+    /// Returns the key prefix of objects.
     pub fn prefix(&self) -> String {
         format!("/registry/{}/{}/", self.group, self.plural)
     }

@@ -1,14 +1,14 @@
-//! What this program was built from.
+//! Build information.
 
 /// The version of Orlop.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The commit it was built from.
 pub(crate) const REVISION: &str = env!("ORLOP_REVISION");
-/// When that commit was made: builds of one commit are alike, whenever they are made.
+/// Date of that commit, so that builds of one commit are identical.
 pub(crate) const BUILD_DATE: &str = env!("ORLOP_BUILD_DATE");
 const RUSTC: &str = env!("ORLOP_RUSTC");
 
-/// `linux/amd64`, as platforms are called in this world.
+/// Returns the platform in Go's terms, such as `linux/amd64`.
 fn platform() -> String {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -18,8 +18,7 @@ fn platform() -> String {
     format!("{}/{architecture}", std::env::consts::OS)
 }
 
-/// The labels of the build metric. `goversion` is there because dashboards ask for it; it says what compiled
-/// the program instead.
+/// Labels of the build metric. Dashboards require `goversion`; it holds the version of rustc.
 pub(crate) fn labels() -> Vec<(&'static str, String)> {
     vec![
         ("version", VERSION.to_owned()),
@@ -31,7 +30,7 @@ pub(crate) fn labels() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What `/version` says.
+/// Returns the body of `/version`.
 pub(crate) fn json() -> String {
     let (major, rest) = VERSION.split_once('.').unwrap_or((VERSION, ""));
     let minor = rest.split('.').next().unwrap_or_default();

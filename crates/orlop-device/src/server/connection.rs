@@ -13,16 +13,16 @@ use tonic::{Status, body::Body};
 use tower::Service;
 
 use super::{
-    caller::Caller,
     channelz::{Channelz, OpenSocket, Security},
     observe::Observe,
 };
+use crate::authorization::Caller;
 
-/// The connection of a request, in the request's extensions.
+/// The client of a connection, and the connection's entry in channelz.
 #[derive(Clone, Debug)]
-pub(crate) struct Peer {
-    pub(crate) caller: Caller,
-    pub(crate) socket: Arc<OpenSocket>,
+struct Peer {
+    caller: Caller,
+    socket: Arc<OpenSocket>,
 }
 
 /// Serves gRPC on a listener until shutdown.
@@ -53,7 +53,8 @@ async fn call(
 ) -> Result<http::Response<Body>, Infallible> {
     let deadline = grpc::timeout(request.headers());
     let mut request = request.map(Body::new);
-    request.extensions_mut().insert(peer);
+    request.extensions_mut().insert(peer.caller);
+    request.extensions_mut().insert(peer.socket);
     let response = service.call(request);
     match deadline {
         None => response.await,

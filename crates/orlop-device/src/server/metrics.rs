@@ -1,4 +1,4 @@
-//! What `/metrics` tells, under the names that dashboards of this API and of gRPC servers read.
+//! Prometheus metrics, under the names that dashboards of this API and of gRPC servers use.
 
 use std::{
     collections::HashMap,
@@ -22,7 +22,7 @@ use super::build_info;
 
 type Labels = Vec<(&'static str, String)>;
 
-/// Codes of gRPC, in the order of their numbers, as metrics spell them.
+/// gRPC status codes by number, as metrics spell them.
 const CODES: [&str; 17] = [
     "OK",
     "Canceled",
@@ -43,7 +43,7 @@ const CODES: [&str; 17] = [
     "Unauthenticated",
 ];
 
-/// The counters of one method, ready to be counted on without a look-up.
+/// Counters of one method, resolved in advance.
 #[derive(Debug)]
 pub(crate) struct Method {
     pub(crate) started: Counter,
@@ -61,7 +61,7 @@ impl Method {
     }
 }
 
-/// Everything that is measured.
+/// The registry, and handles to its metrics.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Mutex<Registry>,
@@ -79,18 +79,18 @@ struct Families {
 }
 
 impl Metrics {
-    /// Sets everything up, with a zero for each method of the described services: a rate over something
-    /// that has not happened yet is 0, not nothing.
+    /// Registers all metrics, with zero counts for every method of the described services, so that rates are 0 and not
+    /// absent.
     pub(crate) fn new(store: &orlop_store::Metrics, descriptors: &[&[u8]]) -> Self {
         let mut registry = Registry::default();
         store.register(&mut registry);
         let build: Family<Labels, Gauge> = Family::default();
         build.get_or_create(&build_info::labels()).set(1);
-        registry.register("device_apiserver_build_info", "What this program was built from", build);
+        registry.register("device_apiserver_build_info", "Build information", build);
         let service_status: Family<Labels, Gauge> = Family::default();
         registry.register(
             "device_apiserver_service_status",
-            "Whether a service is served (1) or its storage is disconnected (2)",
+            "Service status: 1 serving, 2 storage disconnected",
             service_status.clone(),
         );
 
@@ -131,13 +131,21 @@ impl Metrics {
                 methods.insert(path, method(kind, &service, found.name()));
             }
         }
-        // Whatever else is called shares one line: a caller must not be able to make up labels.
+        // Unknown methods share one series: a client must not be able to create labels.
         let unknown = method("unary", "unknown", "unknown");
-        registry.register("grpc_server_started", "Calls begun", families.started.clone());
-        registry.register("grpc_server_handled", "Calls ended, by code", families.handled.clone());
-        registry.register("grpc_server_msg_received", "Messages received", families.received.clone());
-        registry.register("grpc_server_msg_sent", "Messages sent", families.sent.clone());
-        registry.register("grpc_server_handling_seconds", "How long calls took", seconds.clone());
+        registry.register("grpc_server_started", "Number of calls started", families.started.clone());
+        registry.register(
+            "grpc_server_handled",
+            "Number of calls completed, by code",
+            families.handled.clone(),
+        );
+        registry.register(
+            "grpc_server_msg_received",
+            "Number of messages received",
+            families.received.clone(),
+        );
+        registry.register("grpc_server_msg_sent", "Number of messages sent", families.sent.clone());
+        registry.register("grpc_server_handling_seconds", "Duration of calls in seconds", seconds.clone());
         Self { registry: Mutex::new(registry), methods, unknown, service_status }
     }
 
@@ -150,7 +158,7 @@ impl Metrics {
         self.service_status.get_or_create(&labels).set(if serving { 1 } else { 2 });
     }
 
-    /// The text of `/metrics`.
+    /// Encodes the registry as text.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Follows the storage's real state and tells it: to health checks, to metrics, to the log.
+//! Monitors the storage and publishes its state to health checks, metrics and the log.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,44 +9,44 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 use super::metrics::Metrics;
 use crate::kinds::Kind;
 
-/// How long storage may take to answer before it counts as disconnected.
-const ANSWER: Duration = Duration::from_secs(3);
+/// Deadline of a probe.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What is told, and of which services.
+/// The storage monitor.
 #[derive(Debug)]
 pub(crate) struct Monitor {
     pub(crate) store: Store,
     pub(crate) kinds: Vec<&'static Kind>,
     pub(crate) health: HealthReporter,
     pub(crate) metrics: Arc<Metrics>,
-    /// How often to look.
+    /// Interval of probes.
     pub(crate) period: Duration,
 }
 
 impl Monitor {
-    /// Looks once, and tells. The server does this before it says that it is ready.
-    pub(crate) async fn look(&self, before: Option<bool>) -> bool {
-        let serving = match timeout(ANSWER, probe(&self.store)).await {
+    /// Probes the storage, and publishes its state if that differs from `before`. Runs once before the server is ready.
+    pub(crate) async fn probe(&self, before: Option<bool>) -> bool {
+        let serving = match timeout(PROBE_TIMEOUT, read_and_write(&self.store)).await {
             Ok(Ok(())) => true,
             Ok(Err(error)) => {
-                tracing::error!(%error, "storage does not work");
+                tracing::error!(%error, "storage probe failed");
                 false
             }
             Err(_) => {
-                tracing::error!(seconds = ANSWER.as_secs(), "storage does not answer");
+                tracing::error!(seconds = PROBE_TIMEOUT.as_secs(), "storage probe timed out");
                 false
             }
         };
         if before == Some(false) && serving {
-            tracing::info!("storage works again");
+            tracing::info!("storage recovered");
         }
         if before != Some(serving) {
-            self.tell(serving).await;
+            self.publish(serving).await;
         }
         serving
     }
 
-    async fn tell(&self, serving: bool) {
+    async fn publish(&self, serving: bool) {
         let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
         self.health.set_service_status("", status).await;
         for kind in &self.kinds {
@@ -55,22 +55,21 @@ impl Monitor {
         }
     }
 
-    /// Looks until the server stops, and then says that it does not serve any more.
-    pub(crate) async fn watch(self, mut serving: bool, mut stopping: watch::Receiver<bool>) {
+    /// Probes until shutdown, then publishes NOT_SERVING.
+    pub(crate) async fn run(self, mut serving: bool, mut stopping: watch::Receiver<bool>) {
         loop {
             let stopped = async { stopping.wait_for(|stopping| *stopping).await.is_ok() };
             if tokio::time::timeout(self.period, stopped).await.is_ok() {
                 break;
             }
-            serving = self.look(Some(serving)).await;
+            serving = self.probe(Some(serving)).await;
         }
-        self.tell(false).await;
+        self.publish(false).await;
     }
 }
 
-/// Reads, and goes the way of a write without writing anything: through the queue, to the lock of the
-/// database.
-async fn probe(store: &Store) -> Result<(), orlop_store::Error> {
+/// Reads, and sends an empty transaction through the writer, which takes the database's lock.
+async fn read_and_write(store: &Store) -> Result<(), orlop_store::Error> {
     store.revision().await?;
     store.txn(Txn::default()).await?;
     Ok(())

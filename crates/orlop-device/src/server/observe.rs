@@ -1,7 +1,7 @@
-//! Counts every call, for metrics and for channelz: begun, ended and how, and each message in between.
+//! Counts calls and messages, for metrics and channelz.
 //!
-//! Messages are counted where they pass as bytes, by following gRPC's framing (one byte, a length, the
-//! message), so that every service is counted alike, whoever wrote it.
+//! Messages are counted in the byte stream, by gRPC's framing (one byte, a length, the message), so that every service is
+//! counted, generated ones included.
 
 use std::{
     convert::Infallible,
@@ -20,12 +20,11 @@ use tower::Service;
 
 use super::{
     channelz::OpenSocket,
-    connection::Peer,
     metrics::{Method, Metrics},
     routes::Routes,
 };
 
-/// The routes, observed.
+/// A middleware that counts the calls of all routes.
 #[derive(Clone, Debug)]
 pub(crate) struct Observe {
     pub(crate) routes: Routes,
@@ -42,22 +41,22 @@ impl Service<Request<Body>> for Observe {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let socket = request.extensions().get::<Peer>().map(|peer| peer.socket.clone());
+        let socket = request.extensions().get::<Arc<OpenSocket>>().cloned();
         let call = Call::begin(self.metrics.method(request.uri().path()), socket);
         let received = Received { method: call.method.clone(), socket: call.socket.clone() };
         let request = request.map(|body| Counted::wrap(body, Count::Received(received)));
-        let answer = self.routes.call(request);
+        let response = self.routes.call(request);
         Box::pin(async move {
-            let response = answer.await?;
+            let response = response.await?;
             let mut call = call;
-            // A call that fails at once says so in its headers, and has no body.
-            call.learn(response.headers());
+            // A call that fails immediately has its status in the headers, and no body.
+            call.set_status(response.headers());
             Ok(response.map(|body| Counted::wrap(body, Count::Sent(call))))
         })
     }
 }
 
-/// One call, from its beginning to when the last of it is dropped.
+/// One call. It ends when its response body is dropped.
 struct Call {
     method: Arc<Method>,
     socket: Option<Arc<OpenSocket>>,
@@ -74,7 +73,7 @@ impl Call {
         Self { method, socket, began: Instant::now(), code: None }
     }
 
-    fn learn(&mut self, headers: &HeaderMap) {
+    fn set_status(&mut self, headers: &HeaderMap) {
         if let Some(status) = Status::from_header_map(headers) {
             self.code = Some(status.code());
         }
@@ -92,7 +91,7 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        // A call dropped before its status was sent is one that the client gave up.
+        // A call dropped before its status was sent was cancelled by the client.
         let code = self.code.unwrap_or(Code::Cancelled);
         self.method.handled(code);
         self.method.seconds.observe(self.began.elapsed().as_secs_f64());
@@ -118,7 +117,7 @@ impl Received {
     }
 }
 
-/// Follows gRPC's framing through chunks of any size.
+/// Parses gRPC's framing in chunks of any size.
 #[derive(Debug, Default)]
 struct Frames {
     header: [u8; 5],
@@ -127,7 +126,7 @@ struct Frames {
 }
 
 impl Frames {
-    /// How many messages begin in a chunk.
+    /// Returns the number of messages that begin in a chunk.
     fn count(&mut self, mut chunk: &[u8]) -> u64 {
         let mut messages = 0;
         while !chunk.is_empty() {
@@ -151,13 +150,13 @@ impl Frames {
     }
 }
 
-/// What the messages of a body are counted for.
+/// Counters of a body's messages.
 enum Count {
     Received(Received),
     Sent(Call),
 }
 
-/// A body whose messages are counted as they pass.
+/// A body that counts its messages.
 struct Counted {
     body: Body,
     frames: Frames,
@@ -169,7 +168,7 @@ impl Counted {
         Body::new(Self { body, frames: Frames::default(), count })
     }
 
-    fn look(&mut self, frame: &Frame<Bytes>) {
+    fn count_frame(&mut self, frame: &Frame<Bytes>) {
         if let Some(data) = frame.data_ref() {
             let messages = self.frames.count(data);
             match &self.count {
@@ -178,7 +177,7 @@ impl Counted {
             }
         }
         if let (Some(trailers), Count::Sent(call)) = (frame.trailers_ref(), &mut self.count) {
-            call.learn(trailers);
+            call.set_status(trailers);
         }
     }
 }
@@ -193,7 +192,7 @@ impl http_body::Body for Counted {
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         if let Some(Ok(frame)) = &frame {
-            self.look(frame);
+            self.count_frame(frame);
         }
         Poll::Ready(frame)
     }
@@ -212,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_counted_however_they_are_cut() {
+    fn messages_are_counted_across_chunk_boundaries() {
         let mut bytes = Vec::new();
         for length in [0u32, 1, 5, 300] {
             bytes.push(0);

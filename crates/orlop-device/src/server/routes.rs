@@ -1,4 +1,4 @@
-//! Which service answers a path: kinds by their names, then health, reflection and channelz.
+//! Routes requests by service: device kinds, then health, reflection and channelz.
 
 use std::{
     collections::HashMap,
@@ -16,13 +16,11 @@ use tonic_health::{
 };
 use tower::Service;
 
-use super::{
-    StartError,
-    channelz::{Channelz, ChannelzService, proto},
-};
+use super::channelz::{Channelz, ChannelzService, proto};
+use super::config::StartError;
 use crate::{kinds::Kind, service::DeviceService};
 
-/// All services of an address.
+/// The services of a listener.
 #[derive(Clone, Debug)]
 pub(crate) struct Routes {
     kinds: Arc<HashMap<&'static str, DeviceService>>,
@@ -30,7 +28,7 @@ pub(crate) struct Routes {
 }
 
 impl Routes {
-    /// Everything: the kinds, and what tells about the server.
+    /// Routes to all services.
     pub(crate) fn new(
         kinds: HashMap<&'static str, DeviceService>,
         described: &[&'static Kind],
@@ -54,7 +52,7 @@ impl Routes {
         Ok(Self { kinds: Arc::new(kinds), rest })
     }
 
-    /// The same without the kinds. What describes the services is shared: it is the larger part.
+    /// Routes to all services but the device kinds. The descriptors for reflection, the larger part, are shared.
     pub(crate) fn without_kinds(&self) -> Self {
         Self { kinds: Arc::default(), rest: self.rest.clone() }
     }

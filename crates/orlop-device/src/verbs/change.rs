@@ -1,4 +1,4 @@
-//! What a caller may change of an object, and what it means for the rest of it.
+//! Merges an update into the current object.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -15,22 +15,21 @@ use crate::{
 };
 
 impl Resource {
-    /// The next version of `current` when a caller wants it to be `wanted`. With [`Part::Spec`], labels,
-    /// annotations and spec are taken; with [`Part::Status`], the status. Everything else stays, except
-    /// that a changed name, namespace or uid is refused.
-    pub(super) fn next(
+    /// Returns the next version of `current`. With [`Part::Spec`], labels, annotations and spec come from `wanted`; with
+    /// [`Part::Status`], the status. Everything else stays. A changed name, namespace or uid is an error.
+    pub(super) fn merge(
         &self,
         current: &Object,
         wanted: &Object,
         part: Part,
-        bad: fn(String) -> Error,
+        invalid: fn(String) -> Error,
     ) -> Result<Object, Error> {
-        self.check_identity(current, wanted)?;
+        self.validate_identity(current, wanted)?;
         let mut next = current.clone();
         let name = part.name();
-        let mut value = self.shape.normal(part, wanted.part(name)).map_err(bad)?;
-        // A stored part that no longer fits its kind differs from everything: this write repairs it.
-        let before = self.shape.normal(part, current.part(name)).unwrap_or_default();
+        let mut value = self.shape.normalize(part, wanted.part(name)).map_err(invalid)?;
+        // A stored part that no longer matches the .proto differs from everything, so that this write repairs it.
+        let before = self.shape.normalize(part, current.part(name)).unwrap_or_default();
         match part {
             Part::Spec => {
                 for map in ["labels", "annotations"] {
@@ -46,7 +45,7 @@ impl Resource {
                 }
             }
             Part::Status => {
-                conditions::stamp(&mut value, &before, &now());
+                conditions::set_transition_times(&mut value, &before, &now());
                 if value != before {
                     next.set_part(name, value);
                 }
@@ -55,7 +54,8 @@ impl Resource {
         Ok(next)
     }
 
-    fn check_identity(&self, current: &Object, wanted: &Object) -> Result<(), Error> {
+    /// Rejects changes of immutable metadata.
+    fn validate_identity(&self, current: &Object, wanted: &Object) -> Result<(), Error> {
         let changed = ["name", "namespace", "uid"].into_iter().filter_map(|field| {
             let (old, new) =
                 (object_meta::text(current.meta(), field), object_meta::text(wanted.meta(), field));
@@ -64,7 +64,10 @@ impl Resource {
         });
         let mut errors: Vec<_> = changed.collect();
         for field in ["labels", "annotations"] {
-            errors.extend(not_texts(wanted.meta().get(field), &FieldPath::root("metadata").child(field)));
+            errors.extend(validate_string_map(
+                wanted.meta().get(field),
+                &FieldPath::root("metadata").child(field),
+            ));
         }
         if errors.is_empty() {
             return Ok(());
@@ -73,8 +76,8 @@ impl Resource {
     }
 }
 
-/// Labels and annotations are maps of text to text; only a patch can bring anything else.
-fn not_texts(map: Option<&Value>, path: &FieldPath) -> Vec<FieldError> {
+/// Validates that labels or annotations are a map of strings. Only a patch can make them anything else.
+fn validate_string_map(map: Option<&Value>, path: &FieldPath) -> Vec<FieldError> {
     match map {
         None | Some(Value::Null) => Vec::new(),
         Some(Value::Object(map)) => {

@@ -1,4 +1,4 @@
-//! Create: the server chooses uid, time and generation, and begins without a status.
+//! Create: sets uid, creation time and generation, and drops the status.
 
 use orlop_api::field_error::{FieldError, FieldPath};
 use orlop_store::Txn;
@@ -14,8 +14,8 @@ use crate::{
 };
 
 impl Resource {
-    pub(crate) async fn create(&self, request: wire::WriteRequest) -> Result<wire::Made, Error> {
-        let sent = self.sent(request)?;
+    pub(crate) async fn create(&self, request: wire::WriteRequest) -> Result<wire::EncodedObject, Error> {
+        let sent = self.object_of(request)?;
         let meta = sent.object_meta.unwrap_or_default();
         let key = self.key(meta.namespace.as_deref(), meta.name())?;
         if !meta.resource_version().is_empty() {
@@ -30,7 +30,7 @@ impl Resource {
                 "metadata": {
                     "name": key.name,
                     "namespace": key.namespace,
-                    "uid": uid(),
+                    "uid": random_uid(),
                     "generation": 1,
                     "creationTimestamp": now(),
                 },
@@ -38,7 +38,7 @@ impl Resource {
             revision: 0,
         };
         for (field, map) in [("labels", &meta.labels), ("annotations", &meta.annotations)] {
-            if let Some(map) = wire::text_map(map) {
+            if let Some(map) = wire::string_map(map) {
                 object.meta_mut().insert(field.to_owned(), map);
             }
         }
@@ -50,21 +50,21 @@ impl Resource {
             return Err(self.already_exists(&key));
         }
         object.revision = result.revision;
-        self.made(&key, &object)
+        self.encode_written(&key, &object)
     }
 
-    /// The object of a request, which must be of this kind if it says of which it is.
-    pub(super) fn sent(&self, request: wire::WriteRequest) -> Result<wire::Object, Error> {
+    /// Returns the object of a request, after checking its kind and version if it has them.
+    pub(super) fn object_of(&self, request: wire::WriteRequest) -> Result<wire::Object, Error> {
         let object = request.object.ok_or_else(|| Error::BadRequest("the request has no object".into()))?;
-        if let Some(said) = &object.type_meta {
+        if let Some(type_meta) = &object.type_meta {
             let (kind, api_version) = (self.kind.kind, self.kind.api_version());
-            if !said.kind.is_empty() && said.kind != kind {
-                return Err(Error::BadRequest(format!("kind {:?} is not {kind:?}", said.kind)));
+            if !type_meta.kind.is_empty() && type_meta.kind != kind {
+                return Err(Error::BadRequest(format!("kind {:?} is not {kind:?}", type_meta.kind)));
             }
-            if !said.api_version.is_empty() && said.api_version != api_version {
+            if !type_meta.api_version.is_empty() && type_meta.api_version != api_version {
                 return Err(Error::BadRequest(format!(
                     "api version {:?} is not {api_version:?}",
-                    said.api_version
+                    type_meta.api_version
                 )));
             }
         }
@@ -72,8 +72,8 @@ impl Resource {
     }
 }
 
-/// A random UUID (version 4).
-fn uid() -> String {
+/// Returns a random UUID (version 4).
+fn random_uid() -> String {
     let random: u128 = rand::rng().random();
     let bits = random & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
     let hex = format!("{bits:032x}");
@@ -83,12 +83,12 @@ fn uid() -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn uids_are_random_uuids() {
-        let uid = super::uid();
+    fn uid_is_a_random_uuid() {
+        let uid = super::random_uid();
         let lengths: Vec<_> = uid.split('-').map(str::len).collect();
         assert_eq!(lengths, [8, 4, 4, 4, 12], "{uid}");
         assert_eq!(&uid[14..15], "4", "{uid}");
         assert!(matches!(&uid[19..20], "8" | "9" | "a" | "b"), "{uid}");
-        assert_ne!(uid, super::uid());
+        assert_ne!(uid, super::random_uid());
     }
 }

@@ -11,15 +11,15 @@ use crate::{
     wire,
 };
 
-/// How often an unconditional delete is tried again when a write comes in between.
-const ATTEMPTS: usize = 32;
+/// Attempts of an unconditional delete under concurrent writes.
+const ATTEMPTS_MAX: usize = 32;
 
 impl Resource {
     pub(crate) async fn delete(&self, request: wire::DeleteRequest) -> Result<(), Error> {
         let key = self.key(request.namespace.as_deref(), &request.name)?;
         let conditions = request.opts.unwrap_or_default().preconditions.unwrap_or_default();
         let expected = self.versions.parse(conditions.resource_version())?;
-        for _ in 0..ATTEMPTS {
+        for _ in 0..ATTEMPTS_MAX {
             let read = self.store.read(Read::new(KeyRange::key(key.bytes.clone()))).await?;
             let Some(found) = read.kvs.first() else { return Err(self.not_found(&key)) };
             if let Some(expected) = expected
@@ -32,7 +32,7 @@ impl Resource {
                 );
                 return Err(self.conflict(&key, why));
             }
-            // One that cannot be read has no uid to compare, but can still be removed.
+            // A corrupt object has no uid, but can be deleted.
             let object = Object::read(found).ok();
             let uid = object.as_ref().map_or("", |object| object_meta::text(object.meta(), "uid"));
             if !conditions.uid().is_empty() && conditions.uid() != uid {
@@ -42,40 +42,40 @@ impl Resource {
                 );
                 return Err(self.conflict(&key, why));
             }
-            let txn = match object.and_then(marked) {
-                Some(Marked::Already) => return Ok(()),
-                Some(Marked::Now(object)) => Txn::replace(Self::put(&key, &object), found.revision),
+            let txn = match object.and_then(mark_for_deletion) {
+                Some(Finalizing::AlreadyMarked) => return Ok(()),
+                Some(Finalizing::Marked(object)) => Txn::replace(Self::put(&key, &object), found.revision),
                 None => Txn::remove(key.bytes.clone(), found.revision),
             };
             if self.store.txn(txn).await?.succeeded {
-                self.encoded.forget(&key.bytes);
+                self.encoded.remove(&key.bytes);
                 return Ok(());
             }
         }
-        Err(self.busy(&key))
+        Err(self.contention(&key))
     }
 
-    fn busy(&self, key: &Key) -> Error {
-        self.conflict(key, "too many others write this object at the same time")
+    fn contention(&self, key: &Key) -> Error {
+        self.conflict(key, "too many concurrent writes to this object")
     }
 }
 
-/// An object that must not go yet.
-enum Marked {
-    Already,
-    Now(Object),
+/// An object with finalizers.
+enum Finalizing {
+    AlreadyMarked,
+    Marked(Object),
 }
 
-/// Controllers that work through `orlop serve` can ask, with a finalizer, that an object wait for them; then
-/// it is marked, and they remove it. `None` if it can go at once.
-fn marked(mut object: Object) -> Option<Marked> {
+/// Sets the deletion timestamp of an object with finalizers, which controllers add through `orlop serve`. `None` if it has
+/// none and can be deleted.
+fn mark_for_deletion(mut object: Object) -> Option<Finalizing> {
     let meta = object.meta();
     if meta.get("finalizers").and_then(Value::as_array).is_none_or(Vec::is_empty) {
         return None;
     }
     if meta.contains_key("deletionTimestamp") {
-        return Some(Marked::Already);
+        return Some(Finalizing::AlreadyMarked);
     }
     object.meta_mut().insert("deletionTimestamp".into(), now().into());
-    Some(Marked::Now(object))
+    Some(Finalizing::Marked(object))
 }

@@ -1,4 +1,4 @@
-//! What each call means, once for all kinds.
+//! The verbs, implemented once for all kinds.
 
 mod change;
 mod create;
@@ -22,7 +22,7 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    /// Finds the verb in a method's name.
+    /// Parses the verb of a method's name.
     pub(crate) fn of(method: &str, noun: &str) -> Option<Self> {
         let rest = |verb: &str| method.strip_prefix(verb)?.strip_prefix(noun);
         let verbs = [
@@ -38,8 +38,8 @@ impl Verb {
         verbs.into_iter().find(|(verb, end, _)| rest(verb) == Some(end)).map(|(_, _, verb)| verb)
     }
 
-    /// Whether it changes anything.
-    pub(crate) fn writes(self) -> bool {
+    /// Returns `true` for verbs that write.
+    pub(crate) fn is_write(self) -> bool {
         !matches!(self, Self::Get | Self::List | Self::Watch)
     }
 }
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn methods_are_known_by_their_names() {
+    fn verb_is_parsed_from_the_method_name() {
         assert_eq!(Verb::of("ListGpus", "Gpu"), Some(Verb::List));
         assert_eq!(Verb::of("UpdateGpu", "Gpu"), Some(Verb::Update));
         assert_eq!(Verb::of("UpdateGpuStatus", "Gpu"), Some(Verb::UpdateStatus));

@@ -8,15 +8,16 @@ use orlop_store::{Filter, KeyRange, KeyValue, Read, Revision, Select};
 use crate::{error::Error, resource::Resource, selector, wire};
 
 impl Resource {
+    /// Gets an object.
     pub(crate) async fn get(&self, request: wire::GetRequest) -> Result<wire::GetResponse, Error> {
         let key = self.key(request.namespace.as_deref(), &request.name)?;
         let version = self.versions.parse(request.opts.unwrap_or_default().resource_version())?;
-        self.reach(version).await?;
-        let object = self.chosen(&self.stored(&key).await?, &Selector::everything())?;
+        self.wait_for(version).await?;
+        let object = self.encode_matching(&self.stored(&key).await?, &Selector::everything())?;
         Ok(wire::GetResponse { object })
     }
 
-    /// Objects in one state of the store: the newest, or exactly the one asked for.
+    /// Lists objects at one revision: the newest, or exactly the requested one.
     pub(crate) async fn list(
         &self,
         request: wire::ListRequest,
@@ -44,11 +45,11 @@ impl Resource {
                 "resourceVersionMatch \"Exact\" is forbidden for version 0".into(),
             ));
         }
-        self.reach(version).await?;
-        // The index speaks of the present; the past is read whole.
+        self.wait_for(version).await?;
+        // The index covers the newest revision only.
         let at = version.filter(|_| exact);
         let filter = if at.is_some() { Filter::everything() } else { selector::filter(&selector) };
-        // Of everything, most is known by its key and revision; of a choice, the labels have to be looked at.
+        // Without a selector, keys and revisions suffice to find objects in the cache.
         let everything = selector.is_everything();
         let select = if everything { Select::Keys } else { Select::Values };
         let mut pages = self.store.pages(Read { revision: at, filter, select, ..Read::new(range) })?;
@@ -58,9 +59,9 @@ impl Resource {
                 revision = at.unwrap_or(page.revision);
             }
             let found = if everything {
-                self.recalled(&page.kvs, revision).await?
+                self.encode_from_cache(&page.kvs, revision).await?
             } else {
-                self.all_chosen(&page.kvs, &selector)?
+                self.encode_all_matching(&page.kvs, &selector)?
             };
             bytes += found.iter().map(|item| item.len() + 8).sum::<usize>();
             items.extend(found);
@@ -76,9 +77,9 @@ impl Resource {
         })
     }
 
-    /// The objects of a page without values: what is known from memory, the rest from the store as it was at the
-    /// same revision, neighbours together.
-    async fn recalled(&self, page: &[KeyValue], revision: Revision) -> Result<Vec<Bytes>, Error> {
+    /// Returns the objects of a page without values: from the cache, and those that are not in it from the store at the
+    /// same revision, adjacent ones in one read.
+    async fn encode_from_cache(&self, page: &[KeyValue], revision: Revision) -> Result<Vec<Bytes>, Error> {
         let known: Vec<_> = page.iter().map(|kv| (kv, self.encoded.get(&kv.key, kv.revision))).collect();
         let mut objects = Vec::with_capacity(page.len());
         for run in known.chunk_by(|one, next| one.1.is_some() == next.1.is_some()) {
@@ -86,7 +87,7 @@ impl Resource {
                 let range = KeyRange::starting_at(first.key.clone());
                 let read = Read { revision: Some(revision), limit: run.len(), ..Read::new(range) };
                 let found = self.store.read(read).await?;
-                objects.extend(self.all_chosen(&found.kvs, &Selector::everything())?);
+                objects.extend(self.encode_all_matching(&found.kvs, &Selector::everything())?);
             } else {
                 objects.extend(run.iter().filter_map(|(_, object)| object.clone()));
             }
@@ -94,7 +95,7 @@ impl Resource {
         Ok(objects)
     }
 
-    fn all_chosen(&self, kvs: &[KeyValue], selector: &Selector) -> Result<Vec<Bytes>, Error> {
-        kvs.iter().filter_map(|kv| self.chosen(kv, selector).transpose()).collect()
+    fn encode_all_matching(&self, kvs: &[KeyValue], selector: &Selector) -> Result<Vec<Bytes>, Error> {
+        kvs.iter().filter_map(|kv| self.encode_matching(kv, selector).transpose()).collect()
     }
 }

@@ -7,37 +7,40 @@ use crate::{
     object::Object,
     resource::Resource,
     shape::Part,
-    wire::{self, text_map},
+    wire::{self, string_map},
 };
 
 impl Resource {
-    /// Spec, labels and annotations. What the request leaves out stays as it is.
-    pub(crate) async fn update(&self, request: wire::WriteRequest) -> Result<wire::Made, Error> {
+    /// Updates spec, labels and annotations. Fields absent from the request keep their value.
+    pub(crate) async fn update(&self, request: wire::WriteRequest) -> Result<wire::EncodedObject, Error> {
         self.write(request, Part::Spec).await
     }
 
-    /// Status only, as a whole.
-    pub(crate) async fn update_status(&self, request: wire::WriteRequest) -> Result<wire::Made, Error> {
+    /// Replaces the status.
+    pub(crate) async fn update_status(
+        &self,
+        request: wire::WriteRequest,
+    ) -> Result<wire::EncodedObject, Error> {
         self.write(request, Part::Status).await
     }
 
-    async fn write(&self, request: wire::WriteRequest, part: Part) -> Result<wire::Made, Error> {
-        let sent = self.sent(request)?;
-        let meta = sent.object_meta.unwrap_or_default();
+    async fn write(&self, request: wire::WriteRequest, part: Part) -> Result<wire::EncodedObject, Error> {
+        let object = self.object_of(request)?;
+        let meta = object.object_meta.unwrap_or_default();
         let key = self.key(meta.namespace.as_deref(), meta.name())?;
         let expected = self.versions.parse(meta.resource_version())?;
         let value = match part {
-            Part::Spec => sent.spec,
+            Part::Spec => object.spec,
             Part::Status => {
-                Some(sent.status.ok_or_else(|| Error::BadRequest("status: Required value".into()))?)
+                Some(object.status.ok_or_else(|| Error::BadRequest("status: Required value".into()))?)
             }
         };
         let value = match value {
             Some(bytes) => Some(self.shape.decode(part, bytes).map_err(Error::BadRequest)?),
             None => None,
         };
-        let labels = text_map(&meta.labels);
-        let annotations = text_map(&meta.annotations);
+        let labels = string_map(&meta.labels);
+        let annotations = string_map(&meta.annotations);
         let change = |current: &Object| {
             let mut wanted = current.clone();
             let mut set = |field: &str, value: &Option<Value>| {
@@ -51,8 +54,8 @@ impl Resource {
             if let Some(value) = &value {
                 wanted.set_part(part.name(), value.clone());
             }
-            self.next(current, &wanted, part, Error::BadRequest)
+            self.merge(current, &wanted, part, Error::BadRequest)
         };
-        self.made(&key, &self.modify(&key, expected, change).await?)
+        self.encode_written(&key, &self.modify(&key, expected, change).await?)
     }
 }

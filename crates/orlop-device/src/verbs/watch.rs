@@ -1,7 +1,7 @@
-//! Watch: what is there now, if asked for, then every change, in order and without a gap.
+//! Watch: initial events if requested, then every change, in order and without gaps.
 //!
-//! The stream pulls from the store's watcher only as fast as the client reads; a client that falls behind is
-//! caught up from history, and one that falls behind history is told so (`OutOfRange`). Nothing is dropped.
+//! The stream pulls from the store's watcher as fast as the client reads. A client that falls behind catches up from
+//! history; one that falls behind compaction gets `OUT_OF_RANGE`. No event is dropped.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -20,19 +20,19 @@ use crate::{error::Error, object::Object, resource::Resource, selector, wire};
 /// Marks the bookmark that follows the last of the initial events.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// How a watch begins.
+/// Start of a watch.
 enum Start {
-    /// With everything there is.
+    /// Initial events for all objects.
     State,
-    /// With what happens from now on.
+    /// Changes from now on.
     Now,
-    /// With what happened after a revision.
+    /// Changes after a revision.
     After(Revision),
 }
 
 impl Resource {
     /// Opens a watch.
-    pub(crate) async fn watch(self: &Arc<Self>, request: wire::ListRequest) -> Result<Watching, Error> {
+    pub(crate) async fn watch(self: &Arc<Self>, request: wire::ListRequest) -> Result<WatchStream, Error> {
         let opts = request.opts.unwrap_or_default();
         let range = self.range(request.namespace.as_deref())?;
         let selector = selector::parse(opts.label_selector())?;
@@ -46,7 +46,7 @@ impl Resource {
             };
         let phase = match start {
             Start::State => {
-                self.reach(self.versions.parse(opts.resource_version())?).await?;
+                self.wait_for(self.versions.parse(opts.resource_version())?).await?;
                 let filter = selector::filter(&selector);
                 Phase::Initial {
                     pages: self.store.pages(Read { filter, ..Read::new(range.clone()) })?,
@@ -55,7 +55,7 @@ impl Resource {
             }
             Start::Now => Phase::Changes(self.watcher(&range, &selector, None).await?),
             Start::After(revision) => {
-                self.reach(Some(revision)).await?;
+                self.wait_for(Some(revision)).await?;
                 Phase::Changes(self.watcher(&range, &selector, Some(revision)).await?)
             }
         };
@@ -65,17 +65,17 @@ impl Resource {
             interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
             interval
         });
-        Ok(Watching {
+        Ok(WatchStream {
             resource: self.clone(),
             range,
             selector,
             phase,
-            ready: VecDeque::new(),
+            queue: VecDeque::new(),
             mark_initial_end: opts.send_initial_events(),
             bookmarks,
-            // A time too far off to be told is no time limit.
+            // A deadline beyond the clock's range is none.
             deadline: timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
-            told: 0,
+            sent_revision: 0,
         })
     }
 
@@ -127,21 +127,21 @@ enum Phase {
 }
 
 /// An open watch.
-pub(crate) struct Watching {
+pub(crate) struct WatchStream {
     resource: Arc<Resource>,
     range: KeyRange,
     selector: Selector,
     phase: Phase,
     /// Made, not sent yet: at most one page or one revision's changes.
-    ready: VecDeque<wire::WatchResponse>,
+    queue: VecDeque<wire::WatchResponse>,
     mark_initial_end: bool,
     bookmarks: Option<tokio::time::Interval>,
     deadline: Option<Instant>,
     /// The newest revision told in an event or a bookmark.
-    told: Revision,
+    sent_revision: Revision,
 }
 
-impl Watching {
+impl WatchStream {
     /// The watch as a stream. It ends after an error, and without one when its time is over.
     pub(crate) fn stream(self) -> impl Stream<Item = Result<wire::WatchResponse, Status>> + Send {
         stream::unfold(Some(self), |watching| async move {
@@ -156,12 +156,12 @@ impl Watching {
 
     async fn next(&mut self) -> Result<Option<wire::WatchResponse>, Error> {
         loop {
-            if let Some(event) = self.ready.pop_front() {
+            if let Some(event) = self.queue.pop_front() {
                 return Ok(Some(event));
             }
             match &mut self.phase {
-                Phase::Initial { .. } => self.initial().await?,
-                Phase::Changes(_) => match self.change().await? {
+                Phase::Initial { .. } => self.queue_initial().await?,
+                Phase::Changes(_) => match self.queue_change().await? {
                     true => {}
                     false => return Ok(None),
                 },
@@ -169,16 +169,16 @@ impl Watching {
         }
     }
 
-    /// Makes the next page of what there is ready; after the last, turns to what changes.
-    async fn initial(&mut self) -> Result<(), Error> {
+    /// Queues a page of initial events. After the last page, opens the watcher.
+    async fn queue_initial(&mut self) -> Result<(), Error> {
         let Phase::Initial { pages, revision } = &mut self.phase else { return Ok(()) };
         if let Some(page) = pages.next().await? {
             if *revision == 0 {
                 *revision = page.revision;
             }
             for kv in &page.kvs {
-                if let Some(object) = self.resource.chosen(kv, &self.selector)? {
-                    self.ready.push_back(event("ADDED", object));
+                if let Some(object) = self.resource.encode_matching(kv, &self.selector)? {
+                    self.queue.push_back(event("ADDED", object));
                 }
             }
             return Ok(());
@@ -187,68 +187,72 @@ impl Watching {
         let watcher = self.resource.watcher(&self.range, &self.selector, Some(revision)).await?;
         self.phase = Phase::Changes(watcher);
         if self.mark_initial_end && self.bookmarks.is_some() {
-            self.told = revision;
-            self.ready.push_back(self.bookmark(revision, true));
+            self.sent_revision = revision;
+            self.queue.push_back(self.bookmark(revision, true));
         }
         Ok(())
     }
 
-    /// Waits for something to tell and makes it ready; false when the watch's time is over.
-    async fn change(&mut self) -> Result<bool, Error> {
+    /// Waits for a change or a bookmark and queues it. Returns `false` past the deadline.
+    async fn queue_change(&mut self) -> Result<bool, Error> {
         let Phase::Changes(watcher) = &mut self.phase else { return Ok(true) };
         let mut stopping = self.resource.stopping.clone();
         tokio::select! {
             biased;
-            // The ends come first: a watch of much traffic has to end in time too.
+            // Checked first, so that a busy watch ends in time too.
             _ = stopping.wait_for(|stopping| *stopping) => return Err(Error::ShuttingDown),
-            () = until(self.deadline) => return Ok(false),
+            () = sleep_until(self.deadline) => return Ok(false),
             batch = watcher.next() => {
                 let batch = batch?;
-                let mut made = Vec::new();
+                let mut events = Vec::new();
                 for seen in batch.events() {
-                    made.extend(self.tell(seen, batch.revision())?);
+                    events.extend(self.convert(seen, batch.revision())?);
                 }
-                if !made.is_empty() {
-                    self.told = batch.revision();
-                    self.ready.extend(made);
+                if !events.is_empty() {
+                    self.sent_revision = batch.revision();
+                    self.queue.extend(events);
                 }
             }
             () = tick(&mut self.bookmarks) => {
                 let progress = watcher.progress();
-                if progress > self.told {
-                    self.told = progress;
-                    self.ready.push_back(self.bookmark(progress, false));
+                if progress > self.sent_revision {
+                    self.sent_revision = progress;
+                    self.queue.push_back(self.bookmark(progress, false));
                 }
             }
         }
         Ok(true)
     }
 
-    /// An event as this watch sees it: entering and leaving the selection are an addition and a deletion.
-    fn tell(&self, seen: WatchEvent<'_>, revision: Revision) -> Result<Option<wire::WatchResponse>, Error> {
-        let happened = seen.event;
-        if self.selector.is_everything() && !happened.deleted {
-            let kind = if happened.created() { "ADDED" } else { "MODIFIED" };
-            let object = self.resource.chosen(&happened.kv, &self.selector)?;
+    /// Converts an event. An object that begins to match the selector is ADDED, one that ceases to is DELETED.
+    fn convert(
+        &self,
+        seen: WatchEvent<'_>,
+        revision: Revision,
+    ) -> Result<Option<wire::WatchResponse>, Error> {
+        let change = seen.event;
+        if self.selector.is_everything() && !change.deleted {
+            let kind = if change.created() { "ADDED" } else { "MODIFIED" };
+            let object = self.resource.encode_matching(&change.kv, &self.selector)?;
             return Ok(object.map(|object| event(kind, object)));
         }
-        let previous = happened.previous.as_ref().and_then(|previous| previous.kv(&happened.kv.key));
-        // Compaction may have taken what the very oldest event superseded. Then it may have been chosen.
-        let forgotten = previous.is_none() && !happened.created();
+        let previous = change.previous.as_ref().and_then(|previous| previous.kv(&change.kv.key));
+        // Compaction may have removed the previous version, which may have matched.
+        let compacted = previous.is_none() && !change.created();
         let before = match &previous {
-            Some(kv) => Some(Object::read(kv)?).filter(|object| selector::chooses(&self.selector, object)),
-            None if forgotten => Some(named(&happened.kv.key)),
+            Some(kv) => Some(Object::read(kv)?).filter(|object| selector::matches(&self.selector, object)),
+            None if compacted => Some(name_only(&change.kv.key)),
             None => None,
         };
-        let after = match happened.deleted {
+        let after = match change.deleted {
             true => None,
-            false => self.resource.chosen(&happened.kv, &self.selector)?,
+            false => self.resource.encode_matching(&change.kv, &self.selector)?,
         };
         let (kind, object) = match (before, after) {
             (None, Some(after)) => ("ADDED", after),
             (Some(_), Some(after)) => ("MODIFIED", after),
             (Some(before), None) => {
-                let gone = self.resource.wire(&Object { revision, ..before })?;
+                let gone = self.resource.to_message(&Object { revision, ..before })?;
                 ("DELETED", gone.encode_to_vec().into())
             }
             (None, None) => return Ok(None),
@@ -274,8 +278,8 @@ impl Watching {
     }
 }
 
-/// All that is known of an object whose last state is forgotten.
-fn named(key: &[u8]) -> Object {
+/// Returns an object with only its name, for a previous version that is compacted.
+fn name_only(key: &[u8]) -> Object {
     let key = String::from_utf8_lossy(key);
     let mut parts = key.rsplit('/');
     let (name, namespace) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -295,7 +299,7 @@ async fn tick(bookmarks: &mut Option<tokio::time::Interval>) {
     }
 }
 
-async fn until(deadline: Option<Instant>) {
+async fn sleep_until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline).await,
         None => std::future::pending().await,

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use orlop_device::{Config, Server, server::Policy};
+use orlop_device::{Config, Server, server::WritePolicy};
 use orlop_device_client::{
     Connect, Connection,
     api::{gpu_service_client::GpuServiceClient, *},
@@ -45,7 +45,7 @@ impl Fixture {
                 Storage::Disk => Endpoint::Sqlite(folder.path().join("state.db")),
             },
             socket: Some(folder.path().join("device.sock")),
-            policy: Policy { any_process: true, ..Policy::default() },
+            policy: WritePolicy { any_process: true, ..WritePolicy::default() },
             bookmark_period: Duration::from_millis(100),
             monitor_period: Duration::from_millis(200),
             grace: Duration::from_secs(5),

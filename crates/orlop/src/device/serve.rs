@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use orlop_device::{
     Config, Server,
-    server::{Policy, Token},
+    server::{Token, WritePolicy},
 };
 use orlop_net::{ALPN_HTTP2, Address, ClientAuth, PemSource, TlsOptions};
 use orlop_store::Endpoint;
@@ -176,7 +176,7 @@ impl Serve {
         })
     }
 
-    fn policy(&self) -> anyhow::Result<Policy> {
+    fn policy(&self) -> anyhow::Result<WritePolicy> {
         let mut uids = self.allow_uid.clone();
         if uids.is_empty() && self.allow_gid.is_empty() {
             uids = vec![0];
@@ -195,7 +195,7 @@ impl Serve {
                 tokens
             }
         };
-        Ok(Policy { uids, gids: self.allow_gid.clone(), any_process: self.allow_all_local, tokens })
+        Ok(WritePolicy { uids, gids: self.allow_gid.clone(), any_process: self.allow_all_local, tokens })
     }
 
     /// Returns addresses, storage and first commands.

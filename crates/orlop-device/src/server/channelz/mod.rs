@@ -1,6 +1,6 @@
-//! What channelz tells: the server, its listening sockets, its connections, with what went over them.
+//! channelz: the server, its listeners and its connections, with counts of calls and messages.
 //!
-//! The counts are made where calls are counted for metrics ([`super::observe`]), so both always agree.
+//! `observe` counts calls for channelz and for metrics alike, so both always agree.
 
 mod service;
 
@@ -14,8 +14,10 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use orlop_net::Address;
+
 pub(crate) use self::service::ChannelzService;
-use super::{Address, caller::Caller};
+use crate::authorization::Caller;
 
 #[allow(clippy::all, unreachable_pub, missing_debug_implementations, reason = "generated")]
 pub(crate) mod proto {
@@ -23,10 +25,10 @@ pub(crate) mod proto {
     pub(crate) const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/channelz.bin"));
 }
 
-/// The id of the one server; sockets count on from it.
+/// Id of the one server. Ids of sockets follow it.
 const SERVER_ID: i64 = 1;
 
-/// Everything there is to tell.
+/// The registry of listeners and open connections.
 #[derive(Debug)]
 pub(crate) struct Channelz {
     name: String,
@@ -34,7 +36,7 @@ pub(crate) struct Channelz {
     calls: Calls,
     next_id: AtomicI64,
     listening: Mutex<BTreeMap<i64, Address>>,
-    /// Weak: a socket is gone when its connection and its last call are.
+    /// Weak: an entry ends with its connection and the last call on it.
     open: Mutex<BTreeMap<i64, Weak<OpenSocket>>>,
 }
 
@@ -59,7 +61,7 @@ impl Calls {
     }
 }
 
-/// How a connection is protected.
+/// TLS parameters of a connection.
 #[derive(Debug)]
 pub(crate) struct Security {
     pub(crate) cipher_suite: String,
@@ -88,7 +90,7 @@ pub(crate) struct OpenSocket {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind these stays consistent whatever happens while they are held.
+    // The data stays consistent even if a holder panics.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -109,6 +111,7 @@ impl Channelz {
         })
     }
 
+    /// Registers a listener.
     pub(crate) fn listen(&self, address: Address) {
         let id = self.next_id.fetch_add(1, Relaxed);
         lock(&self.listening).insert(id, address);

@@ -27,11 +27,11 @@ use super::{
     },
 };
 
-/// Results in one answer, and how many when the caller does not say.
+/// Largest and default page size.
 const RESULTS_MAX: usize = 500;
 const RESULTS_DEFAULT: usize = 100;
 
-/// Answers channelz calls.
+/// Implements `grpc.channelz.v1.Channelz`.
 #[derive(Clone, Debug)]
 pub(crate) struct ChannelzService(pub(crate) Arc<Channelz>);
 
@@ -82,8 +82,8 @@ impl Channelz {
     fn listener(&self, id: i64) -> Option<Socket> {
         let address = lock(&self.listening).get(&id).cloned()?;
         let local = match &address {
-            super::Address::Unix(path) => unix(&path.display().to_string()),
-            super::Address::Tcp { host, port } => {
+            orlop_net::Address::Unix(path) => unix(&path.display().to_string()),
+            orlop_net::Address::Tcp { host, port } => {
                 tcp(SocketAddr::new(host.parse().unwrap_or(IpAddr::from([0; 16])), *port))
             }
         };
@@ -118,7 +118,7 @@ impl OpenSocket {
         SocketRef { socket_id: self.id, name }
     }
 
-    fn told(&self) -> Socket {
+    fn to_socket(&self) -> Socket {
         let (local, remote) = match &self.ends {
             Ends::Unix { path, remote } => (unix(path), unix(remote)),
             Ends::Tcp { local, remote } => (tcp(*local), tcp(*remote)),
@@ -141,7 +141,7 @@ impl OpenSocket {
                 last_remote_stream_created_timestamp: timestamp(&self.streams.last_started_ms),
                 last_message_sent_timestamp: timestamp(&self.last_sent_ms),
                 last_message_received_timestamp: timestamp(&self.last_received_ms),
-                // What the HTTP/2 library keeps to itself (keep-alives, windows) is left out.
+                // hyper does not expose keepalives and flow-control windows.
                 ..SocketData::default()
             }),
             local: Some(local),
@@ -158,7 +158,7 @@ impl channelz_server::Channelz for ChannelzService {
         &self,
         _: Request<GetTopChannelsRequest>,
     ) -> Result<Response<GetTopChannelsResponse>, Status> {
-        // A server that calls nobody has no channels.
+        // Channels are a client's; this is a server only.
         Ok(Response::new(GetTopChannelsResponse { channel: Vec::new(), end: true }))
     }
 
@@ -175,7 +175,7 @@ impl channelz_server::Channelz for ChannelzService {
         &self,
         request: Request<GetServerRequest>,
     ) -> Result<Response<GetServerResponse>, Status> {
-        self.known(request.into_inner().server_id)?;
+        self.check_server(request.into_inner().server_id)?;
         Ok(Response::new(GetServerResponse { server: Some(self.0.server()) }))
     }
 
@@ -184,7 +184,7 @@ impl channelz_server::Channelz for ChannelzService {
         request: Request<GetServerSocketsRequest>,
     ) -> Result<Response<GetServerSocketsResponse>, Status> {
         let request = request.into_inner();
-        self.known(request.server_id)?;
+        self.check_server(request.server_id)?;
         Ok(Response::new(self.0.sockets(request.start_socket_id, limit(request.max_results))))
     }
 
@@ -207,14 +207,14 @@ impl channelz_server::Channelz for ChannelzService {
         request: Request<GetSocketRequest>,
     ) -> Result<Response<GetSocketResponse>, Status> {
         let id = request.into_inner().socket_id;
-        let socket = self.0.socket(id).map(|socket| socket.told()).or_else(|| self.0.listener(id));
+        let socket = self.0.socket(id).map(|socket| socket.to_socket()).or_else(|| self.0.listener(id));
         let socket = socket.ok_or_else(|| Status::not_found(format!("no socket has id {id}")))?;
         Ok(Response::new(GetSocketResponse { socket: Some(socket) }))
     }
 }
 
 impl ChannelzService {
-    fn known(&self, server_id: i64) -> Result<(), Status> {
+    fn check_server(&self, server_id: i64) -> Result<(), Status> {
         if server_id == SERVER_ID {
             return Ok(());
         }
