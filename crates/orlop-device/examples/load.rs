@@ -1,4 +1,4 @@
-//! How the server holds up: 256 GPUs, three watchers, and calls at a node's rate and at a hundred times it.
+//! Load test: 256 GPUs, three watchers, and calls at a node's rate and at a hundred times that.
 //!
 //! ```text
 //! cargo build --release -p orlop
@@ -29,7 +29,7 @@ use orlop_device_client::{
 
 const GPUS: usize = 256;
 const WATCHERS: usize = 3;
-/// What a busy node does: a status from each GPU every ten seconds, and as many who look.
+/// Rate of a busy node: a status from each GPU every ten seconds, and as many reads.
 const NODE_RATE: u64 = 50;
 const SECONDS: u64 = 8;
 const IDLE_KIB_MAX: u64 = 20 << 10;
@@ -39,7 +39,7 @@ const START_MS_MAX: f64 = 30.0;
 type Client = GpuServiceClient<Connection>;
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// How much memory a process holds, and how much of it is no file's.
+/// Resident memory of a process, and its anonymous part.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Resident {
     kib: u64,
@@ -103,7 +103,7 @@ impl Drop for Server {
     }
 }
 
-/// How long calls took, by kind.
+/// Latencies by verb.
 #[derive(Clone, Default)]
 struct Times(Arc<Mutex<BTreeMap<&'static str, Vec<Duration>>>>);
 
@@ -143,7 +143,7 @@ async fn update_status(mut client: Client, number: usize, turn: u64) -> Result<(
 
 /// One call of the mix: half statuses, most of the rest gets, and now and then a list or a replacement.
 ///
-/// What is deleted was created `lag` turns before, about a second, so that it is there by then.
+/// Deletes objects created `lag` rounds before, about a second, so that they exist by then.
 async fn call(client: Client, turn: u64, first_turn: u64, lag: u64) -> Result<&'static str, Status> {
     // A large odd step visits every GPU before it comes back to one.
     let number = (turn * 97 % GPUS as u64) as usize;

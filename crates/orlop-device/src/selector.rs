@@ -48,7 +48,7 @@ pub(crate) fn filter(selector: &Selector) -> Filter {
     Filter(requirements.collect())
 }
 
-/// Whether the selector matches an object.
+/// Returns `true` if the selector matches an object.
 pub(crate) fn matches(selector: &Selector, object: &Object) -> bool {
     selector.matches(object.labels())
 }

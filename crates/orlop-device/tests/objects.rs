@@ -1,4 +1,4 @@
-//! What writing and reading objects means, in memory and on disk.
+//! Reads and writes of objects, in memory and on disk.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
@@ -238,8 +238,8 @@ on_both_storages! {
             assert!(result.as_ref().unwrap_err().message().starts_with("unprocessable content:"), "{patch}: {result:?}");
             refused(result, invalid, "unprocessable content");
         }
-        refused(client.patch("a", JSON_PATCH, "{}", &[]).await, invalid, "cannot be read");
-        refused(client.patch("a", MERGE_PATCH, "[]", &[]).await, invalid, "cannot be read");
+        refused(client.patch("a", JSON_PATCH, "{}", &[]).await, invalid, "invalid patch");
+        refused(client.patch("a", MERGE_PATCH, "[]", &[]).await, invalid, "invalid patch");
         refused(client.patch("a", MERGE_PATCH, "{}", &["scale"]).await, invalid, "subresource \"scale\"");
         refused(client.patch("a", MERGE_PATCH, r#"{"metadata":{"labels":{"x":5}}}"#, &[]).await, invalid, "metadata.labels[x]");
         refused(client.patch("missing", MERGE_PATCH, "{}", &[]).await, Code::NotFound, "not found");
@@ -256,7 +256,7 @@ on_both_storages! {
         let patch = format!("[{}]", operations.join(","));
         refused(client.patch("a", JSON_PATCH, &patch, &[]).await, Code::InvalidArgument, "unprocessable content");
         let deep = format!(r#"{{"status":{}{}}}"#, r#"{"a":"#.repeat(5000), "}".repeat(5000));
-        refused(client.patch("a", MERGE_PATCH, &deep, &[]).await, Code::InvalidArgument, "cannot be read");
+        refused(client.patch("a", MERGE_PATCH, &deep, &[]).await, Code::InvalidArgument, "invalid patch");
     }
 
     async fn delete_checks_its_preconditions(f: Fixture) {

@@ -1,4 +1,4 @@
-//! What watches tell, in memory and on disk.
+//! Watches, in memory and on disk.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 

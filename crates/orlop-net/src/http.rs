@@ -29,7 +29,7 @@ pub enum Protocols {
     Http2,
 }
 
-/// Where the requests of an HTTP/2 connection run.
+/// Scheduling of the requests of an HTTP/2 connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheduling {
     /// On the connection's task until they first wait, then on a task of their own. For requests of uneven cost.
@@ -43,7 +43,7 @@ pub enum Scheduling {
 pub struct HttpOptions {
     /// Versions served.
     pub protocols: Protocols,
-    /// Where requests run.
+    /// Scheduling of requests.
     pub scheduling: Scheduling,
     /// Deadline of an HTTP/1.1 request's headers.
     pub header_timeout: Duration,

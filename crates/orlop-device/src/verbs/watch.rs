@@ -118,11 +118,11 @@ impl Resource {
     }
 }
 
-/// Where a watch is.
+/// Phase of a watch.
 enum Phase {
-    /// Telling what there is, page by page, all at one revision.
+    /// Sending initial events, page by page, all at one revision.
     Initial { pages: Pages, revision: Revision },
-    /// Telling what changes.
+    /// Sending changes.
     Changes(Watcher),
 }
 
@@ -132,7 +132,7 @@ pub(crate) struct WatchStream {
     range: KeyRange,
     selector: Selector,
     phase: Phase,
-    /// Made, not sent yet: at most one page or one revision's changes.
+    /// Queued responses: at most one page, or the changes of one revision.
     queue: VecDeque<wire::WatchResponse>,
     mark_initial_end: bool,
     bookmarks: Option<tokio::time::Interval>,

@@ -17,7 +17,7 @@ use orlop_device_client::{
 use orlop_store::Endpoint;
 use tonic::{Code, Status, Streaming};
 
-/// Where a test's server keeps things.
+/// Storage of a test's server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Storage {
     Memory,
@@ -217,7 +217,7 @@ pub(crate) async fn told(watch: &mut Streaming<WatchGpusResponse>) -> String {
     }
 }
 
-/// How a stream ends.
+/// Returns the status that ends a stream.
 pub(crate) async fn end(watch: &mut Streaming<WatchGpusResponse>) -> Result<(), Status> {
     let drained = async {
         while watch.message().await?.is_some() {}

@@ -1,4 +1,4 @@
-//! One request to both sides, and whether the answers are the same.
+//! Sends a request to both sides and compares the responses.
 
 use std::fmt::Debug;
 
@@ -10,7 +10,7 @@ use tonic::{Response, Status};
 
 use super::generate::Any;
 
-/// How many requests before a difference are shown.
+/// Requests shown before a difference.
 const SHOWN: usize = 12;
 
 pub(crate) struct Sides {
@@ -20,11 +20,11 @@ pub(crate) struct Sides {
     pub(crate) log: Vec<String>,
 }
 
-/// An answer as it is compared: its text without what is each server's own, and the revision it names.
-type Answer = Result<(String, Option<i64>), (tonic::Code, String)>;
+/// A comparable response: its text without server-specific values, and its revision.
+type Comparable = Result<(String, Option<i64>), (tonic::Code, String)>;
 
 impl Sides {
-    /// Asks both and compares; the revision they named.
+    /// Sends a request to both sides and compares the responses. Returns their revision.
     pub(crate) async fn both(&mut self, request: Any) -> Option<i64> {
         let (theirs, ours) =
             tokio::join!(ask(&self.etcd, request.clone()), ask(&self.orlop, request.clone()));
@@ -44,7 +44,7 @@ impl Sides {
     }
 }
 
-async fn ask(client: &Client, request: Any) -> Answer {
+async fn ask(client: &Client, request: Any) -> Comparable {
     let mut client = client.clone();
     match request {
         Any::Range(request) => answer(client.kv.range(request).await, |r| &mut r.header),
@@ -58,7 +58,7 @@ async fn ask(client: &Client, request: Any) -> Answer {
         Any::Grant(request) => answer(client.lease.lease_grant(request).await, |r| &mut r.header),
         Any::Revoke(request) => answer(client.lease.lease_revoke(request).await, |r| &mut r.header),
         Any::TimeToLive(request) => answer(client.lease.lease_time_to_live(request).await, |r| {
-            // What is left differs by how long each server took.
+            // The remaining TTL depends on how long each server took.
             r.ttl = r.ttl.signum();
             r.keys.sort();
             &mut r.header
@@ -73,7 +73,7 @@ async fn ask(client: &Client, request: Any) -> Answer {
 fn answer<T: Debug>(
     result: Result<Response<T>, Status>,
     header: impl FnOnce(&mut T) -> &mut Option<ResponseHeader>,
-) -> Answer {
+) -> Comparable {
     match result {
         Ok(response) => {
             let mut response = response.into_inner();
@@ -92,7 +92,7 @@ fn answer<T: Debug>(
     }
 }
 
-/// What the data can have against a transaction. Of several, etcd 3.5 names another one first than 3.6.
+/// Errors that depend on the data of a transaction. With several, etcd 3.5 reports another one first than 3.6.
 const FAULTS: [&str; 4] = [
     "etcdserver: key not found",
     "etcdserver: requested lease not found",
@@ -101,7 +101,7 @@ const FAULTS: [&str; 4] = [
 ];
 
 /// A transaction may be refused for any of its faults.
-fn any_fault(request: &Any, answer: Answer) -> Answer {
+fn any_fault(request: &Any, answer: Comparable) -> Comparable {
     match (request, answer) {
         (Any::Txn(_), Err((_, text))) if FAULTS.contains(&text.as_str()) => {
             Err((tonic::Code::Unknown, "a fault".into()))

@@ -1,9 +1,8 @@
-//! The same requests to Debian's etcd and to orlop must have the same answers, errors and events.
+//! The same requests to Debian's etcd and to Orlop must have the same responses, errors and events.
 //!
-//! Seeded sequences of random requests run against both, one after another, so every revision is the same on
-//! both sides and answers are compared as they are. Only what is each server's own is taken out: ids in
-//! headers, what is left of a lease. Deliberate differences are in COMPAT.md, and nothing here generates
-//! them.
+//! Seeded sequences of random requests run against both, so that every revision is the same on both sides and responses
+//! compare as they are, except ids in headers and remaining TTLs. Deliberate differences are in COMPAT.md, and the
+//! generator does not produce them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "../support/mod.rs"]
@@ -31,7 +30,7 @@ async fn orlop(endpoint: Endpoint) -> Client {
     Client::in_process(&Server::new(store, Options::default()).await.unwrap()).await.unwrap()
 }
 
-/// Runs one sequence against both and compares everything.
+/// Runs one sequence against both and compares all responses.
 async fn run(seed: u64, endpoint: Endpoint) {
     let peer = support::peer::Peer::start(&[]).unwrap();
     let etcd = Client::connect(&peer.url, &ClientTls::default()).await.unwrap();
@@ -52,7 +51,7 @@ async fn run(seed: u64, endpoint: Endpoint) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn on_sqlite_random_requests_are_answered_as_by_etcd() {
+async fn random_requests_match_etcd_on_sqlite() {
     for seed in 1..=6 {
         let folder = tempfile::tempdir().unwrap();
         run(seed, Endpoint::Sqlite(folder.path().join("state.db"))).await;
@@ -60,14 +59,14 @@ async fn on_sqlite_random_requests_are_answered_as_by_etcd() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_memory_random_requests_are_answered_as_by_etcd() {
+async fn random_requests_match_etcd_in_memory() {
     for seed in 100..=102 {
         run(seed, Endpoint::Memory).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn on_postgresql_random_requests_are_answered_as_by_etcd() {
+async fn random_requests_match_etcd_on_postgresql() {
     let cluster = orlop_testbed::Cluster::shared().unwrap();
     for seed in 200..=203 {
         let database = cluster.create_database().unwrap();

@@ -1,4 +1,4 @@
-//! The same watches on both sides, and what they brought.
+//! Compares the events of the same watches on both sides.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ use tonic::Streaming;
 
 use super::compare::Sides;
 
-/// How long to wait for progress before asking for it again: etcd gives none while it is catching up.
-const AGAIN: Duration = Duration::from_millis(100);
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Interval of progress requests: etcd drops them while a watch catches up.
+const PROGRESS_RETRY: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Default)]
 pub(crate) struct Watches {
@@ -30,15 +30,15 @@ pub(crate) struct Watches {
 struct One {
     requests: mpsc::Sender<WatchRequest>,
     responses: Streaming<WatchResponse>,
-    brought: Brought,
-    /// Where it starts, and the revision when it was created.
+    received: Received,
+    /// Start revision, and the store's revision at creation.
     start: i64,
     created_at: i64,
 }
 
-/// What a watch has brought, as it is compared.
+/// The compared result of a watch.
 #[derive(Debug, Default, PartialEq)]
-struct Brought {
+struct Received {
     id: i64,
     created: bool,
     canceled: bool,
@@ -48,21 +48,21 @@ struct Brought {
 }
 
 impl Watches {
-    /// Opens a watch on both sides and lets it catch up, so that what is compacted next is behind it.
+    /// Opens a watch on both sides and waits until it has caught up, so that later compactions do not affect it.
     pub(crate) async fn open(&mut self, sides: &mut Sides, request: WatchCreateRequest) {
         sides.log.push(format!("{request:?}"));
         let theirs = One::open(&sides.etcd, request.clone()).await;
         let ours = One::open(&sides.orlop, request.clone()).await;
-        sides.same(&format!("{request:?}"), &theirs.brought, &ours.brought);
+        sides.same(&format!("{request:?}"), &theirs.received, &ours.received);
         self.pairs.push((request, theirs, ours));
     }
 
-    /// Lets every watch catch up with the newest revision, and compares what they brought.
+    /// Waits until every watch has caught up, and compares their events.
     pub(crate) async fn compare(&mut self, sides: &mut Sides, revision: i64) {
         for (request, theirs, ours) in &mut self.pairs {
             theirs.catch_up(revision).await;
             ours.catch_up(revision).await;
-            sides.same(&format!("events of {request:?}"), &theirs.brought, &ours.brought);
+            sides.same(&format!("events of {request:?}"), &theirs.received, &ours.received);
         }
     }
 }
@@ -73,9 +73,9 @@ impl One {
         let start = request.start_revision;
         requests.send(union(RequestUnion::CreateRequest(request))).await.unwrap();
         let responses = client.watch.clone().watch(ReceiverStream::new(sent)).await.unwrap().into_inner();
-        let mut one = Self { requests, responses, brought: Brought::default(), start, created_at: 0 };
-        while !one.brought.created {
-            let response = timeout(PATIENCE, one.responses.message()).await.unwrap().unwrap().unwrap();
+        let mut one = Self { requests, responses, received: Received::default(), start, created_at: 0 };
+        while !one.received.created {
+            let response = timeout(TIMEOUT, one.responses.message()).await.unwrap().unwrap().unwrap();
             one.created_at = response.header.map_or(0, |header| header.revision);
             one.take(response);
         }
@@ -83,35 +83,35 @@ impl One {
         one
     }
 
-    /// Reads until everything up to a revision has come, or the watch is over.
+    /// Reads until all events up to a revision were received, or the watch was cancelled.
     async fn catch_up(&mut self, revision: i64) {
         let caught_up = async {
             let mut reached = -1;
-            while reached < revision && !self.brought.canceled {
+            while reached < revision && !self.received.canceled {
                 self.requests
                     .send(union(RequestUnion::ProgressRequest(WatchProgressRequest {})))
                     .await
                     .unwrap();
-                while let Ok(response) = timeout(AGAIN, self.responses.message()).await {
+                while let Ok(response) = timeout(PROGRESS_RETRY, self.responses.message()).await {
                     let progress = self.take(response.unwrap().unwrap());
                     reached = reached.max(progress.unwrap_or(-1));
-                    if reached >= revision || self.brought.canceled {
+                    if reached >= revision || self.received.canceled {
                         break;
                     }
                 }
-                // A watch of the future has no progress before its time, and nothing to bring either.
+                // A watch that starts in the future has neither progress nor events.
                 if reached < revision && self.start > self.created_at.max(revision) {
                     break;
                 }
             }
         };
-        timeout(PATIENCE, caught_up).await.expect("a watch catches up");
+        timeout(TIMEOUT, caught_up).await.expect("a watch catches up");
     }
 
-    /// Takes a response in; the revision of one that tells progress.
+    /// Records a response. Returns the revision of a progress response.
     fn take(&mut self, response: WatchResponse) -> Option<i64> {
         let header = response.header.expect("a header");
-        let Brought { id, created, canceled, cancel_reason, compact_revision, events } = &mut self.brought;
+        let Received { id, created, canceled, cancel_reason, compact_revision, events } = &mut self.received;
         if response.watch_id == -1 && !response.canceled {
             return Some(header.revision);
         }

@@ -1,3 +1,3 @@
-//! What the tests share.
+//! Shared by the tests.
 
 pub(crate) mod peer;

@@ -1,4 +1,4 @@
-//! A real etcd, for as long as it is held.
+//! A real etcd, stopped on drop.
 
 use std::{
     net::TcpListener,
@@ -12,13 +12,13 @@ use orlop_testbed::debian;
 #[derive(Debug)]
 pub(crate) struct Peer {
     process: Child,
-    /// Where it listens.
+    /// The client URL.
     pub(crate) url: String,
     _folder: tempfile::TempDir,
 }
 
 impl Peer {
-    /// Starts one and waits until it listens.
+    /// Starts an etcd and waits until it listens.
     pub(crate) fn start(arguments: &[&str]) -> Result<Self, String> {
         let program = debian::etcd()?.join("etcd");
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
@@ -61,7 +61,7 @@ impl Drop for Peer {
     }
 }
 
-/// A port that nobody listens on.
+/// Returns a free port.
 pub(crate) fn free_port() -> Result<u16, String> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
     listener.local_addr().map(|address| address.port()).map_err(|error| error.to_string())
