@@ -44,7 +44,7 @@ pub(crate) struct Serve {
 
     /// Accept clients of other machines without TLS. Everybody who reaches the address can read and write all keys.
     #[arg(long, conflicts_with = "server_cert_file", help_heading = "TLS for clients")]
-    insecure_listen: bool,
+    allow_plaintext: bool,
 
     /// Address to serve /health, /metrics and /version on in plain HTTP, besides the client address.
     #[arg(long, value_name = "ADDRESS", help_heading = "Observability")]
@@ -77,6 +77,10 @@ pub(crate) struct Serve {
     /// Limit on the size of a write request.
     #[arg(long, default_value_t = 1_572_864, value_name = "BYTES", help_heading = "Limits")]
     max_request_bytes: usize,
+
+    /// Bytes of keys and values that one range returns.
+    #[arg(long, default_value_t = 512 << 20, value_name = "BYTES", help_heading = "Limits")]
+    max_response_bytes: usize,
 }
 
 /// Database options.
@@ -203,10 +207,10 @@ impl Serve {
         if address.is_local() {
             return Ok(());
         }
-        if self.server_cert_file.is_none() && !self.insecure_listen {
+        if self.server_cert_file.is_none() && !self.allow_plaintext {
             bail!(
                 "{address} is reachable from other machines, and without TLS everybody there can read and write all keys: \
-                 set --server-cert-file and --server-key-file, or --insecure-listen"
+                 set --server-cert-file and --server-key-file, or --allow-plaintext"
             );
         }
         if self.trusted_ca_file.is_none() {
@@ -222,6 +226,7 @@ impl Serve {
             client_urls: if urls.is_empty() { vec![url.to_owned()] } else { urls.clone() },
             version: self.emulated_etcd_version.clone(),
             max_request_bytes: self.max_request_bytes,
+            max_response_bytes: self.max_response_bytes,
             max_txn_ops: self.max_txn_ops,
             progress_interval: self.watch_progress_notify_interval,
             compact_interval: (!self.compact_interval.is_zero()).then_some(self.compact_interval),

@@ -66,12 +66,29 @@ fn clients_without_a_trusted_certificate_are_rejected() {
 }
 
 #[test]
+fn address_reachable_by_others_requires_tls() {
+    let listen = |extra: &[&str]| {
+        let mut command = Command::new(crate::process::ORLOP);
+        command.args(["etcd", "--endpoint", "memory", "--listen-address", "0.0.0.0:0"]);
+        command.args(extra);
+        command
+    };
+    let output = listen(&[]).output().unwrap();
+    assert!(!output.status.success());
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("--server-cert-file") && error.contains("--allow-plaintext"), "{error}");
+    let orlop = Orlop::start(&["--endpoint", "memory", "--listen-address", "0.0.0.0:0", "--allow-plaintext"]);
+    assert!(orlop.url.starts_with("http://0.0.0.0:"), "{}", orlop.url);
+}
+
+#[test]
 fn unix_socket_is_served_and_removed_at_exit() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("etcd.sock");
     let address = format!("unix://{}", socket.display());
     let orlop = Orlop::start(&["--endpoint", "memory", "--listen-address", &address]);
     assert_eq!(orlop.url, address);
+    assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(orlop.ctl().ok(&["put", "k", "v"]), "OK\n");
     orlop.kill();
     assert!(socket.exists(), "a killed server leaves its file");
