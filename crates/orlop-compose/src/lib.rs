@@ -1,1 +1,20 @@
-//! ResourceGraphDefinitions.
+//! ResourceGraphDefinitions: a graph of resources as a new kind.
+
+mod applyset;
+mod cluster;
+mod conditions;
+mod controller;
+pub mod crd;
+mod dag;
+pub mod definition;
+mod expression;
+pub mod graph;
+pub mod kinds;
+mod names;
+mod plural;
+pub mod simple_schema;
+
+pub use controller::{Settings, run};
+
+/// Name of the controller, for leader election and metrics.
+pub const NAME: &str = "resource-graph-definition-controller";

@@ -158,6 +158,15 @@ impl Schema {
         Some(Self { node: Arc::new(node) })
     }
 
+    /// The schema of a list with such items.
+    #[must_use]
+    pub fn list_of(items: &Schema) -> Self {
+        let max_elements = (REQUEST_BYTES_MAX - 2) / (items.node.min_bytes + 1);
+        let shape = Shape::List { items: items.clone(), list_type: ListType::Atomic };
+        let node = Node { name: String::new(), shape, nullable: false, max_elements, min_bytes: 2 };
+        Self { node: Arc::new(node) }
+    }
+
     /// The name of the type, if it is an object's.
     pub fn name(&self) -> &str {
         &self.node.name

@@ -1,0 +1,91 @@
+//! Watches of object metadata, one per kind and selection, shared by all instances. Nothing is cached: events are
+//! compared with what an instance's last pass saw.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::StreamExt as _;
+use kube::Api;
+use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{Config, Event, watcher};
+use tokio::task::AbortHandle;
+
+use crate::cluster::{Cluster, Resource};
+use crate::names;
+
+/// Metadata of an object.
+pub(super) type Metadata = PartialObjectMeta<DynamicObject>;
+
+/// Which objects of a kind are watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Selection {
+    /// Those that this controller made.
+    Owned,
+    /// All of them: instances, external objects.
+    All,
+}
+
+/// The watches that run. Dropping this ends them.
+#[derive(Debug, Default)]
+pub(super) struct Watches {
+    running: Mutex<HashMap<(Resource, Selection), AbortHandle>>,
+}
+
+impl Watches {
+    /// Starts a watch unless it runs already; `handle` gets its events.
+    pub(super) fn ensure(
+        &self,
+        cluster: &Cluster,
+        resource: &Resource,
+        selection: Selection,
+        handle: impl Fn(Event<Metadata>) + Send + Sync + 'static,
+    ) {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (resource.clone(), selection);
+        if running.contains_key(&key) {
+            return;
+        }
+        let described = ApiResource {
+            group: resource.gvk.group.clone(),
+            version: resource.gvk.version.clone(),
+            api_version: resource.gvk.api_version(),
+            kind: resource.gvk.kind.clone(),
+            plural: resource.plural.clone(),
+        };
+        let api: Api<Metadata> = Api::all_with(cluster.client(), &described);
+        let config = match selection {
+            Selection::Owned => Config::default().labels(&format!("{}=true", names::OWNED)),
+            Selection::All => Config::default(),
+        };
+        let handle = Arc::new(handle);
+        let task = tokio::spawn(async move {
+            let mut events = watcher(api, config).default_backoff().boxed();
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(event) => handle(event),
+                    Err(error) => tracing::debug!(%error, kind = described.kind, "watch will be tried again"),
+                }
+            }
+        });
+        running.insert(key, task.abort_handle());
+    }
+
+    /// Ends watches that `wanted` does not name.
+    pub(super) fn retain(&self, wanted: impl Fn(&Resource, Selection) -> bool) {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.retain(|(resource, selection), task| {
+            let keep = wanted(resource, *selection);
+            if !keep {
+                task.abort();
+            }
+            keep
+        });
+    }
+}
+
+impl Drop for Watches {
+    fn drop(&mut self) {
+        self.retain(|_, _| false);
+    }
+}
