@@ -89,6 +89,12 @@ impl Version {
         parsed(&self.schema_text)
     }
 
+    /// Returns true once the schema has been built. The first write of a version also compiles its rules, which can
+    /// take long.
+    pub fn is_built(&self) -> bool {
+        self.schema.get().is_some()
+    }
+
     /// Returns the structural schema of the version.
     pub fn schema(&self) -> &Arc<Schema> {
         self.schema.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! What a cluster has from its first moment.
+//! Objects of every cluster: system namespaces, the kubernetes service, priority classes.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::{
     auth::User, chain::Chain, endpoints::health::ROUTES, object::now, storage::service_ranges::ServiceRanges,
 };
 
-/// Namespaces that every cluster has.
+/// System namespaces.
 const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
 
-/// The steps, by the names that Kubernetes' health checks have for them.
+/// Steps of the start, by the names of Kubernetes' health checks.
 pub const STEPS: &[&str] = &[
     ROUTES,
     SYSTEM_NAMESPACES,
@@ -24,31 +24,58 @@ pub const STEPS: &[&str] = &[
     "scheduling/bootstrap-system-priority-classes",
 ];
 const SYSTEM_NAMESPACES: &str = "start-system-namespaces-controller";
-/// Says since when the use of old tokens is known: the first start, and no later one.
+/// ConfigMap with the date since which the use of legacy tokens is tracked: that of the first start.
 const TOKEN_TRACKING: &str = "kube-apiserver-legacy-service-account-token-tracking";
-/// How often it is looked whether everything is still there.
-const KEPT_EVERY: Duration = Duration::from_secs(10);
+/// Interval at which missing objects are created again.
+const RECONCILE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Creates what is missing. Goes through the chain, so that these objects are like all others. `port` is
-/// where the API server listens, `ca` what its clients trust.
-pub async fn bootstrap(chain: &Chain, port: u16, ca: &str) -> Result<(), String> {
-    crate::definition_controllers::start(chain.cluster()).await.map_err(|status| status.message)?;
+/// The objects of a cluster could not be created.
+#[derive(Debug, thiserror::Error)]
+pub enum BootstrapError {
+    /// The informer of definitions did not start.
+    #[error("cannot serve CustomResourceDefinitions: {0}")]
+    Definitions(String),
+    /// A request was refused.
+    #[error("{path} answered {code}")]
+    Response {
+        /// Path of the request.
+        path: String,
+        /// Status code of the response.
+        code: u16,
+    },
+    /// The kubernetes service exists with an address of another range.
+    #[error(
+        "the service default/kubernetes has an address of another range: the cluster IP range of an existing \
+         cluster cannot change"
+    )]
+    ServiceRange,
+    /// A request could not be built.
+    #[error("cannot build a request")]
+    Request(#[from] http::Error),
+}
+
+/// Creates missing objects through the chain, so that they are like all others. `port` is that of the API server, `ca`
+/// what its clients trust.
+pub async fn bootstrap(chain: &Chain, port: u16, ca: &str) -> Result<(), BootstrapError> {
+    crate::definition_controllers::start(chain.cluster())
+        .await
+        .map_err(|status| BootstrapError::Definitions(status.message))?;
     chain.done(ROUTES);
     ensure(chain, port, ca).await
 }
 
-/// Puts back what every cluster has when somebody deletes it.
-pub async fn keep(chain: Chain, port: u16, ca: String) {
+/// Creates the objects again when they are deleted.
+pub async fn reconcile(chain: Chain, port: u16, ca: String) {
     loop {
-        tokio::time::sleep(KEPT_EVERY).await;
+        tokio::time::sleep(RECONCILE_INTERVAL).await;
         if let Err(error) = ensure(&chain, port, &ca).await {
-            tracing::debug!(%error, "cannot see to what every cluster has; trying again");
+            tracing::debug!(%error, "cannot reconcile system objects");
         }
     }
 }
 
-async fn ensure(chain: &Chain, port: u16, ca: &str) -> Result<(), String> {
-    // What is created together is committed, and waits for the disk, together.
+async fn ensure(chain: &Chain, port: u16, ca: &str) -> Result<(), BootstrapError> {
+    // Concurrent creates share a group commit.
     try_join_all(NAMESPACES.iter().map(|name| async move {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         create(chain, "/api/v1/namespaces", &namespace).await
@@ -63,7 +90,7 @@ async fn ensure(chain: &Chain, port: u16, ca: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Objects with their paths and the step that they belong to.
+/// Returns objects with their step and path.
 fn objects(port: u16, ca: &str, ranges: &ServiceRanges) -> Vec<(&'static str, &'static str, Value)> {
     let today: String = now().to_string().chars().take("2026-01-01".len()).collect();
     let labels = json!({"component": "apiserver", "provider": "kubernetes"});
@@ -114,7 +141,7 @@ fn objects(port: u16, ca: &str, ranges: &ServiceRanges) -> Vec<(&'static str, &'
                 "data": {"client-ca-file": ca}}),
         ),
         (
-            // Since when the use of old tokens is known; kube-controller-manager asks before it removes any.
+            // kube-controller-manager reads it before it removes legacy tokens.
             "start-legacy-token-tracking-controller",
             "/api/v1/namespaces/kube-system/configmaps",
             json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -142,11 +169,10 @@ fn objects(port: u16, ca: &str, ranges: &ServiceRanges) -> Vec<(&'static str, &'
     ]
 }
 
-/// Creates an object unless it is there. What tells where the server is, or what it trusts, is brought up to
-/// date: it may have moved since.
-async fn create(chain: &Chain, path: &str, object: &Value) -> Result<(), String> {
-    let code = ask(chain, "POST", path, "application/json", object.to_string()).await?;
-    // An address that is taken means that the service has been created before.
+/// Creates an object unless it exists. Objects with the server's address or CA are updated: they may have changed.
+async fn create(chain: &Chain, path: &str, object: &Value) -> Result<(), BootstrapError> {
+    let code = send(chain, "POST", path, "application/json", object.to_string()).await?;
+    // An allocated address means that the service exists.
     let is_there = code == 409 || (code == 422 && path.ends_with("/services"));
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     match code {
@@ -157,28 +183,29 @@ async fn create(chain: &Chain, path: &str, object: &Value) -> Result<(), String>
                 change.retain(|field, _| !matches!(field.as_str(), "apiVersion" | "kind" | "metadata"));
             }
             let path = format!("{path}/{name}");
-            match ask(chain, "PATCH", &path, "application/merge-patch+json", change.to_string()).await? {
+            match send(chain, "PATCH", &path, "application/merge-patch+json", change.to_string()).await? {
                 200 => Ok(()),
-                422 if path.ends_with("/services/kubernetes") => {
-                    Err("the service default/kubernetes has an address of another range: the cluster IP range of an \
-                         existing cluster cannot change"
-                        .to_owned())
-                }
-                code => Err(format!("{path} answered {code}")),
+                422 if path.ends_with("/services/kubernetes") => Err(BootstrapError::ServiceRange),
+                code => Err(BootstrapError::Response { path: path.to_owned(), code }),
             }
         }
         _ if is_there => Ok(()),
-        code => Err(format!("{path} answered {code}")),
+        code => Err(BootstrapError::Response { path: path.to_owned(), code }),
     }
 }
 
-async fn ask(chain: &Chain, method: &str, path: &str, media_type: &str, body: String) -> Result<u16, String> {
+async fn send(
+    chain: &Chain,
+    method: &str,
+    path: &str,
+    media_type: &str,
+    body: String,
+) -> Result<u16, BootstrapError> {
     let request = Request::builder()
         .method(method)
         .uri(path)
         .header(http::header::CONTENT_TYPE, media_type)
         .header(http::header::USER_AGENT, "orlop")
-        .body(http_body_util::Full::new(bytes::Bytes::from(body)))
-        .map_err(|error| error.to_string())?;
+        .body(http_body_util::Full::new(bytes::Bytes::from(body)))?;
     Ok(chain.answer(request, Some(&User::master("system:apiserver"))).await.status().as_u16())
 }

@@ -1,21 +1,31 @@
-//! The chain of a request: every filter, in order, in one place.
+//! The filters of a request, in order.
 //!
-//! panic guard → audit → deadline → authentication → impersonation → authorization → intake → flow control → routes.
+//! panic guard → audit → deadline → authentication → impersonation → authorization → intake → flow control →
+//! routes.
+//!
+//! Authorization comes before intake, so that nobody unauthorized can fill it.
 
 use std::{convert::Infallible, sync::Arc};
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
+use orlop_api::{status::Status, user::UserInfo};
 use tokio::task::JoinSet;
 use tower::Service;
 
 use crate::{
-    auth::{Tokens, User, authorization, pki::Shown},
+    auth::{
+        Access, Tokens, UnionAuthenticator, UnionAuthorizer, pki::ClientCertificateUser,
+        service_account::ServiceAccountTokens,
+    },
     cluster::Cluster,
-    endpoints::routes::{self, Endpoints},
+    endpoints::{
+        offload::Offload,
+        routes::{self, Endpoints},
+    },
     filters::{
-        audit, authentication, deadline,
-        flow_control::FlowControl,
+        audit, authentication, authorization, deadline,
+        flow_control::{FlowControl, Origin},
         impersonation,
         intake::{ConnectionIntake, Intake},
         panic_guard,
@@ -25,46 +35,61 @@ use crate::{
         websocket::Upgrade,
     },
     metrics::{Labels, RegisterMetrics},
-    request::RequestInfo,
+    request::{Attributes, Verb},
 };
 
-/// What answers requests: a cluster and who may use it.
+/// The filters and endpoints of a cluster.
 #[derive(Clone, Debug)]
 pub struct Chain {
     endpoints: Endpoints,
-    tokens: Tokens,
     intake: Intake,
     flow_control: FlowControl,
 }
 
-/// What a connection has in store for each of its requests.
+/// State of a connection that its requests share.
 #[derive(Debug)]
-pub(crate) struct Connected {
-    /// Who the client has shown itself to be.
-    pub(crate) shown: Shown,
-    /// Its part of what bodies may take; none within the process.
+pub(crate) struct ConnectionState {
+    /// The client's certificate.
+    pub(crate) certificate_user: ClientCertificateUser,
+    /// The connection's budget of request bodies; `None` in process.
     pub(crate) intake: Option<ConnectionIntake>,
 }
 
+impl ConnectionState {
+    fn origin(&self) -> Origin {
+        if self.intake.is_some() { Origin::Client } else { Origin::InProcess }
+    }
+}
+
 impl Chain {
-    /// A chain in front of a cluster.
+    /// Returns the chain of a cluster that accepts `tokens` besides its own service accounts'.
     pub fn new(cluster: Arc<Cluster>, tokens: Tokens) -> Self {
+        let service_accounts = ServiceAccountTokens::new(cluster.issuer().clone(), cluster.objects.clone());
+        let access = Access {
+            authenticator: UnionAuthenticator::new(tokens, vec![Arc::new(service_accounts)]),
+            authorizer: UnionAuthorizer::default(),
+            audiences: cluster.audiences().to_vec(),
+        };
         Self {
-            endpoints: Endpoints { cluster, health: Arc::default(), metrics: Arc::default() },
-            tokens,
+            endpoints: Endpoints {
+                cluster,
+                access: Arc::new(access),
+                offload: Offload::default(),
+                health: Arc::default(),
+                metrics: Arc::default(),
+            },
             intake: Intake::default(),
             flow_control: FlowControl::default(),
         }
     }
 
-    /// Says what has to be done before the server is ready: each step is a health check that fails until
-    /// [`Chain::done`]. Until [`ROUTES`](crate::endpoints::health::ROUTES) is done, an unknown path may be one that is
-    /// still to come, and is answered so.
+    /// Declares the steps of the start. Each is a health check that fails until [`Chain::done`]. Until
+    /// [`ROUTES`](crate::endpoints::health::ROUTES) is done, unknown paths are answered with 503.
     pub fn expect(&self, steps: &[&'static str]) {
         self.endpoints.health.expect(steps);
     }
 
-    /// Says that a step of starting is done.
+    /// Completes a step of the start.
     pub fn done(&self, step: &str) {
         self.endpoints.health.done(step);
     }
@@ -74,110 +99,109 @@ impl Chain {
         self.endpoints.metrics.add(register);
     }
 
-    /// Says that the server is about to stop: it answers as before, but is no longer ready.
+    /// Fails readiness before a shutdown. Requests are still answered.
     pub fn stopping(&self) {
         self.endpoints.health.stop();
     }
 
-    /// The chain as a service on behalf of one user: for clients in the same process, such as controllers,
-    /// which then need no network and no credentials (`kube::Client::new(chain.service(user), "default")`).
+    /// Returns the chain as a service of one user, for clients in the same process such as controllers, which
+    /// need no network and no credentials (`kube::Client::new(chain.service(user), "default")`).
     ///
-    /// As over a network, what has been asked for goes on whether or not the client looks at it meanwhile: it may hold a
-    /// connection to the database that the client's next request waits for.
+    /// As over a network, a request makes progress whether or not its client polls it: it may hold a database
+    /// connection that the client's next request waits for.
     pub fn service<B>(
         &self,
-        user: User,
+        user: UserInfo,
     ) -> impl Service<Request<B>, Response = Response<Body>, Error = Infallible, Future: Send> + Clone + use<B>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let connected = Arc::new(Connected { shown: Shown::User(Arc::new(user)), intake: None });
+        let connection = Arc::new(ConnectionState {
+            certificate_user: ClientCertificateUser::User(Arc::new(user)),
+            intake: None,
+        });
         let chain = self.clone();
         tower::service_fn(move |request| {
-            let (chain, connected) = (chain.clone(), connected.clone());
-            let answer = async move { chain.answer_on(&connected, request).await.map(Body::detach) };
+            let (chain, connection) = (chain.clone(), connection.clone());
+            let response = async move { chain.answer_on(&connection, request).await.map(Body::detach) };
             async move {
-                // A set of one: its task ends with it, if the client gives up.
+                // A set of one task, which is aborted with the request's future.
                 let mut task = JoinSet::new();
-                task.spawn(answer);
-                // Panics are answered within, so the rest is a runtime that shuts down.
+                task.spawn(response);
+                // The chain catches panics: only a runtime that shuts down cancels the task.
                 Ok(task.join_next().await.and_then(Result::ok).unwrap_or_else(unavailable))
             }
         })
     }
 
-    /// The cluster behind it.
+    /// Returns the cluster.
     pub(crate) fn cluster(&self) -> &Arc<Cluster> {
         &self.endpoints.cluster
     }
 
-    /// Ends what stays open, because the server stops.
+    /// Ends long-running requests on shutdown.
     pub fn close(&self) {
         self.endpoints.cluster.close();
     }
 
-    /// Answers a request. `certificate` is whom the connection belongs to, if it showed a certificate.
-    pub async fn answer<B>(&self, request: Request<B>, certificate: Option<&User>) -> Response<Body>
+    /// Answers a request of this process. `user` is the authenticated user, if any.
+    pub async fn answer<B>(&self, request: Request<B>, user: Option<&UserInfo>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let shown = certificate.map_or(Shown::Nothing, |user| Shown::User(Arc::new(user.clone())));
-        self.answer_on(&Connected { shown, intake: None }, request).await
+        let certificate_user = user
+            .map_or(ClientCertificateUser::None, |user| ClientCertificateUser::User(Arc::new(user.clone())));
+        self.answer_on(&ConnectionState { certificate_user, intake: None }, request).await
     }
 
-    /// Answers a request that came on a connection.
-    pub(crate) async fn answer_on<B>(&self, connected: &Connected, request: Request<B>) -> Response<Body>
+    /// Answers a request of a connection.
+    pub(crate) async fn answer_on<B>(
+        &self,
+        connection: &ConnectionState,
+        request: Request<B>,
+    ) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (mut parts, incoming) = request.into_parts();
-        let record = audit::Record::begin(&parts.headers);
+        let mut record = audit::Record::start(&parts.headers);
         let query = Query::parse(parts.uri.query().unwrap_or_default());
-        let info = RequestInfo::of(&parts.method, parts.uri.path(), &query);
-        let is_watch = info.verb == "watch";
+        let mut attributes = Attributes::of(&parts.method, parts.uri.path(), &query);
+        let is_watch = attributes.verb == Verb::Watch;
         let upgrade = Upgrade::of(&mut parts).filter(|_| is_watch);
-        let running = self.endpoints.metrics.requests.begin(&info);
-        let apply = content_type(&parts.headers).starts_with("application/apply-patch");
-        let labels = Labels::of(&info, parts.uri.path(), &query, apply);
-        let mut who = audit::Who::default();
+        let in_flight = self.endpoints.metrics.requests.begin(&attributes);
+        let is_apply = content_type(&parts.headers).starts_with("application/apply-patch");
+        let labels = Labels::of(&attributes, parts.uri.path(), &query, is_apply);
         let warnings = Warnings::default();
+        let mut body_is_unread = !incoming.is_end_stream();
+        let access = &self.endpoints.access;
         let answered = panic_guard::guard(async {
-            let user = authentication::authenticate(
-                &self.endpoints.cluster,
-                &parts.headers,
-                &connected.shown,
-                &self.tokens,
-            )
-            .await?;
-            who.asks = Some(user.clone());
-            let user = impersonation::impersonate(user, &parts.headers)?;
-            who.acts_as = Some(user.clone());
             let limit = deadline::of(&query)?;
             let work = async {
-                authorization::authorize(&user, &info, parts.uri.path())?;
-                let body = self.intake.read(incoming, connected.intake.as_ref()).await?;
-                let place = self.flow_control.place().await?;
-                let answered = routes::route(
-                    &self.endpoints,
-                    &parts,
-                    info,
-                    query,
-                    body.bytes.clone(),
-                    user.clone(),
-                    warnings.clone(),
-                )
-                .await;
-                drop((place, body));
+                let user = authentication::authenticate(access, &parts.headers, &connection.certificate_user)
+                    .await?;
+                record.user = Some(user.clone());
+                attributes.user = impersonation::impersonate(user, &parts.headers)?;
+                record.effective_user = Some(attributes.user.clone());
+                authorization::authorize(&access.authorizer, &attributes).await?;
+                let body = self.intake.read(incoming, connection.intake.as_ref()).await?;
+                body_is_unread = false;
+                let permit = self.flow_control.acquire(&attributes, connection.origin()).await?;
+                let (bytes, warnings) = (body.bytes.clone(), warnings.clone());
+                let answered =
+                    routes::route(&self.endpoints, &parts, attributes, query, bytes, warnings).await;
+                drop((permit, body));
                 answered
             };
             deadline::within(limit, work).await
         })
         .await;
-        drop(running);
-        let mut response = answered.unwrap_or_else(|status| response::status(&parts.headers, &status));
+        drop(in_flight);
+        let mut response =
+            answered.unwrap_or_else(|status: Status| response::status(&parts.headers, &status));
         warnings.write_to(&mut response);
         if !is_watch {
             response = compression::compress(response, &parts.headers);
@@ -185,16 +209,32 @@ impl Chain {
         let code = response.status().as_u16();
         let headers = response.headers_mut();
         headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
-        record.end(&parts.method, parts.uri.path(), &who, headers, code);
+        if body_is_unread && parts.version <= Version::HTTP_11 {
+            // The rest of the body would be taken for the next request: the connection ends with this one.
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        record.finish(&parts, headers, code);
+        if parts.method == Method::HEAD {
+            response = without_body(response);
+        }
         let started = record.started();
         let kinds = || self.endpoints.cluster.objects.registry.kinds();
-        let response =
-            response.map(|body| self.endpoints.metrics.requests.end(labels, kinds, started, code, body));
+        let requests = &self.endpoints.metrics.requests;
+        let response = response.map(|body| requests.end(labels, kinds, started, code, body));
         match upgrade {
             Some(upgrade) => upgrade.take(response),
             None => response,
         }
     }
+}
+
+/// Removes the body of a response to HEAD, and keeps its length. HTTP/2 would send the body otherwise.
+fn without_body(response: Response<Body>) -> Response<Body> {
+    let (mut parts, body) = response.into_parts();
+    if let Some(length) = body.exact_length() {
+        parts.headers.entry(header::CONTENT_LENGTH).or_insert(HeaderValue::from(length));
+    }
+    Response::from_parts(parts, Body::empty())
 }
 
 fn unavailable() -> Response<Body> {

@@ -30,7 +30,9 @@ pub struct Cluster {
     pub(crate) openapi: openapi::Cache,
     /// CustomResourceDefinitions that are served.
     pub(crate) definitions: Definitions,
-    issuer: Issuer,
+    issuer: Arc<Issuer>,
+    /// Audiences of the API server, which tokens must be for.
+    audiences: Vec<String>,
     admission: Vec<Arc<dyn Admission>>,
     name_suffixes: Arc<dyn NameSuffixSource>,
     /// True once the server shuts down.
@@ -44,7 +46,8 @@ impl Cluster {
             objects: Arc::new(ObjectStore::new(store, Registry::new(kinds))),
             openapi: openapi::Cache::default(),
             definitions: Definitions::default(),
-            issuer,
+            audiences: vec![issuer.name().to_owned()],
+            issuer: Arc::new(issuer),
             admission: Vec::new(),
             name_suffixes: Arc::new(RandomSuffix),
             closing: watch::Sender::new(false),
@@ -82,8 +85,22 @@ impl Cluster {
         &*self.name_suffixes
     }
 
+    /// Replaces the audiences of the API server; the issuer's name if empty.
+    #[must_use]
+    pub fn with_audiences(mut self, audiences: Vec<String>) -> Self {
+        if !audiences.is_empty() {
+            self.audiences = audiences;
+        }
+        self
+    }
+
+    /// Returns the audiences of the API server.
+    pub(crate) fn audiences(&self) -> &[String] {
+        &self.audiences
+    }
+
     /// Returns the issuer of service account tokens.
-    pub(crate) fn issuer(&self) -> &Issuer {
+    pub(crate) fn issuer(&self) -> &Arc<Issuer> {
         &self.issuer
     }
 

@@ -3,12 +3,12 @@
 //! Modules form layers; each imports only those above it in this list:
 //!
 //! ```text
-//! object                   system fields of objects
+//! object, version          system fields of objects; the version that is served
 //! http                     bodies, content negotiation, queries, websockets, responses
-//! request                  request info, options of verbs
-//! auth                     users, tokens, certificates, the token issuer
+//! request                  attributes of requests, options of verbs
 //! registry                 Kind, Kinds; encoding and index terms of stored objects
 //! storage                  objects in the store: keys, selection, namespaces, allocation
+//! auth                     authenticators, authorizers, certificates, the token issuer
 //! webhook                  calls to webhooks
 //! definitions              CustomResourceDefinitions and the kinds they define
 //! admission                the admission plugin interface

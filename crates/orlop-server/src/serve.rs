@@ -7,8 +7,8 @@ use orlop_net::{AcceptOptions, Connection, HttpOptions, ServerTls, Watcher, acce
 use tokio::net::TcpListener;
 
 use crate::{
-    auth::pki::Shown,
-    chain::{Chain, Connected},
+    auth::pki::ClientCertificateUser,
+    chain::{Chain, ConnectionState},
     filters::intake::ConnectionIntake,
 };
 
@@ -84,13 +84,15 @@ async fn serve_connection_with(
     chain: Chain,
     watcher: Watcher,
 ) {
-    let shown = connection.tls.as_ref().map_or(Shown::Nothing, |session| Shown::of(&session.client));
-    let connected = Arc::new(Connected { shown, intake: Some(ConnectionIntake::default()) });
+    let session = connection.tls.as_ref();
+    let certificate_user =
+        session.map_or(ClientCertificateUser::None, |session| ClientCertificateUser::of(&session.client));
+    let state = Arc::new(ConnectionState { certificate_user, intake: Some(ConnectionIntake::default()) });
     let service = service_fn(|request: http::Request<hyper::body::Incoming>| {
-        let (chain, connected) = (chain.clone(), connected.clone());
-        // Boxed, so that its memory is freed once there is a response: the stream would hold on to it for as long as it
-        // sends, and a watch never ends.
-        Box::pin(async move { Ok::<_, Infallible>(chain.answer_on(&connected, request).await) })
+        let (chain, state) = (chain.clone(), state.clone());
+        // Boxed, so that its memory is freed with the response: the stream would hold it for as long as it sends,
+        // and a watch never ends.
+        Box::pin(async move { Ok::<_, Infallible>(chain.answer_on(&state, request).await) })
     });
     serve_connection(connection.stream, &http, service, watcher).await;
 }

@@ -21,7 +21,7 @@ use support::{ask, call, get, started, whole};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Labels config maps, and does what their data asks for.
+/// Labels ConfigMaps, and does what their data says.
 #[derive(Debug)]
 struct Labeler;
 
@@ -33,7 +33,7 @@ impl Admission for Labeler {
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<(), Status> {
-        if request.resource.resource != "configmaps" {
+        if request.attributes.resource != "configmaps" {
             return Ok(());
         }
         object["metadata"]["labels"]["seen"] = if old.is_some() { "again".into() } else { "once".into() };
@@ -69,7 +69,7 @@ impl Admission for Labeler {
 
 async fn server() -> Chain {
     let store = Store::open(Config::new(Endpoint::Memory)).await.unwrap();
-    let cluster = Cluster::new(store, Kinds::builtin(), Issuer::make().unwrap());
+    let cluster = Cluster::new(store, Kinds::builtin(), Issuer::generate().unwrap());
     started(cluster.with_admission(Arc::new(Labeler))).await
 }
 
@@ -77,7 +77,7 @@ fn map(name: &str, task: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"do": task}})
 }
 
-/// Creates, and returns what was answered with its warning.
+/// Creates an object. Returns the response and its warning.
 async fn create(chain: &Chain, object: &Value) -> (Value, String) {
     let headers = [("content-type", "application/json")];
     let path = format!("{MAPS}?fieldManager=writer");

@@ -17,7 +17,7 @@ fn target() -> Value {
 }
 
 #[tokio::test]
-async fn an_autoscaler_of_the_second_version_survives_a_client_of_the_first() {
+async fn autoscaler_v2_fields_survive_a_v1_round_trip() {
     let (chain, _store) = server().await;
     let service = json!({"apiVersion": "v1", "kind": "Service", "name": "s"});
     let metrics = json!([
@@ -78,7 +78,7 @@ async fn an_autoscaler_of_the_second_version_survives_a_client_of_the_first() {
 }
 
 #[tokio::test]
-async fn an_autoscaler_of_the_first_version_is_one_of_the_second() {
+async fn autoscaler_v1_and_v2_are_the_same_object() {
     let (chain, _store) = server().await;
     for (name, share) in [("b", Some(70)), ("c", None)] {
         let mut object = json!({"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler",
@@ -101,7 +101,7 @@ async fn an_autoscaler_of_the_first_version_is_one_of_the_second() {
 }
 
 #[tokio::test]
-async fn an_event_of_either_api_is_an_event_of_both() {
+async fn core_and_events_v1_events_are_the_same_object() {
     let (chain, _store) = server().await;
     let mut watch = Events::of(&chain, &format!("{NEW}?watch=1&fieldSelector=regarding.name=q")).await;
     let old = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e1", "namespace": "default"},
@@ -165,7 +165,7 @@ fn owned(object: &Value, manager: &str) -> (Value, Value) {
 }
 
 #[tokio::test]
-async fn fields_of_an_autoscaler_are_owned_across_its_versions() {
+async fn autoscaler_managed_fields_span_versions() {
     let (chain, _store) = server().await;
     let cpu = |share: u32| {
         json!([{"type": "Resource", "resource":
@@ -220,7 +220,7 @@ async fn fields_of_an_autoscaler_are_owned_across_its_versions() {
 }
 
 #[tokio::test]
-async fn fields_of_an_event_are_owned_across_its_two_apis() {
+async fn event_managed_fields_span_groups() {
     let (chain, _store) = server().await;
     let event = json!({"apiVersion": "events.k8s.io/v1", "kind": "Event",
         "metadata": {"name": "e", "namespace": "default"},

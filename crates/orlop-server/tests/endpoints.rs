@@ -1,4 +1,4 @@
-//! What a write through each endpoint of an object may change, and what its writer then owns, kind by kind.
+//! Fields that each endpoint of a kind may change, and the managed fields it records.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -10,7 +10,7 @@ use orlop_server::{chain::Chain, registry::Kinds};
 use serde_json::{Value, json};
 use support::{apply, call, create, get, server};
 
-/// The metadata that users may set, by the letter that stands for it in the table.
+/// Metadata that users may set, by its letter in the table.
 const METADATA: [(char, &str); 4] =
     [('l', "labels"), ('a', "annotations"), ('f', "finalizers"), ('o', "ownerReferences")];
 
@@ -23,7 +23,7 @@ fn metadata(letter: char) -> Value {
     }
 }
 
-/// A kind whose status is written apart from the rest.
+/// A kind with a status subresource.
 struct Row {
     api_version: &'static str,
     kind: &'static str,
@@ -33,7 +33,7 @@ struct Row {
     /// Changes of spec and status.
     spec_change: Value,
     status_change: Value,
-    /// What of metadata a write to the status changes, and whoever applies there owns.
+    /// Metadata that a status update changes, and a status apply owns.
     metadata: &'static str,
 }
 
@@ -44,7 +44,7 @@ impl Row {
         format!("/{root}/{}{namespace}/{}", self.api_version, self.plural)
     }
 
-    /// An APIService, a definition and a node's drivers have names that follow from what they are.
+    /// APIServices, definitions and CSINodes have prescribed names.
     fn name(&self) -> &'static str {
         match self.kind {
             "APIService" => "v1.example.com",
@@ -136,7 +136,7 @@ fn rows() -> Vec<Row> {
         row("certificates.k8s.io/v1", "CertificateSigningRequest", "certificatesigningrequests", false,
             &json!({"request": pem, "signerName": "a.b/c", "usages": ["client auth"]}), json!({"signerName": "d.e/f"}),
             json!({"certificate": CERTIFICATE}), "lafo"),
-        // Metadata is nothing that these let a status take along.
+        // These statuses preserve metadata.
         row("certificates.k8s.io/v1", "PodCertificateRequest", "podcertificaterequests", true,
             &json!({"signerName": "a.b/c", "podName": "p", "podUID": "u", "serviceAccountName": "s", "serviceAccountUID": "u",
                 "nodeName": "n", "nodeUID": "u", "stubPKCS10Request": "eA=="}), json!({"podName": "other"}), conditions.clone(), ""),
@@ -174,7 +174,7 @@ fn taken(object: &Value, before: &Value) -> String {
 }
 
 #[test]
-fn every_kind_with_a_status_is_in_the_table() {
+fn every_kind_with_status_is_covered() {
     let kinds = Kinds::builtin();
     let served: BTreeSet<String> = kinds
         .iter()
@@ -187,7 +187,7 @@ fn every_kind_with_a_status_is_in_the_table() {
 }
 
 #[tokio::test]
-async fn a_write_to_the_status_changes_what_its_kind_lets_it() {
+async fn status_update_changes_only_the_fields_of_its_scope() {
     for row in rows() {
         let (chain, _store) = server().await;
         create(&chain, &row.collection(), &row.object()).await;
@@ -206,14 +206,14 @@ async fn a_write_to_the_status_changes_what_its_kind_lets_it() {
 }
 
 #[tokio::test]
-async fn whoever_applies_to_the_status_owns_what_it_may_change() {
+async fn status_apply_owns_only_status_fields() {
     for row in rows() {
         let (chain, _store) = server().await;
         create(&chain, &row.collection(), &row.object()).await;
         let (_, before) = get(&chain, &row.path()).await;
         let mut config = row.change(row.object());
         if row.kind == "CertificateSigningRequest" {
-            // A decision is approval's: here it is neither added nor owned.
+            // Only approval changes conditions.
             config["status"]["conditions"] = json!([]);
         }
         let path = format!("{}/status?fieldManager=applier", row.path());
@@ -246,7 +246,7 @@ fn owned_by(object: &Value, manager: &str, subresource: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_write_to_the_object_leaves_its_status() {
+async fn object_update_preserves_status() {
     for row in rows() {
         let (chain, _store) = server().await;
         create(&chain, &row.collection(), &row.object()).await;
@@ -263,7 +263,7 @@ async fn a_write_to_the_object_leaves_its_status() {
 }
 
 #[tokio::test]
-async fn the_status_of_a_custom_kind_is_all_that_is_written_there() {
+async fn custom_status_update_changes_only_status() {
     let (chain, _store) = server().await;
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let version = json!({"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
@@ -298,7 +298,7 @@ async fn the_status_of_a_custom_kind_is_all_that_is_written_there() {
 }
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
-/// The beginning of a certificate in PEM, which is as far as it is looked at.
+/// The start of a PEM certificate, which is all that is validated.
 const CERTIFICATE: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg==";
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
@@ -311,7 +311,7 @@ async fn pod(chain: &Chain) -> Value {
 }
 
 #[tokio::test]
-async fn a_resize_changes_and_owns_resources_alone() {
+async fn resize_changes_only_resources() {
     let (chain, _store) = server().await;
     let before = pod(&chain).await;
     let mut wanted = before.clone();
@@ -329,7 +329,7 @@ async fn a_resize_changes_and_owns_resources_alone() {
     let cpu = json!({"f:resources": {"f:limits": {"f:cpu": {}}}});
     let expected = json!({"f:spec": {"f:containers": {"k:{\"name\":\"c\"}": cpu}}});
     assert_eq!(owned_by(&after, "sizer", "resize"), expected);
-    // Containers that come or change their names are no resize.
+    // Adding or renaming containers is not a resize.
     wanted["metadata"]["resourceVersion"] = after["metadata"]["resourceVersion"].clone();
     wanted["spec"]["containers"][0]["name"] = "renamed".into();
     let (code, refused) = call(&chain, "PUT", &path, Some(&wanted)).await;
@@ -337,7 +337,7 @@ async fn a_resize_changes_and_owns_resources_alone() {
 }
 
 #[tokio::test]
-async fn debugging_changes_and_owns_ephemeral_containers_alone() {
+async fn ephemeralcontainers_changes_only_ephemeral_containers() {
     let (chain, _store) = server().await;
     let before = pod(&chain).await;
     let config = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"new": "label"}},
@@ -356,7 +356,7 @@ async fn debugging_changes_and_owns_ephemeral_containers_alone() {
 }
 
 #[tokio::test]
-async fn a_pod_status_that_leaves_out_what_it_does_not_know_keeps_it() {
+async fn pod_status_update_carries_over_omitted_fields() {
     let (chain, _store) = server().await;
     pod(&chain).await;
     let path = format!("{PODS}/p/status");
@@ -376,7 +376,7 @@ async fn a_pod_status_that_leaves_out_what_it_does_not_know_keeps_it() {
 }
 
 #[tokio::test]
-async fn a_signer_issues_and_an_approver_decides() {
+async fn csr_status_and_approval_change_their_own_fields() {
     let (chain, _store) = server().await;
     let row = rows().into_iter().find(|row| row.kind == "CertificateSigningRequest").unwrap();
     let mut asked = row.object();
@@ -384,9 +384,9 @@ async fn a_signer_issues_and_an_approver_decides() {
     create(&chain, &format!("{REQUESTS}?fieldManager=asker"), &asked).await;
     let path = format!("{REQUESTS}/x");
     let (_, object) = get(&chain, &path).await;
-    // What is reset is owned by nobody, not even by who made it.
+    // Reset fields have no owner.
     assert_eq!(owned_by(&object, "asker", ""), json!({"f:metadata": {"f:labels": {".": {}, "f:a": {}}}}));
-    // The approval takes conditions and stamps them; a certificate does not come through it.
+    // Approval sets conditions and their times, but no certificate.
     let mut wanted = object.clone();
     wanted["status"] = json!({"certificate": CERTIFICATE, "conditions": [{"type": "Approved", "status": "True", "reason": "R"}]});
     let approval = format!("{path}/approval?fieldManager=approver");
@@ -401,7 +401,7 @@ async fn a_signer_issues_and_an_approver_decides() {
         ["f:conditions"],
         "{owned}"
     );
-    // The status keeps a decision that is written differently, refuses one less, and issues.
+    // Status preserves the approval condition, and sets the certificate.
     let mut wanted = approved.clone();
     wanted["status"]["certificate"] = CERTIFICATE.into();
     wanted["status"]["conditions"][0]["reason"] = "Other".into();
@@ -420,7 +420,7 @@ async fn a_signer_issues_and_an_approver_decides() {
 }
 
 #[tokio::test]
-async fn finalizing_a_namespace_changes_all_but_its_status() {
+async fn finalize_preserves_namespace_status() {
     let (chain, _store) = server().await;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
     create(&chain, "/api/v1/namespaces", &namespace).await;
@@ -429,7 +429,7 @@ async fn finalizing_a_namespace_changes_all_but_its_status() {
     wanted["metadata"]["labels"]["new"] = "label".into();
     wanted["spec"]["finalizers"] = json!(["example.com/f"]);
     wanted["status"]["conditions"] = condition();
-    // The object itself does not let finalizers be changed, its endpoint for that does.
+    // Only finalize changes finalizers of a namespace.
     let (code, kept) = call(&chain, "PUT", "/api/v1/namespaces/n", Some(&wanted)).await;
     assert_eq!((code, &kept["spec"], &kept["status"]), (200, &before["spec"], &before["status"]));
     wanted["metadata"]["resourceVersion"] = kept["metadata"]["resourceVersion"].clone();

@@ -1,4 +1,4 @@
-//! Evictions ask the budgets of a pod first.
+//! Evictions and PodDisruptionBudgets.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -11,7 +11,7 @@ use support::{call, create, get, server};
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
 
-/// A pod that runs, ready or not.
+/// Returns a running pod, ready or not.
 async fn pod(chain: &Chain, name: &str, ready: bool) {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": "web"}},
         "spec": {"containers": [{"name": "c", "image": "i"}], "terminationGracePeriodSeconds": 0}});
@@ -37,7 +37,7 @@ async fn evict(chain: &Chain, name: &str, query: &str) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn a_budget_gives_what_it_has_and_no_more() {
+async fn evictions_stop_at_disruptions_allowed() {
     let (chain, _store) = server().await;
     for name in ["a", "b", "c"] {
         pod(&chain, name, true).await;
@@ -66,7 +66,7 @@ async fn a_budget_gives_what_it_has_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_budget_that_nobody_has_counted_yet_is_waited_for() {
+async fn unobserved_budget_returns_429_with_retry_after() {
     let (chain, _store) = server().await;
     pod(&chain, "a", true).await;
     budget(&chain, "web", &json!({"disruptionsAllowed": 5})).await;
@@ -77,7 +77,7 @@ async fn a_budget_that_nobody_has_counted_yet_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_pod_that_is_not_healthy_may_go_while_the_others_are() {
+async fn unhealthy_pod_is_evicted_if_enough_are_healthy() {
     let (chain, _store) = server().await;
     pod(&chain, "sick", false).await;
     let status = json!({"observedGeneration": 1, "disruptionsAllowed": 0, "currentHealthy": 2,
@@ -87,7 +87,7 @@ async fn a_pod_that_is_not_healthy_may_go_while_the_others_are() {
 }
 
 #[tokio::test]
-async fn two_budgets_for_one_pod_are_too_many_and_none_is_fine() {
+async fn eviction_with_two_budgets_fails_and_with_none_succeeds() {
     let (chain, _store) = server().await;
     pod(&chain, "a", true).await;
     for name in ["one", "two"] {

@@ -11,7 +11,7 @@ use support::{apply, ask, call, create, get, server, version, whole};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
-/// Long ago, so that a new time is told from it.
+/// A time in the past, to tell a new one from.
 const LONG_AGO: &str = "2020-01-01T00:00:00Z";
 
 fn map(data: &Value) -> Value {
@@ -25,7 +25,7 @@ fn deployment() -> Value {
         "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}})
 }
 
-/// Each entry as `manager/operation/subresource`, sorted.
+/// Returns each entry as `manager/operation/subresource`, sorted.
 fn managers(object: &Value) -> Vec<String> {
     let text = |entry: &Value, field: &str| entry[field].as_str().unwrap_or_default().to_owned();
     let entries = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
@@ -39,25 +39,25 @@ fn managers(object: &Value) -> Vec<String> {
     managers
 }
 
-/// What a manager owns.
+/// Returns the fields of a manager.
 fn owned(object: &Value, manager: &str) -> Value {
     let entries = object["metadata"]["managedFields"].as_array().unwrap();
     entries.iter().find(|entry| entry["manager"] == manager).unwrap()["fieldsV1"].clone()
 }
 
-/// The time of a manager's entry.
+/// Returns the time of a manager's entry.
 fn time(object: &Value, manager: &str) -> String {
     let entries = object["metadata"]["managedFields"].as_array().unwrap();
     entries.iter().find(|entry| entry["manager"] == manager).unwrap()["time"].as_str().unwrap().to_owned()
 }
 
-/// Puts every entry's time long back.
+/// Sets the time of every entry to the past.
 async fn age(chain: &Chain, path: &str) -> Value {
     let (_, mut object) = get(chain, path).await;
     for entry in object["metadata"]["managedFields"].as_array_mut().unwrap() {
         entry["time"] = LONG_AGO.into();
     }
-    // A change that is not only one of times, or nothing would be written.
+    // Not only times change: that would be a no-op.
     object["metadata"]["annotations"] = json!({"aged": "yes"});
     let (code, aged) = call(chain, "PUT", &format!("{path}?fieldManager=clock"), Some(&object)).await;
     assert_eq!(code, 200, "{aged}");
@@ -65,9 +65,9 @@ async fn age(chain: &Chain, path: &str) -> Value {
 }
 
 #[tokio::test]
-async fn every_write_says_who_wrote_what_and_how() {
+async fn every_write_records_manager_operation_and_fields() {
     let (chain, _store) = server().await;
-    // By the parameter, or else by the client's own name up to its version.
+    // fieldManager, or the User-Agent up to its version.
     let headers = [("content-type", "application/json"), ("user-agent", "robot/1.2 (linux)")];
     whole(ask(&chain, "POST", DEPLOYMENTS, &headers, deployment().to_string()).await).await;
     let path = format!("{DEPLOYMENTS}/d");
@@ -107,7 +107,7 @@ async fn every_write_says_who_wrote_what_and_how() {
 }
 
 #[tokio::test]
-async fn a_write_of_what_is_already_so_changes_nothing() {
+async fn no_op_write_keeps_the_resource_version() {
     let (chain, _store) = server().await;
     create(&chain, &format!("{MAPS}?fieldManager=one"), &map(&json!({"a": "1"}))).await;
     let path = format!("{MAPS}/m");
@@ -128,7 +128,7 @@ async fn a_write_of_what_is_already_so_changes_nothing() {
 }
 
 #[tokio::test]
-async fn only_a_manager_whose_fields_change_gets_a_new_time() {
+async fn managed_fields_time_changes_only_with_fields() {
     let (chain, _store) = server().await;
     create(&chain, &format!("{MAPS}?fieldManager=one"), &map(&json!({"a": "1"}))).await;
     let path = format!("{MAPS}/m");
@@ -136,7 +136,7 @@ async fn only_a_manager_whose_fields_change_gets_a_new_time() {
     apply(&chain, &format!("{path}?fieldManager=two"), &wanted).await;
     let aged = age(&chain, &path).await;
     assert_eq!((time(&aged, "one").as_str(), time(&aged, "two").as_str()), (LONG_AGO, LONG_AGO));
-    // Applying the same again leaves even the time.
+    // Applying the same again keeps the time.
     let (_, same) = apply(&chain, &format!("{path}?fieldManager=two"), &wanted).await;
     assert_eq!(version(&same), version(&aged));
     let (_, patched) = call(
@@ -152,7 +152,7 @@ async fn only_a_manager_whose_fields_change_gets_a_new_time() {
 }
 
 #[tokio::test]
-async fn an_empty_list_ends_tracking_until_the_next_apply() {
+async fn empty_managed_fields_reset_tracking_until_the_next_apply() {
     let (chain, _store) = server().await;
     let path = format!("{MAPS}/m");
     for none in [json!([]), json!([{}])] {
@@ -162,7 +162,7 @@ async fn an_empty_list_ends_tracking_until_the_next_apply() {
         assert_eq!(reset["metadata"]["managedFields"], Value::Null);
         let (_, updated) = call(&chain, "PATCH", &path, Some(&json!({"data": {"b": "2"}}))).await;
         assert_eq!(updated["metadata"]["managedFields"], Value::Null, "an update does not begin it again");
-        // What was there before is somebody's: it does not go because the applier does not name it.
+        // Existing fields have an owner: they are not removed because an applier omits them.
         let wanted = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"c": "3"}});
         let (_, applied) = apply(&chain, &format!("{path}?fieldManager=two"), &wanted).await;
         assert_eq!(managers(&applied), ["before-first-apply/Update/", "two/Apply/"]);
@@ -172,7 +172,7 @@ async fn an_empty_list_ends_tracking_until_the_next_apply() {
 }
 
 #[tokio::test]
-async fn the_oldest_of_many_managers_are_remembered_as_one() {
+async fn oldest_update_managers_are_merged() {
     let (chain, _store) = server().await;
     create(&chain, &format!("{MAPS}?fieldManager=first"), &map(&json!({"first": "1"}))).await;
     let path = format!("{MAPS}/m");
@@ -185,14 +185,14 @@ async fn the_oldest_of_many_managers_are_remembered_as_one() {
     let managers = managers(&object);
     assert_eq!(managers.len(), 10, "{managers:?}");
     assert!(managers.contains(&"ancient-changes/Update/".to_owned()), "{managers:?}");
-    // Nobody's field is lost.
+    // No field is lost.
     let entries = object["metadata"]["managedFields"].as_array().unwrap();
     let fields = entries.iter().flat_map(|entry| entry["fieldsV1"]["f:data"].as_object().unwrap().keys());
     assert_eq!(fields.filter(|field| field.starts_with("f:k")).count(), 30);
 }
 
 #[tokio::test]
-async fn managers_that_make_no_sense_are_not_taken() {
+async fn malformed_managed_fields_are_ignored() {
     let (chain, _store) = server().await;
     create(&chain, &format!("{MAPS}?fieldManager=one"), &map(&json!({"a": "1"}))).await;
     let path = format!("{MAPS}/m");
@@ -221,7 +221,7 @@ async fn managers_that_make_no_sense_are_not_taken() {
 }
 
 #[tokio::test]
-async fn a_key_that_comes_twice_in_what_is_applied_is_told_as_asked() {
+async fn duplicate_keys_in_apply_follow_field_validation() {
     let (chain, _store) = server().await;
     let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\ndata:\n  a: \"1\"\n  a: \"2\"\n";
     let json = "{\"apiVersion\": \"v1\", \"kind\": \"ConfigMap\",\n\n\n\"metadata\": {\"name\": \"m\"},\n\"data\": {\"a\": \"1\",\n\"a\": \"2\"}}";
@@ -250,7 +250,7 @@ fn scale(replicas: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn replicas_that_are_applied_through_the_scale_are_owned_there() {
+async fn scale_apply_owns_replicas() {
     let (chain, _store) = server().await;
     let path = format!("{DEPLOYMENTS}/d");
     let mut wanted = deployment();
@@ -276,7 +276,7 @@ async fn replicas_that_are_applied_through_the_scale_are_owned_there() {
     assert_eq!(owned(&object, "scaler"), json!({"f:spec": {"f:replicas": {}}}));
     assert_eq!(owned(&object, "owner")["f:spec"].get("f:replicas"), None);
 
-    // The owner of everything else may now leave them out, and conflicts if it does not.
+    // The owner of the other fields may now omit replicas, and conflicts if it sets them.
     let (code, refused) = apply(&chain, &format!("{path}?fieldManager=owner"), &wanted).await;
     assert_eq!(code, 409);
     assert_eq!(
@@ -288,7 +288,7 @@ async fn replicas_that_are_applied_through_the_scale_are_owned_there() {
 }
 
 #[tokio::test]
-async fn a_scale_that_is_not_one_is_refused() {
+async fn malformed_scale_is_refused() {
     let (chain, _store) = server().await;
     create(&chain, DEPLOYMENTS, &deployment()).await;
     let path = format!("{DEPLOYMENTS}/d/scale");
@@ -313,7 +313,7 @@ async fn a_scale_that_is_not_one_is_refused() {
 }
 
 #[tokio::test]
-async fn an_object_too_large_for_its_managers_is_kept_without_unless_it_is_applied() {
+async fn oversized_object_drops_managed_fields_unless_applied() {
     let mut config = Config::new(Endpoint::Memory);
     config.limits.value_bytes = 16 << 10;
     let (chain, _store) = support::server_on(config).await;
@@ -323,7 +323,7 @@ async fn an_object_too_large_for_its_managers_is_kept_without_unless_it_is_appli
             .collect::<serde_json::Map<_, _>>()
             .into()
     };
-    // About 15 bytes a key, and 15 more for whoever owns it.
+    // About 15 bytes per key, and 15 more for its owner.
     create(&chain, &format!("{MAPS}?fieldManager=one"), &map(&many(400))).await;
     let path = format!("{MAPS}/m");
     assert_eq!(managers(&get(&chain, &path).await.1), ["one/Update/"]);

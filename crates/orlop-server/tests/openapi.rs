@@ -1,4 +1,4 @@
-//! OpenAPI as clients read it.
+//! OpenAPI documents.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 async fn server() -> (Arc<Cluster>, Chain) {
     let store = Store::open(Config::new(Endpoint::Memory)).await.unwrap();
-    let cluster = Arc::new(Cluster::new(store, Kinds::builtin(), Issuer::make().unwrap()));
+    let cluster = Arc::new(Cluster::new(store, Kinds::builtin(), Issuer::generate().unwrap()));
     (cluster.clone(), Chain::new(cluster, Tokens::default()))
 }
 
@@ -42,7 +42,7 @@ async fn read(chain: &Chain, path: &str) -> Value {
     serde_json::from_slice(&body).unwrap()
 }
 
-/// Every reference in a document.
+/// Returns all references of a document.
 fn references<'a>(value: &'a Value, to: &mut Vec<&'a str>) {
     match value {
         Value::Object(map) => {
@@ -63,7 +63,7 @@ fn check_references(document: &Value) {
     }
 }
 
-/// Whether some operation lets kubectl leave validation and dry runs to the server.
+/// Returns true if some operation has dryRun and fieldValidation, by which kubectl leaves them to the server.
 fn can_patch(document: &Value, gvk: &GroupVersionKind) -> bool {
     let wanted = json!({"group": gvk.group, "version": gvk.version, "kind": gvk.kind});
     document["paths"].as_object().unwrap().values().any(|path| {
@@ -78,7 +78,7 @@ fn can_patch(document: &Value, gvk: &GroupVersionKind) -> bool {
 }
 
 #[tokio::test]
-async fn every_version_has_a_document_that_is_whole() {
+async fn every_version_has_a_complete_document() {
     let (cluster, chain) = server().await;
     let index = read(&chain, "/openapi/v3").await;
     let paths = index["paths"].as_object().unwrap();
@@ -100,7 +100,7 @@ async fn every_version_has_a_document_that_is_whole() {
 }
 
 #[tokio::test]
-async fn schemas_say_what_kubectl_reads() {
+async fn schemas_have_the_extensions_that_kubectl_reads() {
     let (_, chain) = server().await;
     let document = read(&chain, "/openapi/v3/api/v1").await;
     let schemas = &document["components"]["schemas"];
@@ -122,7 +122,7 @@ async fn schemas_say_what_kubectl_reads() {
 }
 
 #[tokio::test]
-async fn a_hash_names_a_document_for_good() {
+async fn document_with_hash_is_immutable() {
     let (_, chain) = server().await;
     let index = read(&chain, "/openapi/v3").await;
     let url = index["paths"]["apis/batch/v1"]["serverRelativeURL"].as_str().unwrap();
@@ -171,7 +171,7 @@ fn widgets() -> Kind {
 }
 
 #[tokio::test]
-async fn a_kind_is_published_as_soon_as_it_is_registered_and_no_longer() {
+async fn openapi_follows_the_registry() {
     let (cluster, chain) = server().await;
     let path = "/openapi/v3/apis/stable.example.com/v1";
     assert_eq!(get(&chain, path, &[]).await.status(), 404);
@@ -190,9 +190,9 @@ async fn a_kind_is_published_as_soon_as_it_is_registered_and_no_longer() {
 }
 
 #[tokio::test]
-async fn version_2_comes_in_protobuf_for_those_who_read_nothing_else() {
+async fn openapi_v2_is_served_in_protobuf() {
     let (_, chain) = server().await;
-    // As helm and older clients of Go spell it, and as it is answered.
+    // The spelling of helm and older Go clients.
     let asked = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
     let response = get(&chain, "/openapi/v2", &[(header::ACCEPT, asked)]).await;
     assert_eq!(response.status(), 200);

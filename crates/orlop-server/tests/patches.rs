@@ -1,4 +1,4 @@
-//! What patches of each type may and may not do, in Kubernetes' words.
+//! Patch types: constraints and error messages.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -15,7 +15,7 @@ const JSON: &str = "application/json-patch+json";
 const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
-/// Sends a patch; the code, the warnings and the answer.
+/// Sends a patch. Returns the code, the warnings and the object.
 async fn patch(chain: &Chain, path: &str, media_type: &str, body: &str) -> (u16, Vec<String>, Value) {
     let headers = [("content-type", media_type)];
     let (code, headers, answer) = whole(ask(chain, "PATCH", path, &headers, body.to_owned()).await).await;
@@ -34,7 +34,7 @@ async fn with_deployment() -> Chain {
 }
 
 #[tokio::test]
-async fn what_is_odd_in_a_patch_is_told_before_what_is_odd_in_its_result() {
+async fn patch_warnings_precede_object_warnings() {
     let chain = with_deployment().await;
     let merged = r#"{"spec": {"unknown": "1", "twice": "1", "twice": "2", "paused": true, "paused": false,
         "template": {"spec": {"containers": [{"name": "nginx", "image": "j", "imagePullPolicy": "Always",
@@ -74,13 +74,13 @@ async fn what_is_odd_in_a_patch_is_told_before_what_is_odd_in_its_result() {
 }
 
 #[tokio::test]
-async fn a_patch_may_not_make_another_object_of_it() {
+async fn patch_cannot_change_name_namespace_or_kind() {
     let (chain, _store) = server().await;
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": "1"}});
     create(&chain, MAPS, &map).await;
     let path = format!("{MAPS}/m");
     let (_, before) = get(&chain, &path).await;
-    // Controllers that adopt or release what they own pass over what is Invalid: it is another by now.
+    // Controllers that adopt or orphan objects ignore Invalid: another object has the name by then.
     let name = "the name of the object (n) does not match the name on the URL (m)";
     let namespace = "the namespace of the provided object does not match the namespace sent on the request";
     let other = "ConfigMap \"m\" is invalid: metadata.uid: Invalid value: \"z\": field is immutable";
@@ -116,7 +116,7 @@ async fn a_patch_may_not_make_another_object_of_it() {
 }
 
 #[tokio::test]
-async fn what_is_applied_must_be_what_the_path_names() {
+async fn apply_must_match_the_path() {
     let (chain, _store) = server().await;
     let path = format!("{MAPS}/m?fieldManager=one");
     let of = |change: Value| {

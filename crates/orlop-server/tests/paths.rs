@@ -1,5 +1,4 @@
-//! Which paths there are, which methods each has, and what is said of the others. The answers were compared
-//! with a kube-apiserver's.
+//! Paths and methods, and the errors of others. Responses were compared with a kube-apiserver.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -11,7 +10,7 @@ use support::{ask, call, config_map, create, get, server, whole};
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[tokio::test]
-async fn a_path_has_the_methods_it_has() {
+async fn unsupported_methods_return_405() {
     let (chain, _store) = server().await;
     create(&chain, MAPS, &config_map("a", &json!({}))).await;
     let object = config_map("b", &json!({}));
@@ -19,7 +18,7 @@ async fn a_path_has_the_methods_it_has() {
         ("POST", format!("{MAPS}/a")),
         ("PUT", MAPS.to_owned()),
         ("PATCH", MAPS.to_owned()),
-        // Nobody empties every namespace with one request.
+        // No deletecollection across namespaces.
         ("DELETE", "/api/v1/configmaps".to_owned()),
         ("POST", "/api/v1/configmaps".to_owned()),
         ("OPTIONS", MAPS.to_owned()),
@@ -40,7 +39,7 @@ async fn a_path_has_the_methods_it_has() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_said_in_json_where_its_group_is() {
+async fn unknown_resource_of_a_known_group_is_a_status() {
     let (chain, _store) = server().await;
     for path in
         ["/api/v1/nothings", "/apis/apps/v2", "/apis/apps/v2/deployments", "/api/v2", "/api/v1/configmaps/a"]
@@ -61,7 +60,7 @@ async fn what_is_not_there_is_said_in_json_where_its_group_is() {
 }
 
 #[tokio::test]
-async fn a_question_has_no_columns() {
+async fn reviews_are_not_served_as_tables() {
     let (chain, _store) = server().await;
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}});
@@ -89,7 +88,7 @@ async fn call_table(chain: &orlop_server::chain::Chain, path: &str) -> (u16, Val
 }
 
 #[tokio::test]
-async fn tokens_can_be_checked_by_others() {
+async fn openid_discovery_publishes_the_signing_key() {
     let (chain, _store) = server().await;
     let (code, discovery) = get(&chain, "/.well-known/openid-configuration").await;
     assert_eq!((code, discovery["issuer"].as_str()), (200, Some("https://kubernetes.default.svc")));
@@ -102,7 +101,7 @@ async fn tokens_can_be_checked_by_others() {
 }
 
 #[tokio::test]
-async fn bad_bodies_and_patches_are_refused_in_kubernetes_words() {
+async fn malformed_body_errors_match_kubernetes() {
     let (chain, _store) = server().await;
     create(&chain, MAPS, &config_map("a", &json!({}))).await;
     let item = format!("{MAPS}/a");
@@ -138,7 +137,7 @@ async fn bad_bodies_and_patches_are_refused_in_kubernetes_words() {
 }
 
 #[tokio::test]
-async fn a_binding_puts_its_pod_on_a_node_by_either_path() {
+async fn binding_binds_by_subresource_and_legacy_path() {
     let (chain, _store) = server().await;
     let pods = "/api/v1/namespaces/default/pods";
     for (name, path) in

@@ -1,4 +1,4 @@
-//! Protobuf on the wire: what clients that prefer it send and get.
+//! Protobuf requests and responses.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -20,7 +20,7 @@ const PROTOBUF: &str = protobuf::MEDIA_TYPE;
 async fn server() -> Chain {
     let store = Store::open(Config::new(Endpoint::Memory)).await.unwrap();
     let chain = Chain::new(
-        Arc::new(Cluster::new(store, Kinds::builtin(), Issuer::make().unwrap())),
+        Arc::new(Cluster::new(store, Kinds::builtin(), Issuer::generate().unwrap())),
         Tokens::default(),
     );
     bootstrap(&chain, 6443, "").await.unwrap();
@@ -45,7 +45,7 @@ async fn call(
     chain.answer(request, Some(&admin)).await
 }
 
-/// The object of an answer that must be protobuf.
+/// Decodes a protobuf response.
 async fn object(response: Response<Body>) -> (u16, Value) {
     assert_eq!(response.headers()[header::CONTENT_TYPE], PROTOBUF);
     let code = response.status().as_u16();
@@ -62,7 +62,7 @@ fn config_map(name: &str) -> Vec<u8> {
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[tokio::test]
-async fn objects_are_created_read_listed_and_deleted() {
+async fn protobuf_objects_round_trip() {
     let chain = server().await;
     let both = (PROTOBUF, PROTOBUF);
     let (code, created) = object(call(&chain, "POST", CONFIG_MAPS, both, config_map("a")).await).await;
@@ -75,7 +75,7 @@ async fn objects_are_created_read_listed_and_deleted() {
     assert_eq!(list["kind"], "ConfigMapList");
     let mut item = created.clone();
     let fields = item.as_object_mut().unwrap();
-    // Kind and version stand once, in the envelope of the list.
+    // Only the envelope of the list has apiVersion and kind.
     fields.remove("apiVersion");
     fields.remove("kind");
     assert!(list["items"].as_array().unwrap().contains(&item), "{list}");
@@ -90,7 +90,7 @@ async fn objects_are_created_read_listed_and_deleted() {
 }
 
 #[tokio::test]
-async fn metadata_alone_is_offered_and_tables_are_not() {
+async fn protobuf_offers_partial_metadata_but_not_tables() {
     let chain = server().await;
     let transform = |what: &str| format!("{PROTOBUF};as={what};g=meta.k8s.io;v=v1");
     call(&chain, "POST", CONFIG_MAPS, (PROTOBUF, PROTOBUF), config_map("a")).await;
@@ -109,7 +109,7 @@ async fn metadata_alone_is_offered_and_tables_are_not() {
 }
 
 #[tokio::test]
-async fn events_are_framed() {
+async fn protobuf_watch_events_are_length_delimited() {
     let chain = server().await;
     call(&chain, "POST", CONFIG_MAPS, (PROTOBUF, PROTOBUF), config_map("a")).await;
     let accept = format!("{PROTOBUF};stream=watch");
@@ -125,7 +125,7 @@ async fn events_are_framed() {
 }
 
 #[tokio::test]
-async fn bodies_that_are_not_what_they_say_are_refused() {
+async fn malformed_protobuf_bodies_are_refused() {
     let chain = server().await;
     let both = (PROTOBUF, PROTOBUF);
     for body in [&b""[..], b"k8s\0", b"{}", b"k8s\0\x0a\xff\xff\xff\xff\x0f", &config_map("a")[..30]] {

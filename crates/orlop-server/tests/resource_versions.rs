@@ -1,5 +1,5 @@
-//! What a list, get or watch shows, by the versions it asks for: Kubernetes' table, row by row. The
-//! answers were compared with a kube-apiserver's.
+//! resourceVersion semantics of get, list and watch: each row of Kubernetes' table. Responses were compared with a
+//! kube-apiserver.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -12,7 +12,7 @@ use support::{Events, ask, call, config_map, create, get, server, version};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A server with the config maps c0 to c4, made one after another; the version of each.
+/// Starts a server with the ConfigMaps c0 to c4. Returns the resourceVersion of each.
 async fn five() -> (Chain, orlop_store::Store, Vec<String>) {
     let (chain, store) = server().await;
     let mut versions = Vec::new();
@@ -30,11 +30,11 @@ fn names(list: &Value) -> String {
 }
 
 #[tokio::test]
-async fn a_list_shows_the_moment_it_asks_for() {
+async fn list_is_of_the_requested_revision() {
     let (chain, _store, versions) = five().await;
     let (first, newest) = (versions[1].as_str(), versions[4].as_str());
     let all = "c0 c1 c2 c3 c4";
-    // The query, the names, whether it is at the version asked for, and what is said to remain.
+    // Query, names, true if at the requested revision, and remainingItemCount.
     for (query, expected, exact, remaining) in [
         ("".to_owned(), all, false, None),
         ("limit=2".to_owned(), "c0 c1", false, Some(3)),
@@ -77,7 +77,7 @@ async fn a_list_shows_the_moment_it_asks_for() {
 }
 
 #[tokio::test]
-async fn pages_show_one_moment_and_tell_what_remains() {
+async fn pages_are_of_one_revision_with_remaining_item_count() {
     let (chain, _store, _) = five().await;
     let (_, first) = get(&chain, &format!("{MAPS}?limit=2")).await;
     create(&chain, MAPS, &config_map("c22", &json!({}))).await;
@@ -93,7 +93,7 @@ async fn pages_show_one_moment_and_tell_what_remains() {
 }
 
 #[tokio::test]
-async fn a_page_of_a_forgotten_moment_says_how_to_go_on() {
+async fn expired_continue_token_returns_an_inconsistent_one() {
     let (chain, store, versions) = five().await;
     let (_, first) = get(&chain, &format!("{MAPS}?limit=2")).await;
     create(&chain, MAPS, &config_map("c22", &json!({}))).await;
@@ -113,7 +113,7 @@ async fn a_page_of_a_forgotten_moment_says_how_to_go_on() {
 }
 
 #[tokio::test]
-async fn a_version_that_is_yet_to_come_is_waited_for_and_then_refused() {
+async fn future_resource_version_times_out() {
     let (chain, _store, _) = five().await;
     tokio::time::pause();
     for path in [
@@ -137,7 +137,7 @@ async fn a_version_that_is_yet_to_come_is_waited_for_and_then_refused() {
 }
 
 #[tokio::test]
-async fn what_contradicts_itself_is_refused() {
+async fn contradictory_list_options_are_refused() {
     let (chain, _store, versions) = five().await;
     let (_, page) = get(&chain, &format!("{MAPS}?limit=2")).await;
     let token = page["metadata"]["continue"].as_str().unwrap();
@@ -196,7 +196,7 @@ async fn what_contradicts_itself_is_refused() {
 }
 
 #[tokio::test]
-async fn a_watch_begins_where_it_asks_to() {
+async fn watch_starts_at_the_requested_revision() {
     let (chain, _store, versions) = five().await;
     let after = &versions[2];
     let everything = ["ADDED c0", "ADDED c1", "ADDED c2", "ADDED c3", "ADDED c4"];
@@ -229,7 +229,7 @@ async fn a_watch_begins_where_it_asks_to() {
 }
 
 #[tokio::test]
-async fn a_watch_of_a_forgotten_moment_is_expired() {
+async fn watch_from_a_compacted_revision_is_expired() {
     let (chain, store, versions) = five().await;
     store.compact(store.revision().await.unwrap()).await.unwrap();
     let (code, status) = get(&chain, &format!("{MAPS}?watch=1&resourceVersion={}", versions[0])).await;
@@ -237,7 +237,7 @@ async fn a_watch_of_a_forgotten_moment_is_expired() {
 }
 
 #[tokio::test]
-async fn objects_enter_and_leave_what_a_watch_selects() {
+async fn watch_with_selector_gets_added_and_deleted_on_label_changes() {
     let (chain, _store, versions) = five().await;
     let from = &versions[4];
     let label = |value: &str| json!({"metadata": {"labels": {"parity": value}}});
@@ -258,21 +258,21 @@ async fn objects_enter_and_leave_what_a_watch_selects() {
     call(&chain, "DELETE", &format!("{MAPS}/c3"), None).await;
     call(&chain, "DELETE", &format!("{MAPS}/c0"), None).await;
 
-    assert_eq!(odd.told(2).await, ["ADDED c0", "MODIFIED c1"]);
+    assert_eq!(odd.next_short(2).await, ["ADDED c0", "MODIFIED c1"]);
     let leaving = odd.next().await.unwrap();
     assert_eq!(support::short(&leaving), "DELETED c0");
-    // What left is told as it last was while it was selected, at the version at which it left.
+    // DELETED has the last selected state, at the revision of the change.
     assert_eq!(leaving["object"]["metadata"]["labels"]["parity"], "odd");
     assert_eq!(version(&leaving["object"]), version(&left));
-    assert_eq!(odd.told(1).await, ["DELETED c3"]);
-    assert_eq!(large.told(1).await, ["DELETED c4"]);
-    assert_eq!(one.told(3).await, ["MODIFIED c0", "MODIFIED c0", "DELETED c0"]);
-    assert_eq!(deprecated.told(3).await, ["MODIFIED c0", "MODIFIED c0", "DELETED c0"]);
-    assert_eq!(other.told(3).await, ["MODIFIED c1", "MODIFIED c4", "DELETED c3"]);
+    assert_eq!(odd.next_short(1).await, ["DELETED c3"]);
+    assert_eq!(large.next_short(1).await, ["DELETED c4"]);
+    assert_eq!(one.next_short(3).await, ["MODIFIED c0", "MODIFIED c0", "DELETED c0"]);
+    assert_eq!(deprecated.next_short(3).await, ["MODIFIED c0", "MODIFIED c0", "DELETED c0"]);
+    assert_eq!(other.next_short(3).await, ["MODIFIED c1", "MODIFIED c4", "DELETED c3"]);
 }
 
 #[tokio::test]
-async fn field_selectors_of_a_kind_are_answered_and_others_refused() {
+async fn unknown_field_selectors_are_refused() {
     let (chain, _store) = server().await;
     let secrets = "/api/v1/namespaces/default/secrets";
     for (name, kind) in [("a", "Opaque"), ("b", "example.org/own")] {
@@ -294,14 +294,14 @@ async fn field_selectors_of_a_kind_are_answered_and_others_refused() {
 }
 
 #[tokio::test]
-async fn a_watch_is_told_how_far_it_has_come_every_minute_and_before_its_end() {
+async fn watch_gets_bookmarks_each_minute_and_before_its_timeout() {
     let (chain, _store, _) = five().await;
     let (_, list) = get(&chain, &format!("{MAPS}?limit=1")).await;
     let from = version(&list);
     let path = format!("{MAPS}?watch=1&resourceVersion={from}&timeoutSeconds=150");
     let mut told = ask(&chain, "GET", &format!("{path}&allowWatchBookmarks=true"), &[], "").await.into_body();
     let mut untold = ask(&chain, "GET", &path, &[], "").await.into_body();
-    // Time passes as soon as everybody waits for it.
+    // Paused time advances when all tasks wait.
     tokio::time::pause();
     let started = tokio::time::Instant::now();
     let mut moments = Vec::new();

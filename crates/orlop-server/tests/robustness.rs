@@ -1,8 +1,8 @@
-//! Input of every bad kind: nothing panics, everything is answered, nothing grows without bound.
+//! Hostile input: nothing panics, everything is answered, nothing grows without bound.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod nonsense;
+mod random_requests;
 mod support;
 
 use std::{
@@ -17,7 +17,6 @@ use std::{
 
 use http::{Method, Request, header};
 use http_body_util::{BodyExt, Full};
-use nonsense::Nonsense;
 use orlop_api::protobuf;
 use orlop_server::{
     Tokens, User,
@@ -29,6 +28,7 @@ use orlop_server::{
 };
 use orlop_store::{Config, Endpoint, Store};
 use orlop_testbed::http2::{self, Peer};
+use random_requests::RandomRequests;
 use serde_json::{Value, json};
 use support::{ask, config_map, create, get, server, whole};
 use tokio::{
@@ -39,7 +39,7 @@ use tokio::{
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const CASES: u64 = 4000;
 
-/// Whether a refusal is a Status in one of the forms there are, or one of the few plain texts.
+/// Returns true if an error is a Status in any encoding, or one of the few plain texts.
 fn is_proper(code: u16, media_type: &str, body: &[u8]) -> bool {
     let is_status = |status: &Value| status["kind"] == "Status" && status["code"] == code;
     match media_type {
@@ -51,7 +51,7 @@ fn is_proper(code: u16, media_type: &str, body: &[u8]) -> bool {
 }
 
 #[tokio::test]
-async fn nothing_that_is_sent_makes_the_server_panic() {
+async fn random_requests_never_panic() {
     static PANICS: AtomicUsize = AtomicUsize::new(0);
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -64,7 +64,7 @@ async fn nothing_that_is_sent_makes_the_server_panic() {
     }
     let mut refused = 0;
     for seed in 0..CASES {
-        let mut nonsense = Nonsense::new(seed);
+        let mut nonsense = RandomRequests::new(seed);
         let Some(request) = nonsense.request() else { continue };
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let what = || format!("seed {seed}: {method} {uri}");
@@ -75,7 +75,7 @@ async fn nothing_that_is_sent_makes_the_server_panic() {
         let (parts, body) = response.into_parts();
         let code = parts.status.as_u16();
         if code < 400 {
-            // Watches go on; it is enough that they begin.
+            // Only the start of a watch is read.
             let _ = tokio::time::timeout(Duration::from_millis(1), body.collect()).await;
             continue;
         }
@@ -84,7 +84,7 @@ async fn nothing_that_is_sent_makes_the_server_panic() {
         let media_type = parts.headers.get(header::CONTENT_TYPE).map_or("", |value| value.to_str().unwrap());
         let text = String::from_utf8_lossy(&body);
         assert!(!text.contains("panic"), "{}: {text}", what());
-        // The one failure of Kubernetes' own that it answers with 500.
+        // The one error that Kubernetes answers with 500.
         let known = text.contains("resourceVersion should not be set on objects to be created");
         assert!(code != 500 || known, "{}: {text}", what());
         assert!(method == Method::HEAD || is_proper(code, media_type, &body), "{}: {code} {text}", what());
@@ -95,7 +95,7 @@ async fn nothing_that_is_sent_makes_the_server_panic() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_too_large_is_refused() {
+async fn oversized_body_returns_413() {
     let (chain, _store) = server().await;
     let headers = [("content-type", "application/json")];
     let (code, _, body) = whole(ask(&chain, "POST", MAPS, &headers, vec![b' '; (3 << 20) + 1]).await).await;
@@ -109,7 +109,7 @@ async fn a_body_that_is_too_large_is_refused() {
 }
 
 #[tokio::test]
-async fn a_list_that_nobody_takes_is_broken_off_and_never_taken_for_whole() {
+async fn unread_list_is_aborted() {
     let (chain, _store) = server().await;
     for number in 0..16 {
         let mut object = config_map(&format!("c{number}"), &json!({}));
@@ -117,7 +117,7 @@ async fn a_list_that_nobody_takes_is_broken_off_and_never_taken_for_whole() {
         create(&chain, MAPS, &object).await;
     }
     let mut body = ask(&chain, "GET", MAPS, &[], "").await.into_body();
-    // A minute without a piece taken passes at once.
+    // Paused time: the stall timeout passes at once.
     tokio::time::pause();
     tokio::time::sleep(Duration::from_secs(70)).await;
     tokio::time::resume();
@@ -132,10 +132,10 @@ async fn a_list_that_nobody_takes_is_broken_off_and_never_taken_for_whole() {
     assert_eq!(whole["items"].as_array().unwrap().len(), 16);
 }
 
-/// A server that is quick to lose patience.
+/// Starts a server with short timeouts.
 async fn impatient() -> SocketAddr {
     let store = Store::open(Config::new(Endpoint::Memory)).await.unwrap();
-    let cluster = Arc::new(Cluster::new(store, Kinds::builtin(), Issuer::make().unwrap()));
+    let cluster = Arc::new(Cluster::new(store, Kinds::builtin(), Issuer::generate().unwrap()));
     let chain = Chain::new(cluster, Tokens::new(vec![("secret".to_owned(), User::master("admin"))]));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -144,17 +144,17 @@ async fn impatient() -> SocketAddr {
     address
 }
 
-/// Everything the server says until it hangs up.
+/// Returns everything that the server sends until it closes the connection.
 async fn said(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
     let read = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut answer)).await;
-    // A reset is a way to hang up too.
+    // A reset closes the connection too.
     let _ = read.expect("the server hangs up");
     String::from_utf8_lossy(&answer).into_owned()
 }
 
 #[tokio::test]
-async fn headers_that_never_end_end_the_connection() {
+async fn unfinished_headers_close_the_connection() {
     let address = impatient().await;
     let mut stream = TcpStream::connect(address).await.unwrap();
     let started = Instant::now();
@@ -175,7 +175,7 @@ async fn headers_that_never_end_end_the_connection() {
 }
 
 #[tokio::test]
-async fn a_body_that_never_comes_is_waited_for_only_so_long() {
+async fn stalled_body_times_out() {
     let address = impatient().await;
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!(
@@ -189,7 +189,7 @@ async fn a_body_that_never_comes_is_waited_for_only_so_long() {
 }
 
 #[tokio::test]
-async fn headers_that_are_too_large_and_requests_that_are_none_are_refused() {
+async fn oversized_headers_and_malformed_requests_are_refused() {
     let address = impatient().await;
     let huge = format!("GET /readyz HTTP/1.1\r\nhost: x\r\nx-long: {}\r\n\r\n", "y".repeat(1 << 20));
     let many: String = (0..5000).map(|number| format!("x-{number}: y\r\n")).collect();
@@ -214,7 +214,7 @@ async fn headers_that_are_too_large_and_requests_that_are_none_are_refused() {
     assert!(said(&mut stream).await.ends_with("ok"), "the server is well");
 }
 
-/// Bytes of this process that are in memory.
+/// Returns the resident memory of this process in bytes.
 fn resident() -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -237,7 +237,7 @@ async fn ten_thousand_idle_watches_cost_a_few_kilobytes_each() {
         assert_eq!(response.status(), 200);
         response.into_body()
     };
-    // The first ones pay for what all share.
+    // Warms up shared allocations.
     let mut watches = Vec::with_capacity(WATCHES + 100);
     for _ in 0..100 {
         watches.push(open().await);
@@ -259,7 +259,7 @@ async fn ten_thousand_idle_watches_cost_a_few_kilobytes_each() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_streams_than_a_connection_may_have_are_refused() {
+async fn streams_over_the_limit_are_refused() {
     const LIMIT: u32 = 1000;
     let address = impatient().await;
     let refused = tokio::task::spawn_blocking(move || {
@@ -273,7 +273,7 @@ async fn more_streams_than_a_connection_may_have_are_refused() {
                 http2::HEADER_FIELDS.to_vec()
             };
             http2::put_field(&mut fields, "authorization", "Bearer secret");
-            // The body never comes, so that the stream stays.
+            // The body never arrives, so that the stream stays open.
             rude.send(http2::HEADERS, http2::END_HEADERS, 2 * number + 1, &fields).unwrap();
         }
         let mut refused = Vec::new();
@@ -287,13 +287,13 @@ async fn more_streams_than_a_connection_may_have_are_refused() {
         refused
     });
     assert_eq!(refused.await.unwrap(), [2 * LIMIT + 1, 2 * LIMIT + 3, 2 * LIMIT + 5]);
-    // The connection is gone by now, and what it held with it.
+    // The closed connection has released its permits.
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
     assert!(said(&mut stream).await.starts_with("HTTP/1.1 200 "));
 }
 
-/// A request that asks for one page, with the administrator's token.
+/// Returns a request for one page with the administrator's token.
 async fn page(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!(
@@ -304,7 +304,7 @@ async fn page(address: SocketAddr, path: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_whose_bodies_never_come_keep_nobody_waiting() {
+async fn stalled_bodies_hold_no_flow_control_permits() {
     const STREAMS: u32 = 900;
     let address = impatient().await;
     let rude = tokio::task::spawn_blocking(move || {

@@ -1,4 +1,4 @@
-//! What surrounds every answer: health while starting, compression, websockets, metrics.
+//! Health during the start, compression, websockets, metrics, HEAD, unread bodies.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -7,8 +7,11 @@ mod support;
 use std::{io::Read, net::SocketAddr, sync::Arc};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use bytes::Bytes;
 use futures_util::StreamExt;
-use http::header;
+use http::{Request, header};
+use http_body_util::{BodyExt, Empty};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use orlop_server::{
     Tokens, User, auth::issuer::Issuer, bootstrap, chain::Chain, cluster::Cluster, registry::Kinds,
     serve::serve,
@@ -16,15 +19,18 @@ use orlop_server::{
 use orlop_store::{Config, Endpoint, Store};
 use serde_json::{Value, json};
 use support::{ask, config_map, create, get, server, whole};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
 use tokio_tungstenite::tungstenite::{Message, client::IntoClientRequest};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A server on a port of this machine; `secret` is the administrator's token.
+/// Starts a server on a loopback port; `secret` is the administrator's token.
 async fn listening() -> (Chain, SocketAddr) {
     let store = Store::open(Config::new(Endpoint::Memory)).await.unwrap();
-    let cluster = Arc::new(Cluster::new(store, Kinds::builtin(), Issuer::make().unwrap()));
+    let cluster = Arc::new(Cluster::new(store, Kinds::builtin(), Issuer::generate().unwrap()));
     let chain = Chain::new(cluster, Tokens::new(vec![("secret".to_owned(), User::master("admin"))]));
     bootstrap::bootstrap(&chain, 6443, "").await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -34,9 +40,9 @@ async fn listening() -> (Chain, SocketAddr) {
 }
 
 #[tokio::test]
-async fn until_every_route_is_known_nothing_is_said_to_be_missing() {
+async fn unknown_paths_return_503_until_routes_are_installed() {
     let store = Store::open(Config::new(Endpoint::Memory)).await.unwrap();
-    let cluster = Arc::new(Cluster::new(store, Kinds::builtin(), Issuer::make().unwrap()));
+    let cluster = Arc::new(Cluster::new(store, Kinds::builtin(), Issuer::generate().unwrap()));
     let chain = Chain::new(cluster, Tokens::default());
     chain.expect(bootstrap::STEPS);
     for path in ["/apis/example.org/v1/things", "/apis/example.org/v1", "/nothing", "/api/v1/things"] {
@@ -70,7 +76,7 @@ async fn until_every_route_is_known_nothing_is_said_to_be_missing() {
 }
 
 #[tokio::test]
-async fn a_server_that_has_moved_says_where_it_is_now() {
+async fn bootstrap_updates_the_server_address() {
     let (chain, _store) = server().await;
     bootstrap::bootstrap(&chain, 7443, "new").await.unwrap();
     let (_, endpoints) = get(&chain, "/api/v1/namespaces/default/endpoints/kubernetes").await;
@@ -85,7 +91,7 @@ async fn a_server_that_has_moved_says_where_it_is_now() {
 }
 
 #[tokio::test]
-async fn long_answers_are_compressed_whole_or_streamed_and_watches_never() {
+async fn long_responses_are_compressed_and_watches_are_not() {
     let (chain, _store) = server().await;
     for number in 0..3 {
         let mut object = config_map(&format!("c{number}"), &json!({}));
@@ -110,9 +116,9 @@ async fn long_answers_are_compressed_whole_or_streamed_and_watches_never() {
 }
 
 #[tokio::test]
-async fn a_list_of_many_pages_is_compressed_as_it_comes() {
+async fn long_list_is_compressed_while_streamed() {
     let (chain, store) = server().await;
-    // Written beneath the API, which would take its time over so many.
+    // Written to the store directly, which is faster than the API.
     let puts = (0..10_000).map(|number| {
         let value = format!(
             "{{\"apiVersion\":\"v1\",\"kind\":\"Secret\",\"metadata\":{{\"name\":\"s{number:05}\",\"namespace\":\"many\"}}}}"
@@ -133,7 +139,7 @@ async fn a_list_of_many_pages_is_compressed_as_it_comes() {
 }
 
 #[tokio::test]
-async fn a_browser_watches_over_a_websocket() {
+async fn websocket_watch_sends_an_event_per_message() {
     let (chain, address) = listening().await;
     let version = create(&chain, MAPS, &config_map("before", &json!({}))).await;
     let url = format!("ws://{address}{MAPS}?watch=1&resourceVersion={version}");
@@ -152,13 +158,13 @@ async fn a_browser_watches_over_a_websocket() {
         let event: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(support::short(&event), format!("ADDED {name}"));
     }
-    // When the server stops, so does the watch, with a proper farewell.
+    // Shutdown ends the watch with a close frame.
     chain.close();
     assert!(socket.next().await.unwrap().unwrap().is_close());
 }
 
 #[tokio::test]
-async fn a_websocket_without_credentials_or_of_nonsense_is_refused_as_any_request() {
+async fn websocket_upgrade_needs_credentials_and_a_valid_handshake() {
     let (_chain, address) = listening().await;
     for (path, token, code) in [
         (format!("{MAPS}?watch=1"), None, 403),
@@ -177,19 +183,19 @@ async fn a_websocket_without_credentials_or_of_nonsense_is_refused_as_any_reques
 }
 
 #[tokio::test]
-async fn requests_are_counted_under_kubernetes_names() {
+async fn request_metrics_have_kubernetes_names() {
     let (chain, _store) = server().await;
     create(&chain, MAPS, &config_map("a", &json!({}))).await;
     get(&chain, &format!("{MAPS}/a")).await;
     get(&chain, &format!("{MAPS}/missing")).await;
     get(&chain, &format!("{MAPS}?limit=5")).await;
-    // What clients make up must not become a label.
+    // Names from clients must not become label values.
     for number in 0..50 {
         get(&chain, &format!("/apis/group{number}.example.org/v1/made-up")).await;
         get(&chain, &format!("{MAPS}/a/made-up-{number}")).await;
     }
     let mut watch = support::Events::of(&chain, &format!("{MAPS}?watch=1")).await;
-    watch.told(1).await;
+    watch.next_short(1).await;
     let page = |text: Value| text.as_str().unwrap().to_owned();
     let text = page(get(&chain, "/metrics").await.1);
     let line = |wanted: &[&str]| {
@@ -232,7 +238,7 @@ async fn requests_are_counted_under_kubernetes_names() {
 }
 
 #[tokio::test]
-async fn a_server_that_stops_ends_watches_and_begins_no_more() {
+async fn shutdown_ends_watches_and_refuses_new_ones() {
     let (chain, _store) = server().await;
     let watch = support::Events::of(&chain, &format!("{MAPS}?watch=1")).await;
     chain.close();
@@ -244,4 +250,61 @@ async fn a_server_that_stops_ends_watches_and_begins_no_more() {
         assert_eq!(status["message"], "The apiserver is shutting down, please try again later.");
     }
     assert_eq!(get(&chain, MAPS).await.0, 200, "what does not stay open is still answered");
+}
+
+/// Sends a HEAD over HTTP/2, and returns the code, the content length and the body.
+async fn head_over_http2(address: SocketAddr, path: &str, token: Option<&str>) -> (u16, String, Bytes) {
+    let stream = TokioIo::new(TcpStream::connect(address).await.unwrap());
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+    tokio::spawn(connection);
+    let mut request = Request::head(format!("http://{address}{path}"));
+    if let Some(token) = token {
+        request = request.header("authorization", format!("Bearer {token}"));
+    }
+    let request = request.body(Empty::<Bytes>::new()).unwrap();
+    let (parts, body) = sender.send_request(request).await.unwrap().into_parts();
+    let length = parts.headers.get("content-length").map(|length| length.to_str().unwrap().to_owned());
+    (parts.status.as_u16(), length.unwrap_or_default(), body.collect().await.unwrap().to_bytes())
+}
+
+#[tokio::test]
+async fn head_over_http2_has_a_length_and_no_body() {
+    let (chain, address) = listening().await;
+    create(&chain, MAPS, &config_map("a", &json!({}))).await;
+    let path = format!("{MAPS}/a");
+    let (_, _, body) = whole(ask(&chain, "GET", &path, &[], "").await).await;
+    let (code, length, none) = head_over_http2(address, &path, Some("secret")).await;
+    assert_eq!((code, length, none.len()), (200, body.len().to_string(), 0));
+    assert_eq!(head_over_http2(address, MAPS, None).await.2.len(), 0, "a refusal has no body either");
+}
+
+#[tokio::test]
+async fn anonymous_head_of_health_and_version_is_allowed() {
+    let (_chain, address) = listening().await;
+    for path in ["/livez", "/readyz", "/version"] {
+        assert_eq!(head_over_http2(address, path, None).await.0, 200, "{path}");
+    }
+    assert_eq!(head_over_http2(address, "/metrics", None).await.0, 403);
+}
+
+#[tokio::test]
+async fn refusal_with_an_unread_body_closes_an_http1_connection() {
+    let (_chain, address) = listening().await;
+    let answer = async |body: &str, token: &str| {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let head = format!(
+            "POST {MAPS} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len().max(1)
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = vec![0; 1024];
+        let length = stream.read(&mut answer).await.unwrap();
+        String::from_utf8_lossy(&answer[..length]).to_lowercase()
+    };
+    let refused = answer("", "wrong").await;
+    assert!(refused.starts_with("http/1.1 401") && refused.contains("connection: close"), "{refused}");
+    let accepted = answer("{}", "secret").await;
+    assert!(!accepted.contains("connection: close"), "{accepted}");
 }

@@ -12,11 +12,11 @@
 //! # }
 //! ```
 //!
-//! It is the whole server, with every built-in kind, in memory and in this process: no port, no
-//! certificates, no files. Garbage collection and the deletion of namespaces work, because the controllers
-//! run too. It is ready in milliseconds and gone with its value, so every test can have one of its own.
+//! It is the complete server with all built-in kinds, in memory and in this process: no port, no certificates,
+//! no files. Controllers run, so garbage collection and namespace deletion work. It is ready in milliseconds and
+//! stops when dropped, so every test can have its own.
 //!
-//! For tests in other languages there is `orlop serve --ephemeral`.
+//! For tests in other languages use `orlop serve --ephemeral`.
 
 use std::{
     sync::Arc,
@@ -26,8 +26,11 @@ use std::{
 use kube::Client;
 use orlop_server::{
     Tokens, User,
-    auth::{issuer::Issuer, pki::Authority},
-    bootstrap::bootstrap,
+    auth::{
+        issuer::{Issuer, IssuerError},
+        pki::Authority,
+    },
+    bootstrap::{BootstrapError, bootstrap},
     chain::Chain,
     cluster::Cluster,
     registry::Kinds,
@@ -35,27 +38,30 @@ use orlop_server::{
 use orlop_store::{Config, Endpoint, Store};
 use tokio::task::JoinHandle;
 
-/// Who [`Server::client`] is.
+/// User of [`Server::client`].
 const ADMINISTRATOR: &str = "kubernetes-admin";
 
-/// Why a server did not start.
+/// A server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The store did not open.
     #[error("the store could not be opened")]
     Store(#[from] orlop_store::Error),
-    /// There is no CA.
-    #[error("a CA could not be made")]
+    /// The CA was not generated.
+    #[error("the CA could not be generated")]
     Authority(#[from] orlop_server::auth::pki::Error),
     /// There is no such controller.
     #[error(transparent)]
     Controllers(#[from] orlop_controllers::UnknownController),
-    /// What every cluster has could not be created.
-    #[error("the cluster could not be set up: {0}")]
-    SetUp(String),
+    /// The system objects were not created.
+    #[error("the cluster could not be set up")]
+    Bootstrap(#[from] BootstrapError),
+    /// The issuer of service account tokens has no key.
+    #[error("the token issuer could not be set up")]
+    Issuer(#[from] IssuerError),
 }
 
-/// A running server, which stops when it is dropped.
+/// A running server. Stops when dropped.
 #[derive(Debug)]
 pub struct Server {
     chain: Chain,
@@ -64,7 +70,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server with every controller.
+    /// Starts a server with all controllers.
     pub async fn start() -> Result<Self, Error> {
         Self::with_controllers(&["*"]).await
     }
@@ -78,33 +84,33 @@ impl Server {
     /// Starts a server with kinds of your own (see `orlop-typed`) and some controllers.
     pub async fn with(kinds: Kinds, controllers: &[&str]) -> Result<Self, Error> {
         let choices = controllers;
-        let began = Instant::now();
+        let started = Instant::now();
         let choices: Vec<String> = choices.iter().map(|choice| (*choice).to_owned()).collect();
         let chosen = if choices.is_empty() { Vec::new() } else { orlop_controllers::select(&choices)? };
         let store = Store::open(Config::new(Endpoint::Memory)).await?;
-        let issuer = Issuer::make().map_err(Error::SetUp)?;
+        let issuer = Issuer::generate()?;
         let chain = Chain::new(Arc::new(Cluster::new(store, kinds, issuer)), Tokens::default());
-        let certificate = Authority::make()?.certificate().to_owned();
-        // Nothing listens; the port is only what `default/kubernetes` says.
-        bootstrap(&chain, 6443, &certificate).await.map_err(Error::SetUp)?;
+        let certificate = Authority::generate()?.certificate().to_owned();
+        // Nothing listens: the port is only that of the Service default/kubernetes.
+        bootstrap(&chain, 6443, &certificate).await?;
         let client = client_of(&chain, User::master("system:kube-controller-manager"));
         let controllers =
             tokio::spawn(async move { orlop_controllers::run(client, &chosen, certificate).await });
-        Ok(Self { chain, controllers, ready_in: began.elapsed() })
+        Ok(Self { chain, controllers, ready_in: started.elapsed() })
     }
 
-    /// A client that may do everything, with `default` as its namespace.
+    /// Returns an administrator's client, with `default` as its namespace.
     pub fn client(&self) -> Client {
         client_of(&self.chain, User::master(ADMINISTRATOR))
     }
 
-    /// A client that is a certain user in certain groups.
+    /// Returns a client of a user in groups.
     pub fn client_as(&self, user: &str, groups: &[&str]) -> Client {
         let groups = groups.iter().map(|group| (*group).to_owned());
         client_of(&self.chain, User::authenticated(user, groups))
     }
 
-    /// How long it took to start.
+    /// Returns the time that the start took.
     pub fn ready_in(&self) -> Duration {
         self.ready_in
     }

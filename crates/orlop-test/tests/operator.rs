@@ -1,5 +1,4 @@
-//! What a test of an operator looks like: a server of its own, the operator beside it, and what the operator
-//! is expected to do.
+//! Example of an operator test: a server, the operator, and its expected effects.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -61,7 +60,7 @@ fn labelled(name: &str) -> ConfigMap {
 }
 
 #[tokio::test]
-async fn an_operator_is_tested_with_a_server_of_its_own() -> anyhow::Result<()> {
+async fn operator_reconciles_against_its_own_server() -> anyhow::Result<()> {
     let server = Server::start().await?;
     let operator = tokio::spawn(mirror(server.client()));
     let maps = Api::<ConfigMap>::default_namespaced(server.client());
@@ -85,7 +84,7 @@ async fn an_operator_is_tested_with_a_server_of_its_own() -> anyhow::Result<()> 
 }
 
 #[tokio::test]
-async fn namespaces_are_deleted_with_what_is_in_them() -> anyhow::Result<()> {
+async fn namespace_deletion_deletes_its_content() -> anyhow::Result<()> {
     let server = Server::start().await?;
     let namespaces = Api::<Namespace>::all(server.client());
     let named = |name: &str| Namespace {
@@ -103,14 +102,14 @@ async fn namespaces_are_deleted_with_what_is_in_them() -> anyhow::Result<()> {
 }
 
 /// The message of a condition of a namespace that holds.
-fn told<'a>(namespace: Option<&'a Namespace>, condition: &str) -> Option<&'a str> {
+fn condition_message<'a>(namespace: Option<&'a Namespace>, condition: &str) -> Option<&'a str> {
     let conditions = namespace?.status.as_ref()?.conditions.as_ref()?;
     let found = conditions.iter().find(|known| known.type_ == condition && known.status == "True")?;
     found.message.as_deref()
 }
 
 #[tokio::test]
-async fn a_namespace_that_ends_lets_its_pods_go_first_and_says_what_is_left() -> anyhow::Result<()> {
+async fn namespace_deletion_waits_for_pods_and_reports_remaining_content() -> anyhow::Result<()> {
     let server = Server::start().await?;
     let namespaces = Api::<Namespace>::all(server.client());
     let (maps, pods) = (
@@ -135,8 +134,8 @@ async fn a_namespace_that_ends_lets_its_pods_go_first_and_says_what_is_left() ->
     let waits_for = |what: &'static str| {
         let message = format!("Some resources are remaining: {what} has 1 resource instances");
         let holds = move |namespace: Option<&Namespace>| {
-            told(namespace, "NamespaceContentRemaining") == Some(&message)
-                && told(namespace, "NamespaceFinalizersRemaining").is_some_and(|told| {
+            condition_message(namespace, "NamespaceContentRemaining") == Some(&message)
+                && condition_message(namespace, "NamespaceFinalizersRemaining").is_some_and(|told| {
                     told.ends_with("finalizers remaining: example.com/hold in 1 resource instances")
                 })
         };
@@ -153,7 +152,7 @@ async fn a_namespace_that_ends_lets_its_pods_go_first_and_says_what_is_left() ->
 }
 
 #[tokio::test]
-async fn servers_do_not_meet_and_each_is_ready_at_once() -> anyhow::Result<()> {
+async fn servers_are_isolated_and_ready_in_milliseconds() -> anyhow::Result<()> {
     let (one, other) = (Server::start().await?, Server::with_controllers(&[]).await?);
     Api::default_namespaced(one.client()).create(&PostParams::default(), &labelled("a")).await?;
     let maps = Api::<ConfigMap>::default_namespaced(other.client());
@@ -165,7 +164,7 @@ async fn servers_do_not_meet_and_each_is_ready_at_once() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_dropped_server_ends_the_watches_of_its_clients() -> anyhow::Result<()> {
+async fn dropping_a_server_ends_its_watches() -> anyhow::Result<()> {
     let server = Server::start().await?;
     let maps = Api::<ConfigMap>::all(server.client());
     let mut events = maps.watch(&Default::default(), "0").await?.boxed();
@@ -175,7 +174,7 @@ async fn a_dropped_server_ends_the_watches_of_its_clients() -> anyhow::Result<()
 }
 
 #[tokio::test]
-async fn a_controller_that_does_not_exist_is_named() {
+async fn unknown_controller_is_an_error() {
     let error = Server::with_controllers(&["-nonsense"]).await.err().map(|error| error.to_string());
     assert!(error.is_some_and(|text| text.starts_with("there is no controller \"nonsense\"")));
 }

@@ -1,4 +1,4 @@
-//! How a type is made into a kind.
+//! Builder of typed kinds.
 
 use std::{fmt, sync::Arc};
 
@@ -10,16 +10,15 @@ use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    hooks::{Adapter, Behaviour, ByItself, typed_columns},
     schema,
+    strategy::{Adapter, NoStrategy, TypedStrategy, typed_columns},
 };
 
-/// Everything that can be done with a kind.
+/// All verbs.
 const EVERYTHING: &[&str] =
     &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
-/// A kind in the making. What is not said has the default most kinds want: namespaced, all verbs, its
-/// plural made by adding an `s`, kept in the server's store.
+/// Builds a kind. Defaults: namespaced, all verbs, the plural with an `s`, stored in the server's store.
 pub struct Builder<T> {
     gvk: GroupVersionKind,
     plural: String,
@@ -31,7 +30,7 @@ pub struct Builder<T> {
     name_rule: NameRule,
     indexed: Vec<String>,
     storage: Storage,
-    behaviour: Box<dyn Behaviour<T>>,
+    strategy: Box<dyn TypedStrategy<T>>,
 }
 
 impl<T> fmt::Debug for Builder<T> {
@@ -44,7 +43,7 @@ impl<T> Builder<T>
 where
     T: Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static,
 {
-    /// A kind of this group, version and name.
+    /// Starts a kind of this group, version and name.
     pub fn new(group: &str, version: &str, kind: &str) -> Self {
         let gvk = GroupVersionKind::new(group, version, kind);
         Self {
@@ -57,80 +56,79 @@ where
             name_rule: NameRule::Subdomain,
             indexed: Vec::new(),
             storage: Storage::own(&gvk),
-            behaviour: Box::new(ByItself),
+            strategy: Box::new(NoStrategy),
             gvk,
         }
     }
 
-    /// The plural, where an `s` does not make it.
+    /// Sets the plural name.
     #[must_use]
     pub fn plural(self, plural: &str) -> Self {
         Self { plural: plural.to_owned(), ..self }
     }
 
-    /// Its objects are not in namespaces.
+    /// Makes the kind cluster-scoped.
     #[must_use]
     pub fn cluster_scoped(self) -> Self {
         Self { namespaced: false, ..self }
     }
 
-    /// Only these verbs are offered: `["get", "list", "watch"]` for a kind that can only be read,
-    /// `["create"]` for one that is asked something.
+    /// Restricts the verbs: `["get", "list", "watch"]` for a read-only kind, `["create"]` for a review.
     #[must_use]
     pub fn verbs<const N: usize>(self, verbs: [&str; N]) -> Self {
         Self { verbs: verbs.map(str::to_owned).into(), ..self }
     }
 
-    /// What kubectl may also call it.
+    /// Sets short names.
     #[must_use]
     pub fn short_names<const N: usize>(self, names: [&str; N]) -> Self {
         Self { short_names: names.map(str::to_owned).into(), ..self }
     }
 
-    /// Groups of resources it is in, such as `all`.
+    /// Sets categories, such as `all`.
     #[must_use]
     pub fn categories<const N: usize>(self, categories: [&str; N]) -> Self {
         Self { categories: categories.map(str::to_owned).into(), ..self }
     }
 
-    /// Its `status` is written apart from the rest.
+    /// Adds the status subresource.
     #[must_use]
     pub fn with_status(self) -> Self {
         Self { status: true, ..self }
     }
 
-    /// How names are checked.
+    /// Sets the name rule.
     #[must_use]
     pub fn names(self, name_rule: NameRule) -> Self {
         Self { name_rule, ..self }
     }
 
-    /// A field that selectors may name, such as `spec.color`. It is answered from the index.
+    /// Adds a selectable field, such as `spec.color`, which is indexed.
     #[must_use]
     pub fn indexed(mut self, path: &str) -> Self {
         self.indexed.push(path.to_owned());
         self
     }
 
-    /// What the type does beyond its schema.
+    /// Sets the strategy.
     #[must_use]
-    pub fn behaviour(self, behaviour: impl Behaviour<T>) -> Self {
-        Self { behaviour: Box::new(behaviour), ..self }
+    pub fn strategy(self, strategy: impl TypedStrategy<T>) -> Self {
+        Self { strategy: Box::new(strategy), ..self }
     }
 
-    /// Its objects are another kind's, in another form.
+    /// Stores objects as those of another kind, converted on reads and writes.
     #[must_use]
     pub fn translation_of(self, kind: Arc<Kind>, convert: impl Convert + 'static) -> Self {
         Self { storage: Storage::translated(kind, Arc::new(convert)), ..self }
     }
 
-    /// Its objects are kept by another API server, under the same group, version and plural.
+    /// Forwards requests to another API server, which serves the same group, version and plural.
     #[must_use]
     pub fn remote(self, remote: impl Remote + 'static) -> Self {
         Self { storage: Storage::remote(&self.gvk, Arc::new(remote)), ..self }
     }
 
-    /// The kind.
+    /// Returns the kind.
     pub fn build(self) -> Kind {
         let published = schema::of::<T>();
         let shape = Arc::new(from_openapi(&published));
@@ -155,8 +153,8 @@ where
             selectable_fields: self.indexed,
             immortal_names: &[],
             update_scopes: &[],
-            columns: typed_columns(&*self.behaviour),
-            strategy: StaticOrBoxed::Boxed(Box::new(Adapter::new(self.behaviour, shape, published))),
+            columns: typed_columns(&*self.strategy),
+            strategy: StaticOrBoxed::Boxed(Box::new(Adapter::new(self.strategy, shape, published))),
             retirement: Retirement::default(),
             gvk: self.gvk,
         }

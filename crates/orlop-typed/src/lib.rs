@@ -1,7 +1,7 @@
 //! Your own Rust types as kinds of an API server.
 //!
 //! ```
-//! use orlop_typed::{Behaviour, Builder, Object};
+//! use orlop_typed::{TypedStrategy, Builder, Object};
 //! use schemars::JsonSchema;
 //! use serde::{Deserialize, Serialize};
 //!
@@ -22,19 +22,19 @@
 //! assert_eq!(lamps.resource, "lamps");
 //! ```
 //!
-//! A type says what an object holds beside its metadata; its schema comes from schemars, is published as
-//! OpenAPI and is enforced. A [`Behaviour`] adds what a schema cannot say. The kind has the verbs it is
-//! given, and its objects are kept in the server's store, by another API server ([`Builder::remote`]), or
-//! as another kind's objects in another form ([`Builder::translation_of`]). Put it into the registry
+//! The type is what an object has beside its metadata; its schema is derived by schemars, published as OpenAPI
+//! and enforced. A [`TypedStrategy`] adds what a schema cannot express. Objects are stored in the server's
+//! store, by another API server ([`Builder::remote`]), or as objects of another kind
+//! ([`Builder::translation_of`]). Insert the kind into the registry
 //! (`cluster.objects.registry.change(|kinds| kinds.insert(kind))`) and every client can use it.
 
 mod builder;
-mod hooks;
 mod object;
 mod remote;
 mod schema;
+mod strategy;
 
 pub use builder::Builder;
-pub use hooks::{Behaviour, ByItself, TypedColumn};
 pub use object::{Metadata, Object};
 pub use remote::Cluster;
+pub use strategy::{NoStrategy, TypedColumn, TypedStrategy};

@@ -1,38 +1,38 @@
-//! Objects with their metadata.
+//! Typed objects.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// An object: metadata, and what its type says.
+/// An object: metadata and a typed body.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Object<T> {
-    /// Who it is.
+    /// Metadata.
     #[serde(default)]
     pub metadata: Metadata,
-    /// What it holds.
+    /// The other fields.
     #[serde(flatten)]
     pub body: T,
 }
 
-/// What of an object's metadata hooks most often look at; the rest is kept as it is.
+/// The metadata that strategies use most; the rest is preserved.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
-    /// Its name.
+    /// Name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Its namespace, if its kind has them.
+    /// Namespace; empty for cluster-scoped kinds.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub namespace: String,
-    /// What it is selected by.
+    /// Labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// What is noted on it.
+    /// Annotations.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// What must be done before it goes.
+    /// Finalizers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub finalizers: Vec<String>,
     /// Everything else.

@@ -1,4 +1,4 @@
-//! Another API server, reached as kube-rs reaches it.
+//! Another API server, through a kube-rs client.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use http::{Request, Response};
 use orlop_api::status::Status;
 use orlop_server::{http::body::Body, registry::remote::Remote};
 
-/// A cluster that keeps objects of kinds that are offered here.
+/// A cluster that stores objects of kinds that are served here.
 #[derive(Clone)]
 pub struct Cluster(kube::Client);
 
 impl Cluster {
-    /// The cluster that a client speaks to, with the client's credentials.
+    /// Returns the cluster of a client, with the client's credentials.
     pub fn new(client: kube::Client) -> Self {
         Self(client)
     }

@@ -1,9 +1,9 @@
-//! A type's schema, as Kubernetes publishes and enforces it.
+//! Structural schemas of Rust types.
 
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
-/// The OpenAPI schema of an object whose body is a `T`.
+/// Returns the OpenAPI schema of an object whose body is a `T`.
 pub(crate) fn of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::openapi3().with(|settings| {
         settings.inline_subschemas = true;
@@ -24,8 +24,8 @@ pub(crate) fn of<T: JsonSchema>() -> Value {
     schema
 }
 
-/// Rewrites what schemars says and a structural schema cannot: a choice of constants is an enum, a choice
-/// of something and null is nullable.
+/// Rewrites what schemars generates and a structural schema does not allow: a choice of constants becomes an
+/// enum, a choice of a type and null becomes nullable.
 fn structural(schema: &mut Value) {
     match schema {
         Value::Array(items) => items.iter_mut().for_each(structural),
@@ -39,7 +39,7 @@ fn structural(schema: &mut Value) {
     }
 }
 
-/// `oneOf: [{const: a}, {const: b}]`, which is how an enum with documented variants comes.
+/// Rewrites `oneOf: [{const: a}, {const: b}]`, which schemars generates for an enum with documented variants.
 fn constants(map: &mut Map<String, Value>) {
     if let Some(constant) = map.remove("const") {
         map.insert("enum".into(), json!([constant]));
@@ -60,7 +60,7 @@ fn constants(map: &mut Map<String, Value>) {
     }
 }
 
-/// `type: [string, "null"]`.
+/// Rewrites `type: [string, "null"]`.
 fn nullable_types(map: &mut Map<String, Value>) {
     let Some(Value::Array(types)) = map.get("type") else { return };
     let others: Vec<Value> = types.iter().filter(|kind| *kind != "null").cloned().collect();
@@ -73,7 +73,7 @@ fn nullable_types(map: &mut Map<String, Value>) {
     }
 }
 
-/// `anyOf: [X, {type: "null"}]`, or the form of it that OpenAPI 3.0 has.
+/// Rewrites `anyOf: [X, {type: "null"}]`, or its OpenAPI 3.0 equivalent.
 fn nullable_choice(map: &mut Map<String, Value>) {
     let is_null = |choice: &Value| {
         choice.get("type").is_some_and(|kind| kind == "null")

@@ -30,7 +30,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a Kubernetes API server on SQLite or PostgreSQL.
-    Serve(serve::Arguments),
+    Serve(Box<serve::Arguments>),
     Etcd(Box<etcd::Etcd>),
     Device(device::Device),
 }
@@ -48,7 +48,7 @@ fn main() -> anyhow::Result<()> {
     }
     runtime.enable_all().build()?.block_on(async {
         match arguments.command {
-            Command::Serve(arguments) => serve::run(arguments).await,
+            Command::Serve(arguments) => serve::run(*arguments).await,
             Command::Etcd(etcd) => etcd.run().await,
             Command::Device(device) => device.run().await,
         }

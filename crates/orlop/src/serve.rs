@@ -103,6 +103,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true, value_name = "LIST")]
     controllers: Vec<String>,
 
+    /// Audiences of the API server: a service account token must be for one of them. Defaults to the issuer.
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    api_audiences: Vec<String>,
+
     /// Range that cluster IPs of services are allocated from (IPv4). Its first address is the API server's. It
     /// cannot change once the cluster exists, and must be the same on all servers of the cluster.
     #[arg(long, default_value = "10.0.0.0/16", value_name = "CIDR", help_heading = "Services")]
@@ -162,8 +166,10 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         key_file: identity.key_file.clone(),
     };
 
-    let cluster =
-        Arc::new(Cluster::new(store.clone(), Kinds::builtin(), identity.issuer).with_service_ranges(ranges));
+    let cluster = Cluster::new(store.clone(), Kinds::builtin(), identity.issuer)
+        .with_service_ranges(ranges)
+        .with_audiences(arguments.api_audiences.clone());
+    let cluster = Arc::new(cluster);
     let chain = Chain::new(cluster, identity.tokens);
     chain.expect(bootstrap::STEPS);
     chain.expect(&[CONTROLLERS]);
@@ -176,7 +182,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         .flatten()
         .map(|(listener, tls)| tokio::spawn(serve(listener, chain.clone(), tls, is_set(stopped.clone()))))
         .collect();
-    bootstrap(&chain, address.port(), &identity.root_ca).await.map_err(anyhow::Error::msg)?;
+    bootstrap(&chain, address.port(), &identity.root_ca).await?;
     let client = kube::Client::new(chain.service(User::master("system:kube-controller-manager")), "default");
     // Nobody else can open a database in memory or in the locked data directory: no need to compete.
     let is_private = matches!(endpoint, Endpoint::Memory) || arguments.endpoint.is_none();
@@ -188,7 +194,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let (stop_controllers, controllers_stopped) = watch::channel(false);
     let controllers = tokio::spawn(manager.run(is_set(controllers_stopped)));
     let bootstrap_loop =
-        tokio::spawn(bootstrap::keep(chain.clone(), address.port(), identity.root_ca.clone()));
+        tokio::spawn(bootstrap::reconcile(chain.clone(), address.port(), identity.root_ca.clone()));
     chain.done(CONTROLLERS);
 
     if arguments.ephemeral {
@@ -220,7 +226,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
 fn store_config(endpoint: &Endpoint, durability: &str) -> Config {
     let mut config = Config::new(endpoint.clone());
     // Watchers that fall behind read the log, and the page cache holds what SQLite's does not: see
-    // docs/decisions/0013-memory.md.
+    // docs/decisions/0013-memory-of-the-api-server.md.
     (config.ring_bytes, config.cache_bytes) = (2 << 20, 2 << 20);
     config.commit_on_caller = false;
     config.readers = std::thread::available_parallelism().map_or(2, std::num::NonZero::get).clamp(2, 4);

@@ -1,38 +1,38 @@
-//! Lamps: a kind with everything a kind can have.
+//! Lamps: a typed kind with strategy, columns, index and status.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
     names::NameRule,
 };
 use orlop_server::registry::Kind;
-use orlop_typed::{Behaviour, Builder, Object, TypedColumn};
+use orlop_typed::{Builder, Object, TypedColumn, TypedStrategy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A lamp somewhere in the house.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Lamp {
-    /// What it should be.
+    /// Desired state.
     pub spec: LampSpec,
-    /// What it is.
+    /// Observed state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<LampStatus>,
 }
 
-/// What a lamp should be.
+/// Desired state of a lamp.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct LampSpec {
-    /// In which room it stands.
+    /// Room.
     #[schemars(length(min = 1))]
     pub room: String,
-    /// Whether it is to be on.
+    /// True to switch it on.
     #[serde(default)]
     pub on: bool,
-    /// How bright, in lumen.
+    /// Brightness in lumen.
     #[serde(default = "bright")]
     #[schemars(range(min = 1, max = 100_000))]
     pub lumen: i64,
-    /// Of which color.
+    /// Color.
     #[serde(default)]
     pub color: Color,
 }
@@ -41,7 +41,7 @@ fn bright() -> i64 {
     800
 }
 
-/// Colors that lamps have.
+/// Color of a lamp.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Color {
     /// As by day.
@@ -53,10 +53,10 @@ pub enum Color {
     Red,
 }
 
-/// What a lamp is.
+/// Observed state of a lamp.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct LampStatus {
-    /// Watts it takes now.
+    /// Current power in watts.
     pub watts: f64,
 }
 
@@ -67,13 +67,13 @@ pub(crate) fn kind() -> Kind {
         .names(NameRule::Label)
         .indexed("spec.room")
         .with_status()
-        .behaviour(Lamps)
+        .strategy(Lamps)
         .build()
 }
 
 struct Lamps;
 
-impl Behaviour<Lamp> for Lamps {
+impl TypedStrategy<Lamp> for Lamps {
     fn prepare(&self, lamp: &mut Object<Lamp>, _old: Option<&Object<Lamp>>) {
         lamp.metadata.labels.insert("home.example.com/room".into(), lamp.body.spec.room.clone());
     }

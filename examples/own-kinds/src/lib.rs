@@ -1,8 +1,8 @@
-//! Three kinds of our own, one of each sort.
+//! Three kinds of our own, one of each storage.
 //!
-//! - [`Lamp`] is kept in the server's own database.
-//! - [`Switch`] is a lamp seen in another form: whoever may only switch lamps sees nothing else of them.
-//! - [`Recipe`] is kept by another API server, to which requests are passed on.
+//! - [`Lamp`] is stored in the server's database.
+//! - [`Switch`] is a translation of a lamp, for users who may only switch it.
+//! - [`Recipe`] is stored by another API server, to which requests are forwarded.
 
 mod lamp;
 mod recipe;
@@ -16,7 +16,7 @@ pub use lamp::{Color, Lamp, LampSpec, LampStatus};
 pub use recipe::{Recipe, kept as recipes_kept_here};
 pub use switch::Switch;
 
-/// Everything Kubernetes has, and our own. Recipes are there if there is somewhere to keep them.
+/// Returns the built-in kinds and our own. Recipes are served if there is a remote cluster.
 pub fn kinds(recipes: Option<impl Remote + 'static>) -> Kinds {
     let mut kinds = Kinds::builtin();
     let lamps = Arc::new(lamp::kind());

@@ -25,14 +25,14 @@ async fn main() -> anyhow::Result<()> {
     let store = Store::open(config).await?;
     let listener = TcpListener::bind("127.0.0.1:7443").await?;
 
-    // Recipes are kept by the cluster of the usual kubeconfig, where there is one.
+    // Recipes are stored by the cluster of the default kubeconfig, if there is one.
     let elsewhere = kube::Client::try_default().await.ok().map(orlop_typed::Cluster::new);
-    let issuer = pki::issuer_kept(folder)?;
+    let issuer = pki::load_or_generate_issuer(folder)?;
     let cluster = Arc::new(Cluster::new(store.clone(), own_kinds::kinds(elsewhere), issuer));
     let chain = Chain::new(cluster, Tokens::default());
 
-    let authority = Authority::kept(folder)?;
-    bootstrap(&chain, 7443, authority.certificate()).await.map_err(anyhow::Error::msg)?;
+    let authority = Authority::load_or_generate(folder)?;
+    bootstrap(&chain, 7443, authority.certificate()).await?;
     let server = authority.server(&["localhost".to_owned()], &[[127, 0, 0, 1].into()])?;
     let tls = pki::server_tls(&server, authority.certificate())?;
     let admin = authority.client("admin", "system:masters")?;

@@ -1,18 +1,18 @@
-//! Recipes: kept by another API server, offered here.
+//! Recipes: stored by another API server, served here.
 
 use orlop_server::registry::{Kind, remote::Remote};
 use orlop_typed::Builder;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What to cook.
+/// A recipe.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Recipe {
-    /// What it takes.
+    /// Ingredients.
     pub ingredients: Vec<String>,
 }
 
-/// Recipes may be read here; they are written where they are kept.
+/// Returns the read-only kind; recipes are written on the server that stores them.
 pub(crate) fn kind(kept: impl Remote + 'static) -> Kind {
     Builder::<Recipe>::new("kitchen.example.com", "v1", "Recipe")
         .verbs(["get", "list", "watch"])
@@ -20,7 +20,7 @@ pub(crate) fn kind(kept: impl Remote + 'static) -> Kind {
         .build()
 }
 
-/// The same kind, where it is kept.
+/// Returns the kind on the server that stores it.
 pub fn kept() -> Kind {
     Builder::<Recipe>::new("kitchen.example.com", "v1", "Recipe").build()
 }

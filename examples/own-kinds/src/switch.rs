@@ -1,5 +1,5 @@
-//! Switches: lamps, of which only whether they are on is to be seen. A switch is not stored; it is the
-//! lamp of its name.
+//! Switches: a translation of lamps that shows only whether they are on. A switch is not stored; it is the lamp
+//! of the same name.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// Whether a lamp is on.
+/// A switch.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Switch {
-    /// In which room.
+    /// Room.
     pub room: String,
-    /// Whether it is.
+    /// True if the lamp is on.
     pub on: bool,
 }
 
-/// Switches can be looked at and switched; lamps are bought elsewhere.
+/// Returns the kind: switches are read and updated, not created.
 pub(crate) fn kind(lamps: Arc<Kind>) -> Kind {
     Builder::<Switch>::new("simple.example.com", "v1", "Switch")
         .plural("switches")
@@ -30,7 +30,7 @@ pub(crate) fn kind(lamps: Arc<Kind>) -> Kind {
         .build()
 }
 
-/// The annotation that carries what a switch does not show.
+/// Annotation with the fields of a lamp that a switch does not show.
 const LAMP: &str = "simple.example.com/lamp";
 
 struct Translation;

@@ -1,4 +1,4 @@
-//! Clients use kinds of our own as they use Kubernetes'.
+//! Typed kinds through kube-rs.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ async fn message(creating: impl Future<Output = kube::Result<DynamicObject>>) ->
 }
 
 #[tokio::test]
-async fn a_type_is_defaulted_prepared_and_validated() {
+async fn typed_kind_is_defaulted_prepared_and_validated() {
     let (home, _kitchen) = servers().await;
     let lamps = lamps(&home);
     let made = lamps.create(&PostParams::default(), &lamp("a", json!({"room": "hall"}))).await.unwrap();
@@ -85,7 +85,7 @@ async fn a_type_is_defaulted_prepared_and_validated() {
 }
 
 #[tokio::test]
-async fn a_kind_warns_and_has_rules_for_names() {
+async fn typed_kind_has_warnings_and_a_name_rule() {
     let (home, _kitchen) = servers().await;
     let warned = |name: &'static str, lumen: i64| {
         let body = json!({"apiVersion": "home.example.com/v1", "kind": "Lamp", "metadata": {"name": name},
@@ -112,7 +112,7 @@ async fn a_kind_warns_and_has_rules_for_names() {
 }
 
 #[tokio::test]
-async fn a_kind_is_discovered_and_described() {
+async fn typed_kind_is_in_discovery_and_openapi() {
     let (home, _kitchen) = servers().await;
     let read = |path: &'static str| {
         let client = home.client();
@@ -132,13 +132,13 @@ async fn a_kind_is_discovered_and_described() {
     let document = read("/openapi/v3/apis/home.example.com/v1").await;
     let schemas = document["components"]["schemas"].as_object().unwrap();
     let (_, schema) = schemas.iter().find(|(name, _)| name.ends_with(".Lamp")).expect("a schema of lamps");
-    // What the type's author wrote is what `kubectl explain` shows.
+    // `kubectl explain` shows the doc comments of the type.
     let room = schema.pointer("/properties/spec/properties/room/description");
-    assert_eq!(room, Some(&json!("In which room it stands.")), "{schema}");
+    assert_eq!(room, Some(&json!("Room.")), "{schema}");
 }
 
 #[tokio::test]
-async fn a_kind_has_its_own_table_index_and_status() {
+async fn typed_kind_has_columns_index_and_status() {
     let (home, _kitchen) = servers().await;
     let lamps = lamps(&home);
     for (name, room) in [("a", "hall"), ("b", "cellar"), ("c", "hall")] {
@@ -167,7 +167,7 @@ async fn a_kind_has_its_own_table_index_and_status() {
 }
 
 #[tokio::test]
-async fn a_translation_shows_and_changes_another_kinds_objects() {
+async fn translated_kind_reads_and_writes_another_kind() {
     let (home, _kitchen) = servers().await;
     let (lamps, switches) = (lamps(&home), switches(&home));
     lamps.create(&PostParams::default(), &lamp("a", json!({"room": "hall", "lumen": 300}))).await.unwrap();
@@ -205,7 +205,7 @@ async fn next(
 }
 
 #[tokio::test]
-async fn a_remote_kind_is_read_where_it_is_kept() {
+async fn remote_kind_is_forwarded() {
     let (home, kitchen) = servers().await;
     let recipes = |server: &Server| api(server.client(), "kitchen.example.com", "Recipe", "recipes");
     let soup = object(json!({"apiVersion": "kitchen.example.com/v1", "kind": "Recipe",

@@ -4,10 +4,10 @@
 use std::fmt;
 
 use async_trait::async_trait;
-use orlop_api::{group_version::GroupVersionKind, status::Status, user::UserInfo};
+use orlop_api::{group_version::GroupVersionKind, status::Status};
 use serde_json::Value;
 
-use crate::{http::warnings::Warnings, request::ResourceInfo};
+use crate::{http::warnings::Warnings, request::Attributes};
 
 /// The operation that is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,14 +39,12 @@ impl Operation {
 pub struct AdmissionRequest<'a> {
     /// The operation.
     pub operation: Operation,
-    /// The user who asks.
-    pub user: &'a UserInfo,
-    /// Resource, subresource, namespace and name of the request.
-    pub resource: &'a ResourceInfo,
+    /// The user, resource, subresource, namespace and name.
+    pub attributes: &'a Attributes,
     /// The kind of the object.
     pub kind: &'a GroupVersionKind,
     /// CreateOptions, UpdateOptions, PatchOptions or DeleteOptions.
-    pub options: &'a Value,
+    pub options: Value,
     /// True if nothing is stored.
     pub dry_run: bool,
     /// Warnings for the client.

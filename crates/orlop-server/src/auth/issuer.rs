@@ -1,4 +1,4 @@
-//! Tokens of service accounts: signed by the cluster, checked by the cluster.
+//! Issuer of service account tokens: JSON Web Tokens signed with ES256.
 
 use aws_lc_rs::{
     rand::SystemRandom,
@@ -11,10 +11,27 @@ use rustls::pki_types::{PrivateKeyDer, pem::PemObject};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// Who signs, as every token names it.
+/// The issuer's name, the `iss` of all tokens.
 const NAME: &str = "https://kubernetes.default.svc";
 
-/// Signs and checks tokens (ES256).
+/// A signing key cannot be generated or used.
+#[derive(Debug, thiserror::Error)]
+pub enum IssuerError {
+    /// No key could be generated.
+    #[error("cannot generate a service account key")]
+    Generate(#[from] rcgen::Error),
+    /// The key is not PEM.
+    #[error("the service account key is not PEM")]
+    Pem(#[from] rustls::pki_types::pem::Error),
+    /// The key is not a P-256 key.
+    #[error("the service account key cannot be used: {0}")]
+    Rejected(#[from] aws_lc_rs::error::KeyRejected),
+    /// The signature could not be computed.
+    #[error("cannot sign a service account token")]
+    Sign(#[from] aws_lc_rs::error::Unspecified),
+}
+
+/// Signs and verifies tokens.
 pub struct Issuer {
     key: EcdsaKeyPair,
     key_id: String,
@@ -28,27 +45,26 @@ impl std::fmt::Debug for Issuer {
 }
 
 impl Issuer {
-    /// An issuer with a key of its own, for as long as it lives.
-    pub fn make() -> Result<Self, String> {
-        let key = rcgen::KeyPair::generate().map_err(|error| error.to_string())?;
+    /// Returns an issuer with a generated key.
+    pub fn generate() -> Result<Self, IssuerError> {
+        let key = rcgen::KeyPair::generate()?;
         Self::from_pem(&key.serialize_pem())
     }
 
-    /// An issuer with a P-256 key, in PKCS#8 or SEC 1.
-    pub fn from_pem(pem: &str) -> Result<Self, String> {
-        let der = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|error| error.to_string())?;
-        let key = EcdsaKeyPair::from_private_key_der(&ECDSA_P256_SHA256_FIXED_SIGNING, der.secret_der())
-            .map_err(|error| format!("the key of service accounts cannot be used: {error}"))?;
+    /// Returns an issuer with a P-256 key, in PKCS#8 or SEC 1.
+    pub fn from_pem(pem: &str) -> Result<Self, IssuerError> {
+        let der = PrivateKeyDer::from_pem_slice(pem.as_bytes())?;
+        let key = EcdsaKeyPair::from_private_key_der(&ECDSA_P256_SHA256_FIXED_SIGNING, der.secret_der())?;
         let key_id = URL_SAFE_NO_PAD.encode(Sha256::digest(key.public_key().as_ref()));
         Ok(Self { key, key_id })
     }
 
-    /// The name that tokens carry.
+    /// Returns the issuer's name.
     pub fn name(&self) -> &'static str {
         NAME
     }
 
-    /// What others need to know to check tokens: where the keys are.
+    /// Returns the OpenID discovery document.
     pub(crate) fn discovery(&self) -> Value {
         json!({
             "issuer": NAME, "jwks_uri": format!("{NAME}/openid/v1/jwks"),
@@ -57,9 +73,9 @@ impl Issuer {
         })
     }
 
-    /// The keys, as a JSON Web Key Set.
+    /// Returns the public keys as a JSON Web Key Set.
     pub(crate) fn keys(&self) -> Value {
-        // A point of the curve, uncompressed: a mark, then two coordinates.
+        // An uncompressed point: a tag byte, then two coordinates.
         let point = self.key.public_key().as_ref();
         let coordinate = |from: usize| URL_SAFE_NO_PAD.encode(point.get(from..from + 32).unwrap_or_default());
         json!({"keys": [{
@@ -68,17 +84,16 @@ impl Issuer {
         }]})
     }
 
-    /// A token with these claims.
-    pub fn sign(&self, claims: &Value) -> Result<String, String> {
+    /// Signs claims.
+    pub fn sign(&self, claims: &Value) -> Result<String, IssuerError> {
         let header = json!({"alg": "ES256", "kid": self.key_id});
         let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
         let signed = format!("{}.{}", part(&header), part(claims));
-        let signature =
-            self.key.sign(&SystemRandom::new(), signed.as_bytes()).map_err(|error| error.to_string())?;
+        let signature = self.key.sign(&SystemRandom::new(), signed.as_bytes())?;
         Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
-    /// The claims of a token that this issuer signed and that has not run out.
+    /// Returns the claims of a token of this issuer that has not expired.
     pub fn check(&self, token: &str, now_seconds: i64) -> Option<Value> {
         let (signed, signature) = token.rsplit_once('.')?;
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
@@ -96,8 +111,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_good_for_its_issuer_and_its_time_only() {
-        let (issuer, other) = (Issuer::make().unwrap(), Issuer::make().unwrap());
+    fn token_verifies_only_with_its_issuer_and_before_it_expires() {
+        let (issuer, other) = (Issuer::generate().unwrap(), Issuer::generate().unwrap());
         let claims = json!({"sub": "x", "nbf": 100, "exp": 200});
         let token = issuer.sign(&claims).unwrap();
         assert_eq!(issuer.check(&token, 150), Some(claims));

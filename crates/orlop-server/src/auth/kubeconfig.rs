@@ -1,25 +1,25 @@
-//! The file that clients find a cluster by: where it is, whom to trust, who they are.
+//! The administrator's kubeconfig.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 
 use super::pki::Credential;
 
-/// What an administrator's kubeconfig holds.
+/// Contents of an administrator's kubeconfig.
 #[derive(Clone, Debug)]
 pub struct Kubeconfig<'a> {
     /// The server's address.
     pub server: &'a str,
-    /// The certificates that clients trust it by.
+    /// CA certificates of the server.
     pub trusted: &'a str,
-    /// The name to look for in its certificate, where that is not the address's.
+    /// TLS server name, if it is not the address.
     pub server_name: Option<&'a str>,
-    /// The administrator's certificate.
+    /// The administrator's client certificate.
     pub certificate: &'a Credential,
-    /// The administrator's token, if there is one.
+    /// The administrator's token.
     pub token: Option<Secret<'a>>,
 }
 
-/// Text that does not show in logs.
+/// Text that is not shown in logs.
 #[derive(Clone, Copy)]
 pub struct Secret<'a>(pub &'a str);
 
@@ -39,8 +39,8 @@ pub fn client_credential(yaml: &str) -> Option<Credential> {
 }
 
 impl Kubeconfig<'_> {
-    /// The file. The context `orlop` shows the certificate, `orlop-token` the token. There is none without
-    /// TLS: kubectl shows no credentials there.
+    /// Returns the file. The context `orlop` uses the certificate, `orlop-token` the token. There is no token without
+    /// TLS: kubectl sends no credentials there.
     pub fn to_yaml(&self) -> String {
         let server_name =
             self.server_name.map_or_else(String::new, |name| format!("\n    tls-server-name: {name}"));

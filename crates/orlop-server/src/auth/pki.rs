@@ -1,4 +1,4 @@
-//! Certificates: a CA of the cluster's own, made at first start, and what it signs.
+//! Certificates: the cluster's own CA, generated at the first start, and what it issues.
 
 use std::{
     fs::{self, OpenOptions, Permissions},
@@ -32,23 +32,26 @@ use x509_parser::extensions::GeneralName;
 
 use super::User;
 
-/// What goes wrong with certificates.
+/// Errors of certificates.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file could not be read or written.
     #[error("{path}: {source}")]
     File {
-        /// Which file.
+        /// The file.
         path: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A certificate could not be made.
+    /// A certificate could not be generated.
     #[error("cannot make a certificate: {0}")]
     Make(#[from] rcgen::Error),
     /// A certificate or key could not be used.
     #[error("cannot use a certificate: {0}")]
     Use(String),
+    /// The service account key cannot be used.
+    #[error(transparent)]
+    Issuer(#[from] crate::auth::issuer::IssuerError),
     /// TLS cannot be served with a certificate.
     #[error("cannot serve TLS: {0}")]
     Tls(#[from] TlsError),
@@ -78,8 +81,8 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// A new CA.
-    pub fn make() -> Result<Self, Error> {
+    /// Generates a CA.
+    pub fn generate() -> Result<Self, Error> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::default();
         params.distinguished_name = name("orlop", None);
@@ -91,7 +94,7 @@ impl Authority {
         Self::load(Credential { certificate, key: key.serialize_pem() })
     }
 
-    /// A CA from its certificate and key, which must belong together.
+    /// Loads a CA from its certificate and key, which must belong together.
     pub fn load(credential: Credential) -> Result<Self, Error> {
         certified_key(&credential)?;
         let key = KeyPair::from_pem(&credential.key)?;
@@ -99,8 +102,8 @@ impl Authority {
         Ok(Self { credential, issuer })
     }
 
-    /// The CA kept in a folder; made there if there is none.
-    pub fn kept(folder: &Path) -> Result<Self, Error> {
+    /// Loads the CA in a directory, or generates it there.
+    pub fn load_or_generate(folder: &Path) -> Result<Self, Error> {
         let (certificate, key) = (folder.join("ca.crt"), folder.join("ca.key"));
         // Half a CA is an error: a new one in its place would invalidate every certificate of the old.
         if certificate.exists() || key.exists() {
@@ -109,11 +112,12 @@ impl Authority {
                 Error::Use(format!("{} and {}: {error}", certificate.display(), key.display()))
             });
         }
-        let made = Self::make()?;
+        let generated = Self::generate()?;
         fs::create_dir_all(folder).map_err(|source| file(folder, source))?;
-        write_secret(&key, made.credential.key.as_bytes())?;
-        fs::write(&certificate, &made.credential.certificate).map_err(|source| file(&certificate, source))?;
-        Ok(made)
+        write_secret(&key, generated.credential.key.as_bytes())?;
+        fs::write(&certificate, &generated.credential.certificate)
+            .map_err(|source| file(&certificate, source))?;
+        Ok(generated)
     }
 
     /// Returns the CA's certificate and key.
@@ -131,12 +135,12 @@ impl Authority {
             .is_ok_and(|verifier| verifier.verify_client_cert(first, others, at).is_ok())
     }
 
-    /// The CA's certificate, which clients trust.
+    /// Returns the CA's certificate.
     pub fn certificate(&self) -> &str {
         &self.credential.certificate
     }
 
-    /// Signs a server's certificate for these names and addresses.
+    /// Issues a server certificate for names and addresses.
     pub fn server(&self, names: &[String], addresses: &[IpAddr]) -> Result<Credential, Error> {
         let mut params = CertificateParams::new(names.to_vec())?;
         params.subject_alt_names.extend(addresses.iter().map(|address| SanType::IpAddress(*address)));
@@ -145,7 +149,7 @@ impl Authority {
         self.sign(params)
     }
 
-    /// Signs a client's certificate: a user in a group.
+    /// Issues a client certificate for a user in a group.
     pub fn client(&self, user: &str, group: &str) -> Result<Credential, Error> {
         let mut params = CertificateParams::default();
         params.distinguished_name = name(user, Some(group));
@@ -222,12 +226,12 @@ fn name(common: &str, organization: Option<&str>) -> DistinguishedName {
 
 fn set_validity(params: &mut CertificateParams, years: i64) {
     let now = time::OffsetDateTime::now_utc();
-    // Clocks differ; a new certificate must be good at once everywhere.
+    // Clocks differ; a new certificate must be valid everywhere at once.
     params.not_before = now - time::Duration::hours(1);
     params.not_after = now + time::Duration::days(365 * years);
 }
 
-/// TLS for a server that asks its clients for certificates of a CA.
+/// Returns TLS for a server that requests client certificates of a CA.
 ///
 /// A client that presents none, or one of another CA, completes the handshake all the same: it may have a token.
 /// Go's servers do so, and clients with a certificate for something else in the same store rely on it.
@@ -240,36 +244,36 @@ pub fn server_tls(server: &Credential, client_ca: &str) -> Result<ServerTls, Err
     })?)
 }
 
-/// What a client showed of itself when it connected.
+/// The client certificate of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Shown {
+pub(crate) enum ClientCertificateUser {
     /// No certificate.
-    Nothing,
-    /// A certificate of this user's.
+    None,
+    /// A valid certificate of this user.
     User(Arc<User>),
-    /// A certificate that says nothing here.
-    Stranger,
+    /// A certificate of another CA, or an invalid one.
+    Untrusted,
 }
 
-impl Shown {
+impl ClientCertificateUser {
     /// Reads the user from a connection's client certificate.
     pub(crate) fn of(certificate: &ClientCertificate) -> Self {
         match certificate {
-            ClientCertificate::Absent => Self::Nothing,
+            ClientCertificate::Absent => Self::None,
             ClientCertificate::Verified(chain) => {
                 let user = chain.first().and_then(user_of);
-                user.map_or(Self::Stranger, |user| Self::User(Arc::new(user)))
+                user.map_or(Self::Untrusted, |user| Self::User(Arc::new(user)))
             }
             ClientCertificate::Rejected(error) => {
                 tracing::debug!(%error, "the client's certificate is not one of the client CA's");
-                Self::Stranger
+                Self::Untrusted
             }
         }
     }
 }
 
-/// The name by which clients must ask for a server that they reach at an address: `None` if its certificate
-/// has that address, otherwise the first name that it does have.
+/// Returns the TLS server name for clients that reach a server at an address: `None` if its certificate has the address,
+/// otherwise the first name in it.
 pub fn name_for(certificate: &str, address: IpAddr) -> Option<String> {
     let first = CertificateDer::pem_slice_iter(certificate.as_bytes()).next()?.ok()?;
     let (_, parsed) = x509_parser::parse_x509_certificate(&first).ok()?;
@@ -282,13 +286,13 @@ pub fn name_for(certificate: &str, address: IpAddr) -> Option<String> {
         return None;
     }
     names.iter().find_map(|name| match name {
-        // A wildcard stands for any name; this is one that it covers.
+        // A name that the wildcard covers.
         GeneralName::DNSName(name) => Some(name.replacen('*', "orlop", 1)),
         _ => None,
     })
 }
 
-/// Whose a verified certificate is: the user is its common name, the groups are its organizations.
+/// Returns the user of a verified certificate: common name and organizations.
 fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let subject = parsed.subject();
@@ -297,14 +301,14 @@ fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
     Some(User::authenticated(user, groups))
 }
 
-/// The key that signs service accounts' tokens, kept in a folder; made there if there is none.
-pub fn issuer_kept(folder: &Path) -> Result<crate::auth::issuer::Issuer, Error> {
+/// Loads the service account key in a directory, or generates it there.
+pub fn load_or_generate_issuer(folder: &Path) -> Result<crate::auth::issuer::Issuer, Error> {
     let path = folder.join("sa.key");
     if !path.exists() {
         fs::create_dir_all(folder).map_err(|source| file(folder, source))?;
         write_secret(&path, KeyPair::generate()?.serialize_pem().as_bytes())?;
     }
-    crate::auth::issuer::Issuer::from_pem(&read(&path)?).map_err(Error::Use)
+    Ok(crate::auth::issuer::Issuer::from_pem(&read(&path)?)?)
 }
 
 /// Generates a bearer token: 32 random bytes.
@@ -312,7 +316,7 @@ pub fn generate_token() -> String {
     URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>())
 }
 
-/// Writes a file that only its owner reads, also where there was one that others could read.
+/// Writes a file with mode 0600, and tightens an existing one.
 pub fn write_secret(path: &Path, content: &[u8]) -> Result<(), Error> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);

@@ -1,4 +1,4 @@
-//! Bearer tokens that are known beforehand: the administrator's, and those of a file.
+//! Static bearer tokens: the administrator's, and those of a token file.
 
 use std::sync::Arc;
 
@@ -20,21 +20,21 @@ impl std::fmt::Debug for Tokens {
     }
 }
 
-/// A line of a token file that cannot be read. It does not say what the line holds: that may be a token.
+/// A malformed line of a token file. Does not contain the line, which may be a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} is not token,user,uid,\"group1,group2\"")]
 pub struct BadLine {
-    /// Which line, counted from one.
+    /// Line number, from one.
     pub line: usize,
 }
 
 impl Tokens {
-    /// Tokens and whose they are.
+    /// Returns tokens and their users.
     pub fn new(tokens: Vec<(String, User)>) -> Self {
         Self::from_digests(tokens.into_iter().map(|(token, user)| (Self::digest(&token), user)).collect())
     }
 
-    /// Tokens of which only the digests are known.
+    /// Returns tokens by their digests.
     pub fn from_digests(digests: Vec<(TokenDigest, User)>) -> Self {
         Self(Arc::new(digests))
     }
@@ -44,8 +44,8 @@ impl Tokens {
         Sha256::digest(token).into()
     }
 
-    /// Reads a file of tokens as kube-apiserver's `--token-auth-file` has it: a line a token, with its user,
-    /// the user's uid and, optionally, a quoted list of groups.
+    /// Parses a file in the format of kube-apiserver's `--token-auth-file`: a line per token with its user, uid and,
+    /// optionally, a quoted list of groups.
     pub fn parse(text: &str) -> Result<Vec<(String, User)>, BadLine> {
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         lines
@@ -64,15 +64,15 @@ impl Tokens {
             .collect()
     }
 
-    /// Whose a token is.
+    /// Returns the user of a token.
     pub(crate) fn user(&self, token: &str) -> Option<User> {
-        // Digests are compared, so that the time of an answer tells nothing of how much of a token was right.
+        // Comparing digests leaks nothing of the token by timing.
         let digest = Self::digest(token);
         self.0.iter().find(|(known, _)| *known == digest).map(|(_, user)| user.clone())
     }
 }
 
-/// The columns of a line of comma-separated values; `None` where a quote is left open.
+/// Splits a line of comma-separated values; `None` if a quote is not closed.
 fn columns(line: &str) -> Option<Vec<String>> {
     let (mut columns, mut quoted) = (vec![String::new()], false);
     let mut characters = line.trim().chars().peekable();
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_tokens_is_read_as_kube_apiserver_reads_it() {
+    fn token_file_parses_as_in_kube_apiserver() {
         let read = Tokens::parse("t1,ann,1\n\nt2, bob, 2, \"dev,ops\"\n").unwrap();
         assert_eq!(read[0], ("t1".to_owned(), User::authenticated("ann", [])));
         let bob = User::authenticated("bob", ["dev".to_owned(), "ops".to_owned()]);

@@ -10,29 +10,33 @@ mod naming;
 
 use std::sync::Arc;
 
+use orlop_api::user::UserInfo;
+
 pub(crate) use informer::start;
 
 use crate::{
-    auth::User,
     cluster::Cluster,
     definitions::{GROUP, RESOURCE, VERSION},
     endpoints::Request,
     http::{negotiation::Negotiated, query::Query, warnings::Warnings},
     registry::Kind,
-    request::ResourceInfo,
+    request::{Attributes, Subresource, Verb},
 };
 
 /// Returns a request of the server itself about an object of a kind.
 fn request(cluster: &Arc<Cluster>, kind: Arc<Kind>, namespace: &str, name: &str) -> Request {
     Request {
         cluster: cluster.clone(),
-        about: ResourceInfo {
+        attributes: Attributes {
+            user: Arc::new(UserInfo::master("system:apiserver")),
+            verb: Verb::Update,
+            is_resource_request: true,
             group: kind.gvk.group.clone(),
             version: kind.gvk.version.clone(),
             resource: kind.resource.clone(),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
-            ..ResourceInfo::default()
+            ..Attributes::default()
         },
         kind,
         query: Query::default(),
@@ -40,7 +44,6 @@ fn request(cluster: &Arc<Cluster>, kind: Arc<Kind>, namespace: &str, name: &str)
         headers: http::HeaderMap::new(),
         body: bytes::Bytes::new(),
         negotiated: Negotiated::default(),
-        user: User::authenticated("system:apiserver", ["system:masters".to_owned()]).into(),
         warnings: Warnings::default(),
     }
 }
@@ -50,6 +53,6 @@ fn request(cluster: &Arc<Cluster>, kind: Arc<Kind>, namespace: &str, name: &str)
 fn definition_request(cluster: &Arc<Cluster>, name: &str) -> Option<Request> {
     let kind = cluster.objects.registry.kinds().get(GROUP, VERSION, RESOURCE)?.clone();
     let mut request = request(cluster, kind, "", name);
-    request.about.subresource = "status".to_owned();
+    request.attributes.subresource = Some(Subresource::Status);
     Some(request)
 }

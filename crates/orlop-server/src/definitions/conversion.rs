@@ -1,4 +1,4 @@
-//! Objects from one version to another, and up to date with a schema that has changed.
+//! Conversion of custom resources between versions, and to a changed schema.
 
 use std::{
     fmt,
@@ -19,33 +19,37 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::{object::new_uid, registry::Convert, storage::ObjectStore, webhook::Webhook};
 
-/// How long a webhook may take.
-const TIMEOUT: Duration = Duration::from_secs(30);
+/// Timeout of a webhook.
+const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How objects of a definition get from one version to another.
+/// Conversion strategy of a definition.
 #[derive(Clone)]
-pub(super) enum Way {
-    /// Only the name of the version changes.
+pub(super) enum ConversionStrategy {
+    /// Only apiVersion changes.
     Rename,
-    /// A webhook is asked.
-    Webhook(Arc<Remote>),
+    /// A webhook converts.
+    Webhook(Arc<ConversionWebhook>),
 }
 
-/// A webhook, and the versions of reviews that it understands.
-pub(super) struct Remote {
+/// A conversion webhook, and the ConversionReview versions that it understands.
+pub(super) struct ConversionWebhook {
     webhook: Webhook,
     review_versions: Vec<String>,
     /// Weak: the registry, which owns this, is part of it.
     objects: Weak<ObjectStore>,
 }
 
-impl Way {
+impl ConversionStrategy {
     pub(super) fn of(definition: &Definition, objects: Weak<ObjectStore>) -> Self {
         match &definition.conversion {
             Conversion::None => Self::Rename,
             Conversion::Webhook(orlop_crd::Webhook { target, ca_bundle, review_versions }) => {
                 let webhook = Webhook::new(target.clone(), ca_bundle.clone());
-                Self::Webhook(Arc::new(Remote { webhook, review_versions: review_versions.clone(), objects }))
+                Self::Webhook(Arc::new(ConversionWebhook {
+                    webhook,
+                    review_versions: review_versions.clone(),
+                    objects,
+                }))
             }
         }
     }
@@ -55,13 +59,13 @@ impl Way {
     }
 }
 
-/// Turns stored objects into a version and back.
+/// Converts stored objects to a version and back.
 pub(super) struct Converter {
     served: Arc<Version>,
     stored: Arc<Version>,
-    /// Every version there is: an object may have been stored in any.
+    /// All versions: an object may be stored in any.
     versions: Vec<Arc<Version>>,
-    way: Way,
+    strategy: ConversionStrategy,
 }
 
 impl fmt::Debug for Converter {
@@ -75,35 +79,38 @@ impl Converter {
         served: Arc<Version>,
         stored: Arc<Version>,
         versions: Vec<Arc<Version>>,
-        way: Way,
+        strategy: ConversionStrategy,
     ) -> Self {
-        Self { served, stored, versions, way }
+        Self { served, stored, versions, strategy }
     }
 
     fn version(&self, api_version: &str) -> Option<&Arc<Version>> {
         self.versions.iter().find(|version| version.api_version() == api_version)
     }
 
-    async fn bring(&self, mut objects: Vec<Value>, version: &Version) -> Result<Vec<Value>, Status> {
+    async fn convert_to(&self, mut objects: Vec<Value>, version: &Version) -> Result<Vec<Value>, Status> {
         let wanted = version.api_version();
-        let of_others = |object: &Value| conversion::needs_conversion(object, &wanted);
-        for object in objects.iter_mut().filter(|object| of_others(object)) {
+        let needs_conversion = |object: &Value| conversion::needs_conversion(object, &wanted);
+        for object in objects.iter_mut().filter(|object| needs_conversion(object)) {
             let own = object["apiVersion"].as_str().and_then(|api_version| self.version(api_version));
-            own.inspect(|own| make_good(object, own));
+            own.inspect(|own| update_to_schema(object, own));
         }
-        match &self.way {
-            Way::Rename => objects.iter_mut().for_each(|object| conversion::set_api_version(object, &wanted)),
-            Way::Webhook(remote) => {
-                let strangers: Vec<usize> =
-                    (0..objects.len()).filter(|index| objects.get(*index).is_some_and(of_others)).collect();
-                let sent = strangers.iter().filter_map(|index| objects.get(*index).cloned()).collect();
-                let converted = remote.convert(version, sent).await?;
-                for (index, converted) in strangers.into_iter().zip(converted) {
+        match &self.strategy {
+            ConversionStrategy::Rename => {
+                objects.iter_mut().for_each(|object| conversion::set_api_version(object, &wanted));
+            }
+            ConversionStrategy::Webhook(webhook) => {
+                let unconverted: Vec<usize> = (0..objects.len())
+                    .filter(|index| objects.get(*index).is_some_and(needs_conversion))
+                    .collect();
+                let sent = unconverted.iter().filter_map(|index| objects.get(*index).cloned()).collect();
+                let converted = webhook.convert(version, sent).await?;
+                for (index, converted) in unconverted.into_iter().zip(converted) {
                     objects[index] = converted;
                 }
             }
         }
-        objects.iter_mut().for_each(|object| make_good(object, version));
+        objects.iter_mut().for_each(|object| update_to_schema(object, version));
         Ok(objects)
     }
 }
@@ -111,11 +118,11 @@ impl Converter {
 #[async_trait]
 impl Convert for Converter {
     async fn served(&self, objects: Vec<Value>) -> Result<Vec<Value>, Status> {
-        self.bring(objects, &self.served).await
+        self.convert_to(objects, &self.served).await
     }
 
     async fn stored(&self, object: Value) -> Result<Value, Status> {
-        let converted = self.bring(vec![object], &self.stored).await?;
+        let converted = self.convert_to(vec![object], &self.stored).await?;
         converted.into_iter().next().ok_or_else(|| Status::internal("a conversion lost its object"))
     }
 
@@ -123,8 +130,12 @@ impl Convert for Converter {
         Some(self)
     }
 
+    fn blocks(&self) -> bool {
+        !self.strategy.only_renames()
+    }
+
     fn indexed_as(&self, field: &str) -> Option<String> {
-        let same = self.way.only_renames() || self.served.name == self.stored.name;
+        let same = self.strategy.only_renames() || self.served.name == self.stored.name;
         let indexed = self.stored.selectable().names().any(|name| name == field);
         (same && indexed).then(|| field.to_owned())
     }
@@ -142,8 +153,8 @@ impl VersionConverter for Converter {
         if !conversion::needs_conversion(&object, api_version) {
             return Ok(object);
         }
-        if let Way::Webhook(remote) = &self.way {
-            object = remote.convert_now(version, object)?;
+        if let ConversionStrategy::Webhook(webhook) = &self.strategy {
+            object = webhook.convert_blocking(version, object)?;
         }
         conversion::set_api_version(&mut object, api_version);
         prune(&mut object, version.schema(), Root::Resource);
@@ -151,11 +162,10 @@ impl VersionConverter for Converter {
     }
 }
 
-/// Brings an object that was written before up to date with a version's schema, as if it were written now.
-/// Nobody is told what that loses.
-fn make_good(object: &mut Value, version: &Version) {
+/// Updates an object to a version's schema, as if it were written now: prunes, defaults. Losses are not reported.
+fn update_to_schema(object: &mut Value, version: &Version) {
     let schema = version.schema();
-    // With `Drop` there is nothing to refuse.
+    // `Drop` never fails.
     let _ = coerce_metadata(object, schema, Malformed::Drop);
     prune(object, schema, Root::Resource);
     canonicalize(object, schema);
@@ -165,8 +175,8 @@ fn make_good(object: &mut Value, version: &Version) {
     }
 }
 
-impl Remote {
-    /// Objects in a version, in the same order, all in one call.
+impl ConversionWebhook {
+    /// Converts objects to a version, in order, in one call.
     async fn convert(&self, version: &Version, objects: Vec<Value>) -> Result<Vec<Value>, Status> {
         let Some(first) = objects.first() else { return Ok(objects) };
         let kind = GroupVersionKind::of(first);
@@ -178,21 +188,20 @@ impl Remote {
             objects,
         );
         let review = review.map_err(|why| failed(&kind, &why))?;
-        let answer = self.webhook.post(&store, &review, TIMEOUT).await;
+        let answer = self.webhook.post(&store, &review, WEBHOOK_TIMEOUT).await;
         let answer = answer.map_err(|why| failed(&kind, &why))?;
         conversion::objects_of_response(&review, &kind, answer).map_err(|why| Status::plain(&why))
     }
 }
 
-impl Remote {
-    /// The same for one object, where nothing can be waited for: who owns which fields is worked out at once.
-    fn convert_now(&self, version: &Version, object: Value) -> Result<Value, ConversionError> {
+impl ConversionWebhook {
+    /// Converts one object for managed fields, whose computation is synchronous. Must run on a blocking thread, as
+    /// off-loaded requests do: it blocks for as long as the webhook takes.
+    fn convert_blocking(&self, version: &Version, object: Value) -> Result<Value, ConversionError> {
         let failed = |why: &str| ConversionError::Failed(why.to_owned());
         let runtime = Handle::current();
         if runtime.runtime_flavor() == RuntimeFlavor::CurrentThread {
-            return Err(failed(
-                "fields that are owned in another version need a runtime with several threads",
-            ));
+            return Err(failed("managed fields in another version need a multi-threaded runtime"));
         }
         let converting = self.convert(version, vec![object]);
         let converted = tokio::task::block_in_place(|| runtime.block_on(converting));

@@ -1,4 +1,4 @@
-//! Objects of custom kinds: what the server does with them, as their definition says.
+//! Strategy of custom resources, as their definition says.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
     table::{Column, Columns},
 };
 
-/// The hooks of one version of a custom kind.
+/// Strategy of one version of a custom kind.
 #[derive(Debug)]
 pub(super) struct CustomObject {
     version: Arc<Version>,

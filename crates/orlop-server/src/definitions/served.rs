@@ -1,4 +1,4 @@
-//! A definition and the kinds that are made of it.
+//! A definition and its kinds.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::{
-    conversion::{Converter, Way},
+    conversion::{ConversionStrategy, Converter},
     object::CustomObject,
 };
 use crate::{
@@ -20,11 +20,11 @@ use crate::{
     storage::ObjectStore,
 };
 
-/// What every custom kind can do, in the order that discovery tells.
+/// Verbs of custom resources, in discovery's order.
 const VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 const SUBRESOURCE_VERBS: &[&str] = &["get", "patch", "update"];
 
-/// A definition as it is served.
+/// A definition that is served.
 #[derive(Debug)]
 pub(crate) struct ServedDefinition {
     pub(crate) definition: Definition,
@@ -34,15 +34,15 @@ pub(crate) struct ServedDefinition {
     pub(crate) finalizing: bool,
     /// `metadata.generation`.
     pub(crate) generation: i64,
-    /// What the kinds are made from. What the status says besides names changes nothing.
+    /// Digest of what the kinds depend on: the spec and the accepted names.
     fingerprint: String,
-    /// A kind for each version, whether it is served or not.
+    /// A kind per version, served or not.
     kinds: Vec<Arc<Kind>>,
 }
 
 impl ServedDefinition {
-    /// Reads a stored definition. If what its kinds are made from is as it was, they stay the same, so that
-    /// nothing that hangs on them notices.
+    /// Decodes a stored definition. Keeps the kinds of the previous state if what they depend on is unchanged, so that
+    /// their watches go on.
     pub(crate) fn of(
         objects: &Arc<ObjectStore>,
         kv: KeyValue,
@@ -57,7 +57,7 @@ impl ServedDefinition {
             .filter(|before| before.create_revision == create_revision && before.fingerprint == fingerprint);
         let kinds = match same {
             Some(before) => {
-                // What has been built of the versions is kept with them.
+                // Versions hold their compiled schemas and rules.
                 definition.versions.clone_from(&before.definition.versions);
                 before.kinds.clone()
             }
@@ -74,14 +74,14 @@ impl ServedDefinition {
         })
     }
 
-    /// The kinds that are in the registry: of versions that are served, once the definition is established.
+    /// Returns the kinds of the registry: of served versions, once the definition is established.
     pub(crate) fn offered(&self) -> impl Iterator<Item = &Arc<Kind>> {
         let established = self.definition.is_established();
         let versions = self.definition.versions.iter().zip(&self.kinds);
         versions.filter(move |(version, _)| established && version.served).map(|(_, kind)| kind)
     }
 
-    /// The kind of the version that objects are stored in.
+    /// Returns the kind of the storage version.
     pub(crate) fn stored_kind(&self) -> Option<&Arc<Kind>> {
         let mut versions = self.definition.versions.iter().zip(&self.kinds);
         versions.find(|(version, _)| version.storage).map(|(_, kind)| kind)
@@ -94,7 +94,7 @@ fn digest(parts: &[&str]) -> String {
     digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The schema of a version, which is read when it is first needed.
+/// The schema of a version, parsed at its first use.
 #[derive(Debug)]
 struct VersionSchema {
     version: Arc<Version>,
@@ -109,9 +109,13 @@ impl LazySchema for VersionSchema {
     fn fingerprint(&self) -> &str {
         &self.fingerprint
     }
+
+    fn is_built(&self) -> bool {
+        self.version.is_built()
+    }
 }
 
-/// A kind for each version: the one that is stored, and the others as forms of it.
+/// Returns a kind per version: the storage version's, and the others as views of it.
 fn kinds(
     objects: &Arc<ObjectStore>,
     definition: &Definition,
@@ -125,9 +129,14 @@ fn kinds(
     };
     let stored = definition.storage_version();
     let stored_schema = schema_text(stored);
-    let way = Way::of(definition, Arc::downgrade(objects));
+    let strategy = ConversionStrategy::of(definition, Arc::downgrade(objects));
     let converter = |version: &Arc<Version>| {
-        Arc::new(Converter::new(version.clone(), stored.clone(), definition.versions.clone(), way.clone()))
+        Arc::new(Converter::new(
+            version.clone(),
+            stored.clone(),
+            definition.versions.clone(),
+            strategy.clone(),
+        ))
     };
     let make =
         |version: &Arc<Version>, storage: Storage| Arc::new(kind(definition, version, fingerprint, storage));
@@ -139,8 +148,8 @@ fn kinds(
             return stored_kind.clone();
         }
         let storage = Storage::translated(stored_kind.clone(), converter(version));
-        // Where nothing but the name differs, bytes are handed out under the other name.
-        let same = way.only_renames() && schema_text(version) == stored_schema;
+        // Versions that differ only in name are served without decoding.
+        let same = strategy.only_renames() && schema_text(version) == stored_schema;
         make(version, if same { storage.renamed_only(&gvk(definition, version)) } else { storage })
     });
     versions.collect()

@@ -1,4 +1,4 @@
-//! Answers: stored bytes as they are, or an object made into what was asked for.
+//! Responses of objects.
 
 use bytes::{Bytes, BytesMut};
 use http::Response;
@@ -21,27 +21,27 @@ use crate::{
     table::Columns,
 };
 
-/// Answers with a stored object.
+/// Responds with a stored object.
 pub(super) async fn stored_object(
     request: &Request,
     code: u16,
     found: &Found,
 ) -> Result<Response<Body>, Status> {
     let media_type = request.negotiated.encoding.media_type();
-    match passed(request, found) {
-        Some(passed) => Ok(response::bytes(code, media_type, passed)),
+    match encode_stored(request, found) {
+        Some(encoded) => Ok(response::bytes(code, media_type, encoded)),
         None => object(request, code, request.kind.read(found).await?),
     }
 }
 
-/// A stored object in the form that was asked for, if it need not be decoded.
-pub(super) fn passed(request: &Request, found: &Found) -> Option<Bytes> {
+/// Encodes a stored object as negotiated, if that takes no decoding.
+pub(super) fn encode_stored(request: &Request, found: &Found) -> Option<Bytes> {
     let (kind, Negotiated { encoding, transform }) = (&request.kind, request.negotiated);
     if !matches!(encoding, Encoding::Json | Encoding::Protobuf) {
         return None;
     }
     let mut json = BytesMut::new();
-    if !kind.pass_as(&mut json, transform, &found.bytes, found.revision) {
+    if !kind.append_transformed(&mut json, transform, &found.bytes, found.revision) {
         return None;
     }
     if encoding == Encoding::Json {
@@ -54,7 +54,7 @@ pub(super) fn passed(request: &Request, found: &Found) -> Option<Bytes> {
     encoded.map(Bytes::from)
 }
 
-/// Answers with an object.
+/// Responds with an object.
 pub(crate) fn object(request: &Request, code: u16, object: Value) -> Result<Response<Body>, Status> {
     let Negotiated { encoding, transform } = request.negotiated;
     let value = match transform {
@@ -69,7 +69,7 @@ pub(crate) fn object(request: &Request, code: u16, object: Value) -> Result<Resp
     Ok(response::bytes(code, encoding.media_type(), response::encode(encoding, &value)))
 }
 
-/// A table of objects, its headings only where they are wanted.
+/// Returns a Table of objects, with column definitions if wanted.
 pub(super) fn table(
     request: &Request,
     version: &str,
@@ -79,7 +79,7 @@ pub(super) fn table(
 ) -> Value {
     let columns = columns(&request.kind);
     let now = now();
-    // What cannot be read has been refused by now.
+    // Validated by content negotiation.
     let include = IncludeObject::parse(request.query.text("includeObject")).unwrap_or_default();
     let row = |object| Row::of(columns.cells(object, now), object, include, version);
     let rows: Vec<Row<'_>> = objects.iter().map(row).collect();
@@ -87,7 +87,7 @@ pub(super) fn table(
     table::table(definitions.as_deref(), &rows, metadata, version)
 }
 
-/// The columns in which a kind is shown.
+/// Returns the printer columns of a kind.
 pub(super) fn columns(kind: &Kind) -> &dyn Columns {
     &*kind.columns
 }

@@ -1,4 +1,4 @@
-//! Server-side apply: the object becomes what the manager wants of it, and is created if need be.
+//! Server-side apply. Creates the object if there is none.
 
 use http::Response;
 use orlop_api::{
@@ -17,7 +17,7 @@ use super::{
     create::create_object,
     patch::undecodable,
     prepare,
-    update::{check_name, completed, write},
+    update::{check_name, complete, write},
 };
 use crate::{
     http::body::Body,
@@ -27,9 +27,10 @@ use crate::{
 
 pub(super) async fn apply(request: &Request, options: &WriteOptions) -> Result<Response<Body>, Status> {
     let config = Configuration::read(request);
-    let about = &request.about;
-    let exists = request.cluster.objects.find(&request.kind, &about.namespace, &about.name).await?.is_some();
-    if !exists && about.subresource.is_empty() {
+    let attributes = &request.attributes;
+    let exists =
+        request.cluster.objects.find(&request.kind, &attributes.namespace, &attributes.name).await?.is_some();
+    if !exists && attributes.subresource.is_none() {
         let config = config.as_ref().map_err(Status::clone)?;
         let applied = config.applied_to(None, request, options)?;
         let uid = object_meta::text(object_meta::of(config.object()), "uid");
@@ -37,10 +38,10 @@ pub(super) async fn apply(request: &Request, options: &WriteOptions) -> Result<R
             let why = format!(
                 "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             );
-            return Err(Status::conflict(&request.kind.group_resource(), &about.name, &why));
+            return Err(Status::conflict(&request.kind.group_resource(), &attributes.name, &why));
         }
         match create_object(request, applied.object.into_owned(), options, None).await {
-            // Somebody else was faster: then it is there to be changed.
+            // Created concurrently: apply to that.
             Err(status) if status.code == 409 => {}
             created => {
                 let (code, written) = created?;
@@ -57,17 +58,17 @@ pub(super) async fn apply(request: &Request, options: &WriteOptions) -> Result<R
         if !changed {
             return Ok(object);
         }
-        // What is applied is for whatever version there is, unless it says which.
+        // Without a resourceVersion, the configuration applies to any version.
         if object_meta::text(object_meta::of(config.object()), "resourceVersion").is_empty() {
             metadata_mut(&mut object).remove("resourceVersion");
         }
-        completed(request, old, object, None)
+        complete(request, old, object, None)
     })
     .await?;
     written.answer(request, 200).await
 }
 
-/// What is applied. Whether it is of the right kind and version, whoever merges it says.
+/// An applied configuration. The field manager checks its kind and version.
 pub(crate) struct Configuration(Decoded);
 
 impl Configuration {
@@ -82,7 +83,7 @@ impl Configuration {
         Ok(Self(decoded))
     }
 
-    /// What becomes of the live object, or of none.
+    /// Applies the configuration to the live object, or to none.
     fn applied_to<'a>(
         &self,
         live: Option<&'a Value>,
@@ -110,7 +111,7 @@ impl Configuration {
         &self.0.value
     }
 
-    /// A key that comes twice is told as asked, and by its line, whether in YAML or in JSON; the last one counts.
+    /// Reports duplicate keys by line, whether in YAML or in JSON, as fieldValidation says. The last one wins.
     pub(crate) fn report_duplicates(
         &self,
         request: &Request,
@@ -124,8 +125,8 @@ impl Configuration {
         }
         let errors = decode::yaml(&request.body).map_or_else(|_| found(&self.0), |decoded| found(&decoded));
         if validation == FieldValidation::Strict {
-            let told = errors.join(", ");
-            let why = format!("error strict decoding patch: error converting YAML to JSON: {told}");
+            let joined = errors.join(", ");
+            let why = format!("error strict decoding patch: error converting YAML to JSON: {joined}");
             return Err(Status::bad_request(why));
         }
         decode::strict_warnings(&errors).for_each(|error| request.warn(error));

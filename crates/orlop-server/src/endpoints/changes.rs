@@ -1,9 +1,9 @@
-//! What happens to objects of all kinds, as far as ownership goes, in one stream. Orlop's own, for the garbage
-//! collector, which must otherwise hold a watch on every kind: those cost memory even where nothing happens.
+//! Stream of ownership-related changes of all kinds, for the garbage collector (decision 0014). It would
+//! otherwise need a watch per kind, which costs memory even where nothing changes.
 //!
-//! It reads like a watch: an object that has owners or is being deleted is `ADDED` or `MODIFIED`, any object that
-//! goes is `DELETED`, and bookmarks say how far it is. Objects come as their apiVersion and kind, in the version
-//! they are stored in, and of their metadata only what the collector looks at.
+//! The format is that of a watch: an object with owners or a deletionTimestamp is `ADDED` or `MODIFIED`, any object
+//! that is removed is `DELETED`, and bookmarks carry the revision. Objects have their stored apiVersion and kind, and
+//! the metadata that the collector reads.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,23 +26,22 @@ use crate::{
     storage::status_from_store_error,
 };
 
-/// How often the stream says how far it is, so that whoever comes back need not begin anew.
-const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// Events own nothing, are owned by nothing that matters, and are many.
-const LEFT_OUT: &str = "Event";
+/// Interval of bookmarks, from which a client resumes.
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
+/// Kind that is skipped: Events own nothing, are owned by nothing that matters, and are many.
+const SKIPPED_KIND: &str = "Event";
 
-/// Answers `/orlop/v1/elsewhere`: the kinds whose objects other servers keep, which the stream knows nothing of.
-pub(crate) fn elsewhere(cluster: &Cluster) -> Response<Body> {
+/// Answers `/orlop/v1/elsewhere`: the kinds that other servers store, which are not in the stream.
+pub(crate) fn remote_kinds(cluster: &Cluster) -> Response<Body> {
     let kinds = cluster.objects.registry.kinds();
-    let kept_elsewhere = kinds.iter().filter(|kind| kind.storage.elsewhere().is_some());
-    let items: Vec<Value> = kept_elsewhere
+    let remote_kinds = kinds.iter().filter(|kind| kind.storage.remote_server().is_some());
+    let items: Vec<Value> = remote_kinds
         .map(|kind| json!({"apiVersion": kind.gvk.api_version(), "kind": kind.gvk.kind}))
         .collect();
     response::bytes(200, "application/json", json!({"items": items}).to_string())
 }
 
-/// Answers `/orlop/v1/changes`: everything there is and then what happens, or what happens after
-/// `resourceVersion`.
+/// Answers `/orlop/v1/changes`: all objects and then their changes, or the changes after `resourceVersion`.
 pub(crate) async fn answer(cluster: &Arc<Cluster>, query: &Query) -> Result<Response<Body>, Status> {
     cluster.check_open()?;
     let range = KeyRange::prefix(cluster.objects.own_key(""));
@@ -68,30 +67,30 @@ pub(crate) async fn answer(cluster: &Arc<Cluster>, query: &Query) -> Result<Resp
         .await
         .map_err(|error| status_from_store_error(&error))?;
     let (sink, closing) = (EventSink::default(), cluster.closing());
-    let lines = Lines(sink.clone());
+    let lines = EventWriter(sink.clone());
     let events = WatchBody::new(sink, async move {
         let work = async {
             if let Some((first, pages)) = present {
-                lines.present(first, pages).await?;
+                lines.send_present(first, pages).await?;
             }
-            lines.follow(watcher).await
+            lines.send_changes(watcher).await
         };
         tokio::select! {
-            // An error, which has been told.
-            Err(Ended) = work => {}
+            // The error has been sent.
+            Err(ErrorSent) = work => {}
             () = closing => {}
         }
     });
     Ok(response::bytes(200, "application/json", Body::Watch(Box::new(events))))
 }
 
-/// The client has been told why there is nothing more.
-struct Ended;
+/// The stream ended after an error event.
+struct ErrorSent;
 
-/// The body of the stream, being written.
-struct Lines(EventSink);
+/// Writes the events of the stream.
+struct EventWriter(EventSink);
 
-impl Lines {
+impl EventWriter {
     async fn send(&self, event: &str, object: impl Serialize) {
         let mut line = json!({"type": event, "object": object}).to_string();
         line.push('\n');
@@ -105,18 +104,18 @@ impl Lines {
         self.send("BOOKMARK", object).await;
     }
 
-    async fn fail(&self, error: &orlop_store::Error) -> Result<(), Ended> {
+    async fn fail(&self, error: &orlop_store::Error) -> Result<(), ErrorSent> {
         self.send("ERROR", status_from_store_error(error).to_value()).await;
-        Err(Ended)
+        Err(ErrorSent)
     }
 
-    /// Sends what is there at the beginning.
-    async fn present(&self, first: ReadResult, mut pages: Pages) -> Result<(), Ended> {
+    /// Sends the present objects.
+    async fn send_present(&self, first: ReadResult, mut pages: Pages) -> Result<(), ErrorSent> {
         let revision = first.revision;
         let mut page = Some(first);
         while let Some(current) = page {
             for kv in current.kvs {
-                if let Some(object) = Object::read(&kv.value, kv.revision).filter(Object::concerns) {
+                if let Some(object) = Object::read(&kv.value, kv.revision).filter(Object::is_relevant) {
                     self.send("ADDED", object).await;
                 }
             }
@@ -129,15 +128,15 @@ impl Lines {
         Ok(())
     }
 
-    /// Sends what happens from then on.
-    async fn follow(&self, mut watcher: Watcher) -> Result<(), Ended> {
-        let mut next_bookmark = Instant::now() + BOOKMARK_EVERY;
+    /// Sends changes as they happen.
+    async fn send_changes(&self, mut watcher: Watcher) -> Result<(), ErrorSent> {
+        let mut next_bookmark = Instant::now() + BOOKMARK_INTERVAL;
         loop {
             tokio::select! {
                 batch = watcher.next() => match batch {
                     Ok(batch) => {
                         for seen in batch.events() {
-                            if let Some((event, object)) = told(&seen) {
+                            if let Some((event, object)) = event_of(&seen) {
                                 self.send(event, object).await;
                             }
                         }
@@ -145,7 +144,7 @@ impl Lines {
                     Err(error) => return self.fail(&error).await,
                 },
                 () = sleep_until(next_bookmark) => {
-                    next_bookmark = Instant::now() + BOOKMARK_EVERY;
+                    next_bookmark = Instant::now() + BOOKMARK_INTERVAL;
                     self.bookmark(watcher.progress()).await;
                 }
             }
@@ -153,8 +152,8 @@ impl Lines {
     }
 }
 
-/// What is told of an event, if it is of concern.
-fn told(seen: &WatchEvent<'_>) -> Option<(&'static str, Object)> {
+/// Returns the event to send for a change, if the collector needs it.
+fn event_of(seen: &WatchEvent<'_>) -> Option<(&'static str, Object)> {
     let event = seen.event;
     let revision = event.kv.revision;
     if event.deleted {
@@ -163,10 +162,10 @@ fn told(seen: &WatchEvent<'_>) -> Option<(&'static str, Object)> {
     }
     let object = Object::read(&event.kv.value, revision)?;
     let kind = if event.created() { "ADDED" } else { "MODIFIED" };
-    object.concerns().then_some((kind, object))
+    object.is_relevant().then_some((kind, object))
 }
 
-/// What is told of an object.
+/// An object as the collector sees it.
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Object {
@@ -193,16 +192,15 @@ struct Metadata {
 }
 
 impl Object {
-    /// Reads a stored value; `None` if it is no object, or one that is left out.
+    /// Decodes a stored value; `None` if it is not an object or is skipped.
     fn read(stored: &[u8], revision: Revision) -> Option<Self> {
         let mut object: Self = serde_json::from_slice(stored).ok()?;
         object.metadata.resource_version = revision.to_string();
-        (object.kind != LEFT_OUT).then_some(object)
+        (object.kind != SKIPPED_KIND).then_some(object)
     }
 
-    /// Whether the collector may have something to do with it while it is there. Definitions tell it of kinds
-    /// that come and go.
-    fn concerns(&self) -> bool {
+    /// Returns true if the collector may act on the object while it exists. Definitions announce new kinds.
+    fn is_relevant(&self) -> bool {
         let Metadata { deletion_timestamp, owner_references, .. } = &self.metadata;
         deletion_timestamp.is_some() || !owner_references.is_empty() || defines_kinds(&self.kind)
     }

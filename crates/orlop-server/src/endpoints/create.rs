@@ -52,7 +52,7 @@ pub(super) async fn create_object(
         let mut nothing = if kind.flags.custom { json!({}) } else { schema::zero_value(kind.schema.get()) };
         nothing["apiVersion"] = kind.gvk.api_version().into();
         nothing["kind"] = kind.gvk.kind.as_str().into();
-        object = prepare::track(request, &nothing, object, manager);
+        object = prepare::record_managed_fields(request, &nothing, object, manager);
     }
     admission::mutate(request, &mut object, None).await?;
     if !generated_name::needs_name(&object) {
@@ -159,7 +159,9 @@ enum Stored {
 async fn store_dry_run(request: &Request, mut object: Value) -> Result<Stored, Status> {
     let name = object_meta::text(object_meta::of(&object), "name");
     preconditions::check(request, name).await?;
-    if let Some(found) = request.cluster.objects.find(&request.kind, &request.about.namespace, name).await? {
+    if let Some(found) =
+        request.cluster.objects.find(&request.kind, &request.attributes.namespace, name).await?
+    {
         return Ok(Stored::Exists(found));
     }
     Preconditions::evaluate(request, &mut object, None).await?;
@@ -168,7 +170,7 @@ async fn store_dry_run(request: &Request, mut object: Value) -> Result<Stored, S
 
 /// Writes a new object, unless one of its name exists.
 async fn store(request: &Request, object: &mut Value) -> Result<Stored, Status> {
-    let (kind, objects, namespace) = (&request.kind, &request.cluster.objects, &request.about.namespace);
+    let (kind, objects, namespace) = (&request.kind, &request.cluster.objects, &request.attributes.namespace);
     let name = object_meta::text(object_meta::of(object), "name").to_owned();
     let key = KeyRange::key(objects.key(kind, namespace, &name));
     for _ in 0..PRECONDITION_ATTEMPTS {

@@ -1,4 +1,4 @@
-//! Bodies into objects.
+//! Decodes request bodies into objects.
 
 use orlop_api::{
     decode::{self, Decoded, StrictOrder},
@@ -18,13 +18,14 @@ use crate::{
     registry::has_protobuf,
 };
 
-/// Decodes a request's body as an object of its kind. Unknown fields are dropped, and told as asked.
+/// Decodes a body as an object of the request's kind. Unknown fields are dropped and reported as fieldValidation
+/// says.
 pub(crate) fn object(request: &Request, validation: FieldValidation) -> Result<Value, Status> {
-    decoded(request, &request.body, &request.kind.gvk.clone(), validation)
+    decode_as(request, &request.body, &request.kind.gvk.clone(), validation)
 }
 
-/// Decodes a body as an object of a given kind.
-pub(crate) fn decoded(
+/// Decodes a body as an object of a kind.
+pub(crate) fn decode_as(
     request: &Request,
     body: &[u8],
     expected: &GroupVersionKind,
@@ -40,17 +41,17 @@ pub(crate) fn decoded(
     };
     let mut decoded = decoded.map_err(|error| unrecognized(expected, &error.to_string(), body))?;
     if decoded.value.is_null() && !body.is_empty() {
-        // Go decodes null into an object that says nothing.
+        // Go decodes null into an empty object.
         decoded.value = json!({});
     }
     if !decoded.value.is_object() {
         return Err(Status::unrecognized_body(&expected.kind, &not_an_object(&decoded.value), body));
     }
     check_kind(request, &decoded.value, expected, body)?;
-    clean(request, decoded, body, expected, validation)
+    drop_unknown_fields(request, decoded, body, expected, validation)
 }
 
-/// What Go says of a value that is no object.
+/// Returns Go's error for a value that is not an object.
 pub(super) fn not_an_object(value: &Value) -> String {
     format!(
         "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ \
@@ -64,8 +65,7 @@ fn unrecognized(expected: &GroupVersionKind, why: &str, body: &[u8]) -> Status {
     Status::unrecognized_body(&expected.kind, &why, body)
 }
 
-/// Reads a body in protobuf. The kind is checked before the rest is read: field numbers of one kind mean
-/// other things in another.
+/// Decodes a protobuf body. Checks the kind first: field numbers of one kind mean other fields in another.
 fn from_protobuf(request: &Request, body: &[u8], expected: &GroupVersionKind) -> Result<Value, Status> {
     let unrecognized =
         |error: DecodeError| Status::unrecognized_body(&expected.kind, &error.to_string(), body);
@@ -77,7 +77,7 @@ fn from_protobuf(request: &Request, body: &[u8], expected: &GroupVersionKind) ->
     protobuf::decode_as(body, entry).map_err(unrecognized)
 }
 
-/// An object may leave its kind out; if it names one, it must be the one that is asked for.
+/// Checks the kind of an object, if it names one.
 fn check_kind(
     request: &Request,
     object: &Value,
@@ -100,7 +100,7 @@ fn check_kind(
         return Ok(());
     }
     if !is_registered(request, &found) {
-        // The name of Go's scheme is where Kubernetes makes it.
+        // Kubernetes names the file of its Go scheme.
         let why = format!(
             "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
         );
@@ -113,7 +113,7 @@ fn check_kind(
     Err(Status::cannot_decode(&found, &expected.kind, &why))
 }
 
-/// Whether the server knows of a kind at all: one that is served, or that only comes inside others.
+/// Returns true for a kind that is served, or that only occurs inside others.
 pub(super) fn is_registered(request: &Request, kind: &GroupVersionKind) -> bool {
     let kinds = request.cluster.objects.registry.kinds();
     let is_served = kinds.iter().any(|known| {
@@ -126,8 +126,8 @@ pub(super) fn is_registered(request: &Request, kind: &GroupVersionKind) -> bool 
         || builtin::type_of(&kind.group, &kind.version, &kind.kind).is_some()
 }
 
-/// Drops unknown fields, and says so in the way that was asked for.
-fn clean(
+/// Drops unknown fields, and reports them as fieldValidation says.
+fn drop_unknown_fields(
     request: &Request,
     decoded: Decoded,
     body: &[u8],
@@ -135,12 +135,12 @@ fn clean(
     validation: FieldValidation,
 ) -> Result<Value, Status> {
     let mut value = decoded.value.clone();
-    let form = Form::of(request, expected)?;
+    let body_schema = BodySchema::of(request, expected)?;
     let refuse = |error: &dyn ToString| Status::cannot_decode(expected, &expected.kind, &error.to_string());
-    if !form.custom {
-        check_types(&value, form.schema).map_err(|error| refuse(&error))?;
+    if !body_schema.custom {
+        check_types(&value, body_schema.schema).map_err(|error| refuse(&error))?;
     }
-    let unknown = form.prune(&mut value).map_err(|error| refuse(&error))?;
+    let unknown = body_schema.prune(&mut value).map_err(|error| refuse(&error))?;
     if let Some(map) = value.as_object_mut() {
         map.insert("apiVersion".into(), expected.api_version().into());
         map.insert("kind".into(), expected.kind.clone().into());
@@ -161,16 +161,16 @@ fn clean(
     }
 }
 
-/// What the bodies of an endpoint look like.
+/// Schema of the bodies of an endpoint.
 #[derive(Clone, Copy)]
-pub(crate) struct Form<'a> {
+pub(crate) struct BodySchema<'a> {
     pub(crate) schema: &'a Schema,
-    /// Whether a definition says so, and not a type of the server's.
+    /// True for the schema of a CustomResourceDefinition.
     pub(crate) custom: bool,
 }
 
-impl<'a> Form<'a> {
-    /// The form of the request's own kind, or of a built-in one that its subresource speaks.
+impl<'a> BodySchema<'a> {
+    /// Returns the schema of the request's kind, or of the built-in kind that its subresource takes.
     pub(crate) fn of(request: &'a Request, kind: &GroupVersionKind) -> Result<Self, Status> {
         if *kind == request.kind.gvk {
             return Ok(Self { schema: request.kind.schema.get(), custom: request.kind.flags.custom });
@@ -180,26 +180,26 @@ impl<'a> Form<'a> {
         Ok(Self { schema: entry.schema(), custom: false })
     }
 
-    /// Drops fields that there are not, and names them.
+    /// Drops unknown fields, and returns their paths.
     pub(super) fn prune(self, object: &mut Value) -> Result<Vec<String>, FieldError> {
         let mut unknown = Vec::new();
         if self.custom {
             unknown = coerce_metadata(object, self.schema, Malformed::Refuse)?;
         }
-        // What metadata is, a built-in type says; a definition's does not.
+        // The schema of a definition does not describe metadata.
         let root = if self.custom { Root::Resource } else { Root::Plain };
         unknown.extend(prune(object, self.schema, root));
         Ok(unknown)
     }
 }
 
-/// Dropping again what an admission brought in.
+/// Drops unknown fields that admission added.
 pub(crate) fn prune_again(
     request: &Request,
-    form: Form<'_>,
+    body_schema: BodySchema<'_>,
     object: &mut Value,
 ) -> Result<Vec<String>, Status> {
-    form.prune(object).map_err(|error| {
+    body_schema.prune(object).map_err(|error| {
         let patch = String::from_utf8_lossy(&request.body).into_owned();
         let error = FieldError::invalid(&FieldPath::root("patch"), patch, error.to_string());
         Status::invalid(&GroupKind::default(), "", &[error])

@@ -1,4 +1,4 @@
-//! Delete: at once, or marked and left to finalizers and grace.
+//! Delete: at once, or by a deletionTimestamp and finalizers or a grace period.
 
 use http::Response;
 use orlop_api::{
@@ -25,10 +25,10 @@ use crate::{
     storage::Contribution,
 };
 
-/// How often a delete without preconditions is tried again.
+/// Attempts at a delete without preconditions.
 const TRIES: usize = 64;
 
-/// What a delete may ask for.
+/// DeleteOptions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeleteOptions {
     dry_run: Vec<String>,
@@ -40,7 +40,7 @@ pub(crate) struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// From the body where there is one, else from the query.
+    /// Parses and validates the options from the body, or from the query if there is none.
     pub(super) fn of(request: &Request) -> Result<Self, Status> {
         let options = if request.body.is_empty() { from_query(&request.query)? } else { from_body(request)? };
         refuse("DeleteOptions", &options.given().validate())?;
@@ -48,7 +48,7 @@ impl DeleteOptions {
         Ok(options)
     }
 
-    /// As the rules about them see them.
+    /// Returns the options for validation.
     fn given(&self) -> options::DeleteOptions {
         options::DeleteOptions {
             dry_run: self.dry_run.clone(),
@@ -60,12 +60,12 @@ impl DeleteOptions {
         }
     }
 
-    /// Whether only one object, or one version of it, is meant.
+    /// Returns true if the options name a uid or a resourceVersion.
     pub(super) fn has_preconditions(&self) -> bool {
         self.uid.is_some() || self.resource_version.is_some()
     }
 
-    /// Whether everything is to be done but the deletion.
+    /// Returns true if nothing is deleted.
     fn is_dry_run(&self) -> bool {
         !self.dry_run.is_empty()
     }
@@ -118,14 +118,14 @@ fn from_value(value: &Value) -> DeleteOptions {
 
 pub(super) async fn delete(request: &Request) -> Result<Response<Body>, Status> {
     let options = DeleteOptions::of(request)?;
-    let about = &request.about;
-    match delete_named(request, &options, &about.namespace, &about.name).await? {
+    let attributes = &request.attributes;
+    match delete_named(request, &options, &attributes.namespace, &attributes.name).await? {
         Deleted::Gone(object) if request.kind.flags.returns_deleted_object => {
             answer::object(request, 200, object)
         }
         Deleted::Gone(object) => {
             let uid = object_meta::text(object_meta::of(&object), "uid");
-            let status = Status::deleted(&request.kind.group_resource(), &about.name, uid);
+            let status = Status::deleted(&request.kind.group_resource(), &attributes.name, uid);
             let encoding = request.negotiated.encoding;
             Ok(response::bytes(200, encoding.media_type(), response::encode(encoding, &status)))
         }
@@ -144,7 +144,7 @@ fn warn_of_orphans(request: &Request, options: &DeleteOptions) {
     }
 }
 
-/// Deletes a pod because it is evicted, once it says so: `mark` makes it. The options came inside an Eviction.
+/// Deletes a pod for an eviction, after `mark` has set its condition. `options` are those of the Eviction.
 pub(crate) async fn evict(
     request: &Request,
     options: &Value,
@@ -155,29 +155,29 @@ pub(crate) async fn evict(
     if dry_run {
         options.dry_run.push("All".to_owned());
     }
-    let about = &request.about;
+    let attributes = &request.attributes;
     if !options.is_dry_run() {
         let marked = update::change(request, false, |pod| {
-            check_preconditions(request, &options, &about.name, pod)?;
+            check_preconditions(request, &options, &attributes.name, pod)?;
             Ok(mark(pod))
         });
         let marked = marked.await?.into_object(&request.kind).await?;
-        // Whoever evicts one version of a pod evicts the one that says so.
+        // A resourceVersion precondition applies to the pod before it was marked.
         let version = object_meta::text(object_meta::of(&marked), "resourceVersion").to_owned();
         options.resource_version = options.resource_version.map(|_| version);
     }
-    delete_named(request, &options, &about.namespace, &about.name).await.map(drop)
+    delete_named(request, &options, &attributes.namespace, &attributes.name).await.map(drop)
 }
 
-/// How a delete left the object.
+/// Result of a delete.
 pub(crate) enum Deleted {
-    /// It is gone; this is what it was.
+    /// The object was removed.
     Gone(Value),
-    /// It waits for finalizers or grace.
+    /// The object waits for finalizers or its grace period.
     Marked(Value),
 }
 
-/// Deletes one object of the request's kind.
+/// Deletes an object of the request's kind.
 pub(crate) async fn delete_named(
     request: &Request,
     options: &DeleteOptions,
@@ -248,7 +248,7 @@ fn check_preconditions(
     Ok(())
 }
 
-/// What is to become of dependents is kept as a finalizer, for the garbage collector to see.
+/// Records the propagation policy as a finalizer, for the garbage collector.
 fn set_finalizers(request: &Request, options: &DeleteOptions, object: &mut Value) {
     if !request.kind.strategy.accepts_propagation_policy(object) {
         return;
@@ -306,7 +306,7 @@ fn mark(request: &Request, object: &mut Value, grace: i64) {
     request.kind.strategy.mark_terminating(object);
 }
 
-/// Whether an object that was waiting to go has nothing left to wait for.
+/// Returns true if a terminating object has nothing left to wait for.
 pub(super) fn is_released(kind: &Kind, object: &Value) -> bool {
     let meta = object_meta::of(object);
     let grace = meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
@@ -316,8 +316,7 @@ pub(super) fn is_released(kind: &Kind, object: &Value) -> bool {
         && !kind.strategy.has_pending_finalization(object)
 }
 
-/// Takes an object out of the store, if it is still the one read. What is returned carries the revision of
-/// the deletion.
+/// Removes an object if it is still the version that was read. The result has the revision of the deletion.
 pub(super) async fn remove(
     request: &Request,
     object: &Value,

@@ -1,5 +1,5 @@
-//! Who names an object as an owner: one look at the index, over all kinds. Orlop's own, for the garbage
-//! collector, which must otherwise ask kind by kind.
+//! Dependents of an object, over all kinds, by one index query. For the garbage collector, which would otherwise
+//! list kind by kind.
 
 use http::Response;
 use orlop_api::{group_version::GroupVersionKind, object_meta, status::Status};
@@ -29,7 +29,7 @@ pub(crate) async fn answer(cluster: &Cluster, query: &Query) -> Result<Response<
             let object = Found::from(kv).as_stored()?;
             let meta = object_meta::of(&object);
             let stored = GroupVersionKind::of(&object);
-            // What is stored in a version that is not served is asked for in one that is.
+            // A storage version may not be served; report one that is.
             let served = kinds.serving(&stored).map_or(stored, |kind| kind.gvk.clone());
             let field = |name: &str| meta.get(name).cloned().unwrap_or(Value::Null);
             items.push(json!({

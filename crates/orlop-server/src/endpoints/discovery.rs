@@ -1,5 +1,4 @@
-//! Discovery: which groups, versions and resources there are. Two forms of the same registry: a document
-//! for each group and version, and one for all of them.
+//! Discovery: groups, versions and resources, as a document per group version and as an aggregated one.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +18,7 @@ use crate::{
     registry::{Kind, Kinds},
 };
 
-/// Groups in the order clients should try them: the higher first.
+/// Priorities of groups, highest first.
 const PRIORITIES: &[(&str, i64)] = &[
     ("apiregistration.k8s.io", 20000),
     ("", 18000),
@@ -85,7 +84,7 @@ pub(crate) fn answer(
     page(headers, routed, &document)
 }
 
-/// A document, where Kubernetes' router says that it can be had in these forms, or says nothing.
+/// Responds with a document. `routed` are the media types that kube-apiserver's router lists, if it has one.
 fn page(
     headers: &HeaderMap,
     routed: &'static [&'static str],
@@ -99,7 +98,7 @@ fn page(
     ))
 }
 
-/// Groups, the most important first, each with its versions, the newest first.
+/// Returns groups by priority, each with its versions, newest first.
 fn groups(kinds: &Kinds) -> Vec<(String, Vec<String>)> {
     let mut versions: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for kind in kinds.iter() {
@@ -129,7 +128,7 @@ fn group((name, versions): &(String, Vec<String>)) -> Value {
     })
 }
 
-/// The resources of one group and version.
+/// Responds with the resources of a group version.
 fn resources(
     kinds: &Kinds,
     group: &str,
@@ -156,7 +155,7 @@ fn resources(
     page(headers, routed, &document)
 }
 
-/// A resource and its subresources: of built-in kinds by name, of custom ones as Kubernetes has them.
+/// Returns a resource and its subresources: sorted for built-in kinds, in Kubernetes' order for custom ones.
 fn listed(kind: &Kind) -> Vec<Value> {
     let mut verbs: Vec<&String> = kind.verbs.iter().collect();
     let mut subresources: Vec<_> = kind.subresources.iter().collect();
@@ -174,7 +173,7 @@ fn listed(kind: &Kind) -> Vec<Value> {
     if !kind.categories.is_empty() {
         resource["categories"] = json!(kind.categories);
     }
-    // What is made when it is asked for is stored in no version.
+    // A kind that is not stored has no storage version.
     if kind.allows("watch") {
         resource["storageVersionHash"] = storage_hash(kind).into();
     }
@@ -199,9 +198,9 @@ fn storage_hash(kind: &Kind) -> String {
     STANDARD.encode(&Sha256::digest(text)[..8])
 }
 
-// --- all groups in one document ---
+// --- aggregated discovery ---
 
-/// The version of the aggregated form that a client takes, if it takes one.
+/// Returns the version of aggregated discovery that a client accepts, if any.
 fn aggregated_version(headers: &HeaderMap) -> Option<&'static str> {
     let accept = headers.get(header::ACCEPT)?.to_str().ok()?;
     for clause in clauses(accept).iter().filter(|clause| clause.media_type == "application/json") {

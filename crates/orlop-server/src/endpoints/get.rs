@@ -15,7 +15,7 @@ pub(super) async fn get(request: &Request) -> Result<Response<Body>, Status> {
     if let Some(revision) = resource_version::parse(request.query.text("resourceVersion"))? {
         request.cluster.objects.not_older_than(revision).await?;
     }
-    let about = &request.about;
-    let found = request.cluster.objects.get(&request.kind, &about.namespace, &about.name).await?;
+    let attributes = &request.attributes;
+    let found = request.cluster.objects.get(&request.kind, &attributes.namespace, &attributes.name).await?;
     answer::stored_object(request, 200, &found).await
 }

@@ -1,4 +1,4 @@
-//! Health: named checks, each alone or all together, as Kubernetes' probes and operators ask for them.
+//! Health checks: each by itself or all together, as Kubernetes' probes ask for them.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -18,40 +18,40 @@ use crate::{
     },
 };
 
-/// How long the database may take to say where it is.
+/// Timeout of the database check.
 const STORE: Duration = Duration::from_secs(2);
 
-/// The step of starting after which every path that is served is known.
+/// Step of the start after which all routes are known.
 pub const ROUTES: &str = "crd-informer-synced";
 
-/// How far the server has come: what of its start is done, and whether it is about to stop.
+/// Progress of the start and shutdown of the server.
 #[derive(Debug, Default)]
 pub(crate) struct Health(Mutex<Progress>);
 
 #[derive(Debug, Default)]
 struct Progress {
-    /// Steps of starting, in order, and whether each is done.
+    /// Steps of the start, in order, and true for each that is done.
     steps: Vec<(&'static str, bool)>,
     stopping: bool,
 }
 
 impl Health {
-    /// Says which steps starting has; each is a check that fails until it is done.
+    /// Declares steps of the start; each is a check that fails until it is done.
     pub(crate) fn expect(&self, steps: &[&'static str]) {
         self.progress().steps.extend(steps.iter().map(|step| (*step, false)));
     }
 
-    /// Says that a step is done.
+    /// Completes a step.
     pub(crate) fn done(&self, step: &str) {
         self.progress().steps.iter_mut().filter(|(name, _)| *name == step).for_each(|(_, done)| *done = true);
     }
 
-    /// Says that the server is about to stop: it still answers, and asks not to be sent more.
+    /// Fails readiness, since the server is about to shut down.
     pub(crate) fn stop(&self) {
         self.progress().stopping = true;
     }
 
-    /// Whether every path that will be served is served. Until then, what is not found may be yet to come.
+    /// Returns true once all routes are known. Until then, an unknown path may exist later.
     pub(crate) fn knows_every_route(&self) -> bool {
         self.progress().steps.iter().all(|(name, done)| *name != ROUTES || *done)
     }
@@ -60,7 +60,7 @@ impl Health {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Every check of a page by name, and whether it passes.
+    /// Runs the checks of a page. Returns the name of each, and true if it passes.
     pub(crate) async fn checks(&self, cluster: &Cluster, page: &str) -> Vec<(String, bool)> {
         let store = tokio::time::timeout(STORE, cluster.objects.store.revision());
         let store = matches!(store.await, Ok(Ok(_)));
@@ -80,8 +80,8 @@ impl Health {
     }
 }
 
-/// What a client is told about a path that is not known yet. A false "not found" would make controllers
-/// delete what they believe gone.
+/// Returns the Status of an unknown path during the start. A false NotFound would make controllers delete what they
+/// believe gone.
 pub(crate) fn not_installed_yet() -> Status {
     Status::service_unavailable(
         "the request has been made before all known HTTP paths have been installed, please try again",
@@ -89,7 +89,7 @@ pub(crate) fn not_installed_yet() -> Status {
     .retry_after(5)
 }
 
-/// Answers `/healthz`, `/livez` and `/readyz`, or one check of theirs.
+/// Answers `/healthz`, `/livez` and `/readyz`, or one of their checks.
 pub(crate) async fn answer(
     health: &Health,
     cluster: &Cluster,

@@ -1,43 +1,38 @@
-//! Keeps a write through one endpoint of an object from what the others own.
+//! Restricts a write through one endpoint of an object to the fields that the endpoint may change.
 
 use serde_json::Value;
 
 use super::Request;
 use crate::registry::UpdateScope;
 
-/// Whether an endpoint speaks of the object itself, and not of something else such as its scale.
-pub(super) fn is_object(subresource: &str) -> bool {
-    matches!(subresource, "" | "status" | "finalize" | "approval" | "ephemeralcontainers" | "resize")
-}
-
-/// Restores everything that the request's endpoint does not own.
+/// Restores the fields that the request's endpoint may not change.
 pub(super) fn isolate(request: &Request, object: &mut Value, old: &Value) {
-    keep(request.kind.update_scope(&request.about.subresource), object, old);
+    preserve(request.kind.update_scope(request.attributes.subresource_name()), object, old);
 }
 
-/// The version that a client is sure of is compared, and who owns what was written down for this write.
-const OF_THE_WRITE: [&str; 2] = ["/metadata/resourceVersion", "/metadata/managedFields"];
+/// Fields of the write itself: the resourceVersion precondition and the managed fields just recorded.
+const WRITE_FIELDS: [&str; 2] = ["/metadata/resourceVersion", "/metadata/managedFields"];
 
-fn keep(scope: UpdateScope, object: &mut Value, old: &Value) {
-    // Most endpoints keep a part or two, for which nothing need be set aside.
-    let taken = !scope.except.is_empty() || scope.preserved.contains(&"/metadata");
-    let new = taken.then(|| object.clone());
+fn preserve(scope: UpdateScope, object: &mut Value, old: &Value) {
+    // Most endpoints restore a field or two, and need no copy.
+    let needs_copy = !scope.except.is_empty() || scope.preserved.contains(&"/metadata");
+    let new = needs_copy.then(|| object.clone());
     for path in scope.preserved {
-        copy(object, old, &steps(path));
+        copy(object, old, &segments(path));
     }
     if let Some(new) = new {
-        for path in scope.except.iter().chain(&OF_THE_WRITE) {
-            copy(object, &new, &steps(path));
+        for path in scope.except.iter().chain(&WRITE_FIELDS) {
+            copy(object, &new, &segments(path));
         }
     }
 }
 
-fn steps(path: &str) -> Vec<&str> {
+fn segments(path: &str) -> Vec<&str> {
     path.split('/').skip(1).collect()
 }
 
-/// Makes a part of an object what it is in another: the same, or absent. `*` stands for every item of a list
-/// whose items are the same ones by name; of another list, all is taken, for validation to refuse.
+/// Copies the field at a path from one object to another, or removes it. `*` stands for every item of a list
+/// whose items have the same names; a list with other items is copied whole, for validation to refuse.
 fn copy(to: &mut Value, from: &Value, path: &[&str]) {
     match path {
         [] => to.clone_from(from),
@@ -47,16 +42,16 @@ fn copy(to: &mut Value, from: &Value, path: &[&str]) {
             }
             (to, from) => to.clone_from(from),
         },
-        [step, rest @ ..] => {
+        [segment, rest @ ..] => {
             let Value::Object(to) = to else { return };
-            match from.get(step) {
+            match from.get(segment) {
                 Some(from) => {
                     let absent = if rest.is_empty() { Value::Null } else { serde_json::json!({}) };
-                    copy(to.entry(*step).or_insert(absent), from, rest);
+                    copy(to.entry(*segment).or_insert(absent), from, rest);
                 }
-                None if rest.is_empty() => drop(to.remove(*step)),
+                None if rest.is_empty() => drop(to.remove(*segment)),
                 None => {
-                    if let Some(to) = to.get_mut(*step) {
+                    if let Some(to) = to.get_mut(*segment) {
                         copy(to, &Value::Null, rest);
                     }
                 }
@@ -76,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_of_an_object_becomes_what_it_is_in_another() {
+    fn copy_replaces_the_field_at_a_path() {
         let from =
             json!({"metadata": {"name": "x"}, "spec": {"a": 1, "items": [{"name": "i", "r": 1, "q": 1}]}});
         for (path, to, expected) in [
@@ -103,7 +98,7 @@ mod tests {
             ("", json!({"status": 1}), from.clone()),
         ] {
             let mut changed = to.clone();
-            copy(&mut changed, &from, &steps(path));
+            copy(&mut changed, &from, &segments(path));
             assert_eq!(changed, expected, "{path} of {to}");
         }
     }

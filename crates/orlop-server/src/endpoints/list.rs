@@ -1,8 +1,8 @@
-//! List: a collection at one moment, streamed from the store into the answer.
+//! List: a collection at one revision, streamed from the store into the response.
 //!
-//! The plain case copies each stored object once, from the database's memory into the page that it leaves in.
-//! Everything else (tables, YAML, protobuf, selectors that the index cannot answer, objects that are stored in another
-//! form than they are served in) goes through decoded objects, one after another. Memory does not grow with the list.
+//! The hot path copies each stored object once, from the database's memory into the response. Tables, YAML,
+//! selectors that the index cannot answer, and objects that need conversion are decoded one after another.
+//! Memory does not grow with the list.
 
 use std::sync::Arc;
 
@@ -11,7 +11,10 @@ use orlop_api::{continue_token::ContinueToken, status::Status};
 use orlop_store::{EncodedPage, Error, Pages, Read, ReadResult, Revision, RowEncoder};
 use serde_json::{Value, json};
 
-use super::{Request, list_stream};
+use super::{
+    Request,
+    list_stream::{ListPages, respond},
+};
 use crate::{
     http::body::Body,
     registry::Found,
@@ -19,28 +22,28 @@ use crate::{
     storage::{selection::Selection, status_from_store_error},
 };
 
-/// What a list reads, and what goes into its metadata.
+/// The read of a list.
 #[derive(Clone)]
 pub(super) struct Listing {
     pub(super) selection: Selection,
     pub(super) pages: Pages,
     pub(super) limit: usize,
-    /// The revision of the first page of a continued list.
+    /// The exact revision of the list, if the request names one.
     pinned: Option<Revision>,
-    /// What was remaining is told only where nothing selects.
+    /// True if remainingItemCount is known: there is a limit and no selector.
     pub(super) counted: bool,
 }
 
 pub(super) async fn list(request: Request) -> Result<Response<Body>, Status> {
     let listing = Listing::begin(&request).await?;
-    list_stream::stream(request, listing, None).await
+    respond(ListPages::new(request, listing)?).await
 }
 
 impl Listing {
     pub(super) async fn begin(request: &Request) -> Result<Self, Status> {
         let (kind, query) = (&request.kind, &request.query);
         let mut selection =
-            Selection::of(&request.cluster.objects, kind, &request.about.namespace, "", query)?;
+            Selection::of(&request.cluster.objects, kind, &request.attributes.namespace, "", query)?;
         query.number("timeoutSeconds")?;
         let limit = usize::try_from(query.number("limit")?.unwrap_or(0)).unwrap_or(0);
         let mut pinned = None;
@@ -49,7 +52,7 @@ impl Listing {
             Moment::Newest => {}
             Moment::NotOlderThan(wanted) => request.cluster.objects.not_older_than(wanted).await?,
             Moment::Exactly(wanted) => {
-                // Another server may have told the client of a revision that this one is yet to hear of.
+                // Another server may have returned a revision that this one has not seen yet.
                 request.cluster.objects.not_older_than(wanted).await?;
                 (revision, pinned) = (Some(wanted), Some(wanted));
             }
@@ -67,7 +70,7 @@ impl Listing {
             }
         }
         let counted = limit > 0 && !selection.selective;
-        // A rest that the index cannot answer may discard any object, so the limit is applied afterwards.
+        // Terms that the index cannot answer may discard any object: the limit is applied afterwards.
         let read_limit = if selection.is_indexed() { limit } else { 0 };
         let read = Read {
             revision,
@@ -81,26 +84,26 @@ impl Listing {
         Ok(Self { selection, pages, limit, pinned, counted })
     }
 
-    /// The next page, as it is stored.
+    /// Reads the next page as stored.
     pub(super) async fn next(&mut self, request: &Request) -> Result<Option<ReadResult>, Status> {
-        self.pages.next().await.map_err(|error| told(request, &error))
+        self.pages.next().await.map_err(|error| list_error(request, &error))
     }
 
-    /// The next page, as it is served where that takes no decoding.
+    /// Reads the next page, encoded where that takes no decoding.
     pub(super) async fn next_encoded(
         &mut self,
         request: &Request,
         form: &Arc<dyn RowEncoder>,
     ) -> Result<Option<EncodedPage>, Status> {
-        self.pages.next_encoded(form).await.map_err(|error| told(request, &error))
+        self.pages.next_encoded(form).await.map_err(|error| list_error(request, &error))
     }
 
-    /// The revision the list shows.
+    /// Returns the revision of the list.
     pub(super) fn revision(&self, page: &ReadResult) -> Revision {
         self.pinned.unwrap_or(page.revision)
     }
 
-    /// The token that goes on after a key.
+    /// Returns the continue token after a key.
     pub(super) fn token(&self, revision: Revision, last_key: &[u8]) -> String {
         let start = String::from_utf8_lossy(&last_key[self.selection.prefix.len().min(last_key.len())..]);
         let start_key = format!("{start}\0");
@@ -119,8 +122,8 @@ impl Listing {
     }
 }
 
-/// What a client is told of trouble with its list.
-fn told(request: &Request, error: &Error) -> Status {
+/// Returns the Status of an error of the store. An expired continue token comes with an inconsistent one.
+fn list_error(request: &Request, error: &Error) -> Status {
     let token = request.query.text("continue");
     if token.is_empty() || !matches!(error, Error::Expired { .. }) {
         return status_from_store_error(error);
@@ -129,7 +132,7 @@ fn told(request: &Request, error: &Error) -> Status {
     Status::continue_expired(&ContinueToken { revision: None, start_key }.encode())
 }
 
-/// Every object that a request selects, decoded: for kinds of which there are few.
+/// Returns all objects that a request selects, decoded. For small collections.
 pub(crate) async fn select(request: &Request) -> Result<(Revision, Vec<Value>), Status> {
     let mut listing = Listing::begin(request).await?;
     let (mut revision, mut selected) = (0, Vec::new());

@@ -1,8 +1,8 @@
-//! How a list is written: what stands before its items, each item, and what follows them.
+//! Encodes a list one item at a time: head, items, tail.
 //!
-//! Nothing here knows more of a list than one item at a time. What stands around the items is written with them left
-//! out, and an item as if it were the only one: cut where the items are, the pieces make the list that writing it in
-//! one go would have made. Its metadata comes last, since only then is it known where the next list would go on.
+//! The head and tail are encoded with the items left out, and an item as if it were the only one. Cut at the
+//! items, they concatenate to the encoding of the whole list. Metadata comes last, since the continue token
+//! is known only then.
 
 use std::sync::Arc;
 
@@ -24,15 +24,15 @@ use crate::{
     registry::{Kind, encoding},
 };
 
-/// How the items of a list, and what is around them, are written.
+/// Encoder of a list in the negotiated encoding and transform.
 #[derive(Debug)]
 pub(super) struct ListEncoder {
     kind: Arc<Kind>,
     transform: Transform,
     encoder: Encoder,
-    /// What rows of a table carry of their objects.
+    /// `includeObject` of table rows.
     include: IncludeObject,
-    /// When ages are told.
+    /// The time that ages are relative to.
     now: Time,
 }
 
@@ -45,7 +45,7 @@ enum Encoder {
 }
 
 impl ListEncoder {
-    /// The one that a request asks for.
+    /// Returns the encoder that a request negotiated.
     pub(super) fn of(request: &Request) -> Result<Self, Status> {
         let (kind, transform) = (request.kind.clone(), request.negotiated.transform);
         let encoder = match request.negotiated.encoding {
@@ -60,22 +60,22 @@ impl ListEncoder {
                 Encoder::Protobuf(list.ok_or_else(|| Status::not_acceptable(MEDIA_TYPES))?)
             }
         };
-        // What cannot be read has been refused by now.
+        // Validated by content negotiation.
         let include = IncludeObject::parse(request.query.text("includeObject")).unwrap_or_default();
         Ok(Self { kind, transform, encoder, include, now: now() })
     }
 
-    /// Whether stored bytes become items without being decoded whole, as far as the kind passes them.
-    pub(super) fn passes(&self) -> bool {
+    /// Returns true if items can be copied from stored bytes.
+    pub(super) fn copies_stored(&self) -> bool {
         match (&self.encoder, self.transform) {
             (Encoder::Json, Transform::Whole | Transform::Metadata(_)) | (Encoder::Protobuf(_), _) => true,
-            // Columns that are not ours may look at everything there is.
+            // Columns of others may read any field.
             (Encoder::Json, Transform::Table(_)) => answer::columns(&self.kind).show_content_only(),
             (Encoder::Indented | Encoder::Yaml, _) => false,
         }
     }
 
-    /// What goes between two items.
+    /// Returns the bytes between two items.
     pub(super) fn separator(&self) -> &'static [u8] {
         match self.encoder {
             Encoder::Json | Encoder::Indented => b",",
@@ -83,12 +83,12 @@ impl ListEncoder {
         }
     }
 
-    /// Whether a list says how long it is before it begins.
-    pub(super) fn tells_its_length(&self) -> bool {
+    /// Returns true if the head contains the length of the items.
+    pub(super) fn has_length_prefix(&self) -> bool {
         matches!(self.encoder, Encoder::Protobuf(_))
     }
 
-    /// Appends an item, after a separator.
+    /// Appends a separator and an item.
     pub(super) fn put(&self, to: &mut BytesMut, object: &Value) {
         to.put_slice(self.separator());
         match (&self.encoder, self.transform) {
@@ -104,9 +104,9 @@ impl ListEncoder {
         }
     }
 
-    /// Appends an item as it stands among others. Writing into memory does not fail.
+    /// Appends an item, indented as among others. Writing into memory does not fail.
     fn put_item(&self, to: &mut BytesMut, item: &impl Serialize) {
-        /// The only item of a list that has nothing else.
+        /// A list of one item.
         #[derive(Serialize)]
         struct Only<'a, T> {
             items: [&'a T; 1],
@@ -128,10 +128,10 @@ impl ListEncoder {
         }
     }
 
-    /// What stands before the items. How many bytes they are, and what the list's metadata will be, matters only where
-    /// a list [tells its length](Self::tells_its_length).
-    pub(super) fn opening(&self, items_bytes: usize, metadata: &Value) -> Vec<u8> {
-        let (list_kind, api_version) = self.named();
+    /// Returns the bytes before the items. The length of the items and the metadata matter only to an encoding
+    /// with a [length prefix](Self::has_length_prefix).
+    pub(super) fn head(&self, items_bytes: usize, metadata: &Value) -> Vec<u8> {
+        let (list_kind, api_version) = self.list_kind();
         let mut fields = json!({"kind": list_kind, "apiVersion": api_version});
         let items = match self.transform {
             Transform::Table(_) => {
@@ -141,7 +141,7 @@ impl ListEncoder {
             }
             _ => "items",
         };
-        let opening = match &self.encoder {
+        let head = match &self.encoder {
             Encoder::Json => {
                 let fields = fields.to_string();
                 format!("{},\"{items}\":[", fields.strip_suffix('}').unwrap_or(&fields))
@@ -153,13 +153,13 @@ impl ListEncoder {
             Encoder::Yaml => format!("{}{items}:", serde_saphyr::to_string(&fields).unwrap_or_default()),
             Encoder::Protobuf(list) => return list.opening(&api_version, list_kind, items_bytes, metadata),
         };
-        opening.into_bytes()
+        head.into_bytes()
     }
 
-    /// What follows the items, if there were any.
-    pub(super) fn closing(&self, any: bool, metadata: &Value) -> Vec<u8> {
+    /// Returns the bytes after the items.
+    pub(super) fn tail(&self, any: bool, metadata: &Value) -> Vec<u8> {
         let last = json!({"metadata": metadata});
-        let closing = match &self.encoder {
+        let tail = match &self.encoder {
             Encoder::Json => format!("],{}", last.to_string().trim_start_matches('{')),
             Encoder::Indented => {
                 let last = serde_json::to_string_pretty(&last).unwrap_or_default();
@@ -171,11 +171,11 @@ impl ListEncoder {
             }
             Encoder::Protobuf(list) => return list.closing(metadata),
         };
-        closing.into_bytes()
+        tail.into_bytes()
     }
 
-    /// What the list is called, and in which version.
-    fn named(&self) -> (&str, String) {
+    /// Returns the kind and apiVersion of the list.
+    fn list_kind(&self) -> (&str, String) {
         match self.transform {
             Transform::Whole => (&self.kind.list_kind, self.kind.gvk.api_version()),
             Transform::Metadata(version) => ("PartialObjectMetadataList", version.to_owned()),
@@ -184,24 +184,24 @@ impl ListEncoder {
     }
 }
 
-/// What is between a beginning and an end.
-fn cut<'a>(text: &'a str, beginning: &str, end: &str) -> &'a [u8] {
-    let text = text.strip_prefix(beginning).unwrap_or(text);
-    text.strip_suffix(end).unwrap_or(text).as_bytes()
+/// Returns the text between a prefix and a suffix.
+fn cut<'a>(text: &'a str, prefix: &str, suffix: &str) -> &'a [u8] {
+    let text = text.strip_prefix(prefix).unwrap_or(text);
+    text.strip_suffix(suffix).unwrap_or(text).as_bytes()
 }
 
-/// Items that are made of stored bytes.
+/// Encodes items from stored bytes, in the store's reader.
 impl RowEncoder for ListEncoder {
     fn append(&self, to: &mut BytesMut, value: &[u8], revision: Revision) -> bool {
         to.put_slice(self.separator());
         match (&self.encoder, self.transform) {
             (Encoder::Json, Transform::Table(version)) => {
-                self.pass_row(to, version, value, revision).is_some()
+                self.append_row(to, version, value, revision).is_some()
             }
-            (Encoder::Json, transform) => self.kind.pass_as(to, transform, value, revision),
+            (Encoder::Json, transform) => self.kind.append_transformed(to, transform, value, revision),
             (Encoder::Protobuf(list), transform) => {
                 let mut json = BytesMut::new();
-                let passed = self.kind.pass_as(&mut json, transform, value, revision);
+                let passed = self.kind.append_transformed(&mut json, transform, value, revision);
                 let item = passed.then(|| list.item_of_json(&json)).flatten();
                 item.map(|item| to.put_slice(&item)).is_some()
             }
@@ -211,9 +211,9 @@ impl RowEncoder for ListEncoder {
 }
 
 impl ListEncoder {
-    /// Appends a row. Only what cells are made of is decoded.
-    fn pass_row(&self, to: &mut BytesMut, version: &str, value: &[u8], revision: Revision) -> Option<()> {
-        if self.include == IncludeObject::Object || !self.kind.passes(value) {
+    /// Appends a table row. Managed fields are not decoded.
+    fn append_row(&self, to: &mut BytesMut, version: &str, value: &[u8], revision: Revision) -> Option<()> {
+        if self.include == IncludeObject::Object || !self.kind.serves_stored(value) {
             return None;
         }
         let object = encoding::decode_unmanaged(value).ok()?;
@@ -222,7 +222,7 @@ impl ListEncoder {
         serde_json::to_writer(to.writer(), &cells).ok()?;
         if self.include == IncludeObject::Metadata {
             to.put_slice(b",\"object\":");
-            self.kind.pass_metadata(to, version, value, revision).then_some(())?;
+            self.kind.append_metadata(to, version, value, revision).then_some(())?;
         }
         to.put_u8(b'}');
         Some(())

@@ -1,8 +1,8 @@
-//! A list that is streamed, a page at a time, in whatever form it is asked for. However long the list is and however
-//! slow its reader, it holds two pages of the store and what was made of them. A collection is deleted as it is listed.
+//! Streams a list into a response, a page at a time. However long the list and however slow its reader, two
+//! pages of the store and their encoding are in memory.
 //!
-//! Protobuf says how long a list is before it begins. What is held tells that of a list that is not long; the rest of
-//! a long one is written twice, first only to be measured.
+//! Protobuf writes the length of a list before its items. The pages that are held tell the length of a short
+//! list; the rest of a long one is encoded twice, the first time only to measure it.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -13,9 +13,7 @@ use orlop_store::{EncodedPage, KeyValue, Revision, RowEncoder};
 use serde_json::Value;
 use tokio::sync::mpsc::{self, error::SendTimeoutError};
 
-use super::{
-    Request, delete::DeleteOptions, delete_collection::delete_all, list::Listing, list_encoder::ListEncoder,
-};
+use super::{Request, list::Listing, list_encoder::ListEncoder};
 use crate::{
     http::{
         body::{Aborted, Body},
@@ -24,137 +22,151 @@ use crate::{
     registry::Found,
 };
 
-/// Bytes of a list that is answered whole. What is longer is worth compressing.
-const WHOLE_BYTES: usize = 128 << 10;
-/// Bytes of a list that are held while it is measured.
-const MEASURED_BYTES: usize = 4 << 20;
-/// Bytes of a piece, and pieces that may wait for a slow client.
-const PIECE_BYTES: usize = 60 << 10;
-const PIECES: usize = 8;
-/// How long a client may take no piece at all.
-const STALLED: Duration = Duration::from_secs(60);
-/// Objects that are decoded before others get their turn.
-const TURN: usize = 32;
+/// Bytes of a list up to which it is sent as a complete body. Longer ones are worth compressing.
+const COMPLETE_BYTES_MAX: usize = 128 << 10;
+/// Bytes of a list that are held before its response starts, where that must be late.
+const HELD_BYTES_MAX: usize = 4 << 20;
+/// Bytes of a chunk, and chunks that are buffered for a slow client.
+const CHUNK_BYTES: usize = 60 << 10;
+const BUFFERED_CHUNKS: usize = 8;
+/// Time after which a client that reads nothing is disconnected.
+const STALLED_TIMEOUT: Duration = Duration::from_secs(60);
+/// Objects that are decoded before the task yields.
+const OBJECTS_PER_YIELD: usize = 32;
 
-/// A list, so far. A copy goes on from here by itself.
+/// Source of the encoded pages of a list.
+pub(super) trait PageSource: Send + 'static {
+    /// Returns the list that the pages are of.
+    fn list(&self) -> &ListPages;
+
+    /// Returns true if a failure must be reported as a Status for as long as possible: the response starts
+    /// only once many pages are held.
+    fn holds_response(&self) -> bool {
+        self.list().encoder.has_length_prefix()
+    }
+
+    /// Returns the encoded items of the next page; `None` after the last.
+    fn next(&mut self) -> impl Future<Output = Result<Option<Bytes>, Status>> + Send;
+}
+
+/// The pages of a list. A clone continues on its own.
 #[derive(Clone)]
-struct Streamed {
-    request: Arc<Request>,
-    rendering: Arc<ListEncoder>,
+pub(super) struct ListPages {
+    pub(super) request: Arc<Request>,
+    encoder: Arc<ListEncoder>,
     listing: Listing,
     revision: Revision,
-    /// All that there are, if they were counted.
+    /// The number of objects, if it was counted.
     count: Option<u64>,
     listed: usize,
-    /// The key listed last, and whether the list's own limit left out what follows it.
+    /// The last key listed.
     last: Option<Bytes>,
+    /// True if the limit cut off objects after the last key.
     more: bool,
     done: bool,
-    /// How what is listed is deleted, a page at a time, if it is.
-    deletion: Option<Arc<DeleteOptions>>,
+    /// Namespaces and names of the last page's objects, if they are collected.
+    names: Option<Vec<(String, String)>>,
 }
 
-/// Answers page after page; what is listed can be deleted on the way.
-pub(super) async fn stream(
-    request: Request,
-    listing: Listing,
-    deletion: Option<DeleteOptions>,
-) -> Result<Response<Body>, Status> {
-    let rendering = Arc::new(ListEncoder::of(&request)?);
-    let media_type = request.negotiated.encoding.media_type();
-    let mut list = Streamed {
-        request: Arc::new(request),
-        rendering: rendering.clone(),
-        listing,
-        revision: 0,
-        count: None,
-        listed: 0,
-        last: None,
-        more: false,
-        done: false,
-        deletion: deletion.map(Arc::new),
-    };
-    // A deletion that fails is told as long as nothing has been answered.
-    let is_held = rendering.tells_its_length() || list.deletion.is_some();
-    let held_max = if is_held { MEASURED_BYTES } else { WHOLE_BYTES };
-    let (mut held, mut held_bytes) = (VecDeque::new(), 0);
-    while held_bytes <= held_max
-        && let Some(items) = list.next().await?
-    {
-        held_bytes += items.len();
-        held.push_back(items);
+impl ListPages {
+    pub(super) fn new(request: Request, listing: Listing) -> Result<Self, Status> {
+        let encoder = Arc::new(ListEncoder::of(&request)?);
+        Ok(Self {
+            request: Arc::new(request),
+            encoder,
+            listing,
+            revision: 0,
+            count: None,
+            listed: 0,
+            last: None,
+            more: false,
+            done: false,
+            names: None,
+        })
     }
-    let mut bytes = held_bytes;
-    let mut metadata = list.metadata();
-    if rendering.tells_its_length() && !list.done {
-        let mut ahead = Streamed { deletion: None, ..list.clone() };
-        while let Some(items) = ahead.next().await? {
-            bytes += items.len();
-        }
-        metadata = ahead.metadata();
+
+    /// Collects the namespaces and names of objects, which are then decoded.
+    pub(super) fn with_names(self) -> Self {
+        Self { names: Some(Vec::new()), ..self }
     }
-    let opening = rendering.opening(bytes, &metadata);
-    if list.done && held_bytes <= WHOLE_BYTES {
-        let closing = rendering.closing(list.listed > 0, &metadata);
-        let pieces = std::iter::once(opening.into()).chain(held).chain([closing.into()]);
-        let whole: Vec<Bytes> = pieces.collect();
-        return Ok(response::bytes(200, media_type, whole.concat()));
+
+    /// Takes the namespaces and names of the last page's objects.
+    pub(super) fn take_names(&mut self) -> Vec<(String, String)> {
+        self.names.as_mut().map(std::mem::take).unwrap_or_default()
     }
-    held.push_front(opening.into());
-    let measured = rendering.tells_its_length().then_some(bytes);
-    let (sender, receiver) = mpsc::channel(PIECES + 1);
-    // One place is kept, so that a client that takes nothing can still be told that this is not all.
-    let farewell = sender.clone().try_reserve_owned();
-    tokio::spawn(async move {
-        if let Err(status) = list.send(&sender, held, held_bytes, measured).await {
-            // The answer has begun: all that is left is to break it off, so that nobody takes it for whole.
-            tracing::warn!(message = status.message, "list cut short");
-            if let Ok(farewell) = farewell {
-                farewell.send(Err(Aborted));
+
+    /// Returns true if stored bytes are listed without being decoded, where the kind allows it.
+    fn copies_stored(&self) -> bool {
+        self.encoder.copies_stored() && self.listing.selection.is_indexed() && self.names.is_none()
+    }
+
+    /// Encodes a page of which some objects have to be decoded. Those that need conversion are converted
+    /// together: a webhook is called once per page.
+    async fn encode(&mut self, kvs: Vec<KeyValue>) -> Result<Bytes, Status> {
+        let kind = self.request.kind.clone();
+        let unconverted: Vec<Found> =
+            kvs.iter().filter(|kv| !kind.serves_stored(&kv.value)).cloned().map(Found::from).collect();
+        let mut converted = kind.read_all(&unconverted).await?.into_iter();
+        drop(unconverted);
+        let capacity = kvs.iter().map(|kv| kv.value.len() + 64).sum();
+        let mut items = BytesMut::with_capacity(capacity);
+        let copies_stored = self.copies_stored();
+        for (index, kv) in kvs.into_iter().enumerate() {
+            if index % OBJECTS_PER_YIELD == OBJECTS_PER_YIELD - 1 {
+                tokio::task::yield_now().await;
+            }
+            let (key, found, length) = (kv.key.clone(), Found::from(kv), items.len());
+            if copies_stored && self.encoder.append(&mut items, &found.bytes, found.revision) {
+                self.listed += 1;
+                self.last = Some(key);
+                continue;
+            }
+            items.truncate(length);
+            let object = match kind.serves_stored(&found.bytes) {
+                true => kind.read(&found).await?,
+                false => converted.next().unwrap_or_default(),
+            };
+            if !self.listing.selection.matches(&kind, &object) {
+                continue;
+            }
+            if self.listing.limit > 0 && self.listed == self.listing.limit {
+                (self.more, self.done) = (true, true);
+                break;
+            }
+            self.encoder.put(&mut items, &object);
+            self.listed += 1;
+            self.last = Some(key);
+            if let Some(names) = &mut self.names {
+                let (meta, text) = (object_meta::of(&object), object_meta::text);
+                names.push((text(meta, "namespace").to_owned(), text(meta, "name").to_owned()));
             }
         }
-    });
-    Ok(response::bytes(200, media_type, Body::Stream(receiver)))
+        Ok(items.freeze())
+    }
+
+    /// Returns the metadata of the list, if it ends here.
+    fn metadata(&self) -> Value {
+        let rest = self.last.as_ref().filter(|_| self.more).map(|last| {
+            let count = self.count.filter(|_| self.listing.counted);
+            let remaining = count.map(|count| count.saturating_sub(self.listed as u64));
+            (self.listing.token(self.revision, last), remaining)
+        });
+        self.listing.metadata(self.revision, rest)
+    }
 }
 
-type Sender = mpsc::Sender<Result<Bytes, Aborted>>;
-
-impl Streamed {
-    /// Sends what is held, of which so many bytes are items, and all that follows.
-    async fn send(
-        &mut self,
-        sender: &Sender,
-        held: VecDeque<Bytes>,
-        mut items_bytes: usize,
-        measured: Option<usize>,
-    ) -> Result<(), Status> {
-        for piece in held {
-            if !hand_over(sender, piece).await? {
-                return Ok(());
-            }
-        }
-        while let Some(items) = self.next().await? {
-            items_bytes += items.len();
-            if !hand_over(sender, items).await? {
-                return Ok(());
-            }
-        }
-        // A converter may answer differently the second time.
-        if measured.is_some_and(|measured| measured != items_bytes) {
-            return Err(Status::internal("a list changed while it was written"));
-        }
-        let closing = self.rendering.closing(self.listed > 0, &self.metadata());
-        hand_over(sender, closing.into()).await.map(drop)
+impl PageSource for ListPages {
+    fn list(&self) -> &ListPages {
+        self
     }
 
-    /// The items of the next page as they are written; `None` after the last.
     async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         if self.done {
             return Ok(None);
         }
         let first = self.listed == 0;
-        let EncodedPage { page, bytes, keys, last } = if self.is_passed() {
-            let form: Arc<dyn RowEncoder> = self.rendering.clone();
+        let EncodedPage { page, bytes, keys, last } = if self.copies_stored() {
+            let form: Arc<dyn RowEncoder> = self.encoder.clone();
             self.listing.next_encoded(&self.request, &form).await?.unwrap_or_default()
         } else {
             let page = self.listing.next(&self.request).await?.unwrap_or_default();
@@ -170,87 +182,99 @@ impl Streamed {
                 self.last = last.map(|(key, _)| key).or(self.last.take());
                 bytes
             }
-            None => self.decoded(page.kvs).await?,
+            None => self.encode(page.kvs).await?,
         };
         if first && !items.is_empty() {
-            // Nothing to be separated from.
-            items.advance(self.rendering.separator().len());
+            // No separator before the first item.
+            items.advance(self.encoder.separator().len());
         }
         Ok(Some(items))
     }
-
-    /// Whether stored bytes are listed without being decoded, where the kind passes them.
-    fn is_passed(&self) -> bool {
-        self.rendering.passes() && self.listing.selection.is_indexed() && self.deletion.is_none()
-    }
-
-    /// The items of a page of which some have to be decoded. Those that have to be converted are so together: a
-    /// remote converter is asked once a page.
-    async fn decoded(&mut self, kvs: Vec<KeyValue>) -> Result<Bytes, Status> {
-        let kind = self.request.kind.clone();
-        let strangers: Vec<Found> =
-            kvs.iter().filter(|kv| !kind.passes(&kv.value)).cloned().map(Found::from).collect();
-        let mut converted = kind.read_all(&strangers).await?.into_iter();
-        drop(strangers);
-        let room = kvs.iter().map(|kv| kv.value.len() + 64).sum();
-        let mut items = BytesMut::with_capacity(room);
-        let as_stored = self.is_passed();
-        let mut listed = Vec::new();
-        for (index, kv) in kvs.into_iter().enumerate() {
-            if index % TURN == TURN - 1 {
-                tokio::task::yield_now().await;
-            }
-            let (key, found, length) = (kv.key.clone(), Found::from(kv), items.len());
-            if as_stored && self.rendering.append(&mut items, &found.bytes, found.revision) {
-                self.listed += 1;
-                self.last = Some(key);
-                continue;
-            }
-            items.truncate(length);
-            let object = match kind.passes(&found.bytes) {
-                true => kind.read(&found).await?,
-                false => converted.next().unwrap_or_default(),
-            };
-            if !self.listing.selection.matches(&kind, &object) {
-                continue;
-            }
-            if self.listing.limit > 0 && self.listed == self.listing.limit {
-                (self.more, self.done) = (true, true);
-                break;
-            }
-            self.rendering.put(&mut items, &object);
-            self.listed += 1;
-            self.last = Some(key);
-            if self.deletion.is_some() {
-                let (meta, text) = (object_meta::of(&object), object_meta::text);
-                listed.push((text(meta, "namespace").to_owned(), text(meta, "name").to_owned()));
-            }
-        }
-        if let Some(options) = &self.deletion {
-            delete_all(&self.request, options, &listed).await?;
-        }
-        Ok(items.freeze())
-    }
-
-    /// The list's own metadata, if it ends here.
-    fn metadata(&self) -> Value {
-        let rest = self.last.as_ref().filter(|_| self.more).map(|last| {
-            let count = self.count.filter(|_| self.listing.counted);
-            let remaining = count.map(|count| count.saturating_sub(self.listed as u64));
-            (self.listing.token(self.revision, last), remaining)
-        });
-        self.listing.metadata(self.revision, rest)
-    }
 }
 
-/// Hands bytes to whoever sends them, a piece at a time; whether there is still a client.
-async fn hand_over(sender: &Sender, mut bytes: Bytes) -> Result<bool, Status> {
+/// Responds with the pages of a list.
+pub(super) async fn respond(mut source: impl PageSource) -> Result<Response<Body>, Status> {
+    let encoder = source.list().encoder.clone();
+    let media_type = source.list().request.negotiated.encoding.media_type();
+    let held_max = if source.holds_response() { HELD_BYTES_MAX } else { COMPLETE_BYTES_MAX };
+    let (mut held, mut held_bytes) = (VecDeque::new(), 0);
+    while held_bytes <= held_max
+        && let Some(items) = source.next().await?
+    {
+        held_bytes += items.len();
+        held.push_back(items);
+    }
+    let mut length = held_bytes;
+    let mut metadata = source.list().metadata();
+    if encoder.has_length_prefix() && !source.list().done {
+        let mut ahead = source.list().clone();
+        while let Some(items) = ahead.next().await? {
+            length += items.len();
+        }
+        metadata = ahead.metadata();
+    }
+    let head = encoder.head(length, &metadata);
+    if source.list().done && held_bytes <= COMPLETE_BYTES_MAX {
+        let tail = encoder.tail(source.list().listed > 0, &metadata);
+        let parts = std::iter::once(head.into()).chain(held).chain([tail.into()]);
+        let complete: Vec<Bytes> = parts.collect();
+        return Ok(response::bytes(200, media_type, complete.concat()));
+    }
+    held.push_front(head.into());
+    let measured = encoder.has_length_prefix().then_some(length);
+    let (sender, receiver) = mpsc::channel(BUFFERED_CHUNKS + 1);
+    // Reserved, so that the body of a client that reads nothing can still be aborted.
+    let abort = sender.clone().try_reserve_owned();
+    tokio::spawn(async move {
+        if let Err(status) = send(&mut source, &sender, held, held_bytes, measured).await {
+            // The response has started: aborting it is the only way to report the failure.
+            tracing::warn!(message = status.message, "list aborted");
+            if let Ok(abort) = abort {
+                abort.send(Err(Aborted));
+            }
+        }
+    });
+    Ok(response::bytes(200, media_type, Body::Stream(receiver)))
+}
+
+type Sender = mpsc::Sender<Result<Bytes, Aborted>>;
+
+/// Sends what is held, of which `items_bytes` are items, and the rest of the list.
+async fn send(
+    source: &mut impl PageSource,
+    sender: &Sender,
+    held: VecDeque<Bytes>,
+    mut items_bytes: usize,
+    measured: Option<usize>,
+) -> Result<(), Status> {
+    for bytes in held {
+        if !send_chunks(sender, bytes).await? {
+            return Ok(());
+        }
+    }
+    while let Some(items) = source.next().await? {
+        items_bytes += items.len();
+        if !send_chunks(sender, items).await? {
+            return Ok(());
+        }
+    }
+    // A conversion webhook may answer differently the second time.
+    if measured.is_some_and(|measured| measured != items_bytes) {
+        return Err(Status::internal("the length of a list changed while it was sent"));
+    }
+    let list = source.list();
+    let tail = list.encoder.tail(list.listed > 0, &list.metadata());
+    send_chunks(sender, tail.into()).await.map(drop)
+}
+
+/// Sends bytes in chunks; false once the client has gone.
+async fn send_chunks(sender: &Sender, mut bytes: Bytes) -> Result<bool, Status> {
     while !bytes.is_empty() {
-        let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
-        match sender.send_timeout(Ok(piece), STALLED).await {
+        let chunk = bytes.split_to(bytes.len().min(CHUNK_BYTES));
+        match sender.send_timeout(Ok(chunk), STALLED_TIMEOUT).await {
             Ok(()) => {}
             Err(SendTimeoutError::Closed(_)) => return Ok(false),
-            Err(SendTimeoutError::Timeout(_)) => return Err(Status::timeout("the client takes nothing", 0)),
+            Err(SendTimeoutError::Timeout(_)) => return Err(Status::timeout("the client reads nothing", 0)),
         }
     }
     Ok(true)

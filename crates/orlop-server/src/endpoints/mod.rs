@@ -20,6 +20,7 @@ pub(crate) mod list;
 mod list_encoder;
 mod list_stream;
 pub(crate) mod metrics;
+pub(crate) mod offload;
 pub(crate) mod openapi;
 pub(crate) mod patch;
 mod preconditions;
@@ -38,8 +39,9 @@ use bytes::Bytes;
 use http::{HeaderMap, Response};
 use orlop_api::{protobuf, status::Status, table::IncludeObject};
 
+use self::offload::Offload;
 use crate::{
-    auth::User,
+    auth::Access,
     cluster::Cluster,
     http::{
         body::Body,
@@ -49,76 +51,72 @@ use crate::{
     },
     object::now,
     registry::{Kind, RequestContext, has_protobuf},
-    request::ResourceInfo,
+    request::{Attributes, Subresource, Verb},
 };
 
-/// One request, as verbs see it.
+/// An authorized request for a kind.
 #[derive(Debug)]
 pub struct Request {
-    /// Where it goes.
+    /// The cluster.
     pub cluster: Arc<Cluster>,
-    /// Of which kind it speaks.
+    /// The kind.
     pub kind: Arc<Kind>,
-    /// What it is about.
-    pub about: ResourceInfo,
-    /// Its query.
+    /// The user, verb, resource, namespace and name.
+    pub attributes: Attributes,
+    /// Query parameters.
     pub query: Query,
-    /// Its path and query, as they came.
+    /// Path and query as received.
     pub uri: http::Uri,
-    /// Its headers.
+    /// Headers.
     pub headers: HeaderMap,
-    /// Its body.
+    /// Body.
     pub body: Bytes,
-    /// How to answer.
+    /// Encoding and transform of the response.
     pub negotiated: Negotiated,
-    /// Who asks.
-    pub user: Arc<User>,
-    /// What the user is to be warned about.
+    /// Warnings for the client.
     pub warnings: Warnings,
 }
 
 impl Request {
     /// Returns the facts about this request that strategies may use.
     pub(crate) fn context(&self) -> RequestContext<'_> {
-        RequestContext { user: &self.user, now: now() }
+        RequestContext { user: &self.attributes.user, now: now() }
     }
 
-    /// Remembers a warning for the answer; each is sent once.
+    /// Adds a warning to the response, once.
     pub fn warn(&self, warning: impl Into<String>) {
         self.warnings.add(warning);
     }
 
-    /// A request about something else, made on the way of this one and for the same user.
-    pub(crate) fn aside(&self, kind: Arc<Kind>, about: ResourceInfo) -> Self {
+    /// Returns a request of the same user for another object, which this one needs.
+    pub(crate) fn nested(&self, kind: Arc<Kind>, attributes: Attributes) -> Self {
         Self {
             cluster: self.cluster.clone(),
             kind,
-            about,
+            attributes,
             query: Query::default(),
             uri: http::Uri::default(),
             headers: self.headers.clone(),
             body: Bytes::new(),
             negotiated: Negotiated::default(),
-            user: self.user.clone(),
             warnings: self.warnings.clone(),
         }
     }
 
-    /// Who writes, where a request does not say.
+    /// Returns the User-Agent header.
     pub(crate) fn user_agent(&self) -> &str {
         self.headers.get(http::header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 }
 
-/// Chooses how a verb may answer.
-pub fn negotiate_for(
-    verb: &str,
+/// Negotiates the encoding and transform of a response.
+pub(crate) fn negotiate_for(
+    attributes: &Attributes,
     kind: &Kind,
-    subresource: &str,
     headers: &HeaderMap,
     query: &Query,
 ) -> Result<Negotiated, Status> {
-    let negotiated = negotiate(headers, query.get("pretty"), offers(verb, kind, subresource))?;
+    let negotiated = negotiate(headers, query.get("pretty"), offers(attributes, kind))?;
     let include = query.text("includeObject");
     if matches!(negotiated.transform, Transform::Table(_)) && IncludeObject::parse(include).is_none() {
         return Err(Status::bad_request(format!(
@@ -129,39 +127,53 @@ pub fn negotiate_for(
     Ok(negotiated)
 }
 
-/// Does what a request asks.
-pub async fn run(verb: &str, request: Request) -> Result<Response<Body>, Status> {
-    let subresource = request.about.subresource.clone();
-    let allowed = match subresource.as_str() {
-        "" => request.kind.allows(verb),
-        name => match request.kind.subresource(name) {
+/// Runs the verb of a request.
+pub(crate) async fn run(
+    access: &Arc<Access>,
+    offload: &Offload,
+    request: Request,
+) -> Result<Response<Body>, Status> {
+    let Attributes { verb, subresource, .. } = &request.attributes;
+    let allowed = match subresource {
+        None => request.kind.allows(verb.as_str()),
+        Some(subresource) => match request.kind.subresource(subresource.as_str()) {
             None => return Err(Status::resource_unknown()),
-            Some(subresource) => subresource.verbs.iter().any(|allowed| allowed == verb),
+            Some(subresource) => subresource.verbs.iter().any(|allowed| allowed == verb.as_str()),
         },
     };
     if !allowed {
         return Err(Status::method_unknown());
     }
-    if let Some(remote) = request.kind.storage.elsewhere() {
-        return Box::pin(remote::forward(remote, verb, &request)).await;
+    if let Some(remote) = request.kind.storage.remote_server() {
+        return Box::pin(remote::forward(remote, &request)).await;
     }
-    // Each verb in memory of its own: otherwise every request would be as large as the largest of them, and that
-    // much would be moved from filter to filter.
+    let access = access.clone();
+    offload.run(request, move |request| dispatch(access, request)).await
+}
+
+async fn dispatch(access: Arc<Access>, request: Request) -> Result<Response<Body>, Status> {
+    let (verb, subresource) = (request.attributes.verb.clone(), request.attributes.subresource.clone());
+    let own_object = subresource.as_ref().is_none_or(Subresource::is_object);
+    // Boxed: a request's future would otherwise be as large as that of the largest verb, and moved from filter
+    // to filter.
     let work: Pin<Box<dyn Future<Output = Result<Response<Body>, Status>> + Send + '_>> =
-        match (verb, subresource.as_str()) {
-            ("list", "") => Box::pin(list::list(request)),
-            ("watch", "") => Box::pin(watch::watch(request)),
-            ("create", "") if reviews::is_review(&request) => Box::pin(reviews::create(&request)),
-            ("create", "") if subresources::is_binding(&request.kind) => {
+        match (verb, subresource) {
+            (Verb::List, None) => Box::pin(list::list(request)),
+            (Verb::Watch, None) => Box::pin(watch::watch(request)),
+            (Verb::Create, None) if reviews::is_review(&request.kind) => {
+                Box::pin(reviews::create(&access, &request))
+            }
+            (Verb::Create, None) if subresources::is_binding(&request.kind) => {
                 Box::pin(subresources::bind(request))
             }
-            ("create", "") => Box::pin(create::create(&request)),
-            ("get", name) if isolation::is_object(name) => Box::pin(get::get(&request)),
-            ("update", name) if isolation::is_object(name) => Box::pin(update::replace(&request)),
-            ("patch", name) if isolation::is_object(name) => Box::pin(patch::patch(&request)),
-            ("delete", "") => Box::pin(delete::delete(&request)),
-            ("deletecollection", "") => Box::pin(delete_collection::delete_collection(request)),
-            (verb, name) => Box::pin(subresources::run(verb, name, &request)),
+            (Verb::Create, None) => Box::pin(create::create(&request)),
+            (Verb::Get, _) if own_object => Box::pin(get::get(&request)),
+            (Verb::Update, _) if own_object => Box::pin(update::replace(&request)),
+            (Verb::Patch, _) if own_object => Box::pin(patch::patch(&request)),
+            (Verb::Delete, None) => Box::pin(delete::delete(&request)),
+            (Verb::DeleteCollection, None) => Box::pin(delete_collection::delete_collection(request)),
+            (_, None) => return Err(Status::method_unknown()),
+            (_, Some(_)) => Box::pin(subresources::run(&request)),
         };
     work.await
 }
@@ -172,19 +184,15 @@ const ROUTED_LIST: &[&str] =
 const ROUTED_LOG: &[&str] = &["text/plain", "application/json", "application/yaml", protobuf::MEDIA_TYPE];
 
 /// Returns the representations of a kind that a verb offers.
-fn offers(verb: &str, kind: &Kind, subresource: &str) -> Offers {
+fn offers(attributes: &Attributes, kind: &Kind) -> Offers {
     // A review, which is only ever created, has no columns.
     let read = kind.allows("get") || kind.allows("list");
-    let transforms = read
-        && matches!(
-            verb,
-            "get" | "list" | "watch" | "create" | "update" | "patch" | "delete" | "deletecollection"
-        );
+    let transforms = read && !matches!(attributes.verb, Verb::Proxy | Verb::Other(_));
     let protobuf = has_protobuf(kind);
-    let routed = match verb {
+    let routed = match attributes.verb {
         _ if !protobuf => &[],
-        "list" | "watch" => ROUTED_LIST,
-        _ if subresource == "log" => ROUTED_LOG,
+        Verb::List | Verb::Watch => ROUTED_LIST,
+        _ if attributes.subresource == Some(Subresource::Log) => ROUTED_LOG,
         _ => MEDIA_TYPES,
     };
     Offers { transforms, protobuf, routed }

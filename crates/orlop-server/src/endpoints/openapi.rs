@@ -15,7 +15,7 @@ use crate::{
         response::{self, not_found},
     },
     object::now,
-    openapi::{Form, base, document},
+    openapi::{SpecVersion, base, document},
     registry::Kind,
 };
 
@@ -34,8 +34,10 @@ pub(crate) async fn answer(
         ["v2"] => {
             let kinds: Vec<Arc<Kind>> = cluster.objects.registry.kinds().iter().cloned().collect();
             let page = match accept(headers, V2_PROTOBUF)? {
-                V2_PROTOBUF => Page { form: Form::V2, media_type: V2_PROTOBUF, path: "v2+protobuf" },
-                json => Page { form: Form::V2, media_type: json, path: "v2" },
+                V2_PROTOBUF => {
+                    Page { spec_version: SpecVersion::V2, media_type: V2_PROTOBUF, path: "v2+protobuf" }
+                }
+                json => Page { spec_version: SpecVersion::V2, media_type: json, path: "v2" },
             };
             send(cluster, page, kinds, headers, None).await
         }
@@ -43,14 +45,15 @@ pub(crate) async fn answer(
         ["v3", path @ ..] => {
             let path = path.join("/");
             let Some(kinds) = versions(cluster).remove(&path) else { return Ok(not_found()) };
-            let page = Page { form: Form::V3, media_type: accept(headers, JSON)?, path: &path };
+            let page =
+                Page { spec_version: SpecVersion::V3, media_type: accept(headers, JSON)?, path: &path };
             send(cluster, page, kinds, headers, query.get("hash")).await
         }
         _ => Ok(not_found()),
     }
 }
 
-/// What a client reads first: JSON, or `other`.
+/// Returns the media type that a client accepts first: JSON, or `other`.
 fn accept(headers: &HeaderMap, other: &'static str) -> Result<&'static str, Status> {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if accept.trim().is_empty() {
@@ -58,7 +61,7 @@ fn accept(headers: &HeaderMap, other: &'static str) -> Result<&'static str, Stat
     }
     let readable = |clause: &str| match clause.split(';').next().unwrap_or_default().trim() {
         JSON | "application/*" | "*/*" => Some(JSON),
-        // An older spelling, which clients of Go still use.
+        // An older spelling, which Go clients still use.
         media_type if media_type.replace("v2@v1.0", "v2.v1.0") == other => Some(other),
         _ => None,
     };
@@ -66,7 +69,7 @@ fn accept(headers: &HeaderMap, other: &'static str) -> Result<&'static str, Stat
     accept.split(',').find_map(readable).ok_or_else(|| Status::not_acceptable(offered))
 }
 
-/// The kinds of each group version, by the path of its document: `api/v1`, `apis/apps/v1`.
+/// Returns the kinds of each group version, by the path of its document: `api/v1`, `apis/apps/v1`.
 fn versions(cluster: &Cluster) -> BTreeMap<String, Vec<Arc<Kind>>> {
     let mut versions: BTreeMap<String, Vec<Arc<Kind>>> = BTreeMap::new();
     for kind in cluster.objects.registry.kinds().iter() {
@@ -79,18 +82,18 @@ fn versions(cluster: &Cluster) -> BTreeMap<String, Vec<Arc<Kind>>> {
 fn index(cluster: &Cluster) -> Response<Body> {
     let mut paths = Map::new();
     for (path, kinds) in versions(cluster) {
-        let hash = cluster.openapi.hash(Form::V3, &path, &kinds);
+        let hash = cluster.openapi.hash(SpecVersion::V3, &path, &kinds);
         paths.insert(path.clone(), json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={hash}")}));
     }
     response::bytes(200, "application/json", json!({"paths": paths}).to_string())
 }
 
-/// One document in one form.
+/// A document in one encoding.
 #[derive(Clone, Copy)]
 struct Page<'a> {
-    form: Form,
+    spec_version: SpecVersion,
     media_type: &'static str,
-    /// What it is kept under.
+    /// Its key in the cache.
     path: &'a str,
 }
 
@@ -101,8 +104,8 @@ async fn send(
     headers: &HeaderMap,
     asked: Option<&str>,
 ) -> Result<Response<Body>, Status> {
-    let Page { form, media_type, path } = page;
-    let hash = cluster.openapi.hash(form, path, &kinds);
+    let Page { spec_version, media_type, path } = page;
+    let hash = cluster.openapi.hash(spec_version, path, &kinds);
     if asked.is_some_and(|asked| !asked.eq_ignore_ascii_case(&hash)) {
         let mut response = response::bytes(301, "text/plain", Bytes::new());
         if let Ok(right) = HeaderValue::from_str(&format!("/openapi/v3/{path}?hash={hash}")) {
@@ -124,7 +127,7 @@ async fn send(
     }
     sent.insert(header::VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
     if asked.is_some() {
-        // The address names the content, so it never changes.
+        // The URL has the hash of the content, which never changes.
         sent.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
         if let Ok(expires) = HeaderValue::from_str(&http_date(now().unix_seconds + YEAR_SECONDS)) {
             sent.insert(header::EXPIRES, expires);
@@ -133,29 +136,29 @@ async fn send(
     Ok(response)
 }
 
-/// A document, compressed: one that is kept, or a new one.
+/// Returns a document, compressed, from the cache or newly built.
 async fn document(
     cluster: &Arc<Cluster>,
-    Page { form, media_type, path }: Page<'_>,
+    Page { spec_version, media_type, path }: Page<'_>,
     kinds: Vec<Arc<Kind>>,
 ) -> Result<Bytes, Status> {
-    if let Some(document) = cluster.openapi.document(form, path) {
+    if let Some(document) = cluster.openapi.document(spec_version, path) {
         return Ok(document);
     }
     let of = kinds.clone();
     let made = tokio::task::spawn_blocking(move || match media_type {
         V2_PROTOBUF => document::write_protobuf(&of),
-        _ => document::write(form, &of),
+        _ => document::write(spec_version, &of),
     })
     .await;
     let document = made
         .map_err(|error| Status::internal(&error.to_string()))?
         .map_err(|error| Status::internal(&error.to_string()))?;
-    cluster.openapi.insert(form, path, &kinds, document.clone());
+    cluster.openapi.insert(spec_version, path, &kinds, document.clone());
     Ok(document)
 }
 
-/// Compressed for clients that say so, as nearly all do.
+/// Responds with a document, compressed if the client accepts gzip, as nearly all do.
 fn whole(document: Bytes, media_type: &'static str, headers: &HeaderMap) -> Result<Response<Body>, Status> {
     let accepted =
         headers.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -170,7 +173,7 @@ fn whole(document: Bytes, media_type: &'static str, headers: &HeaderMap) -> Resu
     Ok(response::bytes(200, media_type, text))
 }
 
-/// `Sun, 15 Nov 2026 05:19:34 GMT`.
+/// Formats an HTTP date: `Sun, 15 Nov 2026 05:19:34 GMT`.
 fn http_date(unix_seconds: i64) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] =
@@ -187,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_those_of_http() {
+    fn http_dates_have_the_imf_format() {
         assert_eq!(http_date(0), "Thu, 01 Jan 1970 00:00:00 GMT");
         assert_eq!(http_date(1_794_715_200), "Sun, 15 Nov 2026 04:00:00 GMT");
     }

@@ -1,6 +1,6 @@
-//! Patch: JSON patch, merge patch, strategic merge, apply. All go through the loop of `update`.
+//! Patch: JSON patch, merge patch, strategic merge patch and apply, all by the compare-and-swap of `update`.
 //!
-//! What is wrong with a patch is told only once there is an object to patch: one that is missing is 404 first.
+//! Errors of a patch are reported once there is an object to patch: a missing object is NotFound first.
 
 use http::Response;
 use orlop_api::{
@@ -19,9 +19,9 @@ use serde_json::{Map, Value};
 use super::{
     Request,
     apply::apply,
-    decoder::{self, Form},
+    decoder::{self, BodySchema},
     prepare,
-    update::{check_name, completed, require_version, write},
+    update::{check_name, complete, require_version, write},
 };
 use crate::object::metadata_mut;
 use crate::{
@@ -41,20 +41,20 @@ pub(super) async fn patch(request: &Request) -> Result<Response<Body>, Status> {
         return apply(request, &options).await;
     }
     let patch = Patch::read(request, media_type, options.field_validation)?;
-    let form = Form::of(request, &request.kind.gvk)?;
+    let body_schema = BodySchema::of(request, &request.kind.gvk)?;
     let manager = options.manager(request.user_agent());
     let written = write(request, options.dry_run, |old| {
-        let mut object = patch.apply(request, form, &request.kind.gvk, old)?;
-        patch.check(request, form, &mut object, options.field_validation)?;
+        let mut object = patch.apply(request, body_schema, &request.kind.gvk, old)?;
+        patch.check(request, body_schema, &mut object, options.field_validation)?;
         check_name(request, &object)?;
         prepare::set_namespace(request, &mut object)?;
-        // A patch that says nothing of the version is for whatever version there is.
+        // Without a resourceVersion, the patch applies to any version.
         if object_meta::of(&object).get("resourceVersion") == object_meta::of(old).get("resourceVersion") {
             metadata_mut(&mut object).remove("resourceVersion");
         } else {
             require_version(request, &object)?;
         }
-        completed(request, old, object, Some(&manager))
+        complete(request, old, object, Some(&manager))
     })
     .await?;
     written.answer(request, 200).await
@@ -64,10 +64,10 @@ pub(super) fn undecodable(why: &str) -> Status {
     Status::bad_request(format!("error decoding patch: {why}"))
 }
 
-/// A patch of one of the kinds that say what to change.
+/// A decoded JSON, merge or strategic merge patch.
 pub(crate) struct Patch {
     change: Result<Change, Status>,
-    /// What `fieldValidation` has to say of the patch itself.
+    /// Strict decoding errors of the patch itself.
     strict_errors: Vec<String>,
 }
 
@@ -78,7 +78,7 @@ enum Change {
 }
 
 impl Patch {
-    /// Reads the patch of a request; whether it could be read is told when it is applied.
+    /// Decodes the patch of a request. A malformed patch is reported when it is applied.
     pub(crate) fn read(
         request: &Request,
         media_type: &str,
@@ -96,11 +96,11 @@ impl Patch {
         Ok(Self { change, strict_errors })
     }
 
-    /// What becomes of an object of a kind.
+    /// Applies the patch to an object of a kind.
     pub(crate) fn apply(
         &self,
         request: &Request,
-        form: Form<'_>,
+        body_schema: BodySchema<'_>,
         kind: &GroupVersionKind,
         old: &Value,
     ) -> Result<Value, Status> {
@@ -108,33 +108,33 @@ impl Patch {
         let mut patched = match change {
             Change::Json(patch) => patch.apply(old),
             Change::Merge(patch) => merge_patch(old, patch),
-            Change::Strategic(patch) => strategic_merge_patch(old, patch, form.schema),
+            Change::Strategic(patch) => strategic_merge_patch(old, patch, body_schema.schema),
         }?;
         decode::check_depth(&patched).map_err(|error| Status::bad_request(error.to_string()))?;
         if let (Change::Strategic(_), Value::Object(map)) = (change, &mut patched) {
-            // What is merged by type stays of that type, whatever it says.
+            // A strategic merge cannot change the kind.
             name_kind(map, kind);
         }
-        self.check_kind(request, form, kind, &mut patched)?;
+        self.check_kind(request, body_schema, kind, &mut patched)?;
         Ok(patched)
     }
 
-    /// A patch may not make another kind of an object.
+    /// Checks that the patch did not change the kind.
     fn check_kind(
         &self,
         request: &Request,
-        form: Form<'_>,
+        body_schema: BodySchema<'_>,
         kind: &GroupVersionKind,
         patched: &mut Value,
     ) -> Result<(), Status> {
-        if let Some(why) = undecodable_kind(patched, form.custom) {
+        if let Some(why) = undecodable_kind(patched, body_schema.custom) {
             return Err(self.refusal(patched, &why));
         }
         let text = |field: &str| patched.get(field).and_then(Value::as_str).unwrap_or_default();
         let (api_version, name) = (text("apiVersion"), text("kind"));
         if api_version.is_empty() {
-            // Without a version, Go makes an object of nothing of it.
-            return Err(Status::name_undeterminable(&request.about.name));
+            // Without an apiVersion, Go decodes an empty object.
+            return Err(Status::name_undeterminable(&request.attributes.name));
         }
         let Ok(version) = GroupVersion::parse(api_version) else {
             return Err(self.refusal(patched, &format!("unexpected GroupVersion string: {api_version}")));
@@ -146,7 +146,7 @@ impl Patch {
             }
             return Ok(());
         }
-        if form.custom {
+        if body_schema.custom {
             let must_be = |field: &str, found: &str, wanted: &str| {
                 (found != wanted)
                     .then(|| FieldError::invalid(&FieldPath::root(field), found, format!("must be {wanted}")))
@@ -156,7 +156,7 @@ impl Patch {
                 must_be("apiVersion", api_version, &kind.api_version()),
             ];
             let errors: Vec<FieldError> = errors.into_iter().flatten().collect();
-            return Err(Status::invalid(&found.group_kind(), &request.about.name, &errors));
+            return Err(Status::invalid(&found.group_kind(), &request.attributes.name, &errors));
         }
         if !decoder::is_registered(request, &found) {
             let why = format!(
@@ -174,21 +174,20 @@ impl Patch {
         Err(self.refusal(patched, &why))
     }
 
-    /// What came of the patch must fit the types of its form, and may only have fields that exist, or that is
-    /// told as asked.
+    /// Checks the patched object against the schema. Unknown fields are dropped and reported as fieldValidation says.
     pub(crate) fn check(
         &self,
         request: &Request,
-        form: Form<'_>,
+        body_schema: BodySchema<'_>,
         patched: &mut Value,
         validation: FieldValidation,
     ) -> Result<(), Status> {
-        if !form.custom {
-            check_types(patched, form.schema)
+        if !body_schema.custom {
+            check_types(patched, body_schema.schema)
                 .map_err(|mismatch| self.refusal(patched, &mismatch.to_string()))?;
         }
         let given = (validation == FieldValidation::Strict).then(|| patched.clone());
-        let unknown = match form.prune(patched) {
+        let unknown = match body_schema.prune(patched) {
             Ok(unknown) => unknown,
             Err(error) => return Err(self.refusal(patched, &error.detail)),
         };
@@ -223,7 +222,7 @@ impl Change {
         strict_errors: &mut Vec<String>,
     ) -> Result<Self, Status> {
         let strictly = validation != FieldValidation::Ignore;
-        // Only what looks for fields that are not there says what it was doing.
+        // Only strict decoding prefixes its errors.
         let refused = |why: &str| {
             if strictly && media_type != STRATEGIC { undecodable(why) } else { Status::bad_request(why) }
         };
@@ -257,7 +256,7 @@ impl Change {
     }
 }
 
-/// Why Go cannot tell of which kind a patched object is, if it cannot.
+/// Returns Go's error for a patched object without a readable kind.
 fn undecodable_kind(patched: &Value, custom: bool) -> Option<String> {
     let Value::Object(map) = patched else {
         return Some(decoder::not_an_object(patched));

@@ -61,7 +61,8 @@ impl Preconditions {
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<(), Status> {
-        let (objects, kind, namespace) = (&request.cluster.objects, &request.kind, &request.about.namespace);
+        let (objects, kind, namespace) =
+            (&request.cluster.objects, &request.kind, &request.attributes.namespace);
         match precondition {
             Precondition::ServiceAllocations => {
                 self.merge(allocation::allocate(objects, object, old).await?);
@@ -94,7 +95,9 @@ impl Preconditions {
 impl Precondition {
     fn applies(self, request: &Request, old: Option<&Value>) -> bool {
         match self {
-            Self::ServiceAllocations => allocation::allocates(&request.kind, &request.about.subresource),
+            Self::ServiceAllocations => {
+                allocation::allocates(&request.kind, request.attributes.subresource_name())
+            }
             Self::DefinitionNames => definitions::is_definition(&request.kind),
             Self::DefinitionServed => old.is_none() && request.kind.flags.custom,
             Self::NamespaceActive => old.is_none() && request.kind.namespaced,
@@ -116,7 +119,7 @@ pub(super) fn complete_object(request: &Request) -> bool {
 pub(super) async fn check(request: &Request, name: &str) -> Result<(), Status> {
     let (objects, kind) = (&request.cluster.objects, &request.kind);
     request.cluster.definitions.precondition(objects, kind, name)?;
-    namespace::read(objects, kind, &request.about.namespace, name).await.map(drop)
+    namespace::read(objects, kind, &request.attributes.namespace, name).await.map(drop)
 }
 
 /// Returns the operations that release what a deleted object was allocated.

@@ -1,4 +1,4 @@
-//! What every write does to an object between its body and the store.
+//! Steps of a write between decoding and storage: namespace, defaults, managed fields, validation.
 
 use orlop_api::{
     apply::{FieldManager, SingleVersion, TypeRef},
@@ -17,9 +17,9 @@ use crate::{
     registry::{Encoded, Kind},
 };
 
-/// Puts an object into the namespace of its path.
+/// Sets the namespace of the path.
 pub(super) fn set_namespace(request: &Request, object: &mut Value) -> Result<(), Status> {
-    let namespace = request.about.namespace.clone();
+    let namespace = request.attributes.namespace.clone();
     let given = object_meta::text(object_meta::of(object), "namespace").to_owned();
     if !request.kind.namespaced {
         metadata_mut(object).remove("namespace");
@@ -35,7 +35,7 @@ pub(super) fn set_namespace(request: &Request, object: &mut Value) -> Result<(),
     Ok(())
 }
 
-/// One controller listed twice is one controller. `when` says when, if not in the request itself.
+/// Removes duplicate owner references, and warns. `when` says when, if not in the request itself.
 pub(crate) fn deduplicate_owners(request: &Request, object: &mut Value, when: &str) {
     let repeated = object_meta::deduplicate_owner_references(metadata_mut(object));
     if !repeated.is_empty() {
@@ -48,8 +48,8 @@ pub(crate) fn deduplicate_owners(request: &Request, object: &mut Value, when: &s
     }
 }
 
-/// An object as it is stored. One that is too large for that goes without its managers, unless it is
-/// applied: what somebody owns must not be lost, but who does may be.
+/// Encodes an object for the store. Drops the managed fields of one that is too large, unless it is applied: the
+/// object matters more than its managers.
 pub(super) async fn encode(request: &Request, object: &mut Value) -> Result<Encoded, Status> {
     let encoded = request.kind.write(object).await?;
     let limit = request.cluster.objects.store.limits().value_bytes;
@@ -60,10 +60,10 @@ pub(super) async fn encode(request: &Request, object: &mut Value) -> Result<Enco
     request.kind.write(object).await
 }
 
-/// Fills in what the kind leaves to the server.
+/// Applies defaults.
 pub(crate) fn default(kind: &Kind, object: &mut Value) {
-    // Empty lists and maps of metadata are as good as absent, and are never shown. Only an empty list of
-    // managers says something of an object of a built-in kind: that there are to be none.
+    // Empty lists and maps of metadata are the same as absent, and never served. An empty list of managedFields in a
+    // built-in kind resets them.
     metadata_mut(object).retain(|field, value| match value {
         Value::Array(items) => !items.is_empty() || (field == "managedFields" && !kind.flags.custom),
         Value::Object(map) => !map.is_empty(),
@@ -75,8 +75,8 @@ pub(crate) fn default(kind: &Kind, object: &mut Value) {
     kind.strategy.set_defaults(object);
 }
 
-/// Records who wrote which fields.
-pub(super) fn track(request: &Request, live: &Value, object: Value, manager: &str) -> Value {
+/// Records the managed fields of an update.
+pub(super) fn record_managed_fields(request: &Request, live: &Value, object: Value, manager: &str) -> Value {
     with_field_manager(request, |fields| fields.update(live, object, manager, now()))
 }
 
@@ -86,18 +86,18 @@ pub(super) fn with_field_manager<T>(request: &Request, work: impl FnOnce(&FieldM
     let api_version = kind.gvk.api_version();
     let single = SingleVersion { api_version: &api_version, of: TypeRef::resource(kind.schema.get()) };
     let versions = kind.versions().unwrap_or(&single);
-    let subresource = request.about.subresource.as_str();
+    let subresource = request.attributes.subresource_name();
     let owned_fields = kind.ownable_fields(subresource);
     work(&FieldManager { kind: &kind.gvk, versions, subresource, owned_fields: &owned_fields })
 }
 
-/// Answers 422 unless nothing is wrong.
+/// Returns Invalid if there are errors.
 pub(super) fn refuse_invalid(kind: &Kind, object: &Value, errors: &[FieldError]) -> Result<(), Status> {
     if errors.is_empty() {
         return Ok(());
     }
     let name = object_meta::text(object_meta::of(object), "name");
-    // Metadata is looked at by every kind and by some again.
+    // Metadata is validated by every kind, and by some twice.
     let mut each: Vec<FieldError> = Vec::with_capacity(errors.len());
     for error in errors {
         if !each.contains(error) {
@@ -107,14 +107,14 @@ pub(super) fn refuse_invalid(kind: &Kind, object: &Value, errors: &[FieldError])
     Err(Status::invalid(&kind.group_kind(), name, &each))
 }
 
-/// Everything wrong with an object by itself.
+/// Validates a new object.
 pub(super) fn validate(kind: &Kind, object: &Value) -> Vec<FieldError> {
     let mut errors = validate_metadata(kind, object);
     errors.extend(kind.strategy.validate(object));
     errors
 }
 
-/// Everything wrong with an object's metadata.
+/// Validates the metadata of an object.
 pub(super) fn validate_metadata(kind: &Kind, object: &Value) -> Vec<FieldError> {
     let rules = MetaRules { namespaced: kind.namespaced, name: kind.name_rule };
     let (meta, path) = (object_meta::of(object), FieldPath::root("metadata"));

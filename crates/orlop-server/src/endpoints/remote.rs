@@ -1,26 +1,21 @@
-//! Kinds that another API server keeps. Requests for them pass the whole chain here (who may do what is
-//! decided here), and are then sent on; the answer comes back as it is, piece by piece.
+//! Forwards requests for kinds that another API server stores. They pass all filters here, authorization too; the
+//! response is streamed back unchanged.
 
 use http::{Method, Request, Response, Uri, header, uri::PathAndQuery};
 use orlop_api::status::Status;
 
-use crate::{http::body::Body, registry::remote::Remote};
+use crate::{http::body::Body, registry::remote::Remote, request::Verb};
 
-/// What of a request's headers is sent on: how to read and answer it, and who says so. Credentials are for
-/// this server alone.
+/// Headers that are forwarded. Credentials are for this server only.
 const SENT_ON: &[header::HeaderName] = &[header::ACCEPT, header::CONTENT_TYPE, header::USER_AGENT];
 
-/// Has a request answered elsewhere.
-pub(crate) async fn forward(
-    remote: &dyn Remote,
-    verb: &str,
-    request: &super::Request,
-) -> Result<Response<Body>, Status> {
-    let method = match verb {
-        "create" => Method::POST,
-        "update" => Method::PUT,
-        "patch" => Method::PATCH,
-        "delete" | "deletecollection" => Method::DELETE,
+/// Forwards a request.
+pub(crate) async fn forward(remote: &dyn Remote, request: &super::Request) -> Result<Response<Body>, Status> {
+    let method = match request.attributes.verb {
+        Verb::Create => Method::POST,
+        Verb::Update => Method::PUT,
+        Verb::Patch => Method::PATCH,
+        Verb::Delete | Verb::DeleteCollection => Method::DELETE,
         _ => Method::GET,
     };
     let path = request.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
@@ -33,7 +28,7 @@ pub(crate) async fn forward(
         }
     }
     let mut response = remote.send(sent).await?;
-    // These are about the other connection.
+    // Hop-by-hop headers.
     for name in [header::CONNECTION, header::TRANSFER_ENCODING, header::CONTENT_LENGTH] {
         response.headers_mut().remove(name);
     }

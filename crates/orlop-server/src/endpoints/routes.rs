@@ -1,4 +1,4 @@
-//! Where a path leads: the server's own pages, or a kind and a verb.
+//! Routes: the server's own pages, or a kind and a verb.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -8,14 +8,15 @@ use orlop_api::{names, status::Status};
 use serde_json::json;
 
 use super::{
-    changes, dependents, discovery,
+    Request, changes, dependents, discovery,
     health::{self, Health},
-    metrics, openapi,
+    metrics, negotiate_for,
+    offload::Offload,
+    openapi, run,
 };
 use crate::{
-    auth::User,
+    auth::Access,
     cluster::Cluster,
-    endpoints,
     http::{
         body::Body,
         negotiation::{Encoding, check_routed},
@@ -25,13 +26,15 @@ use crate::{
     },
     metrics::Metrics,
     registry::{Kind, Kinds},
-    request::{RequestInfo, ResourceInfo},
+    request::{Attributes, Subresource, Verb},
 };
 
 /// The endpoints of a cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoints {
     pub(crate) cluster: Arc<Cluster>,
+    pub(crate) access: Arc<Access>,
+    pub(crate) offload: Offload,
     pub(crate) health: Arc<Health>,
     pub(crate) metrics: Arc<Metrics>,
 }
@@ -40,13 +43,12 @@ pub(crate) struct Endpoints {
 pub(crate) async fn route(
     server: &Endpoints,
     parts: &Parts,
-    info: RequestInfo,
+    attributes: Attributes,
     query: Query,
     body: Bytes,
-    user: Arc<User>,
     warnings: Warnings,
 ) -> Result<Response<Body>, Status> {
-    let Some(about) = info.resource else {
+    if !attributes.is_resource_request {
         let page = Box::pin(page(server, parts, &query)).await?;
         let missing = page.status() == http::StatusCode::NOT_FOUND;
         return if missing && !server.health.knows_every_route() {
@@ -54,77 +56,78 @@ pub(crate) async fn route(
         } else {
             Ok(page)
         };
-    };
+    }
+    let Attributes { group, version, resource, namespace, name, .. } = &attributes;
     let cluster = server.cluster.clone();
     let kinds = cluster.objects.registry.kinds();
-    let Some(kind) = kinds.get(&about.group, &about.version, &about.resource).cloned() else {
+    let Some(kind) = kinds.get(group, version, resource).cloned() else {
         return if !server.health.knows_every_route() {
             Err(health::not_installed_yet())
-        } else if kinds.has_version(&about.group, &about.version) || kinds.has_builtin_group(&about.group) {
+        } else if kinds.has_version(group, version) || kinds.has_builtin_group(group) {
             Err(Status::resource_unknown())
         } else {
             Ok(not_found())
         };
     };
-    if kind.namespaced && about.namespace.is_empty() && !about.name.is_empty() {
+    if kind.namespaced && namespace.is_empty() && !name.is_empty() {
         return Err(Status::resource_unknown());
     }
-    if !kind.namespaced && !about.namespace.is_empty() {
+    if !kind.namespaced && !namespace.is_empty() {
         return Err(Status::resource_unknown());
     }
-    if let Some(problem) = names::path_segment(&about.name).first().filter(|_| !about.name.is_empty()) {
-        return Err(Status::bad_request(format!("Name parameter invalid: {:?}: {problem}", about.name)));
+    if let Some(problem) = names::path_segment(name).first().filter(|_| !name.is_empty()) {
+        return Err(Status::bad_request(format!("Name parameter invalid: {name:?}: {problem}")));
     }
-    if !about.rest.is_empty() && about.subresource != "proxy" {
+    if !attributes.rest.is_empty() && attributes.subresource != Some(Subresource::Proxy) {
         return Err(Status::resource_unknown());
     }
-    if !fits(info.verb, &kind, &about) {
+    if !has_method(&kind, &attributes) {
         return Err(Status::method_unknown());
     }
-    let negotiated = endpoints::negotiate_for(info.verb, &kind, &about.subresource, &parts.headers, &query)?;
-    let request = endpoints::Request {
+    let negotiated = negotiate_for(&attributes, &kind, &parts.headers, &query)?;
+    let request = Request {
         cluster,
         kind,
-        about,
+        attributes,
         query,
         uri: parts.uri.clone(),
         headers: parts.headers.clone(),
         body,
         negotiated,
-        user,
         warnings,
     };
     if let Some(warning) = request.kind.strategy.deprecation_warning() {
         request.warn(warning);
     }
-    endpoints::run(info.verb, request).await
+    run(&server.access, &server.offload, request).await
 }
 
-/// Whether a path has a method at all. All namespaces together can be looked at, but nothing is created or
-/// deleted in all of them at once; and only an object can be changed.
-fn fits(verb: &str, kind: &Kind, about: &ResourceInfo) -> bool {
-    let everywhere = kind.namespaced && about.namespace.is_empty();
-    match verb {
-        "list" | "watch" | "proxy" => true,
-        "create" => !everywhere && (about.name.is_empty() || !about.subresource.is_empty()),
-        "deletecollection" => !everywhere,
-        "get" | "update" | "patch" | "delete" => !about.name.is_empty(),
-        _ => false,
+/// Returns true if a path has a method for the verb. All namespaces together can be read, but not created in
+/// or deleted; only an object can be changed.
+fn has_method(kind: &Kind, attributes: &Attributes) -> bool {
+    let Attributes { name, namespace, subresource, .. } = attributes;
+    let all_namespaces = kind.namespaced && namespace.is_empty();
+    match attributes.verb {
+        Verb::List | Verb::Watch | Verb::Proxy => true,
+        Verb::Create => !all_namespaces && (name.is_empty() || subresource.is_some()),
+        Verb::DeleteCollection => !all_namespaces,
+        Verb::Get | Verb::Update | Verb::Patch | Verb::Delete => !name.is_empty(),
+        Verb::Other(_) => false,
     }
 }
 
-/// The server's own pages.
+/// Answers a path that is not a resource.
 async fn page(server: &Endpoints, parts: &Parts, query: &Query) -> Result<Response<Body>, Status> {
     let cluster = &server.cluster;
     let path = parts.uri.path();
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
-    let looks = matches!(parts.method, Method::GET | Method::HEAD);
+    let reads = matches!(parts.method, Method::GET | Method::HEAD);
     match segments.as_slice() {
-        // Health may be asked in any way, and what there is not is not there in any.
+        // Health answers any method, also for checks that do not exist.
         ["healthz" | "livez" | "readyz", ..] => {
             Ok(health::answer(&server.health, cluster, &segments, query).await)
         }
-        known if !looks && is_page(known) => Err(Status::method_unknown()),
+        known if !reads && is_page(known) => Err(Status::method_unknown()),
         ["version"] => {
             check_routed(&parts.headers, &["application/json"])?;
             Ok(json_page(&crate::version::version()))
@@ -133,19 +136,19 @@ async fn page(server: &Endpoints, parts: &Parts, query: &Query) -> Result<Respon
         ["metrics", "slis"] => Ok(metrics::service_levels(&server.health, cluster, &parts.headers).await),
         ["orlop", "v1", "dependents"] => dependents::answer(cluster, query).await,
         ["orlop", "v1", "changes"] => changes::answer(cluster, query).await,
-        ["orlop", "v1", "elsewhere"] => Ok(changes::elsewhere(cluster)),
+        ["orlop", "v1", "elsewhere"] => Ok(changes::remote_kinds(cluster)),
         ["openapi", rest @ ..] => openapi::answer(cluster, rest, &parts.headers, query).await,
         ["api" | "apis", ..] => discovery::answer(cluster, &segments, &parts.headers),
         [".well-known", "openid-configuration"] => {
-            Ok(public(cluster.issuer().discovery(), "application/json"))
+            Ok(cacheable(cluster.issuer().discovery(), "application/json"))
         }
-        ["openid", "v1", "jwks"] => Ok(public(cluster.issuer().keys(), "application/jwk-set+json")),
+        ["openid", "v1", "jwks"] => Ok(cacheable(cluster.issuer().keys(), "application/jwk-set+json")),
         [] | ["index.html"] => Ok(json_page(&json!({"paths": paths(&cluster.objects.registry.kinds())}))),
         _ => Ok(not_found()),
     }
 }
 
-/// Whether there may be a page at a path.
+/// Returns true if there may be a page at a path.
 fn is_page(segments: &[&str]) -> bool {
     let first = segments.first().copied().unwrap_or_default();
     let pages =
@@ -153,7 +156,7 @@ fn is_page(segments: &[&str]) -> bool {
     pages.contains(&first)
 }
 
-/// Every path that leads somewhere, sorted.
+/// Returns all paths, sorted.
 fn paths(kinds: &Kinds) -> BTreeSet<String> {
     let pages = [
         "/.well-known/openid-configuration",
@@ -181,11 +184,11 @@ fn paths(kinds: &Kinds) -> BTreeSet<String> {
     paths
 }
 
-/// A page that may be kept by whoever passes it on.
-fn public(document: serde_json::Value, media_type: &str) -> Response<Body> {
+/// Returns a page that proxies may cache.
+fn cacheable(document: serde_json::Value, media_type: &str) -> Response<Body> {
     let mut response = response::bytes(200, media_type, Bytes::from(document.to_string()));
-    let kept = HeaderValue::from_static("public, max-age=3600");
-    response.headers_mut().insert(header::CACHE_CONTROL, kept);
+    let cached = HeaderValue::from_static("public, max-age=3600");
+    response.headers_mut().insert(header::CACHE_CONTROL, cached);
     response
 }
 

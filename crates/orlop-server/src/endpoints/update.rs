@@ -1,7 +1,7 @@
-//! Update: read, change, compare and swap.
+//! Update: read, modify, compare-and-swap.
 //!
-//! PUT and every kind of patch share the loop: `make` turns the stored object into the wanted one, and is
-//! called again when another writer was faster, unless the client said which version it changed.
+//! PUT and every patch type share the loop: `modify` turns the stored object into the desired one. It is called
+//! again after a lost race, unless the client named a resourceVersion (optimistic locking).
 
 use http::Response;
 use orlop_api::{
@@ -14,28 +14,36 @@ use orlop_store::{Put, Revision, Txn};
 use serde_json::Value;
 
 use super::{
-    Request, admission, create::create_object, decoder, delete, isolation, preconditions::Preconditions,
-    prepare, written::Written,
+    Request, admission, create::create_object, decoder, delete, isolation, offload,
+    preconditions::Preconditions, prepare, written::Written,
 };
-use crate::object::metadata_mut;
-use crate::{http::body::Body, registry::Found, request::options::WriteOptions, storage::Contribution};
+use crate::{
+    http::body::Body, object::metadata_mut, registry::Found, request::options::WriteOptions,
+    storage::Contribution,
+};
 
-/// How often a change without a version is tried again.
-const TRIES: usize = 64;
+/// Attempts at a compare-and-swap without a resourceVersion.
+const ATTEMPTS: usize = 64;
 
-/// PUT.
+/// Replaces an object, or creates it where the kind allows that.
 pub(super) async fn replace(request: &Request) -> Result<Response<Body>, Status> {
     let options = WriteOptions::of(&request.query, "UpdateOptions")?;
     let wanted = decoder::object(request, options.field_validation)?;
     check_name(request, &wanted)?;
     let manager = options.manager(request.user_agent());
-    let creates = request.kind.flags.allow_create_on_update && request.about.subresource.is_empty();
+    let creates = request.kind.flags.allow_create_on_update && request.attributes.subresource.is_none();
     if creates {
-        let about = &request.about;
-        if request.cluster.objects.find(&request.kind, &about.namespace, &about.name).await?.is_none() {
+        let attributes = &request.attributes;
+        if request
+            .cluster
+            .objects
+            .find(&request.kind, &attributes.namespace, &attributes.name)
+            .await?
+            .is_none()
+        {
             let mut wanted = wanted;
             check_uid(request, &wanted, &Value::Null)?;
-            metadata_mut(&mut wanted).insert("name".into(), about.name.clone().into());
+            metadata_mut(&mut wanted).insert("name".into(), attributes.name.clone().into());
             let (code, written) = create_object(request, wanted, &options, Some(&manager)).await?;
             return written.answer(request, code).await;
         }
@@ -45,61 +53,69 @@ pub(super) async fn replace(request: &Request) -> Result<Response<Body>, Status>
         check_uid(request, &object, old)?;
         require_version(request, &object)?;
         prepare::set_namespace(request, &mut object)?;
-        completed(request, old, object, Some(&manager))
+        complete(request, old, object, Some(&manager))
     })
     .await?;
     written.answer(request, 200).await
 }
 
-/// What replaces an object says so by its name.
+/// Checks that an object has the name in the path.
 pub(crate) fn check_name(request: &Request, object: &Value) -> Result<(), Status> {
     let given = object_meta::text(object_meta::of(object), "name");
     if given.is_empty() {
-        return Err(Status::name_undeterminable(&request.about.name));
+        return Err(Status::name_undeterminable(&request.attributes.name));
     }
-    if given != request.about.name {
-        return Err(Status::name_mismatch(given, &request.about.name));
+    if given != request.attributes.name {
+        return Err(Status::name_mismatch(given, &request.attributes.name));
     }
     Ok(())
 }
 
-/// A change that a client asks for: `make` returns what it wants of the stored object, and then admission
-/// and the kind have their say.
+/// Writes a change of a client: `modify` returns the desired object, then admission and the strategy apply.
 pub(crate) async fn write(
     request: &Request,
     dry_run: bool,
-    make: impl Fn(&Value) -> Result<Value, Status>,
+    modify: impl Fn(&Value) -> Result<Value, Status>,
 ) -> Result<Written, Status> {
-    rounds(request, dry_run, make, true).await
+    compare_and_swap(request, dry_run, modify, Writer::Client).await
 }
 
-/// A change of the server's own: `make` returns what is to be stored.
+/// Writes a change of the server itself: `modify` returns what is stored, without mutating admission or
+/// strategy.
 pub(crate) async fn change(
     request: &Request,
     dry_run: bool,
-    make: impl Fn(&Value) -> Result<Value, Status>,
+    modify: impl Fn(&Value) -> Result<Value, Status>,
 ) -> Result<Written, Status> {
-    rounds(request, dry_run, make, false).await
+    compare_and_swap(request, dry_run, modify, Writer::Server).await
 }
 
-async fn rounds(
+/// The author of a change.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writer {
+    Client,
+    Server,
+}
+
+async fn compare_and_swap(
     request: &Request,
     dry_run: bool,
-    make: impl Fn(&Value) -> Result<Value, Status>,
-    of_client: bool,
+    modify: impl Fn(&Value) -> Result<Value, Status>,
+    writer: Writer,
 ) -> Result<Written, Status> {
-    let (kind, about, cluster) = (&request.kind, &request.about, &request.cluster);
-    for _ in 0..TRIES {
-        let found = cluster.objects.get(kind, &about.namespace, &about.name).await?;
+    let (kind, attributes, cluster) = (&request.kind, &request.attributes, &request.cluster);
+    for _ in 0..ATTEMPTS {
+        let found = cluster.objects.get(kind, &attributes.namespace, &attributes.name).await?;
         let old = kind.read(&found).await?;
-        let mut object = make(&old)?;
-        if of_client {
+        // A small patch of a large object is as much work as a large patch.
+        let mut object = offload::block_for(found.bytes.len(), || modify(&old)).await?;
+        if writer == Writer::Client {
             admission::mutate(request, &mut object, Some(&old)).await?;
             isolation::isolate(request, &mut object, &old);
             kind.strategy.prepare_for_update(&mut object, &old, &request.context());
-            if !about.subresource.is_empty() {
+            if attributes.subresource.is_some() {
                 kind.strategy.prepare_for_subresource_update(
-                    &about.subresource,
+                    attributes.subresource_name(),
                     &mut object,
                     &old,
                     &request.context(),
@@ -109,7 +125,7 @@ async fn rounds(
                 object_meta::bump_generation(&mut object, &old, kind.has_status());
             }
         }
-        let pinned = pinned_version(request, &object, &found)?;
+        let has_version = check_version(request, &object, &found)?;
         metadata_mut(&mut object).insert("resourceVersion".into(), found.revision.to_string().into());
         let contribution = Preconditions::evaluate(request, &mut object, Some(&old)).await?.contribution;
         let errors = validate(request, &object, &old);
@@ -124,7 +140,7 @@ async fn rounds(
                 return Ok(removed);
             }
         } else {
-            // What is stored in an older form is written again, which is how storage is migrated.
+            // An object in an older storage version is written again: that is how storage is migrated.
             if object_meta::is_no_op(&object, &old) && kind.storage.is_current(&found.bytes) {
                 return Ok(Written::Stored(found));
             }
@@ -135,15 +151,15 @@ async fn rounds(
                 return Ok(written);
             }
         }
-        if pinned {
-            return Err(Status::conflict_modified(&kind.group_resource(), &about.name));
+        if has_version {
+            return Err(Status::conflict_modified(&kind.group_resource(), &attributes.name));
         }
     }
     Err(Status::server_timeout(&kind.group_resource(), "update", 1))
 }
 
-/// What a client wants of an object, made complete: defaults are filled in, and who owns what is written down.
-pub(crate) fn completed(
+/// Completes an object that a client wants: carries over system fields, applies defaults, records managed fields.
+pub(crate) fn complete(
     request: &Request,
     old: &Value,
     mut object: Value,
@@ -154,24 +170,24 @@ pub(crate) fn completed(
     prepare::deduplicate_owners(request, &mut object, "");
     prepare::default(kind, &mut object);
     if let Some(manager) = manager {
-        object = prepare::track(request, old, object, manager);
+        object = prepare::record_managed_fields(request, old, object, manager);
     }
     Ok(object)
 }
 
-/// What replaces an object names it by its uid too, if at all. (In a patch, a uid is a change that is not
-/// allowed, as of any field that stays: controllers tell the two apart.)
+/// Checks the uid of a replacement, if it has one. (In a patch, another uid is an invalid change of an immutable
+/// field, not a conflict: controllers distinguish the two.)
 pub(crate) fn check_uid(request: &Request, object: &Value, old: &Value) -> Result<(), Status> {
     let (given, stored) =
         (object_meta::text(object_meta::of(object), "uid"), object_meta::text(object_meta::of(old), "uid"));
     if !given.is_empty() && given != stored {
         let resource = request.kind.group_resource();
-        return Err(Status::conflict_precondition(&resource, &request.about.name, "UID", given, stored));
+        return Err(Status::conflict_precondition(&resource, &request.attributes.name, "UID", given, stored));
     }
     Ok(())
 }
 
-/// A replacement of some kinds must say which version it replaces. A patch says what it changes, and need not.
+/// Requires a resourceVersion, unless the kind allows unconditional updates.
 pub(super) fn require_version(request: &Request, object: &Value) -> Result<(), Status> {
     let given = object_meta::text(object_meta::of(object), "resourceVersion");
     if request.kind.flags.allow_unconditional_update || !given.is_empty() {
@@ -181,22 +197,22 @@ pub(super) fn require_version(request: &Request, object: &Value) -> Result<(), S
     let error = FieldError::invalid(&path, 0, "must be specified for an update");
     // Kubernetes names the resource here, where all other refusals name the kind.
     let resource = GroupKind::new(request.kind.gvk.group.clone(), request.kind.resource.clone());
-    Err(Status::invalid(&resource, &request.about.name, &[error]))
+    Err(Status::invalid(&resource, &request.attributes.name, &[error]))
 }
 
-/// Whether the client said which version it changed; that must be the stored one.
-fn pinned_version(request: &Request, object: &Value, found: &Found) -> Result<bool, Status> {
+/// Checks the resourceVersion of an object, and returns true if it has one.
+fn check_version(request: &Request, object: &Value, found: &Found) -> Result<bool, Status> {
     let given = object_meta::text(object_meta::of(object), "resourceVersion");
     if given.is_empty() {
         return Ok(false);
     }
     match given.parse::<Revision>() {
         Ok(revision) if revision == found.revision => Ok(true),
-        Ok(_) => Err(Status::conflict_modified(&request.kind.group_resource(), &request.about.name)),
+        Ok(_) => Err(Status::conflict_modified(&request.kind.group_resource(), &request.attributes.name)),
         Err(_) => {
             let path = FieldPath::root("metadata").child("resourceVersion");
             let error = FieldError::invalid(&path, given, "must be an unsigned integer");
-            Err(Status::invalid(&request.kind.group_kind(), &request.about.name, &[error]))
+            Err(Status::invalid(&request.kind.group_kind(), &request.attributes.name, &[error]))
         }
     }
 }
@@ -205,11 +221,15 @@ fn validate(request: &Request, object: &Value, old: &Value) -> Vec<FieldError> {
     let metadata = FieldPath::root("metadata");
     let mut errors = object_meta::validate_update(object_meta::of(object), object_meta::of(old), &metadata);
     errors.extend(prepare::validate_metadata(&request.kind, object));
-    errors.extend(request.kind.strategy.validate_replacement(object, old, &request.about.subresource));
+    errors.extend(request.kind.strategy.validate_replacement(
+        object,
+        old,
+        request.attributes.subresource_name(),
+    ));
     errors
 }
 
-/// Writes an object that a delete or a controller of the server has changed, if it is still the one read.
+/// Writes an object if the stored one is still that which was read; `None` if not.
 pub(super) async fn swap(
     request: &Request,
     object: &mut Value,

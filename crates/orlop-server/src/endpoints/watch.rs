@@ -1,8 +1,7 @@
-//! Watch: what happens to a collection, as it happens.
+//! Watch: events of a collection.
 //!
-//! Each event is a line of JSON. For the plain form the line is made once and shared by every watcher of
-//! the store; a watcher with a selector that the index cannot answer, or one that wants tables, makes its
-//! own.
+//! Each event is a line of JSON. For plain JSON the line is encoded once and shared by all watchers of the store; a
+//! watcher with residual selectors, or one that wants tables, encodes its own.
 
 use std::time::Duration;
 
@@ -27,20 +26,20 @@ use crate::{
     storage::{selection::Selection, status_from_store_error},
 };
 
-/// How often a quiet watch says how far it is.
-const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// How long before its end a watch is told how far it has come, for whoever goes on from there.
+/// Interval of bookmarks.
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
+/// Time before its timeout at which a watch gets a last bookmark, to resume from.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
-/// How long a watch lasts that does not say: at least this long, at most twice as long.
-const LASTS_SECONDS: u64 = 1800;
+/// Timeout of a watch that names none: at least this, at most twice as long.
+const TIMEOUT_SECONDS_MIN: u64 = 1800;
 
-/// Where a watch begins.
-enum Beginning {
-    /// With what is there now, and then a mark if one is asked for.
+/// The start of a watch.
+enum Start {
+    /// At the present objects, followed by an initial-events-end bookmark if asked for.
     Now { mark: bool },
     /// After a revision.
     After(Revision),
-    /// With the next change.
+    /// At the next change.
     Next,
 }
 
@@ -49,28 +48,28 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
         return Err(Status::not_acceptable(&[JSON_STREAM, PROTOBUF_STREAM]));
     }
     request.cluster.check_open()?;
-    let about = &request.about;
+    let attributes = &request.attributes;
     let selection = Selection::of(
         &request.cluster.objects,
         &request.kind,
-        &about.namespace,
-        &about.name,
+        &attributes.namespace,
+        &attributes.name,
         &request.query,
     )?;
-    let beginning = beginning(&request).await?;
-    let lasts = match request.query.number("timeoutSeconds")? {
+    let start = start(&request).await?;
+    let timeout = match request.query.number("timeoutSeconds")? {
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds as u64),
-        _ => Duration::from_secs(rand::rng().random_range(LASTS_SECONDS..LASTS_SECONDS * 2)),
+        _ => Duration::from_secs(rand::rng().random_range(TIMEOUT_SECONDS_MIN..TIMEOUT_SECONDS_MIN * 2)),
     };
     let mut initial = None;
     let wanted = Watch::new(selection.range.clone()).filter(selection.filter.clone());
-    // What the index cannot answer is found out by looking at what was there before.
+    // Residual selectors are also checked on the previous version.
     let mut wanted =
-        if selection.is_told_by_key() { wanted.previous_of_removed() } else { wanted.previous() };
-    match beginning {
-        Beginning::After(revision) => wanted = wanted.after(revision),
-        Beginning::Next => {}
-        Beginning::Now { mark } => {
+        if selection.is_decided_by_key() { wanted.previous_of_removed() } else { wanted.previous() };
+    match start {
+        Start::After(revision) => wanted = wanted.after(revision),
+        Start::Next => {}
+        Start::Now { mark } => {
             let read = Read { filter: selection.filter.clone(), ..Read::new(selection.range.clone()) };
             let mut pages =
                 request.cluster.objects.store.pages(read).map_err(|error| status_from_store_error(&error))?;
@@ -86,16 +85,16 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
     };
     let watcher = request.cluster.objects.store.watch(wanted).await.map_err(|error| expired(&error))?;
     let sink = EventSink::default();
-    let told = sink.clone();
+    let ending_sink = sink.clone();
     let (closing, retired) = (request.cluster.closing(), request.kind.retirement.retired());
-    let mut stream = Stream { request, selection, sink: sink.clone(), headings_sent: false };
-    let deadline = Instant::now() + lasts;
+    let mut stream = EventWriter { request, selection, sink: sink.clone(), definitions_sent: false };
+    let deadline = Instant::now() + timeout;
     let events = WatchBody::new(sink, async move {
         let work = async {
             if let Some((first, pages, mark)) = initial {
-                stream.initial(first, pages, mark).await?;
+                stream.send_present(first, pages, mark).await?;
             }
-            stream.follow(watcher, deadline).await
+            stream.send_changes(watcher, deadline).await
         };
         let ending = async {
             tokio::select! {
@@ -104,25 +103,25 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
             }
         };
         tokio::select! {
-            // What has happened is told before the end, however late the client asks for it.
+            // Events that have happened are sent before the end, however slowly the client reads.
             biased;
-            // An error, which has been told.
-            Err(Ended) = work => {}
-            () = told.unless_full(ending) => {}
+            // The error has been sent.
+            Err(ErrorSent) = work => {}
+            () = ending_sink.unless_full(ending) => {}
             () = sleep_until(deadline) => {}
         }
     });
     Ok(response::bytes(200, media_type, Body::Watch(Box::new(events))))
 }
 
-/// When a watch that ends at a deadline is told how far it has come; `None` if it is too late for that.
+/// Returns the time of the next bookmark of a watch with a deadline; `None` if there is none before it.
 fn next_bookmark(deadline: Instant) -> Option<Instant> {
     let now = Instant::now();
     let last = deadline.checked_sub(BOOKMARK_BEFORE_END).filter(|last| *last > now)?;
-    Some(last.min(now + BOOKMARK_EVERY))
+    Some(last.min(now + BOOKMARK_INTERVAL))
 }
 
-async fn beginning(request: &Request) -> Result<Beginning, Status> {
+async fn start(request: &Request) -> Result<Start, Status> {
     let query = &request.query;
     check_list(query, true)?;
     let version = resource_version::parse(query.text("resourceVersion"))?;
@@ -131,11 +130,11 @@ async fn beginning(request: &Request) -> Result<Beginning, Status> {
             if let Some(version) = version {
                 request.cluster.objects.not_older_than(version).await?;
             }
-            Beginning::Now { mark: query.flag("allowWatchBookmarks") }
+            Start::Now { mark: query.flag("allowWatchBookmarks") }
         }
-        (Some(false), None) => Beginning::Next,
-        (None, None) => Beginning::Now { mark: false },
-        (_, Some(version)) => Beginning::After(version),
+        (Some(false), None) => Start::Next,
+        (None, None) => Start::Now { mark: false },
+        (_, Some(version)) => Start::After(version),
     })
 }
 
@@ -146,30 +145,30 @@ fn expired(error: &Error) -> Status {
     }
 }
 
-/// The client has been told why there is nothing more.
-struct Ended;
+/// The watch ended after an error event.
+struct ErrorSent;
 
-/// The body of a watch, being written.
-struct Stream {
+/// Writes the events of a watch.
+struct EventWriter {
     request: Request,
     selection: Selection,
     sink: EventSink,
-    headings_sent: bool,
+    definitions_sent: bool,
 }
 
-impl Stream {
-    /// Sends what is there at the beginning.
-    async fn initial(
+impl EventWriter {
+    /// Sends the present objects.
+    async fn send_present(
         &mut self,
         first: orlop_store::ReadResult,
         mut pages: orlop_store::Pages,
         mark: bool,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), ErrorSent> {
         let revision = first.revision;
         let mut page = Some(first);
         while let Some(current) = page {
             for kv in current.kvs {
-                if self.selection.admits(&kv.key)
+                if self.selection.may_select_key(&kv.key)
                     && let Some(line) = self.line("ADDED", &Found::from(kv)).await
                 {
                     self.sink.send(line).await;
@@ -186,8 +185,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends what happens from then on.
-    async fn follow(&mut self, mut watcher: Watcher, deadline: Instant) -> Result<(), Ended> {
+    /// Sends changes as they happen.
+    async fn send_changes(&mut self, mut watcher: Watcher, deadline: Instant) -> Result<(), ErrorSent> {
         let asked = self.request.query.flag("allowWatchBookmarks");
         let mut bookmark_at = next_bookmark(deadline).filter(|_| asked);
         loop {
@@ -211,48 +210,48 @@ impl Stream {
         }
     }
 
-    async fn fail(&self, status: &Status) -> Result<(), Ended> {
-        self.sink.send(self.framed("ERROR", &status.to_value())).await;
-        Err(Ended)
+    async fn fail(&self, status: &Status) -> Result<(), ErrorSent> {
+        self.sink.send(self.encode_event("ERROR", &status.to_value())).await;
+        Err(ErrorSent)
     }
 
-    /// The line of an event; `None` if it is of no concern after all.
+    /// Encodes an event; `None` if it does not concern the watcher.
     async fn event(&mut self, seen: &WatchEvent<'_>) -> Option<Bytes> {
         let event = seen.event;
-        if !self.selection.admits(&event.kv.key) {
+        if !self.selection.may_select_key(&event.kv.key) {
             return None;
         }
-        let (now, before) = self.looked_at(seen).await;
+        let (now, before) = self.selected_versions(seen).await;
         let kind = match (now, before) {
             (true, false) => "ADDED",
             (true, true) => "MODIFIED",
             (false, true) => "DELETED",
             (false, false) => return None,
         };
-        let told = told(kind, event);
-        if self.request.negotiated.is_plain() && self.request.kind.passes(&told.bytes) {
-            // Those who see the object as it is stored share one line.
+        let state = event_state(kind, event);
+        if self.request.negotiated.is_plain() && self.request.kind.serves_stored(&state.bytes) {
+            // Watchers of the stored version share one line.
             return if kind == natural_type(event) && self.request.kind.storage.is_own() {
-                Some(event.encoded_once.get_or_init(|| self.plain_line(kind, &told)).clone())
+                Some(event.encoded_once.get_or_init(|| self.plain_line(kind, &state)).clone())
             } else {
-                Some(self.plain_line(kind, &told))
+                Some(self.plain_line(kind, &state))
             };
         }
-        if let Some(line) = self.passed_line(kind, &told) {
+        if let Some(line) = self.stored_line(kind, &state) {
             return Some(line);
         }
-        let object = self.read(&told).await?;
-        Some(self.line_of(kind, told.revision, object))
+        let object = self.read(&state).await?;
+        Some(self.line_of(kind, state.revision, object))
     }
 
-    /// Whether the version now, and the one before, are selected.
-    async fn looked_at(&self, seen: &WatchEvent<'_>) -> (bool, bool) {
-        if self.selection.is_told_by_key() {
+    /// Returns true for the current and the previous version if they are selected.
+    async fn selected_versions(&self, seen: &WatchEvent<'_>) -> (bool, bool) {
+        if self.selection.is_decided_by_key() {
             return (seen.matches, seen.matched_before);
         }
         let event = seen.event;
         let now = seen.matches && self.selected(&event.kv).await;
-        // What cannot be looked at any more is told as leaving: a client that never saw it ignores that.
+        // A previous version that is compacted counts as selected: a client that never saw the object ignores DELETED.
         let before = match event.previous.as_ref().filter(|_| seen.matched_before) {
             None => false,
             Some(previous) => match previous.kv(&event.kv.key) {
@@ -268,22 +267,21 @@ impl Stream {
         object.is_some_and(|object| self.selection.matches(&self.request.kind, &object))
     }
 
-    /// An object as it is served. One that cannot be read is left out: it must not end the watch of all
-    /// others.
+    /// Decodes an object in the served version. One that cannot be decoded is skipped: it must not end the watch.
     async fn read(&self, found: &Found) -> Option<Value> {
         match self.request.kind.read(found).await {
             Ok(object) => Some(object),
             Err(status) => {
-                tracing::warn!(message = status.message, "an object is left out of a watch");
+                tracing::warn!(message = status.message, "object skipped in a watch");
                 None
             }
         }
     }
 
-    /// The line of an object that is there at the beginning; `None` if it is not selected.
+    /// Encodes a present object; `None` if it is not selected.
     async fn line(&mut self, kind: &str, found: &Found) -> Option<Bytes> {
-        if self.selection.is_told_by_key()
-            && let Some(line) = self.passed_line(kind, found)
+        if self.selection.is_decided_by_key()
+            && let Some(line) = self.stored_line(kind, found)
         {
             return Some(line);
         }
@@ -293,42 +291,42 @@ impl Stream {
             .then(|| self.line_of(kind, found.revision, object))
     }
 
-    /// A line of bytes that can be handed out as they are.
+    /// Encodes a line from stored bytes as plain JSON.
     fn plain_line(&self, kind: &str, found: &Found) -> Bytes {
-        let mut line = opening(kind, found.bytes.len() + 96);
-        self.request.kind.pass(&mut line, &found.bytes, found.revision);
+        let mut line = event_prefix(kind, found.bytes.len() + 96);
+        self.request.kind.append_served(&mut line, &found.bytes, found.revision);
         line.put_slice(b"}\n");
         line.freeze()
     }
 
-    /// A line of bytes that need not be decoded, if it can be made of such.
-    fn passed_line(&self, kind: &str, found: &Found) -> Option<Bytes> {
+    /// Encodes a line from stored bytes as negotiated, if that takes no decoding.
+    fn stored_line(&self, kind: &str, found: &Found) -> Option<Bytes> {
         if self.request.negotiated.is_plain() {
-            return self.request.kind.passes(&found.bytes).then(|| self.plain_line(kind, found));
+            return self.request.kind.serves_stored(&found.bytes).then(|| self.plain_line(kind, found));
         }
-        let object = answer::passed(&self.request, found)?;
+        let object = answer::encode_stored(&self.request, found)?;
         Some(match self.request.negotiated.encoding {
             Encoding::Protobuf => protobuf::watch_frame(kind, &object).into(),
             _ => json_line(kind, &object),
         })
     }
 
-    /// A line in the form that was asked for.
+    /// Encodes a line from a decoded object, transformed as negotiated.
     fn line_of(&mut self, kind: &str, revision: Revision, object: Value) -> Bytes {
         let object = match self.request.negotiated.transform {
             Transform::Whole => object,
             Transform::Metadata(version) => partial_object_metadata(&object, version),
             Transform::Table(version) => {
-                let headings = !std::mem::replace(&mut self.headings_sent, true);
+                let headings = !std::mem::replace(&mut self.definitions_sent, true);
                 let metadata = json!({"resourceVersion": revision.to_string()});
                 answer::table(&self.request, version, std::slice::from_ref(&object), headings, metadata)
             }
         };
-        self.framed(kind, &object)
+        self.encode_event(kind, &object)
     }
 
-    /// An event of an object, in the encoding that was asked for.
-    fn framed(&self, kind: &str, object: &Value) -> Bytes {
+    /// Encodes an event of an object in the negotiated encoding.
+    fn encode_event(&self, kind: &str, object: &Value) -> Bytes {
         match self.request.negotiated.encoding {
             Encoding::Protobuf => protobuf::encode(object)
                 .map_or_else(Bytes::new, |envelope| protobuf::watch_frame(kind, &envelope).into()),
@@ -336,7 +334,7 @@ impl Stream {
         }
     }
 
-    /// How far the watch is, and nothing else.
+    /// Encodes a bookmark.
     fn bookmark(&self, revision: Revision, initial_events_end: bool) -> Bytes {
         let kind = &self.request.kind;
         let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
@@ -357,11 +355,11 @@ impl Stream {
                 json!({"kind": kind.gvk.kind, "apiVersion": kind.gvk.api_version(), "metadata": metadata})
             }
         };
-        self.framed("BOOKMARK", &object)
+        self.encode_event("BOOKMARK", &object)
     }
 }
 
-/// What an event is to a watch that selects everything.
+/// Returns the type of an event for a watch that selects everything.
 fn natural_type(event: &Event) -> &'static str {
     match (event.deleted, event.created()) {
         (true, _) => "DELETED",
@@ -370,8 +368,8 @@ fn natural_type(event: &Event) -> &'static str {
     }
 }
 
-/// The state that an event tells: of one that went, the last there was, at the revision it went.
-fn told(kind: &str, event: &Event) -> Found {
+/// Returns the state that an event carries: of a deleted object the last one, at the revision of the deletion.
+fn event_state(kind: &str, event: &Event) -> Found {
     let revision = event.kv.revision;
     let previous = || event.previous.as_ref().and_then(|previous| previous.kv(&event.kv.key));
     let bytes = if kind == "DELETED" {
@@ -382,7 +380,7 @@ fn told(kind: &str, event: &Event) -> Found {
     Found { bytes, revision }
 }
 
-fn opening(kind: &str, capacity: usize) -> BytesMut {
+fn event_prefix(kind: &str, capacity: usize) -> BytesMut {
     let mut line = BytesMut::with_capacity(capacity);
     line.put_slice(b"{\"type\":\"");
     line.put_slice(kind.as_bytes());
@@ -391,7 +389,7 @@ fn opening(kind: &str, capacity: usize) -> BytesMut {
 }
 
 fn json_line(kind: &str, object: &[u8]) -> Bytes {
-    let mut line = opening(kind, object.len() + 40);
+    let mut line = event_prefix(kind, object.len() + 40);
     line.put_slice(object);
     line.put_slice(b"}\n");
     line.freeze()

@@ -1,4 +1,4 @@
-//! What a write left, and the answer that tells it.
+//! Result of a write.
 
 use http::Response;
 use orlop_api::status::Status;
@@ -12,16 +12,16 @@ use crate::{
     registry::{Encoded, Found, Kind},
 };
 
-/// What a write left in the store, or would have left there.
+/// The object that a write stored, or would have stored.
 pub(crate) enum Written {
-    /// As it is stored.
+    /// In the stored version.
     Stored(Found),
-    /// As it is served: it is stored in another form, or not at all.
+    /// In the served version, if that is another or nothing was stored.
     Object(Value),
 }
 
 impl Written {
-    /// What was written at a revision.
+    /// Returns what was written at a revision.
     pub(super) fn of(kind: &Kind, encoded: Encoded, object: &Value, revision: Revision) -> Self {
         if kind.storage.is_own() {
             return Self::Stored(Found { bytes: encoded.bytes, revision });
@@ -31,7 +31,7 @@ impl Written {
         Self::Object(object)
     }
 
-    /// The object as it is served.
+    /// Returns the object in the served version.
     pub(crate) async fn into_object(self, kind: &Kind) -> Result<Value, Status> {
         match self {
             Self::Stored(found) => kind.read(&found).await,
@@ -39,7 +39,7 @@ impl Written {
         }
     }
 
-    /// Tells it.
+    /// Responds with it.
     pub(super) async fn answer(&self, request: &Request, code: u16) -> Result<Response<Body>, Status> {
         match self {
             Self::Stored(found) => answer::stored_object(request, code, found).await,

@@ -1,76 +1,62 @@
-//! Audit: every request has an id, and one line says what came of it.
+//! Audit: each request has an id, and one log line records its result.
 
-use std::{fmt, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, request::Parts};
+use orlop_api::user::UserInfo;
 
-use crate::{auth::User, object::new_uid};
+use crate::object::new_uid;
 
 const AUDIT_ID: &str = "audit-id";
-/// The longest id that is taken from a client.
-const LENGTH_MAX: usize = 64;
+/// Bytes of an id that is accepted from a client.
+const CLIENT_ID_BYTES_MAX: usize = 64;
 
-/// Who is behind a request, as far as that is known.
-#[derive(Debug, Default)]
-pub(crate) struct Who {
-    pub(crate) asks: Option<Arc<User>>,
-    /// The same, unless it acts as somebody else.
-    pub(crate) acts_as: Option<Arc<User>>,
-}
-
-impl fmt::Display for Who {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.asks, &self.acts_as) {
-            (None, _) => Ok(()),
-            (Some(asks), Some(acts_as)) if asks.name != acts_as.name => {
-                write!(f, "{} as {}", asks.name, acts_as.name)
-            }
-            (Some(asks), _) => f.write_str(&asks.name),
-        }
-    }
-}
-
-/// What is known of a request from its beginning.
+/// The audit record of a request.
 #[derive(Debug)]
 pub(crate) struct Record {
     id: HeaderValue,
     started: Instant,
+    /// The authenticated user.
+    pub(crate) user: Option<Arc<UserInfo>>,
+    /// The user that the authenticated user impersonates; the same if none.
+    pub(crate) effective_user: Option<Arc<UserInfo>>,
 }
 
 impl Record {
-    /// Begins the record, under the client's id if it sent one.
-    pub(crate) fn begin(headers: &HeaderMap) -> Self {
-        let given = headers.get(AUDIT_ID).filter(|id| id.len() <= LENGTH_MAX).cloned();
+    /// Starts a record under the client's id, if it sent one.
+    pub(crate) fn start(headers: &HeaderMap) -> Self {
+        let given = headers.get(AUDIT_ID).filter(|id| id.len() <= CLIENT_ID_BYTES_MAX).cloned();
         let id = given.or_else(|| HeaderValue::try_from(new_uid()).ok());
-        Self { id: id.unwrap_or_else(|| HeaderValue::from_static("unknown")), started: Instant::now() }
+        Self {
+            id: id.unwrap_or_else(|| HeaderValue::from_static("unknown")),
+            started: Instant::now(),
+            user: None,
+            effective_user: None,
+        }
     }
 
-    /// When the request came.
+    /// Returns the time at which the request arrived.
     pub(crate) fn started(&self) -> Instant {
         self.started
     }
 
-    /// Ends the record, and marks the answer with its id.
-    pub(crate) fn end(
-        &self,
-        method: &http::Method,
-        path: &str,
-        who: &Who,
-        response: &mut HeaderMap,
-        code: u16,
-    ) {
+    /// Logs the record, and adds its id to the response.
+    pub(crate) fn finish(&self, request: &Parts, response: &mut HeaderMap, code: u16) {
+        let user = self.user.as_ref().map_or("", |user| &user.name);
+        let effective = self.effective_user.as_ref().map_or("", |user| &user.name);
+        let impersonated = if effective == user { "" } else { effective };
         tracing::debug!(
             id = self.id.to_str().unwrap_or_default(),
-            %method,
-            path,
-            user = %who,
+            method = %request.method,
+            path = request.uri.path(),
+            user,
+            impersonated,
             code,
             took_us = self.started.elapsed().as_micros() as u64,
             "request"
         );
         let mut id = self.id.clone();
-        // Each is different: in the table of headers that HTTP/2 keeps for later, ids would push out all that comes
-        // again.
+        // Every id is different: indexed, they would evict all other headers from HTTP/2's dynamic table.
         id.set_sensitive(true);
         response.insert(AUDIT_ID, id);
     }

@@ -1,45 +1,43 @@
-//! Who asks: by client certificate or bearer token.
+//! Authentication filter: client certificate, bearer token, or anonymous.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
-use http::{HeaderMap, HeaderValue, header};
-use orlop_api::status::Status;
+use http::{HeaderMap, header};
+use orlop_api::{status::Status, user::UserInfo};
 
 use crate::{
-    auth::{Tokens, User, pki::Shown, service_account},
-    cluster::Cluster,
+    auth::{Access, Credentials, pki::ClientCertificateUser},
     http::websocket,
 };
 
-/// Finds out who asks. A bad credential is refused; none at all makes an anonymous user.
+/// Returns the user of a request. An invalid credential is Unauthorized; none at all is the anonymous user.
 pub(crate) async fn authenticate(
-    cluster: &Cluster,
+    access: &Access,
     headers: &HeaderMap,
-    shown: &Shown,
-    tokens: &Tokens,
-) -> Result<Arc<User>, Status> {
-    if let Shown::User(user) = shown {
+    certificate_user: &ClientCertificateUser,
+) -> Result<Arc<UserInfo>, Status> {
+    if let ClientCertificateUser::User(user) = certificate_user {
         return Ok(user.clone());
     }
     let token = match headers.get(header::AUTHORIZATION) {
-        Some(value) => bearer(value).ok_or_else(Status::unauthorized)?,
-        None => match websocket::token(headers) {
-            Some(token) => token,
-            // One who showed something that does not count is not anonymous.
-            None if *shown == Shown::Stranger => return Err(Status::unauthorized()),
-            None => return Ok(Arc::new(User::anonymous())),
-        },
-    };
-    match tokens.user(&token) {
-        Some(user) => Ok(Arc::new(user)),
-        None => {
-            let user = service_account::authenticate(cluster.issuer(), &cluster.objects, &token).await;
-            user.map(Arc::new).ok_or_else(Status::unauthorized)
+        Some(value) => {
+            let bearer = value.to_str().ok().and_then(bearer);
+            Some(Cow::Borrowed(bearer.ok_or_else(Status::unauthorized)?))
         }
+        None => websocket::token(headers).map(Cow::Owned),
+    };
+    let credentials = Credentials { token: token.as_deref(), headers, audiences: &access.audiences };
+    match access.authenticator.authenticate(&credentials).await? {
+        Some(authenticated) => Ok(authenticated.user),
+        // A client that presented something is not anonymous.
+        None if token.is_some() || *certificate_user == ClientCertificateUser::Untrusted => {
+            Err(Status::unauthorized())
+        }
+        None => Ok(Arc::new(UserInfo::anonymous())),
     }
 }
 
-fn bearer(value: &HeaderValue) -> Option<String> {
-    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned())
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }

@@ -1,4 +1,4 @@
-//! How long a request may take.
+//! Deadline filter.
 
 use std::{future::Future, time::Duration};
 
@@ -7,17 +7,17 @@ use orlop_api::status::Status;
 
 use crate::http::{body::Body, query::Query};
 
-/// The longest that a request which is not meant to stay open may take.
-const LONGEST: Duration = Duration::from_secs(60);
+/// Maximum time of a request that is not long-running.
+const LIMIT_MAX: Duration = Duration::from_secs(60);
 
-/// The time that a request gives itself, up to the longest there is.
+/// Returns the time limit of a request.
 pub(crate) fn of(query: &Query) -> Result<Duration, Status> {
     match query.get("timeout").filter(|text| !text.is_empty()) {
-        None => Ok(LONGEST),
+        None => Ok(LIMIT_MAX),
         Some(text) => match go_duration(text) {
-            // What is over before it began stands for no wish at all, as in Kubernetes.
-            Ok(Duration::ZERO) => Ok(LONGEST),
-            Ok(asked) => Ok(asked.min(LONGEST)),
+            // Zero means no wish, as in Kubernetes.
+            Ok(Duration::ZERO) => Ok(LIMIT_MAX),
+            Ok(asked) => Ok(asked.min(LIMIT_MAX)),
             Err(why) => Err(Status::bad_request(format!(
                 "invalid timeout specified in the request URL - time: {why} {text:?}"
             ))),
@@ -25,7 +25,7 @@ pub(crate) fn of(query: &Query) -> Result<Duration, Status> {
     }
 }
 
-/// Ends a request that takes too long.
+/// Answers Timeout if a request exceeds its limit.
 pub(crate) async fn within(
     limit: Duration,
     work: impl Future<Output = Result<Response<Body>, Status>>,
@@ -35,7 +35,7 @@ pub(crate) async fn within(
         .unwrap_or_else(|_| Err(Status::timeout("request did not complete within the allotted timeout", 0)))
 }
 
-/// Durations as Go writes them: `1m30s`, `500ms`, `0`; zero for what is negative.
+/// Parses a Go duration: `1m30s`, `500ms`, `0`. Negative ones are zero.
 fn go_duration(text: &str) -> Result<Duration, String> {
     let invalid = || "invalid duration".to_owned();
     if let Some(positive) = text.strip_prefix('-') {

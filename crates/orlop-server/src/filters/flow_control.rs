@@ -1,27 +1,77 @@
-//! Flow control: where requests will queue by priority and fairness. So far a bound on how many run at once.
+//! Flow control: bounds the requests that execute at once. Queueing by priority and fairness goes here.
 
 use std::sync::Arc;
 
 use orlop_api::status::Status;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Requests that run at once, those that stay open not counted.
-const AT_ONCE: usize = 600;
+use crate::request::Attributes;
 
-/// Places for requests.
+/// Requests of clients that execute at once. Long-running requests hold no permit while they stream.
+const CLIENT_REQUESTS: usize = 600;
+/// Requests of controllers in this process that execute at once. They have permits of their own: clients
+/// cannot starve them, nor they clients.
+const IN_PROCESS_REQUESTS: usize = 200;
+
+/// Origin of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A connection.
+    Client,
+    /// The process itself.
+    InProcess,
+}
+
+/// Permits to execute requests.
 #[derive(Clone, Debug)]
-pub(crate) struct FlowControl(Arc<Semaphore>);
+pub(crate) struct FlowControl {
+    clients: Arc<Semaphore>,
+    in_process: Arc<Semaphore>,
+}
 
 impl Default for FlowControl {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(AT_ONCE)))
+        Self {
+            clients: Arc::new(Semaphore::new(CLIENT_REQUESTS)),
+            in_process: Arc::new(Semaphore::new(IN_PROCESS_REQUESTS)),
+        }
     }
 }
 
 impl FlowControl {
-    /// A place, given back when dropped. Waits until the request's deadline ends the wait.
-    pub(crate) async fn place(&self) -> Result<OwnedSemaphorePermit, Status> {
-        let place = self.0.clone().acquire_owned().await;
-        place.map_err(|_| Status::service_unavailable("apiserver is shutting down"))
+    /// Waits for a permit, up to the request's deadline.
+    pub(crate) async fn acquire(
+        &self,
+        _attributes: &Attributes,
+        origin: Origin,
+    ) -> Result<OwnedSemaphorePermit, Status> {
+        let permits = match origin {
+            Origin::Client => &self.clients,
+            Origin::InProcess => &self.in_process,
+        };
+        let permit = permits.clone().acquire_owned().await;
+        permit.map_err(|_| Status::service_unavailable("apiserver is shutting down"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn clients_do_not_take_permits_of_in_process_requests() {
+        let (control, attributes) = (FlowControl::default(), Attributes::default());
+        let mut held = Vec::new();
+        for _ in 0..CLIENT_REQUESTS {
+            held.push(control.acquire(&attributes, Origin::Client).await.unwrap());
+        }
+        assert!(control.acquire(&attributes, Origin::Client).now_or_never().is_none());
+        assert!(control.acquire(&attributes, Origin::InProcess).now_or_never().unwrap().is_ok());
+        held.pop();
+        assert!(control.acquire(&attributes, Origin::Client).now_or_never().unwrap().is_ok());
     }
 }

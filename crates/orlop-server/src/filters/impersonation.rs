@@ -1,11 +1,9 @@
-//! Acting as somebody else: only those who may do everything may, and then no more than the other.
+//! Impersonation filter: members of `system:masters` may act as another user, with that user's permissions.
 
 use std::sync::Arc;
 
 use http::HeaderMap;
-use orlop_api::{group_version::GroupResource, status::Status};
-
-use crate::auth::User;
+use orlop_api::{group_version::GroupResource, status::Status, user::UserInfo};
 
 const USER: &str = "impersonate-user";
 const GROUP: &str = "impersonate-group";
@@ -13,13 +11,13 @@ const UID: &str = "impersonate-uid";
 const EXTRA: &str = "impersonate-extra-";
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
-/// The user that a request is to be answered for: the one who asks, or the one named in its headers.
-pub(crate) fn impersonate(user: Arc<User>, headers: &HeaderMap) -> Result<Arc<User>, Status> {
-    let named = headers.keys().any(|name| {
+/// Returns the effective user: the one named in the impersonation headers, or the authenticated one.
+pub(crate) fn impersonate(user: Arc<UserInfo>, headers: &HeaderMap) -> Result<Arc<UserInfo>, Status> {
+    let impersonates = headers.keys().any(|name| {
         let name = name.as_str();
         name == USER || name == GROUP || name == UID || name.starts_with(EXTRA)
     });
-    if !named {
+    if !impersonates {
         return Ok(user);
     }
     let text = |value: &http::HeaderValue| value.to_str().map(str::to_owned);
@@ -37,17 +35,23 @@ pub(crate) fn impersonate(user: Arc<User>, headers: &HeaderMap) -> Result<Arc<Us
     }
     let groups = headers.get_all(GROUP).iter().map(text).collect::<Result<Vec<_>, _>>();
     let mut groups = groups.map_err(unreadable)?;
-    // Everybody who is named is in this one, once.
+    // Added once below.
     groups.retain(|group| group != "system:authenticated");
-    if name == User::anonymous().name {
-        return Ok(Arc::new(User::anonymous()));
+    if name == UserInfo::anonymous().name {
+        return Ok(Arc::new(UserInfo::anonymous()));
     }
     let account = name.strip_prefix(SERVICE_ACCOUNT).and_then(|rest| rest.split_once(':'));
-    let named = match account {
-        Some((namespace, account)) if groups.is_empty() => User::service_account(namespace, account),
-        _ => User::authenticated(name, groups),
+    let mut user = match account {
+        Some((namespace, account)) if groups.is_empty() => UserInfo::service_account(namespace, account),
+        _ => UserInfo::authenticated(name, groups),
     };
-    Ok(Arc::new(named))
+    user.uid = headers.get(UID).map(text).transpose().map_err(unreadable)?.unwrap_or_default();
+    for (header, value) in headers {
+        if let Some(key) = header.as_str().strip_prefix(EXTRA) {
+            user.extra.entry(key.to_owned()).or_default().push(text(value).map_err(unreadable)?);
+        }
+    }
+    Ok(Arc::new(user))
 }
 
 #[cfg(test)]
@@ -56,7 +60,7 @@ mod tests {
 
     use super::*;
 
-    fn as_told(user: User, headers: &[(&'static str, &str)]) -> Result<User, Status> {
+    fn impersonated(user: UserInfo, headers: &[(&'static str, &str)]) -> Result<UserInfo, Status> {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.append(*name, value.parse().unwrap());
@@ -65,30 +69,34 @@ mod tests {
     }
 
     #[test]
-    fn one_who_may_everything_acts_as_another_and_is_no_more_than_that() {
-        let master = || User::master("admin");
-        assert_eq!(as_told(master(), &[]).unwrap(), master());
-        let bob = as_told(master(), &[(USER, "bob"), (GROUP, "dev"), (GROUP, "ops")]).unwrap();
-        assert_eq!(bob, User::authenticated("bob", ["dev".to_owned(), "ops".to_owned()]));
+    fn master_impersonates_user_with_only_its_permissions() {
+        let master = || UserInfo::master("admin");
+        assert_eq!(impersonated(master(), &[]).unwrap(), master());
+        let bob = impersonated(master(), &[(USER, "bob"), (GROUP, "dev"), (GROUP, "ops")]).unwrap();
+        assert_eq!(bob, UserInfo::authenticated("bob", ["dev".to_owned(), "ops".to_owned()]));
         assert!(!bob.is_master());
-        let account = as_told(master(), &[(USER, "system:serviceaccount:ns:builder")]).unwrap();
+        let account = impersonated(master(), &[(USER, "system:serviceaccount:ns:builder")]).unwrap();
         let groups = ["system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"];
         assert_eq!(account.groups, groups);
-        assert_eq!(as_told(master(), &[(USER, "system:anonymous")]).unwrap(), User::anonymous());
+        assert_eq!(impersonated(master(), &[(USER, "system:anonymous")]).unwrap(), UserInfo::anonymous());
     }
 
     #[test]
-    fn everybody_else_is_refused() {
-        let refused = as_told(User::authenticated("eve", []), &[(USER, "admin")]).unwrap_err();
+    fn impersonation_is_forbidden_to_others() {
+        let refused = impersonated(UserInfo::authenticated("eve", []), &[(USER, "admin")]).unwrap_err();
         assert_eq!(refused.code, 403);
         assert_eq!(
             refused.message,
             "users \"admin\" is forbidden: User \"eve\" cannot impersonate resource \"users\" in API group \"\" \
              at the cluster scope"
         );
-        assert_eq!(as_told(User::anonymous(), &[(USER, "admin")]).unwrap_err().code, 403);
+        assert_eq!(impersonated(UserInfo::anonymous(), &[(USER, "admin")]).unwrap_err().code, 403);
         for (name, value) in [(GROUP, "system:masters"), (UID, "1"), ("impersonate-extra-scopes", "all")] {
-            assert_eq!(as_told(User::master("admin"), &[(name, value)]).unwrap_err().code, 400, "{name}");
+            assert_eq!(
+                impersonated(UserInfo::master("admin"), &[(name, value)]).unwrap_err().code,
+                400,
+                "{name}"
+            );
         }
     }
 }

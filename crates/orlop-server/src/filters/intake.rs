@@ -1,8 +1,7 @@
-//! What requests bring with them is bounded in sum, while it comes and until it is answered.
+//! Intake filter: reads request bodies under budgets per connection and per server.
 //!
-//! A request takes its place in flow control only once its body is there: one whose body never comes holds no place
-//! that others wait for. What has come of a body counts against its connection, so that one client cannot use up
-//! what is there for all, and against the server.
+//! Flow control comes after intake, so that a request whose body never arrives holds no permit. A body counts
+//! against its connection's budget, so that one client cannot use up the server's, until the request is answered.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,57 +10,57 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use orlop_api::status::Status;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Bytes of a request's body.
+/// Maximum bytes of a body.
 const BODY_BYTES_MAX: usize = 3 << 20;
-/// KiB of bodies that the server holds, and that one connection does.
-const SERVER_KIB: usize = 96 << 10;
-const CONNECTION_KIB: usize = 16 << 10;
-/// How long a body waits for room before its client is asked to come again.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Budgets of bodies in memory, in KiB: of the server, and of one connection.
+const SERVER_BUDGET_KIB: usize = 96 << 10;
+const CONNECTION_BUDGET_KIB: usize = 16 << 10;
+/// Time that a body waits for its budget before the client gets 429.
+const BUDGET_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The room that there is.
+/// The server's budget of bodies.
 #[derive(Clone, Debug)]
 pub(crate) struct Intake(Arc<Semaphore>);
 
 impl Default for Intake {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(SERVER_KIB)))
+        Self(Arc::new(Semaphore::new(SERVER_BUDGET_KIB)))
     }
 }
 
-/// One connection's part of it, which its requests carry with them.
+/// A connection's budget of bodies, shared by its requests.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionIntake(Arc<Semaphore>);
 
 impl Default for ConnectionIntake {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(CONNECTION_KIB)))
+        Self(Arc::new(Semaphore::new(CONNECTION_BUDGET_KIB)))
     }
 }
 
-/// A whole body, and the room that it takes until it is dropped.
+/// A complete body, and its share of the budgets until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct ReadBody {
     pub(crate) bytes: Bytes,
-    _room: Vec<Room>,
+    _shares: Vec<Share>,
 }
 
-/// Room in one of the bounds.
+/// A share of one budget.
 #[derive(Debug)]
-struct Room {
+struct Share {
     of: Arc<Semaphore>,
     held: Option<OwnedSemaphorePermit>,
 }
 
-impl Room {
-    /// Grows to so many bytes.
+impl Share {
+    /// Grows to a number of bytes.
     async fn grow(&mut self, bytes: usize) -> Result<(), Status> {
         let held = self.held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let more = u32::try_from(bytes.div_ceil(1024).saturating_sub(held)).unwrap_or(u32::MAX);
         if more == 0 {
             return Ok(());
         }
-        let more = tokio::time::timeout(PATIENCE, self.of.clone().acquire_many_owned(more)).await;
+        let more = tokio::time::timeout(BUDGET_TIMEOUT, self.of.clone().acquire_many_owned(more)).await;
         let Ok(Ok(more)) = more else { return Err(full()) };
         match &mut self.held {
             Some(held) => held.merge(more),
@@ -72,31 +71,31 @@ impl Room {
 }
 
 impl Intake {
-    /// Reads a body whole.
+    /// Reads a complete body.
     pub(crate) async fn read<B>(
         &self,
         body: B,
         connection: Option<&ConnectionIntake>,
-    ) -> Result<Taken, Status>
+    ) -> Result<ReadBody, Status>
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         if body.is_end_stream() {
-            return Ok(Taken { bytes: Bytes::new(), _room: Vec::new() });
+            return Ok(ReadBody { bytes: Bytes::new(), _shares: Vec::new() });
         }
         let mut body = std::pin::pin!(Limited::new(body, BODY_BYTES_MAX));
-        // The connection's first: who has used up his own holds nothing of what is there for all.
-        let bounds = connection.map(|own| &own.0).into_iter().chain([&self.0]);
-        let mut room: Vec<Room> = bounds.map(|of| Room { of: of.clone(), held: None }).collect();
+        // The connection's first: a client over its own budget holds nothing of the server's.
+        let budgets = connection.map(|own| &own.0).into_iter().chain([&self.0]);
+        let mut shares: Vec<Share> = budgets.map(|of| Share { of: of.clone(), held: None }).collect();
         let (mut first, mut rest) = (Bytes::new(), BytesMut::new());
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.map_err(refused)?.into_data() else { continue };
             let length = first.len() + rest.len() + data.len();
-            for room in &mut room {
-                room.grow(length).await?;
+            for share in &mut shares {
+                share.grow(length).await?;
             }
-            // Most bodies are one piece, which is not copied.
+            // Most bodies are one frame, which is not copied.
             if first.is_empty() && rest.is_empty() {
                 first = data;
                 continue;
@@ -105,7 +104,7 @@ impl Intake {
             rest.extend_from_slice(&data);
         }
         let bytes = if rest.is_empty() { first } else { rest.freeze() };
-        Ok(Taken { bytes, _room: room })
+        Ok(ReadBody { bytes, _shares: shares })
     }
 }
 
@@ -128,8 +127,8 @@ mod tests {
     use super::*;
     use crate::http::body::{Aborted, Body};
 
-    /// A body that comes as it is told to.
-    fn coming() -> (mpsc::Sender<Result<Bytes, Aborted>>, Body) {
+    /// Returns a body whose frames the test sends.
+    fn streamed() -> (mpsc::Sender<Result<Bytes, Aborted>>, Body) {
         let (sender, pieces) = mpsc::channel(4);
         (sender, Body::Stream(pieces))
     }
@@ -139,10 +138,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_connection_leaves_room_for_others_and_is_asked_to_come_again() {
+    async fn one_connection_leaves_shares_for_others_and_is_asked_to_come_again() {
         let intake = Intake(Arc::new(Semaphore::new(100)));
         let greedy = ConnectionIntake(Arc::new(Semaphore::new(10)));
-        let (sender, body) = coming();
+        let (sender, body) = streamed();
         sender.send(Ok(kib(10))).await.unwrap();
         let (waiting, connection) = (intake.clone(), greedy.clone());
         let unfinished = tokio::spawn(async move { waiting.read(body, Some(&connection)).await });
@@ -162,9 +161,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn pieces_are_counted_together_and_joined() {
+    async fn frames_are_counted_and_joined() {
         let intake = Intake(Arc::new(Semaphore::new(3)));
-        let (sender, body) = coming();
+        let (sender, body) = streamed();
         let sending = async move {
             for _ in 0..3000 {
                 sender.send(Ok(Bytes::from_static(b"x"))).await.unwrap();

@@ -1,7 +1,8 @@
-//! What every request passes on its way: a file a filter. Their order is in `chain.rs`.
+//! Filters of requests: a file each. `chain.rs` has their order.
 
 pub(crate) mod audit;
 pub(crate) mod authentication;
+pub(crate) mod authorization;
 pub(crate) mod deadline;
 pub(crate) mod flow_control;
 pub(crate) mod impersonation;

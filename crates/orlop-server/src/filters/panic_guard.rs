@@ -1,4 +1,4 @@
-//! A fault in one request must not end the others.
+//! Panic guard: a panic fails its own request only.
 
 use std::{future::Future, panic::AssertUnwindSafe};
 
@@ -8,7 +8,7 @@ use orlop_api::status::Status;
 
 use crate::http::body::Body;
 
-/// Answers 500 where a request panics.
+/// Answers 500 if a request panics.
 pub(crate) async fn guard(
     work: impl Future<Output = Result<Response<Body>, Status>>,
 ) -> Result<Response<Body>, Status> {

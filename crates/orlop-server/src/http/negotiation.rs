@@ -1,43 +1,43 @@
-//! Which form an answer takes: what the client accepts, of what there is.
+//! Content negotiation: the encoding and transform that the client accepts and the server offers.
 
 use http::{HeaderMap, header};
 use orlop_api::{protobuf, status::Status};
 
-/// Every media type that can be answered, as refusals list them.
+/// Media types of objects, as error messages list them.
 pub const MEDIA_TYPES: &[&str] = &["application/json", "application/yaml", protobuf::MEDIA_TYPE];
 
-/// What a watch can be answered as, as refusals and OpenAPI list it.
+/// Media types of watches, as error messages and OpenAPI list them.
 pub const JSON_STREAM: &str = "application/json;stream=watch";
 pub const PROTOBUF_STREAM: &str = "application/vnd.kubernetes.protobuf;stream=watch";
 
-/// What there is to choose from.
+/// Representations that an endpoint offers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offers {
-    /// Tables and metadata alone.
+    /// Table and PartialObjectMetadata.
     pub transforms: bool,
-    /// Protobuf of whole objects. Metadata alone can be had in protobuf of every kind.
+    /// Protobuf of whole objects. PartialObjectMetadata is offered in protobuf for every kind.
     pub protobuf: bool,
-    /// What the endpoint can be had as in the words of Kubernetes' router, where there is one before it: what accepts
-    /// none of these is told them.
+    /// Media types that kube-apiserver's router lists for the endpoint; empty if it has no router. A client that
+    /// accepts none of them gets the router's error.
     pub routed: &'static [&'static str],
 }
 
-/// The encoding of an answer.
+/// Encoding of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Encoding {
-    /// JSON, on one line.
+    /// Compact JSON.
     #[default]
     Json,
-    /// JSON, indented.
+    /// Indented JSON.
     PrettyJson,
     /// YAML.
     Yaml,
-    /// Protobuf, in Kubernetes' envelope.
+    /// Protobuf in Kubernetes' envelope.
     Protobuf,
 }
 
 impl Encoding {
-    /// Its media type.
+    /// Returns the media type.
     pub fn media_type(self) -> &'static str {
         match self {
             Self::Json | Self::PrettyJson => "application/json",
@@ -47,19 +47,19 @@ impl Encoding {
     }
 }
 
-/// What is made of an object before it is encoded.
+/// Transform of an object before it is encoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transform {
-    /// Nothing.
+    /// The object itself.
     #[default]
     Whole,
-    /// A table for people, in a version of `meta.k8s.io`.
+    /// Table, in a version of `meta.k8s.io`.
     Table(&'static str),
-    /// Only the metadata.
+    /// PartialObjectMetadata, in a version of `meta.k8s.io`.
     Metadata(&'static str),
 }
 
-/// How to answer.
+/// Result of content negotiation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Negotiated {
     /// The encoding.
@@ -69,13 +69,13 @@ pub struct Negotiated {
 }
 
 impl Negotiated {
-    /// Whether stored bytes can be answered as they are.
+    /// Returns true for JSON of whole objects, which is copied from stored bytes.
     pub fn is_plain(self) -> bool {
         self.encoding == Encoding::Json && self.transform == Transform::Whole
     }
 }
 
-/// One clause of an Accept header.
+/// A clause of an Accept header.
 pub(crate) struct Clause<'a> {
     pub(crate) media_type: &'a str,
     parameters: Vec<(&'a str, &'a str)>,
@@ -83,13 +83,13 @@ pub(crate) struct Clause<'a> {
 }
 
 impl Clause<'_> {
-    /// What it says of something.
+    /// Returns the value of a parameter.
     pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
     }
 }
 
-/// The clauses of an Accept header, the most wanted first.
+/// Parses an Accept header, highest quality first.
 pub(crate) fn clauses(accept: &str) -> Vec<Clause<'_>> {
     let mut clauses: Vec<Clause<'_>> = accept
         .split(',')
@@ -107,7 +107,7 @@ pub(crate) fn clauses(accept: &str) -> Vec<Clause<'_>> {
     clauses
 }
 
-/// Chooses how to answer.
+/// Negotiates the encoding and transform of a response.
 pub fn negotiate(headers: &HeaderMap, pretty: Option<&str>, offers: Offers) -> Result<Negotiated, Status> {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let indented = match pretty {
@@ -148,7 +148,7 @@ pub fn negotiate(headers: &HeaderMap, pretty: Option<&str>, offers: Offers) -> R
     Err(Status::not_acceptable(MEDIA_TYPES))
 }
 
-/// Whether Kubernetes' router would find something that a client accepts; without a router, anything is.
+/// Returns the error of kube-apiserver's router if the client accepts none of its media types.
 pub fn check_routed(headers: &HeaderMap, routed: &'static [&'static str]) -> Result<(), Status> {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let accepted = clauses(accept);
@@ -161,7 +161,7 @@ pub fn check_routed(headers: &HeaderMap, routed: &'static [&'static str]) -> Res
     Err(Status::no_representation(routed))
 }
 
-/// The transform of a clause; `None` if it cannot be had.
+/// Returns the transform of a clause; `None` if it is not offered.
 fn transform(clause: &Clause<'_>, offered: bool) -> Option<Transform> {
     let parameter = |name: &str| clause.parameter(name);
     let Some(wanted) = parameter("as") else { return Some(Transform::Whole) };
@@ -180,14 +180,14 @@ fn transform(clause: &Clause<'_>, offered: bool) -> Option<Transform> {
     }
 }
 
-/// People at a terminal or a browser get indentation without asking.
+/// Returns true for interactive clients, which get indented JSON by default, as in Kubernetes.
 fn wants_indentation(headers: &HeaderMap) -> bool {
     let agent = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     ["curl", "Wget", "Mozilla/5.0"].iter().any(|person| agent.starts_with(person))
 }
 
-/// The media type of a body, without its parameters. Those of objects may be written in any case; Kubernetes takes
-/// patches' as they are.
+/// Returns the media type of a body without parameters. Case is ignored for objects, not for patches, as in
+/// Kubernetes.
 pub fn content_type(headers: &HeaderMap) -> &str {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let named = value.split(';').next().unwrap_or_default().trim();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_media_type_of_a_body_is_read_as_kubernetes_does() {
+    fn content_type_case_is_ignored_for_objects_only() {
         let of = |text: &str| {
             let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, text.parse().unwrap())]);
             content_type(&headers).to_owned()
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_clause_that_can_be_met_wins() {
+    fn first_acceptable_clause_wins() {
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
         assert_eq!(negotiated(table).unwrap().transform, Transform::Table("meta.k8s.io/v1"));
         let metadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";

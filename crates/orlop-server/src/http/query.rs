@@ -4,47 +4,52 @@ use std::num::{IntErrorKind, ParseIntError};
 
 use orlop_api::status::Status;
 
-/// A request's query parameters, decoded.
+/// Decoded query parameters of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Decodes the part after the question mark.
+    /// Parses a query string.
     pub fn parse(query: &str) -> Self {
         Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
     }
 
-    /// The first value of a parameter.
+    /// Returns the first value of a parameter.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// The first value of a parameter; empty where it is absent.
+    /// Returns the first value of a parameter; empty if it is absent.
     pub fn text(&self, name: &str) -> &str {
         self.get(name).unwrap_or_default()
     }
 
-    /// Every value of a parameter.
+    /// Returns all parameters and values.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// Returns all values of a parameter.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// A switch, if it is there: off if it says `false` or `0`, as Go reads switches in queries.
+    /// Returns a boolean parameter: false for `false` and `0`, as Go parses booleans in queries.
     pub fn switch(&self, name: &str) -> Option<bool> {
         self.get(name).map(|value| !matches!(value, "false" | "0"))
     }
 
-    /// Whether a switch is there and on.
+    /// Returns true if a boolean parameter is present and not false.
     pub fn flag(&self, name: &str) -> bool {
         self.switch(name).unwrap_or(false)
     }
 
-    /// Whether a collection is to be watched.
+    /// Returns true if the request watches.
     pub fn is_watch(&self) -> bool {
         self.flag("watch")
     }
 
-    /// A whole number, if the parameter is there.
+    /// Returns an integer parameter.
     pub fn number(&self, name: &str) -> Result<Option<i64>, Status> {
         match self.get(name) {
             None | Some("") => Ok(None),

@@ -1,4 +1,4 @@
-//! Watches over websockets, for browsers: the same events, each a message of its own.
+//! Watches over websockets, for browsers: each event is a message.
 
 use aws_lc_rs::digest;
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -18,16 +18,16 @@ use tokio_tungstenite::{
 
 use super::body::Body;
 
-/// What begins the subprotocol by which a browser, which cannot set headers, hands over its token.
+/// Prefix of the subprotocol that carries the bearer token of a browser, which cannot set headers.
 const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
-/// What the standard has clients and servers append to a key before it is hashed.
+/// GUID that RFC 6455 appends to the client's key.
 const KEY_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-/// Bytes of a message from a client, which has nothing to say.
+/// Bytes of a message from a client, which has nothing to send.
 const INCOMING_MAX: usize = 4 << 10;
-/// The length that precedes each event in a plain stream of protobuf; a message knows its own.
+/// Length prefix of an event in a protobuf stream; messages need none.
 const FRAME_LENGTH: usize = 4;
 
-/// A client's wish to go on with a websocket.
+/// A request to upgrade to a websocket.
 #[derive(Debug)]
 pub(crate) struct Upgrade {
     on: OnUpgrade,
@@ -36,7 +36,7 @@ pub(crate) struct Upgrade {
 }
 
 impl Upgrade {
-    /// The wish of a request, if it has one that can be met.
+    /// Returns the upgrade that a request asks for.
     pub(crate) fn of(parts: &mut Parts) -> Option<Self> {
         if !has(&parts.headers, &header::CONNECTION, "upgrade")
             || !has(&parts.headers, &header::UPGRADE, "websocket")
@@ -55,7 +55,7 @@ impl Upgrade {
         Some(Self { on: parts.extensions.remove::<OnUpgrade>()?, accept, protocol })
     }
 
-    /// Sends a stream of events through a websocket instead. Anything else is left as it is.
+    /// Sends a streamed body over the websocket. Returns other responses unchanged.
     pub(crate) fn take(self, response: Response<Body>) -> Response<Body> {
         if response.status() != StatusCode::OK || response.body().exact_length().is_some() {
             return response;
@@ -82,7 +82,7 @@ impl Upgrade {
     }
 }
 
-/// The token that a browser hands over as a subprotocol.
+/// Returns the bearer token that a browser sends as a subprotocol.
 pub(crate) fn token(headers: &HeaderMap) -> Option<String> {
     let encoded = protocols(headers).find_map(|protocol| protocol.strip_prefix(BEARER))?;
     let unpadded = encoded.trim_end_matches('=');
@@ -100,7 +100,7 @@ fn has(headers: &HeaderMap, name: &header::HeaderName, word: &str) -> bool {
     values.flat_map(|value| value.split(',')).any(|known| known.trim().eq_ignore_ascii_case(word))
 }
 
-/// Sends pieces of a body as messages until it ends or the client goes.
+/// Sends the chunks of a body as messages until it ends or the client disconnects.
 async fn send<S>(stream: S, mut body: Body, is_json: bool)
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
@@ -126,7 +126,7 @@ where
                     return;
                 }
             }
-            // Reading answers pings and learns that the client has gone; what else it says is ignored.
+            // Reading answers pings and notices that the client has gone; other messages are ignored.
             incoming = socket.next() => match incoming {
                 Some(Ok(message)) if !message.is_close() => {}
                 _ => return,

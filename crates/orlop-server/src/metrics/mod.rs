@@ -46,7 +46,7 @@ impl Metrics {
     /// Registers all metrics with their current values.
     pub(crate) async fn register(&self, objects: &ObjectStore, registry: &mut Registry) {
         registry.register_collector(Box::new(requests::Collected(self.requests.clone())));
-        registry.register_collector(Box::new(self.objects.counted(objects).await));
+        registry.register_collector(Box::new(self.objects.counts(objects).await));
         registry.register_collector(Box::new(process::Process::now()));
         objects.store.metrics().register(registry);
         for register in self.additional.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {

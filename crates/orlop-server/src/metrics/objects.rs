@@ -1,4 +1,4 @@
-//! How many objects of each kind there are.
+//! Object counts per resource.
 
 use std::{
     fmt::Error,
@@ -15,23 +15,23 @@ use prometheus_client::{
 
 use crate::storage::ObjectStore;
 
-/// Counting reads the index of every kind: often enough for a dashboard, seldom enough for the database.
-const COUNTED_EVERY: Duration = Duration::from_secs(30);
+/// Interval of counts. Counting reads the index of every kind.
+const COUNT_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The counts, remembered for a while.
+/// Cached counts.
 #[derive(Debug, Default)]
 pub(super) struct Objects(Mutex<Option<(Instant, Counts)>>);
 
-/// A count for each resource, `deployments.apps`.
+/// A count per resource, such as `deployments.apps`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts(Vec<(String, i64)>);
 
 impl Objects {
-    /// The counts, made anew if they are old.
-    pub(super) async fn counted(&self, objects: &ObjectStore) -> Counts {
+    /// Returns the counts, updated if they are old.
+    pub(super) async fn counts(&self, objects: &ObjectStore) -> Counts {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some((counted, counts)) = known
-            && counted.elapsed() < COUNTED_EVERY
+            && counted.elapsed() < COUNT_INTERVAL
         {
             return counts;
         }

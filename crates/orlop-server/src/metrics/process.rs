@@ -1,4 +1,4 @@
-//! What the operating system says of this process, under the names that every exporter uses.
+//! Process metrics, under the names that all exporters use.
 
 use std::{fmt::Error, fs};
 
@@ -8,7 +8,7 @@ use prometheus_client::{
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
 };
 
-/// The process at one moment. What cannot be read is left out.
+/// A sample of the process. What cannot be read is left out.
 #[derive(Debug, Default)]
 pub(super) struct Process {
     cpu_seconds: Option<f64>,
@@ -19,14 +19,14 @@ pub(super) struct Process {
     start_seconds: Option<f64>,
 }
 
-/// Ticks a second and bytes a page, which Linux has the same on every machine this runs on.
+/// Clock ticks per second and bytes per page, the same on every supported machine.
 const TICKS: f64 = 100.0;
 const PAGE: i64 = 4096;
 
 impl Process {
     pub(super) fn now() -> Self {
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        // The name of the program, in parentheses, may hold anything; fields are counted after it.
+        // The program name in parentheses may contain anything; fields are counted after it.
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
         let field = |index: usize| fields.get(index)?.parse::<f64>().ok();
         let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();

@@ -1,7 +1,6 @@
-//! Requests: how many, how long, how large, how many now.
+//! Request metrics: count, latency, size, in flight.
 //!
-//! One look-up finds everything about one kind of request; what is counted there is counted without
-//! waiting for anybody.
+//! One look-up finds all metrics of a label set; they are updated without locks but for the counts per code.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -33,20 +32,20 @@ use crate::{
         query::Query,
     },
     registry::Kinds,
-    request::info::RequestInfo,
+    request::{Attributes, Subresource, Verb},
 };
 
-/// Kubernetes' buckets, in seconds.
+/// Kubernetes' latency buckets, in seconds.
 const SECONDS: [f64; 23] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0,
     20.0, 30.0, 45.0, 60.0,
 ];
 
-/// Pages that are measured by themselves.
+/// Pages with label sets of their own.
 const PAGES: &[&str] =
     &["/healthz", "/livez", "/readyz", "/metrics", "/version", "/openapi/v2", "/openapi/v3", "/apis", "/api"];
 
-/// One kind of request, as dashboards tell them apart.
+/// Labels of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Labels {
     group: String,
@@ -59,44 +58,43 @@ pub(crate) struct Labels {
 }
 
 impl Labels {
-    /// The labels of a request, by Kubernetes' rules.
-    pub(crate) fn of(info: &RequestInfo, path: &str, query: &Query, apply: bool) -> Self {
-        let Some(about) = &info.resource else {
+    /// Returns the labels of a request, by Kubernetes' rules.
+    pub(crate) fn of(attributes: &Attributes, path: &str, query: &Query, is_apply: bool) -> Self {
+        if !attributes.is_resource_request {
             let page = PAGES.iter().find(|page| path.starts_with(**page)).copied().unwrap_or_default();
-            let verb = if matches!(info.verb, "get" | "head") { "GET" } else { "other" };
+            let verb = if attributes.verb.is_read_only() { "GET" } else { "other" };
             return Self { subresource: page.to_owned(), verb, ..Self::default() };
+        }
+        let verb = match attributes.verb {
+            _ if attributes.subresource.as_ref().is_some_and(Subresource::is_connect) => "CONNECT",
+            Verb::Get => "GET",
+            Verb::List => "LIST",
+            Verb::Watch => "WATCH",
+            Verb::Create => "POST",
+            Verb::Update => "PUT",
+            Verb::Patch if is_apply => "APPLY",
+            Verb::Patch => "PATCH",
+            Verb::Delete => "DELETE",
+            Verb::DeleteCollection => "DELETECOLLECTION",
+            Verb::Proxy | Verb::Other(_) => "other",
         };
-        let connects = matches!(about.subresource.as_str(), "exec" | "attach" | "portforward" | "proxy");
-        let verb = match info.verb {
-            _ if connects => "CONNECT",
-            "get" => "GET",
-            "list" => "LIST",
-            "watch" => "WATCH",
-            "create" => "POST",
-            "update" => "PUT",
-            "patch" if apply => "APPLY",
-            "patch" => "PATCH",
-            "delete" => "DELETE",
-            "deletecollection" => "DELETECOLLECTION",
-            _ => "other",
-        };
-        let scope = match (about.name.is_empty(), about.namespace.is_empty()) {
+        let scope = match (attributes.name.is_empty(), attributes.namespace.is_empty()) {
             (false, _) => "resource",
             (true, false) => "namespace",
             (true, true) => "cluster",
         };
         Self {
-            group: about.group.clone(),
-            version: about.version.clone(),
-            resource: about.resource.clone(),
-            subresource: about.subresource.clone(),
+            group: attributes.group.clone(),
+            version: attributes.version.clone(),
+            resource: attributes.resource.clone(),
+            subresource: attributes.subresource_name().to_owned(),
             verb,
             scope,
             dry_run: !query.text("dryRun").is_empty(),
         }
     }
 
-    /// Whether these are the labels of something that is served.
+    /// Returns true if the labels are of a served resource.
     fn is_known(&self, kinds: &Kinds) -> bool {
         if self.resource.is_empty() {
             return true;
@@ -124,16 +122,16 @@ impl Labels {
     }
 }
 
-/// What is known of one kind of request.
+/// Metrics of a label set.
 #[derive(Debug)]
 struct Series {
     codes: Mutex<Vec<(u16, u64)>>,
     seconds: Histogram,
-    /// Bytes of answers, of gets and lists only.
+    /// Response bytes, of gets and lists only.
     sizes: Histogram,
-    /// Those that stay open, now.
+    /// Long-running requests that are open.
     open: AtomicI64,
-    /// Events that watches were sent, and their bytes.
+    /// Events sent to watches, and their bytes.
     events: AtomicU64,
     event_bytes: AtomicU64,
 }
@@ -166,7 +164,7 @@ impl Series {
     }
 }
 
-/// Every kind of request that there has been.
+/// Request metrics by labels.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     series: RwLock<HashMap<Labels, Arc<Series>>>,
@@ -174,7 +172,7 @@ pub(crate) struct Requests {
     reading: Arc<AtomicI64>,
 }
 
-/// A request that runs; it is counted until this is dropped.
+/// A request in flight; counted until dropped.
 #[derive(Debug)]
 pub(crate) struct Running(Arc<AtomicI64>);
 
@@ -185,18 +183,17 @@ impl Drop for Running {
 }
 
 impl Requests {
-    /// Counts a request among those that run. Those that stay open are counted by themselves.
-    pub(crate) fn begin(&self, info: &RequestInfo) -> Option<Running> {
-        if info.is_long_running() {
+    /// Counts a request as in flight, unless it is long-running.
+    pub(crate) fn begin(&self, attributes: &Attributes) -> Option<Running> {
+        if attributes.is_long_running() {
             return None;
         }
-        let reads = matches!(info.verb, "get" | "list" | "head");
-        let running = if reads { &self.reading } else { &self.mutating };
+        let running = if attributes.verb.is_read_only() { &self.reading } else { &self.mutating };
         running.fetch_add(1, Relaxed);
         Some(Running(running.clone()))
     }
 
-    /// Counts a request that has been answered. One whose body is still being made is counted when it ends.
+    /// Records a response. A streamed one is recorded when its body ends.
     pub(crate) fn end(
         &self,
         labels: Labels,
@@ -220,14 +217,14 @@ impl Requests {
         if let Some(series) = self.series.read().unwrap_or_else(PoisonError::into_inner).get(&labels) {
             return series.clone();
         }
-        // What is not served shares one series, however it was called.
+        // Requests for unknown resources share one label set.
         let known = labels.is_known(&kinds());
         let labels = if known { labels } else { Labels { verb: labels.verb, ..Labels::default() } };
         self.series.write().unwrap_or_else(PoisonError::into_inner).entry(labels).or_default().clone()
     }
 }
 
-/// A body that counts what passes through it, and its request when it ends.
+/// A body that counts its frames, and records its request when it ends.
 #[derive(Debug)]
 struct Measured {
     body: Body,
@@ -278,7 +275,7 @@ impl Drop for Measured {
     }
 }
 
-/// The requests, for the page.
+/// Collector of request metrics.
 #[derive(Debug)]
 pub(super) struct Collected(pub(super) Arc<Requests>);
 
@@ -361,7 +358,7 @@ fn requests(series: &BTreeMap<Labels, Arc<Series>>, mut family: MetricEncoder<'_
     Ok(())
 }
 
-/// What watches were sent, of each resource.
+/// Encodes a sum over the watches of each resource.
 fn watched(
     series: &BTreeMap<Labels, Arc<Series>>,
     mut family: MetricEncoder<'_>,

@@ -1,9 +1,9 @@
-//! Prometheus' older text form, which every reader knows, made from OpenMetrics.
+//! Prometheus' text format 0.0.4, converted from OpenMetrics.
 
 use std::collections::HashSet;
 
-/// The same metrics in the older form: there a counter is called by its whole name, and there are neither
-/// units nor an end mark.
+/// Converts OpenMetrics to the older format, in which a counter's name is complete and there are neither units nor an
+/// end mark.
 pub(crate) fn prometheus(open_metrics: &str) -> String {
     let counters: HashSet<&str> = open_metrics
         .lines()

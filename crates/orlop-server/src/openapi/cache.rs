@@ -1,4 +1,4 @@
-//! Documents that have been made, and what they were made from.
+//! Cache of OpenAPI documents and their hashes.
 
 use std::{
     collections::HashMap,
@@ -10,10 +10,10 @@ use bytes::Bytes;
 use orlop_api::schema::builtin;
 use sha2::{Digest, Sha512};
 
-use super::{Form, custom};
+use super::{SpecVersion, custom};
 use crate::registry::{Kind, KindSchema};
 
-/// Bytes of compressed documents that are kept; those of the built-in kinds are a tenth of this.
+/// Bytes of compressed documents in the cache; built-in kinds take a tenth.
 const BYTES_MAX: usize = 4 << 20;
 
 /// The documents of one cluster.
@@ -23,7 +23,7 @@ pub(crate) struct Cache(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     entries: HashMap<(bool, String), Entry>,
-    /// Counts uses, to tell which documents have not been used for longest.
+    /// Logical clock for least recently used eviction.
     clock: u64,
 }
 
@@ -40,9 +40,9 @@ impl Cache {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The hash of a document of these kinds, which need not have been made.
-    pub(crate) fn hash(&self, form: Form, path: &str, kinds: &[Arc<Kind>]) -> Arc<str> {
-        let key = (form == Form::V2, path.to_owned());
+    /// Returns the hash of the document of these kinds, without building it.
+    pub(crate) fn hash(&self, spec_version: SpecVersion, path: &str, kinds: &[Arc<Kind>]) -> Arc<str> {
+        let key = (spec_version == SpecVersion::V2, path.to_owned());
         let mut state = self.state();
         if let Some(entry) = state.entries.get(&key)
             && entry.kinds.len() == kinds.len()
@@ -58,22 +58,22 @@ impl Cache {
         hash
     }
 
-    /// A document that has been made of the kinds that [`Self::hash`] was last asked for.
-    pub(crate) fn document(&self, form: Form, path: &str) -> Option<Bytes> {
+    /// Returns a cached document of the kinds that [`Self::hash`] was last called with.
+    pub(crate) fn document(&self, spec_version: SpecVersion, path: &str) -> Option<Bytes> {
         let mut state = self.state();
         state.clock += 1;
         let clock = state.clock;
-        let entry = state.entries.get_mut(&(form == Form::V2, path.to_owned()))?;
+        let entry = state.entries.get_mut(&(spec_version == SpecVersion::V2, path.to_owned()))?;
         entry.used = clock;
         entry.document.clone()
     }
 
-    /// Keeps a document, and lets go of those that have not been used for longest if there are too many.
-    pub(crate) fn insert(&self, form: Form, path: &str, kinds: &[Arc<Kind>], document: Bytes) {
+    /// Caches a document, and evicts the least recently used ones.
+    pub(crate) fn insert(&self, spec_version: SpecVersion, path: &str, kinds: &[Arc<Kind>], document: Bytes) {
         let mut state = self.state();
         state.clock += 1;
         let clock = state.clock;
-        if let Some(entry) = state.entries.get_mut(&(form == Form::V2, path.to_owned()))
+        if let Some(entry) = state.entries.get_mut(&(spec_version == SpecVersion::V2, path.to_owned()))
             && entry.kinds.iter().zip(kinds).all(|(a, b)| Arc::ptr_eq(a, b))
         {
             (entry.document, entry.used) = (Some(document), clock);
@@ -91,7 +91,7 @@ impl Cache {
     }
 }
 
-/// The tables that built-in kinds' schemas are made from.
+/// Digest of the tables of built-in schemas.
 static TABLES: LazyLock<Vec<u8>> = LazyLock::new(|| Sha512::digest(builtin::table()).to_vec());
 
 fn fingerprint(kinds: &[Arc<Kind>]) -> String {
@@ -103,7 +103,7 @@ fn fingerprint(kinds: &[Arc<Kind>]) -> String {
         digest.update(format!("{gvk:?}{list_kind}/{resource}/{verbs:?}{subresources:?}{namespaced}\n"));
         match &kind.schema {
             KindSchema::Builtin(_) => {}
-            KindSchema::Owned(_) => digest.update(custom::schema(kind, Form::V3).to_string()),
+            KindSchema::Owned(_) => digest.update(custom::schema(kind, SpecVersion::V3).to_string()),
             KindSchema::Lazy(source) => digest.update(source.fingerprint()),
         }
     }

@@ -1,29 +1,29 @@
-//! Schemas of kinds that did not come with the program.
+//! Schemas of custom kinds.
 
 use orlop_api::schema::{AdditionalProperties, ListType, MapType, Schema, Type};
 use orlop_crd::openapi;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Form,
+    SpecVersion,
     schemas::{META, kind_extension, reference},
 };
 use crate::registry::Kind;
 
-/// `com.example.v1.Foo`: the group backwards.
+/// Returns the name of a definition: `com.example.v1.Foo`, the group reversed.
 pub(super) fn name(kind: &Kind, of: &str) -> String {
     let group: Vec<&str> = kind.gvk.group.split('.').rev().collect();
     format!("{}.{}.{of}", group.join("."), kind.gvk.version)
 }
 
-/// The schema of a kind's objects: as its author wrote it where that is kept, else as it was understood.
-pub(super) fn schema(kind: &Kind, form: Form) -> Value {
+/// Returns the schema of a kind's objects: as its author wrote it, if available, or as it was parsed.
+pub(super) fn schema(kind: &Kind, spec_version: SpecVersion) -> Value {
     let mut schema = match kind.strategy.published_schema() {
         Some(written) => written,
         None => of(kind.schema.get()),
     };
-    let v2 = form == Form::V2;
-    let meta = reference(&format!("{META}.ObjectMeta"), form);
+    let v2 = spec_version == SpecVersion::V2;
+    let meta = reference(&format!("{META}.ObjectMeta"), spec_version);
     let meta = if v2 { meta } else { json!({"allOf": [meta]}) };
     if openapi::is_opaque(&schema, v2) {
         schema = json!({"type": "object"});
@@ -45,9 +45,9 @@ pub(super) fn schema(kind: &Kind, form: Form) -> Value {
     schema
 }
 
-/// The schema of a kind's lists.
-pub(super) fn list(kind: &Kind, form: Form) -> Value {
-    let meta = reference(&format!("{META}.ListMeta"), form);
+/// Returns the schema of a kind's lists.
+pub(super) fn list(kind: &Kind, spec_version: SpecVersion) -> Value {
+    let meta = reference(&format!("{META}.ListMeta"), spec_version);
     let gvk = kind.gvk.group_version().with_kind(&kind.list_kind);
     json!({
         "type": "object",
@@ -55,14 +55,14 @@ pub(super) fn list(kind: &Kind, form: Form) -> Value {
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
-            "metadata": if form == Form::V2 { meta } else { json!({"allOf": [meta]}) },
-            "items": {"type": "array", "items": reference(&name(kind, &kind.gvk.kind), form)},
+            "metadata": if spec_version == SpecVersion::V2 { meta } else { json!({"allOf": [meta]}) },
+            "items": {"type": "array", "items": reference(&name(kind, &kind.gvk.kind), spec_version)},
         },
         "x-kubernetes-group-version-kind": [kind_extension(&gvk)],
     })
 }
 
-/// A schema as it was understood.
+/// Returns the OpenAPI of a parsed schema.
 fn of(schema: &Schema) -> Value {
     let mut made = Map::new();
     let mut set = |name: &str, value: Value| drop(made.insert(name.to_owned(), value));

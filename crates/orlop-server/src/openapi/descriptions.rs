@@ -7,7 +7,7 @@ use std::{collections::HashMap, io::Read};
 
 static COMPRESSED: &[u8] = include_bytes!("../../data/descriptions.tsv.gz");
 
-/// Every description, open.
+/// The decompressed descriptions.
 #[derive(Debug)]
 pub(super) struct Text(String);
 

@@ -1,5 +1,4 @@
-//! A whole document, written a path and a schema at a time and compressed as it is written: a document of
-//! half a megabyte never stands in memory.
+//! Builds a document a path and a schema at a time into a compressor: half a megabyte of JSON is never in memory.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -13,40 +12,41 @@ use orlop_api::{group_version::GroupVersion, protobuf::openapi as protobuf, sche
 use serde_json::{Value, json};
 
 use super::{
-    Form, descriptions, paths,
+    SpecVersion, descriptions, paths,
     schemas::{Definition, META},
     v2, v3,
 };
 use crate::registry::Kind;
 
-/// Types that operations refer to, whatever the kind.
+/// Types that operations of every kind refer to.
 const COMMON: &[&str] = &["APIResourceList", "DeleteOptions", "Patch", "Status", "WatchEvent"];
 
-/// The document of these kinds, compressed.
-pub(crate) fn write(form: Form, kinds: &[Arc<Kind>]) -> std::io::Result<Bytes> {
+/// Returns the document of kinds, compressed.
+pub(crate) fn write(spec_version: SpecVersion, kinds: &[Arc<Kind>]) -> std::io::Result<Bytes> {
     let versions = versions(kinds);
     let mut to = GzEncoder::new(Vec::new(), Compression::fast());
     let info = info();
-    match form {
-        Form::V2 => write!(to, "{{\"swagger\":\"2.0\",\"info\":{info},\"paths\":")?,
-        Form::V3 => write!(to, "{{\"openapi\":\"3.0.0\",\"info\":{info},\"paths\":")?,
+    match spec_version {
+        SpecVersion::V2 => write!(to, "{{\"swagger\":\"2.0\",\"info\":{info},\"paths\":")?,
+        SpecVersion::V3 => write!(to, "{{\"openapi\":\"3.0.0\",\"info\":{info},\"paths\":")?,
     }
-    let write_path = if form == Form::V2 { v2::path } else { v3::path };
+    let write_path = if spec_version == SpecVersion::V2 { v2::path } else { v3::path };
     entries(&mut to, paths_of(kinds).map(|(name, path)| (name, write_path(&path))))?;
     let definitions = definitions(kinds);
     let text = descriptions::Text::open();
     let words = text.index();
-    let schemas =
-        definitions.iter().map(|(name, definition)| (name, definition.schema(form, &versions, &words)));
+    let schemas = definitions
+        .iter()
+        .map(|(name, definition)| (name, definition.schema(spec_version, &versions, &words)));
     let security = json!({"BearerToken": {"in": "header", "name": "authorization", "type": "apiKey",
         "description": "Bearer Token authentication"}});
-    match form {
-        Form::V2 => {
+    match spec_version {
+        SpecVersion::V2 => {
             write!(to, ",\"definitions\":")?;
             entries(&mut to, schemas)?;
             write!(to, ",\"securityDefinitions\":{security},\"security\":[{{\"BearerToken\":[]}}]}}")?;
         }
-        Form::V3 => {
+        SpecVersion::V3 => {
             write!(to, ",\"components\":{{\"schemas\":")?;
             entries(&mut to, schemas)?;
             write!(to, ",\"securitySchemes\":{security}}}}}")?;
@@ -55,7 +55,7 @@ pub(crate) fn write(form: Form, kinds: &[Arc<Kind>]) -> std::io::Result<Bytes> {
     Ok(to.finish()?.into())
 }
 
-/// The document of version 2 in protobuf, compressed.
+/// Returns the version 2 document of kinds in protobuf, compressed.
 pub(crate) fn write_protobuf(kinds: &[Arc<Kind>]) -> std::io::Result<Bytes> {
     let versions = versions(kinds);
     let mut to = GzEncoder::new(Vec::new(), Compression::fast());
@@ -66,7 +66,7 @@ pub(crate) fn write_protobuf(kinds: &[Arc<Kind>]) -> std::io::Result<Bytes> {
     let text = descriptions::Text::open();
     let words = text.index();
     for (name, definition) in &definitions(kinds) {
-        to.write_all(&protobuf::definition(name, &definition.schema(Form::V2, &versions, &words)))?;
+        to.write_all(&protobuf::definition(name, &definition.schema(SpecVersion::V2, &versions, &words)))?;
     }
     Ok(to.finish()?.into())
 }
@@ -81,7 +81,7 @@ fn versions(kinds: &[Arc<Kind>]) -> Vec<GroupVersion> {
     versions
 }
 
-/// Every path and its name, made a version at a time: those of a thousand kinds are many.
+/// Returns all paths, built a version at a time: those of 1,000 kinds are many.
 fn paths_of(kinds: &[Arc<Kind>]) -> impl Iterator<Item = (String, paths::Path)> {
     let same_version = |one: &Arc<Kind>, other: &Arc<Kind>| {
         (&one.gvk.group, &one.gvk.version) == (&other.gvk.group, &other.gvk.version)
@@ -98,7 +98,7 @@ fn entries(
     entries: impl Iterator<Item = (impl AsRef<str>, Value)>,
 ) -> std::io::Result<()> {
     to.write_all(b"{")?;
-    // Each is written whole: a compressor that is given a few bytes at a time takes ten times as long.
+    // Encoded whole: feeding the compressor a few bytes at a time takes ten times as long.
     let mut entry = Vec::new();
     for (index, (name, value)) in entries.enumerate() {
         entry.clear();
@@ -113,7 +113,7 @@ fn entries(
     to.write_all(b"}")
 }
 
-/// Every schema that these kinds' operations lead to.
+/// Returns all schemas that operations of these kinds refer to, directly or not.
 fn definitions(kinds: &[Arc<Kind>]) -> BTreeMap<String, Definition<'_>> {
     let mut found = BTreeMap::new();
     let common =

@@ -1,9 +1,7 @@
-//! OpenAPI: what clients learn of kinds before they use them. kubectl reads it to explain, to validate and
-//! to merge; generators of clients read all of it.
+//! OpenAPI documents. kubectl reads them to explain, validate and merge; client generators read all of them.
 //!
-//! Documents are made when they are asked for and kept compressed, a group version each, for as long as
-//! the registry has the same kinds. What tells one state of a document from another is a hash of what it
-//! is made from, so the index costs no documents.
+//! Documents are built on demand and cached compressed, one per group version, for as long as the registry has the
+//! same kinds. The hash of a document is that of its inputs, so the index builds none (decision 0023).
 
 pub(crate) mod cache;
 mod custom;
@@ -19,15 +17,15 @@ use orlop_api::group_version::GroupVersion;
 
 pub(crate) use cache::Cache;
 
-/// Which version of OpenAPI.
+/// A version of OpenAPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum SpecVersion {
     V2,
     V3,
 }
 
-impl Form {
-    /// What references begin with.
+impl SpecVersion {
+    /// Returns the prefix of references.
     fn prefix(self) -> &'static str {
         match self {
             Self::V2 => "#/definitions/",
@@ -38,7 +36,7 @@ impl Form {
 
 // === Names ===
 
-/// `/api/v1`, `/apis/apps/v1`.
+/// Returns the base path: `/api/v1`, `/apis/apps/v1`.
 pub(crate) fn base(gv: &GroupVersion) -> String {
     match gv.group.as_str() {
         "" => format!("/api/{}", gv.version),
@@ -51,7 +49,7 @@ fn capital(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// `AppsV1`, `RbacAuthorizationV1`; the version left out for tags.
+/// Returns the name in operation ids: `AppsV1`, `RbacAuthorizationV1`; without the version for tags.
 fn camel(gv: &GroupVersion, with_version: bool) -> String {
     let group = if gv.group.is_empty() { "core" } else { gv.group.trim_end_matches(".k8s.io") };
     let words = group.split(['.', '-', '_']);
@@ -59,7 +57,7 @@ fn camel(gv: &GroupVersion, with_version: bool) -> String {
     words.chain(version).map(capital).collect()
 }
 
-/// `apps_v1`, `rbacAuthorization_v1`.
+/// Returns the tag: `apps_v1`, `rbacAuthorization_v1`.
 fn tag(gv: &GroupVersion) -> String {
     let group = camel(gv, false);
     let mut letters = group.chars();
@@ -80,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_follow_the_groups() {
+    fn operation_names_follow_the_group() {
         let gv = |group: &str| GroupVersion::new(group, "v1");
         assert_eq!(camel(&gv(""), true), "CoreV1");
         assert_eq!(camel(&gv("rbac.authorization.k8s.io"), true), "RbacAuthorizationV1");

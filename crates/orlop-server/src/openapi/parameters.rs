@@ -1,6 +1,6 @@
-//! The parameters of operations.
+//! Parameters of operations.
 
-/// A parameter of a path or a query.
+/// A path or query parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Parameter {
     pub(super) name: &'static str,
@@ -42,7 +42,7 @@ pub(super) const LIST: &[Parameter] = &[
     switch("watch"),
 ];
 
-/// What kubectl looks for before it leaves dry runs and validation to the server.
+/// Parameters by which kubectl decides to leave dry runs and validation to the server.
 pub(super) const WRITE: &[Parameter] = &[text("dryRun"), text("fieldManager"), text("fieldValidation")];
 
 pub(super) const PATCH: &[Parameter] =
@@ -71,7 +71,7 @@ pub(super) const LOG: &[Parameter] = &[
 const STREAMS: &[Parameter] =
     &[text("container"), switch("stderr"), switch("stdin"), switch("stdout"), switch("tty")];
 
-/// Subresources that connect to something, and what they take.
+/// Parameters of subresources that connect.
 pub(super) const CONNECT: &[(&str, &[Parameter])] = &[
     ("attach", STREAMS),
     (
@@ -90,13 +90,13 @@ pub(super) const CONNECT: &[(&str, &[Parameter])] = &[
 ];
 
 impl Parameter {
-    /// A collection is deleted, not watched.
+    /// Parameters of deletecollection, which does not watch.
     pub(super) fn not_of_deletecollection(&self) -> bool {
         !matches!(self.name, "allowWatchBookmarks" | "watch")
     }
 }
 
-/// Splits the parameters of operations into those that all share, which stand with the path, and the rest.
+/// Splits the parameters of operations into those that all share, which belong to the path, and the rest.
 pub(super) fn shared(lists: &[Vec<Parameter>]) -> (Vec<Parameter>, Vec<Vec<Parameter>>) {
     let Some((first, others)) = lists.split_first() else { return (Vec::new(), Vec::new()) };
     let mut shared: Vec<Parameter> = first

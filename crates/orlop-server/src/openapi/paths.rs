@@ -1,4 +1,4 @@
-//! What can be asked of each kind: paths, operations and their parameters, in neither version's form.
+//! Paths, operations and parameters of each kind, independent of the OpenAPI version.
 
 use orlop_api::group_version::{GroupVersion, GroupVersionKind};
 use serde_json::{Map, Value, json};
@@ -9,14 +9,14 @@ use super::{
 };
 use crate::registry::{Kind, Subresource};
 
-/// A path and what can be done there.
+/// A path and its operations.
 #[derive(Debug)]
 pub(super) struct Path {
     pub(super) path: String,
     pub(super) operations: Vec<Operation>,
 }
 
-/// One operation.
+/// An operation.
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) method: &'static str,
@@ -26,12 +26,12 @@ pub(super) struct Operation {
     pub(super) gvk: GroupVersionKind,
     pub(super) parameters: Vec<Parameter>,
     pub(super) body: Body,
-    /// Codes and what they come with.
+    /// Response codes and their content.
     pub(super) answers: Vec<(u16, Content)>,
 }
 
 impl Path {
-    /// The path with its operations: parameters that all of them share stand with the path.
+    /// Encodes the path and its operations. Parameters that all of them share belong to the path.
     pub(super) fn item(
         &self,
         parameter: fn(&Parameter) -> Value,
@@ -51,7 +51,7 @@ impl Path {
 }
 
 impl Operation {
-    /// Adds what the operation answers, and what it does to which kind.
+    /// Adds the responses, action and kind of the operation.
     pub(super) fn answer(&self, made: &mut Value, content: fn(&Content) -> (&'static str, Value)) {
         let mut responses = Map::new();
         for (code, answered) in &self.answers {
@@ -67,7 +67,7 @@ impl Operation {
     }
 }
 
-/// What a request carries.
+/// Content of a request.
 #[derive(Debug)]
 pub(super) enum Body {
     Nothing,
@@ -76,18 +76,18 @@ pub(super) enum Body {
     Patch { strategic: bool },
 }
 
-/// What an answer carries.
+/// Content of a response.
 #[derive(Clone, Debug)]
 pub(super) enum Content {
     Object(String),
-    /// A list, which may be watched instead.
+    /// A list or a watch.
     Stream(String),
-    /// Whatever a node says.
+    /// Any text.
     Text,
     Log,
 }
 
-/// Every path of a kind.
+/// Returns all paths of a kind.
 pub(super) fn of(kind: &Kind) -> Vec<Path> {
     Paths { kind, gv: kind.gvk.group_version() }.all()
 }
@@ -158,7 +158,7 @@ impl Paths<'_> {
         paths
     }
 
-    /// `listAppsV1NamespacedDeployment`.
+    /// Returns an operation id: `listAppsV1NamespacedDeployment`.
     fn id(&self, verb: &str, scope: &str, rest: &str) -> String {
         format!("{verb}{}{scope}{}{rest}", super::camel(&self.gv, true), self.kind.gvk.kind)
     }
@@ -248,14 +248,14 @@ impl Paths<'_> {
         operations
     }
 
-    /// Whether a delete is answered with what was deleted.
+    /// Returns true if a delete is answered with the deleted object.
     fn tells_deleted(&self) -> bool {
         // Kubernetes documents a Status for these two, and returns the object all the same.
         let documents_status = matches!(self.kind.resource.as_str(), "devicetaintrules" | "namespaces");
         self.kind.flags.returns_deleted_object && !documents_status
     }
 
-    /// Get, update and patch, of an object or of a part of it.
+    /// Returns get, update and patch of an object or a subresource.
     fn read_and_write(&self, verbs: &[&str], object: &str, part: &str) -> Vec<Operation> {
         let scope = if self.kind.namespaced { "Namespaced" } else { "" };
         let content = Content::Object(object.to_owned());
@@ -332,7 +332,7 @@ impl Paths<'_> {
     }
 }
 
-/// The page of a group version that lists its resources.
+/// Returns the path that lists the resources of a group version.
 pub(super) fn root(gv: &GroupVersion) -> Path {
     let operation = Operation {
         method: "get",

@@ -1,8 +1,8 @@
-//! Types as OpenAPI describes them.
+//! Schemas of types.
 //!
-//! A built-in type is written from its rows of the table, a custom one from what its author wrote. The two
-//! versions differ in how they refer (version 2 refers, version 3 refers through `allOf` so that a default
-//! may stand beside), and in that version 2 knows neither alternatives nor defaults.
+//! A built-in type is built from the data tables, a custom one from what its author wrote. Version 2 refers directly,
+//! version 3 through `allOf`, so that a default can be beside the reference; version 2 has neither alternatives nor
+//! defaults.
 
 use orlop_api::{
     group_version::{GroupVersion, GroupVersionKind},
@@ -11,7 +11,7 @@ use orlop_api::{
 use serde_json::{Map, Value, json};
 use std::{collections::HashMap, sync::LazyLock};
 
-use super::{Form, custom, descriptions::Descriptions};
+use super::{SpecVersion, custom, descriptions::Descriptions};
 use crate::registry::{Kind, KindSchema};
 
 pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
@@ -25,7 +25,7 @@ pub(super) enum Definition<'a> {
 }
 
 impl<'a> Definition<'a> {
-    /// The schema of a kind's objects.
+    /// Returns the schema of a kind's objects.
     pub(super) fn of(kind: &'a Kind) -> Self {
         match kind.schema {
             KindSchema::Builtin(entry) => Self::Builtin(entry),
@@ -33,7 +33,7 @@ impl<'a> Definition<'a> {
         }
     }
 
-    /// The schema of a kind's lists.
+    /// Returns the schema of a kind's lists.
     pub(super) fn list_of(kind: &'a Kind) -> Self {
         match kind.schema {
             KindSchema::Builtin(entry) => {
@@ -43,7 +43,7 @@ impl<'a> Definition<'a> {
         }
     }
 
-    /// Its name in a document.
+    /// Returns the name in a document.
     pub(super) fn name(self) -> String {
         match self {
             Self::Builtin(entry) => entry.name().to_owned(),
@@ -52,7 +52,7 @@ impl<'a> Definition<'a> {
         }
     }
 
-    /// What it refers to.
+    /// Returns the schemas that it refers to.
     pub(super) fn references(self) -> Vec<Definition<'a>> {
         let meta = |name: &str| type_named(&format!("{META}.{name}")).map(Definition::Builtin);
         match self {
@@ -66,17 +66,22 @@ impl<'a> Definition<'a> {
         }
     }
 
-    /// The schema. `versions` are those of the document, whose delete options and events these are too.
-    pub(super) fn schema(self, form: Form, versions: &[GroupVersion], words: &Descriptions<'_>) -> Value {
+    /// Encodes the schema. DeleteOptions and WatchEvent list all `versions` of the document.
+    pub(super) fn schema(
+        self,
+        spec_version: SpecVersion,
+        versions: &[GroupVersion],
+        words: &Descriptions<'_>,
+    ) -> Value {
         match self {
-            Self::Builtin(entry) => builtin(entry, form, versions, words),
-            Self::Custom(kind) => described(custom::schema(kind, form), words),
-            Self::CustomList(kind) => described(custom::list(kind, form), words),
+            Self::Builtin(entry) => builtin(entry, spec_version, versions, words),
+            Self::Custom(kind) => described(custom::schema(kind, spec_version), words),
+            Self::CustomList(kind) => described(custom::list(kind, spec_version), words),
         }
     }
 }
 
-/// What every kind has means the same in all of them.
+/// Descriptions of fields that every kind has.
 fn described(mut schema: Value, words: &Descriptions<'_>) -> Value {
     for field in ["apiVersion", "kind", "metadata"] {
         if let Some(text) = words.of("io.k8s.api.core.v1.ConfigMap", field) {
@@ -86,7 +91,7 @@ fn described(mut schema: Value, words: &Descriptions<'_>) -> Value {
     schema
 }
 
-/// The type in the middle of `[map[T]]`.
+/// Returns the innermost type of `[map[T]]`.
 fn inner(json_type: &str) -> &str {
     match json_type.strip_suffix(']') {
         Some(outer) => inner(outer.trim_start_matches("map").strip_prefix('[').unwrap_or(outer)),
@@ -94,11 +99,16 @@ fn inner(json_type: &str) -> &str {
     }
 }
 
-fn builtin(entry: &TypeEntry, form: Form, versions: &[GroupVersion], words: &Descriptions<'_>) -> Value {
+fn builtin(
+    entry: &TypeEntry,
+    spec_version: SpecVersion,
+    versions: &[GroupVersion],
+    words: &Descriptions<'_>,
+) -> Value {
     let (mut schema, mut properties, mut required) = (Map::new(), Map::new(), Vec::new());
     for row in entry.rows() {
         if row.field.is_empty() {
-            schema = shape(row.json_type, form);
+            schema = shape(row.json_type, spec_version);
             extensions(&mut schema, &row);
             describe(&mut schema, words.of(entry.name(), ""));
             continue;
@@ -106,7 +116,7 @@ fn builtin(entry: &TypeEntry, form: Form, versions: &[GroupVersion], words: &Des
         if row.required {
             required.push(row.field);
         }
-        let mut property = property(&row, form);
+        let mut property = property(&row, spec_version);
         describe(&mut property, words.of(entry.name(), row.field));
         properties.insert(row.field.to_owned(), property.into());
     }
@@ -129,14 +139,14 @@ fn describe(schema: &mut Map<String, Value>, text: Option<String>) {
     }
 }
 
-fn property(row: &Row, form: Form) -> Map<String, Value> {
+fn property(row: &Row, spec_version: SpecVersion) -> Map<String, Value> {
     let mut schema = match type_named(row.json_type) {
-        Some(entry) if form == Form::V3 => {
-            Map::from_iter([("allOf".to_owned(), json!([reference(entry.name(), form)]))])
+        Some(entry) if spec_version == SpecVersion::V3 => {
+            Map::from_iter([("allOf".to_owned(), json!([reference(entry.name(), spec_version)]))])
         }
-        _ => shape(row.json_type, form),
+        _ => shape(row.json_type, spec_version),
     };
-    if form == Form::V3
+    if spec_version == SpecVersion::V3
         && let Ok(default) = serde_json::from_str(row.default)
     {
         schema.insert("default".into(), default);
@@ -145,7 +155,7 @@ fn property(row: &Row, form: Form) -> Map<String, Value> {
     schema
 }
 
-/// What apply and strategic merge read.
+/// Adds the extensions that apply and strategic merge read.
 fn extensions(schema: &mut Map<String, Value>, row: &Row) {
     let keys: Vec<&str> = row.list_map_keys.split(',').filter(|key| !key.is_empty()).collect();
     let texts = [
@@ -165,29 +175,31 @@ fn extensions(schema: &mut Map<String, Value>, row: &Row) {
     }
 }
 
-/// `string`, `integer:int32`, `[T]`, `map[T]`, `oneOf(…)`, `any`, or a reference.
-fn shape(json_type: &str, form: Form) -> Map<String, Value> {
+/// Encodes a type: `string`, `integer:int32`, `[T]`, `map[T]`, `oneOf(…)`, `any`, or a reference.
+fn shape(json_type: &str, spec_version: SpecVersion) -> Map<String, Value> {
     let object = |value: Value| match value {
         Value::Object(map) => map,
         _ => Map::new(),
     };
     if let Some(of) = json_type.strip_prefix("map[").and_then(|rest| rest.strip_suffix(']')) {
-        return object(json!({"type": "object", "additionalProperties": shape(of, form)}));
+        return object(json!({"type": "object", "additionalProperties": shape(of, spec_version)}));
     }
     if let Some(of) = json_type.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-        return object(json!({"type": "array", "items": shape(of, form)}));
+        return object(json!({"type": "array", "items": shape(of, spec_version)}));
     }
     if type_named(json_type).is_some() {
-        return object(reference(json_type, form));
+        return object(reference(json_type, spec_version));
     }
-    object(match (json_type, form) {
+    object(match (json_type, spec_version) {
         ("any", _) => json!({}),
-        ("oneOf(integer|string)", Form::V2) => json!({"type": "string", "format": "int-or-string"}),
-        ("oneOf(integer|string)", Form::V3) => {
+        ("oneOf(integer|string)", SpecVersion::V2) => json!({"type": "string", "format": "int-or-string"}),
+        ("oneOf(integer|string)", SpecVersion::V3) => {
             json!({"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]})
         }
-        ("oneOf(string|number)", Form::V2) => json!({"type": "string"}),
-        ("oneOf(string|number)", Form::V3) => json!({"oneOf": [{"type": "string"}, {"type": "number"}]}),
+        ("oneOf(string|number)", SpecVersion::V2) => json!({"type": "string"}),
+        ("oneOf(string|number)", SpecVersion::V3) => {
+            json!({"oneOf": [{"type": "string"}, {"type": "number"}]})
+        }
         (scalar, _) => match scalar.split_once(':') {
             Some((kind, format)) => json!({"type": kind, "format": format}),
             None => json!({"type": scalar}),
@@ -195,15 +207,15 @@ fn shape(json_type: &str, form: Form) -> Map<String, Value> {
     })
 }
 
-pub(super) fn reference(name: &str, form: Form) -> Value {
-    json!({"$ref": format!("{}{name}", form.prefix())})
+pub(super) fn reference(name: &str, spec_version: SpecVersion) -> Value {
+    json!({"$ref": format!("{}{name}", spec_version.prefix())})
 }
 
 pub(super) fn kind_extension(gvk: &GroupVersionKind) -> Value {
     json!({"group": gvk.group, "kind": gvk.kind, "version": gvk.version})
 }
 
-/// The kinds of the built-in types that have one.
+/// Returns the group, version and kind of built-in types that have them.
 static KINDS: LazyLock<HashMap<&'static str, GroupVersionKind>> = LazyLock::new(|| {
     let mut kinds = HashMap::new();
     let mut add = |group: &str, version: &str, kind: &str| {
@@ -230,7 +242,7 @@ fn kinds_of(name: &str, versions: &[GroupVersion]) -> Vec<GroupVersionKind> {
     let core = |kind: &str| GroupVersionKind::new("", "v1", kind);
     match name.strip_prefix(META).and_then(|rest| rest.strip_prefix('.')) {
         Some(kind @ ("Status" | "APIResourceList")) => vec![core(kind)],
-        // These are part of every version.
+        // Part of every version.
         Some(kind @ ("DeleteOptions" | "WatchEvent")) => {
             let mut kinds = vec![core(kind)];
             kinds.extend(

@@ -1,9 +1,9 @@
-//! OpenAPI version 2: one document for everything.
+//! OpenAPI version 2: one document.
 
 use serde_json::{Value, json};
 
 use super::{
-    Form,
+    SpecVersion,
     parameters::Parameter,
     paths::{Body, Content, Operation, Path},
     schemas::{META, reference},
@@ -14,7 +14,7 @@ const STREAMED: &[&str] = &[JSON_STREAM, PROTOBUF_STREAM];
 const PATCHES: &[&str] =
     &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
 
-/// A path and its operations.
+/// Encodes a path and its operations.
 pub(super) fn path(path: &Path) -> Value {
     path.item(parameter, operation)
 }
@@ -48,7 +48,7 @@ fn operation(operation: &Operation, parameters: &[Parameter]) -> Value {
 
 fn response(content: &Content) -> (&'static str, Value) {
     let schema = match content {
-        Content::Object(name) | Content::Stream(name) => reference(name, Form::V2),
+        Content::Object(name) | Content::Stream(name) => reference(name, SpecVersion::V2),
         Content::Text | Content::Log => json!({"type": "string"}),
     };
     ("schema", schema)
@@ -72,7 +72,7 @@ fn body(body: &Body) -> Option<Value> {
         Body::DeleteOptions => (format!("{META}.DeleteOptions"), false),
         Body::Patch { .. } => (format!("{META}.Patch"), true),
     };
-    let mut made = json!({"in": "body", "name": "body", "schema": reference(&name, Form::V2)});
+    let mut made = json!({"in": "body", "name": "body", "schema": reference(&name, SpecVersion::V2)});
     if required {
         made["required"] = true.into();
     }

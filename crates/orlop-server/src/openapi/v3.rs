@@ -1,9 +1,9 @@
-//! OpenAPI version 3: a document a group version.
+//! OpenAPI version 3: a document per group version.
 
 use serde_json::{Map, Value, json};
 
 use super::{
-    Form,
+    SpecVersion,
     parameters::Parameter,
     paths::{Body, Content, Operation, Path},
     schemas::{META, reference},
@@ -15,7 +15,7 @@ const STREAM_TYPES: &[&str] = &[JSON_STREAM, PROTOBUF_STREAM];
 const PATCH_TYPES: &[&str] =
     &["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"];
 
-/// A path and its operations.
+/// Encodes a path and its operations.
 pub(super) fn path(path: &Path) -> Value {
     path.item(parameter, operation)
 }
@@ -42,7 +42,7 @@ fn operation(operation: &Operation, parameters: &[Parameter]) -> Value {
 }
 
 fn body(body: &Body) -> Option<Value> {
-    let referred = |name: &str| json!({"schema": reference(name, Form::V3)});
+    let referred = |name: &str| json!({"schema": reference(name, SpecVersion::V3)});
     Some(match body {
         Body::Nothing => return None,
         Body::Object(name) => json!({"content": {"*/*": referred(name)}, "required": true}),
@@ -63,8 +63,8 @@ fn response(content: &Content) -> (&'static str, Value) {
 
 fn content(content: &Content) -> Value {
     let (schema, streams) = match content {
-        Content::Object(name) => (reference(name, Form::V3), false),
-        Content::Stream(name) => (reference(name, Form::V3), true),
+        Content::Object(name) => (reference(name, SpecVersion::V3), false),
+        Content::Stream(name) => (reference(name, SpecVersion::V3), true),
         Content::Log => return json!({"text/plain": {"schema": {"type": "string"}}}),
         Content::Text => return json!({"*/*": {"schema": {"type": "string"}}}),
     };

@@ -1,8 +1,8 @@
-//! Objects as they are stored, and how they leave without being decoded.
+//! Encoding of stored objects, which are served without being decoded.
 //!
-//! A stored value is the object's JSON without its resourceVersion, which is the row's revision. The
-//! encoding begins with the kind's *opening*, up to and including the brace of `metadata`, so that the place
-//! where the version belongs is always the same and reading an object is copying bytes around it.
+//! A stored value is the object's JSON without its resourceVersion, which is the row's revision. It begins with
+//! the kind's prefix, up to and including the brace of `metadata`, so that the resourceVersion always belongs at the
+//! same offset.
 
 use std::fmt;
 
@@ -12,21 +12,20 @@ use orlop_store::Revision;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// The field of the schema's stamp. It is never served.
+/// Field of the schema stamp. Never served.
 const STAMP: &str = "$orlop";
 
-/// How stored objects of a kind begin; with the stamp of the schema they were written under, if it can
-/// change.
-pub(crate) fn opening(gvk: &GroupVersionKind, stamp: Option<&str>) -> Bytes {
+/// Returns the prefix of stored objects of a kind, with the stamp of their schema if it can change.
+pub(crate) fn prefix(gvk: &GroupVersionKind, stamp: Option<&str>) -> Bytes {
     let stamp = stamp.map(|stamp| format!("\"{STAMP}\":{},", Value::from(stamp))).unwrap_or_default();
     let (api_version, kind) = (Value::from(gvk.api_version()), Value::from(gvk.kind.as_str()));
     format!("{{{stamp}\"apiVersion\":{api_version},\"kind\":{kind},\"metadata\":{{").into()
 }
 
-/// Encodes an object for the store. Its resourceVersion is left out.
-pub(crate) fn encode(object: &Value, opening: &[u8]) -> Bytes {
+/// Encodes an object for the store, without its resourceVersion.
+pub(crate) fn encode(object: &Value, prefix: &[u8]) -> Bytes {
     let mut encoded = Vec::with_capacity(1024);
-    encoded.extend_from_slice(opening);
+    encoded.extend_from_slice(prefix);
     let empty = Map::new();
     let metadata = object.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     for (index, (key, value)) in metadata.iter().filter(|(key, _)| *key != "resourceVersion").enumerate() {
@@ -53,18 +52,17 @@ fn append(to: &mut Vec<u8>, key: &str, value: &Value) {
     let _ = serde_json::to_writer(to, value);
 }
 
-/// Appends an object to a buffer with its resourceVersion in place. `rest` is what follows the opening it
-/// was stored with.
-pub(crate) fn splice(to: &mut BytesMut, opening: &[u8], rest: &[u8], revision: Revision) {
-    to.reserve(opening.len() + rest.len() + 48);
-    to.put_slice(opening);
+/// Appends an object with its resourceVersion. `rest` is the stored value after its prefix.
+pub(crate) fn splice(to: &mut BytesMut, prefix: &[u8], rest: &[u8], revision: Revision) {
+    to.reserve(prefix.len() + rest.len() + 48);
+    to.put_slice(prefix);
     to.put_slice(b"\"resourceVersion\":\"");
     put_number(to, revision);
     to.put_slice(if rest.first() == Some(&b'}') { b"\"" } else { b"\"," });
     to.put_slice(rest);
 }
 
-/// Of what follows an opening, that which is still metadata, with the brace that ends it.
+/// Returns the part of a stored value after its prefix that is metadata, with the closing brace.
 pub(crate) fn metadata(rest: &[u8]) -> Option<&[u8]> {
     let (mut depth, mut at) = (1usize, 0);
     loop {
@@ -81,7 +79,7 @@ pub(crate) fn metadata(rest: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Where the quotation mark is that ends the text begun by the one at a place.
+/// Returns the index of the quotation mark that closes the string opened at an index.
 fn end_of_text(json: &[u8], begun: usize) -> Option<usize> {
     let mut at = begun + 1;
     loop {
@@ -89,17 +87,17 @@ fn end_of_text(json: &[u8], begun: usize) -> Option<usize> {
         if json.get(at) == Some(&b'"') {
             return Some(at);
         }
-        // What follows a backslash ends nothing.
+        // Skips the escaped character.
         at += 2;
     }
 }
 
 fn put_number(to: &mut BytesMut, number: Revision) {
-    // Writing to a buffer does not fail. (This way is faster than formatting, and every object has a version.)
+    // Writing to a buffer does not fail. (Faster than formatting, and every object has a version.)
     let _ = serde_json::to_writer(to.writer(), &number);
 }
 
-/// Decodes a stored object, its resourceVersion in place.
+/// Decodes a stored object, and sets its resourceVersion.
 pub(crate) fn decode(stored: &[u8], revision: Revision) -> serde_json::Result<Value> {
     let mut object: Value = serde_json::from_slice(stored)?;
     if let Some(map) = object.as_object_mut() {
@@ -111,7 +109,7 @@ pub(crate) fn decode(stored: &[u8], revision: Revision) -> serde_json::Result<Va
     Ok(object)
 }
 
-/// Decodes a stored object without what its managers own, which is most of many objects and never shown in tables.
+/// Decodes a stored object without managed fields, which are most of many objects and never in tables.
 pub(crate) fn decode_unmanaged(stored: &[u8]) -> serde_json::Result<Value> {
     let mut json = serde_json::Deserializer::from_slice(stored);
     let object = Without { field: STAMP, inner: Some(&Without { field: "managedFields", inner: None }) }
@@ -120,7 +118,7 @@ pub(crate) fn decode_unmanaged(stored: &[u8]) -> serde_json::Result<Value> {
     Ok(object)
 }
 
-/// An object without one of its fields, and with less of its metadata.
+/// Deserializes an object without one of its fields.
 #[derive(Clone, Copy)]
 struct Without<'a> {
     field: &'static str,
@@ -165,16 +163,16 @@ mod tests {
 
     use super::*;
 
-    fn spliced(stored: &[u8], opening: &[u8], served: &[u8], revision: Revision) -> Value {
+    fn spliced(stored: &[u8], prefix: &[u8], served: &[u8], revision: Revision) -> Value {
         let mut bytes = BytesMut::new();
-        splice(&mut bytes, served, stored.strip_prefix(opening).unwrap(), revision);
+        splice(&mut bytes, served, stored.strip_prefix(prefix).unwrap(), revision);
         serde_json::from_slice(&bytes).unwrap()
     }
 
     #[test]
-    fn metadata_ends_where_its_brace_is() {
+    fn metadata_ends_at_its_closing_brace() {
         let gvk = GroupVersionKind::new("", "v1", "ConfigMap");
-        let begins = opening(&gvk, None);
+        let begins = prefix(&gvk, None);
         for meta in [
             json!({}),
             json!({"name": "x"}),
@@ -189,15 +187,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_comes_back_with_its_version() {
+    fn stored_object_is_served_with_its_resource_version() {
         let gvk = GroupVersionKind::new("", "v1", "ConfigMap");
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"},
             "metadata": {"name": "x", "resourceVersion": "7"}});
         for stamp in [None, Some("5f2c")] {
-            let begins = opening(&gvk, stamp);
+            let begins = prefix(&gvk, stamp);
             let stored = encode(&object, &begins);
             assert!(!stored.windows(15).any(|window| window == b"resourceVersion"));
-            let read = spliced(&stored, &begins, &opening(&gvk, None), 42);
+            let read = spliced(&stored, &begins, &prefix(&gvk, None), 42);
             assert_eq!(read["metadata"], json!({"name": "x", "resourceVersion": "42"}));
             assert_eq!(read["data"], object["data"]);
             assert_eq!(decode(&stored, 42).unwrap(), read, "the stamp is not served");
@@ -205,8 +203,8 @@ mod tests {
     }
 
     #[test]
-    fn metadata_may_be_empty() {
-        let begins = opening(&GroupVersionKind::new("g", "v1", "K"), None);
+    fn empty_metadata_is_spliced() {
+        let begins = prefix(&GroupVersionKind::new("g", "v1", "K"), None);
         let stored = encode(&json!({}), &begins);
         let read = spliced(&stored, &begins, &begins, 3);
         assert_eq!(read, json!({"apiVersion": "g/v1", "kind": "K", "metadata": {"resourceVersion": "3"}}));

@@ -108,9 +108,20 @@ pub trait LazySchema: fmt::Debug + Send + Sync {
 
     /// Returns a digest that identifies the schema, without building it.
     fn fingerprint(&self) -> &str;
+
+    /// Returns true once the schema has been built.
+    fn is_built(&self) -> bool;
 }
 
 impl KindSchema {
+    /// Returns true if the schema needs no more building.
+    pub fn is_built(&self) -> bool {
+        match self {
+            Self::Lazy(source) => source.is_built(),
+            Self::Builtin(_) | Self::Owned(_) => true,
+        }
+    }
+
     /// Returns the schema.
     pub fn get(&self) -> &Schema {
         match self {

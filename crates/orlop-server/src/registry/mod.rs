@@ -1,5 +1,5 @@
-//! Which kinds there are. One registry serves built-in kinds, custom resources and kinds of a library's
-//! user; routes, discovery and OpenAPI are all read from it.
+//! Registry of kinds: built-in kinds, custom resources and kinds of a library's user. Routes, discovery and
+//! OpenAPI are derived from it.
 
 mod builtin;
 pub(crate) mod encoding;
@@ -20,7 +20,7 @@ pub use orlop_kinds::{
 pub use storage::{Convert, Found, Storage};
 pub(crate) use storage::{Encoded, has_protobuf};
 
-/// The kinds at one moment. A change makes a new one; requests keep the one they began with.
+/// An immutable set of kinds. A change makes a new one; a request uses the one it started with.
 #[derive(Clone, Debug, Default)]
 pub struct Kinds {
     /// Sorted by group, version and plural name.
@@ -28,14 +28,14 @@ pub struct Kinds {
 }
 
 impl Kinds {
-    /// Every GA built-in kind.
+    /// Returns every GA built-in kind.
     pub fn builtin() -> Self {
         let mut kinds = Self::default();
         builtin::kinds().into_iter().for_each(|kind| kinds.insert(kind));
         kinds
     }
 
-    /// Adds a kind, or replaces it.
+    /// Inserts or replaces a kind.
     pub fn insert(&mut self, kind: impl Into<Arc<Kind>>) {
         let kind = kind.into();
         match self.place(&kind.gvk.group, &kind.gvk.version, &kind.resource) {
@@ -51,12 +51,12 @@ impl Kinds {
         }
     }
 
-    /// The kind of a path.
+    /// Returns the kind of a path.
     pub fn get(&self, group: &str, version: &str, resource: &str) -> Option<&Arc<Kind>> {
         self.place(group, version, resource).ok().and_then(|place| self.kinds.get(place))
     }
 
-    /// Where a kind is, or would be.
+    /// Returns the index of a kind, or where it would be inserted.
     fn place(&self, group: &str, version: &str, resource: &str) -> Result<usize, usize> {
         let path = |kind: &Arc<Kind>| {
             let (gvk, wanted) = (&kind.gvk, (group, version, resource));
@@ -65,18 +65,18 @@ impl Kinds {
         self.kinds.binary_search_by(path)
     }
 
-    /// Every kind, sorted by group, version and plural name.
+    /// Returns all kinds, sorted by group, version and plural name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Kind>> {
         self.kinds.iter()
     }
 
-    /// The kind that serves objects of a group, version and kind: in that version, if it is served.
+    /// Returns the kind that serves objects of a group and kind, in the given version if that is served.
     pub fn serving(&self, gvk: &GroupVersionKind) -> Option<&Arc<Kind>> {
         let of_kind = |kind: &&Arc<Kind>| kind.gvk.group == gvk.group && kind.gvk.kind == gvk.kind;
         self.iter().filter(of_kind).max_by_key(|kind| kind.gvk.version == gvk.version)
     }
 
-    /// The kinds of a group and version, sorted by plural name.
+    /// Returns the kinds of a group version, sorted by plural name.
     pub fn of_version(&self, group: &str, version: &str) -> impl Iterator<Item = &Arc<Kind>> {
         let (Ok(first) | Err(first)) = self.place(group, version, "");
         let (group, version) = (group.to_owned(), version.to_owned());
@@ -86,33 +86,33 @@ impl Kinds {
             .take_while(move |kind| kind.gvk.group == group && kind.gvk.version == version)
     }
 
-    /// Whether a group is one of those that came with the program.
+    /// Returns true for a group of built-in kinds.
     pub fn has_builtin_group(&self, group: &str) -> bool {
         self.iter().any(|kind| kind.gvk.group == group && matches!(kind.schema, KindSchema::Builtin(_)))
     }
 
-    /// Whether a group and version has any kind.
+    /// Returns true if a group version has any kind.
     pub fn has_version(&self, group: &str, version: &str) -> bool {
         self.of_version(group, version).next().is_some()
     }
 }
 
-/// The kinds of one cluster, which change while it runs.
+/// The kinds of one cluster, which change at run time.
 #[derive(Debug)]
 pub struct Registry(RwLock<Arc<Kinds>>);
 
 impl Registry {
-    /// A registry that begins with these kinds.
+    /// Returns a registry of kinds.
     pub fn new(kinds: Kinds) -> Self {
         Self(RwLock::new(Arc::new(kinds)))
     }
 
-    /// The kinds now.
+    /// Returns the current kinds.
     pub fn kinds(&self) -> Arc<Kinds> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Changes the kinds. Requests that begin after this returns see the change.
+    /// Changes the kinds. Requests that start after this returns see the change.
     pub fn change(&self, change: impl FnOnce(&mut Kinds)) {
         let mut guard = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let mut kinds = (**guard).clone();

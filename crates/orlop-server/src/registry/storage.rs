@@ -1,13 +1,12 @@
-//! How a kind's objects are kept.
+//! Storage of a kind's objects: conversion, encoding, and reads without decoding.
 //!
-//! Most kinds are stored as they are served: reading one is copying bytes. Some are another kind's objects
-//! seen in another form: an older version of it, the same thing in another group, a library user's
-//! translation. Those share the other kind's keys and index, and are converted on the way in and out.
+//! Most kinds are stored in the version they are served in: reading one copies bytes. Some are views of another
+//! kind's objects: an older version, the same objects in another group, a library user's translation. Those share
+//! the other kind's keys and index, and are converted on reads and writes.
 //!
-//! What is written begins with a constant, the *opening*: the stamp of the schema it was written under
-//! where the kind has one, apiVersion, kind, and the beginning of metadata. Bytes that begin with the
-//! kind's present opening may be handed out with only the resourceVersion added; all others (of an older
-//! version, or from before a change of schema) are decoded and converted.
+//! A stored value begins with a constant prefix: the schema stamp where the kind has one, apiVersion, kind, and
+//! the start of metadata. Bytes with the kind's current prefix are served with only the resourceVersion added; all
+//! others (of another version, or from before a schema change) are decoded and converted.
 
 use std::{fmt, sync::Arc};
 
@@ -21,80 +20,86 @@ use serde_json::Value;
 use super::{Kind, KindSchema, encoding, index::terms_of, remote::Remote};
 use crate::http::negotiation::Transform;
 
-/// Turns objects into another form and back.
+/// Converts objects between the stored and the served version.
 #[async_trait]
 pub trait Convert: Send + Sync {
-    /// Makes stored objects into what is served, in order. An object may be of any version that was ever
-    /// stored. Many come at once so that a remote converter is asked once.
+    /// Converts stored objects to the served version, in order. An object may be of any version that was ever
+    /// stored. Takes many, so that a webhook is called once.
     async fn served(&self, objects: Vec<Value>) -> Result<Vec<Value>, Status>;
 
-    /// Makes an object that is served into what is stored.
+    /// Converts a served object to the storage version.
     async fn stored(&self, object: Value) -> Result<Value, Status>;
 
-    /// Where an object of a namespace and name is stored: the namespace and name it has there. The name is
-    /// empty where a whole collection is meant, and the namespace too where that is of all of them.
+    /// Returns the namespace and name that an object is stored under. The name is empty for a collection, and the
+    /// namespace too for that of all namespaces.
     fn storage_key(&self, namespace: &str, name: &str) -> (String, String) {
         (namespace.to_owned(), name.to_owned())
     }
 
-    /// Under which field of the stored kind a selectable field of the served one is indexed; `None` if it
-    /// has to be looked at in each object.
+    /// Returns the selectable field of the stored kind that indexes one of the served kind; `None` if objects have
+    /// to be decoded for it.
     fn indexed_as(&self, field: &str) -> Option<String> {
         Some(field.to_owned())
     }
 
-    /// The versions in which fields may be owned; `None` where there is only the one that is served.
+    /// Returns the versions in which fields may be managed; `None` if only the served one.
     fn versions(&self) -> Option<&dyn VersionConverter> {
         None
     }
+
+    /// Returns true if conversion by [`versions`](Self::versions) blocks on a webhook. Writes then run on a
+    /// blocking thread.
+    fn blocks(&self) -> bool {
+        false
+    }
 }
 
-/// How a kind's objects are kept.
+/// Storage of a kind's objects.
 #[derive(Clone)]
 pub struct Storage {
-    /// Whose objects these are, where they are another kind's.
+    /// The kind that stores the objects, if it is another.
     of: Option<Arc<Kind>>,
     convert: Option<Arc<dyn Convert>>,
-    /// How what is written now begins.
-    opening: Bytes,
-    /// What stands there instead when those bytes are handed out; `None` if they never are.
+    /// Prefix of values that are written now.
+    prefix: Bytes,
+    /// Prefix that replaces it in responses; `None` if objects must be decoded.
     served: Option<Bytes>,
-    /// The version it is stored in, for discovery's hash.
+    /// The storage version, for discovery's hash.
     gvk: GroupVersionKind,
-    /// Another API server, if it is there that they are kept.
+    /// The API server that stores the objects, if it is another.
     remote: Option<Arc<dyn Remote>>,
     /// Converter of a built-in kind that is written in two versions.
     converter: Option<Arc<BuiltinConverter>>,
 }
 
 impl Storage {
-    /// Stored as it is served.
+    /// Stores objects in the served version.
     pub fn own(gvk: &GroupVersionKind) -> Self {
-        let opening = encoding::opening(gvk, None);
+        let prefix = encoding::prefix(gvk, None);
         Self {
             of: None,
             convert: None,
-            served: Some(opening.clone()),
-            opening,
+            served: Some(prefix.clone()),
+            prefix,
             gvk: gvk.clone(),
             remote: None,
             converter: None,
         }
     }
 
-    /// Stored as it is served, under a schema that may change. What was written under another schema, or in
-    /// another version, is made good by `convert`.
+    /// Stores objects in the served version, under a schema that may change. `convert` updates objects of another
+    /// schema or version.
     pub fn stamped(gvk: &GroupVersionKind, stamp: &str, convert: Arc<dyn Convert>) -> Self {
-        Self { convert: Some(convert), opening: encoding::opening(gvk, Some(stamp)), ..Self::own(gvk) }
+        Self { convert: Some(convert), prefix: encoding::prefix(gvk, Some(stamp)), ..Self::own(gvk) }
     }
 
-    /// Another kind's objects in another form.
+    /// Stores objects as those of another kind.
     pub fn translated(of: Arc<Kind>, convert: Arc<dyn Convert>) -> Self {
-        let Self { opening, gvk, .. } = of.storage.clone();
+        let Self { prefix, gvk, .. } = of.storage.clone();
         Self {
             of: Some(of),
             convert: Some(convert),
-            opening,
+            prefix,
             served: None,
             gvk,
             remote: None,
@@ -107,35 +112,35 @@ impl Storage {
         Self { converter: Some(converter), ..self }
     }
 
-    /// The same, where the two forms differ in nothing but what they are called.
+    /// Declares that the two kinds differ only in apiVersion and kind.
     #[must_use]
     pub fn renamed_only(self, gvk: &GroupVersionKind) -> Self {
-        Self { served: Some(encoding::opening(gvk, None)), ..self }
+        Self { served: Some(encoding::prefix(gvk, None)), ..self }
     }
 
-    /// Kept by another API server, which answers every request for them.
+    /// Forwards all requests to another API server, which stores the objects.
     pub fn remote(gvk: &GroupVersionKind, remote: Arc<dyn Remote>) -> Self {
         Self { remote: Some(remote), ..Self::own(gvk) }
     }
 
-    /// The API server that keeps these objects, if it is another.
-    pub(crate) fn elsewhere(&self) -> Option<&dyn Remote> {
+    /// Returns the API server that stores the objects, if it is another.
+    pub(crate) fn remote_server(&self) -> Option<&dyn Remote> {
         self.remote.as_deref()
     }
 
-    /// In which version objects are stored.
+    /// Returns the storage version.
     pub fn gvk(&self) -> &GroupVersionKind {
         &self.gvk
     }
 
-    /// Whether the kind's stored form is its own.
+    /// Returns true if the kind stores its own objects.
     pub(crate) fn is_own(&self) -> bool {
         self.of.is_none()
     }
 
-    /// Whether bytes are as they would be written now.
+    /// Returns true if bytes have the prefix of values that are written now.
     pub(crate) fn is_current(&self, stored: &[u8]) -> bool {
-        stored.starts_with(&self.opening)
+        stored.starts_with(&self.prefix)
     }
 }
 
@@ -173,24 +178,24 @@ pub(crate) fn has_protobuf(kind: &Kind) -> bool {
     matches!(kind.schema, KindSchema::Builtin(_))
 }
 
-/// An object ready for the store.
+/// An encoded object and its index terms.
 pub(crate) struct Encoded {
     pub(crate) bytes: Bytes,
     pub(crate) terms: Terms,
 }
 
 impl Kind {
-    /// The kind whose keys and index this one's objects are under.
+    /// Returns the kind that stores the objects.
     pub(crate) fn stored_kind(&self) -> &Self {
         self.storage.of.as_deref().unwrap_or(self)
     }
 
-    /// The part of an object's key that is its own, where that is not its namespace and name.
+    /// Returns the namespace and name in keys, where they are not the object's.
     pub(crate) fn storage_key(&self, namespace: &str, name: &str) -> Option<(String, String)> {
         self.storage.convert.as_ref().map(|convert| convert.storage_key(namespace, name))
     }
 
-    /// Under which field of the index a selectable field is found.
+    /// Returns the index field of a selectable field.
     pub(crate) fn indexed_as(&self, field: &str) -> Option<String> {
         self.storage
             .convert
@@ -198,7 +203,7 @@ impl Kind {
             .map_or_else(|| Some(field.to_owned()), |convert| convert.indexed_as(field))
     }
 
-    /// The versions in which fields may be owned, where there are several.
+    /// Returns the versions in which fields may be managed, if there are several.
     pub(crate) fn versions(&self) -> Option<&dyn VersionConverter> {
         match &self.storage.converter {
             Some(converter) => Some(&**converter),
@@ -206,7 +211,12 @@ impl Kind {
         }
     }
 
-    /// The versions in which what an endpoint resets is reset alike.
+    /// Returns true if tracking managed fields may block on a conversion webhook.
+    pub(crate) fn blocks_on_conversion(&self) -> bool {
+        self.storage.convert.as_ref().is_some_and(|convert| convert.blocks())
+    }
+
+    /// Returns the versions in which an endpoint resets the same fields.
     pub(crate) fn reset_versions(&self) -> Vec<String> {
         match &self.storage.converter {
             Some(converter) => converter.api_versions().map(str::to_owned).into(),
@@ -214,38 +224,38 @@ impl Kind {
         }
     }
 
-    /// Whether a stored object is handed out as it is.
-    pub(crate) fn passes(&self, stored: &[u8]) -> bool {
+    /// Returns true if a stored value is served without decoding.
+    pub(crate) fn serves_stored(&self, stored: &[u8]) -> bool {
         self.storage.served.is_some() && self.storage.is_current(stored)
     }
 
-    /// Appends a stored object as it is served, if that takes no decoding.
-    pub(crate) fn pass(&self, to: &mut BytesMut, stored: &[u8], revision: Revision) -> bool {
-        let rest = stored.strip_prefix(&*self.storage.opening);
-        let (Some(rest), Some(opening)) = (rest, &self.storage.served) else { return false };
-        encoding::splice(to, opening, rest, revision);
+    /// Appends a stored value in the served version, if that takes no decoding.
+    pub(crate) fn append_served(&self, to: &mut BytesMut, stored: &[u8], revision: Revision) -> bool {
+        let rest = stored.strip_prefix(&*self.storage.prefix);
+        let (Some(rest), Some(prefix)) = (rest, &self.storage.served) else { return false };
+        encoding::splice(to, prefix, rest, revision);
         true
     }
 
-    /// Appends only the metadata of a stored object, as `PartialObjectMetadata`, if that takes no decoding.
-    pub(crate) fn pass_metadata(
+    /// Appends the PartialObjectMetadata of a stored value, if that takes no decoding.
+    pub(crate) fn append_metadata(
         &self,
         to: &mut BytesMut,
         version: &str,
         stored: &[u8],
         revision: Revision,
     ) -> bool {
-        let rest = stored.strip_prefix(&*self.storage.opening).filter(|_| self.storage.served.is_some());
+        let rest = stored.strip_prefix(&*self.storage.prefix).filter(|_| self.storage.served.is_some());
         let Some(metadata) = rest.and_then(encoding::metadata) else { return false };
-        let opening =
+        let prefix =
             format!("{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{version}\",\"metadata\":{{");
-        encoding::splice(to, opening.as_bytes(), metadata, revision);
+        encoding::splice(to, prefix.as_bytes(), metadata, revision);
         to.put_u8(b'}');
         true
     }
 
-    /// Appends what a transform leaves of a stored object, if that takes no decoding.
-    pub(crate) fn pass_as(
+    /// Appends the transform of a stored value, if that takes no decoding.
+    pub(crate) fn append_transformed(
         &self,
         to: &mut BytesMut,
         transform: Transform,
@@ -253,56 +263,56 @@ impl Kind {
         revision: Revision,
     ) -> bool {
         match transform {
-            Transform::Whole => self.pass(to, stored, revision),
-            Transform::Metadata(version) => self.pass_metadata(to, version, stored, revision),
+            Transform::Whole => self.append_served(to, stored, revision),
+            Transform::Metadata(version) => self.append_metadata(to, version, stored, revision),
             Transform::Table(_) => false,
         }
     }
 
-    /// A stored object, decoded, as it is served.
+    /// Decodes a stored object in the served version.
     pub async fn read(&self, found: &Found) -> Result<Value, Status> {
         let object = found.as_stored()?;
         match &self.storage.convert {
-            Some(convert) if !self.passes(&found.bytes) => {
+            Some(convert) if !self.serves_stored(&found.bytes) => {
                 let converted = convert.served(vec![object]).await?;
                 converted.into_iter().next().ok_or_else(|| Status::internal("a conversion lost its object"))
             }
-            Some(_) => Ok(self.named(object)),
+            Some(_) => Ok(self.renamed(object)),
             None => Ok(object),
         }
     }
 
-    /// Stored objects, decoded, as they are served. Those that need it are converted together.
+    /// Decodes stored objects in the served version. Converts together those that need it.
     pub async fn read_all(&self, found: &[Found]) -> Result<Vec<Value>, Status> {
         let mut objects = found.iter().map(Found::as_stored).collect::<Result<Vec<_>, _>>()?;
         let Some(convert) = &self.storage.convert else { return Ok(objects) };
-        let mut strangers = Vec::new();
+        let mut unconverted = Vec::new();
         for (index, (object, found)) in objects.iter_mut().zip(found).enumerate() {
             let taken = object.take();
-            if self.passes(&found.bytes) {
-                *object = self.named(taken);
+            if self.serves_stored(&found.bytes) {
+                *object = self.renamed(taken);
             } else {
-                strangers.push((index, taken));
+                unconverted.push((index, taken));
             }
         }
-        let (places, strangers): (Vec<usize>, Vec<Value>) = strangers.into_iter().unzip();
-        if strangers.is_empty() {
+        let (indices, unconverted): (Vec<usize>, Vec<Value>) = unconverted.into_iter().unzip();
+        if unconverted.is_empty() {
             return Ok(objects);
         }
-        let converted = convert.served(strangers).await?;
-        if converted.len() != places.len() {
+        let converted = convert.served(unconverted).await?;
+        if converted.len() != indices.len() {
             return Err(Status::internal("a conversion lost objects"));
         }
-        for (place, converted) in places.into_iter().zip(converted) {
-            if let Some(object) = objects.get_mut(place) {
+        for (index, converted) in indices.into_iter().zip(converted) {
+            if let Some(object) = objects.get_mut(index) {
                 *object = converted;
             }
         }
         Ok(objects)
     }
 
-    /// Gives an object whose form is the same under another name that name.
-    fn named(&self, mut object: Value) -> Value {
+    /// Sets apiVersion and kind of an object that differs only in those.
+    fn renamed(&self, mut object: Value) -> Value {
         if let Some(map) = object.as_object_mut().filter(|_| !self.storage.is_own()) {
             map.insert("apiVersion".into(), self.gvk.api_version().into());
             map.insert("kind".into(), self.gvk.kind.clone().into());
@@ -310,7 +320,7 @@ impl Kind {
         object
     }
 
-    /// An object as it is stored, with what it is found under.
+    /// Encodes an object for the store, with its index terms.
     pub(crate) async fn write(&self, object: &Value) -> Result<Encoded, Status> {
         let kind = self.stored_kind();
         let converted = match &self.storage.convert {
@@ -318,6 +328,6 @@ impl Kind {
             _ => None,
         };
         let object = converted.as_ref().unwrap_or(object);
-        Ok(Encoded { bytes: encoding::encode(object, &kind.storage.opening), terms: terms_of(kind, object) })
+        Ok(Encoded { bytes: encoding::encode(object, &kind.storage.prefix), terms: terms_of(kind, object) })
     }
 }

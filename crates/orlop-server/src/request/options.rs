@@ -10,28 +10,28 @@ use orlop_api::{
 
 use crate::http::query::Query;
 
-/// What a create, update or patch may ask for.
+/// Options of a create, update or patch.
 #[derive(Clone, Debug, Default)]
 pub struct WriteOptions {
-    /// Do everything but write.
+    /// Does everything but write.
     pub dry_run: bool,
-    /// Who owns the fields; empty for the user agent.
+    /// Field manager; empty for the user agent.
     pub field_manager: String,
-    /// What to do about fields nobody knows.
+    /// Treatment of unknown and duplicate fields.
     pub field_validation: FieldValidation,
-    /// Take fields from their owners (apply only).
+    /// Takes fields from other managers (apply only).
     pub force: Option<bool>,
 }
 
 impl WriteOptions {
-    /// Reads and checks the options of a create or update. `name` is what Kubernetes calls them.
+    /// Parses and validates the options of a create or update. `name` is their kind, such as CreateOptions.
     pub fn of(query: &Query, name: &str) -> Result<Self, Status> {
         let given = Self::given(query);
         refuse(name, &given.validate())?;
         Ok(given.into())
     }
 
-    /// Reads and checks the options of a patch.
+    /// Parses and validates the options of a patch.
     pub fn of_patch(query: &Query, is_apply: bool) -> Result<Self, Status> {
         let given = Self::given(query);
         refuse("PatchOptions", &given.validate_patch(is_apply))?;
@@ -47,7 +47,7 @@ impl WriteOptions {
         }
     }
 
-    /// The name under which written fields are owned.
+    /// Returns the field manager.
     pub fn manager(&self, user_agent: &str) -> String {
         let name = if self.field_manager.is_empty() {
             user_agent.split('/').next().unwrap_or_default()
@@ -70,7 +70,7 @@ impl From<options::WriteOptions> for WriteOptions {
     }
 }
 
-/// Checks what a list or watch asks for.
+/// Validates the options of a list or watch.
 pub(crate) fn check_list(query: &Query, watch: bool) -> Result<(), Status> {
     let given = options::ListOptions {
         watch,
@@ -82,7 +82,7 @@ pub(crate) fn check_list(query: &Query, watch: bool) -> Result<(), Status> {
     refuse("ListOptions", &given.validate())
 }
 
-/// Answers 422 about options, if there is anything wrong with them.
+/// Returns Invalid for options with errors.
 pub fn refuse(options: &str, errors: &[FieldError]) -> Result<(), Status> {
     if errors.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Resource versions as requests carry them, and what they ask of a list.
+//! Resource versions of requests, and the revision that a list asks for.
 
 use std::num::IntErrorKind;
 
@@ -8,14 +8,14 @@ use orlop_store::Revision;
 use super::options::check_list;
 use crate::http::query::Query;
 
-/// A resource version; `None` where none is asked for ("" or "0").
+/// Parses a resourceVersion; `None` for "" and "0".
 pub(crate) fn parse(text: &str) -> Result<Option<Revision>, Status> {
     if text.is_empty() {
         return Ok(None);
     }
     let why = match text.parse::<u64>() {
         Ok(0) => return Ok(None),
-        // A version beyond all others is waited for like any that is yet to come.
+        // A version beyond the revision range is waited for like any other in the future.
         Ok(revision) => return Ok(Some(Revision::try_from(revision).unwrap_or(Revision::MAX))),
         Err(error) if *error.kind() == IntErrorKind::PosOverflow => "value out of range",
         Err(_) => "invalid syntax",
@@ -26,21 +26,21 @@ pub(crate) fn parse(text: &str) -> Result<Option<Revision>, Status> {
     )))
 }
 
-/// Which moment a list shows.
+/// The revision that a list is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
     /// The newest.
     Newest,
     /// Any that is not older than this.
     NotOlderThan(Revision),
-    /// Exactly this.
+    /// This revision.
     Exactly(Revision),
-    /// The rest of a list that began before.
+    /// A continue token.
     Continued(ContinueToken),
 }
 
 impl Moment {
-    /// Reads which moment a list asks for, by the table in Kubernetes' documentation.
+    /// Parses the revision that a list asks for, by the table in Kubernetes' documentation.
     pub(crate) fn of(query: &Query) -> Result<Self, Status> {
         let (version, matching, token) =
             (query.text("resourceVersion"), query.text("resourceVersionMatch"), query.text("continue"));

@@ -1,8 +1,7 @@
-//! Selectors: what of them the index answers, and what is left to look at objects for.
+//! Selectors: index terms, and the residual terms that are checked on decoded objects.
 //!
-//! Labels are indexed as `l:KEY`, selectable fields as `f:PATH`, owners as `o`. A selector that the index
-//! cannot answer whole (integer comparisons, the name across namespaces) leaves a rest that is checked on
-//! the few objects that come through.
+//! Terms that the index cannot answer (integer comparisons, the name across namespaces) are residual: they are
+//! checked on the few objects that the index selects.
 
 use orlop_api::{
     fields,
@@ -15,25 +14,25 @@ use serde_json::Value;
 use super::ObjectStore;
 use crate::{http::query::Query, registry::Kind};
 
-/// What a list, watch or deletecollection is restricted to.
+/// The selection of a list, watch or deletecollection.
 #[derive(Clone, Debug)]
 pub(crate) struct Selection {
-    /// Which keys.
+    /// Range of keys.
     pub(crate) range: KeyRange,
-    /// What every key begins with; continue tokens are relative to it.
+    /// Prefix of all keys; continue tokens are relative to it.
     pub(crate) prefix: String,
-    /// What the index answers.
+    /// Terms that the index answers.
     pub(crate) filter: Filter,
-    /// What has to be checked on each object.
-    rest: Option<(labels::Selector, fields::Selector)>,
-    /// What the keys of selected objects end with, if all that has to be checked is the name.
-    ending: Option<String>,
-    /// Whether there is any selector at all.
+    /// Residual selectors, checked on each object.
+    residual: Option<(labels::Selector, fields::Selector)>,
+    /// Suffix of selected keys, if only the name is residual.
+    key_suffix: Option<String>,
+    /// True if there is any selector.
     pub(crate) selective: bool,
 }
 
 impl Selection {
-    /// Reads a request's selectors.
+    /// Parses the selectors of a request.
     pub(crate) fn of(
         objects: &ObjectStore,
         kind: &Kind,
@@ -50,8 +49,8 @@ impl Selection {
             range: KeyRange::all(),
             prefix: objects.collection(kind, namespace),
             filter: Filter::everything(),
-            rest: None,
-            ending: None,
+            residual: None,
+            key_suffix: None,
             selective: !label_selector.is_everything() || !field_selector.is_everything(),
         };
         let labelled = selection.labels(&label_selector);
@@ -65,39 +64,39 @@ impl Selection {
             };
         if labelled && fields && !named {
             let name = field_selector.requires("metadata.name");
-            let placed =
+            let stored_name =
                 |name: &str| kind.storage_key("", name).map_or_else(|| name.to_owned(), |(_, name)| name);
-            selection.ending = name.map(|name| format!("/{}", placed(name)));
+            selection.key_suffix = name.map(|name| format!("/{}", stored_name(name)));
         }
         if !(labelled && fields && named) {
-            selection.rest = Some((label_selector, field_selector));
+            selection.residual = Some((label_selector, field_selector));
         }
         Ok(selection)
     }
 
-    /// Whether the index answers all of it.
+    /// Returns true if the index answers the selection.
     pub(crate) fn is_indexed(&self) -> bool {
-        self.rest.is_none()
+        self.residual.is_none()
     }
 
-    /// Whether the index and an object's key answer all of it.
-    pub(crate) fn is_told_by_key(&self) -> bool {
-        self.is_indexed() || self.ending.is_some()
+    /// Returns true if the index and the key of an object answer the selection.
+    pub(crate) fn is_decided_by_key(&self) -> bool {
+        self.is_indexed() || self.key_suffix.is_some()
     }
 
-    /// Whether an object with this key may be selected.
-    pub(crate) fn admits(&self, key: &[u8]) -> bool {
-        self.ending.as_ref().is_none_or(|ending| key.ends_with(ending.as_bytes()))
+    /// Returns true if an object with this key may be selected.
+    pub(crate) fn may_select_key(&self, key: &[u8]) -> bool {
+        self.key_suffix.as_ref().is_none_or(|key_suffix| key.ends_with(key_suffix.as_bytes()))
     }
 
-    /// Whether an object that the index let through is selected.
+    /// Returns true if an object that the index selects also matches the residual selectors.
     pub(crate) fn matches(&self, kind: &Kind, object: &Value) -> bool {
-        self.rest.as_ref().is_none_or(|(labels, fields)| {
+        self.residual.as_ref().is_none_or(|(labels, fields)| {
             labels.matches_object(object) && fields.matches(|path| field(kind, object, path))
         })
     }
 
-    /// Turns label requirements into index terms; whether that is all there is to them.
+    /// Adds index terms of label requirements. Returns true if none is residual.
     fn labels(&mut self, selector: &labels::Selector) -> bool {
         let mut whole = true;
         for requirement in selector.requirements() {
@@ -116,8 +115,8 @@ impl Selection {
         whole
     }
 
-    /// Turns field requirements into index terms; whether that is all there is to them but the name, and
-    /// whether it is to the name.
+    /// Adds index terms of field requirements. Returns true if none but the name is residual, and true if the name
+    /// is not.
     fn fields(
         &mut self,
         kind: &Kind,
@@ -130,7 +129,7 @@ impl Selection {
         for term in &selector.terms {
             let path = term.field.as_str();
             if path.is_empty() && term.value.is_empty() {
-                // Kubernetes takes a bare equals sign for nothing at all.
+                // Kubernetes ignores a bare equals sign.
                 continue;
             }
             if path == "metadata.name" {
@@ -138,7 +137,7 @@ impl Selection {
                     let why = "fieldSelector metadata.name doesn't match requested name";
                     return Err(Status::bad_request(why));
                 }
-                // A name in one place is one key, and needs no second look.
+                // A name in one namespace is one key.
                 let wanted = if name.is_empty() { selector.requires(path) } else { Some(name) };
                 whole &= term.equal && wanted == Some(&term.value);
                 named &= in_one_place;
@@ -167,7 +166,7 @@ impl Selection {
     }
 }
 
-/// What a kind with fields of its own says of others. Two have their own words.
+/// Returns the error message for a field that is not selectable, which two kinds word differently.
 fn not_selectable(kind: &Kind, path: &str) -> String {
     match (kind.gvk.group.as_str(), kind.resource.as_str()) {
         ("batch", "jobs") => format!("field label {path:?} not supported for Job"),

@@ -1,4 +1,4 @@
-//! Why TLS with a webhook did not come about, in the words of Go's client: people look for those.
+//! TLS errors of webhooks in the words of Go's client, which people search for.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use rustls::{
 };
 use x509_parser::{parse_x509_certificate, public_key::PublicKey};
 
-/// What went wrong. `ca_bundle` is what the webhook's certificate was checked against.
+/// Returns the reason. `ca_bundle` is what the webhook's certificate was verified against.
 pub(super) fn reason(error: &std::io::Error, ca_bundle: &[u8]) -> String {
     let Some(tls) = error.get_ref().and_then(|source| source.downcast_ref::<Error>()) else {
         return match error.kind() {
@@ -22,7 +22,7 @@ pub(super) fn reason(error: &std::io::Error, ca_bundle: &[u8]) -> String {
             format!("tls: failed to verify certificate: x509: {}", certificate(why, ca_bundle))
         }
         Error::AlertReceived(alert) => format!("remote error: tls: {}", alert_text(*alert)),
-        // A server that speaks plain HTTP answers what it cannot read in plain text.
+        // A plain HTTP server answers a handshake in plain text.
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             "http: server gave HTTP response to HTTPS client".to_owned()
         }
@@ -35,7 +35,7 @@ fn certificate(why: &CertificateError, ca_bundle: &[u8]) -> String {
     const OUTDATED: &str = "certificate has expired or is not yet valid";
     match why {
         CertificateError::UnknownIssuer => UNKNOWN.to_owned(),
-        // There is an authority of the right name, but it is not the one that signed.
+        // A CA of the same name did not sign the certificate.
         CertificateError::BadSignature => match candidate(ca_bundle) {
             Some((name, why)) => format!(
                 "{UNKNOWN} (possibly because of {why:?} while trying to verify candidate authority certificate {name:?})"
@@ -58,7 +58,7 @@ fn certificate(why: &CertificateError, ca_bundle: &[u8]) -> String {
     }
 }
 
-/// The name of the first authority, and what is said of a signature that is not its own.
+/// Returns the name of the first CA, and Go's error for a signature that is not its own.
 fn candidate(ca_bundle: &[u8]) -> Option<(String, &'static str)> {
     let certificate = CertificateDer::pem_slice_iter(ca_bundle).next()?.ok()?;
     let (_, parsed) = parse_x509_certificate(&certificate).ok()?;
@@ -74,7 +74,7 @@ fn candidate(ca_bundle: &[u8]) -> Option<(String, &'static str)> {
     Some((name, why))
 }
 
-/// A certificate presents its names as `DnsName("a")` and `IpAddress(1.2.3.4)`.
+/// rustls presents names as `DnsName("a")` and `IpAddress(1.2.3.4)`.
 fn wrong_name(expected: &ServerName<'_>, presented: &[String]) -> String {
     let expected = expected.to_str();
     let kind = if expected.parse::<IpAddr>().is_ok() { "IpAddress(" } else { "DnsName(\"" };

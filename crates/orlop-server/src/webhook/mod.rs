@@ -1,4 +1,4 @@
-//! Calls to webhooks: JSON over HTTPS, to an address or to a service of the objects.
+//! Calls to webhooks: JSON over HTTPS, to a URL or to a service of the cluster.
 
 mod handshake;
 mod service;
@@ -24,29 +24,29 @@ use tokio_rustls::TlsConnector;
 
 use crate::storage::ObjectStore;
 
-/// Bytes of an answer.
+/// Maximum bytes of a response.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// Connections that are kept for the next call.
+/// Maximum idle connections.
 const IDLE_MAX: usize = 4;
 
 type Connection = SendRequest<Full<Bytes>>;
 
-/// A webhook, and what it takes to call it.
+/// A client of one webhook.
 #[derive(Debug)]
 pub(crate) struct Webhook {
     target: WebhookTarget,
-    /// PEM; empty where the system's authorities are trusted.
+    /// PEM; empty to trust the system's CAs.
     ca_bundle: Vec<u8>,
     tls: OnceLock<Arc<ClientConfig>>,
     idle: Mutex<Vec<Connection>>,
 }
 
-/// Where a call goes.
+/// Address of a call.
 struct Address {
-    /// What is connected to.
+    /// Host to connect to.
     host: String,
     port: u16,
-    /// Whose certificate is expected.
+    /// Expected name in the certificate.
     server: String,
     path: String,
 }
@@ -56,7 +56,7 @@ impl Webhook {
         Self { target, ca_bundle, tls: OnceLock::new(), idle: Mutex::default() }
     }
 
-    /// Posts a value, and returns the answer's. Errors read as those of Go's client do.
+    /// Posts a value, and returns the response's. Errors are worded as by Go's client.
     pub(crate) async fn post(
         &self,
         objects: &ObjectStore,
@@ -96,8 +96,8 @@ impl Webhook {
                 .body(Full::new(body.clone()))
                 .map_err(|error| Failure::Unreachable(error.to_string()))
         };
-        // A kept connection may have been closed by the other side meanwhile; then a new one is made.
-        if let Some(mut connection) = self.kept()
+        // The webhook may have closed an idle connection; then a new one is opened.
+        if let Some(mut connection) = self.idle_connection()
             && connection.ready().await.is_ok()
             && let Ok(response) = connection.send_request(request()?).await
         {
@@ -123,9 +123,9 @@ impl Webhook {
         }
         drop(idle);
         if !status.is_success() {
-            // A webhook may answer with a Status; what else it says is for its own log.
-            let told: Value = serde_json::from_slice(&body).unwrap_or_default();
-            let message = told.get("message").and_then(Value::as_str).map(str::to_owned);
+            // A webhook may answer with a Status; other content is for its own log.
+            let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let message = answer.get("message").and_then(Value::as_str).map(str::to_owned);
             let unknown = || {
                 let code = status.as_u16();
                 format!(
@@ -137,7 +137,7 @@ impl Webhook {
         serde_json::from_slice(&body).map_err(|error| Failure::Answered(error.to_string()))
     }
 
-    fn kept(&self) -> Option<Connection> {
+    fn idle_connection(&self) -> Option<Connection> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         std::iter::from_fn(|| idle.pop()).find(|connection| !connection.is_closed())
     }
@@ -203,20 +203,20 @@ impl Webhook {
     }
 }
 
-/// Why a call came to nothing.
+/// Failure of a call.
 enum Failure {
     /// The webhook was not reached.
     Unreachable(String),
-    /// It answered something of no use.
+    /// The response is not usable.
     Answered(String),
 }
 
-/// A path, with the slash that it may have been written without.
+/// Returns a path with a leading slash.
 fn rooted(path: &str) -> String {
     format!("/{}", path.trim_start_matches('/'))
 }
 
-/// Why a connection could not be made, as Go says it.
+/// Returns the reason why a connection failed, as Go words it.
 fn reason(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),

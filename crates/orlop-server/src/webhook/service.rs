@@ -1,5 +1,5 @@
-//! Where a service is reached from this process. There may be no network of services here, so that whoever
-//! stands behind one is called directly if it is known.
+//! Resolves services to endpoints. There may be no service network here, so an endpoint is called directly if one is
+//! known.
 
 use orlop_api::status::Status;
 use orlop_store::{Filter, KeyRange, Read, Requirement};
@@ -10,15 +10,15 @@ use crate::{
     storage::{ObjectStore, status_from_store_error},
 };
 
-/// The host and port behind a port of a service.
+/// Returns the host and port behind a port of a service.
 pub(super) async fn resolve(
     objects: &ObjectStore,
     namespace: &str,
     name: &str,
     port: u16,
 ) -> Result<(String, u16), String> {
-    let told = |status: Status| status.message;
-    let Some(service) = find(objects, "", "services", namespace, name).await.map_err(told)? else {
+    let message = |status: Status| status.message;
+    let Some(service) = find(objects, "", "services", namespace, name).await.map_err(message)? else {
         return Err(format!("service {name:?} not found"));
     };
     let spec = &service["spec"];
@@ -30,8 +30,8 @@ pub(super) async fn resolve(
         return Err(format!("no service port {port} found for service {name:?}"));
     };
     let port_name = wanted["name"].as_str().unwrap_or_default();
-    if let Some(behind) = behind(objects, namespace, name, port_name).await.map_err(told)? {
-        return Ok(behind);
+    if let Some(endpoint) = endpoint(objects, namespace, name, port_name).await.map_err(message)? {
+        return Ok(endpoint);
     }
     match spec["clusterIP"].as_str() {
         Some(address) if !matches!(address, "" | "None") => Ok((address.to_owned(), port)),
@@ -39,8 +39,8 @@ pub(super) async fn resolve(
     }
 }
 
-/// An endpoint of a service, from its slices or from its Endpoints.
-async fn behind(
+/// Returns an endpoint of a service, from its EndpointSlices or Endpoints.
+async fn endpoint(
     objects: &ObjectStore,
     namespace: &str,
     name: &str,
@@ -62,14 +62,14 @@ async fn behind(
     Ok(endpoints.and_then(|endpoints| in_endpoints(&endpoints, port)))
 }
 
-/// The first endpoint of a slice that does not say that it is not ready.
+/// Returns the first endpoint of a slice that is not unready.
 fn in_slice(slice: &Value, port: &str) -> Option<(String, u16)> {
     let mut endpoints = slice["endpoints"].as_array()?.iter();
     let ready = endpoints.find(|endpoint| endpoint["conditions"]["ready"] != false)?;
     Some((ready["addresses"][0].as_str()?.to_owned(), number(&slice["ports"], port)?))
 }
 
-/// The first address of Endpoints; those that are not ready stand apart.
+/// Returns the first ready address of Endpoints.
 fn in_endpoints(endpoints: &Value, port: &str) -> Option<(String, u16)> {
     endpoints["subsets"].as_array()?.iter().find_map(|subset| {
         let address = subset["addresses"][0]["ip"].as_str()?;
@@ -77,7 +77,7 @@ fn in_endpoints(endpoints: &Value, port: &str) -> Option<(String, u16)> {
     })
 }
 
-/// The number of a port by its name.
+/// Returns the number of a named port.
 fn number(ports: &Value, name: &str) -> Option<u16> {
     let mut ports = ports.as_array()?.iter();
     let port = ports.find(|port| port["name"].as_str().unwrap_or_default() == name)?;
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_is_found_by_the_name_of_its_port() {
+    fn endpoint_is_resolved_by_port_name() {
         let slice = json!({
             "endpoints": [
                 {"addresses": ["10.1.0.1"], "conditions": {"ready": false}},

@@ -1,4 +1,4 @@
-//! The stream that the garbage collector reads: objects of all kinds, as far as ownership goes.
+//! The change stream of the garbage collector.
 
 use serde_json::{Value, json};
 
@@ -16,26 +16,26 @@ fn map(name: &str, owner: Option<&str>) -> Value {
         "data": {"deletionTimestamp": "is only a word here"}})
 }
 
-/// The next event of an object, as its type, kind and name.
+/// Returns the next event as type, kind and name.
 async fn next(watch: &mut Watch) -> (String, String, String) {
     let event = watch.next().await.expect("the stream goes on");
     let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     (text("/type"), text("/object/kind"), text("/object/metadata/name"))
 }
 
-fn told(kind: &str, object: &str, name: &str) -> (String, String, String) {
+fn next_short(kind: &str, object: &str, name: &str) -> (String, String, String) {
     (kind.to_owned(), object.to_owned(), name.to_owned())
 }
 
 #[tokio::test]
-async fn what_concerns_ownership_is_told_of_all_kinds_in_order() {
+async fn change_stream_orders_ownership_events_of_all_kinds() {
     let server = Server::start().await;
     server.create(DEFINITIONS, &widgets(json!([version("v1", true, json!({}))]))).await.ok();
     let owner = server.create(MAPS, &map("owner", None)).await.ok();
     let uid = owner["metadata"]["uid"].as_str().unwrap();
     server.create(MAPS, &map("before", Some(uid))).await.ok();
 
-    // First what is there, by key; then how far that is.
+    // First the present objects by key, then a bookmark.
     let mut watch = server.watch(CHANGES).await;
     let mut present = Vec::new();
     let bookmark = loop {
@@ -52,7 +52,7 @@ async fn what_concerns_ownership_is_told_of_all_kinds_in_order() {
     assert!(expected.iter().all(|object| present.contains(object)), "{present:?}");
     assert!(!present.contains(&(json!("ConfigMap"), json!("owner"))), "it has no owner: {present:?}");
 
-    // Then what happens.
+    // Then changes.
     let mut owned = widget("v1", "w", json!({}));
     owned["metadata"]["ownerReferences"] = map("", Some(uid))["metadata"]["ownerReferences"].clone();
     owned["metadata"]["finalizers"] = json!(["example.com/hold"]);
@@ -71,18 +71,18 @@ async fn what_concerns_ownership_is_told_of_all_kinds_in_order() {
     server.delete("/api/v1/namespaces/default/events/e").await.ok();
     server.delete(&format!("{MAPS}/plain")).await.ok();
     let happened = [
-        told("ADDED", "Widget", "w"),
-        told("MODIFIED", "Widget", "w"),
-        told("MODIFIED", "Widget", "w"),
-        told("DELETED", "ConfigMap", "owner"),
-        told("DELETED", "Widget", "w"),
-        told("DELETED", "ConfigMap", "plain"),
+        next_short("ADDED", "Widget", "w"),
+        next_short("MODIFIED", "Widget", "w"),
+        next_short("MODIFIED", "Widget", "w"),
+        next_short("DELETED", "ConfigMap", "owner"),
+        next_short("DELETED", "Widget", "w"),
+        next_short("DELETED", "ConfigMap", "plain"),
     ];
     for expected in &happened {
         assert_eq!(next(&mut watch).await, *expected);
     }
 
-    // Whoever comes back goes on where he was.
+    // A client resumes from its bookmark.
     let mut again = server.watch(&format!("{CHANGES}?resourceVersion={bookmark}")).await;
     for expected in &happened {
         assert_eq!(next(&mut again).await, *expected);
@@ -90,7 +90,7 @@ async fn what_concerns_ownership_is_told_of_all_kinds_in_order() {
 }
 
 #[tokio::test]
-async fn the_stream_has_what_the_collector_looks_at_and_no_more() {
+async fn change_stream_has_only_collector_metadata() {
     let server = Server::start().await;
     let mut watch = server.watch(&format!("{CHANGES}?resourceVersion=1")).await;
     let mut made = map("a", Some("b"));

@@ -1,4 +1,4 @@
-//! Definitions: names, conditions, what they make appear and disappear.
+//! CustomResourceDefinitions: names, conditions, serving, deletion.
 
 use orlop_store::{Config, Endpoint, Store};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ fn condition<'a>(definition: &'a Value, kind: &str) -> (&'a str, &'a str, &'a st
 }
 
 #[tokio::test]
-async fn a_definition_is_served_before_its_creation_is_answered() {
+async fn definition_is_served_before_its_create_response() {
     let server = Server::start().await;
     let versions = json!([version("v1", true, json!({"size": {"type": "integer"}}))]);
     let created = server.create(DEFINITIONS, &widgets(versions)).await.ok();
@@ -38,7 +38,7 @@ async fn a_definition_is_served_before_its_creation_is_answered() {
 }
 
 #[tokio::test]
-async fn a_definition_that_is_wrong_is_refused_whole() {
+async fn invalid_definition_reports_all_errors() {
     let server = Server::start().await;
     let versions = json!([{"name": "v1", "served": true, "storage": true}]);
     let message = server.create(DEFINITIONS, &widgets(versions)).await.refused(422);
@@ -51,7 +51,7 @@ async fn a_definition_that_is_wrong_is_refused_whole() {
 }
 
 #[tokio::test]
-async fn a_name_is_taken_once_in_a_group_and_passed_on_when_it_is_free() {
+async fn conflicting_name_is_accepted_after_its_release() {
     let server = Server::start().await;
     let versions = json!([version("v1", true, json!({}))]);
     let mut first = definition("example.com", "firsts", "First", versions.clone());
@@ -61,14 +61,14 @@ async fn a_name_is_taken_once_in_a_group_and_passed_on_when_it_is_free() {
     let mut second = definition("example.com", "seconds", "First", versions.clone());
     second["spec"]["names"]["shortNames"] = json!(["f", "s"]);
     let second = server.create(DEFINITIONS, &second).await.ok();
-    // The last of what is wrong is told, as Kubernetes does.
+    // The last conflict is reported, as in Kubernetes.
     let in_use = ("False", "ListKindConflict", "\"FirstList\" is already in use");
     assert_eq!(condition(&second, "NamesAccepted"), in_use);
     assert_eq!(condition(&second, "Established"), ("False", "NotAccepted", "not all names are accepted"));
     assert_eq!(second["status"]["acceptedNames"], json!({"plural": "seconds", "kind": ""}));
     assert_eq!(server.get("/apis/example.com/v1/seconds").await.code, 404);
 
-    // Another group has names of its own.
+    // Names of another group do not conflict.
     let elsewhere = definition("example.org", "firsts", "First", versions);
     let elsewhere = server.create(DEFINITIONS, &elsewhere).await.ok();
     assert_eq!(condition(&elsewhere, "NamesAccepted").0, "True");
@@ -81,7 +81,7 @@ async fn a_name_is_taken_once_in_a_group_and_passed_on_when_it_is_free() {
 }
 
 #[tokio::test]
-async fn kubernetes_own_groups_need_approval_and_built_in_kinds_stay() {
+async fn protected_groups_need_approval_and_builtin_kinds_are_not_replaced() {
     let server = Server::start().await;
     let mut batch = definition(
         "discovery.k8s.io",
@@ -95,11 +95,11 @@ async fn kubernetes_own_groups_need_approval_and_built_in_kinds_stay() {
     let created = server.create(DEFINITIONS, &batch).await.ok();
     let approval = condition(&created, "KubernetesAPIApprovalPolicyConformant");
     assert_eq!(approval, ("False", "UnapprovedAnnotation", "not approved: \"unapproved, for a test\""));
-    // It is still the built-in kind that answers.
+    // The built-in kind still answers.
     let slice =
         server.get("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes").await.ok();
     assert_eq!(slice["addressType"], "IPv4");
-    // Its objects outlive the definition that wanted their name.
+    // Built-in objects survive the conflicting definition.
     server.delete(&format!("{DEFINITIONS}/endpointslices.discovery.k8s.io")).await.ok();
     server
         .eventually(&format!("{DEFINITIONS}/endpointslices.discovery.k8s.io"), |answer| answer.code == 404)
@@ -108,7 +108,7 @@ async fn kubernetes_own_groups_need_approval_and_built_in_kinds_stay() {
 }
 
 #[tokio::test]
-async fn a_definition_goes_with_its_objects_once_their_finalizers_allow() {
+async fn definition_deletion_waits_for_finalizers_of_its_objects() {
     let server = Server::start().await;
     let name = format!("{DEFINITIONS}/widgets.example.com");
     server.create(DEFINITIONS, &widgets(json!([version("v1", true, json!({}))]))).await.ok();
@@ -133,7 +133,7 @@ async fn a_definition_goes_with_its_objects_once_their_finalizers_allow() {
 
     server.merge(&format!("{}/held", path("v1")), json!({"metadata": {"finalizers": null}})).await.ok();
     server.eventually(&name, |answer| answer.code == 404).await;
-    // Who reads a definition may hear that it is gone before what it defined is.
+    // The definition may be gone before the registry changes.
     server.eventually(&path("v1"), |answer| answer.code == 404).await;
     assert_eq!(server.get("/apis/example.com").await.code, 404);
     let mut gone = Vec::new();
@@ -144,13 +144,13 @@ async fn a_definition_goes_with_its_objects_once_their_finalizers_allow() {
     }
     assert_eq!(gone, ["free", "held"], "the watch told everything and then ended");
 
-    // One of the same name begins empty.
+    // A new definition of the same name has no objects.
     server.create(DEFINITIONS, &widgets(json!([version("v1", true, json!({}))]))).await.ok();
     assert_eq!(server.get(&path("v1")).await.ok()["items"], json!([]));
 }
 
 #[tokio::test]
-async fn a_definition_that_takes_the_place_of_one_that_was_forced_out_is_left_alone() {
+async fn finalizer_ignores_recreated_definition_of_the_same_name() {
     let server = Server::start().await;
     let name = format!("{DEFINITIONS}/widgets.example.com");
     let definition = widgets(json!([version("v1", true, json!({}))]));
@@ -175,7 +175,7 @@ async fn a_definition_that_takes_the_place_of_one_that_was_forced_out_is_left_al
 }
 
 #[tokio::test]
-async fn a_change_of_schema_takes_effect_before_it_is_answered() {
+async fn schema_change_is_effective_before_its_response() {
     let server = Server::start().await;
     let name = format!("{DEFINITIONS}/widgets.example.com");
     let strict = json!([version("v1", true, json!({"size": {"type": "integer", "maximum": 5}}))]);
@@ -188,7 +188,7 @@ async fn a_change_of_schema_takes_effect_before_it_is_answered() {
     let wider = version("v1", true, json!({"color": {"type": "string", "default": "red"}}));
     let changed = server.merge(&name, json!({"spec": {"versions": [wider]}})).await.ok();
     assert_eq!(changed["metadata"]["generation"], 2);
-    // What was written before is read as the schema is now: without what it does not know, with its defaults.
+    // Stored objects are pruned and defaulted by the new schema.
     let old = server.get(&format!("{}/old", path("v1"))).await.ok();
     assert_eq!(old["spec"], json!({"color": "red"}));
     let listed = server.get(&path("v1")).await.ok();
@@ -199,7 +199,7 @@ async fn a_change_of_schema_takes_effect_before_it_is_answered() {
 }
 
 #[tokio::test]
-async fn definitions_are_there_after_a_restart_and_on_other_servers() {
+async fn definitions_are_served_after_restart_and_by_other_servers() {
     let folder = tempfile::tempdir().unwrap();
     let config = || Config::new(Endpoint::Sqlite(folder.path().join("orlop.db")));
     let server = Server::on(Store::open(config()).await.unwrap()).await;
@@ -220,7 +220,7 @@ async fn definitions_are_there_after_a_restart_and_on_other_servers() {
 }
 
 #[tokio::test]
-async fn a_status_may_not_forget_versions_that_are_stored() {
+async fn stored_versions_cannot_drop_the_storage_version() {
     let server = Server::start().await;
     let name = format!("{DEFINITIONS}/widgets.example.com");
     server.create(DEFINITIONS, &widgets(json!([version("v1", true, json!({}))]))).await.ok();
@@ -240,10 +240,10 @@ async fn a_status_may_not_forget_versions_that_are_stored() {
 }
 
 #[tokio::test]
-async fn a_definition_that_ends_says_what_became_of_its_objects() {
+async fn terminating_condition_reports_deletion_of_objects() {
     let server = Server::start().await;
     let versions = json!([version("v1", true, json!({}))]);
-    // Another's finalizer keeps the definition, so that what it says last can be read.
+    // Another finalizer holds the definition, so that its last status can be read.
     let mut first = definition("example.com", "firsts", "First", versions.clone());
     first["metadata"]["finalizers"] = json!(["example.com/hold"]);
     let mut second = definition("example.com", "seconds", "First", versions);
@@ -270,7 +270,7 @@ async fn a_definition_that_ends_says_what_became_of_its_objects() {
 }
 
 #[tokio::test]
-async fn both_documents_describe_a_kind_each_in_its_way() {
+async fn openapi_v2_and_v3_describe_a_custom_kind() {
     let server = Server::start().await;
     let spec = json!({
         "size": {"type": "integer", "default": 3, "nullable": true, "oneOf": [{"minimum": 1}, {"maximum": -1}]},
@@ -289,7 +289,7 @@ async fn both_documents_describe_a_kind_each_in_its_way() {
     assert_eq!(spec["properties"]["size"]["nullable"], true);
     assert_eq!(spec["properties"]["free"]["properties"], json!({"a": {"type": "string"}}));
 
-    // The second version of OpenAPI has no words for some of it, and clients of it drop what it does not name.
+    // OpenAPI v2 cannot express all of it, and its clients drop what it does not name.
     let plain = server.get("/openapi/v2").await.ok();
     let widget = &plain["definitions"]["com.example.v1.Widget"];
     let gvk = json!([{"group": "example.com", "kind": "Widget", "version": "v1"}]);
@@ -303,7 +303,7 @@ async fn both_documents_describe_a_kind_each_in_its_way() {
 }
 
 #[tokio::test]
-async fn rules_that_cost_too_much_or_make_no_sense_are_refused_where_they_stand() {
+async fn invalid_or_costly_cel_rules_are_refused_by_field_path() {
     let server = Server::start().await;
     let of = |rule: &str| {
         let names = json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-validations": [{"rule": rule}]});

@@ -1,4 +1,4 @@
-//! Many definitions at once.
+//! Many definitions.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::server::{DEFINITIONS, Server, definition, version};
 
-/// A schema of some size, as those of real projects are.
+/// A schema of realistic size.
 fn spec(fields: usize) -> Value {
     let field = |index: usize| {
         let schema = json!({"type": "object", "description": "What it is, said at the length that people say it at.",
@@ -18,7 +18,7 @@ fn spec(fields: usize) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hundreds_of_definitions_are_served_as_they_are_created() {
+async fn hundreds_of_definitions_are_served_before_their_responses() {
     const COUNT: usize = 300;
     let server = Server::start().await;
     let started = Instant::now();

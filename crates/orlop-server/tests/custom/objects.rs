@@ -1,4 +1,4 @@
-//! Objects of custom kinds: how they are written, read and found.
+//! Custom resources: writes, reads, selection.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ async fn serving(spec: Value, change: impl FnOnce(&mut Value)) -> Server {
 }
 
 #[tokio::test]
-async fn an_object_is_pruned_defaulted_and_validated_in_order() {
+async fn custom_resource_is_pruned_defaulted_then_validated() {
     let spec = json!({
         "size": {"type": "integer", "default": 3, "minimum": 1},
         "name": {"type": "string"},
@@ -82,7 +82,7 @@ async fn an_object_is_pruned_defaulted_and_validated_in_order() {
 }
 
 #[tokio::test]
-async fn what_did_not_change_does_not_fail() {
+async fn unchanged_invalid_fields_are_ratcheted() {
     let server = serving(json!({"size": {"type": "integer"}, "note": {"type": "string"}}), |_| {}).await;
     server.create(&path("v1"), &widget("v1", "a", json!({"size": 50}))).await.ok();
     let narrow =
@@ -98,7 +98,7 @@ async fn what_did_not_change_does_not_fail() {
 }
 
 #[tokio::test]
-async fn status_and_the_rest_are_written_apart() {
+async fn status_and_spec_are_written_by_separate_endpoints() {
     let server = serving(json!({"size": {"type": "integer"}}), |version| {
         version["subresources"] = json!({"status": {}});
     })
@@ -117,7 +117,7 @@ async fn status_and_the_rest_are_written_apart() {
     assert_eq!(status["metadata"]["generation"], 2);
     assert_eq!(status["metadata"]["labels"], json!({"a": "b"}));
 
-    // Without the subresource, status is like any other field.
+    // Without the subresource, status is an ordinary field.
     let plain = version("v1", true, json!({"size": {"type": "integer"}}));
     server
         .merge(&format!("{DEFINITIONS}/widgets.example.com"), json!({"spec": {"versions": [plain]}}))
@@ -129,7 +129,7 @@ async fn status_and_the_rest_are_written_apart() {
 }
 
 #[tokio::test]
-async fn replicas_are_scaled_where_the_definition_says() {
+async fn scale_uses_the_paths_of_the_definition() {
     let server = serving(json!({"count": {"type": "integer"}}), |version| {
         version["subresources"] = json!({"status": {}, "scale": {
             "specReplicasPath": ".spec.count", "statusReplicasPath": ".status.count", "labelSelectorPath": ".status.selector"}});
@@ -220,7 +220,7 @@ async fn patches_and_apply_follow_the_structural_schema() {
 }
 
 #[tokio::test]
-async fn updates_must_name_the_version_they_were_made_from() {
+async fn update_requires_resource_version() {
     let server = serving(json!({"size": {"type": "integer"}}), |_| {}).await;
     let created = server.create(&path("v1"), &widget("v1", "a", json!({}))).await.ok();
     let name = format!("{}/a", path("v1"));
@@ -232,7 +232,7 @@ async fn updates_must_name_the_version_they_were_made_from() {
 }
 
 #[tokio::test]
-async fn tables_have_the_declared_columns() {
+async fn tables_have_additional_printer_columns() {
     let server = serving(json!({"size": {"type": "integer"}, "since": {"type": "string"}}), |version| {
         version["additionalPrinterColumns"] = json!([
             {"name": "Size", "type": "integer", "jsonPath": ".spec.size", "priority": 1, "description": "how large"},
@@ -261,7 +261,7 @@ async fn tables_have_the_declared_columns() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn patches_that_meet_do_not_fail() {
+async fn concurrent_patches_do_not_conflict() {
     let server =
         serving(json!({"count": {"type": "object", "additionalProperties": {"type": "integer"}}}), |_| {})
             .await;
@@ -277,7 +277,7 @@ async fn patches_that_meet_do_not_fail() {
 }
 
 #[tokio::test]
-async fn a_schema_may_say_how_objects_are_named() {
+async fn schema_restricts_metadata_name() {
     let server = serving(json!({}), |version| {
         version["schema"]["openAPIV3Schema"]["properties"]["metadata"] =
             json!({"type": "object", "properties": {"name": {"type": "string", "pattern": "^w-", "maxLength": 5}}});
@@ -294,7 +294,7 @@ async fn a_schema_may_say_how_objects_are_named() {
 }
 
 #[tokio::test]
-async fn what_was_stored_before_a_field_had_a_default_is_read_with_it() {
+async fn new_default_applies_to_stored_objects() {
     let server = serving(json!({"size": {"type": "integer"}}), |_| {}).await;
     server.create(&path("v1"), &widget("v1", "a", json!({}))).await.ok();
     let defaulted = version("v1", true, json!({"size": {"type": "integer", "default": 7}}));

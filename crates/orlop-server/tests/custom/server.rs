@@ -1,4 +1,4 @@
-//! A server in this process, and clients of it.
+//! An in-process server and its clients.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 /// Longer than anything here takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server of its own.
+/// An in-process server.
 pub(crate) struct Server {
     pub(crate) store: Store,
     pub(crate) chain: Chain,
 }
 
-/// What a server answered.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: u16,
@@ -30,14 +30,14 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The body of a request that was granted.
+    /// Returns the body of a successful response.
     #[track_caller]
     pub(crate) fn ok(self) -> Value {
         assert!((200..300).contains(&self.code), "{} {}", self.code, self.body);
         self.body
     }
 
-    /// The message of one that was refused with this code.
+    /// Returns the message of a failure with this code.
     #[track_caller]
     pub(crate) fn refused(self, code: u16) -> String {
         assert_eq!(self.code, code, "{}", self.body);
@@ -50,9 +50,9 @@ impl Server {
         Self::on(Store::open(Config::new(Endpoint::Memory)).await.unwrap()).await
     }
 
-    /// Another server on the same store.
+    /// Starts another server on the same store.
     pub(crate) async fn on(store: Store) -> Self {
-        let cluster = Arc::new(Cluster::new(store.clone(), Kinds::builtin(), Issuer::make().unwrap()));
+        let cluster = Arc::new(Cluster::new(store.clone(), Kinds::builtin(), Issuer::generate().unwrap()));
         let chain = Chain::new(cluster, Tokens::default());
         bootstrap(&chain, 6443, "certificate").await.unwrap();
         Self { store, chain }
@@ -105,7 +105,7 @@ impl Server {
         Watch { body: response.into_body(), rest: Vec::new() }
     }
 
-    /// Asks until the answer is as wanted.
+    /// Repeats a request until its response is as wanted.
     pub(crate) async fn eventually(&self, path: &str, wanted: impl Fn(&Answer) -> bool) -> Answer {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
@@ -126,7 +126,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// The next event; `None` when the server has ended the watch.
+    /// Returns the next event; `None` when the watch has ended.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
@@ -141,12 +141,12 @@ impl Watch {
 
 pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// A definition of `Widget`s in `example.com` with these versions.
+/// Returns a definition of `Widget`s in `example.com` with these versions.
 pub(crate) fn widgets(versions: Value) -> Value {
     definition("example.com", "widgets", "Widget", versions)
 }
 
-/// A definition.
+/// Returns a definition.
 pub(crate) fn definition(group: &str, plural: &str, kind: &str, versions: Value) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -158,7 +158,7 @@ pub(crate) fn definition(group: &str, plural: &str, kind: &str, versions: Value)
     })
 }
 
-/// A version that is served and whose `spec` has these properties; the first in a definition is stored.
+/// Returns a served version whose `spec` has these properties; the first of a definition is the storage version.
 pub(crate) fn version(name: &str, storage: bool, spec: Value) -> Value {
     json!({
         "name": name, "served": true, "storage": storage,
@@ -169,23 +169,23 @@ pub(crate) fn version(name: &str, storage: bool, spec: Value) -> Value {
     })
 }
 
-/// A widget.
+/// Returns a widget.
 pub(crate) fn widget(version: &str, name: &str, spec: Value) -> Value {
     json!({"apiVersion": format!("example.com/{version}"), "kind": "Widget", "metadata": {"name": name}, "spec": spec})
 }
 
-/// The path of widgets.
+/// Returns the path of widgets.
 pub(crate) fn path(version: &str) -> String {
     format!("/apis/example.com/{version}/namespaces/default/widgets")
 }
 
 impl Server {
-    /// Sends a request that has more to say in its headers; the answer's body.
+    /// Sends a request with headers. Returns the body of the response.
     pub(crate) async fn send(&self, request: http::request::Builder) -> Value {
         self.send_body(request, String::new()).await
     }
 
-    /// The same with a body that is not of `Value`s.
+    /// Sends a request with a body that is not JSON.
     pub(crate) async fn send_body(&self, request: http::request::Builder, body: String) -> Value {
         let admin = User::authenticated("admin", ["system:masters".to_owned()]);
         let response = self.chain.answer(request.body(Full::new(body.into())).unwrap(), Some(&admin)).await;

@@ -1,4 +1,4 @@
-//! Two servers on one database: what is defined through one is served by the other, and both write.
+//! Two servers on one database serve the same definitions.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use tower::ServiceExt;
 
 use crate::server::{DEFINITIONS, Server, definition, path, version, widget, widgets};
 
-/// Two servers that share nothing but a database.
+/// Two servers on one database.
 struct Pair {
     one: Server,
     other: Server,
-    /// What the database lies in.
+    /// Directory of the database.
     _folder: Option<tempfile::TempDir>,
 }
 
 impl Pair {
-    /// Two handles of one SQLite file, as one process may have.
+    /// Two handles of one SQLite file, as in one process.
     async fn on_sqlite() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = Config::new(Endpoint::Sqlite(folder.path().join("orlop.db")));
@@ -30,7 +30,7 @@ impl Pair {
         Self { one: Server::on(store.clone()).await, other: Server::on(store).await, _folder: Some(folder) }
     }
 
-    /// A store each, with connections of its own, as two processes have.
+    /// Two stores with connections of their own, as in two processes.
     async fn on_postgres() -> Self {
         let cluster = orlop_testbed::Cluster::shared().unwrap();
         let url = cluster.url(&cluster.create_database().unwrap());
@@ -50,7 +50,7 @@ async fn what_is_defined_through_one_is_served_by_the_other(pair: Pair) {
     let document = other.get("/openapi/v3/apis/example.com/v1").await.ok();
     assert!(document["components"]["schemas"].get("com.example.v1.Widget").is_some());
 
-    // Both write, and each sees what the other wrote, validated by the same schema.
+    // Both write, and each reads what the other wrote under the same schema.
     other.create(&path("v1"), &widget("v1", "a", json!({"size": 1}))).await.ok();
     let a = format!("{}/a", path("v1"));
     assert_eq!(one.get(&a).await.ok()["spec"]["size"], 1);
@@ -58,13 +58,13 @@ async fn what_is_defined_through_one_is_served_by_the_other(pair: Pair) {
     other.eventually(&a, |answer| answer.body["spec"]["size"] == 2).await;
     other.create(&path("v1"), &widget("v1", "b", json!({"size": "x"}))).await.refused(422);
 
-    // A watch through one tells what is written through the other.
+    // A watch on one sees writes through the other.
     let mut watch = one.watch(&format!("{}?watch=true&resourceVersion=0", path("v1"))).await;
     assert_eq!(watch.next().await.unwrap()["object"]["metadata"]["name"], "a");
     other.create(&path("v1"), &widget("v1", "c", json!({}))).await.ok();
     assert_eq!(watch.next().await.unwrap()["object"]["metadata"]["name"], "c");
 
-    // A change of schema takes effect on both, and ends watches of the old one.
+    // A schema change takes effect on both, and ends watches of the old kind.
     let changed = json!([version("v1", true, json!({"size": {"type": "integer", "default": 7}}))]);
     let definition = format!("{DEFINITIONS}/widgets.example.com");
     other.merge(&definition, json!({"spec": {"versions": changed}})).await.ok();
@@ -72,7 +72,7 @@ async fn what_is_defined_through_one_is_served_by_the_other(pair: Pair) {
     while watch.next().await.is_some() {}
     one.eventually(&format!("{}/c", path("v1")), |answer| answer.body["spec"]["size"] == 7).await;
 
-    // And its end: its objects go first, whichever server is asked.
+    // Deletion deletes the objects first, through either server.
     one.delete(&definition).await.ok();
     one.eventually(&definition, |answer| answer.code == 404).await;
     other.eventually(&path("v1"), |answer| answer.code == 404).await;
@@ -96,7 +96,7 @@ async fn a_name_is_given_once_whichever_server_is_asked(pair: Pair) {
         let given = |made: &Value| made["status"]["acceptedNames"].get("shortNames").is_some();
         let (first, second) = (first.ok(), second.ok());
         assert!(given(&first) != given(&second), "{first}\n{second}");
-        // The one that waits gets it once the other is gone, though another server has to notice.
+        // The conflicting definition gets the name once the other is gone, on any server.
         let (winner, loser) = if given(&first) { ("firsts", "seconds") } else { ("seconds", "firsts") };
         one.delete(&format!("{DEFINITIONS}/{winner}.{group}")).await.ok();
         other.eventually(&format!("{DEFINITIONS}/{loser}.{group}"), |answer| given(&answer.body)).await;
@@ -117,7 +117,7 @@ async fn writes_through_both_are_all_there(pair: Pair) {
         async move {
             let made = widget("v1", &format!("w{index:03}"), json!({"n": index}));
             server.create(&path("v1"), &made).await.ok();
-            // Patches of one object from both sides meet, and none is lost.
+            // Concurrent patches through both servers are all applied.
             let label = json!({"metadata": {"labels": {format!("by{index}"): "x"}}});
             server.merge(&shared, label).await.ok();
         }
@@ -135,9 +135,9 @@ async fn writes_through_both_are_all_there(pair: Pair) {
     }
 }
 
-/// A controller that awaits one answer in the middle of others: those hold what it waits for.
+/// A controller that awaits one response while others are pending, which hold what it waits for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_within_the_process_go_on_while_their_client_waits_for_another() {
+async fn in_process_requests_progress_without_being_polled() {
     let cluster = orlop_testbed::Cluster::shared().unwrap();
     let url = cluster.url(&cluster.create_database().unwrap());
     let config = Config { readers: 1, ..Config::new(Endpoint::parse(&url).unwrap()) };

@@ -1,4 +1,4 @@
-//! Small print of custom kinds: values at their edges, warnings, what discovery and tables say.
+//! Custom resources: boundary values, warnings, discovery, tables.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ async fn serving(spec: Value) -> Server {
 }
 
 #[tokio::test]
-async fn values_at_the_edge_are_told_as_kubernetes_tells_them() {
+async fn boundary_value_errors_match_kubernetes() {
     let server = serving(json!({
         "size": {"type": "integer"},
         "share": {"x-kubernetes-int-or-string": true},
@@ -64,7 +64,7 @@ async fn values_at_the_edge_are_told_as_kubernetes_tells_them() {
 }
 
 #[tokio::test]
-async fn what_may_surprise_is_warned_about() {
+async fn surprising_definitions_get_warnings() {
     let server = Server::start().await;
     let made = widgets(json!([version("v1", true, json!({"color": {"type": "string", "format": "color"}}))]));
     let created = server.create(DEFINITIONS, &made).await;
@@ -80,7 +80,7 @@ async fn what_may_surprise_is_warned_about() {
           a path (/) to avoid accidental conflicts with other finalizer writers\""
         ]
     );
-    // A key that comes twice in a patch is told, as one in a body is.
+    // Duplicate keys of a patch are reported like those of a body.
     let name = format!("{}/a?fieldValidation=Strict", path("v1"));
     let twice = r#"{"spec": {"color": "a", "color": "b"}}"#.to_owned();
     let request = http::Request::patch(name).header("Content-Type", "application/merge-patch+json");
@@ -90,7 +90,7 @@ async fn what_may_surprise_is_warned_about() {
 }
 
 #[tokio::test]
-async fn discovery_names_verbs_in_kubernetes_order() {
+async fn discovery_lists_verbs_in_kubernetes_order() {
     let server = Server::start().await;
     let mut made = widgets(json!([version("v1", true, json!({"n": {"type": "integer"}}))]));
     made["spec"]["names"]["shortNames"] = json!(["wg"]);
@@ -124,7 +124,7 @@ async fn discovery_names_verbs_in_kubernetes_order() {
 }
 
 #[tokio::test]
-async fn an_apply_that_is_tried_out_leaves_nothing() {
+async fn dry_run_apply_stores_nothing() {
     let server = serving(json!({"size": {"type": "integer"}})).await;
     let name = format!("{}/a", path("v1"));
     let tried = server
@@ -151,13 +151,13 @@ async fn an_apply_that_is_tried_out_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_rule_may_ask_what_time_it_is_in_a_city() {
+async fn cel_rules_have_time_zones() {
     let rule = json!([{"rule": "self.getHours('Europe/Berlin') >= 6", "message": "too early in Berlin"}]);
     let server = serving(
         json!({"opens": {"type": "string", "format": "date-time", "x-kubernetes-validations": rule}}),
     )
     .await;
-    // An hour ahead of UTC in winter, two in summer.
+    // UTC+1 in winter, UTC+2 in summer.
     for (name, opens, early) in [
         ("a", "2030-01-01T04:59:00Z", true),
         ("b", "2030-01-01T05:00:00Z", false),

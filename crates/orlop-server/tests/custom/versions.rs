@@ -1,11 +1,11 @@
-//! Several versions of one kind.
+//! Several versions of a custom kind.
 
 use serde_json::json;
 
 use crate::server::{DEFINITIONS, Server, path, version, widget, widgets};
 
 #[tokio::test]
-async fn what_is_written_in_one_version_is_read_and_watched_in_another() {
+async fn object_is_read_and_watched_in_every_version() {
     let server = Server::start().await;
     let v1 = version("v1", true, json!({"size": {"type": "integer"}, "old": {"type": "string"}}));
     let v2 =
@@ -15,7 +15,7 @@ async fn what_is_written_in_one_version_is_read_and_watched_in_another() {
     server.create(&path("v1"), &widget("v1", "a", json!({"size": 1, "old": "o"}))).await.ok();
     let event = watch.next().await.unwrap();
     assert_eq!(event["object"]["apiVersion"], "example.com/v2");
-    // What v2 does not know is not shown, and what it has by default is.
+    // v2 prunes unknown fields and applies its defaults.
     assert_eq!(event["object"]["spec"], json!({"size": 1, "new": "n"}));
     let read = server.get(&format!("{}/a", path("v2"))).await.ok();
     assert_eq!(read, event["object"]);
@@ -36,7 +36,7 @@ async fn what_is_written_in_one_version_is_read_and_watched_in_another() {
 }
 
 #[tokio::test]
-async fn versions_with_the_same_schema_share_what_is_stored() {
+async fn versions_with_the_same_schema_are_served_without_conversion() {
     let server = Server::start().await;
     let spec = json!({"size": {"type": "integer"}});
     let versions = json!([version("v1", true, spec.clone()), version("v2", false, spec)]);
@@ -52,7 +52,7 @@ async fn versions_with_the_same_schema_share_what_is_stored() {
 }
 
 #[tokio::test]
-async fn what_was_stored_in_another_version_is_still_read() {
+async fn object_in_an_old_storage_version_is_read() {
     let server = Server::start().await;
     let name = format!("{DEFINITIONS}/widgets.example.com");
     let versions = |storage: &str| {
@@ -85,7 +85,7 @@ async fn what_was_stored_in_another_version_is_still_read() {
 }
 
 #[tokio::test]
-async fn a_version_that_is_no_longer_served_ends_its_watches() {
+async fn unserving_a_version_ends_its_watches() {
     let server = Server::start().await;
     let name = format!("{DEFINITIONS}/widgets.example.com");
     let mut old = version("v1", true, json!({}));
@@ -101,7 +101,7 @@ async fn a_version_that_is_no_longer_served_ends_its_watches() {
 }
 
 #[tokio::test]
-async fn users_of_a_deprecated_version_are_told() {
+async fn deprecated_version_returns_a_warning() {
     let server = Server::start().await;
     let mut old = version("v1", true, json!({}));
     old["deprecated"] = json!(true);
@@ -115,7 +115,7 @@ async fn users_of_a_deprecated_version_are_told() {
 }
 
 #[tokio::test]
-async fn appliers_in_different_versions_own_the_same_fields() {
+async fn managed_fields_span_custom_versions() {
     let server = Server::start().await;
     let spec = json!({"size": {"type": "integer"}, "color": {"type": "string"}});
     let versions = json!([version("v1", true, spec.clone()), version("v2", false, spec)]);
@@ -125,7 +125,7 @@ async fn appliers_in_different_versions_own_the_same_fields() {
     let conflict = server.apply(&at("v2", "two"), &widget("v2", "a", json!({"size": 2}))).await.refused(409);
     assert!(conflict.contains("conflict with \"one\": .spec.size"), "{conflict}");
     server.apply(&at("v2", "two"), &widget("v2", "a", json!({"color": "red"}))).await.ok();
-    // What its applier no longer wants goes, in whatever version it was applied.
+    // Fields that their applier drops are removed, whichever version they were applied in.
     let left = server.apply(&at("v1", "one"), &widget("v1", "a", json!({}))).await.ok();
     assert_eq!(left["spec"], json!({"color": "red"}));
 }

@@ -1,4 +1,4 @@
-//! Conversion by a webhook, over TLS.
+//! Conversion webhooks over TLS.
 
 use std::{
     convert::Infallible,
@@ -21,10 +21,10 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::server::{DEFINITIONS, Server, path, version, widget, widgets};
 
-/// What a webhook answers to a review.
+/// Response of a webhook to a review.
 type Answer = Arc<dyn Fn(&Value) -> Value + Send + Sync>;
 
-/// A webhook on a port of its own.
+/// A webhook on a loopback port.
 struct Hook {
     port: u16,
     ca_bundle: String,
@@ -34,10 +34,10 @@ struct Hook {
 }
 
 impl Hook {
-    /// One that keeps `size` in v1 as `width` in v2.
+    /// Converts `size` of v1 to `width` of v2.
     async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let authority = Authority::kept(folder.path()).unwrap();
+        let authority = Authority::load_or_generate(folder.path()).unwrap();
         let names = ["localhost".to_owned(), "converter.default.svc".to_owned()];
         let credential = authority.server(&names, &[[127, 0, 0, 1].into()]).unwrap();
         let acceptor =
@@ -125,7 +125,7 @@ async fn serving(conversion: Value) -> Server {
 }
 
 #[tokio::test]
-async fn a_webhook_converts_reads_writes_lists_and_watches() {
+async fn webhook_converts_reads_writes_lists_and_watches() {
     let hook = Hook::start().await;
     let server = serving(hook.conversion(hook.url())).await;
     let add = async |index: usize| {
@@ -159,7 +159,7 @@ async fn a_webhook_converts_reads_writes_lists_and_watches() {
 }
 
 #[tokio::test]
-async fn a_service_of_the_cluster_converts_too() {
+async fn webhook_is_reached_through_a_service() {
     let hook = Hook::start().await;
     let service = json!({"service": {"namespace": "default", "name": "converter", "path": "/convert", "port": hook.port}});
     let server = serving(hook.conversion(service)).await;
@@ -181,7 +181,7 @@ async fn a_service_of_the_cluster_converts_too() {
 }
 
 #[tokio::test]
-async fn what_a_webhook_may_not_do_is_refused() {
+async fn invalid_webhook_conversions_are_refused() {
     let hook = Hook::start().await;
     let server = serving(hook.conversion(hook.url())).await;
     server.create(&path("v1"), &widget("v1", "a", json!({"size": 1}))).await.ok();
@@ -218,7 +218,7 @@ async fn what_a_webhook_may_not_do_is_refused() {
         assert!(message.starts_with("conversion webhook for example.com/v1, Kind=Widget "), "{message}");
         assert!(message.contains(expected), "{message}\n  wanted {expected}");
     }
-    // Of metadata, only labels and annotations are the webhook's to change.
+    // A webhook may change only labels and annotations of metadata.
     hook.answers(|review| {
         let mut answer = converted(review);
         let metadata = &mut answer["response"]["convertedObjects"][0]["metadata"];
@@ -230,11 +230,11 @@ async fn what_a_webhook_may_not_do_is_refused() {
     let metadata = server.get(&name).await.ok()["metadata"].clone();
     assert_eq!((&metadata["labels"]["by"], &metadata["generation"]), (&json!("webhook"), &json!(1)));
     assert_eq!(metadata.get("finalizers"), None);
-    // The stored version never needs the webhook.
+    // The storage version needs no webhook.
     server.get(&format!("{}/a", path("v1"))).await.ok();
 }
 
-/// An authority that signed nothing here.
+/// A CA that signed nothing here.
 fn stranger(name: &str) -> String {
     let mut params = rcgen::CertificateParams::default();
     params.distinguished_name.push(rcgen::DnType::CommonName, name);
@@ -244,7 +244,7 @@ fn stranger(name: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_webhook_that_nobody_vouches_for_is_not_believed() {
+async fn webhook_with_untrusted_certificate_is_refused() {
     let hook = Hook::start().await;
     let url = format!("https://127.0.0.1:{}/convert", hook.port);
     let service =
@@ -253,7 +253,7 @@ async fn a_webhook_that_nobody_vouches_for_is_not_believed() {
     let by_localhost = json!({"url": format!("https://localhost:{}", hook.port)});
     let cases = [
         (by_url.clone(), stranger("stranger"), "certificate signed by unknown authority".to_owned()),
-        // One of the same name as the one that signed.
+        // A CA with the same name as the right one.
         (
             by_url,
             stranger("orlop"),
@@ -292,13 +292,13 @@ async fn a_webhook_that_nobody_vouches_for_is_not_believed() {
 }
 
 #[tokio::test]
-async fn a_definition_is_established_once_its_webhook_can_be_trusted() {
+async fn definition_with_webhook_is_established_once_ca_bundle_is_valid() {
     let hook = Hook::start().await;
     let name = format!("{DEFINITIONS}/widgets.example.com");
     let pem =
         |label: &str| STANDARD.encode(format!("-----BEGIN {label}-----\naGVsbG8=\n-----END {label}-----\n"));
     for (bundle, why) in [
-        // What injectors of certificates put there until they have one.
+        // Placeholder of CA injectors.
         (STANDARD.encode("\n"), "unable to parse bytes as PEM block"),
         (STANDARD.encode("nonsense"), "unable to parse bytes as PEM block"),
         (pem("PUBLIC KEY"), "no valid certificate authority data seen"),
@@ -329,7 +329,7 @@ async fn a_definition_is_established_once_its_webhook_can_be_trusted() {
         );
         server.create(&path("v1"), &widget("v1", "a", json!({"size": 1}))).await.ok();
         assert_eq!(server.get(&format!("{}/a", path("v2"))).await.ok()["spec"]["width"], 1);
-        // From then on it may not be broken again.
+        // Once valid, it cannot be made invalid again.
         assert_eq!(
             server.merge(&name, bundle_is(&bundle)).await.refused(422),
             format!(
@@ -342,7 +342,7 @@ async fn a_definition_is_established_once_its_webhook_can_be_trusted() {
 }
 
 #[tokio::test]
-async fn a_webhook_that_does_not_speak_tls_is_told_apart() {
+async fn plain_http_webhook_error_matches_go() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
@@ -364,10 +364,9 @@ async fn a_webhook_that_does_not_speak_tls_is_told_apart() {
     );
 }
 
-/// Who owns what is kept in the version that each manager spoke, so that an apply in one version has to ask the
-/// webhook about what managers of the other own.
+/// Managed fields are stored in the version of each manager: an apply in one version converts those of the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fields_that_are_owned_in_another_version_are_converted_by_the_webhook() {
+async fn webhook_converts_managed_fields() {
     let hook = Hook::start().await;
     let server = serving(hook.conversion(hook.url())).await;
     let name = |version: &str, manager: &str, more: &str| {
@@ -375,7 +374,7 @@ async fn fields_that_are_owned_in_another_version_are_converted_by_the_webhook()
     };
     server.apply(&name("v1", "one", ""), &widget("v1", "a", json!({"size": 1}))).await.ok();
     assert_eq!(hook.calls(), 0);
-    // `width` of v2 is `size` of v1, which another manager owns: only the webhook can tell.
+    // `width` of v2 is `size` of v1, which another manager owns: only the webhook knows.
     let message =
         server.apply(&name("v2", "two", ""), &widget("v2", "a", json!({"width": 2}))).await.refused(409);
     assert!(message.contains("conflict with \"one\": .spec.size"), "{message}");
@@ -392,7 +391,7 @@ async fn fields_that_are_owned_in_another_version_are_converted_by_the_webhook()
     assert_eq!(owners(&applied), [("two".to_owned(), "example.com/v2".to_owned())]);
     assert_eq!(server.get(&format!("{}/a", path("v1"))).await.ok()["spec"]["size"], 2);
 
-    // A webhook that fails meanwhile fails the write, and nothing is written.
+    // A failing webhook fails the write.
     hook.answers(|review| {
         let mut answer = converted(review);
         answer["response"]["result"] = json!({"status": "Failure", "message": "not today"});
@@ -408,13 +407,13 @@ async fn fields_that_are_owned_in_another_version_are_converted_by_the_webhook()
 }
 
 #[tokio::test]
-async fn a_webhook_that_does_not_answer_is_not_waited_for() {
+async fn webhook_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let hook = Hook::start().await;
     let server = serving(hook.conversion(json!({"url": format!("https://127.0.0.1:{port}/convert")}))).await;
     server.create(&path("v1"), &widget("v1", "a", json!({"size": 1}))).await.ok();
-    // From here on the clock goes on by itself whenever everybody waits.
+    // From here on paused time advances when all tasks wait.
     tokio::time::pause();
     assert_eq!(
         server.get(&format!("{}/a", path("v2"))).await.refused(500),

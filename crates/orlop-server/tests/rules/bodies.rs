@@ -1,4 +1,4 @@
-//! What bodies may say, and what is made of them.
+//! Decoding of bodies.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn fields_that_metadata_does_not_have_are_dropped_and_told() {
+async fn unknown_metadata_fields_are_dropped_with_a_warning() {
     let (chain, _store) = server().await;
     let mut map = config_map("a", &json!({}));
     map["metadata"]["extra"] = 1.into();
@@ -37,7 +37,7 @@ async fn fields_that_metadata_does_not_have_are_dropped_and_told() {
 }
 
 #[tokio::test]
-async fn what_go_leaves_out_is_as_good_as_absent() {
+async fn empty_metadata_fields_are_omitted() {
     let (chain, _store) = server().await;
     let mut map = config_map("a", &json!({}));
     map["data"] = json!({});
@@ -46,7 +46,7 @@ async fn what_go_leaves_out_is_as_good_as_absent() {
     assert_eq!((code, created.get("data")), (201, None), "{created}");
     assert!(created["metadata"].get("managedFields").is_none(), "nobody owns what is not there: {created}");
 
-    // A null among values is what Go begins with, and never stored as such.
+    // A null value decodes to Go's zero value.
     map["metadata"]["name"] = "b".into();
     map["metadata"]["labels"] = json!({"l": null});
     map["data"] = json!({"k": null});
@@ -71,7 +71,7 @@ async fn what_go_leaves_out_is_as_good_as_absent() {
 }
 
 #[tokio::test]
-async fn a_body_of_another_kind_is_told_why_it_is_none() {
+async fn body_of_another_kind_error_matches_kubernetes() {
     let (chain, _store) = server().await;
     let unknown = |kind: &str, in_version: &str, version: &str| {
         format!(
@@ -108,7 +108,7 @@ async fn a_body_of_another_kind_is_told_why_it_is_none() {
 }
 
 #[tokio::test]
-async fn names_in_paths_and_bodies_go_together() {
+async fn name_in_body_must_match_the_path() {
     let (chain, _store) = server().await;
     create(&chain, MAPS, &config_map("a", &json!({}))).await;
     let undeterminable = "the name of the object (a based on URL) was undeterminable: name must be provided";
@@ -136,7 +136,7 @@ async fn names_in_paths_and_bodies_go_together() {
 }
 
 #[tokio::test]
-async fn numbers_and_times_in_queries_are_read_as_go_reads_them() {
+async fn query_numbers_and_times_parse_as_in_go() {
     let (chain, _store) = server().await;
     for (query, message) in [
         ("limit=x", r#"strconv.ParseInt: parsing "x": invalid syntax"#),
@@ -156,7 +156,7 @@ async fn numbers_and_times_in_queries_are_read_as_go_reads_them() {
 }
 
 #[tokio::test]
-async fn nothing_but_watching_is_done_below_the_old_watch_path() {
+async fn legacy_watch_path_only_watches() {
     let (chain, _store) = server().await;
     let path = "/api/v1/watch/namespaces/default/configmaps";
     let message = "the server does not allow this method on the requested resource";

@@ -1,4 +1,4 @@
-//! How objects come to be: under names the server makes, and by updates.
+//! Create: generated names, create on update, dry run.
 
 use std::{
     collections::HashSet,
@@ -21,7 +21,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn a_name_that_is_left_to_the_server_is_its_beginning_and_five_letters() {
+async fn generated_name_is_prefix_and_five_characters() {
     let (chain, _store) = server().await;
     let generated =
         |base: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": base}});
@@ -40,7 +40,7 @@ async fn a_name_that_is_left_to_the_server_is_its_beginning_and_five_letters() {
             assert!(names.insert(name), "a name came twice");
         }
     }
-    // A name that is given counts.
+    // A name takes precedence over generateName.
     let mut both = generated("job-");
     both["metadata"]["name"] = "own".into();
     assert_eq!(call(&chain, "POST", MAPS, Some(&both)).await.1["metadata"]["name"], "own");
@@ -57,15 +57,15 @@ impl NameSuffixSource for FixedSuffixes {
     }
 }
 
-/// A server that ends names with these.
+/// Starts a server with these name suffixes.
 async fn server_with(suffixes: &Arc<FixedSuffixes>) -> Chain {
     let store = Store::open(Config::new(Endpoint::Memory)).await.unwrap();
-    let cluster = Cluster::new(store, Kinds::builtin(), Issuer::make().unwrap());
+    let cluster = Cluster::new(store, Kinds::builtin(), Issuer::generate().unwrap());
     started(cluster.with_name_suffixes(suffixes.clone())).await
 }
 
 #[tokio::test]
-async fn a_generated_name_that_is_taken_is_made_anew() {
+async fn taken_generated_name_is_retried() {
     let suffixes = Arc::new(FixedSuffixes(AtomicUsize::new(0), &["aaaaa", "aaaaa", "aaaaa", "bbbbb"]));
     let chain = server_with(&suffixes).await;
     let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
@@ -74,18 +74,18 @@ async fn a_generated_name_that_is_taken_is_made_anew() {
     let jobs = "/apis/batch/v1/namespaces/default/jobs";
     let (_, first) = call(&chain, "POST", jobs, Some(&job)).await;
     assert_eq!(first["metadata"]["name"], "j-aaaaa");
-    // Two more names are taken; the fourth is not.
+    // Two more names are taken; the fourth is free.
     let (code, second) = call(&chain, "POST", jobs, Some(&job)).await;
     assert_eq!((code, &second["metadata"]["name"]), (201, &json!("j-bbbbb")), "{second}");
     assert_eq!(suffixes.0.load(Ordering::Relaxed), 4);
-    // What is made of the name is made of that one.
+    // Labels are derived from the final name.
     let labels = &second["spec"]["template"]["metadata"]["labels"];
     assert_eq!(labels["batch.kubernetes.io/job-name"], "j-bbbbb");
     assert_eq!(labels["batch.kubernetes.io/controller-uid"], second["metadata"]["uid"]);
 }
 
 #[tokio::test]
-async fn when_eight_generated_names_are_taken_the_client_is_told_to_come_again() {
+async fn eight_taken_generated_names_return_already_exists() {
     let suffixes = Arc::new(FixedSuffixes(AtomicUsize::new(0), &["aaaaa"]));
     let chain = server_with(&suffixes).await;
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "m-"}});
@@ -105,7 +105,7 @@ async fn when_eight_generated_names_are_taken_the_client_is_told_to_come_again()
         );
         assert_eq!(suffixes.0.load(Ordering::Relaxed) - asked, 8, "names tried");
     }
-    // The same is said to whoever gives a name and a beginning of one.
+    // The message is the same with a name and a generateName.
     let mut named = map;
     named["metadata"]["name"] = "m-aaaaa".into();
     let message = "configmaps \"m-aaaaa\" already exists, the server was not able to generate a unique name for the object";
@@ -113,7 +113,7 @@ async fn when_eight_generated_names_are_taken_the_client_is_told_to_come_again()
 }
 
 #[tokio::test]
-async fn an_update_creates_only_what_its_kind_lets_it() {
+async fn create_on_update_follows_the_strategy() {
     let (chain, _store) = server().await;
     let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l";
     let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"},
@@ -132,7 +132,7 @@ async fn an_update_creates_only_what_its_kind_lets_it() {
 }
 
 #[tokio::test]
-async fn a_dry_run_of_any_write_leaves_everything_as_it_is() {
+async fn dry_run_of_any_write_stores_nothing() {
     let (chain, _store) = server().await;
     let first = create(&chain, MAPS, &config_map("a", &json!({"l": "1"}))).await;
     let (item, dry) = (format!("{MAPS}/a?dryRun=All"), format!("{MAPS}?dryRun=All"));
@@ -149,7 +149,7 @@ async fn a_dry_run_of_any_write_leaves_everything_as_it_is() {
         "{created}"
     );
     refused(&chain, "POST", &dry, Some(&changed), 409, "configmaps \"a\" already exists").await;
-    // Only the store minds a version that a new object comes with.
+    // A dry run does not reach the resourceVersion check of storage.
     let mut versioned = config_map("c", &json!({}));
     versioned["metadata"]["resourceVersion"] = "5".into();
     assert_eq!(call(&chain, "POST", &dry, Some(&versioned)).await.0, 201);
@@ -168,7 +168,7 @@ async fn a_dry_run_of_any_write_leaves_everything_as_it_is() {
 }
 
 #[tokio::test]
-async fn events_are_kept_for_an_hour() {
+async fn events_expire_after_an_hour() {
     let (chain, store) = server().await;
     let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"},
         "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}});
@@ -182,6 +182,6 @@ async fn events_are_kept_for_an_hour() {
     }
     let [(key, seconds)] = held.as_slice() else { panic!("{held:?}") };
     assert!(key.ends_with("/events/default/e"), "{key}");
-    // One lease is shared by the events of a while, so that there are not as many leases as events.
+    // Events share leases.
     assert!((3600..=3600 + 600).contains(seconds), "{seconds} seconds");
 }

@@ -1,4 +1,4 @@
-//! What a deletion may ask for, and what it answers.
+//! Delete and deletecollection: options and responses.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn options_that_are_none_delete_nothing() {
+async fn malformed_delete_options_delete_nothing() {
     let (chain, _store) = server().await;
     create(&chain, MAPS, &config_map("a", &json!({}))).await;
     let path = format!("{MAPS}/a");
@@ -40,7 +40,7 @@ async fn options_that_are_none_delete_nothing() {
 }
 
 #[tokio::test]
-async fn some_kinds_are_shown_when_they_go_and_others_are_reported() {
+async fn delete_returns_the_object_or_a_status_by_strategy() {
     let (chain, _store) = server().await;
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"},
         "spec": {"containers": [{"name": "c", "image": "i"}]}});
@@ -56,7 +56,7 @@ async fn some_kinds_are_shown_when_they_go_and_others_are_reported() {
         for query in ["?dryRun=All", ""] {
             let (code, deleted) = call(&chain, "DELETE", &format!("{collection}/x{query}"), None).await;
             assert_eq!((code, &deleted["kind"]), (200, &object["kind"]), "{deleted}");
-            // Only pods are given time, if only none.
+            // Only pods have a grace period.
             let grace = deleted["metadata"].get("deletionGracePeriodSeconds");
             assert_eq!(grace, (object["kind"] == "Pod").then_some(&json!(0)), "{deleted}");
         }
@@ -71,7 +71,7 @@ async fn some_kinds_are_shown_when_they_go_and_others_are_reported() {
 }
 
 #[tokio::test]
-async fn whoever_deletes_a_job_is_warned_of_its_pods() {
+async fn deleting_a_job_warns_of_orphaned_pods() {
     let (chain, _store) = server().await;
     let jobs = "/apis/batch/v1/namespaces/default/jobs";
     let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
@@ -86,14 +86,14 @@ async fn whoever_deletes_a_job_is_warned_of_its_pods() {
     assert!(!warned("&propagationPolicy=Orphan").await && !warned("&orphanDependents=false").await);
 }
 
-/// The names of a list's items.
+/// Returns the names of a list's items.
 fn names(list: &Value) -> Vec<String> {
     let items = list["items"].as_array().unwrap().iter();
     items.map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect()
 }
 
 #[tokio::test]
-async fn what_is_selected_is_deleted_together() {
+async fn deletecollection_honours_selectors() {
     let (chain, _store) = server().await;
     for (name, label) in [("a", "1"), ("b", "1"), ("c", "2"), ("held", "1")] {
         let mut map = config_map(name, &json!({"l": label}));
@@ -114,13 +114,13 @@ async fn what_is_selected_is_deleted_together() {
     let (_, left) = get(&chain, MAPS).await;
     assert_eq!(names(&left), ["c", "held"], "what is held back stays and waits");
     assert!(left["items"][1]["metadata"]["deletionTimestamp"].is_string());
-    // The old way to say that dependents go too tells that the object is still there.
+    // orphanDependents=false answers 202.
     let path = format!("{MAPS}/held?orphanDependents=false");
     assert_eq!(call(&chain, "DELETE", &path, None).await.0, 202);
 }
 
 #[tokio::test]
-async fn conditions_of_a_deletion_may_stand_in_the_query() {
+async fn delete_preconditions_are_read_from_the_query() {
     let (chain, _store) = server().await;
     create(&chain, MAPS, &config_map("a", &json!({}))).await;
     let item = format!("{MAPS}/a");
@@ -144,7 +144,7 @@ async fn conditions_of_a_deletion_may_stand_in_the_query() {
 }
 
 #[tokio::test]
-async fn a_collection_is_deleted_page_by_page_if_so_asked() {
+async fn deletecollection_honours_limit_and_continue() {
     let (chain, _store) = server().await;
     for index in 0..7 {
         create(&chain, MAPS, &config_map(&format!("m{index}"), &json!({"l": "1"}))).await;
@@ -159,7 +159,7 @@ async fn a_collection_is_deleted_page_by_page_if_so_asked() {
     let (_, second) = call(&chain, "DELETE", &path, None).await;
     assert_eq!(names(&second), ["m3", "m4", "m5"], "what came since is of another moment");
     assert_eq!(names(&get(&chain, MAPS).await.1), ["m3x", "m6"]);
-    // What goes is shown in whatever form it is asked for.
+    // The response is in the negotiated encoding.
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
     let metadata = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
     for (accept, kind, items) in [(table, "Table", "rows"), (metadata, "PartialObjectMetadataList", "items")]
@@ -173,12 +173,12 @@ async fn a_collection_is_deleted_page_by_page_if_so_asked() {
 }
 
 #[tokio::test]
-async fn however_many_objects_a_collection_has_they_are_deleted_and_listed() {
+async fn deletecollection_deletes_and_lists_many_objects() {
     const OBJECTS: usize = 3000;
     let (chain, _store) = server().await;
     let other = "/api/v1/namespaces/kube-system/configmaps";
     create(&chain, other, &config_map("stays", &json!({}))).await;
-    // Larger together than an answer that is held, and than one page of the store.
+    // More than the held part of a response, and than one page of the store.
     let text = "x".repeat(2048);
     for accept in ["application/json", "application/vnd.kubernetes.protobuf"] {
         let made = (0..OBJECTS).map(|index| {
@@ -206,7 +206,7 @@ async fn however_many_objects_a_collection_has_they_are_deleted_and_listed() {
 }
 
 #[tokio::test]
-async fn a_deletion_that_waits_is_a_generation_and_says_what_becomes_of_dependents_where_there_are_any() {
+async fn graceful_delete_bumps_generation_and_records_propagation() {
     let (chain, _store) = server().await;
     let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1,
         "metadata": {"name": "p", "finalizers": ["example.com/f"]}});
@@ -224,7 +224,7 @@ async fn a_deletion_that_waits_is_a_generation_and_says_what_becomes_of_dependen
         let (_, status) = call(&chain, "DELETE", &path, None).await;
         assert_eq!((&status["kind"], &status["status"]), (&json!("Status"), &json!("Success")), "{status}");
     }
-    // A namespace's are settled when it is first deleted.
+    // The propagation policy of a namespace is set by its first delete.
     let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "s"}});
     create(&chain, "/api/v1/namespaces", &space).await;
     call(&chain, "DELETE", "/api/v1/namespaces/s", None).await;

@@ -1,12 +1,12 @@
-//! What is served, as clients find it out.
+//! Discovery.
 
 use orlop_api::schema::builtin;
 use serde_json::{Value, json};
 
 use crate::support::{ask, get, server, whole};
 
-/// What a resource is said to be in the first form of discovery, for comparison with the tables.
-fn told(resource: &Value) -> (bool, &str, Vec<&str>, Vec<&str>, Vec<&str>) {
+/// A resource of unaggregated discovery, for comparison with the tables.
+fn next_short(resource: &Value) -> (bool, &str, Vec<&str>, Vec<&str>, Vec<&str>) {
     let texts = |field: &str| {
         resource[field].as_array().into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>()
     };
@@ -15,7 +15,7 @@ fn told(resource: &Value) -> (bool, &str, Vec<&str>, Vec<&str>, Vec<&str>) {
 }
 
 #[tokio::test]
-async fn every_kind_is_discovered_with_its_verbs_names_and_subresources() {
+async fn discovery_lists_verbs_names_and_subresources() {
     let (chain, _store) = server().await;
     let mut compared = 0;
     for known in builtin::resources() {
@@ -37,12 +37,12 @@ async fn every_kind_is_discovered_with_its_verbs_names_and_subresources() {
             known.short_names.to_vec(),
             known.categories.to_vec(),
         );
-        assert_eq!(told(&resource), expected, "{} in {path}", known.plural);
+        assert_eq!(next_short(&resource), expected, "{} in {path}", known.plural);
         assert_eq!(resource["singularName"], known.singular);
         for subresource in &known.subresources {
             let found = find(&format!("{}/{}", known.plural, subresource.name));
             assert_eq!(found["kind"], subresource.kind);
-            assert_eq!(told(&found).2, subresource.verbs.to_vec());
+            assert_eq!(next_short(&found).2, subresource.verbs.to_vec());
         }
         compared += 1;
     }
@@ -50,7 +50,7 @@ async fn every_kind_is_discovered_with_its_verbs_names_and_subresources() {
 }
 
 #[tokio::test]
-async fn what_is_stored_is_known_by_the_hash_that_kubernetes_gives_it() {
+async fn storage_version_hash_matches_kubernetes() {
     let (chain, _store) = server().await;
     for (path, name, hash) in [
         ("/api/v1", "pods", "xPOwRZ+Yhw8="),
@@ -63,7 +63,7 @@ async fn what_is_stored_is_known_by_the_hash_that_kubernetes_gives_it() {
         let resource = resources.iter().find(|resource| resource["name"] == name).unwrap();
         assert_eq!(resource["storageVersionHash"], hash, "{name}");
     }
-    // As Kubernetes has it: the core group's document has no version, and what is not stored is stored in none.
+    // As in Kubernetes: the core group's list has no apiVersion, and unstored kinds have no hash.
     let (_, core) = get(&chain, "/api/v1").await;
     assert_eq!((core.get("apiVersion"), core["groupVersion"].as_str()), (None, Some("v1")));
     let statuses = core["resources"].as_array().unwrap().iter().find(|it| it["name"] == "componentstatuses");
@@ -71,7 +71,7 @@ async fn what_is_stored_is_known_by_the_hash_that_kubernetes_gives_it() {
 }
 
 #[tokio::test]
-async fn everything_is_discovered_in_two_requests_and_not_again_if_nothing_changed() {
+async fn aggregated_discovery_honours_etags() {
     let (chain, _store) = server().await;
     for version in ["v2", "v2beta1"] {
         let media_type =
@@ -103,13 +103,13 @@ async fn everything_is_discovered_in_two_requests_and_not_again_if_nothing_chang
             assert_eq!((code, body.len()), (304, 0));
         }
     }
-    // A version that there is not cannot be accepted, and what is wanted more comes first.
+    // Unknown versions are not acceptable; the highest quality wins.
     let unknown = "application/json;g=apidiscovery.k8s.io;v=v3;as=APIGroupDiscoveryList";
     assert_eq!(ask(&chain, "GET", "/api", &[("accept", unknown)], "").await.status(), 406);
     let plain = format!("application/json, {}", unknown.replace("v3", "v2"));
     let (_, headers, _) = whole(ask(&chain, "GET", "/api", &[("accept", &plain)], "").await).await;
     assert_eq!(headers["content-type"], "application/json");
-    // Clients that do not ask for it get the old form.
+    // Other clients get unaggregated discovery.
     let (_, groups) = get(&chain, "/apis").await;
     assert_eq!(
         (&groups["kind"], &groups["groups"][0]["name"]),

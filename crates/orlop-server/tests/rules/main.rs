@@ -1,4 +1,4 @@
-//! Rules and words of Kubernetes that clients compare, each as a kube-apiserver was seen to answer.
+//! Behaviour and messages that clients compare, each as a kube-apiserver was seen to answer.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -11,18 +11,18 @@ mod metadata;
 mod negotiation;
 mod patching;
 mod pods;
-mod questions;
 mod rarer_kinds;
+mod reviews;
 #[path = "../support/mod.rs"]
 mod support;
 
 use orlop_server::chain::Chain;
 use serde_json::{Value, json};
 
-/// Where tests keep their config maps.
+/// Path of the tests' ConfigMaps.
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Asks, and compares the code and the message of the refusal.
+/// Sends a request, and compares the code and message of its error.
 async fn refused(chain: &Chain, method: &str, path: &str, body: Option<&Value>, code: u16, message: &str) {
     let (answered, status) = support::call(chain, method, path, body).await;
     assert_eq!((answered, status["message"].as_str()), (code, Some(message)), "{method} {path} {body:?}");

@@ -1,4 +1,4 @@
-//! What metadata may say.
+//! Validation of metadata.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn finalizers_have_a_domain_unless_they_are_kubernetes_own() {
+async fn unqualified_finalizers_are_refused() {
     let (chain, _store) = server().await;
     let mut map = config_map("a", &json!({}));
     map["metadata"]["finalizers"] = json!(["example.com/x", "zork"]);
@@ -35,14 +35,14 @@ async fn finalizers_have_a_domain_unless_they_are_kubernetes_own() {
         `deletionTimestamp` is empty";
     refused(&chain, "PATCH", "/api/v1/namespaces/n/status", Some(&phase), 422, message).await;
 
-    // What others define is theirs to name.
+    // Custom kinds take any finalizer.
     let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
         "metadata": {"name": "Any_Name", "finalizers": ["zork"]}, "spec": {"minAvailable": 1}});
     create(&chain, "/apis/policy/v1/namespaces/default/poddisruptionbudgets", &budget).await;
 }
 
 #[tokio::test]
-async fn an_update_does_not_move_the_beginning_of_an_object() {
+async fn creation_timestamp_is_immutable() {
     let (chain, _store) = server().await;
     create(&chain, MAPS, &config_map("a", &json!({}))).await;
     let path = format!("{MAPS}/a");
@@ -62,7 +62,7 @@ async fn an_update_does_not_move_the_beginning_of_an_object() {
 }
 
 #[tokio::test]
-async fn kinds_that_want_a_version_name_their_resource_when_it_is_missing() {
+async fn missing_resource_version_error_names_the_resource() {
     let (chain, _store) = server().await;
     let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
     let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}});
@@ -75,7 +75,7 @@ async fn kinds_that_want_a_version_name_their_resource_when_it_is_missing() {
 }
 
 #[tokio::test]
-async fn a_generation_below_zero_is_none() {
+async fn negative_generation_is_ignored() {
     let (chain, _store) = server().await;
     let mut map = config_map("a", &json!({}));
     map["metadata"]["generation"] = Value::from(-1);

@@ -1,4 +1,4 @@
-//! What a client accepts and sends, and what it is told where that is nothing the server has.
+//! Content negotiation.
 
 use orlop_server::chain::Chain;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::{
 const GIZMOS: &str = "/apis/example.com/v1/namespaces/default/gizmos";
 const ALL: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
-/// Asks for what there is not; the message and whether there are details.
+/// Requests an unsupported media type. Returns the message, and true if there are details.
 async fn unacceptable(chain: &Chain, method: &str, path: &str, accept: &str) -> (String, bool) {
     let (code, headers, body) = whole(ask(chain, method, path, &[("accept", accept)], "").await).await;
     let status = match headers["content-type"].to_str().unwrap() {
@@ -23,7 +23,7 @@ async fn unacceptable(chain: &Chain, method: &str, path: &str, accept: &str) -> 
 }
 
 #[tokio::test]
-async fn what_cannot_be_accepted_is_told_what_there_is_at_its_endpoint() {
+async fn not_acceptable_lists_offered_media_types() {
     let (chain, _store) = server().await;
     define_gizmos(&chain).await;
     create(&chain, MAPS, &config_map("a", &json!({}))).await;
@@ -44,11 +44,11 @@ async fn what_cannot_be_accepted_is_told_what_there_is_at_its_endpoint() {
         ("GET", "/api", "text/html", routed(ALL)),
         ("GET", "/apis/apps/v1", "text/html", routed(ALL)),
         ("GET", "/version", "application/yaml", routed("application/json")),
-        // Who asks for a form of a media type that there is, is told by whoever makes the forms.
+        // An unsupported transform of a supported media type is not the router's error.
         ("GET", &item, strange, negotiated(ALL)),
         ("GET", MAPS, "application/json;as=Table;v=v2;g=meta.k8s.io", negotiated(ALL)),
         ("GET", &watch, table, negotiated(streams)),
-        // The router knows nothing of custom resources and of groups.
+        // Custom resources and groups have no router.
         ("GET", GIZMOS, "text/html", negotiated(ALL)),
         ("GET", GIZMOS, "application/vnd.kubernetes.protobuf", negotiated(ALL)),
         ("GET", "/apis", "text/html", negotiated(ALL)),
@@ -66,7 +66,7 @@ async fn what_cannot_be_accepted_is_told_what_there_is_at_its_endpoint() {
 }
 
 #[tokio::test]
-async fn bodies_of_no_known_format_are_told_those_that_are() {
+async fn unsupported_media_type_lists_supported_ones() {
     let (chain, _store) = server().await;
     define_gizmos(&chain).await;
     create(&chain, MAPS, &config_map("a", &json!({}))).await;
@@ -90,7 +90,7 @@ async fn bodies_of_no_known_format_are_told_those_that_are() {
 }
 
 #[tokio::test]
-async fn discovery_is_spoken_in_protobuf() {
+async fn discovery_is_served_in_protobuf() {
     let (chain, _store) = server().await;
     for path in ["/api", "/apis", "/apis/apps", "/apis/apps/v1"] {
         let accept = [("accept", "application/vnd.kubernetes.protobuf")];

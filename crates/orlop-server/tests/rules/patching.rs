@@ -1,4 +1,4 @@
-//! Patches that are none, patches of what is not there, and what may be applied.
+//! Malformed patches, patches of missing objects, apply.
 
 use orlop_server::chain::Chain;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ async fn patched(chain: &Chain, path: &str, media_type: &str, body: &str) -> (u1
     (code, serde_json::from_slice(&answer).unwrap())
 }
 
-/// A server with a config map and a gizmo named `a`.
+/// Starts a server with a ConfigMap and a Gizmo named `a`.
 async fn with_objects() -> Chain {
     let (chain, _store) = server().await;
     let mut map = config_map("a", &json!({}));
@@ -34,7 +34,7 @@ async fn with_objects() -> Chain {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_told_before_what_is_wrong_with_a_patch() {
+async fn missing_object_is_reported_before_patch_errors() {
     let chain = with_objects().await;
     for media_type in [JSON, MERGE, STRATEGIC] {
         for body in ["", "{", "null", "1", "[1]", "{\"kind\": 1}"] {
@@ -52,7 +52,7 @@ async fn what_is_missing_is_told_before_what_is_wrong_with_a_patch() {
             assert_eq!(code, 404, "{endpoint} {status}");
         }
     }
-    // What no patch is at all is told first.
+    // An unreadable patch is reported first.
     let (code, status) = patched(&chain, &format!("{MAPS}/none"), "text/plain", "").await;
     assert_eq!((code, &status["details"]), (415, &json!({})), "{status}");
     let (code, status) = patched(&chain, &format!("{GIZMOS}/none"), STRATEGIC, "{}").await;
@@ -62,7 +62,7 @@ async fn what_is_missing_is_told_before_what_is_wrong_with_a_patch() {
 }
 
 #[tokio::test]
-async fn bodies_that_are_no_patch_are_refused_as_go_reads_them() {
+async fn malformed_patch_errors_match_go() {
     let chain = with_objects().await;
     let map = "Go value of type map[string]interface {}";
     let operations = "error decoding patch: json: cannot unmarshal";
@@ -117,7 +117,7 @@ async fn bodies_that_are_no_patch_are_refused_as_go_reads_them() {
             );
         }
     }
-    // A list takes the object's place, and is none.
+    // A list replaces the object, and is refused.
     let no_object = "couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type \
         struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }";
     for (media_type, body) in [(MERGE, "[]"), (JSON, "[{\"op\":\"replace\",\"path\":\"\",\"value\":[]}]")] {
@@ -126,7 +126,7 @@ async fn bodies_that_are_no_patch_are_refused_as_go_reads_them() {
         let message = format!(" \"\" is invalid: patch: Invalid value: \"[]\": {no_object}");
         assert_eq!((code, status["message"].as_str()), (422, Some(message.as_str())));
     }
-    // These change nothing.
+    // No-ops.
     for (media_type, body) in [
         (STRATEGIC, "null"),
         (JSON, "null"),
@@ -147,7 +147,7 @@ async fn bodies_that_are_no_patch_are_refused_as_go_reads_them() {
 }
 
 #[tokio::test]
-async fn a_patch_makes_no_other_kind_of_an_object() {
+async fn patch_cannot_change_the_kind() {
     let chain = with_objects().await;
     let (map, gizmo) = (format!("{MAPS}/a?dryRun=All"), format!("{GIZMOS}/a?dryRun=All"));
     let scheme = "in scheme \"pkg/runtime/scheme.go:110\"";
@@ -196,7 +196,7 @@ async fn a_patch_makes_no_other_kind_of_an_object() {
         let message = status["message"].as_str().unwrap_or_default();
         assert!(answered == code && message.ends_with(&ending), "{body}: {answered} {message}");
     }
-    // A kind that is left out is the one that it was; what is merged by type keeps its type.
+    // An omitted kind is carried over; a strategic merge keeps the kind.
     for (media_type, body) in [
         (MERGE, "{\"kind\":null}"),
         (MERGE, "{\"kind\":\"\"}"),
@@ -238,7 +238,7 @@ async fn a_patch_makes_no_other_kind_of_an_object() {
         let begins = " \"\" is invalid: patch: Invalid value: \"{\\\"apiVersion\\\":\\\"example.com/v1\\\"";
         assert!(code == 422 && message.starts_with(begins) && message.ends_with(ending), "{body}: {message}");
     }
-    // Only a list of one empty manager clears those of a custom object; an empty list clears a built-in one's.
+    // Custom objects reset managed fields by a list of one empty entry, built-in ones by an empty list.
     for (path, list, left) in [(&gizmo, "[]", true), (&gizmo, "[{}]", false), (&map, "[]", false)] {
         let body = format!("{{\"metadata\":{{\"managedFields\":{list}}}}}");
         let (_, object) = patched(&chain, path, MERGE, &body).await;
@@ -247,7 +247,7 @@ async fn a_patch_makes_no_other_kind_of_an_object() {
 }
 
 #[tokio::test]
-async fn what_is_applied_says_what_it_is() {
+async fn applied_configuration_must_name_its_kind() {
     let chain = with_objects().await;
     let unnamed = "the name of the object (new based on URL) was undeterminable: name must be provided";
     let other = "the namespace of the provided object does not match the namespace sent on the request";
@@ -312,14 +312,14 @@ async fn what_is_applied_says_what_it_is() {
             assert_eq!((answered, said), (code, message.as_str()), "{name} {rest}");
         }
     }
-    // Of several documents, the first is applied.
+    // The first of several YAML documents is applied.
     let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: first\n---\na: b\n";
     let (code, _) = patched(&chain, &format!("{MAPS}/first?fieldManager=m"), APPLY, yaml).await;
     assert_eq!((code, get(&chain, &format!("{MAPS}/first")).await.0), (201, 200));
 }
 
 #[tokio::test]
-async fn an_update_that_creates_may_name_a_version_but_no_uid() {
+async fn create_on_update_refuses_a_uid() {
     let (chain, _store) = server().await;
     let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l";
     let lease = |field: &str| json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l", field: "5"}});

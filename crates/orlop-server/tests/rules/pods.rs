@@ -1,4 +1,4 @@
-//! What is asked of pods where there is no node, and of the accounts they run as.
+//! Pod subresources without nodes, and service account tokens.
 
 use orlop_server::chain::Chain;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ async fn pod(chain: &Chain, name: &str, containers: &[&str]) {
 }
 
 #[tokio::test]
-async fn logs_are_asked_for_as_kubernetes_allows() {
+async fn log_options_are_validated_as_in_kubernetes() {
     let (chain, _store) = server().await;
     pod(&chain, "p", &["c"]).await;
     pod(&chain, "two", &["c", "d"]).await;
@@ -48,7 +48,7 @@ async fn logs_are_asked_for_as_kubernetes_allows() {
 }
 
 #[tokio::test]
-async fn what_only_a_node_can_do_is_refused_for_what_is_there_and_what_is_not() {
+async fn node_subresources_report_missing_pods_and_nodes() {
     let (chain, _store) = server().await;
     pod(&chain, "p", &["c"]).await;
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},
@@ -71,7 +71,7 @@ async fn what_only_a_node_can_do_is_refused_for_what_is_there_and_what_is_not() 
 }
 
 #[tokio::test]
-async fn bindings_and_evictions_name_their_pod() {
+async fn binding_and_eviction_must_name_the_pod() {
     let (chain, _store) = server().await;
     pod(&chain, "p", &["c"]).await;
     let binding = |name: &str, target: Value| json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target});
@@ -94,7 +94,7 @@ async fn bindings_and_evictions_name_their_pod() {
 }
 
 #[tokio::test]
-async fn a_token_is_bound_only_to_what_there_is() {
+async fn token_binds_only_to_existing_objects() {
     let (chain, _store) = server().await;
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "s"}});
@@ -136,7 +136,7 @@ async fn a_token_is_bound_only_to_what_there_is() {
 }
 
 #[tokio::test]
-async fn an_evicted_pod_says_why_it_goes() {
+async fn evicted_pod_has_disruption_target_condition() {
     let (chain, _store) = server().await;
     pod(&chain, "p", &["c"]).await;
     let binding =
@@ -166,7 +166,7 @@ async fn an_evicted_pod_says_why_it_goes() {
 }
 
 #[tokio::test]
-async fn a_time_to_end_that_is_none_is_a_second() {
+async fn negative_grace_period_becomes_one_second() {
     let (chain, _store) = server().await;
     let pods = "/api/v1/namespaces/default/pods";
     for (name, seconds, given) in [("a", -5, 1), ("b", 7, 7)] {
@@ -176,14 +176,14 @@ async fn a_time_to_end_that_is_none_is_a_second() {
         let path = format!("{pods}/{name}?gracePeriodSeconds={seconds}");
         let (_, marked) = call(&chain, "DELETE", &path, None).await;
         assert_eq!(marked["metadata"]["deletionGracePeriodSeconds"], given, "{marked}");
-        // Nobody is given more time than before.
+        // A second delete cannot lengthen the grace period.
         let (_, marked) = call(&chain, "DELETE", &format!("{pods}/{name}?gracePeriodSeconds=90"), None).await;
         assert_eq!(marked["metadata"]["deletionGracePeriodSeconds"], given, "{marked}");
     }
 }
 
 #[tokio::test]
-async fn what_a_pod_rarely_says_is_checked_too() {
+async fn rare_pod_fields_are_validated() {
     let (chain, _store) = server().await;
     let in_container = |field: &str, value: Value| {
         let mut container = json!({"name": "c", "image": "i"});

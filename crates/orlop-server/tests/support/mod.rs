@@ -1,4 +1,4 @@
-//! A server in the test's own process, and ways to ask it.
+//! An in-process server and its clients.
 
 #![allow(
     dead_code,
@@ -19,26 +19,26 @@ use orlop_server::{
 use orlop_store::{Config, Endpoint, Store};
 use serde_json::{Value, json};
 
-/// A server with what every cluster has, and its store.
+/// Starts a bootstrapped server. Returns it and its store.
 pub(crate) async fn server() -> (Chain, Store) {
     server_on(Config::new(Endpoint::Memory)).await
 }
 
-/// The same on a store of the test's choice.
+/// Starts a bootstrapped server on a store.
 pub(crate) async fn server_on(config: Config) -> (Chain, Store) {
     let store = Store::open(config).await.unwrap();
-    let cluster = Cluster::new(store.clone(), Kinds::builtin(), Issuer::make().unwrap());
+    let cluster = Cluster::new(store.clone(), Kinds::builtin(), Issuer::generate().unwrap());
     (started(cluster).await, store)
 }
 
-/// A cluster of the test's making, with what every cluster has.
+/// Starts a bootstrapped server of a cluster.
 pub(crate) async fn started(cluster: Cluster) -> Chain {
     let chain = Chain::new(Arc::new(cluster), Tokens::default());
     bootstrap(&chain, 6443, "").await.unwrap();
     chain
 }
 
-/// Asks as the administrator.
+/// Sends a request as the administrator.
 pub(crate) async fn ask(
     chain: &Chain,
     method: &str,
@@ -53,13 +53,13 @@ pub(crate) async fn ask(
     chain.answer(request.body(Full::new(body.into())).unwrap(), Some(&User::master("admin"))).await
 }
 
-/// What was answered: code, headers and the whole body.
+/// Returns code, headers and complete body of a response.
 pub(crate) async fn whole(response: Response<Body>) -> (u16, HeaderMap, Bytes) {
     let (parts, body) = response.into_parts();
     (parts.status.as_u16(), parts.headers, body.collect().await.unwrap().to_bytes())
 }
 
-/// Asks with or without a JSON body; the code and the object of the answer.
+/// Sends a request with or without a JSON body. Returns the code and the object.
 pub(crate) async fn call(chain: &Chain, method: &str, path: &str, object: Option<&Value>) -> (u16, Value) {
     let body = object.map(Value::to_string).unwrap_or_default();
     let media_type = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
@@ -72,14 +72,14 @@ pub(crate) async fn get(chain: &Chain, path: &str) -> (u16, Value) {
     call(chain, "GET", path, None).await
 }
 
-/// Applies an object on the server's side.
+/// Applies an object (server-side apply).
 pub(crate) async fn apply(chain: &Chain, path: &str, object: &Value) -> (u16, Value) {
     let headers = [("content-type", "application/apply-patch+yaml")];
     let (code, _, body) = whole(ask(chain, "PATCH", path, &headers, object.to_string()).await).await;
     (code, serde_json::from_slice(&body).unwrap())
 }
 
-/// Creates an object, which must succeed; its resourceVersion.
+/// Creates an object. Returns its resourceVersion.
 pub(crate) async fn create(chain: &Chain, path: &str, object: &Value) -> String {
     let (code, object) = call(chain, "POST", path, Some(object)).await;
     assert_eq!(code, 201, "{object}");
@@ -94,7 +94,7 @@ pub(crate) fn config_map(name: &str, labels: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}})
 }
 
-/// The body of a watch, event by event.
+/// The events of a watch.
 #[derive(Debug)]
 pub(crate) struct Events {
     body: Body,
@@ -102,7 +102,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Opens a watch, which must be answered with events.
+    /// Opens a watch.
     pub(crate) async fn of(chain: &Chain, path: &str) -> Self {
         let response = ask(chain, "GET", path, &[], "").await;
         assert_eq!(response.status(), 200, "{path}");
@@ -110,7 +110,7 @@ impl Events {
         Self { body: response.into_body(), rest: Vec::new() }
     }
 
-    /// The next event; `None` if the watch has ended.
+    /// Returns the next event; `None` if the watch has ended.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
@@ -123,8 +123,8 @@ impl Events {
         }
     }
 
-    /// The next events in short: type and name, `ADDED a`.
-    pub(crate) async fn told(&mut self, count: usize) -> Vec<String> {
+    /// Returns the next events as type and name, `ADDED a`.
+    pub(crate) async fn next_short(&mut self, count: usize) -> Vec<String> {
         let mut told = Vec::new();
         for _ in 0..count {
             let event = self.next().await.expect("the watch goes on");
@@ -133,7 +133,7 @@ impl Events {
         told
     }
 
-    /// Everything until the watch ends.
+    /// Returns all events until the watch ends.
     pub(crate) async fn all(mut self) -> Vec<String> {
         let mut told = Vec::new();
         while let Some(event) = self.next().await {
@@ -143,7 +143,7 @@ impl Events {
     }
 }
 
-/// An event in a word or two.
+/// Returns the type and name of an event.
 pub(crate) fn short(event: &Value) -> String {
     let object = &event["object"];
     let end = object["metadata"]["annotations"]["k8s.io/initial-events-end"].as_str();

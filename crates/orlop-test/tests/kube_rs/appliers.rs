@@ -1,4 +1,4 @@
-//! Controllers that apply to one object, and what becomes of their conflicts.
+//! Controllers that apply to the same object, and their conflicts.
 
 use std::{
     sync::{
@@ -85,8 +85,7 @@ fn entry(map: Option<&ConfigMap>, key: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn two_controllers_that_fight_over_an_object_get_conflicts_and_converge_by_force() -> anyhow::Result<()>
-{
+async fn conflicting_appliers_converge_by_force() -> anyhow::Result<()> {
     let server = Server::start().await?;
     let maps = Api::<ConfigMap>::default_namespaced(server.client());
     let (red, red_runs) = Painter::run("red", "red", &server);
@@ -130,7 +129,7 @@ async fn two_controllers_that_fight_over_an_object_get_conflicts_and_converge_by
 }
 
 #[tokio::test]
-async fn those_who_want_the_same_share_it_until_the_last_lets_go() -> anyhow::Result<()> {
+async fn shared_field_is_removed_with_its_last_manager() -> anyhow::Result<()> {
     let server = Server::with_controllers(&[]).await?;
     let maps = Api::<ConfigMap>::default_namespaced(server.client());
     let apply = async |manager: &str, data: serde_json::Value| {

@@ -1,4 +1,4 @@
-//! Kinds of the user's own.
+//! Custom resources.
 
 use k8s_openapi::{
     api::core::v1::Secret, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::PATIENCE;
 
 #[tokio::test]
-async fn what_an_object_of_a_new_kind_owns_goes_with_it() -> anyhow::Result<()> {
+async fn dependents_of_custom_resources_are_collected() -> anyhow::Result<()> {
     let server = Server::start().await?;
     let version = |name: &str| {
         let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});

@@ -1,4 +1,4 @@
-//! A leader chosen with a Lease: whoever writes first leads, and steps in when the leader falls silent.
+//! Leader election with a Lease.
 
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
@@ -51,7 +51,7 @@ async fn campaign(leases: &Api<Lease>, candidate: &str) -> kube::Result<bool> {
 }
 
 #[tokio::test]
-async fn one_candidate_leads_at_a_time() -> anyhow::Result<()> {
+async fn lease_election_has_one_leader() -> anyhow::Result<()> {
     let server = Server::with_controllers(&[]).await?;
     let leases = Api::<Lease>::default_namespaced(server.client());
     let candidates: Vec<String> = (0..8).map(|number| format!("candidate-{number}")).collect();

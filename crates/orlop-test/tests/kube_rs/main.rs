@@ -1,4 +1,4 @@
-//! kube-rs, as people write controllers with it.
+//! kube-rs, as controllers use it.
 
 mod appliers;
 mod custom;

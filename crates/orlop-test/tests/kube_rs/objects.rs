@@ -1,4 +1,4 @@
-//! Discovery, objects without types, events, and errors as a client reads them.
+//! Discovery, dynamic objects, events, errors.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::api::events::v1::Event as RecordedEvent;
@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::{map, refusal};
 
 #[tokio::test]
-async fn kinds_are_discovered_and_used_without_types() -> anyhow::Result<()> {
+async fn dynamic_api_uses_discovered_kinds() -> anyhow::Result<()> {
     let server = Server::with_controllers(&[]).await?;
     let client = server.client();
     let gvk = GroupVersionKind::gvk("apps", "v1", "Deployment");
@@ -58,7 +58,7 @@ async fn kinds_are_discovered_and_used_without_types() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn events_are_recorded_and_found_by_their_object() -> anyhow::Result<()> {
+async fn recorded_events_are_selected_by_object() -> anyhow::Result<()> {
     let server = Server::with_controllers(&[]).await?;
     let maps = Api::<ConfigMap>::default_namespaced(server.client());
     let subject = maps.create(&PostParams::default(), &map("a", "k", "1")).await?;
@@ -87,7 +87,7 @@ async fn events_are_recorded_and_found_by_their_object() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn refusals_say_what_kubernetes_says() -> anyhow::Result<()> {
+async fn error_statuses_match_kubernetes() -> anyhow::Result<()> {
     let server = Server::with_controllers(&[]).await?;
     let maps = Api::<ConfigMap>::default_namespaced(server.client());
     let made = maps.create(&PostParams::default(), &map("a", "k", "1")).await?;

@@ -25,7 +25,7 @@ use tokio::time::timeout;
 use crate::{PATIENCE, map, refusal};
 
 #[tokio::test]
-async fn watchers_see_what_is_there_and_what_comes() -> anyhow::Result<()> {
+async fn watcher_gets_initial_objects_and_changes() -> anyhow::Result<()> {
     let server = Server::with_controllers(&[]).await?;
     let maps = Api::<ConfigMap>::default_namespaced(server.client());
     maps.create(&PostParams::default(), &map("a", "k", "1")).await?;
@@ -59,7 +59,7 @@ async fn watchers_see_what_is_there_and_what_comes() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_watch_is_taken_up_where_it_ended() -> anyhow::Result<()> {
+async fn watch_resumes_from_its_resource_version() -> anyhow::Result<()> {
     let server = Server::with_controllers(&[]).await?;
     let maps = Api::<ConfigMap>::default_namespaced(server.client());
     let version = maps.list(&ListParams::default()).await?.metadata.resource_version.unwrap_or_default();
@@ -79,7 +79,7 @@ async fn a_watch_is_taken_up_where_it_ended() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_reflector_holds_what_is_selected() -> anyhow::Result<()> {
+async fn reflector_caches_the_selection() -> anyhow::Result<()> {
     let server = Server::with_controllers(&[]).await?;
     let maps = Api::<ConfigMap>::default_namespaced(server.client());
     let (reader, writer) = reflector::store();
@@ -113,7 +113,7 @@ async fn a_reflector_holds_what_is_selected() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn finalizers_let_a_controller_clean_up() -> anyhow::Result<()> {
+async fn finalizer_runs_cleanup_before_deletion() -> anyhow::Result<()> {
     let server = Server::start().await?;
     let (maps, secrets) = (
         Api::<ConfigMap>::default_namespaced(server.client()),
@@ -162,7 +162,7 @@ async fn finalizers_let_a_controller_clean_up() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn metadata_alone_is_listed_watched_and_patched() -> anyhow::Result<()> {
+async fn partial_metadata_is_listed_watched_and_patched() -> anyhow::Result<()> {
     let server = Server::with_controllers(&[]).await?;
     let maps = Api::<ConfigMap>::default_namespaced(server.client());
     maps.create(&PostParams::default(), &map("a", "large", &"x".repeat(10_000))).await?;

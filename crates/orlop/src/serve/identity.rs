@@ -272,7 +272,7 @@ impl Files {
 
     fn service_account_key(&self) -> anyhow::Result<Option<String>> {
         if let Some(key) = &self.service_account_key {
-            Issuer::from_pem(key).map_err(anyhow::Error::msg).with_context(|| {
+            Issuer::from_pem(key).with_context(|| {
                 format!("{} is not a usable service account key", self.service_account_key_path.display())
             })?;
         }

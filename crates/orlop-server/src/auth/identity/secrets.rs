@@ -37,7 +37,7 @@ impl ClusterSecrets {
         service_account_key: Option<String>,
         admin_token: &str,
     ) -> Result<Self, Error> {
-        let generate = || Ok::<_, Error>(Authority::make()?.credential().clone());
+        let generate = || Ok::<_, Error>(Authority::generate()?.credential().clone());
         Ok(Self {
             ca: ca.map_or_else(generate, Ok)?,
             front_proxy_ca: generate()?,

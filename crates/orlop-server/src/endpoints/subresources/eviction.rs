@@ -1,7 +1,7 @@
-//! Eviction: the deletion of a pod that asks the budgets of its kind first.
+//! Eviction: deletes a pod if its PodDisruptionBudget allows it.
 //!
-//! A budget's numbers are kept by its controller; an eviction takes one from what is allowed and writes down
-//! which pod it was for, in one step, so that two evictions cannot both take the last.
+//! The disruption controller computes a budget's status; an eviction decrements disruptionsAllowed and records the
+//! pod in one write, so that two evictions cannot both take the last disruption.
 
 use http::Response;
 use orlop_api::{
@@ -15,29 +15,29 @@ use crate::{
     endpoints::{Request, answer, decoder, delete, list, update},
     http::body::Body,
     object::{is_terminating, now},
-    request::{info::ResourceInfo, options::WriteOptions},
+    request::{Attributes, Subresource, options::WriteOptions},
 };
 
-/// Evictions that a budget's controller has not seen yet.
-const UNSEEN_MAX: usize = 2000;
+/// Evictions that the disruption controller has not observed yet.
+const UNOBSERVED_MAX: usize = 2000;
 const VIOLATES: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 
 /// Evicts a pod.
 pub(super) async fn evict(request: &Request) -> Result<Response<Body>, Status> {
     let options = WriteOptions::of(&request.query, "CreateOptions")?;
     let kind = GroupVersionKind::new("policy", "v1", "Eviction");
-    let eviction = decoder::decoded(request, &request.body, &kind, options.field_validation)?;
+    let eviction = decoder::decode_as(request, &request.body, &kind, options.field_validation)?;
     let named = object_meta::text(object_meta::of(&eviction), "name");
-    if named != request.about.name {
+    if named != request.attributes.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
     let delete_options = eviction.get("deleteOptions").cloned().unwrap_or_else(|| json!({}));
     let dry_run = options.dry_run || delete_options.get("dryRun").is_some_and(|dry_run| !dry_run.is_null());
-    let about = &request.about;
-    let found = request.cluster.objects.get(&request.kind, &about.namespace, &about.name).await?;
+    let attributes = &request.attributes;
+    let found = request.cluster.objects.get(&request.kind, &attributes.namespace, &attributes.name).await?;
     let pod = request.kind.read(&found).await?;
-    if !goes_anyway(&pod) {
-        ask_budgets(request, &pod, dry_run).await?;
+    if !needs_no_budget(&pod) {
+        consume_budget(request, &pod, dry_run).await?;
     }
     delete::evict(request, &delete_options, options.dry_run, disrupted).await?;
     let done = json!({
@@ -46,38 +46,33 @@ pub(super) async fn evict(request: &Request) -> Result<Response<Body>, Status> {
     answer::object(request, 201, done)
 }
 
-/// A pod that says why it is about to go.
+/// Returns the pod with a DisruptionTarget condition.
 fn disrupted(pod: &Value) -> Value {
     let mut marked = pod.clone();
     if condition(pod, "DisruptionTarget").is_none() {
-        let told = json!({
+        let condition = json!({
             "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
             "message": "Eviction API: evicting", "lastTransitionTime": now().to_string(),
         });
-        super::pods::set_condition(&mut marked, &told);
+        super::pods::set_condition(&mut marked, &condition);
     }
     marked
 }
 
-/// A pod that serves nobody is no loss.
-fn goes_anyway(pod: &Value) -> bool {
+/// Returns true for a pod that is not running, which needs no budget.
+fn needs_no_budget(pod: &Value) -> bool {
     let phase = pod.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
     matches!(phase, "Succeeded" | "Failed" | "Pending") || is_terminating(pod)
 }
 
-async fn ask_budgets(request: &Request, pod: &Value, dry_run: bool) -> Result<(), Status> {
+async fn consume_budget(request: &Request, pod: &Value, dry_run: bool) -> Result<(), Status> {
     let kinds = request.cluster.objects.registry.kinds();
     let Some(kind) = kinds.get("policy", "v1", "poddisruptionbudgets").cloned() else { return Ok(()) };
-    let about = |name: &str, subresource: &str| ResourceInfo {
-        group: "policy".into(),
-        version: "v1".into(),
-        namespace: request.about.namespace.clone(),
-        resource: "poddisruptionbudgets".into(),
-        name: name.to_owned(),
-        subresource: subresource.to_owned(),
-        rest: String::new(),
+    let attributes = |name: &str, subresource: Option<Subresource>| Attributes {
+        subresource,
+        ..request.attributes.for_object(kind.group_resource(), "v1", &request.attributes.namespace, name)
     };
-    let (_, budgets) = list::select(&request.aside(kind.clone(), about("", ""))).await?;
+    let (_, budgets) = list::select(&request.nested(kind.clone(), attributes("", None))).await?;
     let budgets: Vec<Value> = budgets.into_iter().filter(|budget| covers(budget, pod)).collect();
     let budget = match budgets.as_slice() {
         [] => return Ok(()),
@@ -88,16 +83,17 @@ async fn ask_budgets(request: &Request, pod: &Value, dry_run: bool) -> Result<()
             ));
         }
     };
-    if !is_ready(pod) && lets_unhealthy_go(budget) {
+    if !is_ready(pod) && allows_unhealthy_eviction(budget) {
         return Ok(());
     }
     let name = object_meta::text(object_meta::of(budget), "name");
-    let pod_name = &request.about.name;
-    let change = request.aside(kind, about(name, "status"));
-    update::change(&change, dry_run, |budget| take_one(budget, pod_name)).await.map(drop)
+    let pod_name = &request.attributes.name;
+    let status = attributes(name, Some(Subresource::Status));
+    let change = request.nested(kind, status);
+    update::change(&change, dry_run, |budget| decrement(budget, pod_name)).await.map(drop)
 }
 
-/// Whether a budget speaks of a pod. One without a selector speaks of none, an empty selector of all.
+/// Returns true if a budget selects a pod. No selector selects none, an empty one all.
 fn covers(budget: &Value, pod: &Value) -> bool {
     let selector = budget.pointer("/spec/selector").filter(|selector| !selector.is_null());
     let selector = selector.and_then(|selector| labels::Selector::from_label_selector(selector).ok());
@@ -117,16 +113,16 @@ fn number(object: &Value, pointer: &str) -> i64 {
     object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0)
 }
 
-/// Whether a budget lets pods go that are not ready.
-fn lets_unhealthy_go(budget: &Value) -> bool {
+/// Returns true if a budget allows the eviction of unhealthy pods.
+fn allows_unhealthy_eviction(budget: &Value) -> bool {
     let policy = budget.pointer("/spec/unhealthyPodEvictionPolicy").and_then(Value::as_str);
     let (healthy, desired) =
         (number(budget, "/status/currentHealthy"), number(budget, "/status/desiredHealthy"));
     policy == Some("AlwaysAllow") || (healthy >= desired && desired > 0)
 }
 
-/// The budget after one more disruption, if it allows one.
-fn take_one(budget: &Value, pod: &str) -> Result<Value, Status> {
+/// Returns the budget after one more disruption, or the error if it allows none.
+fn decrement(budget: &Value, pod: &str) -> Result<Value, Status> {
     let name = object_meta::text(object_meta::of(budget), "name");
     let refused = |seconds: u32, why: String| {
         Err(Status::too_many_requests(VIOLATES, seconds).with_cause("DisruptionBudget", why, ""))
@@ -140,13 +136,13 @@ fn take_one(budget: &Value, pod: &str) -> Result<Value, Status> {
     if allowed < 0 {
         return forbidden("pdb disruptions allowed is negative");
     }
-    let unseen =
+    let unobserved =
         budget.pointer("/status/disruptedPods").and_then(Value::as_object).map_or(0, serde_json::Map::len);
-    if unseen > UNSEEN_MAX {
+    if unobserved > UNOBSERVED_MAX {
         return forbidden("DisruptedPods map too big - too many evictions not confirmed by PDB controller");
     }
     if allowed == 0 {
-        return refused(0, why_not(budget, name));
+        return refused(0, refusal_reason(budget, name));
     }
     let mut budget = budget.clone();
     budget["status"]["disruptionsAllowed"] = (allowed - 1).into();
@@ -162,8 +158,8 @@ fn take_one(budget: &Value, pod: &str) -> Result<Value, Status> {
     Ok(budget)
 }
 
-/// Why a budget allows nothing now.
-fn why_not(budget: &Value, name: &str) -> String {
+/// Returns the reason why a budget allows no disruption.
+fn refusal_reason(budget: &Value, name: &str) -> String {
     let text = |field: &str| {
         let condition = condition(budget, "DisruptionAllowed");
         condition.filter(|condition| condition.get("status") == Some(&json!("False")))?.get(field)?.as_str()

@@ -1,4 +1,4 @@
-//! What a pod has said. There is no node here that would know: a pod that runs nowhere has said nothing.
+//! Logs of pods. There is no node here: a pod that is not scheduled has an empty log.
 
 use http::Response;
 use orlop_api::{
@@ -15,14 +15,14 @@ use crate::{
     http::{body::Body, query::Query},
 };
 
-/// Answers with a pod's log.
+/// Responds with the log of a pod.
 pub(super) async fn get(request: &Request) -> Result<Response<Body>, Status> {
-    let about = &request.about;
+    let attributes = &request.attributes;
     let errors = check(&request.query)?;
     if !errors.is_empty() {
-        return Err(Status::invalid(&GroupKind::new("", "PodLogOptions"), &about.name, &errors));
+        return Err(Status::invalid(&GroupKind::new("", "PodLogOptions"), &attributes.name, &errors));
     }
-    let pod = request.cluster.objects.object(&request.kind, &about.namespace, &about.name).await?;
+    let pod = request.cluster.objects.object(&request.kind, &attributes.namespace, &attributes.name).await?;
     pods::check_container(&request.query, &pod)?;
     match pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default() {
         "" => Ok(super::text("")),
@@ -30,7 +30,7 @@ pub(super) async fn get(request: &Request) -> Result<Response<Body>, Status> {
     }
 }
 
-/// What is wrong with what is asked of a log.
+/// Validates the options of a log.
 fn check(query: &Query) -> Result<Vec<FieldError>, Status> {
     let mut errors = Vec::new();
     let mut at_least = |name: &str, least: i64, why: &str| -> Result<bool, Status> {
@@ -52,7 +52,7 @@ fn check(query: &Query) -> Result<Vec<FieldError>, Status> {
         at_least("sinceSeconds", 1, "must be greater than 0")?;
     } else if query.number("sinceSeconds")?.is_some() {
         let detail = "at most one of `sinceTime` or `sinceSeconds` may be specified";
-        // Kubernetes names no field here, and this is how it writes that.
+        // Kubernetes names no field here, and formats that so.
         errors.push(FieldError::forbidden(&FieldPath::root("[]"), detail));
     }
     if query.get("stream").is_some() {

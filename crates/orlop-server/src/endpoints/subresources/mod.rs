@@ -1,5 +1,4 @@
-//! Subresources that are not the object itself: scale, binding, eviction, token, and those that a node
-//! would answer.
+//! Subresources with objects of another kind: scale, binding, eviction, token, and those that a node answers.
 
 mod eviction;
 mod log;
@@ -12,34 +11,41 @@ use bytes::Bytes;
 use http::Response;
 use orlop_api::{object_meta, options::FieldValidation, status::Status};
 
-use super::{Request, decoder};
+use super::{Request, admission, decoder};
 use crate::{
     http::{body::Body, response},
     registry::Kind,
+    request::{Subresource, Verb},
 };
 
-/// Does what a request asks of a subresource.
-pub(crate) async fn run(verb: &str, name: &str, request: &Request) -> Result<Response<Body>, Status> {
-    match (verb, name) {
-        ("get", "scale") => scale::get(request).await,
-        ("update", "scale") => scale::update(request).await,
-        ("patch", "scale") => scale::patch(request).await,
-        ("create", "binding") => pods::bind(request).await,
-        ("create", "eviction") => eviction::evict(request).await,
-        ("create", "token") => token::create(request).await,
-        ("get", "log") => log::get(request).await,
-        (_, "exec" | "attach" | "portforward") => Err(pods::without_a_node(request).await),
-        (_, "proxy") => Err(proxy::refusal(request).await),
+/// Runs the verb of a request for a subresource.
+pub(super) async fn run(request: &Request) -> Result<Response<Body>, Status> {
+    let Some(subresource) = &request.attributes.subresource else { return Err(Status::method_unknown()) };
+    match (&request.attributes.verb, subresource) {
+        (Verb::Get, Subresource::Scale) => scale::get(request).await,
+        (Verb::Update, Subresource::Scale) => scale::update(request).await,
+        (Verb::Patch, Subresource::Scale) => scale::patch(request).await,
+        (Verb::Create, Subresource::Binding) => pods::bind(request).await,
+        (Verb::Create, Subresource::Eviction) => eviction::evict(request).await,
+        (Verb::Create, Subresource::Token) => token::create(request).await,
+        (Verb::Get, Subresource::Log) => log::get(request).await,
+        (_, subresource) if subresource.is_connect() => {
+            admission::connect(request).await?;
+            Err(match subresource {
+                Subresource::Proxy => proxy::refusal(request).await,
+                _ => pods::unreachable_pod(request).await,
+            })
+        }
         _ => Err(Status::method_unknown()),
     }
 }
 
-/// Whether a kind is the one that pods are put on nodes with: nothing of it is kept.
+/// Returns true for Binding, which is never stored.
 pub(crate) fn is_binding(kind: &Kind) -> bool {
     (kind.gvk.group.as_str(), kind.resource.as_str()) == ("", "bindings")
 }
 
-/// The old way to put a pod on a node: the binding says which pod, not the path.
+/// Binds a pod by the legacy endpoint, where the Binding names the pod.
 pub(crate) async fn bind(mut request: Request) -> Result<Response<Body>, Status> {
     let binding = decoder::object(&request, FieldValidation::Ignore)?;
     let name = object_meta::text(object_meta::of(&binding), "name").to_owned();
@@ -49,11 +55,11 @@ pub(crate) async fn bind(mut request: Request) -> Result<Response<Body>, Status>
         return Err(Status::bad_request("name is required"));
     }
     request.kind = pods;
-    (request.about.name, request.about.subresource) = (name, "binding".into());
+    (request.attributes.name, request.attributes.subresource) = (name, Some(Subresource::Binding));
     pods::bind(&request).await
 }
 
-/// An answer of plain text.
+/// Responds with plain text.
 fn text(body: &'static str) -> Response<Body> {
     response::bytes(200, "text/plain", Bytes::from_static(body.as_bytes()))
 }

@@ -1,5 +1,4 @@
-//! What is asked of pods beyond their objects. There is no node here: what only a node can answer is
-//! refused as a server without nodes refuses it.
+//! Subresources of pods. There is no node here: what only a node can answer gets the error of an unreachable node.
 
 use http::Response;
 use orlop_api::{
@@ -14,16 +13,16 @@ use serde_json::{Value, json};
 use crate::{
     endpoints::{Request, answer, decoder, update},
     http::{body::Body, query::Query},
-    request::options::WriteOptions,
+    request::{Subresource, options::WriteOptions},
 };
 
-/// Puts a pod on a node.
+/// Binds a pod to a node.
 pub(super) async fn bind(request: &Request) -> Result<Response<Body>, Status> {
     let options = WriteOptions::of(&request.query, "CreateOptions")?;
     let kind = GroupVersionKind::new("", "v1", "Binding");
-    let binding = decoder::decoded(request, &request.body, &kind, options.field_validation)?;
+    let binding = decoder::decode_as(request, &request.body, &kind, options.field_validation)?;
     let node = binding.pointer("/target/name").and_then(Value::as_str).unwrap_or_default().to_owned();
-    if object_meta::text(object_meta::of(&binding), "name") != request.about.name {
+    if object_meta::text(object_meta::of(&binding), "name") != request.attributes.name {
         return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
     let errors = check_target(&binding, &node);
@@ -36,8 +35,8 @@ pub(super) async fn bind(request: &Request) -> Result<Response<Body>, Status> {
         if !bound.is_empty() {
             return Err(Status::conflict(
                 &GroupResource::new("", "pods/binding"),
-                &request.about.name,
-                &format!("pod {} is already assigned to node {bound:?}", request.about.name),
+                &request.attributes.name,
+                &format!("pod {} is already assigned to node {bound:?}", request.attributes.name),
             ));
         }
         let mut object = old.clone();
@@ -62,7 +61,7 @@ pub(super) async fn bind(request: &Request) -> Result<Response<Body>, Status> {
     )
 }
 
-/// Sets a condition of an object's status, in place of the one of its type.
+/// Sets a condition of an object's status.
 pub(super) fn set_condition(object: &mut Value, condition: &Value) {
     let mut conditions =
         object.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -71,7 +70,7 @@ pub(super) fn set_condition(object: &mut Value, condition: &Value) {
     object["status"]["conditions"] = conditions.into();
 }
 
-/// What is wrong with where a binding puts its pod.
+/// Validates the target of a binding.
 fn check_target(binding: &Value, node: &str) -> Vec<FieldError> {
     let path = FieldPath::root("target");
     let kind = binding.pointer("/target/kind").and_then(Value::as_str).unwrap_or_default();
@@ -89,7 +88,7 @@ fn check_target(binding: &Value, node: &str) -> Vec<FieldError> {
     errors
 }
 
-/// A container that is named must be there; one that is not must be the only one.
+/// Checks that the named container exists, or that there is only one.
 pub(super) fn check_container(query: &Query, pod: &Value) -> Result<(), Status> {
     let name = object_meta::text(object_meta::of(pod), "name");
     let named = |list: &str| {
@@ -111,29 +110,30 @@ pub(super) fn check_container(query: &Query, pod: &Value) -> Result<(), Status> 
     }
 }
 
-/// Why nothing can be run in a pod.
-pub(super) async fn without_a_node(request: &Request) -> Status {
-    let about = &request.about;
+/// Returns the error of exec, attach and portforward.
+pub(super) async fn unreachable_pod(request: &Request) -> Status {
+    let attributes = &request.attributes;
     if request.query.get("dryRun").is_some() {
         return Status::bad_request("dryRun is not supported");
     }
-    let pod = match request.cluster.objects.object(&request.kind, &about.namespace, &about.name).await {
-        Ok(pod) => pod,
-        Err(status) => return status,
-    };
-    // A forwarded port is a port of the pod, not of a container.
-    if about.subresource != "portforward"
+    let pod =
+        match request.cluster.objects.object(&request.kind, &attributes.namespace, &attributes.name).await {
+            Ok(pod) => pod,
+            Err(status) => return status,
+        };
+    // A port is forwarded to the pod, not to a container.
+    if attributes.subresource != Some(Subresource::PortForward)
         && let Err(status) = check_container(&request.query, &pod)
     {
         return status;
     }
     match pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default() {
-        "" => Status::bad_request(format!("pod {} does not have a host assigned", about.name)),
+        "" => Status::bad_request(format!("pod {} does not have a host assigned", attributes.name)),
         node => unreachable_node(request, node).await,
     }
 }
 
-/// Why what a node would answer is not answered.
+/// Returns the error of a node that cannot be reached.
 pub(super) async fn unreachable_node(request: &Request, node: &str) -> Status {
     let kinds = request.cluster.objects.registry.kinds();
     let Some(nodes) = kinds.get("", "v1", "nodes") else { return Status::resource_unknown() };

@@ -1,16 +1,16 @@
-//! Proxies to pods, services and nodes. There is nothing behind this server to be a proxy of: what is asked
-//! for is looked up, and refused as a server refuses what it cannot reach.
+//! Proxies to pods, services and nodes. Nothing is reachable from this server: the object is looked up, and the error
+//! is that of an unreachable backend.
 
 use orlop_api::status::Status;
 use serde_json::Value;
 
 use crate::endpoints::Request;
 
-/// Why nothing is passed on.
+/// Returns the error of a proxy request.
 pub(super) async fn refusal(request: &Request) -> Status {
-    let about = &request.about;
-    let name = target(&about.name);
-    let object = match request.cluster.objects.object(&request.kind, &about.namespace, name).await {
+    let attributes = &request.attributes;
+    let name = target(&attributes.name);
+    let object = match request.cluster.objects.object(&request.kind, &attributes.namespace, name).await {
         Ok(object) => object,
         Err(status) => return status,
     };
@@ -23,7 +23,7 @@ pub(super) async fn refusal(request: &Request) -> Status {
     }
 }
 
-/// The name in `name`, `name:port` or `scheme:name:port`.
+/// Returns the name in `name`, `name:port` or `scheme:name:port`.
 fn target(name: &str) -> &str {
     match name.split(':').collect::<Vec<_>>().as_slice() {
         [name] | [name, _] | [_, name, _] => name,
@@ -36,7 +36,7 @@ mod tests {
     use super::target;
 
     #[test]
-    fn a_scheme_and_a_port_are_not_the_name() {
+    fn proxy_target_excludes_scheme_and_port() {
         assert_eq!(["x", "x:80", "https:x:http", "a:b:c:d"].map(target), ["x", "x", "x", "a:b:c:d"]);
     }
 }

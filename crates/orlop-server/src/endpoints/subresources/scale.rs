@@ -1,4 +1,4 @@
-//! Scale: how many replicas, in a form that is the same for every kind that has them.
+//! Scale subresource: replicas in one kind for all kinds that have them.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::{
     endpoints::{
         Request, answer,
         apply::Configuration,
-        decoder::{self, Form},
+        decoder::{self, BodySchema},
         patch::{APPLY, Patch},
         update,
     },
@@ -38,18 +38,19 @@ fn scale_kind() -> GroupVersionKind {
 }
 
 pub(super) async fn get(request: &Request) -> Result<Response<Body>, Status> {
-    let about = &request.about;
-    let object = request.cluster.objects.object(&request.kind, &about.namespace, &about.name).await?;
+    let attributes = &request.attributes;
+    let object =
+        request.cluster.objects.object(&request.kind, &attributes.namespace, &attributes.name).await?;
     let (scale, says) = scale_of(&request.kind, &object)?;
     match request.kind.strategy.scale() {
         Some(paths) if !says => Err(Status::internal(&paths.missing_replicas())),
-        _ => answered(request, scale),
+        _ => respond(request, scale),
     }
 }
 
 pub(super) async fn update(request: &Request) -> Result<Response<Body>, Status> {
     let options = WriteOptions::of(&request.query, "UpdateOptions")?;
-    let wanted = decoder::decoded(request, &request.body, &scale_kind(), options.field_validation)?;
+    let wanted = decoder::decode_as(request, &request.body, &scale_kind(), options.field_validation)?;
     update::check_name(request, &wanted)?;
     let manager = options.manager(request.user_agent());
     write(request, options.dry_run, |present, fields| {
@@ -74,17 +75,17 @@ pub(super) async fn patch(request: &Request) -> Result<Response<Body>, Status> {
         .await;
     }
     let (patch, kind) = (Patch::read(request, media_type, options.field_validation)?, scale_kind());
-    let form = Form::of(request, &kind)?;
+    let body_schema = BodySchema::of(request, &kind)?;
     let manager = options.manager(request.user_agent());
     write(request, options.dry_run, |present, fields| {
-        let mut scale = patch.apply(request, form, &kind, present)?;
-        patch.check(request, form, &mut scale, options.field_validation)?;
+        let mut scale = patch.apply(request, body_schema, &kind, present)?;
+        patch.check(request, body_schema, &mut scale, options.field_validation)?;
         Ok(fields.update(present, scale, &manager, now()))
     })
     .await
 }
 
-/// Writes what `make` makes of the present scale: its replicas, and who owns them.
+/// Writes the scale that `make` returns: its replicas, and their managed fields.
 async fn write(
     request: &Request,
     dry_run: bool,
@@ -92,8 +93,8 @@ async fn write(
 ) -> Result<Response<Body>, Status> {
     let kind = scale_kind();
     let api_version = kind.api_version();
-    let form = Form::of(request, &kind)?;
-    let versions = SingleVersion { api_version: &api_version, of: TypeRef::resource(form.schema) };
+    let body_schema = BodySchema::of(request, &kind)?;
+    let versions = SingleVersion { api_version: &api_version, of: TypeRef::resource(body_schema.schema) };
     let fields = FieldManager {
         kind: &kind,
         versions: &versions,
@@ -121,8 +122,8 @@ async fn write(
         }
         let owners_of_scale = ManagedFields::of(&scale).unwrap_or_default();
         handler.to_parent(&owners, owners_of_scale).store(&mut object);
-        // A scale of the present version is as good as one that says nothing: if another writer is faster,
-        // this is asked again, and a client that named the version is then refused.
+        // A scale of the current version is treated as one without: after a lost race `make` runs again, and refuses a
+        // client that named the version.
         let version = object_meta::text(object_meta::of(&scale), "resourceVersion");
         let same = version == object_meta::text(object_meta::of(&present), "resourceVersion");
         let uid = object_meta::text(object_meta::of(&scale), "uid");
@@ -130,15 +131,15 @@ async fn write(
             object["metadata"]["uid"] = uid.into();
         }
         object["metadata"]["resourceVersion"] = if same { "".into() } else { version.into() };
-        update::completed(request, old, object, None)
+        update::complete(request, old, object, None)
     })
     .await?;
     let (scale, _) = scale_of(&request.kind, &written.into_object(&request.kind).await?)?;
-    answered(request, scale)
+    respond(request, scale)
 }
 
-/// A scale as it was asked for; it has columns of its own.
-fn answered(request: &Request, scale: Value) -> Result<Response<Body>, Status> {
+/// Responds with a scale, which has printer columns of its own.
+fn respond(request: &Request, scale: Value) -> Result<Response<Body>, Status> {
     let Transform::Table(version) = request.negotiated.transform else {
         return answer::object(request, 200, scale);
     };
@@ -158,7 +159,7 @@ fn answered(request: &Request, scale: Value) -> Result<Response<Body>, Status> {
     Ok(response::bytes(200, encoding.media_type(), response::encode(encoding, &table)))
 }
 
-/// Whose replicas are where, in every version that somebody owns fields in.
+/// Returns the paths of replicas in every version that has managed fields.
 fn handler(request: &Request, owners: &ManagedFields) -> ScaleHandler {
     let kinds = request.cluster.objects.registry.kinds();
     let own = request.kind.gvk.api_version();
@@ -176,13 +177,13 @@ fn replicas_path(kind: &Kind) -> Path {
     Path::of_fields(&path.split('.').filter(|step| !step.is_empty()).collect::<Vec<_>>())
 }
 
-/// How many replicas a scale asks for.
+/// Returns the replicas of a scale.
 fn replicas(request: &Request, scale: &Value) -> Result<i32, Status> {
     let asked = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
     if asked < 0 {
         let path = FieldPath::root("spec").child("replicas");
         let error = FieldError::invalid(&path, asked, "must be greater than or equal to 0");
-        return Err(Status::invalid(&scale_kind().group_kind(), &request.about.name, &[error]));
+        return Err(Status::invalid(&scale_kind().group_kind(), &request.attributes.name, &[error]));
     }
     i32::try_from(asked).map_err(|_| {
         let why = format!(
@@ -192,7 +193,7 @@ fn replicas(request: &Request, scale: &Value) -> Result<i32, Status> {
     })
 }
 
-/// The scale of an object, and whether the object says how many replicas it wants.
+/// Returns the scale of an object, and true if the object sets its replicas.
 fn scale_of(kind: &Kind, object: &Value) -> Result<(Value, bool), Status> {
     match kind.strategy.scale() {
         Some(paths) => paths.read(object).map_err(|why| Status::plain(&why)),
@@ -200,16 +201,16 @@ fn scale_of(kind: &Kind, object: &Value) -> Result<(Value, bool), Status> {
     }
 }
 
-/// The scale of an object that keeps it where most kinds do.
+/// Returns the scale of an object with replicas at the usual paths.
 fn builtin_scale_of(object: &Value) -> Value {
     let meta = object_meta::of(object);
-    let kept = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"];
+    let fields = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"];
     let metadata: serde_json::Map<String, Value> =
-        kept.iter().filter_map(|field| Some(((*field).to_owned(), meta.get(*field)?.clone()))).collect();
+        fields.iter().filter_map(|field| Some(((*field).to_owned(), meta.get(*field)?.clone()))).collect();
     let number = |path: &str| object.pointer(path).and_then(Value::as_i64).unwrap_or(0);
     let mut status = json!({"replicas": number("/status/replicas")});
     let selector = match object.pointer("/spec/selector") {
-        // Replication controllers select by a plain map.
+        // The selector of a ReplicationController is a plain map.
         Some(Value::Object(map))
             if !map.contains_key("matchLabels") && !map.contains_key("matchExpressions") =>
         {

@@ -1,4 +1,4 @@
-//! Tokens of service accounts.
+//! TokenRequest: issues service account tokens.
 
 use http::Response;
 use orlop_api::{
@@ -14,10 +14,10 @@ use crate::{
     endpoints::{Request, answer, decoder},
     http::body::Body,
     object::{new_uid, now},
-    request::{info::ResourceInfo, options::WriteOptions},
+    request::{Attributes, options::WriteOptions},
 };
 
-/// How long a token is good for: at least, unless said otherwise, and at the most.
+/// Minimum, default and maximum lifetime of a token.
 const SECONDS_MIN: i64 = 600;
 const SECONDS: i64 = 3600;
 const SECONDS_MAX: i64 = 1 << 32;
@@ -26,10 +26,11 @@ const SECONDS_MAX: i64 = 1 << 32;
 pub(super) async fn create(request: &Request) -> Result<Response<Body>, Status> {
     let options = WriteOptions::of(&request.query, "CreateOptions")?;
     let kind = GroupVersionKind::new("authentication.k8s.io", "v1", "TokenRequest");
-    let mut token_request = decoder::decoded(request, &request.body, &kind, options.field_validation)?;
-    let about = &request.about;
-    check_account(&token_request, about)?;
-    let account = request.cluster.objects.object(&request.kind, &about.namespace, &about.name).await?;
+    let mut token_request = decoder::decode_as(request, &request.body, &kind, options.field_validation)?;
+    let attributes = &request.attributes;
+    check_account(&token_request, attributes)?;
+    let account =
+        request.cluster.objects.object(&request.kind, &attributes.namespace, &attributes.name).await?;
     let uid = object_meta::text(object_meta::of(&account), "uid").to_owned();
     let asked = object_meta::text(object_meta::of(&token_request), "uid");
     if !asked.is_empty() && asked != uid {
@@ -37,7 +38,7 @@ pub(super) async fn create(request: &Request) -> Result<Response<Body>, Status> 
             "the UID in the token request ({asked}) does not match the UID of the service account ({uid})"
         );
         let kind = GroupResource::new(kind.group.clone(), kind.kind.clone());
-        return Err(Status::conflict(&kind, &about.name, &why));
+        return Err(Status::conflict(&kind, &attributes.name, &why));
     }
     let seconds = token_request.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(SECONDS);
     let path = FieldPath::root("spec").child("expirationSeconds");
@@ -61,15 +62,15 @@ pub(super) async fn create(request: &Request) -> Result<Response<Body>, Status> 
         .filter_map(|audience| audience.as_str().map(str::to_owned))
         .collect();
     if audiences.is_empty() {
-        audiences.push(issuer.name().to_owned());
+        audiences.extend_from_slice(request.cluster.audiences());
     }
     let (issued, expires) = (now().unix_seconds, now().unix_seconds + seconds);
     let mut claims = json!({
-        "iss": issuer.name(), "sub": format!("system:serviceaccount:{}:{}", about.namespace, about.name),
+        "iss": issuer.name(), "sub": format!("system:serviceaccount:{}:{}", attributes.namespace, attributes.name),
         "aud": audiences, "iat": issued, "nbf": issued, "exp": expires, "jti": new_uid(),
         "kubernetes.io": {
-            "namespace": about.namespace,
-            "serviceaccount": {"name": about.name, "uid": uid},
+            "namespace": attributes.namespace,
+            "serviceaccount": {"name": attributes.name, "uid": uid},
         },
     });
     if let Some((claim, object)) = bound {
@@ -77,9 +78,9 @@ pub(super) async fn create(request: &Request) -> Result<Response<Body>, Status> 
         claims["kubernetes.io"][claim] =
             json!({"name": object_meta::text(meta, "name"), "uid": object_meta::text(meta, "uid")});
     }
-    let token = issuer.sign(&claims).map_err(|error| Status::internal(&error))?;
+    let token = issuer.sign(&claims).map_err(|error| Status::internal(&error.to_string()))?;
     token_request["metadata"] = json!({
-        "name": about.name, "namespace": about.namespace, "uid": uid, "creationTimestamp": Time::from_unix(issued).to_string(),
+        "name": attributes.name, "namespace": attributes.namespace, "uid": uid, "creationTimestamp": Time::from_unix(issued).to_string(),
     });
     token_request["spec"]["audiences"] = json!(audiences);
     token_request["spec"]["expirationSeconds"] = seconds.into();
@@ -88,22 +89,22 @@ pub(super) async fn create(request: &Request) -> Result<Response<Body>, Status> 
     answer::object(request, 201, token_request)
 }
 
-/// A request may name the account and its namespace, but no others than its path does.
-fn check_account(token_request: &Value, about: &ResourceInfo) -> Result<(), Status> {
+/// Checks the name and namespace of a TokenRequest, if it has them.
+fn check_account(token_request: &Value, attributes: &Attributes) -> Result<(), Status> {
     let path = FieldPath::root("metadata");
-    for (field, expected) in [("name", &about.name), ("namespace", &about.namespace)] {
+    for (field, expected) in [("name", &attributes.name), ("namespace", &attributes.namespace)] {
         let given = object_meta::text(object_meta::of(token_request), field);
         if !given.is_empty() && given != expected {
             let why = format!("must match the service account {field} if specified");
             let error = FieldError::invalid(&path.child(field), given, why);
             let kind = GroupVersionKind::new("authentication.k8s.io", "v1", "TokenRequest");
-            return Err(Status::invalid(&kind.group_kind(), &about.name, &[error]));
+            return Err(Status::invalid(&kind.group_kind(), &attributes.name, &[error]));
         }
     }
     Ok(())
 }
 
-/// What a token is to end with, if anything, under the name of its claim.
+/// Returns the claim and the object that a token is bound to, if any.
 async fn bound_to(request: &Request, asked: &Value) -> Result<Option<(&'static str, Value)>, Status> {
     let Some(reference) = asked.pointer("/spec/boundObjectRef").filter(|reference| !reference.is_null())
     else {
@@ -122,13 +123,13 @@ async fn bound_to(request: &Request, asked: &Value) -> Result<Option<(&'static s
     };
     let kinds = request.cluster.objects.registry.kinds();
     let kind = kinds.get("", "v1", resource).ok_or_else(Status::resource_unknown)?;
-    let namespace = if kind.namespaced { request.about.namespace.as_str() } else { "" };
+    let namespace = if kind.namespaced { request.attributes.namespace.as_str() } else { "" };
     let object = request.cluster.objects.object(kind, namespace, text("name")).await?;
     let account = object.pointer("/spec/serviceAccountName").and_then(Value::as_str).unwrap_or_default();
-    if claim == "pod" && account != request.about.name {
+    if claim == "pod" && account != request.attributes.name {
         return Err(Status::bad_request(format!(
             "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
-            request.about.name
+            request.attributes.name
         )));
     }
     let (uid, found) = (text("uid"), object_meta::text(object_meta::of(&object), "uid"));

@@ -1,4 +1,4 @@
-//! Clients with certificates that say nothing here.
+//! Client certificates of other CAs.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -24,7 +24,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-/// Asks over TLS with a certificate, or none, and a token, or none; the code of the answer.
+/// Sends a request over TLS with or without a certificate and a token. Returns the code.
 async fn ask(
     address: std::net::SocketAddr,
     ca: &Authority,
@@ -59,10 +59,10 @@ async fn ask(
 }
 
 #[tokio::test]
-async fn a_certificate_of_another_ca_does_not_count_and_does_not_hurt() {
-    let (ours, other) = (Authority::make().unwrap(), Authority::make().unwrap());
+async fn certificate_of_another_ca_does_not_authenticate_nor_block_a_token() {
+    let (ours, other) = (Authority::generate().unwrap(), Authority::generate().unwrap());
     let store = Store::open(Config::new(Endpoint::Memory)).await.unwrap();
-    let cluster = Arc::new(Cluster::new(store, Kinds::builtin(), Issuer::make().unwrap()));
+    let cluster = Arc::new(Cluster::new(store, Kinds::builtin(), Issuer::generate().unwrap()));
     let chain = Chain::new(cluster, Tokens::new(vec![("secret".to_owned(), User::master("robot"))]));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -77,6 +77,6 @@ async fn a_certificate_of_another_ca_does_not_count_and_does_not_hurt() {
     assert_eq!(ask(address, &ours, Some(&stranger), None).await, 401);
     assert_eq!(ask(address, &ours, Some(&stranger), Some("secret")).await, 200);
     assert_eq!(ask(address, &ours, Some(&stranger), Some("wrong")).await, 401);
-    // A certificate of the server's own is signed by the right CA, but not for clients.
+    // A server certificate of the right CA is not valid for clients.
     assert_eq!(ask(address, &ours, Some(&server), None).await, 401);
 }

@@ -1,4 +1,4 @@
-//! Long lists, which leave a page at a time, are what short ones are in every form that can be asked for.
+//! Long lists, which are streamed, equal short ones in every encoding.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -15,11 +15,11 @@ use support::{ask, call, create, get, server, whole};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PROTOBUF: &str = protobuf::MEDIA_TYPE;
-/// More than one page of the store, and more bytes than a list in protobuf is held in.
+/// More than one page of the store, and than the held part of a protobuf list.
 const OBJECTS: usize = 620;
 const VALUE_BYTES: usize = 7 << 10;
 
-/// A form of a list: what is accepted, and what is asked for with it.
+/// An encoding of a list: Accept header and query.
 #[derive(Clone, Copy, Debug)]
 struct Form {
     accept: &'static str,
@@ -52,7 +52,7 @@ impl Form {
         ask(chain, "GET", &path, &[("accept", self.accept)], "").await
     }
 
-    /// A list and whether it was answered whole.
+    /// Returns a list, and true if its body was complete.
     async fn list(self, chain: &Chain, query: &str) -> (Value, bool) {
         let response = self.ask(chain, query).await;
         let is_whole = response.body().exact_length().is_some();
@@ -70,13 +70,13 @@ impl Form {
         }
     }
 
-    /// The field of the items.
+    /// Returns the field of the items.
     fn items(self) -> &'static str {
         if self.accept.contains("Table") { "rows" } else { "items" }
     }
 }
 
-/// Text that is hard to write down, of the length that is wanted.
+/// Returns text of a length with characters that need escapes.
 fn text(n: usize) -> String {
     let hard = [
         "- a: b\n",
@@ -93,7 +93,7 @@ fn text(n: usize) -> String {
     text + end
 }
 
-/// A table without its column of ages, which go on.
+/// Removes the age column of a table.
 fn without_ages(mut list: Value) -> Value {
     for row in list["rows"].as_array_mut().into_iter().flatten() {
         row["cells"][2].take();
@@ -114,7 +114,7 @@ async fn filled() -> Chain {
 }
 
 #[tokio::test]
-async fn a_long_list_is_what_its_pages_are_in_every_form() {
+async fn long_list_equals_its_pages_in_every_encoding() {
     let chain = filled().await;
     for form in FORMS {
         let (long, is_whole) = form.list(&chain, "").await;
@@ -147,7 +147,7 @@ async fn a_long_list_is_what_its_pages_are_in_every_form() {
 }
 
 #[tokio::test]
-async fn every_form_of_a_list_tells_the_same_objects() {
+async fn every_encoding_of_a_list_has_the_same_objects() {
     let chain = filled().await;
     let (_, plain) = get(&chain, CONFIG_MAPS).await;
     for form in FORMS {
@@ -179,11 +179,11 @@ async fn every_form_of_a_list_tells_the_same_objects() {
 }
 
 #[tokio::test]
-async fn a_list_shows_one_moment_however_slowly_it_is_taken() {
+async fn slow_list_is_of_one_revision() {
     let chain = filled().await;
     for form in FORMS {
         if form.query.contains("None") {
-            // All of it is on its way at once.
+            // All frames are ready.
             continue;
         }
         let (before, _) = form.list(&chain, "").await;
@@ -203,7 +203,7 @@ async fn a_list_shows_one_moment_however_slowly_it_is_taken() {
 }
 
 #[tokio::test]
-async fn what_the_index_cannot_answer_is_listed_in_pages_in_every_form() {
+async fn residual_selectors_paginate_in_every_encoding() {
     let chain = filled().await;
     for form in FORMS {
         let (mut names, mut token) = (Vec::new(), String::new());
@@ -226,7 +226,7 @@ async fn what_the_index_cannot_answer_is_listed_in_pages_in_every_form() {
 }
 
 #[tokio::test]
-async fn a_compressed_list_is_the_same_list() {
+async fn compressed_list_decompresses_to_the_plain_list() {
     let chain = filled().await;
     for form in FORMS {
         let path = format!("{CONFIG_MAPS}?{}", form.query);

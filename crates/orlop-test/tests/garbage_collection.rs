@@ -1,5 +1,4 @@
-//! Garbage collection as its users see it: with what an Orlop server offers (one stream and one index over all
-//! kinds), and with nothing but what every Kubernetes has.
+//! Garbage collection with Orlop's change stream and owner index, and with the plain Kubernetes API.
 
 use std::time::Duration;
 
@@ -114,13 +113,13 @@ fn widgets(server: &Server, plural: &str) -> (Api<DynamicObject>, ApiResource) {
     (Api::default_namespaced_with(server.client(), &resource), resource)
 }
 
-/// Something that is certainly collected, so that whoever sees it gone knows that the collector has come so far.
+/// Creates an object that is certainly collected: once it is gone, the collector has come so far.
 async fn until_collected_so_far(server: &Server) -> anyhow::Result<()> {
     let mark = secret_of(server, "mark", owner("v1", "ConfigMap", "nobody", "nobody")).await?;
     until_gone(Api::default_namespaced(server.client()), &mark).await
 }
 
-async fn what_owners_leave_goes(pages: Pages) -> anyhow::Result<()> {
+async fn dependents_of_deleted_owners_are_collected(pages: Pages) -> anyhow::Result<()> {
     let server = server().await?;
     let collector = collect(&server, pages);
     let maps = Api::<ConfigMap>::default_namespaced(server.client());
@@ -142,7 +141,7 @@ async fn what_owners_leave_goes(pages: Pages) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn what_happened_without_a_collector_is_made_good(pages: Pages) -> anyhow::Result<()> {
+async fn collector_catches_up_after_downtime(pages: Pages) -> anyhow::Result<()> {
     let server = server().await?;
     let maps = Api::<ConfigMap>::default_namespaced(server.client());
     let (gone, waiting) = (map(&server, "gone").await?, map(&server, "waiting").await?);
@@ -156,7 +155,7 @@ async fn what_happened_without_a_collector_is_made_good(pages: Pages) -> anyhow:
     Ok(())
 }
 
-async fn an_owner_of_a_kind_that_is_not_known_is_waited_for(pages: Pages) -> anyhow::Result<()> {
+async fn unknown_owner_kind_defers_collection(pages: Pages) -> anyhow::Result<()> {
     let server = server().await?;
     let collector = collect(&server, pages);
     let secrets = Api::<Secret>::default_namespaced(server.client());
@@ -170,7 +169,7 @@ async fn an_owner_of_a_kind_that_is_not_known_is_waited_for(pages: Pages) -> any
     Ok(())
 }
 
-async fn a_kind_that_comes_again_by_another_name_keeps_what_it_owns(pages: Pages) -> anyhow::Result<()> {
+async fn recreated_owner_kind_keeps_its_dependents(pages: Pages) -> anyhow::Result<()> {
     let server = server().await?;
     let collector = collect(&server, pages);
     let definitions = Api::<CustomResourceDefinition>::all(server.client());
@@ -220,8 +219,8 @@ macro_rules! with_all_pages_and_with_kubernetes_alone {
 }
 
 with_all_pages_and_with_kubernetes_alone! {
-    what_owners_leave_goes
-    what_happened_without_a_collector_is_made_good
-    an_owner_of_a_kind_that_is_not_known_is_waited_for
-    a_kind_that_comes_again_by_another_name_keeps_what_it_owns
+    dependents_of_deleted_owners_are_collected
+    collector_catches_up_after_downtime
+    unknown_owner_kind_defers_collection
+    recreated_owner_kind_keeps_its_dependents
 }

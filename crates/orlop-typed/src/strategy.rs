@@ -1,4 +1,4 @@
-//! What a type does beyond its schema, and how the server calls it.
+//! Strategies of typed kinds, and their adapter to the server's.
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -16,78 +16,78 @@ use std::sync::Arc;
 
 use crate::object::Object;
 
-/// What a type does beyond its schema. Every method has a default that does nothing.
-pub trait Behaviour<T>: Send + Sync + 'static {
-    /// Sets what the server owns. `old` is absent when the object is new.
+/// Strategy of a typed kind: what its schema cannot express. Every method has a default that does nothing.
+pub trait TypedStrategy<T>: Send + Sync + 'static {
+    /// Sets fields that the server owns. `old` is absent on create.
     fn prepare(&self, _object: &mut Object<T>, _old: Option<&Object<T>>) {}
 
-    /// Says what is wrong with an object, or with a change.
+    /// Validates an object, or a change of it.
     fn validate(&self, _object: &Object<T>, _old: Option<&Object<T>>) -> Vec<FieldError> {
         Vec::new()
     }
 
-    /// Says what a user should be warned about.
+    /// Returns warnings for the client.
     fn warnings(&self, _object: &Object<T>) -> Vec<String> {
         Vec::new()
     }
 
-    /// What kubectl shows after the name.
+    /// Returns printer columns after the name.
     fn columns(&self) -> Vec<TypedColumn<T>> {
         Vec::new()
     }
 
-    /// The value of a field that selectors may name; by default what stands at its path.
+    /// Returns the value of a selectable field; `None` for the one at its path.
     fn field(&self, _object: &Object<T>, _path: &str) -> Option<String> {
         None
     }
 }
 
-/// Nothing beyond the schema.
+/// A strategy without additions to the schema.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ByItself;
+pub struct NoStrategy;
 
-impl<T> Behaviour<T> for ByItself {}
+impl<T> TypedStrategy<T> for NoStrategy {}
 
-/// A column of kubectl's table.
+/// A printer column.
 #[derive(Debug)]
 pub struct TypedColumn<T> {
-    /// Its heading.
+    /// Definition of the column.
     pub column: Column,
-    /// Its cell.
+    /// Returns the cell of an object.
     pub cell: fn(&Object<T>) -> Value,
 }
 
 impl<T> TypedColumn<T> {
-    /// A column that is always shown.
+    /// Returns a column that is always shown.
     pub fn new(name: &str, cell: fn(&Object<T>) -> Value) -> Self {
         Self { column: Column::text(name), cell }
     }
 }
 
-/// The server's hooks of a typed kind.
+/// Adapts a typed strategy to the server's.
 pub(crate) struct Adapter<T> {
-    pub(crate) behaviour: Box<dyn Behaviour<T>>,
+    pub(crate) strategy: Box<dyn TypedStrategy<T>>,
     pub(crate) schema: Arc<Schema>,
     pub(crate) published: Value,
 }
 
 impl<T: 'static> Adapter<T> {
-    pub(crate) fn new(behaviour: Box<dyn Behaviour<T>>, schema: Arc<Schema>, published: Value) -> Self {
-        Self { behaviour, schema, published }
+    pub(crate) fn new(strategy: Box<dyn TypedStrategy<T>>, schema: Arc<Schema>, published: Value) -> Self {
+        Self { strategy, schema, published }
     }
 }
 
-/// An object as its type has it, or what its type says of it.
+/// Deserializes an object into its type.
 fn typed<T: DeserializeOwned>(object: &Value) -> Result<Object<T>, String> {
     serde_json::from_value(object.clone()).map_err(|error| error.to_string())
 }
 
 impl<T: Serialize + DeserializeOwned + 'static> Adapter<T> {
     fn prepare(&self, object: &mut Value, old: Option<&Value>) {
-        // What does not fit its type is refused by validation, which comes next.
+        // Validation, which comes next, refuses what does not deserialize.
         let Ok(mut new) = typed::<T>(object) else { return };
         let old = old.and_then(|old| typed::<T>(old).ok());
-        self.behaviour.prepare(&mut new, old.as_ref());
+        self.strategy.prepare(&mut new, old.as_ref());
         if let (Ok(Value::Object(prepared)), Some(map)) = (serde_json::to_value(&new), object.as_object_mut())
         {
             map.retain(|key, _| matches!(key.as_str(), "apiVersion" | "kind") || prepared.contains_key(key));
@@ -111,8 +111,8 @@ impl<T: Serialize + DeserializeOwned + 'static> Strategy for Adapter<T> {
             return errors;
         }
         match typed::<T>(object) {
-            Ok(object) => self.behaviour.validate(&object, None),
-            // Only what a schema cannot say, such as a custom deserializer's refusal, is left for this.
+            Ok(object) => self.strategy.validate(&object, None),
+            // Only what the schema cannot express, such as an error of a custom deserializer.
             Err(error) => vec![FieldError::invalid_printed(&FieldPath::nil(), "object", error)],
         }
     }
@@ -120,9 +120,9 @@ impl<T: Serialize + DeserializeOwned + 'static> Strategy for Adapter<T> {
     fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
         match (typed::<T>(object), typed::<T>(old)) {
             (Ok(object), Ok(old)) => {
-                // What is wrong in itself has been told.
-                let alone = self.behaviour.validate(&object, None);
-                let mut errors = self.behaviour.validate(&object, Some(&old));
+                // Errors of the object itself have been reported.
+                let alone = self.strategy.validate(&object, None);
+                let mut errors = self.strategy.validate(&object, Some(&old));
                 errors.retain(|error| !alone.contains(error));
                 errors
             }
@@ -131,7 +131,7 @@ impl<T: Serialize + DeserializeOwned + 'static> Strategy for Adapter<T> {
     }
 
     fn warnings_on_create(&self, object: &Value) -> Vec<String> {
-        typed::<T>(object).map(|object| self.behaviour.warnings(&object)).unwrap_or_default()
+        typed::<T>(object).map(|object| self.strategy.warnings(&object)).unwrap_or_default()
     }
 
     fn published_schema(&self) -> Option<Value> {
@@ -139,22 +139,22 @@ impl<T: Serialize + DeserializeOwned + 'static> Strategy for Adapter<T> {
     }
 
     fn field_value(&self, object: &Value, path: &str) -> String {
-        let own = typed::<T>(object).ok().and_then(|object| self.behaviour.field(&object, path));
+        let own = typed::<T>(object).ok().and_then(|object| self.strategy.field(&object, path));
         own.unwrap_or_else(|| field_text(object, path))
     }
 }
 
 /// Returns the columns of a typed kind: its own between name and age, or the default ones if it has none.
 pub(crate) fn typed_columns<T: DeserializeOwned + 'static>(
-    behaviour: &dyn Behaviour<T>,
+    strategy: &dyn TypedStrategy<T>,
 ) -> StaticOrBoxed<dyn Columns> {
-    match behaviour.columns() {
+    match strategy.columns() {
         none if none.is_empty() => StaticOrBoxed::Static(&DEFAULT_COLUMNS),
         own => StaticOrBoxed::Boxed(Box::new(Table(own))),
     }
 }
 
-/// Name, the type's columns, age.
+/// Printer columns: name, the type's, age.
 struct Table<T>(Vec<TypedColumn<T>>);
 
 impl<T: DeserializeOwned + 'static> Columns for Table<T> {

@@ -1,4 +1,4 @@
-//! Questions about who may do what.
+//! Reviews.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ fn review(kind: &str, spec: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_question_that_asks_nothing_is_refused() {
+async fn incomplete_reviews_are_refused() {
     let (chain, _store) = server().await;
     let neither = "spec: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be \
         specified";
@@ -57,7 +57,7 @@ async fn a_question_that_asks_nothing_is_refused() {
 }
 
 #[tokio::test]
-async fn a_question_is_answered_and_has_no_life_of_its_own() {
+async fn reviews_are_answered_and_not_stored() {
     let (chain, _store) = server().await;
     let path = "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews";
     let attributes = json!({"verb": "get", "resource": "pods", "namespace": "default"});
@@ -68,7 +68,7 @@ async fn a_question_is_answered_and_has_no_life_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_none_is_told_before_what_goes_not_with_it() {
+async fn malformed_continue_token_is_reported_first() {
     let (chain, _store) = server().await;
     for (query, message) in [
         (

@@ -1,4 +1,4 @@
-//! Requests that no client should send, from a seed: the same seed, the same request.
+//! Random malformed requests, reproducible from a seed.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -133,7 +133,7 @@ const VALUES: &[&str] = &[
     "%F0%9F%92%A5",
     "1ns",
     "99999h",
-    // Continue tokens: one that climbs out of its list, one that points into it.
+    // Continue tokens outside and inside of their list.
     "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoiLi4vLi4ifQ",
     "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJhXHUwMDAwIn0",
 ];
@@ -221,10 +221,10 @@ const KEYS: &[&str] = &[
     "values",
 ];
 
-/// Where requests come from.
-pub(crate) struct Nonsense(SmallRng);
+/// Generator of requests.
+pub(crate) struct RandomRequests(SmallRng);
 
-impl Nonsense {
+impl RandomRequests {
     pub(crate) fn new(seed: u64) -> Self {
         Self(SmallRng::seed_from_u64(seed))
     }
@@ -237,7 +237,7 @@ impl Nonsense {
         self.0.random_ratio(1, one_in)
     }
 
-    /// A request; `None` where it could not even be written down.
+    /// Returns a request; `None` if it cannot be built.
     pub(crate) fn request(&mut self) -> Option<Request<Bytes>> {
         let method = self.one(&["GET", "GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "BREW"]);
         let method = Method::from_bytes(method.as_bytes()).ok()?;
@@ -305,7 +305,7 @@ impl Nonsense {
         let text = object.to_string();
         match self.0.random_range(0..14) {
             0 => Vec::new(),
-            // Deeper than anything is read.
+            // Deeper than the depth limit.
             1 => {
                 let depth = self.0.random_range(1..20_000);
                 let (open, close) = if self.chance(2) { ("[", "]") } else { ("{\"a\":", "}") };
@@ -340,12 +340,12 @@ impl Nonsense {
                 bytes.truncate(self.0.random_range(0..=bytes.len()));
                 bytes
             }
-            // Each line stands for twice the one before.
+            // YAML aliases that expand exponentially.
             7 => {
                 let lines = (0..30).map(|n| format!("a{}: &a{} [*a{n},*a{n}]\n", n + 1, n + 1));
                 format!("a0: &a0 x\n{}", lines.collect::<String>()).into_bytes()
             }
-            // Tags, tabs and anchors where none belong.
+            // Misplaced tags, tabs and anchors.
             8 => format!("--- !!binary |\n\t{text}\n? [complex, key]\n: !!set {{a, b}}\n<<: *nothing\n")
                 .into_bytes(),
             9 => self.patch().into_bytes(),
@@ -375,7 +375,7 @@ impl Nonsense {
         Value::Array(vec![one; if self.chance(20) { 10_001 } else { 2 }]).to_string()
     }
 
-    /// An object of a kind that there is, with nonsense in some of its fields.
+    /// Returns an object of a served kind with malformed fields.
     fn object(&mut self) -> Value {
         let (version, kind) = *KINDS.choose(&mut self.0).unwrap();
         let mut metadata = json!({"name": self.one(&["a", "b", "c", "A B", "", "\u{0}"])});

@@ -1,0 +1,224 @@
+//! Attributes of a request: who asks for what. Authorization, admission, flow control, audit and metrics all
+//! decide by them.
+
+use std::sync::{Arc, LazyLock};
+
+use http::Method;
+use orlop_api::{group_version::GroupResource, user::UserInfo};
+
+use super::{Subresource, Verb};
+use crate::http::query::Query;
+
+/// The user of requests that are not authenticated (yet).
+static ANONYMOUS: LazyLock<Arc<UserInfo>> = LazyLock::new(|| Arc::new(UserInfo::anonymous()));
+
+/// Attributes of a request. All but the user follow from its method, path and query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// The user; anonymous until authentication sets it.
+    pub user: Arc<UserInfo>,
+    /// The verb.
+    pub verb: Verb,
+    /// True below `/api/VERSION` and `/apis/GROUP/VERSION`. Otherwise only the path is set.
+    pub is_resource_request: bool,
+    /// API group; empty for core.
+    pub group: String,
+    /// API version.
+    pub version: String,
+    /// Plural name of the resource.
+    pub resource: String,
+    /// Subresource, if the request is for one.
+    pub subresource: Option<Subresource>,
+    /// Namespace; empty for none or all.
+    pub namespace: String,
+    /// Name of the object; empty for a collection.
+    pub name: String,
+    /// Path of a request that is not for a resource; empty otherwise.
+    pub path: String,
+    /// Path after the subresource, of a proxy request.
+    pub rest: String,
+}
+
+impl Default for Attributes {
+    fn default() -> Self {
+        Self {
+            user: ANONYMOUS.clone(),
+            verb: Verb::default(),
+            is_resource_request: false,
+            group: String::new(),
+            version: String::new(),
+            resource: String::new(),
+            subresource: None,
+            namespace: String::new(),
+            name: String::new(),
+            path: String::new(),
+            rest: String::new(),
+        }
+    }
+}
+
+impl Attributes {
+    /// Classifies a request as Kubernetes does.
+    pub fn of(method: &Method, path: &str, query: &Query) -> Self {
+        Self::of_resource(method, path, query).unwrap_or_else(|| Self {
+            verb: Verb::of_path(method),
+            path: path.to_owned(),
+            ..Self::default()
+        })
+    }
+
+    fn of_resource(method: &Method, path: &str, query: &Query) -> Option<Self> {
+        let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+        let (group, version, mut rest) = match segments.as_slice() {
+            ["api", version, rest @ ..] => ("", *version, rest),
+            ["apis", group, version, rest @ ..] => (*group, *version, rest),
+            _ => return None,
+        };
+        let mut verb = Verb::of_resource(method);
+        let mut legacy_proxy = false;
+        match rest {
+            // Legacy paths of watches and proxies. Only a GET is a watch.
+            ["watch", tail @ ..] if !tail.is_empty() => {
+                (verb, rest) = (if verb == Verb::Get { Verb::Watch } else { Verb::none() }, tail);
+            }
+            ["proxy", tail @ ..] if !tail.is_empty() => {
+                (verb, rest, legacy_proxy) = (Verb::Proxy, tail, true);
+            }
+            _ => {}
+        }
+        let namespace = match rest {
+            ["namespaces", name, resource, ..] if !matches!(*resource, "status" | "finalize") => {
+                rest = &rest[2..];
+                *name
+            }
+            ["namespaces", name, ..] => *name,
+            _ => "",
+        };
+        let [resource, tail @ ..] = rest else { return None };
+        let mut attributes = Self {
+            verb,
+            is_resource_request: true,
+            group: group.into(),
+            version: version.into(),
+            namespace: namespace.into(),
+            resource: (*resource).into(),
+            ..Self::default()
+        };
+        if let [name, tail @ ..] = tail {
+            attributes.name = percent_decoded(name);
+            if let ([subresource, tail @ ..], false) = (tail, legacy_proxy) {
+                attributes.subresource = Some(Subresource::from(*subresource));
+                attributes.rest = tail.join("/");
+            }
+        }
+        if attributes.name.is_empty() {
+            attributes.verb = match attributes.verb {
+                Verb::Get if query.is_watch() => Verb::Watch,
+                Verb::Get => Verb::List,
+                Verb::Delete => Verb::DeleteCollection,
+                other => other,
+            };
+        }
+        if attributes.resource == "namespaces" && attributes.name == attributes.namespace {
+            // A namespace is not in itself.
+            attributes.namespace.clear();
+        }
+        Some(attributes)
+    }
+
+    /// Returns the attributes of a request of the same user for another object.
+    pub fn for_object(&self, resource: GroupResource, version: &str, namespace: &str, name: &str) -> Self {
+        Self {
+            user: self.user.clone(),
+            verb: self.verb.clone(),
+            is_resource_request: true,
+            group: resource.group,
+            version: version.to_owned(),
+            resource: resource.resource,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the name of the subresource; empty for none.
+    pub fn subresource_name(&self) -> &str {
+        self.subresource.as_ref().map_or("", Subresource::as_str)
+    }
+
+    /// Returns true if the response stays open for as long as the client wants.
+    pub fn is_long_running(&self) -> bool {
+        let streams =
+            |subresource: &Subresource| subresource.is_connect() || *subresource == Subresource::Log;
+        matches!(self.verb, Verb::Watch | Verb::Proxy) || self.subresource.as_ref().is_some_and(streams)
+    }
+}
+
+/// Decodes a path segment; leaves it as it is if an escape is malformed.
+fn percent_decoded(segment: &str) -> String {
+    if !segment.contains('%') {
+        return segment.to_owned();
+    }
+    // A plus sign is literal in a path.
+    let escaped = segment.replace('+', "%2B");
+    let pair = form_urlencoded::parse(escaped.as_bytes()).next();
+    pair.map_or_else(|| segment.to_owned(), |(name, _)| name.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn classified(method: Method, uri: &str) -> (String, String) {
+        let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+        let a = Attributes::of(&method, path, &Query::parse(query));
+        let resource = match a.is_resource_request {
+            true => format!(
+                "{}|{}|{}|{}|{}|{}",
+                a.group,
+                a.version,
+                a.namespace,
+                a.resource,
+                a.name,
+                a.subresource_name()
+            ),
+            false => String::new(),
+        };
+        (a.verb.to_string(), resource)
+    }
+
+    #[test]
+    fn paths_are_classified_as_kubernetes_does() {
+        let check = |uri: &str, verb: &str, resource: &str| {
+            assert_eq!(classified(Method::GET, uri), (verb.to_owned(), resource.to_owned()), "{uri}");
+        };
+        check("/api/v1/pods", "list", "|v1||pods||");
+        check("/api/v1/pods?watch=1", "watch", "|v1||pods||");
+        check("/api/v1/pods?watch=false", "list", "|v1||pods||");
+        check("/api/v1/namespaces/a/pods/x", "get", "|v1|a|pods|x|");
+        check("/api/v1/namespaces/a/pods/x/log", "get", "|v1|a|pods|x|log");
+        check("/api/v1/namespaces/a", "get", "|v1||namespaces|a|");
+        check("/api/v1/namespaces/a/status", "get", "|v1||namespaces|a|status");
+        check("/api/v1/watch/namespaces/a/pods", "watch", "|v1|a|pods||");
+        check("/apis/apps/v1/namespaces/a/deployments", "list", "apps|v1|a|deployments||");
+        check("/apis/apps/v1", "get", "");
+        check("/healthz", "get", "");
+        check("/api/v1/nodes/a%3Ab", "get", "|v1||nodes|a:b|");
+        assert_eq!(classified(Method::HEAD, "/livez").0, "head");
+        assert_eq!(classified(Method::POST, "/api/v1/watch/namespaces/a/pods").0, "");
+        assert_eq!(classified(Method::DELETE, "/api/v1/namespaces/a/pods").0, "deletecollection");
+        assert_eq!(classified(Method::PUT, "/api/v1/namespaces/a/finalize").1, "|v1||namespaces|a|finalize");
+    }
+
+    #[test]
+    fn watches_logs_and_connections_are_long_running() {
+        let long = |uri: &str| {
+            let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+            Attributes::of(&Method::GET, path, &Query::parse(query)).is_long_running()
+        };
+        assert!(long("/api/v1/pods?watch=1"));
+        assert!(long("/api/v1/namespaces/a/pods/x/log"));
+        assert!(long("/api/v1/namespaces/a/pods/x/exec"));
+        assert!(!long("/api/v1/namespaces/a/pods/x"));
+    }
+}
