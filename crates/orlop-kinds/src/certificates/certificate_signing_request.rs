@@ -208,7 +208,7 @@ fn validate_usages(object: &Value, path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// Validates a signer name: `domain/path`.
-fn validate_signer_name(signer: &str, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_signer_name(signer: &str, path: &FieldPath) -> Vec<FieldError> {
     if signer.is_empty() {
         return vec![FieldError::required(path, "")];
     }

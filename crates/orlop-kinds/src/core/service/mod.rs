@@ -28,7 +28,7 @@ pub(crate) const KIND: BuiltinKind = BuiltinKind {
     ..BuiltinKind::new("", "services")
 };
 
-const AFFINITY_SECONDS: i64 = 10_800;
+const DEFAULT_AFFINITY_SECONDS: i64 = 10_800;
 
 static COLUMNS: PrinterColumns = PrinterColumns {
     definitions: &[
@@ -177,7 +177,7 @@ fn default_session_affinity(spec: &mut Value) {
         "ClientIP"
             if spec.pointer("/sessionAffinityConfig/clientIP/timeoutSeconds").is_none_or(Value::is_null) =>
         {
-            spec["sessionAffinityConfig"] = json!({"clientIP": {"timeoutSeconds": AFFINITY_SECONDS}});
+            spec["sessionAffinityConfig"] = json!({"clientIP": {"timeoutSeconds": DEFAULT_AFFINITY_SECONDS}});
         }
         _ => {}
     }
