@@ -1,4 +1,4 @@
-//! Kinds that are the same objects in two forms.
+//! Built-in kinds that are served in two versions or groups.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -64,7 +64,7 @@ async fn autoscaler_v2_fields_survive_a_v1_round_trip() {
     assert_eq!(note("conditions")[0]["type"], "AbleToScale");
     assert_eq!(note("behavior")["ScaleDown"]["StabilizationWindowSeconds"], 5);
 
-    // Written back with a change of its own, everything else is as it was.
+    // A v1 client that writes back its change preserves everything else.
     let change = json!({"spec": {"maxReplicas": 6}});
     let (code, changed) = call(&chain, "PATCH", &format!("{FIRST}/a"), Some(&change)).await;
     assert_eq!(code, 200, "{changed}");
@@ -157,7 +157,7 @@ async fn core_and_events_v1_events_are_the_same_object() {
     assert_eq!(get(&chain, &format!("{OLD}/e1")).await.0, 404);
 }
 
-/// What a manager owns, and in which version; null where it owns nothing.
+/// Returns apiVersion and fields of a manager's entry; null without one.
 fn owned(object: &Value, manager: &str) -> (Value, Value) {
     let entries = object["metadata"]["managedFields"].as_array().unwrap();
     let entry = entries.iter().find(|entry| entry["manager"] == manager);
@@ -177,7 +177,7 @@ async fn autoscaler_managed_fields_span_versions() {
     };
     assert_eq!(apply(&chain, &format!("{SECOND}/a?fieldManager=new"), &second(50)).await.0, 201);
 
-    // In the terms of the first version, the second's owner is met.
+    // An apply in v1 conflicts with the v2 owner.
     let first = |spec: Value| {
         json!({"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "a"},
             "spec": spec})
@@ -193,7 +193,7 @@ async fn autoscaler_managed_fields_span_versions() {
     assert_eq!((version, &fields["f:spec"]["f:minReplicas"]), (json!("autoscaling/v1"), &json!({})));
     assert_eq!(owned(&object, "new").0, "autoscaling/v2");
 
-    // A plain write in one version takes what it changes from an owner in the other.
+    // An update in one version takes ownership of changed fields from an owner in the other.
     let change = json!({"spec": {"minReplicas": 3, "targetCPUUtilizationPercentage": 70}});
     let (code, _) = call(&chain, "PATCH", &format!("{FIRST}/a?fieldManager=hand"), Some(&change)).await;
     assert_eq!(code, 200);
@@ -205,7 +205,7 @@ async fn autoscaler_managed_fields_span_versions() {
     assert_eq!(version, "autoscaling/v1");
     assert_eq!(fields, json!({"f:spec": {"f:minReplicas": {}, "f:targetCPUUtilizationPercentage": {}}}));
 
-    // What is applied no longer, and is nobody else's in either version, goes.
+    // Fields that are no longer applied and have no other owner are removed.
     let again = json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
         "metadata": {"name": "a", "labels": {"x": "y"}},
         "spec": {"maxReplicas": 5, "scaleTargetRef": target(), "minReplicas": 3}});
@@ -239,7 +239,7 @@ async fn event_managed_fields_span_groups() {
     let (version, fields) = owned(&object, "new");
     assert_eq!((version, fields.get("f:note")), (json!("events.k8s.io/v1"), None));
     assert_eq!(fields["f:regarding"], json!({}));
-    // And back.
+    // And the other way round.
     let change = json!({"metadata": {"labels": {"x": "2"}}});
     let (code, object) = call(&chain, "PATCH", &format!("{NEW}/e?fieldManager=new"), Some(&change)).await;
     assert_eq!(code, 200, "{object}");

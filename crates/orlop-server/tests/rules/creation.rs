@@ -46,7 +46,7 @@ async fn generated_name_is_prefix_and_five_characters() {
     assert_eq!(call(&chain, "POST", MAPS, Some(&both)).await.1["metadata"]["name"], "own");
 }
 
-/// Suffixes that repeat after the last.
+/// Name suffixes in a fixed order; the last repeats.
 #[derive(Debug)]
 struct FixedSuffixes(AtomicUsize, &'static [&'static str]);
 

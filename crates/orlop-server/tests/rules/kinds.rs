@@ -1,4 +1,4 @@
-//! What single kinds do that no schema says.
+//! Strategies of single kinds, through the API.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn what_is_left_out_is_filled_in_where_it_is_first_answered() {
+async fn create_response_has_defaults() {
     let (chain, _store) = server().await;
     let target = json!({"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"});
     let device = json!({"requests": [{"name": "r", "exactly": {"deviceClassName": "d.example.com"}}]});
@@ -68,7 +68,7 @@ async fn what_is_left_out_is_filled_in_where_it_is_first_answered() {
 }
 
 #[tokio::test]
-async fn a_label_of_an_endpoint_slice_is_part_of_what_is_wanted() {
+async fn endpoint_slice_label_change_bumps_generation() {
     let (chain, _store) = server().await;
     let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
     let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": "s"},
@@ -87,7 +87,7 @@ async fn a_label_of_an_endpoint_slice_is_part_of_what_is_wanted() {
 }
 
 #[tokio::test]
-async fn an_event_of_the_new_api_is_replaced_without_a_trace() {
+async fn update_of_a_new_event_replaces_it() {
     let (chain, _store) = server().await;
     let events = "/apis/events.k8s.io/v1/namespaces/default/events";
     let event = json!({"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "e"},
@@ -102,14 +102,14 @@ async fn an_event_of_the_new_api_is_replaced_without_a_trace() {
     let (code, _, body) = whole(ask(&chain, "PUT", &path, &headers, event.to_string()).await).await;
     let replaced: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!((code, replaced["metadata"]["resourceVersion"].as_str()), (200, Some(first.as_str())));
-    // The old API asks nothing of an event's name.
+    // Core Events accept any path segment as name.
     let old = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "Any_Name"},
         "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}});
     create(&chain, "/api/v1/namespaces/default/events", &old).await;
 }
 
 #[tokio::test]
-async fn kinds_say_in_their_own_words_which_fields_they_are_selected_by() {
+async fn unsupported_field_selector_messages_match_kubernetes() {
     let (chain, _store) = server().await;
     for (path, message) in [
         ("/apis/batch/v1/jobs", "field label \"spec.x\" not supported for Job"),
@@ -134,7 +134,7 @@ async fn kinds_say_in_their_own_words_which_fields_they_are_selected_by() {
 }
 
 #[tokio::test]
-async fn policies_say_what_they_are_about() {
+async fn admission_policy_errors_match_kubernetes() {
     let (chain, _store) = server().await;
     let of = "/apis/admissionregistration.k8s.io/v1";
     let object = |kind: &str| json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "x"}});
@@ -150,7 +150,7 @@ async fn policies_say_what_they_are_about() {
 }
 
 #[tokio::test]
-async fn a_scale_has_columns_of_its_own() {
+async fn scale_has_its_own_columns() {
     let (chain, _store) = server().await;
     let deployments = "/apis/apps/v1/namespaces/default/deployments";
     let template =
@@ -169,7 +169,7 @@ async fn a_scale_has_columns_of_its_own() {
 }
 
 #[tokio::test]
-async fn values_that_go_cannot_decode_are_refused() {
+async fn undecodable_values_are_rejected() {
     let (chain, _store) = server().await;
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers":
         [{"name": "c", "image": "i", "resources": {"limits": {"cpu": "lots"}}}]}});
@@ -183,7 +183,7 @@ async fn values_that_go_cannot_decode_are_refused() {
     refused(&chain, "POST", "/api/v1/namespaces/default/secrets", Some(&secret), 400, message).await;
 }
 
-/// A service of one port.
+/// Returns a Service with one port.
 fn service(spec: Value) -> Value {
     let mut service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": spec});
     service["spec"]["ports"] = json!([{"port": 80}]);
@@ -191,7 +191,7 @@ fn service(spec: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_dry_run_shows_what_a_service_would_get() {
+async fn service_dry_run_shows_allocations() {
     let (chain, _store) = server().await;
     let services = "/api/v1/namespaces/default/services";
     let path = format!("{services}?dryRun=All");
@@ -226,7 +226,7 @@ async fn a_dry_run_shows_what_a_service_would_get() {
 }
 
 #[tokio::test]
-async fn what_only_a_later_moment_allows_is_refused_at_first() {
+async fn fields_of_later_transitions_are_rejected_early() {
     let (chain, _store) = server().await;
     let container = json!([{"name": "c", "image": "i"}]);
     let template = json!({"spec": {"restartPolicy": "Never", "containers": container}});
@@ -270,7 +270,7 @@ async fn what_only_a_later_moment_allows_is_refused_at_first() {
 }
 
 #[tokio::test]
-async fn a_node_and_a_priority_keep_their_numbers() {
+async fn node_cidr_and_priority_value_are_immutable() {
     let (chain, _store) = server().await;
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": {"podCIDR": "10.1.0.0/24"}});
     let (_, node) = call(&chain, "POST", "/api/v1/nodes", Some(&node)).await;
@@ -284,7 +284,7 @@ async fn a_node_and_a_priority_keep_their_numbers() {
 }
 
 #[tokio::test]
-async fn a_service_has_its_ports_as_long_as_it_needs_them() {
+async fn service_keeps_node_ports_while_needed() {
     let (chain, _store) = server().await;
     let services = "/api/v1/namespaces/default/services";
     let local = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"});
@@ -297,7 +297,7 @@ async fn a_service_has_its_ports_as_long_as_it_needs_them() {
         "Service \"o\" is invalid: spec.ports[0].nodePort: Invalid value: {health}: provided port is already allocated"
     );
     refused(&chain, "POST", services, Some(&other), 422, &taken).await;
-    // Another name for something elsewhere has no traffic of its own, and keeps the name when it is none again.
+    // An ExternalName service has no ports allocated, and keeps externalName when its type changes back.
     let outside = json!({"spec": {"type": "ExternalName", "externalName": "a.b"}});
     let (_, outside) = call(&chain, "PATCH", &format!("{services}/s"), Some(&outside)).await;
     let gone =
@@ -310,7 +310,7 @@ async fn a_service_has_its_ports_as_long_as_it_needs_them() {
 }
 
 #[tokio::test]
-async fn what_is_said_of_a_deployment_is_no_new_generation_of_it() {
+async fn deployment_status_update_keeps_generation() {
     let (chain, _store) = server().await;
     let deployments = "/apis/apps/v1/namespaces/default/deployments";
     let template =
@@ -328,7 +328,7 @@ async fn what_is_said_of_a_deployment_is_no_new_generation_of_it() {
 }
 
 #[tokio::test]
-async fn columns_of_a_definition_show_what_they_name() {
+async fn additional_printer_columns_print_their_paths() {
     let (chain, _store) = server().await;
     let columns = |paths: &[(&str, &str)]| -> Value {
         let column = |(name, path): &(&str, &str)| json!({"name": name, "type": "string", "jsonPath": path});
@@ -336,7 +336,7 @@ async fn columns_of_a_definition_show_what_they_name() {
     };
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     for (group, paths) in [
-        // What clients write is shown without decoding what managers own; the rest is shown all the same.
+        // Columns of client-written fields skip managedFields; other columns still work.
         (
             "a.example.com",
             columns(&[("Size", ".spec.size"), ("Ready", ".status.conditions[?(@.type==\"Ready\")].status")]),
@@ -376,7 +376,7 @@ async fn columns_of_a_definition_show_what_they_name() {
 }
 
 #[tokio::test]
-async fn an_event_of_the_new_api_leaves_out_what_the_old_one_has_empty() {
+async fn new_event_omits_empty_core_fields() {
     let (chain, _store) = server().await;
     let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "reason": "R",
         "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}, "reportingComponent": "",
@@ -387,7 +387,7 @@ async fn an_event_of_the_new_api_leaves_out_what_the_old_one_has_empty() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_left_to_the_server_is_owned_by_nobody() {
+async fn allocated_cluster_ip_has_no_owner() {
     let (chain, _store) = server().await;
     let services = "/api/v1/namespaces/default/services";
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},

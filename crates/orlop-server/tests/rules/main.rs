@@ -6,12 +6,12 @@ mod bodies;
 mod creation;
 mod deletion;
 mod discovery;
+mod kind_validation;
 mod kinds;
 mod metadata;
 mod negotiation;
 mod patching;
 mod pods;
-mod rarer_kinds;
 mod reviews;
 #[path = "../support/mod.rs"]
 mod support;
@@ -28,7 +28,7 @@ async fn refused(chain: &Chain, method: &str, path: &str, body: Option<&Value>, 
     assert_eq!((answered, status["message"].as_str()), (code, Some(message)), "{method} {path} {body:?}");
 }
 
-/// Defines a kind of `example.com` whose objects have replicas.
+/// Creates a CustomResourceDefinition in `example.com` with a scale subresource.
 async fn define_gizmos(chain: &Chain) {
     let number = json!({"type": "object", "properties": {"replicas": {"type": "integer"}}});
     let schema = json!({"type": "object", "properties": {"spec": number, "status": number}});

@@ -1,4 +1,4 @@
-//! Kinds that few people write themselves, and what is wrong with them in Kubernetes' words.
+//! Validation messages of less common kinds.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower ca
     and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
-/// An object of a kind under a name, with what else it says.
+/// Returns an object of a kind with the fields of `rest`.
 fn object(version: &str, kind: &str, name: &str, rest: &Value) -> Value {
     let mut object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}});
     object.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
@@ -16,7 +16,7 @@ fn object(version: &str, kind: &str, name: &str, rest: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_new_object_is_told() {
+async fn create_errors_match_kubernetes() {
     let (chain, _store) = server().await;
     let storage = |plural: &str| format!("/apis/storage.k8s.io/v1/{plural}");
     let network = |plural: &str| format!("/apis/networking.k8s.io/v1/{plural}");
@@ -110,7 +110,7 @@ async fn what_is_wrong_with_a_new_object_is_told() {
 }
 
 #[tokio::test]
-async fn volumes_webhooks_and_policies_are_checked_part_by_part() {
+async fn volume_webhook_and_policy_errors_match_kubernetes() {
     let (chain, _store) = server().await;
     let volume = |more: Value| {
         let mut spec = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]});
@@ -196,7 +196,7 @@ async fn volumes_webhooks_and_policies_are_checked_part_by_part() {
 }
 
 #[tokio::test]
-async fn what_may_not_change_of_an_object_stays() {
+async fn immutable_fields_reject_updates() {
     let (chain, _store) = server().await;
     let storage = |plural: &str| format!("/apis/storage.k8s.io/v1/{plural}");
     for (path, version, kind, name, rest, patch, expected) in [
@@ -273,7 +273,7 @@ async fn what_may_not_change_of_an_object_stays() {
         let labelled = json!({"metadata": {"labels": {"a": "b"}}});
         assert_eq!(call(&chain, "PATCH", &format!("{path}/{name}"), Some(&labelled)).await.0, 200, "{kind}");
     }
-    // A range of the other family may come, and a driver may come and go.
+    // A range of the other family may be added; drivers may be added and removed.
     for (path, patch) in [
         (
             "/apis/networking.k8s.io/v1/servicecidrs/x",
@@ -290,7 +290,7 @@ async fn what_may_not_change_of_an_object_stays() {
 }
 
 #[tokio::test]
-async fn services_and_pairs_of_keys_are_warned_of() {
+async fn services_and_tls_secrets_warn() {
     let (chain, _store) = server().await;
     let warned = |plural: &str, object: Value| {
         let (chain, path) = (chain.clone(), format!("/api/v1/namespaces/default/{plural}?dryRun=All"));
