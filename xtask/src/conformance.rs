@@ -45,7 +45,7 @@ pub(crate) fn run() -> Result<(), String> {
     if failed == 0 { Ok(()) } else { Err(format!("{failed} of them failed")) }
 }
 
-/// What each test of a suite came to, by its name.
+/// Runs a suite and returns the outcome of each test by name.
 fn results(suite: &Suite) -> Result<BTreeMap<String, bool>, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -80,7 +80,7 @@ fn compat() -> PathBuf {
     root().join("COMPAT.md")
 }
 
-/// What stands before the table, the table, and what stands after it.
+/// Splits the text into the part before the table, the table, and the part after it.
 fn parts(text: &str) -> Result<(&str, &str, &str), String> {
     let missing = || format!("COMPAT.md has no {BEGIN} with a {END} after it");
     let (before, rest) = text.split_once(BEGIN).ok_or_else(missing)?;

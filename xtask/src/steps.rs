@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What has been done so far.
+/// Steps done so far.
 #[derive(Default)]
 pub(crate) struct Steps {
     done: Vec<(&'static str, Duration)>,

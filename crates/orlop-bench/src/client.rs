@@ -23,7 +23,7 @@ const READ_BYTES: usize = 64 << 10;
 /// A connection, encrypted.
 pub(crate) type Stream = tokio_rustls::client::TlsStream<BufReader<TcpStream>>;
 
-/// Where a server is, and how to speak to it.
+/// Address and credentials of a server.
 pub(crate) struct Target {
     pub(crate) authority: String,
     host: ServerName<'static>,
@@ -198,7 +198,7 @@ impl Client {
     }
 }
 
-/// How many lines end in some bytes. Counted in small numbers first, which the processor does many at a time.
+/// Counts the line ends in some bytes. Sums in bytes first, which vectorizes.
 fn lines(bytes: &[u8]) -> usize {
     let ends = |chunk: &[u8]| chunk.iter().map(|byte| u8::from(*byte == b'\n')).sum::<u8>();
     bytes.chunks(usize::from(u8::MAX)).map(|chunk| usize::from(ends(chunk))).sum()

@@ -12,7 +12,7 @@ use crate::client::{Stream, Target};
 /// The plain form.
 pub(crate) const JSON: &str = "application/json";
 
-/// What becomes of a body.
+/// Treatment of a downloaded body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
     All,

@@ -43,18 +43,18 @@ const ROUNDS: usize = 3;
 const WATCHES: usize = 25;
 const LISTED: usize = 500;
 
-/// What to measure, and for how long.
+/// Plan of a run.
 #[derive(Debug)]
 pub(crate) struct Plan {
     /// Each load of each round.
     pub(crate) time: Duration,
     /// The program under test; `orlop` beside this one by default.
     pub(crate) program: Option<PathBuf>,
-    /// What orlop keeps its data in, one after the other.
+    /// Databases of orlop, one after the other.
     pub(crate) databases: Vec<Database>,
 }
 
-/// What orlop keeps its data in.
+/// Database of orlop.
 #[derive(Clone, Debug)]
 pub(crate) enum Database {
     /// A file in the folder.
@@ -271,7 +271,7 @@ async fn fill(server: &Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether an answer holds as many values as it should: they are most of its bytes.
+/// Returns true if an answer holds all values: they are most of its bytes.
 fn values(answer: &[u8], count: usize) -> bool {
     answer.len() / VALUE.len() / count == 1
 }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What came of a load.
+/// Outcome of a load.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
     /// Operations that succeeded, a second.
@@ -27,7 +27,7 @@ impl Measured {
         Self { per_second: 0.0, latencies: Vec::new(), errors: 0 }
     }
 
-    /// What came of a load before, and of its next turn.
+    /// Merges the outcome of a load with that of its next turn.
     fn add(&mut self, next: Self) {
         let seconds = |measured: &Self| match measured.count() {
             0 => 0.0,
@@ -39,7 +39,7 @@ impl Measured {
         *self = Self::new(latencies, self.errors + next.errors, took);
     }
 
-    /// How many operations succeeded.
+    /// Number of operations that succeeded.
     pub(crate) fn count(&self) -> usize {
         self.latencies.len()
     }

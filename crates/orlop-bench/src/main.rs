@@ -64,15 +64,15 @@ enum Bench {
     /// The bare server that gets are measured beside.
     #[command(hide = true)]
     Bare {
-        /// Where its kubeconfig goes.
+        /// Folder for its kubeconfig.
         folder: PathBuf,
     },
-    /// What many custom resource definitions cost the API server while nobody uses them.
+    /// Memory and time of many unused CustomResourceDefinitions.
     Definitions {
         /// The orlop to measure; the one beside this program by default.
         #[arg(long, value_name = "FILE")]
         orlop: Option<PathBuf>,
-        /// How many.
+        /// Number of definitions.
         #[arg(long, default_value_t = 1000)]
         count: usize,
     },
@@ -81,7 +81,7 @@ enum Bench {
         /// The orlop to measure; the one beside this program by default.
         #[arg(long, value_name = "FILE")]
         orlop: Option<PathBuf>,
-        /// Where its data goes, instead of a SQLite file in the folder and a PostgreSQL of its own.
+        /// Database to use, instead of a SQLite file in the folder and a throw-away PostgreSQL.
         #[arg(long, value_name = "ENDPOINT", conflicts_with = "only")]
         endpoint: Option<String>,
         /// Only on this database.
@@ -99,7 +99,7 @@ enum Bench {
         /// Only these parts.
         #[arg(long, value_enum, value_delimiter = ',')]
         part: Vec<store::Part>,
-        /// How many clients write at a time, for each load of writes.
+        /// Numbers of concurrent clients, for each load of writes.
         #[arg(long, value_delimiter = ',', default_values_t = [1, 16, 64, 256])]
         clients: Vec<usize>,
     },

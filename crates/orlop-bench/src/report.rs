@@ -7,21 +7,21 @@ use serde::Serialize;
 /// One figure, beside its peer's where there is one.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
-    /// What was measured.
+    /// Name of the figure.
     pub(crate) name: String,
     /// In what.
     pub(crate) unit: &'static str,
     /// Ours.
     pub(crate) value: f64,
-    /// Who else was measured in the same run.
+    /// Peer that was measured in the same run.
     pub(crate) peer: Option<&'static str>,
     /// Theirs.
     pub(crate) peer_value: Option<f64>,
-    /// How many times better ours is: above 1 is in our favour, whichever way the unit points.
+    /// Ratio to the peer: above 1 is in our favour, whichever way the unit points.
     pub(crate) ratio: Option<f64>,
 }
 
-/// Whether a larger figure is the better one.
+/// Direction in which a figure is better.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Better {
     /// More is better, as of rates.

@@ -25,17 +25,17 @@ use crate::load::Measured;
 /// Appends the n-th message of a client.
 pub(crate) type Request = Box<dyn Fn(usize, usize, &mut Vec<u8>) + Send + Sync>;
 
-/// What every client does, again and again.
+/// Call that every client repeats.
 pub(crate) struct Call {
     /// `/package.Service/Method`.
     pub(crate) path: &'static str,
     pub(crate) kind: Kind,
     pub(crate) request: Request,
-    /// Whether a message is the answer hoped for.
+    /// Returns true if a message is the expected answer.
     pub(crate) good: fn(&[u8]) -> bool,
 }
 
-/// How messages relate to streams.
+/// Relation of messages to streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A stream for each call.
@@ -50,7 +50,7 @@ struct Client {
     state: State,
     calls: usize,
     stream: u32,
-    /// How much the server still takes on the stream.
+    /// Flow-control window left on the stream.
     window: i64,
     begun: Instant,
     answer: Vec<u8>,
@@ -73,7 +73,7 @@ struct Connection {
     message: Vec<u8>,
     clients: Vec<Client>,
     next_stream: u32,
-    /// How much data the server still takes, on the connection and on a new stream.
+    /// Flow-control windows left on the connection, and of a new stream.
     window: i64,
     stream_window: i64,
     /// Data that came since the server was told that it was read.

@@ -17,7 +17,7 @@ const VALUE_BYTES: usize = 1024;
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const WIDGETS: &str = "/apis/bench.example.com/v1/namespaces/default/widgets";
 
-/// What an object of each costs.
+/// Cost of an object of each kind.
 struct Cost {
     per_second: f64,
     processor_us: f64,

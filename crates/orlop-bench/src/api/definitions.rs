@@ -15,7 +15,7 @@ const AT_ONCE: usize = 4;
 const GROUPS: usize = 200;
 /// Fields of a schema, which then comes to 5 KiB.
 const FIELDS: usize = 20;
-/// How long memory is given to settle.
+/// Time for memory to settle.
 const SETTLE: Duration = Duration::from_secs(4);
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 

@@ -13,7 +13,7 @@ const LISTS: usize = 5;
 /// Values of the label by which objects are chosen.
 const SHARDS: usize = 4;
 
-/// What a list may look like: its name, what is accepted, and what is asked.
+/// Encodings of a list: name, Accept header, and query.
 const FORMS: [(&str, &str, &str); 7] = [
     ("as a table", "application/json;as=Table;g=meta.k8s.io;v=v1", ""),
     ("as metadata", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", ""),

@@ -30,13 +30,13 @@ const VALUE_BYTES: usize = 1024;
 const CLIENTS: usize = 64;
 /// Connections that they share.
 const CONNECTIONS: usize = 4;
-/// Where the loads put their objects.
+/// Collection that the loads write to.
 pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// How much to do.
+/// Size of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
-    /// How long each load runs.
+    /// Duration of each load.
     pub(crate) time: Duration,
     /// Objects that are listed.
     pub(crate) objects: usize,
@@ -44,7 +44,7 @@ pub(crate) struct Size {
     pub(crate) many: usize,
 }
 
-/// What can be measured.
+/// Steps of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Step {
     /// From nothing to ready, and memory then.
@@ -129,7 +129,7 @@ pub(crate) struct Contender {
     pub(crate) kubeconfig: PathBuf,
     processes: Vec<u32>,
     ready: Option<Duration>,
-    /// What names and labels of this run begin with.
+    /// Prefix of names and labels of this run.
     pub(crate) run: String,
 }
 
@@ -219,7 +219,7 @@ impl Contender {
     }
 }
 
-/// What one server came to.
+/// One measured figure of one server.
 pub(crate) struct Figure {
     name: String,
     unit: &'static str,
@@ -287,7 +287,7 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// What a client does again and again.
+/// Operation that a client repeats.
 #[derive(Clone, Copy)]
 pub(crate) enum Operation {
     Create,

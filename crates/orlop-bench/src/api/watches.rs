@@ -25,7 +25,7 @@ pub(crate) async fn measure(contender: &Contender, size: Size) -> anyhow::Result
     Ok(figures)
 }
 
-/// How many events a second reach all watchers together, while objects are changed as fast as they can be.
+/// Measures events a second that reach all watchers together, while objects are updated as fast as possible.
 async fn fan_out(contender: &Contender, watchers: usize, time: Duration) -> anyhow::Result<Vec<Figure>> {
     let watching = Client::connect(&contender.kubeconfig, watchers.div_ceil(CONNECTION_WATCHES)).await?;
     let (_, body) = contender.client.get(&format!("{CONFIG_MAPS}?limit=1")).await?;

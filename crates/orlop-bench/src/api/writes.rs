@@ -1,4 +1,4 @@
-//! What each way of changing an object costs the server, beside a plain update of the same object: patches
+//! Server CPU of each kind of write, beside a plain update of the same object: patches
 //! and applies also have to find out what changed, and whose it is.
 
 use anyhow::Context;
@@ -23,7 +23,7 @@ enum Write {
     MergePatch,
     StrategicMergePatch,
     Apply,
-    /// What is already so.
+    /// Apply that changes nothing.
     ApplyAgain,
 }
 

@@ -27,16 +27,16 @@ use crate::{
 const KINE: &str = "kine's schema";
 const VALUE_BYTES: usize = 1024;
 
-/// What to do, and how much of it.
+/// Plan of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// How long each load runs.
+    /// Duration of each load.
     pub(crate) time: Duration,
     /// Keys in the large database.
     pub(crate) many: usize,
     /// Only these parts; none are all.
     pub(crate) parts: Vec<Part>,
-    /// How many clients write at a time, for each load of writes.
+    /// Numbers of concurrent clients, for each load of writes.
     pub(crate) clients: Vec<usize>,
 }
 
