@@ -12,7 +12,7 @@ use crate::cost::CostEstimate;
 use crate::error::CompileErrors;
 use crate::functions::{EvalResult, Functions, Implementation, Overload};
 use crate::library::{Library, kubernetes_libraries};
-use crate::macros::Macros;
+use crate::parser::Macros;
 use crate::parser::parse;
 use crate::program::Program;
 use crate::schema::Schema;

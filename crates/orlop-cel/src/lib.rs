@@ -60,7 +60,6 @@ mod functions;
 mod lexer;
 mod library;
 mod literal;
-mod macros;
 mod number;
 mod parser;
 mod planner;

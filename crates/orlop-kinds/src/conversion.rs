@@ -7,8 +7,6 @@ use orlop_api::{
 };
 use serde_json::Value;
 
-use crate::BuiltinKind;
-
 /// Declares a version of a kind whose objects are stored in another version, or in another group.
 #[derive(Debug)]
 pub struct Conversion {
@@ -49,20 +47,17 @@ impl VersionedType {
     }
 }
 
-impl BuiltinKind {
-    /// Returns the converter of a version; `None` where objects are stored in that version.
-    pub fn converter(&self, version: &str) -> Option<BuiltinConverter> {
-        let conversion = self.conversion.filter(|conversion| conversion.version == version)?;
+impl BuiltinConverter {
+    /// Returns the converter of a kind in a group.
+    pub(crate) fn new(group: &str, conversion: &'static Conversion) -> Option<Self> {
         let (storage_group, storage_version) = conversion.storage;
-        Some(BuiltinConverter {
+        Some(Self {
             conversion,
-            served: VersionedType::new(self.group, version, conversion.kind)?,
+            served: VersionedType::new(group, conversion.version, conversion.kind)?,
             storage: VersionedType::new(storage_group, storage_version, conversion.kind)?,
         })
     }
-}
 
-impl BuiltinConverter {
     /// Returns group and version of the storage version.
     pub fn storage_version(&self) -> (&'static str, &'static str) {
         self.conversion.storage

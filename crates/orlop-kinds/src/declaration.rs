@@ -9,7 +9,7 @@ use std::fmt;
 use orlop_api::names::NameRule;
 
 use crate::{
-    conversion::Conversion,
+    conversion::{BuiltinConverter, Conversion},
     strategy::{DefaultStrategy, Strategy},
     table::{Columns, DEFAULT_COLUMNS},
     update_scope::UpdateScopes,
@@ -55,6 +55,12 @@ impl BuiltinKind {
             strategy: &DefaultStrategy,
             conversion: None,
         }
+    }
+
+    /// Returns the converter of a version; `None` where objects are stored in that version.
+    pub fn converter(&self, version: &str) -> Option<BuiltinConverter> {
+        let conversion = self.conversion.filter(|conversion| conversion.version == version)?;
+        BuiltinConverter::new(self.group, conversion)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::fields::Fields;
 use crate::go_text::quote;
-use crate::object_meta;
 use crate::time::Time;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -112,7 +111,7 @@ impl ManagedFields {
 
     /// Decodes an object's managed fields; empty if absent.
     pub fn of(object: &Value) -> Result<Self, String> {
-        match object_meta::of(object).get("managedFields").and_then(Value::as_array) {
+        match object.pointer("/metadata/managedFields").and_then(Value::as_array) {
             Some(list) => Self::decode(list.clone()),
             None => Ok(Self::default()),
         }
@@ -176,7 +175,7 @@ fn take_list(object: &mut Value) -> Option<Vec<Value>> {
 
 /// Returns whether a client resets managedFields: an empty list, or one empty entry.
 pub fn is_reset(object: &Value) -> bool {
-    match object_meta::of(object).get("managedFields") {
+    match object.pointer("/metadata/managedFields") {
         Some(Value::Array(list)) => match list.as_slice() {
             [] => true,
             [Value::Object(entry)] => entry.values().all(Value::is_null),

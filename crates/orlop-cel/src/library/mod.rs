@@ -28,7 +28,7 @@ pub(crate) mod url;
 
 use crate::error::EvalError;
 use crate::functions::Functions;
-use crate::macros::Macros;
+use crate::parser::Macros;
 
 /// Limit on the bytes of a returned string. Requests are shorter.
 const RESULT_BYTES_MAX: usize = 8 * 1024 * 1024;

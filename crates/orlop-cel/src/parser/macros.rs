@@ -3,11 +3,11 @@
 //! The libraries of the environment enable [`Macros`]. A call whose name and argument count match a macro is expanded;
 //! invalid macro arguments are errors; any other call stays a call.
 
+use super::Parser;
 use crate::ast::{
     Bind, Call, Comprehension, ComprehensionKind, Element, Expr, ExprKind, Literal, OptMap, Select,
     SelectMode,
 };
-use crate::parser::Parser;
 
 /// The macros and pieces of syntax beyond the language's core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

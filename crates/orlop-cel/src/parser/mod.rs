@@ -5,6 +5,10 @@
 //! macro arguments) is reported and parsing continues. Depth is bounded by [`DEPTH_MAX`], chains such as `a.b.c` and
 //! `1 + 2 + 3` included, so nothing that walks or drops the AST can overflow the stack.
 
+mod macros;
+
+pub(crate) use macros::Macros;
+
 use crate::ast::{
     Ast, Call, Element, Entry, Expr, ExprId, ExprKind, FieldInit, Literal, Message, Select, SelectMode,
     operator,
@@ -12,7 +16,6 @@ use crate::ast::{
 use crate::error::CompileErrors;
 use crate::lexer::{Kind, Token, tokens};
 use crate::literal;
-use crate::macros::Macros;
 use crate::source::{EXPRESSION_CHARS_MAX, Source};
 
 /// Limit on the depth of an AST.
