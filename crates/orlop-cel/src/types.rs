@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::schema::Schema;
+use crate::schema::{Schema, Shape};
 
 /// The type of a value or expression.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,6 +73,25 @@ pub struct MessageType {
 impl PartialEq for MessageType {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
+    }
+}
+
+impl Schema {
+    /// Returns the type of expressions that select a value of this schema.
+    pub fn to_type(&self) -> Type {
+        match &self.node.shape {
+            Shape::Bool => Type::Bool,
+            Shape::Int => Type::Int,
+            Shape::Double => Type::Double,
+            Shape::String => Type::String,
+            Shape::Bytes => Type::Bytes,
+            Shape::Duration => Type::Duration,
+            Shape::Date | Shape::DateTime => Type::Timestamp,
+            Shape::IntOrString | Shape::Dyn => Type::Dyn,
+            Shape::List { items, .. } => Type::list(items.to_type()),
+            Shape::Map { values } => Type::map(Type::String, values.to_type()),
+            Shape::Object { .. } => Type::Object(self.clone()),
+        }
     }
 }
 

@@ -141,12 +141,12 @@ fn one(
         Codec::Integer64 => (reader.varint()? as i64).into(),
         Codec::Boolean => (reader.varint()? != 0).into(),
         Codec::Double => return Ok(crate::decode::number(f64::from_bits(reader.fixed64()?))),
-        Codec::Message(entry) => {
+        Codec::Message(descriptor) => {
             let mut object = match before {
                 Some(Value::Object(object)) => object,
                 _ => Map::new(),
             };
-            fields(entry.message(), reader.bytes()?, &mut object, depth + 1)?;
+            fields(descriptor.message(), reader.bytes()?, &mut object, depth + 1)?;
             Value::Object(object)
         }
         Codec::Special(special) => return special::read(special, reader.bytes()?, depth + 1),

@@ -85,7 +85,9 @@ fn one(to: &mut Vec<u8>, codec: Codec, number: u32, value: &Value) {
                 put_double(to, number, double);
             }
         }
-        (Codec::Message(entry), object) => put_message(to, number, |to| message(to, entry.message(), object)),
+        (Codec::Message(descriptor), object) => {
+            put_message(to, number, |to| message(to, descriptor.message(), object));
+        }
         (Codec::Special(special), value) => put_message(to, number, |to| special::write(special, to, value)),
         _ => {}
     }

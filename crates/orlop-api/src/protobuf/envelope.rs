@@ -4,9 +4,9 @@
 //! message as bytes.
 
 use super::{
-    DecodeError, decode, encode,
+    DecodeError, decode, descriptor_for, encode,
     message::Message,
-    transcode, type_for,
+    transcode,
     wire::{Reader, WireType, put_bytes, put_message, put_tag, put_varint},
 };
 use serde_json::Value;
@@ -61,13 +61,13 @@ impl<'a> Envelope<'a> {
 /// Decodes the object of the type that the envelope names.
 pub(super) fn object(bytes: &[u8], depth: usize) -> Result<Value, DecodeError> {
     let envelope = Envelope::open(bytes)?;
-    let Some(entry) = type_for(envelope.api_version, envelope.kind) else {
+    let Some(descriptor) = descriptor_for(envelope.api_version, envelope.kind) else {
         return Err(DecodeError::UnknownKind {
             api_version: envelope.api_version.into(),
             kind: envelope.kind.into(),
         });
     };
-    let mut object = decode::message(entry.message(), envelope.raw, depth)?;
+    let mut object = decode::message(descriptor.message(), envelope.raw, depth)?;
     for (field, text) in [("apiVersion", envelope.api_version), ("kind", envelope.kind)] {
         if !text.is_empty() {
             object[field] = text.into();
@@ -109,7 +109,7 @@ pub struct ListWriter {
 impl ListWriter {
     /// Creates a writer of a kind's lists; `None` if the kind has no protobuf.
     pub fn new(api_version: &str, kind: &str) -> Option<Self> {
-        Some(Self { item: type_for(api_version, kind)?.message() })
+        Some(Self { item: descriptor_for(api_version, kind)?.message() })
     }
 
     /// Encodes an object as an item.
@@ -144,8 +144,8 @@ impl ListWriter {
 /// Encodes ListMeta.
 fn list_metadata(metadata: &Value) -> Vec<u8> {
     let mut bytes = Vec::new();
-    if let Some(entry) = type_for("v1", "ListMeta") {
-        put_message(&mut bytes, 1, |to| encode::message(to, entry.message(), metadata));
+    if let Some(descriptor) = descriptor_for("v1", "ListMeta") {
+        put_message(&mut bytes, 1, |to| encode::message(to, descriptor.message(), metadata));
     }
     bytes
 }

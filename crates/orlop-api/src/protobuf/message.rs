@@ -4,9 +4,9 @@
 //! field of an inlined struct has a path of numbers (`2.6`: field 6 of the message at field 2), and
 //! a pointer field distinguishes absence from zero (`presence`).
 
-use crate::schema::builtin::{Row, TypeEntry, blocks, row, type_named};
+use crate::schema::builtin::{Row, TypeEntry, blocks, types};
 use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 static NUMBERS: &str = include_str!("../../data/protobuf.tsv");
 
@@ -59,7 +59,7 @@ pub(super) enum Codec {
     Integer64,
     Boolean,
     Double,
-    Message(&'static TypeEntry),
+    Message(&'static Descriptor),
     Special(Special),
 }
 
@@ -79,10 +79,31 @@ pub(super) enum Special {
     SchemaOrTexts,
 }
 
+/// Message of a built-in type, built on first use.
+#[derive(Debug)]
+pub(super) struct Descriptor {
+    entry: &'static TypeEntry,
+    message: OnceLock<Message>,
+}
+
+static DESCRIPTORS: LazyLock<HashMap<&'static str, Descriptor>> = LazyLock::new(|| {
+    types().map(|entry| (entry.name(), Descriptor { entry, message: OnceLock::new() })).collect()
+});
+
+impl Descriptor {
+    pub(super) fn named(name: &str) -> Option<&'static Self> {
+        DESCRIPTORS.get(name)
+    }
+
+    pub(super) fn message(&self) -> &Message {
+        self.message.get_or_init(|| Message::of(self.entry.name(), self.entry.rows()))
+    }
+}
+
 impl Message {
-    pub(crate) fn of(name: &'static str, rows: &'static str) -> Self {
+    pub(super) fn of(name: &str, rows: impl Iterator<Item = Row>) -> Self {
         let extra: HashMap<_, _> = INDEX.get(name).copied().unwrap_or_default().lines().map(extra).collect();
-        let mut fields: Vec<Field> = rows.lines().map(row).filter_map(|row| field(row, &extra)).collect();
+        let mut fields: Vec<Field> = rows.filter_map(|row| field(row, &extra)).collect();
         fields.sort_by_key(|field| field.name);
         let mut parts = vec![Vec::new()];
         for (index, field) in fields.iter().enumerate() {
@@ -168,8 +189,8 @@ fn codec(json_type: &str) -> Option<Codec> {
         "number:double" => Codec::Double,
         "[string]" => Codec::Special(Special::Texts),
         name => {
-            let entry = type_named(name)?;
-            special(name).map_or(Codec::Message(entry), Codec::Special)
+            let descriptor = Descriptor::named(name)?;
+            special(name).map_or(Codec::Message(descriptor), Codec::Special)
         }
     })
 }

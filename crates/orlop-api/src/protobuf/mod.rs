@@ -21,7 +21,7 @@ mod transcode;
 mod wire;
 
 pub use envelope::{Envelope, ListWriter, MAGIC, watch_frame};
-pub(crate) use message::Message;
+use message::Descriptor;
 
 use crate::schema::builtin::{TypeEntry, type_named, type_of};
 use serde_json::Value;
@@ -65,6 +65,11 @@ pub fn type_for(api_version: &str, kind: &str) -> Option<&'static TypeEntry> {
         .or_else(|| type_named(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")))
 }
 
+/// Returns the message descriptor of a kind.
+fn descriptor_for(api_version: &str, kind: &str) -> Option<&'static Descriptor> {
+    Descriptor::named(type_for(api_version, kind)?.name())
+}
+
 /// Decodes an enveloped object of the type that the envelope names.
 pub fn decode(bytes: &[u8]) -> Result<Value, DecodeError> {
     let object = envelope::object(bytes, 0)?;
@@ -75,7 +80,9 @@ pub fn decode(bytes: &[u8]) -> Result<Value, DecodeError> {
 /// Decodes an enveloped object of a known type; the envelope may omit its kind.
 pub fn decode_as(bytes: &[u8], entry: &TypeEntry) -> Result<Value, DecodeError> {
     let Envelope { api_version, kind, raw } = Envelope::open(bytes)?;
-    let mut object = decode::message(entry.message(), raw, 0)?;
+    let unknown = || DecodeError::UnknownKind { api_version: api_version.into(), kind: kind.into() };
+    let descriptor = Descriptor::named(entry.name()).ok_or_else(unknown)?;
+    let mut object = decode::message(descriptor.message(), raw, 0)?;
     for (field, text) in [("apiVersion", api_version), ("kind", kind)] {
         if !text.is_empty() {
             object[field] = text.into();
@@ -88,7 +95,7 @@ pub fn decode_as(bytes: &[u8], entry: &TypeEntry) -> Result<Value, DecodeError> 
 /// Like [`encode`], from JSON text; `None` if the object must be decoded first.
 pub fn encode_json(api_version: &str, kind: &str, json: &[u8]) -> Option<Vec<u8>> {
     let mut raw = Vec::with_capacity(json.len());
-    transcode::message(&mut raw, type_for(api_version, kind)?.message(), json)?;
+    transcode::message(&mut raw, descriptor_for(api_version, kind)?.message(), json)?;
     Some(envelope::enclose(api_version, kind, &raw))
 }
 
@@ -97,6 +104,6 @@ pub fn encode(object: &Value) -> Option<Vec<u8>> {
     let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     let mut raw = Vec::with_capacity(512);
-    encode::message(&mut raw, type_for(api_version, kind)?.message(), object);
+    encode::message(&mut raw, descriptor_for(api_version, kind)?.message(), object);
     Some(envelope::enclose(api_version, kind, &raw))
 }

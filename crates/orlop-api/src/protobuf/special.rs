@@ -2,10 +2,10 @@
 
 use super::{
     DecodeError, decode, encode, envelope,
-    message::{Message, Special},
+    message::{Descriptor, Message, Special},
     wire::{Reader, WireType, put_bytes, put_integer, put_message},
 };
-use crate::{schema::builtin::type_named, time::Time};
+use crate::time::Time;
 use serde_json::Value;
 
 /// Range of RFC 3339: years 1 to 9999.
@@ -162,7 +162,8 @@ fn put_texts(to: &mut Vec<u8>, number: u32, value: &Value) {
 }
 
 fn schema_props() -> &'static Message {
-    static EMPTY: std::sync::LazyLock<Message> = std::sync::LazyLock::new(|| Message::of("", ""));
-    type_named("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps")
-        .map_or(&*EMPTY, |entry| entry.message())
+    static EMPTY: std::sync::LazyLock<Message> =
+        std::sync::LazyLock::new(|| Message::of("", std::iter::empty()));
+    Descriptor::named("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps")
+        .map_or(&*EMPTY, Descriptor::message)
 }

@@ -212,8 +212,8 @@ impl<'de> Visitor<'de> for Place<'_> {
     }
 
     fn visit_map<M: MapAccess<'de>>(self, fields: M) -> Result<(), M::Error> {
-        let Codec::Message(entry) = self.codec else { return Self::unusual() };
-        put_message(self.to, self.number, |to| Object { to, message: entry.message() }.visit_map(fields))
+        let Codec::Message(descriptor) = self.codec else { return Self::unusual() };
+        put_message(self.to, self.number, |to| Object { to, message: descriptor.message() }.visit_map(fields))
     }
 }
 

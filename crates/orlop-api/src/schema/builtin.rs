@@ -8,7 +8,6 @@
 //! is not a pointer is `{}`, a required string `""`) and the few declared ones.
 
 use super::{AdditionalProperties, Field, ListType, MapType, PatchStrategy, Schema, SchemaRef, Type};
-use crate::protobuf::Message;
 use std::collections::HashMap;
 use std::sync::{LazyLock, OnceLock};
 
@@ -22,7 +21,6 @@ pub struct TypeEntry {
     name: &'static str,
     rows: &'static str,
     schema: OnceLock<Schema>,
-    message: OnceLock<Message>,
 }
 
 impl TypeEntry {
@@ -38,18 +36,17 @@ impl TypeEntry {
     pub fn rows(&self) -> impl Iterator<Item = Row> {
         self.rows.lines().map(row)
     }
-
-    /// Returns the protobuf message descriptor of the type.
-    pub(crate) fn message(&self) -> &Message {
-        self.message.get_or_init(|| Message::of(self.name, self.rows))
-    }
 }
 
 static INDEX: LazyLock<HashMap<&'static str, TypeEntry>> = LazyLock::new(|| {
-    let entry =
-        |(name, rows)| (name, TypeEntry { name, rows, schema: OnceLock::new(), message: OnceLock::new() });
+    let entry = |(name, rows)| (name, TypeEntry { name, rows, schema: OnceLock::new() });
     blocks(TYPES).map(entry).collect()
 });
+
+/// Returns all types, in no order.
+pub(crate) fn types() -> impl Iterator<Item = &'static TypeEntry> {
+    INDEX.values()
+}
 
 /// Splits a table into types and their rows.
 pub(crate) fn blocks(table: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {

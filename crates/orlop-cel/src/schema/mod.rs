@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::escape::{escape, is_reserved};
-use crate::types::Type;
 
 /// Request size limit of the API, from which default size limits are derived.
 pub const REQUEST_BYTES_MAX: u64 = 3 * 1024 * 1024;
@@ -215,23 +214,6 @@ impl Schema {
 
     pub(crate) fn max_elements(&self) -> u64 {
         self.node.max_elements
-    }
-
-    /// The type of expressions of this shape.
-    pub fn to_type(&self) -> Type {
-        match &self.node.shape {
-            Shape::Bool => Type::Bool,
-            Shape::Int => Type::Int,
-            Shape::Double => Type::Double,
-            Shape::String => Type::String,
-            Shape::Bytes => Type::Bytes,
-            Shape::Duration => Type::Duration,
-            Shape::Date | Shape::DateTime => Type::Timestamp,
-            Shape::IntOrString | Shape::Dyn => Type::Dyn,
-            Shape::List { items, .. } => Type::list(items.to_type()),
-            Shape::Map { values } => Type::map(Type::String, values.to_type()),
-            Shape::Object { .. } => Type::Object(self.clone()),
-        }
     }
 }
 
