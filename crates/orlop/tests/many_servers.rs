@@ -1,5 +1,7 @@
 //! Several servers of one cluster on one PostgreSQL database.
 
+#![allow(clippy::panic, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::{
@@ -91,6 +93,27 @@ fn servers_of_one_cluster_accept_each_others_credentials() {
         eventually(server, &map, |said| said == "configmap/kube-root-ca.crt");
     }
     assert_eq!(version(&second), published_at);
+}
+
+#[test]
+fn of_servers_that_create_a_cluster_at_once_one_does() {
+    let (folder, url) = (tempfile::tempdir().expect("a folder"), database());
+    let directories = ["first", "second"].map(|name| folder.path().join(name));
+    let starting = directories.clone().map(|directory| {
+        let url = url.clone();
+        std::thread::spawn(move || Daemon::try_start(&directory, &["--endpoint", &url]))
+    });
+    let started = starting.map(|thread| thread.join().expect("it ends"));
+    let (winner, loser) = match &started {
+        [Some(_), None] => (&directories[0], &directories[1]),
+        [None, Some(_)] => (&directories[1], &directories[0]),
+        _ => panic!("{} servers created the cluster", started.iter().flatten().count()),
+    };
+    for name in ["cluster.key", "pki/admin.token", "kubeconfig"] {
+        assert!(winner.join(name).exists() && !loser.join(name).exists(), "{name}");
+    }
+    let joined = join(loser, &url, winner);
+    assert_eq!(joined.kubectl(&WHOAMI), "kubernetes-admin");
 }
 
 #[test]

@@ -36,13 +36,21 @@ fn command(data_dir: &Path, options: &[&str]) -> Command {
 impl Daemon {
     #[track_caller]
     pub(crate) fn start(data_dir: &Path, options: &[&str]) -> Self {
+        Self::try_start(data_dir, options).expect("it starts")
+    }
+
+    /// Starts a server. `None` if it exits instead.
+    pub(crate) fn try_start(data_dir: &Path, options: &[&str]) -> Option<Self> {
         let mut process = command(data_dir, options).stderr(Stdio::inherit()).spawn().expect("orlop starts");
         let mut output = BufReader::new(process.stdout.take().expect("its output"));
         let mut screen = String::new();
         while !screen.contains("get namespaces\n") {
-            assert_ne!(output.read_line(&mut screen).expect("a line"), 0, "it did not start: {screen}");
+            if output.read_line(&mut screen).expect("a line") == 0 {
+                process.wait().expect("it ends");
+                return None;
+            }
         }
-        Self { process, _output: output, screen, data_dir: data_dir.to_owned() }
+        Some(Self { process, _output: output, screen, data_dir: data_dir.to_owned() })
     }
 
     /// Runs a server that must refuse to start. Returns what it says.
