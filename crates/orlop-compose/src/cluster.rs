@@ -201,6 +201,21 @@ impl Cluster {
         Ok(tidy(applied, resource))
     }
 
+    /// Shows what applying an object would make of it, without writing.
+    pub(crate) async fn apply_dry_run(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+        name: &str,
+        manager: &str,
+        object: &Json,
+    ) -> Result<Json> {
+        let pairs = [("fieldManager", manager), ("force", "true"), ("dryRun", "All")];
+        let path = with_query(&resource.path(namespace, Some(name)), &pairs);
+        let applied = self.call(Method::PATCH, &path, Some(("application/apply-patch+yaml", object))).await?;
+        Ok(tidy(applied, resource))
+    }
+
     /// Merges a patch into an object.
     pub(crate) async fn merge(
         &self,

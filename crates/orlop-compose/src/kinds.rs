@@ -135,6 +135,27 @@ pub fn kinds_of_crd(crd: &Json) -> Vec<Kind> {
         .collect()
 }
 
+/// A kind of which nothing but its name is known, for work without a cluster.
+pub fn untyped_kind(gvk: Gvk) -> Kind {
+    let plural = crate::plural::pluralize(&gvk.kind.to_lowercase());
+    let schema = schema_from_openapi(&gvk, anything(), &|_| None);
+    let namespaced = !CLUSTER_SCOPED.contains(&gvk.kind.as_str());
+    Kind { plural, namespaced, schema, gvk }
+}
+
+/// Kinds of Kubernetes that live beside namespaces, for work without a cluster.
+const CLUSTER_SCOPED: [&str; 9] = [
+    "APIService",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "CustomResourceDefinition",
+    "Namespace",
+    "PersistentVolume",
+    "PriorityClass",
+    "ResourceGraphDefinition",
+    "StorageClass",
+];
+
 /// Finds a kind in an OpenAPI v3 document.
 pub fn schema_from_document(gvk: &Gvk, document: &Json) -> Option<Schema> {
     let schemas = document.pointer("/components/schemas")?.as_object()?;

@@ -11,7 +11,9 @@ mod expression;
 pub mod graph;
 pub mod kinds;
 mod names;
+pub mod plan;
 mod plural;
+pub mod render;
 pub mod simple_schema;
 
 pub use controller::{Settings, run};

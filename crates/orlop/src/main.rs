@@ -1,5 +1,6 @@
 //! The command line. Each subcommand has its own file.
 
+mod compose;
 mod device;
 mod duration;
 mod etcd;
@@ -33,6 +34,7 @@ enum Command {
     Serve(Box<serve::Arguments>),
     Etcd(Box<etcd::Etcd>),
     Device(device::Device),
+    Compose(compose::Compose),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -51,6 +53,7 @@ fn main() -> anyhow::Result<()> {
             Command::Serve(arguments) => serve::run(*arguments).await,
             Command::Etcd(etcd) => etcd.run().await,
             Command::Device(device) => device.run().await,
+            Command::Compose(compose) => compose.run().await,
         }
     })
 }

@@ -31,7 +31,7 @@ use orlop_store::{Config, Durability, Endpoint, Store};
 use screen::Screen;
 use tokio::{net::TcpListener, sync::watch};
 
-use crate::{duration, shutdown};
+use crate::{compose, duration, shutdown};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -116,6 +116,10 @@ pub(crate) struct Arguments {
     #[arg(long, default_value = "30000-32767", value_name = "FIRST-LAST", help_heading = "Services")]
     service_node_port_range: String,
 
+    /// Also run the controller of ResourceGraphDefinitions (see "orlop compose").
+    #[arg(long)]
+    compose: bool,
+
     /// Time to go on serving after SIGTERM while /readyz fails, so that load balancers notice.
     #[arg(long, default_value = "0", value_parser = duration::parse, value_name = "TIME")]
     shutdown_delay_duration: Duration,
@@ -187,8 +191,11 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     // Nobody else can open a database in memory or in the locked data directory: no need to compete.
     let is_private = matches!(endpoint, Endpoint::Memory) || arguments.endpoint.is_none();
     let election = (!is_private).then(|| LeaderElection::new(candidate_name()));
-    let manager =
+    let mut manager =
         orlop_controllers::manager(client, &selected, &identity.root_ca).with_leader_election(election);
+    if arguments.compose {
+        compose::register(&mut manager, orlop_compose::Settings::default());
+    }
     let metrics = manager.metrics();
     chain.add_metrics(Box::new(move |registry| metrics.register(registry)));
     let (stop_controllers, controllers_stopped) = watch::channel(false);

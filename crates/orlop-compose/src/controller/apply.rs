@@ -46,7 +46,7 @@ pub(super) struct Applied {
 }
 
 /// Labels of every child of an instance.
-pub(super) fn child_labels(key: &InstanceKey, gvk: &Gvk, uid: &str, applyset: &str) -> Map<String, Json> {
+pub(crate) fn child_labels(key: &InstanceKey, gvk: &Gvk, uid: &str, applyset: &str) -> Map<String, Json> {
     let mut labels = Map::new();
     for (label, value) in [
         (names::PART_OF, applyset),
@@ -68,7 +68,7 @@ pub(super) fn child_labels(key: &InstanceKey, gvk: &Gvk, uid: &str, applyset: &s
 }
 
 /// Completes a manifest with the labels and annotations of this controller.
-pub(super) fn complete(
+pub(crate) fn complete(
     labels: &Map<String, Json>,
     node: &Node,
     item: &Item,
@@ -268,7 +268,7 @@ fn failure(node: &Node, error: &kube::Error) -> Applied {
 }
 
 /// Decodes a resolved LabelSelector strictly; returns it as a query and as a selector.
-pub(super) fn selector_text(id: &str, selector: &Json) -> Result<(String, Selector), String> {
+pub(crate) fn selector_text(id: &str, selector: &Json) -> Result<(String, Selector), String> {
     let unknown = selector
         .as_object()
         .ok_or_else(|| format!("failed to convert selector for {id}: selector is not an object"))?

@@ -20,7 +20,9 @@ use kube::runtime::watcher::Event;
 use orlop_api::time::Time;
 use orlop_controllers::runtime::{Action, Context, WorkQueue};
 
-use self::memory::{ChildKey, InstanceKey, Memories, fingerprint};
+pub(crate) use self::apply::{child_labels, complete, selector_text};
+pub(crate) use self::memory::InstanceKey;
+use self::memory::{ChildKey, Memories, fingerprint};
 use self::watches::{Metadata, Selection, Watches};
 use crate::cluster::{Cluster, Resource};
 use crate::crd;

@@ -27,7 +27,12 @@ impl Drop for Harness {
 }
 
 fn spawn(server: &Server, settings: Settings) -> JoinHandle<()> {
-    let mut manager = Manager::new(server.client());
+    spawn_with(server.client(), settings)
+}
+
+/// Runs the controller with a client.
+pub(crate) fn spawn_with(client: Client, settings: Settings) -> JoinHandle<()> {
+    let mut manager = Manager::new(client);
     manager.register(orlop_compose::NAME, move |context| orlop_compose::run(context, settings));
     tokio::spawn(manager.run(std::future::pending()))
 }
@@ -69,6 +74,12 @@ impl Harness {
             })
             .await?;
         Ok(harness)
+    }
+
+    /// Stops the controller at whatever it is doing; another one runs from now on.
+    pub(crate) fn replace(&mut self, controller: JoinHandle<()>) {
+        self.controller.abort();
+        self.controller = controller;
     }
 
     /// Stops the controller at whatever it is doing and starts another.

@@ -1,0 +1,127 @@
+//! Graphs without a cluster: manifests of an instance, and pictures.
+
+use std::fmt::Write as _;
+
+use serde_json::Value as Json;
+
+use crate::expression::{Failure, Scope};
+use crate::graph::{Graph, Target, include, resolve};
+
+/// A node as an instance would have it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rendered {
+    /// Its id.
+    pub id: String,
+    /// Its manifests, or why there are none.
+    pub outcome: Outcome,
+}
+
+/// What became of a node.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// These objects would be applied.
+    Manifests(Vec<Json>),
+    /// `includeWhen` is false, or a node that it reads is skipped.
+    Skipped,
+    /// Reads objects of others, which only a cluster has.
+    External,
+    /// Needs data that only a cluster has, with the expression's error.
+    Pending(String),
+    /// An expression fails.
+    Failed(String),
+}
+
+/// Renders an instance. A node sees the manifests of the nodes it reads, not their status.
+pub fn render(graph: &Graph, instance: &Json) -> Vec<Rendered> {
+    let mut schema = instance.clone();
+    if let Some(fields) = schema.as_object_mut() {
+        fields.remove("status");
+    }
+    let namespace = match instance.pointer("/metadata/namespace").and_then(Json::as_str) {
+        Some(namespace) => Some(namespace),
+        None => graph.namespaced.then_some("default"),
+    };
+    let mut observed: Vec<Option<Json>> = vec![None; graph.nodes.len()];
+    let mut rendered: Vec<Rendered> = Vec::with_capacity(graph.nodes.len());
+    for (index, node) in graph.nodes.iter().enumerate() {
+        let skipped = |dependency: &usize| {
+            rendered.get(*dependency).is_some_and(|other| other.outcome == Outcome::Skipped)
+        };
+        let outcome = if node.data_dependencies.iter().any(skipped) {
+            Outcome::Skipped
+        } else {
+            let mut scope = Scope::default();
+            scope.bind("schema", &schema);
+            for dependency in &node.data_dependencies {
+                if let (Some(other), Some(Some(json))) =
+                    (graph.nodes.get(*dependency), observed.get(*dependency))
+                {
+                    scope.bind(&other.id, json);
+                }
+            }
+            let resolved = match include(node, &scope) {
+                Ok(true) => resolve(graph, node, &scope, namespace).map(Some),
+                Ok(false) => Ok(None),
+                Err(failure) => Err(failure),
+            };
+            match resolved {
+                Ok(None) => Outcome::Skipped,
+                Ok(Some(Target::Managed(items))) => {
+                    Outcome::Manifests(items.into_iter().map(|item| item.manifest).collect())
+                }
+                Ok(Some(_)) => Outcome::External,
+                Err(Failure::Pending(error)) => Outcome::Pending(error),
+                Err(Failure::Failed(error)) => Outcome::Failed(error),
+            }
+        };
+        if let Outcome::Manifests(manifests) = &outcome
+            && let Some(slot) = observed.get_mut(index)
+        {
+            *slot = match node.role.is_list() {
+                true => Some(Json::Array(manifests.clone())),
+                false => manifests.first().cloned(),
+            };
+        }
+        rendered.push(Rendered { id: node.id.clone(), outcome });
+    }
+    rendered
+}
+
+/// Draws a graph for Mermaid.
+pub fn to_mermaid(graph: &Graph) -> String {
+    let mut text = String::from("graph TD\n");
+    for node in &graph.nodes {
+        let kind = &node.kind.gvk.kind;
+        let (open, close) = if node.role.is_managed() { ("[", "]") } else { ("([", "])") };
+        let _ = writeln!(text, "  {}{open}\"{} ({kind})\"{close}", node.id, node.id);
+    }
+    for node in &graph.nodes {
+        for dependency in &node.dependencies {
+            let _ = writeln!(text, "  {} --> {}", graph.nodes[*dependency].id, node.id);
+        }
+        for dependency in &node.soft_dependencies {
+            let _ = writeln!(text, "  {} -.-> {}", graph.nodes[*dependency].id, node.id);
+        }
+    }
+    text
+}
+
+/// Draws a graph for Graphviz.
+pub fn to_dot(graph: &Graph) -> String {
+    let mut text = String::from("digraph {\n");
+    for node in &graph.nodes {
+        let shape = if node.role.is_managed() { "box" } else { "oval" };
+        let _ =
+            writeln!(text, "  {} [shape={shape}, label=\"{}\\n{}\"];", node.id, node.id, node.kind.gvk.kind);
+    }
+    for node in &graph.nodes {
+        for dependency in &node.dependencies {
+            let _ = writeln!(text, "  {} -> {};", graph.nodes[*dependency].id, node.id);
+        }
+        for dependency in &node.soft_dependencies {
+            let _ = writeln!(text, "  {} -> {} [style=dashed];", graph.nodes[*dependency].id, node.id);
+        }
+    }
+    text.push_str("}\n");
+    text
+}
