@@ -1,22 +1,22 @@
-//! Where the data is and how the store behaves.
+//! Configuration of a store.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
 use crate::error::{Error, Result};
 
-/// Where the data is.
+/// Location of the data.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Endpoint {
-    /// A SQLite database in this process's memory, gone with it.
+    /// A SQLite database in this process's memory.
     Memory,
-    /// A SQLite database in a file. Its folder must exist.
+    /// A SQLite database in a file. Its directory must exist.
     Sqlite(PathBuf),
     /// A PostgreSQL database, by connection string.
     Postgres(String),
 }
 
 impl Endpoint {
-    /// Reads `memory`, `sqlite:///path` (or a bare path) or `postgres://…`.
+    /// Parses `memory`, `sqlite:///path` (or a bare path) or `postgres://…`.
     pub fn parse(text: &str) -> Result<Self> {
         match text.split_once("://") {
             None if text == "memory" => Ok(Self::Memory),
@@ -51,7 +51,7 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-/// A connection URL with its password, in the authority or as a parameter, taken out.
+/// Removes the password from a connection URL, in the authority or as a parameter.
 fn without_password(url: &str) -> String {
     let (base, query) = url.split_once('?').unwrap_or((url, ""));
     let base = match (base.find("://"), base.rfind('@')) {
@@ -66,18 +66,18 @@ fn without_password(url: &str) -> String {
     if kept.is_empty() { base } else { format!("{base}?{}", kept.join("&")) }
 }
 
-/// What an acknowledged write has survived.
+/// Durability of an acknowledged write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// It is on the disk: it survives a power cut.
+    /// Synced to the disk: survives a power loss.
     #[default]
     Full,
-    /// It is with the operating system: it survives a crash of this program, but a power cut or a crash of
-    /// the machine may take the last moments with it. What remains is consistent.
+    /// Written to the operating system: survives a crash of this program. A power loss or a crash of the machine may
+    /// lose the last writes; what remains is consistent.
     Relaxed,
 }
 
-/// Bounds on every input. A request over one of them is answered [`Error::TooLarge`].
+/// Limits on every input. A request over one of them fails with [`Error::TooLarge`].
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Bytes of a key.
@@ -88,20 +88,20 @@ pub struct Limits {
     pub terms_bytes: usize,
     /// Operations and compares of one transaction, nested ones counted in.
     pub txn_operations: usize,
-    /// How deep transactions nest.
+    /// Nesting depth of transactions.
     pub txn_depth: usize,
     /// Bytes of all keys and values that one transaction writes.
     pub txn_bytes: usize,
     /// Bytes of all keys and values that one transaction returns: its reads and previous versions. They are held in
     /// memory until the batch is committed.
     pub txn_read_bytes: usize,
-    /// Keys that one transaction may change, by ranges too.
+    /// Keys that one transaction may change, those of ranges included.
     pub txn_changes: usize,
-    /// Keys that one read returns at most; a read without a limit over a larger range says `more`.
+    /// Maximum keys of one read; a read without a limit over a larger range sets `more`.
     pub read_keys: usize,
-    /// Transactions waiting for the writer before callers are told to come back later.
+    /// Transactions queued for the writer before callers get back-pressure.
     pub queue: usize,
-    /// Bytes of the database file past which writes (but not deletes) are refused; 0 for no bound.
+    /// Quota of the database in bytes, past which puts (but not deletes) are refused; 0 for none.
     pub database_bytes: u64,
 }
 
@@ -123,44 +123,49 @@ impl Default for Limits {
     }
 }
 
-/// How the store behaves.
+/// Configuration of a store.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where the data is.
+    /// Location of the data.
     pub endpoint: Endpoint,
-    /// What an acknowledged write has survived.
+    /// Durability of acknowledged writes.
     pub durability: Durability,
-    /// Bounds on every input.
+    /// Limits on every input.
     pub limits: Limits,
-    /// How long history stays readable; `None` keeps it until [`Store::compact`](crate::Store::compact).
+    /// Time for which history stays readable; `None` keeps it until [`Store::compact`](crate::Store::compact).
     pub retention: Option<Duration>,
-    /// Bytes of data past which history is forgotten before its time, all but the last second of it; `None`
-    /// for no such bound.
+    /// Bytes of data past which history is compacted early, all but the last second of it; `None` for no limit.
     pub history_bytes: Option<u64>,
-    /// Bytes of pages that a SQLite connection that writes keeps at hand; one that reads keeps a quarter.
+    /// Page cache of the SQLite connection that writes, in bytes; connections that read have a quarter each.
     pub cache_bytes: usize,
-    /// Bytes of values that a store on PostgreSQL keeps at hand, so that lists need not ask for them; 0 for none.
+    /// Value cache of a store on PostgreSQL in bytes, which saves lists from reading values again; 0 for none.
     pub value_cache_bytes: usize,
-    /// How many bytes of recent events stay in memory for watchers that are a little behind.
+    /// Bytes of recent events buffered for watchers that are slightly behind.
     pub ring_bytes: usize,
-    /// How many events one watcher may have waiting before it reads from the ring or the tables instead.
+    /// Bytes of history cached for all watchers that are further behind.
+    pub catch_up_bytes: usize,
+    /// Maximum commits queued for one watcher, before it catches up from the ring buffer or the log instead.
     pub watcher_queue: usize,
-    /// How many connections read at a time.
+    /// Connections that read.
     pub readers: usize,
-    /// Whether a write that finds nobody writing is committed by the thread that asks for it (SQLite). That is
-    /// a hop less for a lone writer; but its runtime puts another thread in its place meanwhile, and every
-    /// thread keeps memory of its own. A server has it off: what came with the write over one connection
-    /// would have to wait for the disk, instead of sharing its commit.
+    /// Commits on the caller's thread when the writer is idle (SQLite). That saves a lone writer a thread switch, but
+    /// the runtime starts another thread in its place meanwhile, and every thread keeps memory of its own. A server
+    /// turns it off: other requests on the same connection would wait for the disk instead of sharing the commit.
     pub commit_on_caller: bool,
-    /// The safety net under notifications: how often to look for other processes' writes.
+    /// Interval of polling for other processes' writes, in case a notification is lost.
     pub poll_interval: Duration,
-    /// How long a writer waits for a database that it has lost sight of, before it is told so. What it asked
-    /// for may still happen: the store goes on to find out.
+    /// Time a caller waits for the outcome of a commit on an unreachable database, before it gets
+    /// [`Error::AmbiguousCommit`]. The store keeps resolving the outcome.
     pub commit_timeout: Duration,
+    /// Disk space kept in reserve beside a SQLite file, so that deletes and a restart succeed on a full disk; 0 for none.
+    pub reserve_bytes: u64,
+    /// Writes speculatively on PostgreSQL: one round trip a batch instead of two. Off, every batch reads under the
+    /// exclusive lock first.
+    pub speculative_writes: bool,
 }
 
 impl Config {
-    /// Sensible defaults for an endpoint.
+    /// Returns the defaults for an endpoint.
     pub fn new(endpoint: Endpoint) -> Self {
         Self {
             endpoint,
@@ -171,11 +176,14 @@ impl Config {
             cache_bytes: 8 << 20,
             value_cache_bytes: 32 << 20,
             ring_bytes: 8 << 20,
+            catch_up_bytes: 32 << 20,
             watcher_queue: 256,
             readers: 4,
             commit_on_caller: true,
             poll_interval: Duration::from_secs(1),
             commit_timeout: Duration::from_secs(20),
+            reserve_bytes: 4 << 20,
+            speculative_writes: true,
         }
     }
 }
@@ -185,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_are_read_and_shown_without_their_passwords() {
+    fn endpoints_parse_and_display_without_passwords() {
         assert_eq!(Endpoint::parse("memory"), Ok(Endpoint::Memory));
         assert_eq!(Endpoint::parse("sqlite:///a/b.db"), Ok(Endpoint::Sqlite("/a/b.db".into())));
         assert_eq!(Endpoint::parse("state.db"), Ok(Endpoint::Sqlite("state.db".into())));

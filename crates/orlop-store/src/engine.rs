@@ -1,9 +1,10 @@
-//! What the store asks of a database, and nothing of SQL.
+//! The interface between the store and a database. It says nothing of SQL.
 //!
-//! An engine keeps the log of versions, knows each key's current version, and can do five things:
-//! commit a batch, read a snapshot, read the tail of the log, tell when somebody else wrote, and forget
-//! what is compacted. Group commit, evaluation of transactions, watching, leases and the choice of when to
-//! compact are written once, above this line.
+//! [`Engine`] is what any ordered, transactional key-value database can do: commit a batch, read a snapshot,
+//! read the tail of the log, signal other processes' writes, delete compacted history, and elect a leader. Group
+//! commit, evaluation of transactions, watches, leases and the schedule of compaction are written once, above it.
+//!
+//! What only some databases can do is a capability: [`FileSnapshot`], [`Shrink`].
 
 use std::{path::Path, sync::Arc};
 
@@ -15,22 +16,22 @@ use crate::{
     event::{Commit, VersionId},
 };
 
-/// One entry of a batch. Each is atomic; all of a batch become durable together.
+/// One entry of a batch. Each is atomic; a batch becomes durable as a whole.
 #[derive(Debug)]
 pub(crate) enum Command {
     Txn(Txn),
-    /// Grant a lease, with a chosen id or a generated one.
+    /// Grants a lease with a chosen or generated id.
     Grant {
         id: Option<LeaseId>,
         ttl_seconds: i64,
     },
-    /// Give a lease its whole time to live again.
+    /// Restarts a lease's time to live.
     Renew(LeaseId),
-    /// Delete a lease and the keys that hang on it.
+    /// Deletes a lease and the keys attached to it.
     Revoke(LeaseId),
-    /// As revoke, if the lease is overdue; the database's clock decides.
+    /// Revokes a lease if it is overdue by the database's clock.
     Expire(LeaseId),
-    /// Replace the terms of live versions, without a new revision. A key that has moved on is left alone.
+    /// Replaces the index terms of live versions without a new revision. Keys that have changed since are skipped.
     Reindex(Vec<(Bytes, Revision, Terms)>),
 }
 
@@ -43,15 +44,15 @@ pub(crate) enum Outcome {
     Done(Revision),
 }
 
-/// A commit's place among those to be settled. See [`Engine::settle`].
-pub(crate) type Ticket = u64;
+/// Position of a commit in the order of commits, for engines that sync after committing.
+pub(crate) type CommitSequence = u64;
 
-/// What a batch came to: one outcome a command, and what there is to publish, in order, once it is settled.
+/// A committed batch: one outcome a command, and the commits to publish once it is durable.
 #[derive(Debug)]
-pub(crate) struct Committed {
+pub(crate) struct CommittedBatch {
     pub(crate) outcomes: Vec<Result<Outcome>>,
     pub(crate) commits: Vec<Arc<Commit>>,
-    pub(crate) ticket: Ticket,
+    pub(crate) sequence: CommitSequence,
 }
 
 /// The newest and the oldest readable revision.
@@ -61,7 +62,15 @@ pub(crate) struct Bounds {
     pub(crate) compacted: Revision,
 }
 
-/// Bytes of the database, and how many of them hold data.
+/// Approximate size of a piece of the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TailLimit {
+    pub(crate) events: usize,
+    /// Bytes of values.
+    pub(crate) bytes: usize,
+}
+
+/// Size of the database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
     /// Bytes the database occupies.
@@ -70,87 +79,115 @@ pub struct Size {
     pub used: u64,
 }
 
-/// A database under the store. See the module's documentation.
+/// A database under the store.
 #[async_trait::async_trait]
 pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
-    /// Evaluates the commands in order, each seeing those before it, and commits them as one.
-    /// An error means that nothing of the batch happened. Called by one task at a time.
-    async fn commit(&self, batch: &[Command]) -> Result<Committed>;
+    /// Evaluates the commands in order, each seeing those before it, and commits them as one transaction.
+    /// An error means that nothing was written. Called by one task at a time.
+    async fn commit(&self, batch: &[Command]) -> Result<CommittedBatch>;
 
-    /// Whether `commit` does its work when first polled, blocking the thread instead of waiting.
-    fn commits_at_once(&self) -> bool {
+    /// Returns whether `commit` completes on its first poll, blocking the thread instead of waiting.
+    fn commits_inline(&self) -> bool {
         false
     }
 
-    /// Blocks the thread until a commit is durable; until then nobody is told of it. The next batch may be
-    /// committed meanwhile. An error means that a crash may yet undo it.
-    fn settle(&self, _ticket: Ticket) -> Result<()> {
+    /// Blocks the thread until a commit is durable. Until then it must not be acknowledged or published. The next
+    /// batch may be committed meanwhile. An error means that a crash may still undo the commit.
+    fn wait_durable(&self, _sequence: CommitSequence) -> Result<()> {
         Ok(())
     }
 
-    /// Whether `settle` has anything to do: whether commits are not durable by themselves.
-    fn settles(&self) -> bool {
+    /// Returns whether commits need [`Self::wait_durable`].
+    fn defers_durability(&self) -> bool {
         false
     }
 
-    /// Keys that one page of a long read brings at the most. Larger pages read no faster from a file, and what is
-    /// allocated on the threads that read stays with them.
-    fn page_keys(&self) -> usize {
+    /// Returns the maximum number of keys of one page of a long read. Larger pages read no faster from a file, and
+    /// what is allocated on the threads that read stays with them.
+    fn max_page_keys(&self) -> usize {
         512
     }
 
     /// Reads one snapshot. `read.limit` is never 0 here.
     async fn read(&self, read: &Read) -> Result<ReadResult>;
 
-    /// The same, in a form.
-    async fn read_formed(&self, read: &Read, form: &Arc<dyn RowEncoder>) -> Result<EncodedPage> {
-        Ok(EncodedPage::of(self.read(read).await?, &**form))
+    /// Reads one snapshot and encodes its rows.
+    async fn read_encoded(&self, read: &Read, encoder: &Arc<dyn RowEncoder>) -> Result<EncodedPage> {
+        Ok(EncodedPage::encode(self.read(read).await?, &**encoder))
     }
 
-    /// Whole commits after `after`, oldest first: at least one if there is one, about `limit` events.
+    /// Returns whole commits after `after`, oldest first: at least one if there is one, up to about `limit`.
     /// Expired if `after` is further back than one before the compacted revision.
-    async fn tail(&self, after: Revision, limit: usize) -> Result<Vec<Arc<Commit>>>;
+    async fn tail(&self, after: Revision, limit: TailLimit) -> Result<Vec<Arc<Commit>>>;
 
-    /// The values of versions, `None` where compaction has removed one.
+    /// Returns the values of versions, `None` where compaction has deleted one.
     async fn values(&self, ids: &[VersionId]) -> Result<Vec<Option<Bytes>>>;
 
-    /// The newest and the oldest readable revision.
+    /// Returns the newest and the oldest readable revision.
     async fn bounds(&self) -> Result<Bounds>;
 
-    /// Raises the compacted revision, before anything is forgotten. Lower than what is set is no change.
-    async fn mark_compacted(&self, revision: Revision) -> Result<()>;
+    /// Raises the compacted revision, before anything is deleted. A lower revision than the current is ignored.
+    async fn set_compacted(&self, revision: Revision) -> Result<()>;
 
-    /// Forgets up to about `limit` versions below the compacted revision, fewer where writers would have to
-    /// wait for it; whether there is more to do.
+    /// Deletes up to about `limit` versions below the compacted revision, fewer where writers would have to
+    /// wait. Returns whether more are left.
     async fn compact_step(&self, limit: usize) -> Result<bool>;
 
-    /// Gives up to about `pages` pages of free space back to the file system; whether there is more to do.
-    async fn shrink_step(&self, pages: usize) -> Result<bool>;
-
     /// Returns when another process may have written, or after the poll interval.
-    async fn changed(&self);
+    async fn wait_for_changes(&self);
 
-    /// Whether this process is the one, of those sharing the database, that compacts and expires leases.
-    async fn leads(&self) -> bool;
+    /// Returns whether this process is the one, of those sharing the database, that compacts and expires leases.
+    async fn is_leader(&self) -> bool;
 
-    /// A lease, if it is granted.
+    /// Returns a lease, if it is granted.
     async fn lease(&self, id: LeaseId) -> Result<Option<Lease>>;
 
-    /// The keys that hang on a lease, sorted.
+    /// Returns the keys attached to a lease, sorted.
     async fn lease_keys(&self, id: LeaseId) -> Result<Vec<Bytes>>;
 
-    /// Every lease, sorted by what is left of it, the most overdue first.
+    /// Returns leases sorted by remaining time, the most overdue first.
     async fn leases(&self, limit: usize) -> Result<Vec<Lease>>;
 
-    /// A small fact kept beside the data, such as which fields of a range are indexed.
+    /// Returns a named entry kept beside the data, such as which fields of a range are indexed.
     async fn metadata(&self, name: &str) -> Result<Option<String>>;
 
-    /// Keeps a small fact.
+    /// Writes a named entry beside the data.
     async fn set_metadata(&self, name: &str, text: &str) -> Result<()>;
 
-    /// How large the database is.
+    /// Returns the size of the database.
     async fn size(&self) -> Result<Size>;
 
+    /// Fails with the reason why the engine cannot accept writes now. Does not wait.
+    fn health(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Refuses further writes and completes what a clean stop should leave. Reads keep working.
+    async fn close(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Returns the capability to copy the database to a file.
+    fn file_snapshot(&self) -> Option<&dyn FileSnapshot> {
+        None
+    }
+
+    /// Returns the capability to give free space back to the file system.
+    fn shrink(&self) -> Option<&dyn Shrink> {
+        None
+    }
+}
+
+/// Copies a database to a file while it is in use.
+#[async_trait::async_trait]
+pub(crate) trait FileSnapshot: Send + Sync {
     /// Writes a consistent copy of everything to a new file.
     async fn snapshot(&self, path: &Path) -> Result<()>;
+}
+
+/// Gives free space back to the file system.
+#[async_trait::async_trait]
+pub(crate) trait Shrink: Send + Sync {
+    /// Gives back up to about `pages` pages. Returns whether more are left.
+    async fn shrink_step(&self, pages: usize) -> Result<bool>;
 }

@@ -1,17 +1,16 @@
-//! What can go wrong, as values.
+//! Errors of the store.
 //!
-//! A caller's mistake, a lost race and a broken disk are different things, and each has its own variant,
-//! so that a front can answer with the right code without reading messages. Messages are written for the
-//! person who has to act on them; they never contain values, only keys.
+//! Each cause that a server answers differently has its own variant. Messages are for the person who has to act on
+//! them; they contain keys, never values.
 
 use bytes::Bytes;
 
 use crate::{LeaseId, Revision};
 
-/// The result of anything the store does.
+/// Result of a store operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Everything the store can answer instead of a result.
+/// An error of the store.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Error {
     /// A read or watch asked for a revision whose history has been compacted away.
@@ -24,13 +23,13 @@ pub enum Error {
     /// A read asked for a revision that has not happened yet.
     #[error("revision {requested} is in the future: the newest revision is {current}")]
     FutureRevision {
-        /// What was asked for.
+        /// The requested revision.
         requested: Revision,
-        /// The newest revision there is.
+        /// The newest revision.
         current: Revision,
     },
 
-    /// A put that keeps the value or lease of its key found no such key.
+    /// A put that keeps the value or lease of its key did not find the key.
     #[error("key not found: {}", Printable(.key))]
     NotFound {
         /// The key that does not exist.
@@ -47,25 +46,25 @@ pub enum Error {
     /// No lease has this id: it was never granted, was revoked, or has expired.
     #[error("lease {lease} not found")]
     LeaseNotFound {
-        /// The id that was asked for.
+        /// The requested id.
         lease: LeaseId,
     },
 
     /// A lease with the chosen id is already granted.
     #[error("lease {lease} already exists")]
     LeaseExists {
-        /// The id that was chosen.
+        /// The chosen id.
         lease: LeaseId,
     },
 
-    /// A request is over one of the store's [`Limits`](crate::Limits).
+    /// A request exceeds one of the store's [`Limits`](crate::Limits).
     #[error("{what} is too large: {size} is over the limit of {limit}")]
     TooLarge {
-        /// What is too large: a key, a value, a transaction.
+        /// The object of the limit: a key, a value, a transaction.
         what: &'static str,
-        /// How large it is.
+        /// Its size.
         size: u64,
-        /// How large it may be.
+        /// The limit.
         limit: u64,
     },
 
@@ -78,32 +77,30 @@ pub enum Error {
         limit: u64,
     },
 
-    /// The request contradicts itself.
+    /// The request is malformed.
     #[error("invalid request: {0}")]
     Invalid(String),
 
-    /// A filter names a field that is not indexed (yet) for the asked range and revision.
+    /// A filter names a field that is not indexed (yet) for the range and revision.
     #[error("field is not indexed here: {0}")]
     NotIndexed(String),
 
-    /// The stored bytes of this key are damaged. Other keys are unaffected; deleting the key still works.
+    /// The stored bytes of a key fail their checksum. Other keys are unaffected, and the key can be deleted.
     #[error("stored value is corrupt: {}", Printable(.key))]
     Corrupt {
         /// The key whose row is damaged.
         key: Bytes,
     },
 
-    /// The database holds no more: its disk or its size limit is full. Reads still work, and so do
-    /// deletes where the limit is the store's own.
+    /// The disk is full or the quota is exceeded. Reads work, and so do deletes on SQLite or over a quota.
     #[error("out of space: {0}")]
     Full(String),
 
-    /// The database cannot be reached or used now; nothing was written. The same call may work later.
+    /// The database cannot be reached or used now. Nothing was written; a retry may succeed.
     #[error("storage is unavailable: {0}")]
     Unavailable(String),
 
-    /// The database has been out of sight for so long that the caller is answered without it. The write may
-    /// have happened, may happen yet, or not at all: the store goes on to find out.
+    /// The outcome of a commit is unknown: the write may have happened, may still happen, or not at all.
     #[error("the outcome of the write is unknown: {0}")]
     AmbiguousCommit(String),
 
@@ -117,7 +114,7 @@ pub enum Error {
     },
 }
 
-/// A key as a person can read it.
+/// A key in printable form.
 struct Printable<'a>(&'a Bytes);
 
 impl std::fmt::Display for Printable<'_> {

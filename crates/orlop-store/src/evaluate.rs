@@ -1,12 +1,12 @@
-//! What a batch of commands does to the key space.
+//! Evaluation of a batch of commands.
 //!
-//! Evaluation is pure: it looks at the database through a [`View`] and collects what changes. Nothing is
-//! written until the whole batch is evaluated, so a command that fails leaves no trace and needs no
-//! savepoint, and both engines share every rule. Commands see the commands before them through the
-//! `overlay`; steps of a transaction see the steps before them through its `Scratch`.
+//! Evaluation is pure: it reads the database through a [`View`] and collects changes. Nothing is written until the
+//! whole batch is evaluated, so a command that fails leaves no trace and needs no savepoint, and all engines share
+//! every rule. Commands see earlier commands of the batch through the `overlay`; operations of a transaction see
+//! earlier operations through its [`TxnChanges`].
 //!
-//! A view over a network does not have every row at hand. It answers [`Unseen::Need`]; the caller fetches
-//! what is needed and evaluates that command again from its start.
+//! A view over a network has not fetched every row. It fails with [`ViewError::NotFetched`]; the caller fetches the
+//! row and evaluates that command again from its start.
 
 use std::{
     cmp::Ordering,
@@ -21,11 +21,11 @@ use crate::{
     ReadResult, Revision, Select, Target, Terms, Txn, TxnResult,
     engine::{Command, Outcome},
     error::Error,
-    event::{Commit, Current, Event, Previous, VersionId},
-    renewals::RECENT,
+    event::{Commit, Event, Previous, VersionId, VersionMeta},
+    lease_renewals::COALESCE_WINDOW,
 };
 
-/// A lease as the database keeps it.
+/// A lease as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseRow {
     pub(crate) id: LeaseId,
@@ -34,9 +34,9 @@ pub(crate) struct LeaseRow {
 }
 
 impl LeaseRow {
-    /// Whether the lease is to be expired: its holder may have been promised a moment more.
+    /// Returns whether the lease has expired, including the grace period for coalesced renewals.
     fn is_overdue(&self, now_ms: i64) -> bool {
-        self.deadline_ms.saturating_add(RECENT.as_millis() as i64) <= now_ms
+        self.deadline_ms.saturating_add(COALESCE_WINDOW.as_millis() as i64) <= now_ms
     }
 
     pub(crate) fn lease(&self, now_ms: i64) -> Lease {
@@ -44,22 +44,22 @@ impl LeaseRow {
     }
 }
 
-/// Why a view did not answer.
+/// Failure of a view.
 #[derive(Debug)]
-pub(crate) enum Unseen {
-    Error(Error),
-    Need(Need),
+pub(crate) enum ViewError {
+    Store(Error),
+    NotFetched(Fetch),
 }
 
-impl From<Error> for Unseen {
+impl From<Error> for ViewError {
     fn from(error: Error) -> Self {
-        Self::Error(error)
+        Self::Store(error)
     }
 }
 
-/// What a view has to fetch first.
+/// Data that a view has to fetch first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Need {
+pub(crate) enum Fetch {
     Key(Bytes),
     Value(Bytes, VersionId),
     Range(KeyRange, usize),
@@ -69,50 +69,50 @@ pub(crate) enum Need {
     LeaseKeys(LeaseId),
 }
 
-type Seen<T> = Result<T, Unseen>;
+type ViewResult<T> = Result<T, ViewError>;
 
-/// The database as it was before the batch.
+/// The state of the database before the batch.
 pub(crate) trait View {
-    /// The database's clock, in milliseconds since 1970.
+    /// Returns the database's clock, in milliseconds since 1970.
     fn now_ms(&self) -> i64;
-    fn current(&mut self, key: &Bytes) -> Seen<Option<Current>>;
-    fn value(&mut self, key: &Bytes, id: VersionId) -> Seen<Bytes>;
-    /// The first `limit` keys of a range, sorted.
-    fn range(&mut self, range: &KeyRange, limit: usize) -> Seen<Vec<(Bytes, Current)>>;
-    fn count(&mut self, range: &KeyRange) -> Seen<u64>;
-    /// A read at a past revision, which no batch can change.
-    fn past(&mut self, read: &Read) -> Seen<ReadResult>;
-    fn lease(&mut self, id: LeaseId) -> Seen<Option<LeaseRow>>;
-    fn lease_keys(&mut self, id: LeaseId) -> Seen<Vec<(Bytes, Current)>>;
+    fn current(&mut self, key: &Bytes) -> ViewResult<Option<VersionMeta>>;
+    fn value(&mut self, key: &Bytes, id: VersionId) -> ViewResult<Bytes>;
+    /// Returns the first `limit` keys of a range, sorted.
+    fn range(&mut self, range: &KeyRange, limit: usize) -> ViewResult<Vec<(Bytes, VersionMeta)>>;
+    fn count(&mut self, range: &KeyRange) -> ViewResult<u64>;
+    /// Reads at a past revision, which no batch can change.
+    fn past(&mut self, read: &Read) -> ViewResult<ReadResult>;
+    fn lease(&mut self, id: LeaseId) -> ViewResult<Option<LeaseRow>>;
+    fn lease_keys(&mut self, id: LeaseId) -> ViewResult<Vec<(Bytes, VersionMeta)>>;
 }
 
 /// A key that the batch has changed.
 #[derive(Clone, Debug)]
-struct Changed {
+struct PendingChange {
     /// `None` once deleted.
-    now: Option<(Current, Bytes)>,
+    now: Option<(VersionMeta, Bytes)>,
     /// Whether the key existed before the batch.
     existed: bool,
 }
 
-/// Everything that evaluating a batch has come to so far.
+/// State and result of evaluating a batch.
 #[derive(Debug)]
 pub(crate) struct Evaluation<'a> {
     limits: &'a Limits,
     pub(crate) revision: Revision,
     pub(crate) last_id: VersionId,
-    overlay: BTreeMap<Bytes, Changed>,
+    overlay: BTreeMap<Bytes, PendingChange>,
     lease_overlay: BTreeMap<LeaseId, Option<LeaseRow>>,
-    /// What to write and publish, in order.
+    /// Commits to write and publish, in order.
     pub(crate) commits: Vec<Commit>,
-    /// Terms to replace without a new revision.
-    pub(crate) reindexed: Vec<(Bytes, Current, Terms)>,
+    /// Index terms to replace without a new revision.
+    pub(crate) reindexed: Vec<(Bytes, VersionMeta, Terms)>,
 }
 
-/// What the command being evaluated has changed.
+/// Changes of the command being evaluated.
 #[derive(Default)]
-struct Scratch {
-    keys: BTreeMap<Bytes, Changed>,
+struct TxnChanges {
+    keys: BTreeMap<Bytes, PendingChange>,
     events: Vec<Event>,
     bytes: usize,
     /// Bytes of the keys and values to be returned.
@@ -133,13 +133,13 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// Leases to write (`Some`) or to remove (`None`).
+    /// Returns leases to write (`Some`) or to delete (`None`).
     pub(crate) fn lease_changes(&self) -> impl Iterator<Item = (LeaseId, Option<&LeaseRow>)> {
         self.lease_overlay.iter().map(|(id, row)| (*id, row.as_ref()))
     }
 
-    /// Evaluates one command. An error, or a need, leaves the evaluation as it was.
-    pub(crate) fn run(&mut self, view: &mut impl View, command: &Command) -> Seen<Outcome> {
+    /// Evaluates one command. An error leaves the evaluation unchanged.
+    pub(crate) fn evaluate(&mut self, view: &mut impl View, command: &Command) -> ViewResult<Outcome> {
         match command {
             Command::Txn(txn) => self.txn(view, txn),
             Command::Grant { id, ttl_seconds } => self.grant(view, *id, *ttl_seconds),
@@ -150,7 +150,9 @@ impl<'a> Evaluation<'a> {
             }
             Command::Expire(id) => match self.lease_row(view, *id) {
                 Ok(row) if row.is_overdue(view.now_ms()) => self.revoke(view, *id),
-                Ok(_) | Err(Unseen::Error(Error::LeaseNotFound { .. })) => Ok(Outcome::Done(self.revision)),
+                Ok(_) | Err(ViewError::Store(Error::LeaseNotFound { .. })) => {
+                    Ok(Outcome::Done(self.revision))
+                }
                 Err(unseen) => Err(unseen),
             },
             Command::Reindex(keys) => self.reindex(view, keys),
@@ -159,65 +161,67 @@ impl<'a> Evaluation<'a> {
 
     // --- transactions ---
 
-    fn txn(&mut self, view: &mut impl View, txn: &Txn) -> Seen<Outcome> {
-        let path = self.decide(view, txn)?;
-        let mut scratch = Scratch::default();
-        let mut decisions = path.into_iter();
-        let mut result = self.branch(view, txn, &mut decisions, &mut scratch)?;
-        self.finish(scratch);
+    fn txn(&mut self, view: &mut impl View, txn: &Txn) -> ViewResult<Outcome> {
+        let branches = self.choose_branches(view, txn)?;
+        let mut changes = TxnChanges::default();
+        let mut branches = branches.into_iter();
+        let mut result = self.run_branch(view, txn, &mut branches, &mut changes)?;
+        self.apply(changes);
         set_revision(&mut result, self.revision);
         Ok(Outcome::Txn(result))
     }
 
-    /// Which branch each transaction takes, nested ones in the order they will run. All compares look at
-    /// the state before the whole transaction.
-    fn decide(&self, view: &mut impl View, txn: &Txn) -> Seen<Vec<bool>> {
+    /// Chooses the branch of each transaction, nested ones in the order they will run. All compares see the state before
+    /// the whole transaction.
+    fn choose_branches(&self, view: &mut impl View, txn: &Txn) -> ViewResult<Vec<bool>> {
         let mut succeeded = true;
         for compare in &txn.compares {
-            if !self.holds(view, compare)? {
+            if !self.compare_holds(view, compare)? {
                 succeeded = false;
                 break;
             }
         }
-        let mut path = vec![succeeded];
+        let mut branches = vec![succeeded];
         for op in if succeeded { &txn.then } else { &txn.otherwise } {
             if let Op::Txn(inner) = op {
-                path.extend(self.decide(view, inner)?);
+                branches.extend(self.choose_branches(view, inner)?);
             }
         }
-        Ok(path)
+        Ok(branches)
     }
 
-    fn branch(
+    fn run_branch(
         &self,
         view: &mut impl View,
         txn: &Txn,
-        decisions: &mut impl Iterator<Item = bool>,
-        scratch: &mut Scratch,
-    ) -> Seen<TxnResult> {
-        let succeeded = decisions.next().unwrap_or(false);
+        branches: &mut impl Iterator<Item = bool>,
+        changes: &mut TxnChanges,
+    ) -> ViewResult<TxnResult> {
+        let succeeded = branches.next().unwrap_or(false);
         let mut results = Vec::new();
         for op in if succeeded { &txn.then } else { &txn.otherwise } {
             results.push(match op {
-                Op::Put(put) => OpResult::Put(self.put(view, put, scratch)?),
-                Op::Delete(delete) => self.delete(view, delete, scratch)?,
-                Op::Read(read) => OpResult::Read(self.read(view, read, scratch)?),
-                Op::Txn(inner) => OpResult::Txn(self.branch(view, inner, decisions, scratch)?),
+                Op::Put(put) => OpResult::Put(self.put(view, put, changes)?),
+                Op::Delete(delete) => self.delete(view, delete, changes)?,
+                Op::Read(read) => OpResult::Read(self.read(view, read, changes)?),
+                Op::Txn(inner) => OpResult::Txn(self.run_branch(view, inner, branches, changes)?),
             });
         }
         Ok(TxnResult { revision: 0, succeeded, results })
     }
 
-    fn holds(&self, view: &mut impl View, compare: &Compare) -> Seen<bool> {
-        let nothing = Scratch::default();
+    fn compare_holds(&self, view: &mut impl View, compare: &Compare) -> ViewResult<bool> {
+        let unchanged = TxnChanges::default();
         let found = match compare.range.single() {
-            Some(key) => self.look(view, &nothing, key)?.map(|row| (key.clone(), row)).into_iter().collect(),
-            // One more than may be looked at, so that too many are noticed: the rest might not hold.
-            None => self.look_range(view, &nothing, &compare.range, self.limits.txn_changes + 1)?,
+            Some(key) => {
+                self.current(view, &unchanged, key)?.map(|row| (key.clone(), row)).into_iter().collect()
+            }
+            // One more than the limit, to detect an excess: the rest might not hold.
+            None => self.range(view, &unchanged, &compare.range, self.limits.txn_changes + 1)?,
         };
         if found.len() > self.limits.txn_changes {
             let (size, limit) = (found.len() as u64, self.limits.txn_changes as u64);
-            return Err(Error::TooLarge { what: "the set of keys a compare looks at", size, limit }.into());
+            return Err(Error::TooLarge { what: "the set of keys of a compare", size, limit }.into());
         }
         let holds = |ordering: Ordering| match compare.comparison {
             Comparison::Equal => ordering.is_eq(),
@@ -235,7 +239,7 @@ impl<'a> Evaluation<'a> {
         }
         for (key, row) in &found {
             let ordering = match &compare.target {
-                Target::Value(value) => self.value(view, &nothing, key, row)?.cmp(value),
+                Target::Value(value) => self.value(view, &unchanged, key, row)?.cmp(value),
                 Target::Version(n) => row.version.cmp(n),
                 Target::CreateRevision(n) => row.create_revision.cmp(n),
                 Target::Revision(n) => row.revision.cmp(n),
@@ -248,18 +252,18 @@ impl<'a> Evaluation<'a> {
         Ok(true)
     }
 
-    fn put(&self, view: &mut impl View, put: &Put, scratch: &mut Scratch) -> Seen<Option<KeyValue>> {
+    fn put(&self, view: &mut impl View, put: &Put, changes: &mut TxnChanges) -> ViewResult<Option<KeyValue>> {
         if put.lease != 0 {
             self.lease_row(view, put.lease)?;
         }
-        let current = self.look(view, scratch, &put.key)?;
+        let current = self.current(view, changes, &put.key)?;
         let (mut value, mut terms, mut lease) = (put.value.clone(), put.terms.clone(), put.lease);
         if put.keep_value || put.keep_lease {
             let Some(row) = &current else {
                 return Err(Error::NotFound { key: put.key.clone() }.into());
             };
             if put.keep_value {
-                value = self.value(view, scratch, &put.key, row)?;
+                value = self.value(view, changes, &put.key, row)?;
                 terms = row.terms.clone();
             }
             if put.keep_lease {
@@ -268,46 +272,53 @@ impl<'a> Evaluation<'a> {
         }
         let previous = match &current {
             Some(row) if put.previous => {
-                let kv = row.kv(put.key.clone(), self.value(view, scratch, &put.key, row)?);
-                self.charge_read(scratch, &kv)?;
+                let kv = row.kv(put.key.clone(), self.value(view, changes, &put.key, row)?);
+                self.charge_read(changes, &kv)?;
                 Some(kv)
             }
             _ => None,
         };
-        self.change(scratch, &put.key, current, Some((value, terms, lease)))?;
+        self.record(changes, &put.key, current, Some((value, terms, lease)))?;
         Ok(previous)
     }
 
-    fn delete(&self, view: &mut impl View, delete: &Delete, scratch: &mut Scratch) -> Seen<OpResult> {
+    fn delete(
+        &self,
+        view: &mut impl View,
+        delete: &Delete,
+        changes: &mut TxnChanges,
+    ) -> ViewResult<OpResult> {
         let found = match delete.range.single() {
-            Some(key) => self.look(view, scratch, key)?.map(|row| (key.clone(), row)).into_iter().collect(),
-            // One more than may change, so that too many are noticed and never cut short.
-            None => self.look_range(view, scratch, &delete.range, self.limits.txn_changes + 1)?,
+            Some(key) => {
+                self.current(view, changes, key)?.map(|row| (key.clone(), row)).into_iter().collect()
+            }
+            // One more than the limit, to detect an excess.
+            None => self.range(view, changes, &delete.range, self.limits.txn_changes + 1)?,
         };
         let mut previous = Vec::new();
         let deleted = found.len() as u64;
         for (key, row) in found {
             if delete.previous {
-                let kv = row.kv(key.clone(), self.value(view, scratch, &key, &row)?);
-                self.charge_read(scratch, &kv)?;
+                let kv = row.kv(key.clone(), self.value(view, changes, &key, &row)?);
+                self.charge_read(changes, &kv)?;
                 previous.push(kv);
             }
-            self.change(scratch, &key, Some(row), None)?;
+            self.record(changes, &key, Some(row), None)?;
         }
         Ok(OpResult::Delete { deleted, previous })
     }
 
-    fn read(&self, view: &mut impl View, read: &Read, scratch: &mut Scratch) -> Seen<ReadResult> {
-        let upcoming = self.revision + i64::from(!scratch.events.is_empty());
+    fn read(&self, view: &mut impl View, read: &Read, changes: &mut TxnChanges) -> ViewResult<ReadResult> {
+        let upcoming = self.revision + i64::from(!changes.events.is_empty());
         match read.revision {
-            // A transaction's own revision is in the future until all of it has happened.
+            // A transaction's own revision is in the future until it has committed.
             Some(revision) if revision > self.revision => {
                 return Err(Error::FutureRevision { requested: revision, current: self.revision }.into());
             }
             Some(revision) if revision < upcoming => {
                 let result = view.past(read)?;
                 for kv in &result.kvs {
-                    self.charge_read(scratch, kv)?;
+                    self.charge_read(changes, kv)?;
                 }
                 return Ok(result);
             }
@@ -317,18 +328,18 @@ impl<'a> Evaluation<'a> {
         let mut result = ReadResult::default();
         if read.filter.is_empty() {
             if read.count {
-                result.count = Some(self.count(view, scratch, &read.range)?);
+                result.count = Some(self.count(view, changes, &read.range)?);
             }
             if read.select == Select::Nothing {
                 return Ok(result);
             }
         }
         let mut rows = if let Some(key) = read.range.single() {
-            self.look(view, scratch, key)?.map(|row| (key.clone(), row)).into_iter().collect()
+            self.current(view, changes, key)?.map(|row| (key.clone(), row)).into_iter().collect()
         } else if read.filter.is_empty() {
-            self.look_range(view, scratch, &read.range, limit.saturating_add(1))?
+            self.range(view, changes, &read.range, limit.saturating_add(1))?
         } else {
-            self.look_range(view, scratch, &read.range, self.limits.read_keys)?
+            self.range(view, changes, &read.range, self.limits.read_keys)?
         };
         rows.retain(|(_, row)| read.filter.matches(&row.terms));
         if read.count {
@@ -338,52 +349,53 @@ impl<'a> Evaluation<'a> {
         rows.truncate(limit);
         for (key, row) in rows {
             let value = match read.select {
-                Select::Values => self.value(view, scratch, &key, &row)?,
+                Select::Values => self.value(view, changes, &key, &row)?,
                 Select::Keys => Bytes::new(),
                 Select::Nothing => continue,
             };
             let kv = row.kv(key, value);
-            self.charge_read(scratch, &kv)?;
+            self.charge_read(changes, &kv)?;
             result.kvs.push(kv);
         }
         Ok(result)
     }
 
     /// Counts a version that the transaction returns towards its limit.
-    fn charge_read(&self, scratch: &mut Scratch, kv: &KeyValue) -> Seen<()> {
-        scratch.read_bytes += size_of::<KeyValue>() + kv.key.len() + kv.value.len();
-        if scratch.read_bytes > self.limits.txn_read_bytes {
-            let (size, limit) = (scratch.read_bytes as u64, self.limits.txn_read_bytes as u64);
+    fn charge_read(&self, changes: &mut TxnChanges, kv: &KeyValue) -> ViewResult<()> {
+        changes.read_bytes += size_of::<KeyValue>() + kv.key.len() + kv.value.len();
+        if changes.read_bytes > self.limits.txn_read_bytes {
+            let (size, limit) = (changes.read_bytes as u64, self.limits.txn_read_bytes as u64);
             return Err(Error::ResponseTooLarge { size, limit }.into());
         }
         Ok(())
     }
 
-    /// Notes that a key gets a new version, or with `None` that it is deleted.
-    fn change(
+    /// Records a new version of a key, or with `None` its deletion.
+    fn record(
         &self,
-        scratch: &mut Scratch,
+        changes: &mut TxnChanges,
         key: &Bytes,
-        current: Option<Current>,
+        current: Option<VersionMeta>,
         next: Option<(Bytes, Terms, LeaseId)>,
-    ) -> Seen<()> {
-        if scratch.keys.contains_key(key) {
+    ) -> ViewResult<()> {
+        if changes.keys.contains_key(key) {
             return Err(Error::DuplicateKey { key: key.clone() }.into());
         }
-        if scratch.events.len() >= self.limits.txn_changes {
-            let (size, limit) = (scratch.events.len() as u64 + 1, self.limits.txn_changes as u64);
+        if changes.events.len() >= self.limits.txn_changes {
+            let (size, limit) = (changes.events.len() as u64 + 1, self.limits.txn_changes as u64);
             return Err(Error::TooLarge { what: "the set of keys a transaction changes", size, limit }.into());
         }
-        scratch.bytes += key.len() + next.as_ref().map_or(0, |(value, ..)| value.len());
-        if scratch.bytes > self.limits.txn_bytes {
-            let (size, limit) = (scratch.bytes as u64, self.limits.txn_bytes as u64);
+        changes.bytes += key.len() + next.as_ref().map_or(0, |(value, ..)| value.len());
+        if changes.bytes > self.limits.txn_bytes {
+            let (size, limit) = (changes.bytes as u64, self.limits.txn_bytes as u64);
             return Err(Error::TooLarge { what: "the transaction", size, limit }.into());
         }
         let revision = self.revision + 1;
-        let id = self.last_id + 1 + scratch.events.len() as i64;
+        let id = self.last_id + 1 + changes.events.len() as i64;
         let deleted = next.is_none();
         let (value, terms, lease) = next.unwrap_or_default();
-        let mut row = Current { id, revision, create_revision: 0, version: 0, lease, terms: terms.clone() };
+        let mut row =
+            VersionMeta { id, revision, create_revision: 0, version: 0, lease, terms: terms.clone() };
         if !deleted {
             row.create_revision = current.as_ref().map_or(revision, |row| row.create_revision);
             row.version = current.as_ref().map_or(1, |row| row.version + 1);
@@ -391,54 +403,54 @@ impl<'a> Evaluation<'a> {
         let existed = self.overlay.get(key).map_or(current.is_some(), |changed| changed.existed);
         let kv = row.kv(key.clone(), value.clone());
         let now = (!deleted).then_some((row, value));
-        scratch.keys.insert(key.clone(), Changed { now, existed });
-        // Most transactions change one key, and recent ones stay in memory: no room is kept for more.
-        if scratch.events.is_empty() {
-            scratch.events.reserve_exact(1);
+        changes.keys.insert(key.clone(), PendingChange { now, existed });
+        // Most transactions change one key, and recent ones stay in the ring buffer: no spare capacity is kept.
+        if changes.events.is_empty() {
+            changes.events.reserve_exact(1);
         }
-        scratch.events.push(Event::new(id, kv, deleted, terms, current.map(Previous::new)));
+        changes.events.push(Event::new(id, kv, deleted, terms, current.map(Previous::new)));
         Ok(())
     }
 
-    /// Makes what a command changed visible to the commands after it.
-    fn finish(&mut self, scratch: Scratch) {
-        if scratch.events.is_empty() {
+    /// Makes the changes of a command visible to the commands after it.
+    fn apply(&mut self, changes: TxnChanges) {
+        if changes.events.is_empty() {
             return;
         }
         self.revision += 1;
-        self.last_id += scratch.events.len() as i64;
-        // A new version brings terms of its own; those meant for the one it supersedes must not replace them.
-        self.reindexed.retain(|(key, ..)| !scratch.keys.contains_key(key));
-        self.overlay.extend(scratch.keys);
-        self.commits.push(Commit { revision: self.revision, events: scratch.events });
+        self.last_id += changes.events.len() as i64;
+        // A new version has terms of its own, which those for the superseded version must not replace.
+        self.reindexed.retain(|(key, ..)| !changes.keys.contains_key(key));
+        self.overlay.extend(changes.keys);
+        self.commits.push(Commit { revision: self.revision, events: changes.events });
     }
 
     // --- leases ---
 
-    fn lease_row(&self, view: &mut impl View, id: LeaseId) -> Seen<LeaseRow> {
+    fn lease_row(&self, view: &mut impl View, id: LeaseId) -> ViewResult<LeaseRow> {
         let row = match self.lease_overlay.get(&id) {
             Some(row) => *row,
             None => view.lease(id)?,
         };
-        row.ok_or(Unseen::Error(Error::LeaseNotFound { lease: id }))
+        row.ok_or(ViewError::Store(Error::LeaseNotFound { lease: id }))
     }
 
-    fn grant(&mut self, view: &mut impl View, id: Option<LeaseId>, ttl_seconds: i64) -> Seen<Outcome> {
+    fn grant(&mut self, view: &mut impl View, id: Option<LeaseId>, ttl_seconds: i64) -> ViewResult<Outcome> {
         let id = id.unwrap_or_else(random_lease_id);
         match self.lease_row(view, id) {
             Ok(_) => return Err(Error::LeaseExists { lease: id }.into()),
-            Err(Unseen::Error(Error::LeaseNotFound { .. })) => {}
+            Err(ViewError::Store(Error::LeaseNotFound { .. })) => {}
             Err(unseen) => return Err(unseen),
         }
         self.set_deadline(view.now_ms(), id, ttl_seconds)
     }
 
-    fn renew(&mut self, view: &mut impl View, id: LeaseId) -> Seen<Outcome> {
+    fn renew(&mut self, view: &mut impl View, id: LeaseId) -> ViewResult<Outcome> {
         let row = self.lease_row(view, id)?;
         self.set_deadline(view.now_ms(), id, row.ttl_seconds)
     }
 
-    fn set_deadline(&mut self, now_ms: i64, id: LeaseId, ttl_seconds: i64) -> Seen<Outcome> {
+    fn set_deadline(&mut self, now_ms: i64, id: LeaseId, ttl_seconds: i64) -> ViewResult<Outcome> {
         let row = LeaseRow {
             id,
             ttl_seconds,
@@ -448,29 +460,29 @@ impl<'a> Evaluation<'a> {
         Ok(Outcome::Lease(row.lease(now_ms)))
     }
 
-    fn revoke(&mut self, view: &mut impl View, id: LeaseId) -> Seen<Outcome> {
-        let mut attached: BTreeMap<Bytes, Current> = view.lease_keys(id)?.into_iter().collect();
+    fn revoke(&mut self, view: &mut impl View, id: LeaseId) -> ViewResult<Outcome> {
+        let mut attached: BTreeMap<Bytes, VersionMeta> = view.lease_keys(id)?.into_iter().collect();
         for (key, changed) in &self.overlay {
             match &changed.now {
                 Some((row, _)) if row.lease == id => attached.insert(key.clone(), row.clone()),
                 _ => attached.remove(key),
             };
         }
-        let mut scratch = Scratch::default();
+        let mut changes = TxnChanges::default();
         for (key, row) in attached {
-            self.change(&mut scratch, &key, Some(row), None)?;
+            self.record(&mut changes, &key, Some(row), None)?;
         }
-        self.finish(scratch);
+        self.apply(changes);
         self.lease_overlay.insert(id, None);
         Ok(Outcome::Done(self.revision))
     }
 
     // --- index ---
 
-    fn reindex(&mut self, view: &mut impl View, keys: &[(Bytes, Revision, Terms)]) -> Seen<Outcome> {
+    fn reindex(&mut self, view: &mut impl View, keys: &[(Bytes, Revision, Terms)]) -> ViewResult<Outcome> {
         let mut replaced = Vec::new();
         for (key, revision, terms) in keys {
-            // A key that this batch or another writer has changed carries its own, newer terms.
+            // A key that this batch or another writer has changed has its own, newer terms.
             if !self.overlay.contains_key(key)
                 && let Some(row) = view.current(key)?
                 && row.revision == *revision
@@ -483,45 +495,56 @@ impl<'a> Evaluation<'a> {
         Ok(Outcome::Done(self.revision))
     }
 
-    // --- looking through scratch, overlay and view ---
+    // --- reads through changes, overlay and view ---
 
-    fn changed<'s>(&'s self, scratch: &'s Scratch, key: &Bytes) -> Option<&'s Changed> {
-        scratch.keys.get(key).or_else(|| self.overlay.get(key))
+    fn changed<'s>(&'s self, changes: &'s TxnChanges, key: &Bytes) -> Option<&'s PendingChange> {
+        changes.keys.get(key).or_else(|| self.overlay.get(key))
     }
 
-    fn look(&self, view: &mut impl View, scratch: &Scratch, key: &Bytes) -> Seen<Option<Current>> {
-        match self.changed(scratch, key) {
+    fn current(
+        &self,
+        view: &mut impl View,
+        changes: &TxnChanges,
+        key: &Bytes,
+    ) -> ViewResult<Option<VersionMeta>> {
+        match self.changed(changes, key) {
             Some(changed) => Ok(changed.now.as_ref().map(|(row, _)| row.clone())),
             None => view.current(key),
         }
     }
 
-    fn value(&self, view: &mut impl View, scratch: &Scratch, key: &Bytes, row: &Current) -> Seen<Bytes> {
-        match self.changed(scratch, key) {
-            Some(Changed { now: Some((_, value)), .. }) => Ok(value.clone()),
+    fn value(
+        &self,
+        view: &mut impl View,
+        changes: &TxnChanges,
+        key: &Bytes,
+        row: &VersionMeta,
+    ) -> ViewResult<Bytes> {
+        match self.changed(changes, key) {
+            Some(PendingChange { now: Some((_, value)), .. }) => Ok(value.clone()),
             _ => view.value(key, row.id),
         }
     }
 
-    fn look_range(
+    fn range(
         &self,
         view: &mut impl View,
-        scratch: &Scratch,
+        changes: &TxnChanges,
         range: &KeyRange,
         limit: usize,
-    ) -> Seen<Vec<(Bytes, Current)>> {
+    ) -> ViewResult<Vec<(Bytes, VersionMeta)>> {
         if range.is_empty() {
             return Ok(Vec::new());
         }
-        let changed = self.changed_keys(scratch, range);
+        let changed = self.changed_keys(changes, range);
         if changed.is_empty() {
             return view.range(range, limit);
         }
-        // Each changed key can hide at most one row of the database.
-        let mut rows: BTreeMap<Bytes, Current> =
+        // Each changed key hides at most one row of the database.
+        let mut rows: BTreeMap<Bytes, VersionMeta> =
             view.range(range, limit.saturating_add(changed.len()))?.into_iter().collect();
         for key in changed {
-            match self.changed(scratch, &key).and_then(|changed| changed.now.as_ref()) {
+            match self.changed(changes, &key).and_then(|changed| changed.now.as_ref()) {
                 Some((row, _)) => rows.insert(key, row.clone()),
                 None => rows.remove(&key),
             };
@@ -529,30 +552,30 @@ impl<'a> Evaluation<'a> {
         Ok(rows.into_iter().take(limit).collect())
     }
 
-    fn count(&self, view: &mut impl View, scratch: &Scratch, range: &KeyRange) -> Seen<u64> {
+    fn count(&self, view: &mut impl View, changes: &TxnChanges, range: &KeyRange) -> ViewResult<u64> {
         if range.is_empty() {
             return Ok(0);
         }
         let mut count = view.count(range)? as i64;
-        for key in self.changed_keys(scratch, range) {
-            if let Some(changed) = self.changed(scratch, &key) {
+        for key in self.changed_keys(changes, range) {
+            if let Some(changed) = self.changed(changes, &key) {
                 count += i64::from(changed.now.is_some()) - i64::from(changed.existed);
             }
         }
         Ok(count.max(0) as u64)
     }
 
-    fn changed_keys(&self, scratch: &Scratch, range: &KeyRange) -> BTreeSet<Bytes> {
+    fn changed_keys(&self, changes: &TxnChanges, range: &KeyRange) -> BTreeSet<Bytes> {
         let bounds = (
             Bound::Included(range.start().clone()),
             range.end().map_or(Bound::Unbounded, |end| Bound::Excluded(end.clone())),
         );
         let in_overlay = self.overlay.range(bounds.clone());
-        in_overlay.chain(scratch.keys.range(bounds)).map(|(key, _)| key.clone()).collect()
+        in_overlay.chain(changes.keys.range(bounds)).map(|(key, _)| key.clone()).collect()
     }
 }
 
-/// The store's revision is known only once all of a transaction is evaluated.
+/// Sets the revision, which is known only once the whole transaction is evaluated.
 fn set_revision(result: &mut TxnResult, revision: Revision) {
     result.revision = revision;
     for inner in &mut result.results {
@@ -564,7 +587,7 @@ fn set_revision(result: &mut TxnResult, revision: Revision) {
     }
 }
 
-/// A positive id that nobody can guess; a clash is answered as `LeaseExists`.
+/// Returns an unpredictable positive id. A collision fails with `LeaseExists`.
 pub(crate) fn random_lease_id() -> LeaseId {
     use std::hash::{BuildHasher, Hasher};
     let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
@@ -575,56 +598,63 @@ pub(crate) fn random_lease_id() -> LeaseId {
 mod tests {
     use super::*;
 
-    /// A database with nothing in it but live keys.
-    struct Live(BTreeMap<Bytes, Current>);
+    /// A database of live keys alone.
+    struct LiveKeys(BTreeMap<Bytes, VersionMeta>);
 
-    impl View for Live {
+    impl View for LiveKeys {
         fn now_ms(&self) -> i64 {
             0
         }
 
-        fn current(&mut self, key: &Bytes) -> Seen<Option<Current>> {
+        fn current(&mut self, key: &Bytes) -> ViewResult<Option<VersionMeta>> {
             Ok(self.0.get(key).cloned())
         }
 
-        fn value(&mut self, key: &Bytes, _: VersionId) -> Seen<Bytes> {
+        fn value(&mut self, key: &Bytes, _: VersionId) -> ViewResult<Bytes> {
             Err(Error::NotFound { key: key.clone() }.into())
         }
 
-        fn range(&mut self, range: &KeyRange, limit: usize) -> Seen<Vec<(Bytes, Current)>> {
+        fn range(&mut self, range: &KeyRange, limit: usize) -> ViewResult<Vec<(Bytes, VersionMeta)>> {
             let found = self.0.iter().filter(|(key, _)| range.contains(key)).take(limit);
             Ok(found.map(|(key, row)| (key.clone(), row.clone())).collect())
         }
 
-        fn count(&mut self, range: &KeyRange) -> Seen<u64> {
+        fn count(&mut self, range: &KeyRange) -> ViewResult<u64> {
             Ok(self.range(range, usize::MAX)?.len() as u64)
         }
 
-        fn past(&mut self, _: &Read) -> Seen<ReadResult> {
+        fn past(&mut self, _: &Read) -> ViewResult<ReadResult> {
             Ok(ReadResult::default())
         }
 
-        fn lease(&mut self, _: LeaseId) -> Seen<Option<LeaseRow>> {
+        fn lease(&mut self, _: LeaseId) -> ViewResult<Option<LeaseRow>> {
             Ok(None)
         }
 
-        fn lease_keys(&mut self, _: LeaseId) -> Seen<Vec<(Bytes, Current)>> {
+        fn lease_keys(&mut self, _: LeaseId) -> ViewResult<Vec<(Bytes, VersionMeta)>> {
             Ok(Vec::new())
         }
     }
 
     #[test]
-    fn a_key_written_after_it_was_reindexed_in_one_batch_keeps_its_own_terms() {
-        let row =
-            Current { id: 5, revision: 7, create_revision: 7, version: 1, lease: 0, terms: Terms::none() };
-        let mut view = Live([("moved", &row), ("stayed", &row)].map(|(k, r)| (k.into(), r.clone())).into());
+    fn put_after_reindex_in_one_batch_keeps_the_terms_of_the_put() {
+        let row = VersionMeta {
+            id: 5,
+            revision: 7,
+            create_revision: 7,
+            version: 1,
+            lease: 0,
+            terms: Terms::none(),
+        };
+        let mut view =
+            LiveKeys([("moved", &row), ("stayed", &row)].map(|(k, r)| (k.into(), r.clone())).into());
         let limits = Limits::default();
         let mut evaluation = Evaluation::new(&limits, 7, 5);
         let declared = Terms::new([("f", "declared")]);
         let keys = ["moved", "stayed"].map(|key| (Bytes::from(key), 7, declared.clone())).to_vec();
-        evaluation.run(&mut view, &Command::Reindex(keys)).unwrap();
+        evaluation.evaluate(&mut view, &Command::Reindex(keys)).unwrap();
         let put = Put { terms: Terms::new([("f", "own")]), ..Put::new("moved", "") };
-        evaluation.run(&mut view, &Command::Txn(Txn::of([Op::Put(put)]))).unwrap();
+        evaluation.evaluate(&mut view, &Command::Txn(Txn::of([Op::Put(put)]))).unwrap();
         let reindexed: Vec<_> = evaluation.reindexed.iter().map(|(key, ..)| &key[..]).collect();
         assert_eq!(reindexed, [b"stayed"]);
         assert_eq!(evaluation.commits[0].events[0].terms, Terms::new([("f", "own")]));

@@ -1,4 +1,4 @@
-//! What happened: the unit of the log, of the in-memory ring and of every watch.
+//! Commits and events: the unit of the log, of the ring buffer and of every watch.
 
 use std::sync::OnceLock;
 
@@ -6,10 +6,10 @@ use bytes::Bytes;
 
 use crate::{KeyValue, LeaseId, Revision, Terms};
 
-/// Position of one version in the log: a gap-free sequence of its own, since one revision can hold many.
+/// Position of a version in the log. Ids are a gap-free sequence of their own, since one revision can hold many.
 pub(crate) type VersionId = i64;
 
-/// Everything one revision changed. It is never split: a watcher sees all of it or none.
+/// All changes of one revision. It is never split: a watcher sees all of it or none.
 #[derive(Debug)]
 pub struct Commit {
     /// The revision.
@@ -22,17 +22,17 @@ pub struct Commit {
 #[derive(Debug)]
 pub struct Event {
     pub(crate) id: VersionId,
-    /// The version written. Of a deletion only the key and the revision are set.
+    /// The version written. Of a tombstone only the key and the revision are set.
     pub kv: KeyValue,
-    /// Whether the key was deleted.
+    /// Set for a deletion.
     pub deleted: bool,
-    /// What the version is found under.
+    /// Index terms of the version.
     pub terms: Terms,
-    /// The version this one supersedes; `None` for a creation, or when compaction has removed it.
+    /// The superseded version; `None` for a creation, or when compaction has deleted it.
     pub previous: Option<Previous>,
-    /// A place for the form in which a front sends the event, so that it is made once for all watchers.
+    /// Cache for the encoding in which a server sends the event, so that it is encoded once for all watchers.
     pub encoded_once: OnceLock<Bytes>,
-    /// The stored bytes are not what was written: of the version only the key and the revision are known.
+    /// The stored bytes fail their checksum: only the key and the revision are known.
     pub(crate) damaged: bool,
 }
 
@@ -47,54 +47,54 @@ impl Event {
         Self { id, kv, deleted, terms, previous, encoded_once: OnceLock::new(), damaged: false }
     }
 
-    /// What is left of a version whose stored bytes are not what was written.
+    /// Creates the event of a version whose stored bytes fail their checksum.
     pub(crate) fn damaged(id: VersionId, key: Bytes, revision: Revision) -> Self {
         let kv = KeyValue { key, revision, ..KeyValue::default() };
         Self { damaged: true, ..Self::new(id, kv, false, Terms::none(), None) }
     }
 
-    /// The superseded version, if reads in the past find it through `history`: every so many versions of a key, and
-    /// the last before a deletion. The others are found by walking back from there, or from the live version.
-    pub(crate) fn milestone(&self) -> Option<&Current> {
-        /// Versions of a key from one milestone to the next.
+    /// Returns the superseded version if it gets a row in the sparse index `history`: every 64th version of a key,
+    /// and the last before a deletion. Reads in the past walk back to the others from there, or from the live version.
+    pub(crate) fn superseded_history_row(&self) -> Option<&VersionMeta> {
+        /// Versions of a key from one row to the next.
         const STRIDE: i64 = 64;
         let superseded = &self.previous.as_ref()?.row;
         (self.deleted || superseded.version % STRIDE == 0).then_some(superseded)
     }
 
-    /// Whether the key did not exist before.
+    /// Returns whether the event created the key.
     pub fn created(&self) -> bool {
         !self.deleted && self.kv.version == 1
     }
 }
 
-/// The superseded version that an event points back to. Its value is loaded only for those who ask.
+/// The version that an event supersedes. Its value is loaded only for watches that ask for it.
 #[derive(Debug)]
 pub struct Previous {
     /// The version's row, without its value.
-    pub(crate) row: Current,
+    pub(crate) row: VersionMeta,
     pub(crate) value: OnceLock<Bytes>,
 }
 
 impl Previous {
-    pub(crate) fn new(row: Current) -> Self {
+    pub(crate) fn new(row: VersionMeta) -> Self {
         Self { row, value: OnceLock::new() }
     }
 
-    /// What the version was found under.
+    /// Returns the index terms of the version.
     pub fn terms(&self) -> &Terms {
         &self.row.terms
     }
 
-    /// The version with its value; `None` unless a watch asked for previous values.
+    /// Returns the version with its value; `None` unless a watch asked for previous values.
     pub fn kv(&self, key: &Bytes) -> Option<KeyValue> {
         self.value.get().map(|value| self.row.kv(key.clone(), value.clone()))
     }
 }
 
-/// A version's row without its key and value: all that transactions, counts and filters look at.
+/// A version without its key and value: all that transactions, counts and filters need.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Current {
+pub(crate) struct VersionMeta {
     pub(crate) id: VersionId,
     pub(crate) revision: Revision,
     pub(crate) create_revision: Revision,
@@ -103,7 +103,7 @@ pub(crate) struct Current {
     pub(crate) terms: Terms,
 }
 
-impl Current {
+impl VersionMeta {
     pub(crate) fn kv(&self, key: Bytes, value: Bytes) -> KeyValue {
         KeyValue {
             key,
@@ -116,8 +116,8 @@ impl Current {
     }
 }
 
-/// Guards a stored version against damage: a row whose bytes no longer agree with it fails its key alone.
-/// Terms are not in it, since they are replaced when an index is declared anew.
+/// Computes the checksum of a stored version. A row that does not match it fails its key alone. Index terms are not
+/// covered, since declaring an index replaces them.
 pub(crate) fn checksum(key: &[u8], value: &[u8]) -> i64 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(key);

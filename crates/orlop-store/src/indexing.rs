@@ -1,4 +1,4 @@
-//! Declaring what a range is indexed by, and bringing what is already there up to date.
+//! Declaring the index of a range, and backfilling the terms of existing keys.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -8,22 +8,22 @@ use crate::{
     error::{Error, Result},
 };
 
-/// Versions reindexed in one step.
+/// Keys backfilled in one step.
 const STEP_KEYS: usize = 256;
-/// Where the oldest revision at which filters can be trusted is kept.
-const FLOOR: &str = "index/floor";
+/// Metadata entry of the oldest revision at which filters are reliable.
+const INDEX_FLOOR: &str = "index/floor";
 
-/// The oldest revision whose terms are all as declared now.
+/// The oldest revision whose terms all follow the current declarations.
 #[derive(Debug, Default)]
 pub(crate) struct IndexFloor(AtomicI64);
 
 impl IndexFloor {
     pub(crate) async fn load(engine: &dyn Engine) -> Result<Self> {
-        let floor = engine.metadata(FLOOR).await?.and_then(|text| text.parse().ok()).unwrap_or(0);
+        let floor = engine.metadata(INDEX_FLOOR).await?.and_then(|text| text.parse().ok()).unwrap_or(0);
         Ok(Self(AtomicI64::new(floor)))
     }
 
-    /// Learns what other processes have declared. Only filters over the past need it.
+    /// Loads other processes' declarations. Only filters over the past need them.
     pub(crate) async fn refresh(
         &self,
         engine: &dyn Engine,
@@ -36,7 +36,7 @@ impl IndexFloor {
         Ok(())
     }
 
-    /// Refuses to filter a past that was written under another declaration.
+    /// Rejects a filter over revisions that were written under another declaration.
     pub(crate) fn check(&self, revision: Option<Revision>, filter: &Filter) -> Result<()> {
         let Some(requirement) = filter.0.first() else { return Ok(()) };
         if revision.is_some_and(|revision| revision < self.0.load(Ordering::Acquire)) {
@@ -47,12 +47,11 @@ impl IndexFloor {
 }
 
 impl Store {
-    /// Declares that versions in `range` carry the terms that `terms_of` finds in them.
+    /// Declares that versions in `range` carry the terms that `terms_of` returns.
     ///
-    /// `declaration` names the rule: as long as it stays the same this returns at once. When it is new,
-    /// every version in the range is brought up to date, in small steps beside the traffic, without new
-    /// revisions; filters over the range are right once this has returned. Writers must use the new rule
-    /// before it is called.
+    /// `declaration` names the rule: while it stays the same this returns at once. When it is new, every version
+    /// in the range is backfilled in small steps beside the traffic, without new revisions. Filters over the
+    /// range are reliable once this has returned. Writers must use the new rule before it is called.
     pub async fn declare_index(
         &self,
         range: KeyRange,
@@ -75,9 +74,9 @@ impl Store {
                 _ => break,
             }
         }
-        self.counts().forget();
+        self.terms_changed();
         let floor = self.revision().await?;
-        self.engine().set_metadata(FLOOR, &floor.to_string()).await?;
+        self.engine().set_metadata(INDEX_FLOOR, &floor.to_string()).await?;
         self.index_floor().0.fetch_max(floor, Ordering::AcqRel);
         self.engine().set_metadata(&name, declaration).await
     }

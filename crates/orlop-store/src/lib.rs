@@ -1,8 +1,7 @@
 //! One revisioned, watched, indexed key space on embedded SQLite or on PostgreSQL.
 //!
-//! The contract: one sequence of 64-bit revisions without gaps, in which commit order, revision order and
-//! the order of events are the same; a transaction has one revision, however much it changes; what is
-//! acknowledged is durable.
+//! The contract: one gap-free sequence of 64-bit revisions, in which commit order, revision order and event order are
+//! the same. A transaction has one revision, however many keys it changes. An acknowledged write is durable.
 //!
 //! ```
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -25,19 +24,19 @@
 //! This crate knows nothing of Kubernetes or of etcd; callers never see SQL.
 
 mod config;
-mod counts;
+mod encoding;
 mod engine;
 mod error;
 mod evaluate;
 mod event;
-mod form;
 mod housekeeping;
 mod indexing;
+mod lease_renewals;
 mod metrics;
+mod page_counts;
 mod postgres;
 pub mod private_files;
 mod range;
-mod renewals;
 mod request;
 mod sqlite;
 mod store;
@@ -46,10 +45,10 @@ mod watch;
 mod writer;
 
 pub use config::{Config, Durability, Endpoint, Limits};
+pub use encoding::{EncodedPage, RowEncoder};
 pub use engine::Size;
 pub use error::{Error, Result};
 pub use event::{Commit, Event, Previous};
-pub use form::{EncodedPage, RowEncoder};
 pub use metrics::Metrics;
 pub use range::KeyRange;
 pub use request::{
@@ -60,8 +59,8 @@ pub use store::{Pages, Store};
 pub use terms::{Filter, Requirement, Terms};
 pub use watch::{Watch, WatchBatch, WatchEvent, Watcher};
 
-/// A point in the store's one history. The first write of a new store makes revision 2; 1 is empty.
+/// A point in the store's history. A new store is at revision 1; its first write makes revision 2.
 pub type Revision = i64;
 
-/// Names a lease; 0 is none.
+/// Identifies a lease; 0 means none.
 pub type LeaseId = i64;

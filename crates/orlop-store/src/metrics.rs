@@ -1,5 +1,4 @@
-//! What the store measures of itself. The `kine_*` names are those that dashboards of SQL-backed control
-//! planes already read; the rest are ours.
+//! Metrics of the store. The `kine_*` names are those of existing dashboards for SQL-backed control planes.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +18,7 @@ use crate::error::{Error, Result};
 /// The call that reads keys and values.
 pub(crate) const READ: &str = "read";
 
-/// One kind of SQL call and how it ended.
+/// Labels of a database call.
 #[derive(Clone, Debug, Hash, PartialEq, Eq)]
 struct Call {
     name: &'static str,
@@ -32,7 +31,7 @@ impl EncodeLabelSet for Call {
     }
 }
 
-/// One label with one of a few fixed values.
+/// One label with a fixed set of values.
 #[derive(Clone, Debug, Hash, PartialEq, Eq)]
 struct Label(&'static str, &'static str);
 
@@ -47,7 +46,7 @@ impl EncodeLabelSet for Label {
 pub struct Metrics {
     sql_total: Family<Call, Counter>,
     sql_time: Family<Call, Histogram, fn() -> Histogram>,
-    /// Of these, the reads that went well: there are many more than of anything else.
+    /// Series of successful reads, cached since they are by far the most frequent.
     reads: (Counter, Histogram),
     compact_total: Family<Label, Counter>,
     insert_errors: Family<Label, Counter>,
@@ -94,7 +93,7 @@ impl Default for Metrics {
 impl Metrics {
     /// Adds every metric to a registry, for `/metrics`.
     pub fn register(&self, registry: &mut Registry) {
-        // What has not happened yet is 0, not absent: a dashboard can tell the two apart.
+        // Series exist from the start, so that a dashboard can tell zero from absent.
         for (family, label, values) in [
             (&self.compact_total, "result", ["success", "error"]),
             (&self.insert_errors, "retriable", ["true", "false"]),
@@ -109,37 +108,41 @@ impl Metrics {
         registry.register("kine_compact", "Total number of compactions", self.compact_total.clone());
         registry.register(
             "kine_insert_errors",
-            "Total number of batches tried again",
+            "Total number of batches that failed or were retried",
             self.insert_errors.clone(),
         );
-        registry.register("orlop_store_batch_size", "Transactions in one commit", self.batch_size.clone());
-        registry.register("orlop_store_queue_seconds", "Wait for the writer", self.queue_wait.clone());
+        registry.register("orlop_store_batch_size", "Transactions per commit", self.batch_size.clone());
+        registry.register(
+            "orlop_store_queue_seconds",
+            "Time that transactions wait for the writer",
+            self.queue_wait.clone(),
+        );
         registry.register(
             "orlop_store_watch_lag",
-            "Revisions not yet handed to watchers",
+            "Revisions not yet dispatched to watchers",
             self.watch_lag.clone(),
         );
         registry.register("orlop_store_watchers", "Open watches", self.watchers.clone());
         registry.register(
             "orlop_store_watch_wakes",
-            "Commits handed to a watcher, or watchers told to catch up",
+            "Commits enqueued to a watcher, or watchers marked as lagging",
             self.watch_wakes.clone(),
         );
         registry.register("orlop_store_database_bytes", "Size of the database", self.database_bytes.clone());
         registry.register(
             "orlop_store_database_used_bytes",
-            "Size of what the database holds",
+            "Bytes of the database that hold data",
             self.database_used_bytes.clone(),
         );
         registry.register("orlop_store_revision", "The newest revision", self.revision.clone());
         registry.register(
             "orlop_store_listed_values",
-            "Values listed from PostgreSQL that were at hand, and that were not",
+            "Values of lists on PostgreSQL by value cache result",
             self.values.clone(),
         );
     }
 
-    /// Counts and times one kind of SQL call.
+    /// Records a database call.
     pub(crate) fn sql<T>(&self, name: &'static str, started: Instant, result: &Result<T>) {
         if name == READ && result.is_ok() {
             self.reads.0.inc();
@@ -155,7 +158,7 @@ impl Metrics {
         self.compact_total.get_or_create(&Label("result", outcome)).inc();
     }
 
-    /// A batch had to be tried again (`retriable`) or was given up.
+    /// Records a batch that is retried (`retriable`) or has failed.
     pub(crate) fn insert_error(&self, retriable: bool) {
         let value = if retriable { "true" } else { "false" };
         self.insert_errors.get_or_create(&Label("retriable", value)).inc();
@@ -181,8 +184,8 @@ impl Metrics {
         self.watch_wakes.inc();
     }
 
-    /// Values of a list that were at hand, and that were not.
-    pub(crate) fn values(&self, hits: usize, misses: usize) {
+    /// Records value cache hits and misses of a list.
+    pub(crate) fn value_cache(&self, hits: usize, misses: usize) {
         for (result, values) in [("hit", hits), ("miss", misses)] {
             self.values.get_or_create(&Label("result", result)).inc_by(values as u64);
         }

@@ -11,74 +11,74 @@ pub struct KeyRange {
 }
 
 impl KeyRange {
-    /// Exactly one key.
+    /// Creates a range of exactly one key.
     pub fn key(key: impl Into<Bytes>) -> Self {
         let start = key.into();
         let end = Some(successor(&start));
         Self { start, end }
     }
 
-    /// Every key that begins with `prefix`.
+    /// Creates a range of every key that begins with `prefix`.
     pub fn prefix(prefix: impl Into<Bytes>) -> Self {
         let start = prefix.into();
         let end = prefix_end(&start);
         Self { start, end }
     }
 
-    /// Every key from `start` up to but without `end`.
+    /// Creates a range from `start` (inclusive) to `end` (exclusive).
     pub fn between(start: impl Into<Bytes>, end: impl Into<Bytes>) -> Self {
         Self { start: start.into(), end: Some(end.into()) }
     }
 
-    /// Every key from `start` on.
+    /// Creates a range from `start` to the end of the key space.
     pub fn starting_at(start: impl Into<Bytes>) -> Self {
         Self { start: start.into(), end: None }
     }
 
-    /// Every key there is.
+    /// Creates a range of every key.
     pub fn all() -> Self {
         Self::starting_at(Bytes::new())
     }
 
-    /// The first key that can be in the range.
+    /// Returns the first key that can be in the range.
     pub fn start(&self) -> &Bytes {
         &self.start
     }
 
-    /// The first key past the range, if it has an end.
+    /// Returns the first key past the range, if it has an end.
     pub fn end(&self) -> Option<&Bytes> {
         self.end.as_ref()
     }
 
-    /// The key, when the range can hold only one.
+    /// Returns the key of a range that can hold only one.
     pub fn single(&self) -> Option<&Bytes> {
         let end = self.end.as_ref()?;
         (end.len() == self.start.len() + 1 && end.ends_with(&[0]) && end.starts_with(&self.start))
             .then_some(&self.start)
     }
 
-    /// The prefix, when the range holds exactly the keys that begin with one.
+    /// Returns the prefix of a range that holds exactly the keys beginning with it.
     pub fn as_prefix(&self) -> Option<&Bytes> {
         (prefix_end(&self.start) == self.end).then_some(&self.start)
     }
 
-    /// Whether `key` is in the range.
+    /// Returns whether `key` is in the range.
     pub fn contains(&self, key: &[u8]) -> bool {
         key >= &self.start[..] && self.end.as_ref().is_none_or(|end| key < &end[..])
     }
 
-    /// Whether no key can be in the range.
+    /// Returns whether no key can be in the range.
     pub fn is_empty(&self) -> bool {
         self.end.as_ref().is_some_and(|end| *end <= self.start)
     }
 
-    /// What is left of the range after `key`: where the next page begins.
+    /// Returns the rest of the range after `key`: the range of the next page.
     pub fn after(&self, key: &[u8]) -> Self {
         Self { start: successor(key), end: self.end.clone() }
     }
 }
 
-/// The smallest key greater than `key`.
+/// Returns the smallest key greater than `key`.
 fn successor(key: &[u8]) -> Bytes {
     let mut next = Vec::with_capacity(key.len() + 1);
     next.extend_from_slice(key);
@@ -86,7 +86,7 @@ fn successor(key: &[u8]) -> Bytes {
     next.into()
 }
 
-/// The smallest key greater than every key with this prefix; none when the prefix is empty or all 0xff.
+/// Returns the smallest key greater than every key with this prefix; none if the prefix is empty or all 0xff.
 fn prefix_end(prefix: &[u8]) -> Option<Bytes> {
     let last = prefix.iter().rposition(|byte| *byte != 0xff)?;
     let mut end = prefix[..=last].to_vec();
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_holds_its_keys_and_no_neighbour() {
+    fn prefix_range_contains_exactly_its_keys() {
         let range = KeyRange::prefix("/pods/a/");
         assert!(range.contains(b"/pods/a/"));
         assert!(range.contains(b"/pods/a/x"));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_without_a_successor_reaches_the_end() {
+    fn prefix_without_successor_is_unbounded() {
         assert_eq!(KeyRange::prefix(vec![0xff, 0xff]).end(), None);
         assert_eq!(KeyRange::prefix(vec![b'a', 0xff]).end().unwrap(), "b");
         assert_eq!(KeyRange::prefix("").end(), None);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn one_key_is_one_key() {
+    fn single_key_range_contains_one_key() {
         let range = KeyRange::key("a");
         assert!(range.contains(b"a"));
         assert!(!range.contains(b"a\0"));

@@ -1,4 +1,4 @@
-//! What callers ask and what they are answered: reads, transactions, leases.
+//! Requests and results: reads, transactions, leases.
 
 use bytes::Bytes;
 
@@ -9,25 +9,25 @@ use crate::{Filter, KeyRange, LeaseId, Revision, Terms};
 pub struct KeyValue {
     /// The key.
     pub key: Bytes,
-    /// The value; empty when only keys were asked for.
+    /// The value; empty if only keys were requested.
     pub value: Bytes,
-    /// The revision that created the key, since it last did not exist.
+    /// The revision of the key's last creation.
     pub create_revision: Revision,
     /// The revision that wrote this version.
     pub revision: Revision,
-    /// How many times the key has been written since it was created; 1 at creation.
+    /// Number of writes since creation; 1 at creation.
     pub version: i64,
-    /// The lease the key hangs on; 0 for none.
+    /// The lease the key is attached to; 0 for none.
     pub lease: LeaseId,
 }
 
-/// How much of each matching key a read brings.
+/// Parts of each matching key that a read returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Select {
     /// Keys, revisions and values.
     #[default]
     Values,
-    /// Keys and revisions; values are left empty and never touched.
+    /// Keys and revisions; values are left empty and not read.
     Keys,
     /// Nothing but the count.
     Nothing,
@@ -41,22 +41,22 @@ pub enum Select {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// Which keys.
+    /// The keys.
     pub range: KeyRange,
-    /// At which revision; `None` for the newest.
+    /// The revision; `None` for the newest.
     pub revision: Option<Revision>,
-    /// At most this many keys; 0 for no limit.
+    /// Maximum number of keys; 0 for no limit.
     pub limit: usize,
-    /// Only versions whose terms match.
+    /// Condition on the index terms.
     pub filter: Filter,
-    /// How much of each.
+    /// Parts of each key to return.
     pub select: Select,
-    /// Whether to count every matching key, past the limit too.
+    /// Counts every matching key, past the limit too.
     pub count: bool,
 }
 
 impl Read {
-    /// Everything in a range, at the newest revision.
+    /// Reads everything in a range at the newest revision.
     pub fn new(range: KeyRange) -> Self {
         Self {
             range,
@@ -68,7 +68,7 @@ impl Read {
         }
     }
 
-    /// How many keys are in a range, at the newest revision.
+    /// Counts the keys of a range at the newest revision.
     pub fn count(range: KeyRange) -> Self {
         Self { select: Select::Nothing, count: true, ..Self::new(range) }
     }
@@ -82,30 +82,30 @@ pub struct ReadResult {
     pub revision: Revision,
     /// The matching keys, up to the limit.
     pub kvs: Vec<KeyValue>,
-    /// Whether the limit left some out.
+    /// Set if the limit left keys out.
     pub more: bool,
-    /// All matching keys, if they were counted.
+    /// Number of matching keys, if requested.
     pub count: Option<u64>,
 }
 
-/// If every compare holds, `then` happens, else `otherwise`: atomically, and at one revision.
+/// A transaction: if every compare holds, `then` runs, else `otherwise`, atomically and at one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Txn {
     /// Conditions on the state before the transaction.
     pub compares: Vec<Compare>,
-    /// What happens if all of them hold.
+    /// Operations if all compares hold.
     pub then: Vec<Op>,
-    /// What happens if one does not.
+    /// Operations if one does not.
     pub otherwise: Vec<Op>,
 }
 
 impl Txn {
-    /// Operations without a condition.
+    /// Creates a transaction without compares.
     pub fn of(then: impl IntoIterator<Item = Op>) -> Self {
         Self { then: then.into_iter().collect(), ..Self::default() }
     }
 
-    /// Operations that happen only if `compare` holds; otherwise `key` is read.
+    /// Creates a transaction that runs `then` if `compare` holds, and otherwise reads the compared range.
     pub fn guarded(compare: Compare, then: Op) -> Self {
         let otherwise = Op::Read(Read::new(compare.range.clone()));
         Self { compares: vec![compare], then: vec![then], otherwise: vec![otherwise] }
@@ -133,7 +133,7 @@ impl Txn {
 }
 
 impl Txn {
-    /// Whether it may write a key: what a full database refuses, so that deletes still work.
+    /// Returns whether it may put a key, which a full database refuses while it accepts deletes.
     pub(crate) fn puts(&self) -> bool {
         self.then.iter().chain(&self.otherwise).any(|op| match op {
             Op::Put(_) => true,
@@ -143,16 +143,16 @@ impl Txn {
     }
 }
 
-/// One step of a transaction. Steps see the effect of the steps before them.
+/// One operation of a transaction. Operations see the effects of those before them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Write a key.
+    /// Writes a key.
     Put(Put),
-    /// Delete a range of keys.
+    /// Deletes a range of keys.
     Delete(Delete),
-    /// Read a range.
+    /// Reads a range.
     Read(Read),
-    /// A transaction inside, with compares of its own, at the same revision.
+    /// Runs a nested transaction with its own compares, at the same revision.
     Txn(Txn),
 }
 
@@ -163,20 +163,20 @@ pub struct Put {
     pub key: Bytes,
     /// The new value.
     pub value: Bytes,
-    /// The lease to hang the key on; 0 for none.
+    /// The lease to attach the key to; 0 for none.
     pub lease: LeaseId,
-    /// What the version is found under.
+    /// Index terms of the version.
     pub terms: Terms,
-    /// Keep the value (and terms) the key has; it must exist.
+    /// Keeps the value and terms of the key, which must exist.
     pub keep_value: bool,
-    /// Keep the lease the key has; it must exist.
+    /// Keeps the lease of the key, which must exist.
     pub keep_lease: bool,
-    /// Answer with the version this replaces.
+    /// Returns the replaced version.
     pub previous: bool,
 }
 
 impl Put {
-    /// A plain write.
+    /// Creates a put without lease and terms.
     pub fn new(key: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
         Self { key: key.into(), value: value.into(), ..Self::default() }
     }
@@ -185,9 +185,9 @@ impl Put {
 /// A deletion of every key in a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delete {
-    /// Which keys.
+    /// The keys.
     pub range: KeyRange,
-    /// Answer with the versions this deletes.
+    /// Returns the deleted versions.
     pub previous: bool,
 }
 
@@ -195,22 +195,22 @@ pub struct Delete {
 /// to a value, to which it never compares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compare {
-    /// Which keys.
+    /// The keys.
     pub range: KeyRange,
-    /// How the key's side compares to the target.
+    /// Relation of the key's side to the target.
     pub comparison: Comparison,
-    /// What is compared, and with what.
+    /// The compared property and its operand.
     pub target: Target,
 }
 
 impl Compare {
-    /// `comparison` must hold between the keys of `range` and `target`.
+    /// Requires `comparison` between the keys of `range` and `target`.
     pub fn new(range: KeyRange, comparison: Comparison, target: Target) -> Self {
         Self { range, comparison, target }
     }
 }
 
-/// How two sides compare.
+/// Relation of two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Comparison {
@@ -220,7 +220,7 @@ pub enum Comparison {
     Less,
 }
 
-/// What a compare looks at, and the other side of the comparison.
+/// The compared property of a key, with the operand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The value.
@@ -231,23 +231,23 @@ pub enum Target {
     CreateRevision(Revision),
     /// The revision that last wrote the key.
     Revision(Revision),
-    /// The lease the key hangs on.
+    /// The lease the key is attached to.
     Lease(LeaseId),
 }
 
 /// The answer to a [`Txn`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TxnResult {
-    /// The store's revision after the transaction: its own if it changed anything.
+    /// The store's revision after the transaction: its own if it wrote anything.
     pub revision: Revision,
-    /// Whether every compare held.
+    /// Set if every compare held.
     pub succeeded: bool,
-    /// One answer for each operation of the branch taken.
+    /// One result for each operation of the branch taken.
     pub results: Vec<OpResult>,
 }
 
 impl TxnResult {
-    /// The first key that the transaction read: what a guarded write lost against.
+    /// Returns the first key that the transaction read: the version that a failed compare found.
     pub fn found(&self) -> Option<&KeyValue> {
         self.results.iter().find_map(|result| match result {
             OpResult::Read(read) => read.kvs.first(),
@@ -259,28 +259,28 @@ impl TxnResult {
 /// The answer to one [`Op`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpResult {
-    /// A put, with what it replaced if that was asked for and existed.
+    /// A put, with the replaced version if requested and present.
     Put(Option<KeyValue>),
-    /// A deletion: how many keys, and what they were if that was asked for.
+    /// A deletion, with the deleted versions if requested.
     Delete {
-        /// How many keys were deleted.
+        /// Number of deleted keys.
         deleted: u64,
-        /// What they were, sorted by key; empty unless asked for.
+        /// The deleted versions, sorted by key; empty unless requested.
         previous: Vec<KeyValue>,
     },
     /// A read.
     Read(ReadResult),
-    /// A transaction inside.
+    /// A nested transaction.
     Txn(TxnResult),
 }
 
-/// A lease: keys that hang on it are deleted when it runs out.
+/// A lease. Keys attached to it are deleted when it expires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// The id.
     pub id: LeaseId,
-    /// The time to live it was granted, in seconds.
+    /// The granted time to live, in seconds.
     pub ttl_seconds: i64,
-    /// What is left of it, in milliseconds; negative once overdue.
+    /// The remaining time to live, in milliseconds; negative once overdue.
     pub remaining_ms: i64,
 }

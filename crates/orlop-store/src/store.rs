@@ -1,4 +1,4 @@
-//! The store as callers see it: checks what they ask, and hands it to the writer, the readers or the hub.
+//! The store's API: validates requests and passes them to the writer, the engine or the hub.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -8,24 +8,24 @@ use tokio::task::JoinSet;
 use crate::{
     Config, EncodedPage, Endpoint, KeyRange, Lease, LeaseId, Limits, Op, Read, ReadResult, Revision,
     RowEncoder, Select, Size, Txn, TxnResult, Watch, Watcher,
-    counts::Counts,
-    engine::{Bounds, Command, Engine, Outcome},
+    engine::{Bounds, Command, Engine, Outcome, TailLimit},
     error::{Error, Result},
     housekeeping::Housekeeper,
     indexing::IndexFloor,
+    lease_renewals::LeaseRenewals,
     metrics::Metrics,
+    page_counts::PageCounts,
     postgres::Postgres,
-    renewals::Renewals,
     sqlite::Sqlite,
     terms::check_terms,
     watch::Hub,
     writer::Writer,
 };
 
-/// Keys of the first page of a long read, before it is known how large values are. A page is one short database
+/// Keys of the first page of a long read, while the size of values is unknown. A page is one short database
 /// transaction: long reads pin a revision, never a lock.
 const FIRST_PAGE_KEYS: usize = 128;
-/// Bytes that a page is to come to: a read of large values holds few of them at a time.
+/// Target size of a page: a read of large values holds few of them at a time.
 const PAGE_BYTES: usize = 2 << 20;
 
 /// An open store. Clones share it; it closes when the last one is dropped.
@@ -40,13 +40,13 @@ struct Inner {
     writer: Arc<Writer>,
     hub: Arc<Hub>,
     housekeeper: Arc<Housekeeper>,
-    renewals: Renewals,
-    counts: Counts,
+    renewals: LeaseRenewals,
+    counts: PageCounts,
     index_floor: IndexFloor,
     limits: Limits,
     watcher_queue: usize,
     metrics: Metrics,
-    /// The dispatcher, the follower and the housekeeper; they end with the store.
+    /// The dispatcher, the log tailer and the housekeeper; they end with the store.
     _tasks: JoinSet<()>,
 }
 
@@ -67,9 +67,9 @@ impl Store {
         Self::start(engine, config, metrics).await
     }
 
-    /// Makes a new PostgreSQL database of a copy that [`Self::snapshot`] wrote, revisions, history and leases
-    /// included; the revision it has. A database that holds data is refused. (A SQLite store needs no such
-    /// step: the copy is one.)
+    /// Restores a copy that [`Self::snapshot`] wrote into an empty PostgreSQL database, with revisions, history and
+    /// leases, and returns its revision. A database that holds data is refused. (SQLite needs no such step: the
+    /// copy is a SQLite database.)
     pub async fn restore(config: &Config, copy: &Path) -> Result<Revision> {
         match &config.endpoint {
             Endpoint::Postgres(url) => Postgres::restore(url, config, copy).await,
@@ -81,7 +81,8 @@ impl Store {
 
     pub(crate) async fn start(engine: Arc<dyn Engine>, config: Config, metrics: Metrics) -> Result<Self> {
         let bounds = engine.bounds().await?;
-        let hub = Arc::new(Hub::new(bounds.current, config.ring_bytes, metrics.clone()));
+        let hub =
+            Arc::new(Hub::new(bounds.current, config.ring_bytes, config.catch_up_bytes, metrics.clone()));
         let writer = Arc::new(Writer::start(engine.clone(), hub.clone(), metrics.clone(), &config)?);
         let housekeeper =
             Arc::new(Housekeeper::new(engine.clone(), hub.clone(), writer.clone(), &config, metrics.clone()));
@@ -90,8 +91,8 @@ impl Store {
             let (hub, engine) = (hub.clone(), engine.clone());
             tasks.spawn(async move { hub.dispatch(&*engine).await });
         }
-        tasks.spawn(follow(engine.clone(), hub.clone()));
-        tasks.spawn(housekeeper.clone().keep());
+        tasks.spawn(publish_log_tail(engine.clone(), hub.clone()));
+        tasks.spawn(housekeeper.clone().run());
         Ok(Self {
             inner: Arc::new(Inner {
                 index_floor: IndexFloor::load(&*engine).await?,
@@ -99,8 +100,8 @@ impl Store {
                 writer,
                 hub,
                 housekeeper,
-                renewals: Renewals::default(),
-                counts: Counts::default(),
+                renewals: LeaseRenewals::default(),
+                counts: PageCounts::default(),
                 limits: config.limits,
                 watcher_queue: config.watcher_queue,
                 metrics,
@@ -117,8 +118,10 @@ impl Store {
         &self.inner.index_floor
     }
 
-    pub(crate) fn counts(&self) -> &Counts {
-        &self.inner.counts
+    /// Drops caches that depend on index terms.
+    pub(crate) fn terms_changed(&self) {
+        self.inner.counts.clear();
+        self.inner.hub.terms_changed();
     }
 
     pub(crate) async fn submit(&self, command: Command) -> Result<Outcome> {
@@ -127,7 +130,7 @@ impl Store {
 
     // --- reading ---
 
-    /// Reads a range at one revision. Without a limit everything is gathered in memory: see [`Self::pages`].
+    /// Reads a range at one revision. Without a limit the whole result is held in memory: see [`Self::pages`].
     pub async fn read(&self, read: Read) -> Result<ReadResult> {
         let mut pages = self.pages(read)?;
         let Some(mut result) = pages.next().await? else { return Ok(ReadResult::default()) };
@@ -144,26 +147,26 @@ impl Store {
         let limit = if read.limit == 0 { self.inner.limits.read_keys } else { read.limit };
         let keys = match read.select {
             Select::Values => FIRST_PAGE_KEYS,
-            Select::Keys | Select::Nothing => self.inner.engine.page_keys(),
+            Select::Keys | Select::Nothing => self.inner.engine.max_page_keys(),
         };
         Ok(Pages {
             store: self.clone(),
             read: Some(Read { limit, ..read }),
             revision: None,
-            left: None,
+            remaining: None,
             keys,
         })
     }
 
-    /// Waits until this process has seen a revision, as after being told of it by another. Reads and
+    /// Waits until this process has observed a revision, such as one reported by another process. Reads and
     /// watches that begin afterwards are not older.
-    pub async fn wait_for_revision(&self, revision: Revision, patience: Duration) -> Result<()> {
+    pub async fn wait_for_revision(&self, revision: Revision, timeout: Duration) -> Result<()> {
         if self.inner.engine.bounds().await?.current >= revision {
             return Ok(());
         }
-        let mut published = self.inner.hub.subscribe();
+        let mut published = self.inner.hub.published_revisions();
         let arrived = published.wait_for(|current| *current >= revision);
-        if tokio::time::timeout(patience, arrived).await.is_ok_and(|arrived| arrived.is_ok()) {
+        if tokio::time::timeout(timeout, arrived).await.is_ok_and(|arrived| arrived.is_ok()) {
             return Ok(());
         }
         match self.inner.engine.bounds().await?.current {
@@ -172,18 +175,18 @@ impl Store {
         }
     }
 
-    /// The newest revision.
+    /// Returns the newest revision.
     pub async fn revision(&self) -> Result<Revision> {
         Ok(self.inner.engine.bounds().await?.current)
     }
 
-    /// The newest revision that this process has heard of, without asking the database: that of every answer it
-    /// has given, or a later one.
+    /// Returns the newest revision that this process has observed, without asking the database. It is at least that
+    /// of every answer given.
     pub fn observed_revision(&self) -> Revision {
-        self.inner.hub.tip()
+        self.inner.hub.published_revision()
     }
 
-    /// The oldest revision that can be read.
+    /// Returns the oldest readable revision.
     pub async fn compacted(&self) -> Result<Revision> {
         Ok(self.inner.engine.bounds().await?.compacted)
     }
@@ -196,15 +199,15 @@ impl Store {
 
     // --- writing ---
 
-    /// The bounds on every input.
+    /// Returns the limits on every input.
     pub fn limits(&self) -> &Limits {
         &self.inner.limits
     }
 
-    /// Runs a transaction. When this returns `Ok`, what it wrote is durable.
+    /// Runs a transaction. When this returns `Ok`, its writes are durable.
     pub async fn txn(&self, txn: Txn) -> Result<TxnResult> {
         let mut operations = 0;
-        self.learn_floor(&txn).await?;
+        self.refresh_index_floor(&txn).await?;
         self.check_txn(&txn, 1, &mut operations)?;
         match self.submit(Command::Txn(txn)).await? {
             Outcome::Txn(result) => Ok(result),
@@ -212,15 +215,15 @@ impl Store {
         }
     }
 
-    /// Learns what other processes have declared, if a step filters the past.
-    async fn learn_floor(&self, txn: &Txn) -> Result<()> {
+    /// Loads other processes' index declarations, if an operation filters the past.
+    async fn refresh_index_floor(&self, txn: &Txn) -> Result<()> {
         for op in txn.then.iter().chain(&txn.otherwise) {
             match op {
                 Op::Read(read) => {
                     let inner = &self.inner;
                     inner.index_floor.refresh(&*inner.engine, read.revision, &read.filter).await?;
                 }
-                Op::Txn(inner) => Box::pin(self.learn_floor(inner)).await?,
+                Op::Txn(inner) => Box::pin(self.refresh_index_floor(inner)).await?,
                 Op::Put(_) | Op::Delete(_) => {}
             }
         }
@@ -276,22 +279,22 @@ impl Store {
         Ok(lease)
     }
 
-    /// Gives a lease its whole time to live again.
+    /// Restarts a lease's time to live.
     pub async fn keep_alive(&self, id: LeaseId) -> Result<Lease> {
         let renewals = &self.inner.renewals;
         if let Some(lease) = renewals.recent(id) {
             return Ok(lease);
         }
-        let begun = renewals.begin();
+        let started = renewals.start();
         let lease = self.lease_command(Command::Renew(id)).await?;
-        renewals.renewed(&lease, begun);
+        renewals.committed(&lease, started);
         Ok(lease)
     }
 
-    /// Deletes a lease and every key that hangs on it, at one revision, which is returned.
+    /// Deletes a lease and every key attached to it at one revision, which is returned.
     pub async fn revoke(&self, id: LeaseId) -> Result<Revision> {
         let revoked = self.submit(Command::Revoke(id)).await;
-        self.inner.renewals.forget(id);
+        self.inner.renewals.revoked(id);
         match revoked? {
             Outcome::Done(revision) => Ok(revision),
             other => Err(unexpected(&other)),
@@ -305,103 +308,120 @@ impl Store {
         }
     }
 
-    /// A lease, if it is granted.
+    /// Returns a lease.
     pub async fn lease(&self, id: LeaseId) -> Result<Lease> {
         self.inner.engine.lease(id).await?.ok_or(Error::LeaseNotFound { lease: id })
     }
 
-    /// The keys that hang on a lease, sorted.
+    /// Returns the keys attached to a lease, sorted.
     pub async fn lease_keys(&self, id: LeaseId) -> Result<Vec<bytes::Bytes>> {
         self.inner.engine.lease_keys(id).await
     }
 
-    /// Every lease, the one that runs out first in front.
+    /// Returns every lease, sorted by expiry.
     pub async fn leases(&self) -> Result<Vec<Lease>> {
         self.inner.engine.leases(self.inner.limits.read_keys).await
     }
 
-    // --- upkeep ---
+    // --- maintenance ---
 
-    /// Forgets history before `revision`, which stays readable. Returns when no older revision can be read;
-    /// the space is given back in small steps afterwards.
+    /// Compacts history before `revision`, which stays readable. Returns when no older revision can be read; the
+    /// space is given back in small steps afterwards.
     pub async fn compact(&self, revision: Revision) -> Result<()> {
         self.inner.housekeeper.compact(revision).await
     }
 
-    /// Returns when everything before the compacted revision has been forgotten.
+    /// Returns when everything before the compacted revision has been deleted.
     pub async fn wait_for_compaction(&self) -> Result<()> {
-        self.inner.housekeeper.forget().await
+        self.inner.housekeeper.delete_compacted().await
     }
 
-    /// How large the database is.
+    /// Returns the size of the database.
     pub async fn size(&self) -> Result<Size> {
         let size = self.inner.engine.size().await?;
         self.inner.metrics.size(size);
         Ok(size)
     }
 
-    /// Writes a consistent copy of everything to a new file, while the store goes on. The copy is a SQLite
+    /// Writes a consistent copy of everything to a new file, without stopping writers. The copy is a SQLite
     /// database, whatever this store runs on: open it as one to restore it.
     pub async fn snapshot(&self, path: &Path) -> Result<()> {
-        self.inner.engine.snapshot(path).await
+        let Some(engine) = self.inner.engine.file_snapshot() else {
+            return Err(Error::Invalid("this database cannot be copied to a file".into()));
+        };
+        engine.snapshot(path).await
     }
 
-    /// A small fact kept beside the data under a name: no key, no revision, no event.
+    /// Returns a named entry kept beside the data: no key, no revision, no event.
     pub async fn metadata(&self, name: &str) -> Result<Option<String>> {
         self.inner.engine.metadata(name).await
     }
 
-    /// Keeps a small fact beside the data.
+    /// Writes a named entry beside the data.
     pub async fn set_metadata(&self, name: &str, text: &str) -> Result<()> {
         self.inner.engine.set_metadata(name, text).await
     }
 
-    /// What the store measures of itself.
+    /// Returns the store's metrics.
     pub fn metrics(&self) -> &Metrics {
         &self.inner.metrics
     }
 
-    /// Closes the store once the writer has answered everyone. Other clones keep it open.
+    /// Fails with the reason why the store cannot accept writes now: a full disk, a database file that was
+    /// removed, a failed sync, an unreachable server. Does not wait; meant for readiness probes.
+    pub fn health(&self) -> Result<()> {
+        self.inner.engine.health()?;
+        self.inner.writer.health()
+    }
+
+    /// Closes the store for all its clones: answers the writes that were submitted, refuses new ones, and leaves the
+    /// database as a clean stop should. A SQLite file is complete by itself afterwards, without its write-ahead log.
     pub async fn close(self) {
+        self.inner.writer.drain().await;
+        if let Err(error) = self.inner.engine.close().await {
+            tracing::warn!(%error, "the database was not closed cleanly; nothing acknowledged is lost");
+        }
         let mut finished = self.inner.writer.finished();
-        drop(self);
-        // Fails only if the thread is gone already.
-        let _ = finished.wait_for(|finished| *finished).await;
+        if let Some(inner) = Arc::into_inner(self.inner) {
+            drop(inner);
+            // Fails only if the writer has ended already.
+            let _ = finished.wait_for(|finished| *finished).await;
+        }
     }
 }
 
-/// The pages of a long read. See [`Store::pages`]. A clone goes on from the same page by itself.
+/// The pages of a long read. See [`Store::pages`]. A clone continues independently from the same page.
 #[derive(Clone, Debug)]
 pub struct Pages {
     store: Store,
-    /// What is left to read.
+    /// The rest of the range.
     read: Option<Read>,
-    /// The revision that the first page was answered at.
+    /// The revision of the first page.
     revision: Option<Revision>,
-    /// How many keys there were from here on, if that was asked.
-    left: Option<u64>,
-    /// How many keys the next page may have.
+    /// Number of keys from here on, if the read counts.
+    remaining: Option<u64>,
+    /// Maximum keys of the next page.
     keys: usize,
 }
 
 impl Pages {
-    /// Whether the page that came last was the last.
+    /// Returns whether the last page has been read.
     pub fn is_done(&self) -> bool {
         self.read.is_none()
     }
 
-    /// The next page; `None` after the last. Each page's `revision` is that of the first; `count` comes
-    /// with the first; `more` says whether the read's own limit left keys out.
+    /// Returns the next page; `None` after the last. Each page's `revision` is that of the first; `count` comes with
+    /// the first; `more` says whether the read's own limit left keys out.
     pub async fn next(&mut self) -> Result<Option<ReadResult>> {
-        Ok(self.advance(None).await?.map(|formed| formed.page))
+        Ok(self.advance(None).await?.map(|encoded| encoded.page))
     }
 
-    /// The same, in a form.
-    pub async fn next_encoded(&mut self, form: &Arc<dyn RowEncoder>) -> Result<Option<EncodedPage>> {
-        self.advance(Some(form)).await
+    /// Returns the next page, encoded.
+    pub async fn next_encoded(&mut self, encoder: &Arc<dyn RowEncoder>) -> Result<Option<EncodedPage>> {
+        self.advance(Some(encoder)).await
     }
 
-    async fn advance(&mut self, form: Option<&Arc<dyn RowEncoder>>) -> Result<Option<EncodedPage>> {
+    async fn advance(&mut self, encoder: Option<&Arc<dyn RowEncoder>>) -> Result<Option<EncodedPage>> {
         let Some(mut read) = self.read.take() else { return Ok(None) };
         if self.revision.is_none() {
             let inner = &self.store.inner;
@@ -409,33 +429,33 @@ impl Pages {
             inner.index_floor.check(read.revision, &read.filter)?;
         }
         if read.range.is_empty() {
-            let page = self.nothing(&read).await?;
+            let page = self.empty_page(&read).await?;
             return Ok(Some(EncodedPage {
                 page,
-                bytes: form.map(|_| Bytes::new()),
+                bytes: encoder.map(|_| Bytes::new()),
                 ..EncodedPage::default()
             }));
         }
         let limit = read.limit;
         read.limit = limit.min(self.keys);
         let inner = &self.store.inner;
-        let known = if read.count { inner.counts.known(&read) } else { None };
-        let asked = Read { count: read.count && known.is_none(), ..read.clone() };
-        let mut formed = match form {
-            Some(form) => inner.engine.read_formed(&asked, form).await?,
+        let cached = if read.count { inner.counts.get(&read) } else { None };
+        let asked = Read { count: read.count && cached.is_none(), ..read.clone() };
+        let mut encoded = match encoder {
+            Some(encoder) => inner.engine.read_encoded(&asked, encoder).await?,
             None => EncodedPage::stored(inner.engine.read(&asked).await?),
         };
-        let (keys, page) = (formed.keys, &mut formed.page);
-        page.count = page.count.or(known);
-        if let Some(count) = page.count.or(self.left) {
+        let (keys, page) = (encoded.keys, &mut encoded.page);
+        page.count = page.count.or(cached);
+        if let Some(count) = page.count.or(self.remaining) {
             let rest = count.saturating_sub(keys as u64);
-            self.left = Some(rest);
-            if let (Some((last, _)), true) = (&formed.last, page.more) {
-                inner.counts.learn(&read, page.revision, last, rest);
+            self.remaining = Some(rest);
+            if let (Some((last, _)), true) = (&encoded.last, page.more) {
+                inner.counts.insert(&read, page.revision, last, rest);
             }
         }
         page.revision = *self.revision.get_or_insert(page.revision);
-        if let Some((last, _)) = &formed.last
+        if let Some((last, _)) = &encoded.last
             && page.more
             && keys < limit
         {
@@ -444,22 +464,22 @@ impl Pages {
             let range = read.range.after(last);
             self.read = Some(Read { range, revision, limit: limit - keys, count: false, ..read });
         }
-        self.keys = keys_of_next_page(&formed, inner.engine.page_keys());
-        Ok(Some(formed))
+        self.keys = keys_of_next_page(&encoded, inner.engine.max_page_keys());
+        Ok(Some(encoded))
     }
 }
 
-/// As many keys as come to [`PAGE_BYTES`], if they go on as they were.
+/// Returns the keys that come to [`PAGE_BYTES`], if they are like those of the last page.
 fn keys_of_next_page(last: &EncodedPage, keys_max: usize) -> usize {
     let stored: usize = last.page.kvs.iter().map(|kv| kv.key.len() + kv.value.len()).sum();
-    let formed = last.bytes.as_ref().map_or(0, Bytes::len);
-    let each = (stored + formed) / last.keys.max(1);
+    let encoded = last.bytes.as_ref().map_or(0, Bytes::len);
+    let each = (stored + encoded) / last.keys.max(1);
     (PAGE_BYTES / each.max(1)).clamp(1, keys_max)
 }
 
 impl Pages {
-    /// The answer to a read of a range that can hold nothing: its revision must be readable all the same.
-    async fn nothing(&self, read: &Read) -> Result<ReadResult> {
+    /// Answers a read of an empty range, whose revision must be readable all the same.
+    async fn empty_page(&self, read: &Read) -> Result<ReadResult> {
         let Bounds { current, compacted } = self.store.inner.engine.bounds().await?;
         match read.revision {
             Some(requested) if requested > current => Err(Error::FutureRevision { requested, current }),
@@ -472,15 +492,15 @@ impl Pages {
 }
 
 /// Reads other processes' commits from the log and publishes them, for ever.
-async fn follow(engine: Arc<dyn Engine>, hub: Arc<Hub>) {
-    const TAIL_EVENTS: usize = 1024;
+async fn publish_log_tail(engine: Arc<dyn Engine>, hub: Arc<Hub>) {
+    const LIMIT: TailLimit = TailLimit { events: 1024, bytes: 4 << 20 };
     loop {
         tokio::select! {
-            () = engine.changed() => {}
-            () = hub.gap() => {}
+            () = engine.wait_for_changes() => {}
+            () = hub.gap_detected() => {}
         }
         loop {
-            match engine.tail(hub.tip(), TAIL_EVENTS).await {
+            match engine.tail(hub.published_revision(), LIMIT).await {
                 Ok(commits) if commits.is_empty() => break,
                 Ok(commits) => hub.publish(commits),
                 Err(Error::Expired { .. }) => match engine.bounds().await {
@@ -503,7 +523,7 @@ fn within(what: &'static str, size: usize, limit: usize) -> Result<()> {
     Ok(())
 }
 
-/// Outcomes answer commands kind by kind; anything else is a mistake of this crate, told as such.
+/// Reports an outcome of the wrong kind, which is a bug of this crate.
 fn unexpected(outcome: &Outcome) -> Error {
     Error::Unavailable(format!("internal error: unexpected outcome {outcome:?}"))
 }

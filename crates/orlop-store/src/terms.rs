@@ -1,8 +1,8 @@
 //! Index terms and the filters over them.
 //!
-//! The store does not know what a value means, so a put says under which (field, value) pairs it wants to
-//! be found. The terms travel with the version in one compact encoding: the index, filters on past
-//! revisions and filtered watches all read the same bytes, and none of them decodes the value.
+//! The store does not interpret values, so a put carries the (field, value) pairs to index it by. The terms are stored
+//! with the version in one compact encoding. The index, filters on past revisions and filtered watches read the same
+//! bytes, and none of them decodes the value.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +10,12 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::error::{Error, Result};
 
-/// The (field, value) pairs one version is found under. A field may have several values.
+/// The (field, value) pairs that a version is indexed by. A field may have several values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms(Bytes);
 
 impl Terms {
-    /// No terms.
+    /// Returns the empty set.
     pub const fn none() -> Self {
         Self(Bytes::new())
     }
@@ -41,34 +41,34 @@ impl Terms {
         Self(encoded.freeze())
     }
 
-    /// The pairs, sorted by field and then value.
+    /// Returns the pairs, sorted by field and then value.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         let mut rest = &self.0[..];
         std::iter::from_fn(move || Some((take(&mut rest)?, take(&mut rest)?)))
     }
 
-    /// The values of one field.
+    /// Returns the values of one field.
     pub fn values<'a>(&'a self, field: &'a str) -> impl Iterator<Item = &'a str> {
         self.iter().filter(move |(name, _)| *name == field).map(|(_, value)| value)
     }
 
-    /// Whether there are none.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The pairs of `self` that `other` lacks.
+    /// Returns the pairs of `self` that `other` lacks.
     pub fn minus<'a>(&'a self, other: &'a Terms) -> impl Iterator<Item = (&'a str, &'a str)> {
-        let known: BTreeSet<_> = other.iter().collect();
-        self.iter().filter(move |pair| !known.contains(pair))
+        let excluded: BTreeSet<_> = other.iter().collect();
+        self.iter().filter(move |pair| !excluded.contains(pair))
     }
 
-    /// The encoding kept in the database.
+    /// Returns the stored encoding.
     pub(crate) fn encoded(&self) -> &Bytes {
         &self.0
     }
 
-    /// Takes an encoding from the database; `None` if it is damaged.
+    /// Decodes the stored encoding; `None` if it is damaged.
     pub(crate) fn decode(encoded: Bytes) -> Option<Self> {
         let mut rest = &encoded[..];
         while !rest.is_empty() {
@@ -79,7 +79,7 @@ impl Terms {
     }
 }
 
-/// Takes one length-prefixed string off the front.
+/// Splits one length-prefixed string off the front.
 fn take<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
     let (length, tail) = rest.split_first_chunk::<4>()?;
     let (text, tail) = tail.split_at_checked(u32::from_be_bytes(*length) as usize)?;
@@ -101,24 +101,24 @@ pub enum Requirement {
 }
 
 impl Requirement {
-    /// The field has exactly this value among its values.
+    /// Requires this value among the field's values.
     pub fn equals(field: impl Into<String>, value: impl Into<String>) -> Self {
         Self::In(field.into(), vec![value.into()])
     }
 
-    /// The field does not have this value.
+    /// Requires this value not to be among the field's values.
     pub fn not_equals(field: impl Into<String>, value: impl Into<String>) -> Self {
         Self::NotIn(field.into(), vec![value.into()])
     }
 
-    /// The field the condition is on.
+    /// Returns the field of the condition.
     pub fn field(&self) -> &str {
         match self {
             Self::In(field, _) | Self::NotIn(field, _) | Self::Exists(field) | Self::Absent(field) => field,
         }
     }
 
-    /// Whether a version with these terms satisfies the condition.
+    /// Returns whether a version with these terms satisfies the condition.
     pub fn matches(&self, terms: &Terms) -> bool {
         let one_of =
             |field: &str, wanted: &[String]| terms.values(field).any(|v| wanted.iter().any(|w| w == v));
@@ -141,18 +141,18 @@ impl Filter {
         Self(Vec::new())
     }
 
-    /// Whether the filter matches everything.
+    /// Returns whether the filter matches everything.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a version with these terms satisfies every condition.
+    /// Returns whether a version with these terms satisfies every condition.
     pub fn matches(&self, terms: &Terms) -> bool {
         self.0.iter().all(|requirement| requirement.matches(terms))
     }
 }
 
-/// Checks what a put brings before it reaches the database.
+/// Validates the terms of a put.
 pub(crate) fn check_terms(terms: &Terms, limit_bytes: usize) -> Result<()> {
     let size = terms.encoded().len();
     if size > limit_bytes {
@@ -170,14 +170,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn terms_survive_their_encoding_sorted_and_once() {
+    fn terms_round_trip_sorted_and_deduplicated() {
         let terms = Terms::new([("b", "2"), ("a", ""), ("b", "1"), ("b", "2")]);
         assert_eq!(terms.iter().collect::<Vec<_>>(), [("a", ""), ("b", "1"), ("b", "2")]);
         assert_eq!(Terms::decode(terms.encoded().clone()), Some(terms));
     }
 
     #[test]
-    fn a_damaged_encoding_is_noticed() {
+    fn damaged_encoding_is_detected() {
         let whole = Terms::new([("field", "value")]).encoded().clone();
         for length in 1..whole.len() {
             assert_eq!(Terms::decode(whole.slice(..length)), None, "cut to {length} bytes");
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn each_requirement_means_what_label_selectors_mean() {
+    fn requirements_match_like_label_selectors() {
         let terms = Terms::new([("app", "web"), ("owner", "1"), ("owner", "2")]);
         let matches = |requirement: Requirement| requirement.matches(&terms);
         assert!(matches(Requirement::equals("app", "web")));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_difference_is_what_changed() {
+    fn minus_returns_the_difference() {
         let old = Terms::new([("a", "1"), ("b", "2")]);
         let new = Terms::new([("b", "2"), ("c", "3")]);
         assert_eq!(old.minus(&new).collect::<Vec<_>>(), [("a", "1")]);

@@ -1,16 +1,16 @@
-//! The group-commit writer: many callers, one commit.
+//! The group-commit writer.
 //!
-//! Callers put commands in a bounded queue. One thread takes all that has gathered and has the engine commit it as
-//! one batch; another waits until the batch is on the disk, publishes what happened, and answers everyone, while
-//! the first is at the next batch. A lone caller waits for nobody; sixty-four share the cost of one.
+//! Callers put commands in a bounded queue. One thread takes everything queued and has the engine commit it as one
+//! batch. A second thread waits until the batch is durable, publishes it and answers the callers, while the first
+//! commits the next batch. A lone caller waits for nobody; sixty-four share the cost of one sync.
 //!
-//! A caller that finds the writer idle commits its own batch of one, where the engine can do that without
-//! giving up the thread: on an idle machine two switches between threads cost more than the disk. Where several
-//! shared the last batch it waits for the others instead: alone it would take a whole sync from all of them.
+//! A caller that finds the writer idle commits its own batch of one, where the engine commits inline: on an idle
+//! machine two thread switches cost more than the disk. If the last batch had several callers it queues instead:
+//! alone it would delay all of them by a sync.
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::{Receiver, sync_channel},
     },
@@ -26,18 +26,20 @@ use tokio::{
 
 use crate::{
     Config, Op, Read, Select, Txn,
-    engine::{Command, Committed, Engine, Outcome},
+    engine::{Command, CommittedBatch, Engine, Outcome},
     error::{Error, Result},
     metrics::Metrics,
     watch::Hub,
 };
 
-/// Commands in one batch at the most: beyond this, latency grows and throughput no longer does.
+/// Maximum commands of one batch: beyond this, latency grows and throughput no longer does.
 const BATCH_COMMANDS: usize = 1024;
-/// Bytes written by one batch at the most, one large transaction excepted.
+/// Maximum bytes written by one batch, one large transaction excepted.
 const BATCH_BYTES: usize = 8 << 20;
-/// How long a caller waits for a place in a full queue.
+/// Time a caller waits for a place in a full queue.
 const QUEUE_WAIT: Duration = Duration::from_secs(5);
+/// Time for which a failed batch makes the store unhealthy, unless another one succeeds.
+const FAILURE_MEMORY: Duration = Duration::from_secs(15);
 
 #[derive(Debug)]
 struct Job {
@@ -49,44 +51,46 @@ struct Job {
 
 type Reply = oneshot::Sender<Result<Outcome>>;
 
-/// A batch that is committed, and of which nobody has been told.
+/// A batch that is committed and not acknowledged yet.
 #[derive(Debug)]
-struct Unsettled {
-    committed: Committed,
+struct Unacknowledged {
+    batch: CommittedBatch,
     replies: Vec<Reply>,
 }
 
-/// The way to the writer. The thread ends when the last of these is dropped.
+/// Submits commands. The writer thread ends when the last of these is dropped.
 #[derive(Debug)]
 pub(crate) struct Writer {
     queue: mpsc::Sender<Job>,
-    desk: Arc<Desk>,
-    /// Whether callers may commit for themselves.
+    committer: Arc<Committer>,
+    /// The engine commits inline.
     inline: bool,
-    /// Whether the thread that asks may commit.
+    /// Callers may commit on their own thread.
     on_caller: bool,
-    /// How long a caller waits for an answer from a database that may be out of sight.
-    patience: Duration,
+    /// Time a caller waits for the outcome from a database that may be unreachable.
+    commit_timeout: Duration,
+    closed: AtomicBool,
     finished: tokio::sync::watch::Receiver<bool>,
 }
 
-/// Where batches are committed, one at a time.
+/// Commits batches, one at a time.
 #[derive(Debug)]
-struct Desk {
+struct Committer {
     engine: Arc<dyn Engine>,
     hub: Arc<Hub>,
     metrics: Metrics,
     /// Held while a batch is committed.
-    turn: tokio::sync::Mutex<()>,
-    /// Commands that have not been answered. While there are any, nobody passes them.
-    waiting: AtomicUsize,
-    /// Whether several commands were in the last batch of the thread, or came while it was committed.
-    shared: AtomicBool,
+    commit_lock: tokio::sync::Mutex<()>,
+    /// Commands that have not been answered. While there are any, nobody overtakes the queue.
+    unanswered: AtomicUsize,
+    /// The last batch of the thread had several callers, or others arrived while it was committed.
+    contended: AtomicBool,
+    last_failure: Mutex<Option<(Instant, Error)>>,
 }
 
 impl Writer {
-    /// Starts the thread, which drives the futures of an engine that blocks on a disk; one that waits for a network
-    /// gets a task. Neither costs a hop between threads.
+    /// Starts the writer: a thread for an engine that blocks on a disk, a task for one that waits for a network.
+    /// Neither costs a switch between threads.
     pub(crate) fn start(
         engine: Arc<dyn Engine>,
         hub: Arc<Hub>,
@@ -96,52 +100,63 @@ impl Writer {
         let (queue, jobs) = mpsc::channel(config.limits.queue);
         let (finish, finished) = tokio::sync::watch::channel(false);
         let runtime = Handle::current();
-        let inline = engine.commits_at_once();
-        let desk = Arc::new(Desk {
+        let inline = engine.commits_inline();
+        let committer = Arc::new(Committer {
             engine,
             hub,
             metrics,
-            turn: tokio::sync::Mutex::default(),
-            waiting: AtomicUsize::new(0),
-            shared: AtomicBool::new(false),
+            commit_lock: tokio::sync::Mutex::default(),
+            unanswered: AtomicUsize::new(0),
+            contended: AtomicBool::new(false),
+            last_failure: Mutex::default(),
         });
-        let working = desk.clone();
-        if desk.engine.commits_at_once() {
+        let running = committer.clone();
+        if inline {
             std::thread::Builder::new()
                 .name("orlop-writer".into())
                 .spawn(move || {
-                    working.work(&runtime, jobs);
+                    running.run_thread(&runtime, jobs);
                     finish.send_replace(true);
                 })
                 .map_err(|error| Error::Unavailable(format!("cannot start the writer thread: {error}")))?;
         } else {
             runtime.spawn(async move {
-                working.commit_each(jobs, |batch, _| working.settle(batch)).await;
+                running.commit_each(jobs, |batch, _| running.acknowledge(batch)).await;
                 finish.send_replace(true);
             });
         }
-        let on_caller = config.commit_on_caller;
-        Ok(Self { queue, desk, inline, on_caller, patience: config.commit_timeout, finished })
+        Ok(Self {
+            queue,
+            committer,
+            inline,
+            on_caller: config.commit_on_caller,
+            commit_timeout: config.commit_timeout,
+            closed: AtomicBool::new(false),
+            finished,
+        })
     }
 
-    /// Has a command committed. If the caller goes away first, the command is dropped unless its batch has begun.
+    /// Commits a command. If the caller goes away first, the command is dropped unless its batch has begun.
     pub(crate) async fn submit(&self, command: Command) -> Result<Outcome> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(closed());
+        }
         let (reply, answer) = oneshot::channel();
         let job = Job { bytes: bytes_of(&command), command, queued: Instant::now(), reply };
         if self.inline
             && self.on_caller
             && may_block()
-            && let Some(_turn) = self.desk.idle_turn()
+            && let Some(_lock) = self.committer.try_lock_idle()
         {
-            tokio::task::block_in_place(|| self.desk.commit_alone(job));
+            tokio::task::block_in_place(|| self.committer.commit_alone(job));
         } else {
             self.enqueue(job).await?;
         }
         if self.inline {
-            return answer.await.unwrap_or_else(|_| Err(stopped()));
+            return answer.await.unwrap_or_else(|_| Err(closed()));
         }
-        match tokio::time::timeout(self.patience, answer).await {
-            Ok(answer) => answer.unwrap_or_else(|_| Err(stopped())),
+        match tokio::time::timeout(self.commit_timeout, answer).await {
+            Ok(answer) => answer.unwrap_or_else(|_| Err(closed())),
             Err(_) => Err(Error::AmbiguousCommit("the database has not answered in time".into())),
         }
     }
@@ -149,7 +164,7 @@ impl Writer {
     async fn enqueue(&self, job: Job) -> Result<()> {
         let place = match self.queue.try_reserve() {
             Ok(place) => place,
-            Err(mpsc::error::TrySendError::Closed(())) => return Err(stopped()),
+            Err(mpsc::error::TrySendError::Closed(())) => return Err(closed()),
             Err(mpsc::error::TrySendError::Full(())) => {
                 let waited = tokio::time::timeout(QUEUE_WAIT, self.queue.reserve()).await;
                 waited.ok().and_then(std::result::Result::ok).ok_or_else(|| {
@@ -160,86 +175,102 @@ impl Writer {
                 })?
             }
         };
-        self.desk.waiting.fetch_add(1, Ordering::AcqRel);
+        self.committer.unanswered.fetch_add(1, Ordering::AcqRel);
         place.send(job);
         Ok(())
     }
 
-    /// What tells when the thread has answered its last caller, after every `Writer` is gone.
+    /// Fails with the reason why recent batches were not written.
+    pub(crate) fn health(&self) -> Result<()> {
+        let failure = self.committer.last_failure.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*failure {
+            Some((at, error)) if at.elapsed() < FAILURE_MEMORY => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses further commands and returns once those submitted before are answered.
+    pub(crate) async fn drain(&self) {
+        self.closed.store(true, Ordering::Release);
+        while self.committer.unanswered.load(Ordering::Acquire) > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Becomes true when the writer has ended, after every `Writer` is gone.
     pub(crate) fn finished(&self) -> tokio::sync::watch::Receiver<bool> {
         self.finished.clone()
     }
 }
 
-/// Whether the caller's thread may wait for the disk: a runtime of one thread must not.
+/// Returns whether the caller's thread may block on the disk: a single-threaded runtime must not.
 fn may_block() -> bool {
     use tokio::runtime::RuntimeFlavor;
     Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread)
 }
 
-fn stopped() -> Error {
+fn closed() -> Error {
     Error::Unavailable("the store is closed".into())
 }
 
-impl Desk {
-    /// The turn to commit, if nobody has it, nobody waits for it and nobody is about to.
-    fn idle_turn(&self) -> Option<tokio::sync::MutexGuard<'_, ()>> {
-        if self.waiting.load(Ordering::Acquire) > 0 || self.shared.load(Ordering::Relaxed) {
+impl Committer {
+    /// Takes the commit lock, if nobody holds it, waits for it or is about to.
+    fn try_lock_idle(&self) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+        if self.unanswered.load(Ordering::Acquire) > 0 || self.contended.load(Ordering::Relaxed) {
             return None;
         }
-        self.turn.try_lock().ok()
+        self.commit_lock.try_lock().ok()
     }
 
-    /// Commits what is queued until the queue is closed, and has it settled beside that.
-    fn work(&self, runtime: &Handle, jobs: mpsc::Receiver<Job>) {
-        let _within = runtime.enter();
-        if !self.engine.settles() {
-            return runtime.block_on(self.commit_each(jobs, |batch, _| self.settle(batch)));
+    /// Commits queued jobs until the queue is closed, and acknowledges them on a second thread.
+    fn run_thread(&self, runtime: &Handle, jobs: mpsc::Receiver<Job>) {
+        let _runtime = runtime.enter();
+        if !self.engine.defers_durability() {
+            return runtime.block_on(self.commit_each(jobs, |batch, _| self.acknowledge(batch)));
         }
         std::thread::scope(|scope| {
-            // Without a place in between: while a batch is on its way to the disk the next one is committed, and
-            // who comes after that gathers for a third.
+            // A rendezvous: while one batch is being synced the next is committed, and later callers gather for a
+            // third, larger one.
             let (hand_over, committed) = sync_channel(0);
-            scope.spawn(move || self.settle_each(runtime, &committed));
+            scope.spawn(move || self.acknowledge_each(runtime, &committed));
             runtime.block_on(self.commit_each(jobs, move |batch, others| {
                 if others {
                     drop(hand_over.send(batch));
                 } else {
-                    self.settle(batch);
+                    self.acknowledge(batch);
                 }
             }));
         });
     }
 
-    /// Commits batch after batch; `settle` is told whether there are callers beside those of the batch, who wait for
-    /// the disk or to be committed.
-    async fn commit_each(&self, mut jobs: mpsc::Receiver<Job>, settle: impl Fn(Unsettled, bool)) {
+    /// Commits batch after batch. `acknowledge` is told whether callers other than the batch's are waiting.
+    async fn commit_each(&self, mut jobs: mpsc::Receiver<Job>, acknowledge: impl Fn(Unacknowledged, bool)) {
         let mut waiting = Vec::new();
         let (mut callers, mut took) = (1, Duration::ZERO);
         while jobs.recv_many(&mut waiting, BATCH_COMMANDS).await > 0 {
             while !waiting.is_empty() {
-                if !self.engine.commits_at_once() {
+                if !self.engine.commits_inline() {
                     gather(&mut waiting, &mut jobs, callers, took).await;
                 }
-                let _turn = self.turn.lock().await;
-                // While this waited for its turn, more may have come.
+                let _lock = self.commit_lock.lock().await;
+                // More may have arrived while this waited for the lock.
                 while waiting.len() < BATCH_COMMANDS
                     && let Ok(job) = jobs.try_recv()
                 {
                     waiting.push(job);
                 }
                 self.drop_abandoned(&mut waiting);
-                let batch: Vec<_> = waiting.drain(..fitting(&waiting)).collect();
+                let batch: Vec<_> = waiting.drain(..batch_len(&waiting)).collect();
                 if batch.is_empty() {
                     continue;
                 }
                 let size = batch.len();
                 let started = Instant::now();
                 let committed = self.commit(batch).await;
-                callers = self.waiting.load(Ordering::Acquire);
-                self.shared.store(callers > 1, Ordering::Relaxed);
+                callers = self.unanswered.load(Ordering::Acquire);
+                self.contended.store(callers > 1, Ordering::Relaxed);
                 if let Some(batch) = committed {
-                    settle(batch, callers > size);
+                    acknowledge(batch, callers > size);
                 }
                 took = started.elapsed();
             }
@@ -250,31 +281,31 @@ impl Desk {
     fn drop_abandoned(&self, waiting: &mut Vec<Job>) {
         let before = waiting.len();
         waiting.retain(|job| !job.reply.is_closed());
-        self.waiting.fetch_sub(before - waiting.len(), Ordering::AcqRel);
+        self.unanswered.fetch_sub(before - waiting.len(), Ordering::AcqRel);
     }
 
-    /// Commits for a caller on its own thread. Called with the turn held.
+    /// Commits one job on the caller's thread. The commit lock must be held.
     fn commit_alone(&self, job: Job) {
-        self.waiting.fetch_add(1, Ordering::AcqRel);
+        self.unanswered.fetch_add(1, Ordering::AcqRel);
         if let Some(Some(batch)) = self.commit(vec![job]).now_or_never() {
-            self.settle(batch);
+            self.acknowledge(batch);
         }
     }
 
-    /// Settles batches in order until there are no more.
-    fn settle_each(&self, runtime: &Handle, committed: &Receiver<Unsettled>) {
-        let _within = runtime.enter();
+    /// Acknowledges batches in order until the channel closes.
+    fn acknowledge_each(&self, runtime: &Handle, committed: &Receiver<Unacknowledged>) {
+        let _runtime = runtime.enter();
         for batch in committed {
-            self.settle(batch);
+            self.acknowledge(batch);
         }
     }
 
-    /// Commits a batch; what is left to do if that worked. Called with the turn held.
-    async fn commit(&self, batch: Vec<Job>) -> Option<Unsettled> {
+    /// Commits a batch; `None` if it failed and its callers were answered. The commit lock must be held.
+    async fn commit(&self, jobs: Vec<Job>) -> Option<Unacknowledged> {
         let metrics = &self.metrics;
-        metrics.batch(batch.len());
-        let (mut commands, mut replies) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
-        for job in batch {
+        metrics.batch(jobs.len());
+        let (mut commands, mut replies) = (Vec::with_capacity(jobs.len()), Vec::with_capacity(jobs.len()));
+        for job in jobs {
             metrics.queued(job.queued.elapsed());
             commands.push(job.command);
             replies.push(job.reply);
@@ -283,44 +314,44 @@ impl Desk {
         let result = self.engine.commit(&commands).await;
         metrics.sql("commit", started, &result);
         match result {
-            Ok(committed) => Some(Unsettled { committed, replies }),
+            Ok(batch) => Some(Unacknowledged { batch, replies }),
             Err(error) => {
-                self.refuse(replies, &error);
+                self.fail(replies, &error);
                 None
             }
         }
     }
 
-    /// Waits until a batch is durable, publishes it and answers everyone.
-    fn settle(&self, batch: Unsettled) {
-        let Unsettled { committed, replies } = batch;
-        match self.engine.settle(committed.ticket) {
+    /// Waits until a batch is durable, publishes it and answers its callers.
+    fn acknowledge(&self, committed: Unacknowledged) {
+        let Unacknowledged { batch, replies } = committed;
+        match self.engine.wait_durable(batch.sequence) {
             Ok(()) => {
-                self.hub.publish(committed.commits);
-                self.leave(replies.len());
-                answer(replies, committed.outcomes);
+                if !batch.commits.is_empty() {
+                    *self.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                }
+                self.hub.publish(batch.commits);
+                self.unanswered.fetch_sub(replies.len(), Ordering::AcqRel);
+                answer(replies, batch.outcomes);
             }
-            Err(error) => self.refuse(replies, &error),
+            Err(error) => self.fail(replies, &error),
         }
     }
 
-    /// So many callers are about to be answered.
-    fn leave(&self, callers: usize) {
-        self.waiting.fetch_sub(callers, Ordering::AcqRel);
-    }
-
-    fn refuse(&self, replies: Vec<Reply>, error: &Error) {
+    fn fail(&self, replies: Vec<Reply>, error: &Error) {
         self.metrics.insert_error(false);
         tracing::warn!(%error, commands = replies.len(), "batch not written");
-        self.leave(replies.len());
+        let failure = Some((Instant::now(), error.clone()));
+        *self.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+        self.unanswered.fetch_sub(replies.len(), Ordering::AcqRel);
         for reply in replies {
             let _ = reply.send(Err(error.clone()));
         }
     }
 }
 
-/// Answers everyone. Many are answered by one task, within the runtime: from this thread each of them would
-/// be a wake-up through the runtime's shared queue.
+/// Answers callers. Many are answered by one task within the runtime: from this thread each would be a wake-up
+/// through the runtime's shared queue.
 fn answer(replies: Vec<Reply>, outcomes: Vec<Result<Outcome>>) {
     const FEW: usize = 4;
     let many = replies.len() > FEW;
@@ -336,35 +367,36 @@ fn answer(replies: Vec<Reply>, outcomes: Vec<Result<Outcome>>) {
     }
 }
 
-/// Callers who have just been answered are about to ask again, while those who came in meanwhile wait already.
-/// Without a moment's patience the two groups take turns for ever, and each commit carries half of what it
-/// could. So it waits for as many as there were, as long as they keep coming, but only for a part of what a commit
-/// takes.
+/// Waits for callers that have just been answered to submit again.
+///
+/// Without this wait they and those that arrived during the last commit form two groups that alternate for ever,
+/// and each commit carries half of what it could. The wait ends when as many callers are here as there were, when
+/// none has arrived for a moment, or after a quarter of the last commit's time.
 async fn gather(waiting: &mut Vec<Job>, jobs: &mut mpsc::Receiver<Job>, callers: usize, took: Duration) {
-    /// Within this they have been woken, if there are few processors for many.
+    /// Enough for woken tasks to run, even with few processors for many of them.
     const QUIET: Duration = Duration::from_micros(150);
     let callers = callers.min(BATCH_COMMANDS);
     let end = Instant::now() + (took / 4).clamp(QUIET, Duration::from_millis(1));
-    let mut came = Instant::now();
+    let mut last_arrival = Instant::now();
     while waiting.len() < callers {
         let now = Instant::now();
         while waiting.len() < callers
             && let Ok(job) = jobs.try_recv()
         {
             waiting.push(job);
-            came = now;
+            last_arrival = now;
         }
-        if now >= end || now - came >= QUIET {
+        if now >= end || now - last_arrival >= QUIET {
             return;
         }
-        // They are tasks too, on this thread or on another that may wait for this very processor: let them run.
+        // The callers are tasks too, on this thread or on another that may wait for this very processor.
         std::thread::yield_now();
         tokio::task::yield_now().await;
     }
 }
 
-/// How many of the waiting jobs make the next batch.
-fn fitting(waiting: &[Job]) -> usize {
+/// Returns how many of the waiting jobs form the next batch.
+fn batch_len(waiting: &[Job]) -> usize {
     let mut bytes = 0;
     let within = waiting.iter().take_while(|job| {
         bytes += job.bytes;
@@ -373,10 +405,10 @@ fn fitting(waiting: &[Job]) -> usize {
     within.count().max(1).min(waiting.len())
 }
 
-/// Keys that a transaction's read returns at the most without being taken for a large one.
+/// Maximum keys of a read in a transaction that does not count as large.
 const SMALL_READ_KEYS: usize = 64;
 
-/// About how many bytes a command writes. A large read counts as a whole batch: its result is held in memory until the
+/// Estimates the bytes that a command writes. A large read counts as a whole batch: its result is held in memory until the
 /// batch is committed.
 fn bytes_of(command: &Command) -> usize {
     fn txn_bytes(txn: &Txn) -> usize {

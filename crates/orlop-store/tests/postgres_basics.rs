@@ -48,7 +48,7 @@ async fn writes_reads_and_history() {
 }
 
 #[tokio::test]
-async fn lists_ask_only_for_values_that_are_not_at_hand() {
+async fn lists_fetch_only_uncached_values() {
     const KEYS: u64 = 100;
     let (cluster, name) = database();
     let (store, peer) = (open(&cluster.url(&name)).await, open(&cluster.url(&name)).await);
@@ -129,7 +129,7 @@ async fn transactions_over_ranges_and_values() {
 }
 
 #[tokio::test]
-async fn filters_walk_the_index_and_the_past() {
+async fn filters_apply_to_live_and_past_versions() {
     let (cluster, name) = database();
     let store = open(&cluster.url(&name)).await;
     let write = async |n: usize, app: &str, zone: &str| {
@@ -180,7 +180,7 @@ async fn filters_walk_the_index_and_the_past() {
 }
 
 #[tokio::test]
-async fn compaction_forgets_strictly_below_and_no_more() {
+async fn compaction_deletes_strictly_below_its_revision() {
     let (cluster, name) = database();
     let store = open(&cluster.url(&name)).await;
     for n in 0..20 {
@@ -218,7 +218,7 @@ async fn compaction_forgets_strictly_below_and_no_more() {
 
 /// As a database of the third schema has it.
 #[tokio::test]
-async fn a_history_of_every_version_is_read_and_forgotten_too() {
+async fn dense_history_is_read_and_compacted() {
     let (cluster, name) = database();
     let store = open(&cluster.url(&name)).await;
     for n in 2..=6 {
@@ -267,7 +267,7 @@ async fn leases_survive_and_expire() {
 }
 
 #[tokio::test]
-async fn a_damaged_row_fails_its_key_alone() {
+async fn damaged_row_fails_only_its_key() {
     let (cluster, name) = database();
     let store = open(&cluster.url(&name)).await;
     put(&store, "/whole", "fine").await;
@@ -276,7 +276,7 @@ async fn a_damaged_row_fails_its_key_alone() {
     let read = Read::new(KeyRange::key("/damaged"));
     assert_eq!(store.read(read).await, Err(Error::Corrupt { key: "/damaged".into() }));
     assert_eq!(get(&store, "/whole").await.as_deref(), Some("fine"));
-    // Another process reads the log: whoever watches the key is told, and nobody else.
+    // Another process reads the log: whoever watches the key is delivered, and nobody else.
     let other = open(&cluster.url(&name)).await;
     let mut watcher = other.watch(Watch::new(KeyRange::key("/whole")).after(1)).await.unwrap();
     assert_eq!(events(&mut watcher, 1).await[0].2, "fine");
@@ -289,7 +289,7 @@ async fn a_damaged_row_fails_its_key_alone() {
 }
 
 #[tokio::test]
-async fn a_past_version_that_the_log_has_lost_is_damage_and_not_absence() {
+async fn missing_past_version_is_corrupt() {
     let (cluster, name) = database();
     let store = open(&cluster.url(&name)).await;
     put(&store, "/whole", "fine").await; // 2
@@ -307,7 +307,7 @@ async fn a_past_version_that_the_log_has_lost_is_damage_and_not_absence() {
 }
 
 #[tokio::test]
-async fn a_newer_schema_is_refused_and_an_ordinary_role_is_enough() {
+async fn newer_schema_is_refused_and_superuser_is_not_needed() {
     let (cluster, name) = database();
     let store = open(&cluster.url(&name)).await;
     put(&store, "/a", "1").await;
@@ -319,7 +319,7 @@ async fn a_newer_schema_is_refused_and_an_ordinary_role_is_enough() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_of_the_first_schema_is_brought_up_to_date() {
+async fn database_of_the_first_schema_is_migrated() {
     let (cluster, name) = database();
     let store = open(&cluster.url(&name)).await;
     put(&store, "/k", &"x".repeat(5_000)).await;
@@ -339,7 +339,7 @@ async fn a_database_of_the_first_schema_is_brought_up_to_date() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_of_either_engine_is_restored_with_everything() {
+async fn snapshots_of_both_engines_restore_into_postgresql() {
     let (cluster, name) = database();
     let folder = tempfile::tempdir().unwrap();
     let endpoints = [Endpoint::Memory, Endpoint::parse(&cluster.url(&name)).unwrap()];
@@ -373,4 +373,28 @@ async fn a_snapshot_of_either_engine_is_restored_with_everything() {
         let again = Store::restore(&config(), &copy).await;
         assert!(matches!(again, Err(Error::Invalid(_))), "{again:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn server_without_advisory_locks_is_refused() {
+    let (cluster, name) = database();
+    // A role that may not call the function stands in for a server that does not have it.
+    let role = format!("plain_{name}");
+    cluster
+        .sql(
+            &name,
+            &format!(
+                "create role \"{role}\" login superuser; alter role \"{role}\" nosuperuser;
+                 grant all on database \"{name}\" to \"{role}\";
+                 revoke execute on function pg_advisory_lock_shared(int, int) from public"
+            ),
+        )
+        .unwrap();
+    let (scheme, rest) =
+        cluster.url(&name).split_once("://").map(|(s, r)| (s.to_owned(), r.to_owned())).unwrap();
+    let after_user = rest.split_once('@').map_or(rest.as_str(), |(_, host)| host);
+    let error =
+        Store::open(postgres_support::config(&format!("{scheme}://{role}@{after_user}"))).await.unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("does not provide session-level advisory locks"), "{text}");
 }

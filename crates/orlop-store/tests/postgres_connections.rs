@@ -24,7 +24,7 @@ fn encrypted(cluster: &Cluster, database: &str) -> bool {
 }
 
 #[tokio::test]
-async fn sslmode_means_what_it_means_to_libpq() {
+async fn sslmode_matches_libpq() {
     let cluster = secure();
     let authority = cluster.folder().join("ca.crt").display().to_string();
     let other = cluster.folder().join("client.crt").display().to_string();
@@ -66,7 +66,7 @@ async fn sslmode_means_what_it_means_to_libpq() {
 }
 
 #[tokio::test]
-async fn a_client_certificate_stands_in_for_a_password() {
+async fn client_certificate_authenticates_without_password() {
     let cluster = secure();
     cluster.create_database_named("certonly").unwrap();
     let folder = cluster.folder().display();
@@ -77,7 +77,7 @@ async fn a_client_certificate_stands_in_for_a_password() {
 }
 
 #[tokio::test]
-async fn passwords_come_from_files_and_are_never_shown() {
+async fn passwords_are_read_from_files_and_never_logged() {
     let (cluster, name) = database();
     let file = cluster.folder().join(format!("password-{name}"));
     std::fs::write(&file, format!("{}\n", cluster.password())).unwrap();
@@ -113,7 +113,7 @@ async fn passwords_come_from_files_and_are_never_shown() {
 }
 
 #[tokio::test]
-async fn schemas_keep_stores_of_one_database_apart() {
+async fn stores_in_different_schemas_are_separate() {
     let (cluster, name) = database();
     let (first, second) =
         (open(&cluster.url(&name)).await, open(&(cluster.url(&name) + "?schema=another")).await);
@@ -123,7 +123,7 @@ async fn schemas_keep_stores_of_one_database_apart() {
 }
 
 #[tokio::test]
-async fn a_snapshot_is_a_store_of_its_own() {
+async fn snapshot_is_independent_of_its_source() {
     let (cluster, name) = database();
     let store = open(&cluster.url(&name)).await;
     for n in 0..1000 {

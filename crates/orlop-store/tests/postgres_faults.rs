@@ -119,7 +119,7 @@ fn cut_connections(cluster: &Cluster, database: &str, condition: &str, seconds: 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commit_that_was_cut_off_is_resolved_and_never_guessed() {
+async fn interrupted_commit_is_resolved() {
     let (cluster, name) = database();
     let store = open(&cluster.url(&name)).await;
     let deadline = Instant::now() + Duration::from_secs(180);
@@ -161,7 +161,7 @@ async fn through_a_proxy(cluster: &Cluster, database: &str) -> (proxy::Proxy, St
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_answer_to_a_commit_is_found_out() {
+async fn lost_commit_response_is_resolved() {
     let (cluster, name) = database();
     let (proxy, through) = through_a_proxy(cluster, &name).await;
     let store = open(&through).await;
@@ -185,7 +185,7 @@ async fn a_lost_answer_to_a_commit_is_found_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commit_that_reaches_the_server_after_it_was_given_up_comes_to_nothing() {
+async fn late_commit_of_a_fenced_epoch_writes_nothing() {
     let (cluster, name) = database();
     let (proxy, through) = through_a_proxy(cluster, &name).await;
     let store = open(&through).await;
@@ -215,7 +215,7 @@ async fn a_commit_that_reaches_the_server_after_it_was_given_up_comes_to_nothing
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_caller_is_answered_while_nobody_knows_what_became_of_a_commit() {
+async fn caller_gets_ambiguous_commit_while_the_outcome_is_unresolved() {
     let (cluster, name) = database();
     let (proxy, url) = through_a_proxy(cluster, &name).await;
     let hasty = orlop_store::Config { commit_timeout: std::time::Duration::from_millis(300), ..config(&url) };
@@ -234,7 +234,7 @@ async fn a_caller_is_answered_while_nobody_knows_what_became_of_a_commit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_server_loses_nothing_and_reuses_no_revision() {
+async fn killed_server_loses_no_commit_and_reuses_no_revision() {
     let cluster = Arc::new(Cluster::start().unwrap());
     let name = cluster.create_database().unwrap();
     let stores = [open(&cluster.url(&name)).await, open(&cluster.url(&name)).await];
@@ -267,7 +267,7 @@ async fn a_killed_server_loses_nothing_and_reuses_no_revision() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_processes_share_one_sequence_and_see_each_other() {
+async fn processes_share_one_revision_sequence() {
     let (cluster, name) = database();
     let url = cluster.url(&name);
     // Opened at once: both create the tables, one of them in fact.
@@ -305,7 +305,7 @@ async fn two_processes_share_one_sequence_and_see_each_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_another_process_has_written_is_not_guessed_away() {
+async fn speculation_detects_writes_of_another_process() {
     let (cluster, name) = database();
     let url = cluster.url(&name);
     let stores = [open(&url).await, open(&url).await];
@@ -335,7 +335,7 @@ async fn what_another_process_has_written_is_not_guessed_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn notifications_come_without_waiting_for_the_poll() {
+async fn notifications_arrive_before_the_poll_interval() {
     let (cluster, name) = database();
     let patient = orlop_store::Config {
         poll_interval: std::time::Duration::from_secs(3600),
@@ -357,7 +357,7 @@ async fn notifications_come_without_waiting_for_the_poll() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_process_leads_and_another_takes_over() {
+async fn leadership_fails_over() {
     let (cluster, name) = database();
     let url = cluster.url(&name);
     let (first, second) = (open(&url).await, open(&url).await);
@@ -383,7 +383,7 @@ async fn one_process_leads_and_another_takes_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_lease_is_expired_once_whoever_does_it() {
+async fn lease_expires_once_across_processes() {
     const LEASES: i64 = 20;
     let (cluster, name) = database();
     let url = cluster.url(&name);

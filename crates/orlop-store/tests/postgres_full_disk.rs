@@ -66,7 +66,7 @@ async fn fill(store: &Store, written: &mut usize) -> Error {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_tablespace_loses_nothing_and_service_resumes() {
+async fn full_tablespace_refuses_writes_and_service_resumes() {
     let cluster = Cluster::start().unwrap();
     let Some(disk) = Disk::mount(&cluster.folder().join("disk"), "24m") else { return };
     let place = disk.0.join("space");

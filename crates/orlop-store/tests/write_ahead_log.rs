@@ -29,7 +29,7 @@ fn log_bytes(path: &Path) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_log_is_begun_anew_under_writes_without_a_pause() {
+async fn wal_is_restarted_under_continuous_writes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.db");
     let store = open(&path).await;
@@ -46,7 +46,7 @@ async fn the_log_is_begun_anew_under_writes_without_a_pause() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_that_grew_under_a_long_reader_shrinks_when_the_reader_is_gone() {
+async fn wal_is_truncated_after_a_long_reader_ends() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.db");
     let store = open(&path).await;
@@ -66,7 +66,7 @@ async fn a_log_that_grew_under_a_long_reader_shrinks_when_the_reader_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_file_of_the_log_grows_once_for_many_commits() {
+async fn wal_is_preallocated_for_many_commits() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.db");
     let store = open(&path).await;
@@ -82,7 +82,7 @@ async fn the_file_of_the_log_grows_once_for_many_commits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_log_of_a_store_that_is_hardly_written_to_is_short() {
+async fn wal_of_a_seldom_written_store_is_short() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.db");
     let store = open(&path).await;
@@ -94,7 +94,7 @@ async fn the_log_of_a_store_that_is_hardly_written_to_is_short() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_whose_commits_are_not_synced_lays_nothing_out() {
+async fn relaxed_durability_does_not_preallocate_the_wal() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.db");
     let config = Config { durability: Durability::Relaxed, ..Config::new(Endpoint::Sqlite(path.clone())) };

@@ -1,39 +1,39 @@
-//! Reads that are filtered by terms.
+//! Reads filtered by index terms.
 //!
-//! Of the conditions that the index can answer, the one that leaves the fewest keys is walked in the
-//! index, and the others are checked on the narrow rows it leads to. If none leaves few, the range is
-//! walked. Values are fetched last, of what matched only. All of it sees one snapshot.
+//! Of the conditions that the index can answer, the most selective one is scanned in the index, and the others are tested
+//! on the rows it finds. If none is selective, the range is scanned. Values are fetched last, of matching rows only. All
+//! of it sees one snapshot.
 
 use bytes::Bytes;
 use futures_util::future::{try_join, try_join_all};
 use tokio_postgres::types::ToSql;
 
 use super::{
-    connect::Session,
-    fault::Fault,
-    past,
-    read::{NARROW, add_values, check, limit, live, within_range},
+    connection::Session,
+    db_error::DbError,
+    history,
+    read::{META_COLUMNS, add_values, check, limit, live, within_range},
     rows::{self, Arena, column},
 };
 use crate::{
     Filter, KeyRange, KeyValue, Limits, Read, ReadResult, Requirement, Revision, Select, engine::Bounds,
-    error::Error, event::Current,
+    error::Error, event::VersionMeta,
 };
 
 /// Counting stops here: past it, a condition is not selective.
 const SELECTIVE_MAX: i64 = 2000;
-/// Values whose keys are merged; those of more are sorted.
+/// Maximum values whose keys are merged; the keys of more are sorted.
 const MERGED_MAX: usize = 100;
-/// Narrow rows that are brought at a time.
+/// Rows fetched at a time.
 const PAGE: usize = 5000;
 
 const BEGIN: &str = "begin isolation level repeatable read read only";
 const BOUNDS: &str = "select revision, compacted from head";
 
-/// Where matching keys are looked for.
+/// Source of candidate keys.
 #[derive(Clone, Copy)]
 enum Source<'a> {
-    /// All keys of the range, and filter.
+    /// All keys of the range.
     Range,
     /// The keys with one value of a field, in key order.
     Value(&'a str, &'a str),
@@ -44,7 +44,7 @@ enum Source<'a> {
 }
 
 impl Source<'_> {
-    /// Whether the index gives the keys in order, or in a few runs of which each is.
+    /// Returns whether the index returns the keys in order, or in a few sorted runs.
     fn is_in_order(self) -> bool {
         match self {
             Source::Value(..) => true,
@@ -59,19 +59,19 @@ pub(super) async fn read(
     limits: &Limits,
     read: &Read,
     in_transaction: bool,
-) -> Result<ReadResult, Fault> {
+) -> Result<ReadResult, DbError> {
     let bounds = session.prepare(BOUNDS).await?;
     let begin = async {
-        // The empty statement does nothing, where a transaction has begun already.
+        // The empty statement keeps the pipeline the same within a transaction.
         session.client().batch_execute(if in_transaction { "" } else { BEGIN }).await
     };
     let (_, row) = session.run(try_join(begin, session.client().query_one(&bounds, &[]))).await?;
     let bounds = Bounds { current: column(&row, 0)?, compacted: column(&row, 1)? };
-    let answer = snapshot(session, limits, read, bounds).await;
-    if !in_transaction && matches!(answer, Ok(_) | Err(Fault::Answer(_))) {
-        session.simple("commit").await?;
+    let result = snapshot(session, limits, read, bounds).await;
+    if !in_transaction && matches!(result, Ok(_) | Err(DbError::Rejected(_))) {
+        session.batch_execute("commit").await?;
     }
-    answer
+    result
 }
 
 async fn snapshot(
@@ -79,18 +79,18 @@ async fn snapshot(
     limits: &Limits,
     read: &Read,
     bounds: Bounds,
-) -> Result<ReadResult, Fault> {
-    check(bounds, read.revision).map_err(Fault::Answer)?;
-    // If nothing has happened since, the present answers.
+) -> Result<ReadResult, DbError> {
+    check(bounds, read.revision).map_err(DbError::Rejected)?;
+    // If nothing was written since, live rows answer.
     let past = read.revision.filter(|revision| *revision != bounds.current);
     let source = source(session, read, past).await?;
     let limit = limit(limits, read);
     let mut result = ReadResult { revision: bounds.current, ..ReadResult::default() };
-    let mut found: Vec<(Bytes, Current)> = Vec::new();
+    let mut found: Vec<(Bytes, VersionMeta)> = Vec::new();
     let mut matching = 0_usize;
     let mut rest = read.range.clone();
     let mut arena = Arena::default();
-    // With one condition, and that one walked in the index, every row matches.
+    // If the only condition is scanned in the index, every row matches.
     let exact = read.filter.0.len() == 1 && !matches!(source, Source::Range);
     loop {
         let wanted = limit.saturating_add(1).saturating_sub(matching);
@@ -99,7 +99,7 @@ async fn snapshot(
         let last = rows.last().map(|row| column::<&[u8]>(row, 0)).transpose()?;
         for row in &rows {
             let (key, current) = rows::keyed(row, &mut arena)?;
-            let current = current.map_err(Fault::Answer)?;
+            let current = current.map_err(DbError::Rejected)?;
             if read.filter.matches(&current.terms) {
                 matching += 1;
                 if matching <= limit {
@@ -122,8 +122,12 @@ async fn snapshot(
     Ok(result)
 }
 
-/// Picks the condition to walk. Past versions are not in the index.
-async fn source<'a>(session: &Session, read: &'a Read, past: Option<Revision>) -> Result<Source<'a>, Fault> {
+/// Picks the condition to scan the index for. Past versions are not in the index.
+async fn source<'a>(
+    session: &Session,
+    read: &'a Read,
+    past: Option<Revision>,
+) -> Result<Source<'a>, DbError> {
     if past.is_some() || read.range.single().is_some() {
         return Ok(Source::Range);
     }
@@ -134,7 +138,7 @@ async fn source<'a>(session: &Session, read: &'a Read, past: Option<Revision>) -
         return Ok(only);
     }
     let counts = try_join_all(candidates.iter().map(|source| count(session, source, &read.range))).await?;
-    // Even many can be walked page by page where they are in order.
+    // Sorted sources can be scanned page by page, however many keys they have.
     let best =
         candidates.into_iter().zip(counts).min_by_key(|(source, count)| (*count, !source.is_in_order()));
     Ok(match best {
@@ -143,7 +147,7 @@ async fn source<'a>(session: &Session, read: &'a Read, past: Option<Revision>) -
     })
 }
 
-/// The conditions that the index can answer.
+/// Returns the conditions that the index can answer.
 fn candidates(filter: &Filter) -> Vec<Source<'_>> {
     let mut candidates = Vec::new();
     for requirement in &filter.0 {
@@ -159,13 +163,13 @@ fn candidates(filter: &Filter) -> Vec<Source<'_>> {
     candidates
 }
 
-/// How many keys a condition leaves, as far as that matters.
-async fn count(session: &Session, source: &Source<'_>, range: &KeyRange) -> Result<i64, Fault> {
+/// Counts the keys of a source, up to a maximum.
+async fn count(session: &Session, source: &Source<'_>, range: &KeyRange) -> Result<i64, DbError> {
     let in_range = within_range(range);
     let (start, end) = (&range.start()[..], range.end().map(|end| &end[..]));
     let rows = match source {
         Source::Range => return Ok(i64::MAX),
-        // The index is not sorted by key within a field, so its size alone is looked at.
+        // The index is not sorted by key within a field, so only its size counts.
         Source::Field(field) => {
             let sql = "select count(*) from (select 1 from terms where field = $1 limit $2) counted";
             session.query(sql, &[&field.as_bytes(), &SELECTIVE_MAX]).await?
@@ -186,31 +190,29 @@ async fn count(session: &Session, source: &Source<'_>, range: &KeyRange) -> Resu
     rows.first().map_or(Ok(i64::MAX), |row| column(row, 0))
 }
 
-/// The next narrow rows, sorted by key.
+/// Returns the next rows, sorted by key.
 async fn page(
     session: &Session,
     past: Option<Revision>,
     source: Source<'_>,
     range: &KeyRange,
     size: usize,
-) -> Result<Vec<tokio_postgres::Row>, Fault> {
+) -> Result<Vec<tokio_postgres::Row>, DbError> {
     let (start, end, size) = (&range.start()[..], range.end().map(|end| &end[..]), size as i64);
     let in_range = within_range(range);
-    let narrow = format!("l.{}", NARROW.replace(", ", ", l."));
+    let meta = format!("l.{}", META_COLUMNS.replace(", ", ", l."));
     let by_keys = |keys: &str| {
-        format!(
-            "select {narrow}, l.terms from ({keys}) t join live l on l.key = t.key order by t.key limit $3"
-        )
+        format!("select {meta}, l.terms from ({keys}) t join live l on l.key = t.key order by t.key limit $3")
     };
     match source {
         Source::Range => {
             let sql = match past.is_some() {
-                // The terms of past versions are in the log alone.
+                // Terms of past versions are only in the log.
                 true => format!(
-                    "select {narrow}, v.terms from ({}) l left join log v on v.id = l.id order by l.key",
-                    past::versions(range, "$4")
+                    "select {meta}, v.terms from ({}) l left join log v on v.id = l.id order by l.key",
+                    history::versions(range, "$4")
                 ),
-                false => format!("{} order by key limit $4", live(range, &format!("{NARROW}, terms"))),
+                false => format!("{} order by key limit $4", live(range, &format!("{META_COLUMNS}, terms"))),
             };
             session.query(&sql, &[&start, &end, &past, &size]).await
         }
@@ -219,7 +221,7 @@ async fn page(
             session.query(&by_keys(&keys), &[&start, &end, &size, &field.as_bytes(), &value.as_bytes()]).await
         }
         Source::Values(field, values) if source.is_in_order() && !values.is_empty() => {
-            // No more of each run than the page may take.
+            // No more of each run than fits the page.
             let run = |at: usize| {
                 format!(
                     "(select key from terms where field = $4 and value = ${at} and {in_range} order by key limit $3)"
@@ -250,11 +252,11 @@ fn all_bytes(values: &[String]) -> Vec<&[u8]> {
     values.iter().map(String::as_bytes).collect()
 }
 
-/// Adds the values. Within one snapshot none of them can be gone, unless the row is damaged.
-async fn with_values(session: &Session, found: Vec<(Bytes, Current)>) -> Result<Vec<KeyValue>, Fault> {
+/// Adds the values. Within one snapshot a missing one means damage.
+async fn with_values(session: &Session, found: Vec<(Bytes, VersionMeta)>) -> Result<Vec<KeyValue>, DbError> {
     let mut rows: Vec<_> = found.into_iter().map(|(key, row)| (row.id, row.kv(key, Bytes::new()))).collect();
     match add_values(session, &mut rows).await? {
         Ok(()) => Ok(rows.into_iter().map(|(_, kv)| kv).collect()),
-        Err(key) => Err(Fault::Answer(Error::Corrupt { key })),
+        Err(key) => Err(DbError::Rejected(Error::Corrupt { key })),
     }
 }

@@ -1,4 +1,4 @@
-//! A few connections that readers and chores share.
+//! A small pool of connections for reads and maintenance.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -8,15 +8,15 @@ use std::{
 use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
-    connect::{Backoff, Connector, Session},
-    fault::Fault,
+    connection::{Backoff, Connector, Session},
+    db_error::DbError,
 };
 use crate::error::{Error, Result};
 
-/// How long a call tries to reach the database before it is answered `Unavailable`.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time of retries before a call fails with `Unavailable`.
+const RETRY_TIME: Duration = Duration::from_secs(10);
 
-/// Connections made when needed, at most so many at a time.
+/// Connections opened on demand, up to a limit.
 #[derive(Debug)]
 pub(super) struct Pool {
     connector: Arc<Connector>,
@@ -29,27 +29,26 @@ impl Pool {
         Self { connector, idle: Mutex::default(), permits: Semaphore::new(size.max(1)) }
     }
 
-    /// Runs a job on a connection of its own, again if the connection was lost under it. So a job must
-    /// be one that may happen twice.
+    /// Runs an idempotent job on a connection, and retries it if the connection is lost.
     pub(super) async fn run<T, F>(&self, job: impl Fn(Arc<Session>) -> F) -> Result<T>
     where
-        F: Future<Output = Result<T, Fault>>,
+        F: Future<Output = Result<T, DbError>>,
     {
         let Ok(_permit) = self.permits.acquire().await else {
             return Err(Error::Unavailable("the store is closed".into()));
         };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + RETRY_TIME;
         let mut backoff = Backoff::new();
         loop {
-            let idle = self.take();
-            // After a restart of the server every idle connection is dead: that is no reason to wait.
+            let idle = self.take_idle();
+            // After a restart of the server every idle connection is dead: those failures need no back-off.
             let fresh = idle.is_none();
-            let fault = match self.attempt(idle, &job).await {
+            let error = match self.attempt(idle, &job).await {
                 Ok(answer) => return Ok(answer),
-                Err(fault) => fault,
+                Err(error) => error,
             };
-            if !fault.passes() || Instant::now() >= deadline {
-                return Err(fault.given_up());
+            if !error.is_transient() || Instant::now() >= deadline {
+                return Err(error.into_error());
             }
             if fresh {
                 backoff.wait().await;
@@ -61,23 +60,23 @@ impl Pool {
         &self,
         idle: Option<Arc<Session>>,
         job: &impl Fn(Arc<Session>) -> F,
-    ) -> Result<T, Fault>
+    ) -> Result<T, DbError>
     where
-        F: Future<Output = Result<T, Fault>>,
+        F: Future<Output = Result<T, DbError>>,
     {
         let session = match idle {
             Some(session) => session,
             None => Arc::new(self.connector.connect().await?),
         };
         let answer = job(session.clone()).await;
-        // After any other fault the session may be inside a transaction; it ends by being dropped.
-        if matches!(answer, Ok(_) | Err(Fault::Answer(_))) {
+        // After any other error the session may be inside a transaction; dropping it ends that.
+        if matches!(answer, Ok(_) | Err(DbError::Rejected(_))) {
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(session);
         }
         answer
     }
 
-    fn take(&self) -> Option<Arc<Session>> {
+    fn take_idle(&self) -> Option<Arc<Session>> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|session| !session.is_closed());
         idle.pop()

@@ -1,10 +1,10 @@
 //! Reads of one snapshot.
 //!
-//! A read without a filter is one statement, whatever it asks for: PostgreSQL gives each statement one
-//! snapshot, and the revision is taken from the same one. Filtered reads are in `filter`.
+//! A read without a filter is one statement: PostgreSQL gives each statement one snapshot, and the revision is read from
+//! the same one. Filtered reads are in `filter`.
 //!
-//! Where most values are at hand (`values`), the statement leaves them out and the rest are fetched by a second
-//! one: versions do not change, so it does not matter that it sees another snapshot, unless one is gone by then.
+//! Where most values are cached (`value_cache`), the statement leaves them out and a second one fetches the rest.
+//! Versions are immutable, so its newer snapshot does not matter, unless compaction has deleted one by then.
 
 use std::{collections::HashMap, pin::pin};
 
@@ -12,9 +12,9 @@ use bytes::Bytes;
 use futures_util::TryStreamExt;
 
 use super::{
-    connect::Session,
-    fault::Fault,
-    filter, past,
+    connection::Session,
+    db_error::DbError,
+    filter, history,
     rows::{self, Arena, column},
 };
 use crate::{
@@ -24,13 +24,13 @@ use crate::{
     event::VersionId,
 };
 
-/// Values that are brought at a time.
+/// Values fetched at a time.
 const VALUES_PAGE: usize = 2000;
 
-/// The columns of a version in `live` and `history`.
-pub(super) const NARROW: &str = "key, id, revision, create_revision, version, lease";
+/// Columns of a version in `live` and `history`.
+pub(super) const META_COLUMNS: &str = "key, id, revision, create_revision, version, lease";
 
-/// The condition on `key` for a range whose bounds are parameters 1 and 2.
+/// Returns the condition on `key` for a range whose bounds are parameters 1 and 2.
 pub(super) fn within_range(range: &KeyRange) -> &'static str {
     match (range.single(), range.end()) {
         (Some(_), _) => "key = $1 and $2::bytea is not null",
@@ -39,7 +39,7 @@ pub(super) fn within_range(range: &KeyRange) -> &'static str {
     }
 }
 
-/// What is asked of a range as it is now. Parameter 3 is for those who ask for a revision (`past.rs`).
+/// Returns a query of live rows in a range. Parameter 3 is used only by reads at a revision (`history.rs`).
 pub(super) fn live(range: &KeyRange, columns: &str) -> String {
     format!("select {columns} from live where {} and $3::int8 is null", within_range(range))
 }
@@ -50,12 +50,12 @@ pub(super) async fn read(
     limits: &Limits,
     read: &Read,
     in_transaction: bool,
-) -> Result<ReadResult, Fault> {
+) -> Result<ReadResult, DbError> {
     if !read.filter.is_empty() && !read.range.is_empty() {
         return filter::read(session, limits, read, in_transaction).await;
     }
     let limit = limit(limits, read);
-    // Without a limit the rows are the count.
+    // Without a limit, the number of rows is the count.
     let counted_by_rows = read.select != Select::Nothing && limit >= limits.read_keys;
     let asked = Read { limit, count: read.count && !counted_by_rows, ..read.clone() };
     let mut result = match read.select {
@@ -71,26 +71,26 @@ pub(super) async fn read(
     Ok(result)
 }
 
-/// A page with its values: those that are at hand, or all of them with the one statement.
-async fn values(session: &Session, read: &Read) -> Result<ReadResult, Fault> {
-    if session.values().is_worth_asking(read.limit) {
+/// Reads a page with its values, from the cache or with the one statement.
+async fn values(session: &Session, read: &Read) -> Result<ReadResult, DbError> {
+    if session.value_cache().is_warm(read.limit) {
         let mut page = page(session, read, false).await?;
         if add_values(session, &mut page.rows).await?.is_ok() {
             return Ok(page.result());
         }
-        // A version was compacted away since the statement. The next one tells what there is now.
+        // Compaction has deleted a version since. The next statement returns the current state.
     }
     let page = page(session, read, true).await?;
-    session.values().learn(page.rows.iter().map(|(id, kv)| (*id, &kv.key, &kv.value)));
+    session.value_cache().insert_page(page.rows.iter().map(|(id, kv)| (*id, &kv.key, &kv.value)));
     Ok(page.result())
 }
 
-/// Adds the values of versions, or tells the key of one that is no longer there.
+/// Adds the values of versions, or returns the key of one that no longer exists.
 pub(super) async fn add_values(
     session: &Session,
     rows: &mut [(VersionId, KeyValue)],
-) -> Result<Result<(), Bytes>, Fault> {
-    let found = session.values().get(rows.iter().map(|(id, kv)| (*id, &kv.key)));
+) -> Result<Result<(), Bytes>, DbError> {
+    let found = session.value_cache().get(rows.iter().map(|(id, kv)| (*id, &kv.key)));
     let mut missing = Vec::new();
     for ((id, kv), value) in rows.iter_mut().zip(found) {
         match value {
@@ -104,7 +104,7 @@ pub(super) async fn add_values(
         let mut arena = Arena::default();
         for row in &session.query(rows::VALUES, &[&ids]).await? {
             let (id, value) = rows::value(row, &mut arena)?;
-            fetched.insert(id, value.map_err(Fault::Answer)?);
+            fetched.insert(id, value.map_err(DbError::Rejected)?);
         }
         for (id, kv) in missing.iter_mut() {
             match fetched.remove(id) {
@@ -112,28 +112,28 @@ pub(super) async fn add_values(
                 None => return Ok(Err(kv.key.clone())),
             }
         }
-        session.keep(missing.iter().map(|(id, kv)| (*id, &kv.key, &kv.value)));
+        session.cache_values(missing.iter().map(|(id, kv)| (*id, &kv.key, &kv.value)));
     }
     Ok(Ok(()))
 }
 
 /// Runs the one statement, with or without values.
-async fn page(session: &Session, read: &Read, values: bool) -> Result<Page, Fault> {
+async fn page(session: &Session, read: &Read, values: bool) -> Result<Page, DbError> {
     let statement = session.prepare(&statement(read, values)).await?;
     let end = read.range.end().map(|end| &end[..]);
     let fetch = if read.select == Select::Nothing { 0 } else { (read.limit as i64).saturating_add(1) };
-    let parameters: super::connect::Parameters<'_> =
+    let parameters: super::connection::Parameters<'_> =
         &[&&read.range.start()[..], &end, &read.revision, &fetch];
-    let answer = pin!(async {
+    let response = pin!(async {
         let rows = session.client().query_raw(&statement, parameters.iter().copied()).await?;
         collect(rows, read, values).await
     });
-    let page = session.run(answer).await?;
-    check(page.bounds, read.revision).map_err(Fault::Answer)?;
+    let page = session.run(response).await?;
+    check(page.bounds, read.revision).map_err(DbError::Rejected)?;
     Ok(page)
 }
 
-/// What the statement brought.
+/// Result of the statement.
 struct Page {
     bounds: Bounds,
     count: Option<u64>,
@@ -153,22 +153,22 @@ impl Page {
     }
 }
 
-/// The most keys a read brings.
+/// Returns the maximum number of keys of a read.
 pub(super) fn limit(limits: &Limits, read: &Read) -> usize {
     if read.limit == 0 { limits.read_keys } else { read.limit.min(limits.read_keys) }
 }
 
-/// The one statement: where the log ends, joined to the versions there are.
+/// Composes the one statement: the end of the log, joined to the versions.
 fn statement(read: &Read, values: bool) -> String {
     let past = read.revision.is_some();
     let count = match (read.count, past) {
-        (true, true) => format!("({})", past::count(&read.range)),
+        (true, true) => format!("({})", history::count(&read.range)),
         (true, false) => format!("({})", live(&read.range, "count(*)")),
         (false, _) => "null::int8".to_owned(),
     };
     let versions = match past {
-        true => past::versions(&read.range, "$4"),
-        false => format!("{} order by key limit $4", live(&read.range, NARROW)),
+        true => history::versions(&read.range, "$4"),
+        false => format!("{} order by key limit $4", live(&read.range, META_COLUMNS)),
     };
     let (values, join) = match values {
         true => (", v.value, v.checksum", "left join log v on v.id = l.id"),
@@ -181,7 +181,7 @@ fn statement(read: &Read, values: bool) -> String {
     )
 }
 
-async fn collect(rows: tokio_postgres::RowStream, read: &Read, values: bool) -> Result<Page, Fault> {
+async fn collect(rows: tokio_postgres::RowStream, read: &Read, values: bool) -> Result<Page, DbError> {
     let mut arena = Arena::default();
     let mut page =
         Page { bounds: Bounds { current: 0, compacted: 0 }, count: None, rows: Vec::new(), more: false };
@@ -196,32 +196,32 @@ async fn collect(rows: tokio_postgres::RowStream, read: &Read, values: bool) -> 
             page.more = true;
             continue;
         }
-        let key = arena.keep(key);
-        // What is asked below the watermark may be gone, which is no damage.
+        let key = arena.copy(key);
+        // Below the compacted revision rows may be missing, which is no damage.
         if check(page.bounds, read.revision).is_err() {
             continue;
         }
         if column::<Option<VersionId>>(&row, 4)?.is_none() {
-            return Err(Fault::Answer(Error::Corrupt { key }));
+            return Err(DbError::Rejected(Error::Corrupt { key }));
         }
         let mut value = Bytes::new();
         if values {
-            value = rows::checked(&row, 9, &key, &mut arena)?.map_err(Fault::Answer)?;
+            value = rows::checked(&row, 9, &key, &mut arena)?.map_err(DbError::Rejected)?;
         }
-        let current = rows::narrow(&row, 4, crate::Terms::none())?;
+        let current = rows::version_meta(&row, 4, crate::Terms::none())?;
         page.rows.push((current.id, current.kv(key, value)));
     }
     if page.bounds.current == 0 {
-        return Err(Fault::Final(Error::Unavailable("the table `state` is empty".into())));
+        return Err(DbError::Permanent(Error::Unavailable("the table `state` is empty".into())));
     }
-    // The plan walks an index in this order; only SQL does not promise it.
+    // The plan scans an index in this order, but SQL does not guarantee it.
     if !page.rows.is_sorted_by(|(_, a), (_, b)| a.key < b.key) {
         page.rows.sort_by(|(_, a), (_, b)| a.key.cmp(&b.key));
     }
     Ok(page)
 }
 
-/// Whether a revision can be read.
+/// Fails if a revision cannot be read.
 pub(super) fn check(bounds: Bounds, revision: Option<Revision>) -> Result<()> {
     match revision {
         Some(requested) if requested > bounds.current => {
@@ -234,10 +234,11 @@ pub(super) fn check(bounds: Bounds, revision: Option<Revision>) -> Result<()> {
     }
 }
 
-/// The newest and the oldest readable revision.
-pub(super) async fn bounds(session: &Session) -> Result<Bounds, Fault> {
+/// Returns the newest and the oldest readable revision.
+pub(super) async fn bounds(session: &Session) -> Result<Bounds, DbError> {
     let rows = session.query("select revision, compacted from head", &[]).await?;
-    let row =
-        rows.first().ok_or_else(|| Fault::Final(Error::Unavailable("the table `state` is empty".into())))?;
+    let row = rows
+        .first()
+        .ok_or_else(|| DbError::Permanent(Error::Unavailable("the table `state` is empty".into())))?;
     Ok(Bounds { current: column(row, 0)?, compacted: column(row, 1)? })
 }

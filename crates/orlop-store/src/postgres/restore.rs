@@ -1,7 +1,7 @@
-//! The way back: a new database of a copy that [`Store::snapshot`](crate::Store::snapshot) wrote.
+//! Restores a copy that [`Store::snapshot`](crate::Store::snapshot) wrote.
 //!
-//! All of it is one transaction, so that a restore that is cut short has left nothing. A database that has ever
-//! been written to is refused.
+//! The restore is one transaction, so an interrupted one leaves nothing. A database that has ever been written to is
+//! refused.
 
 use std::path::{Path, PathBuf};
 
@@ -12,11 +12,11 @@ use tokio::sync::mpsc;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
 use super::{
-    connect::{Connector, Session},
-    fault::Fault,
+    connection::{Connector, Session},
+    db_error::DbError,
     read::bounds,
     rows::column,
-    turn::{self, WriteLock},
+    speculation::{START_EPOCH, WriteLock},
 };
 use crate::{
     Revision,
@@ -25,7 +25,7 @@ use crate::{
     sqlite::{open_copy, sql_error},
 };
 
-/// Each table there and here, with the same columns in the same order.
+/// Source and target statements of each table, with the same columns in the same order.
 const TABLES: [(&str, &str); 6] = [
     (
         "SELECT id, revision, key, create_revision, version, lease, previous, checksum, terms, value
@@ -48,7 +48,7 @@ const TABLES: [(&str, &str); 6] = [
         "SELECT CAST(field AS BLOB), CAST(value AS BLOB), key FROM terms",
         "insert into terms (field, value, key) values ($1, $2, $3)",
     ),
-    // Nobody could keep a lease alive meanwhile: each gets its whole time again.
+    // Leases restart their time to live: nobody could renew them meanwhile.
     (
         "SELECT id, ttl_seconds FROM lease",
         "insert into lease (id, ttl_seconds, deadline_ms)
@@ -61,11 +61,11 @@ const STATE: &str = "
     update state set compacted = $1, compacted_done = $2,
         bytes = (select coalesce(sum(octet_length(key) + octet_length(value) + $3::int8), 0)::int8 from log)";
 
-/// Rows that are sent together, and how many such pieces may be on the way.
-const PIECE_ROWS: usize = 256;
-const PIECES: usize = 4;
+/// Rows sent together, and the length of the queue.
+const CHUNK_ROWS: usize = 256;
+const QUEUE_CHUNKS: usize = 4;
 
-/// One column of a row, on its way from one database to the other.
+/// A cell, converted from SQLite to PostgreSQL.
 #[derive(Debug)]
 enum Cell {
     Null,
@@ -95,66 +95,66 @@ impl ToSql for Cell {
     to_sql_checked!();
 }
 
-/// Rows of one table, or the marks of compaction, which come last.
-enum Piece {
+/// Rows of one table, or the compaction marks, which come last.
+enum Chunk {
     Rows(usize, Vec<Vec<Cell>>),
-    End { compacted: i64, forgotten: i64 },
+    End { compacted: i64, deleted_up_to: i64 },
 }
 
-/// Fills an empty database; the revision it then has.
+/// Fills an empty database. Returns its revision.
 pub(super) async fn restore(connector: &Connector, path: &Path) -> Result<Revision> {
-    let session = connector.connect().await.map_err(Fault::given_up)?;
-    let (pieces, received) = mpsc::channel(PIECES);
+    let session = connector.connect().await.map_err(DbError::into_error)?;
+    let (pieces, received) = mpsc::channel(QUEUE_CHUNKS);
     let path = PathBuf::from(path);
     let reading = tokio::task::spawn_blocking(move || read(&path, &pieces));
-    let written = write(&session, WriteLock::of(connector.schema()), received).await;
-    // Trouble with the file is the cause; without it there is nothing to write.
+    let written = write(&session, WriteLock::new(connector.schema()), received).await;
+    // An error of the file is the cause: without rows there is nothing to write.
     match reading.await {
         Ok(read) => read?,
-        Err(_) => return Err(Error::Unavailable("the restore was cut short".into())),
+        Err(_) => return Err(Error::Unavailable("the restore was cancelled".into())),
     }
-    written.map_err(Fault::given_up)
+    written.map_err(DbError::into_error)
 }
 
 async fn write(
     session: &Session,
     lock: WriteLock,
-    mut pieces: mpsc::Receiver<Piece>,
-) -> Result<Revision, Fault> {
+    mut pieces: mpsc::Receiver<Chunk>,
+) -> Result<Revision, DbError> {
     let mut statements = Vec::new();
     for (_, insert) in TABLES {
         statements.push(session.prepare(insert).await?);
     }
-    session.simple(&format!("{}; set local statement_timeout = 0", lock.begin())).await?;
+    session.batch_execute(&format!("{}; set local statement_timeout = 0", lock.begin_exclusive())).await?;
     let head = session.query("select revision, last_id from head", &[]).await?;
-    let untouched = head.first().map(|row| Ok::<_, Fault>((column(row, 0)?, column(row, 1)?)));
+    let untouched = head.first().map(|row| Ok::<_, DbError>((column(row, 0)?, column(row, 1)?)));
     if untouched.transpose()? != Some((1_i64, 0_i64)) {
         let refused = "the database holds data already: restore into an empty one, or name another schema";
-        return Err(Fault::Answer(Error::Invalid(refused.into())));
+        return Err(DbError::Rejected(Error::Invalid(refused.into())));
     }
-    session.simple("delete from note").await?;
+    session.batch_execute("delete from note").await?;
     while let Some(piece) = pieces.recv().await {
         match piece {
-            Piece::Rows(table, rows) => {
+            Chunk::Rows(table, rows) => {
                 let Some(statement) = statements.get(table) else { continue };
                 let inserts = rows.iter().map(|row| session.client().execute_raw(statement, row));
                 session.run(try_join_all(inserts)).await?;
             }
-            Piece::End { compacted, forgotten } => {
-                let parameters: super::connect::Parameters<'_> =
-                    &[&compacted, &forgotten, &super::schema::VERSION_BYTES];
+            Chunk::End { compacted, deleted_up_to } => {
+                let parameters: super::connection::Parameters<'_> =
+                    &[&compacted, &deleted_up_to, &super::schema::VERSION_BYTES];
                 session.execute(STATE, parameters).await?;
                 let Bounds { current, .. } = bounds(session).await?;
-                session.simple(&format!("{}; commit", turn::END)).await?;
+                session.batch_execute(&format!("{START_EPOCH}; commit")).await?;
                 return Ok(current);
             }
         }
     }
-    Err(Fault::Final(Error::Unavailable("the copy could not be read to its end".into())))
+    Err(DbError::Permanent(Error::Unavailable("the copy is incomplete".into())))
 }
 
-/// Sends every row of the copy. An error of the other side is told by the other side.
-fn read(path: &Path, pieces: &mpsc::Sender<Piece>) -> Result<()> {
+/// Sends every row of the copy. Errors of the receiver are reported by the receiver.
+fn read(path: &Path, pieces: &mpsc::Sender<Chunk>) -> Result<()> {
     let connection = open_copy(path)?;
     for (table, (select, _)) in TABLES.iter().enumerate() {
         if send(&connection, table, select, pieces).map_err(sql_error)?.is_none() {
@@ -162,18 +162,18 @@ fn read(path: &Path, pieces: &mpsc::Sender<Piece>) -> Result<()> {
         }
     }
     let marks = "SELECT compacted, forgotten_id FROM state";
-    let (compacted, forgotten) =
+    let (compacted, deleted_up_to) =
         connection.query_row(marks, [], |row| Ok((row.get(0)?, row.get(1)?))).map_err(sql_error)?;
-    let _ = pieces.blocking_send(Piece::End { compacted, forgotten });
+    let _ = pieces.blocking_send(Chunk::End { compacted, deleted_up_to });
     Ok(())
 }
 
-/// `None` if nobody takes the rows any more.
+/// Sends the rows of one table; `None` if the receiver is gone.
 fn send(
     connection: &Connection,
     table: usize,
     select: &str,
-    pieces: &mpsc::Sender<Piece>,
+    pieces: &mpsc::Sender<Chunk>,
 ) -> rusqlite::Result<Option<()>> {
     let mut statement = connection.prepare(select)?;
     let columns = statement.column_count();
@@ -193,8 +193,8 @@ fn send(
             };
             piece.push((0..columns).map(cell).collect::<rusqlite::Result<Vec<_>>>()?);
         }
-        if (ended || piece.len() == PIECE_ROWS)
-            && pieces.blocking_send(Piece::Rows(table, std::mem::take(&mut piece))).is_err()
+        if (ended || piece.len() == CHUNK_ROWS)
+            && pieces.blocking_send(Chunk::Rows(table, std::mem::take(&mut piece))).is_err()
         {
             return Ok(None);
         }

@@ -1,17 +1,18 @@
-//! The tables, and how a database gets them.
+//! Tables and their migrations.
 //!
-//! The values of all versions are in `log`, once; `live` has narrow rows that say which version a key has, and
-//! `history` such rows of some of the versions that keys had (`past.rs`). So a count, a list of keys or a compare
-//! never touches a value, and a write moves no value. `state` is one row of marks, and `head` says where the log ends:
-//! its newest version is never compacted away.
+//! `log` holds the values of all versions, once. `live` has narrow rows with the version of each key, and `history` is a
+//! sparse index of superseded versions (`history.rs`). So a count, a list of keys or a compare reads no value, and a
+//! write moves none. `state` is one row of compaction marks and the epoch's owner. The view `head` is the end of the
+//! log, whose newest version is never compacted.
 
 use super::{
-    connect::{Backoff, Connector, Session},
-    fault::Fault,
+    connection::{Backoff, Connector, Session},
+    db_error::DbError,
+    requirements,
 };
 use crate::error::{Error, Result};
 
-/// Each entry takes the schema from its index to the next version. Entries are never changed once released.
+/// Migrations by schema version. Released entries never change.
 const MIGRATIONS: [&str; 5] = [
     r#"
 create table state (
@@ -86,24 +87,23 @@ create table writer (
     seen timestamptz not null
 ) with (fillfactor = 50);
 "#,
-    // What the versions in the log take: the database's own size says what they once took.
+    // Bytes of the versions in the log: the database's own size does not shrink with compaction.
     "
 alter table state add column bytes bigint not null default 0;
 update state set bytes = (select coalesce(sum(octet_length(key) + octet_length(value) + 200), 0) from log);
 ",
-    // The last batch, in the row that every batch changes anyway: `writer` is for processes that were not the last.
-    // And how many sessions have ever begun to listen: a batch tells the others only if there are any. The log is
-    // searched by id (`tail.rs`).
+    // The last batch, in the row that every batch changes anyway; `writer` is for earlier processes. A counter of
+    // listening sessions: a batch notifies only if there are any. The log is searched by id (`tail.rs`).
     "
 alter table state add column process text not null default '', add column batch bigint not null default 0,
     add column joined bigint not null default 0;
 drop index log_revision;
 ",
-    // History has only milestones from here on (`past.rs`). What it has already does no harm, but a program that
-    // expects every superseded version there must not read it.
+    // `history` is sparse from here on (`history.rs`). Existing rows do no harm, but a program that expects every
+    // superseded version there must not read it.
     "",
-    // Writers take turns (`turn.rs`), so that no batch has to change the state's row: the log alone says how far it is
-    // and what it took, and `writer` how each process's last turn ended.
+    // Writer epochs (`speculation`), named `turn` here, so that no batch has to update the row of `state`. The log alone
+    // has the newest revision and its size, and `writer` the end of each process's last epoch.
     "
 create sequence turn;
 alter table log add column written bigint not null default 0;
@@ -117,50 +117,56 @@ create view head as
 ",
 ];
 
-/// What a version takes besides its key and value, in all tables and indexes, about.
+/// Estimated size of a version besides its key and value, in all tables and indexes.
 pub(super) const VERSION_BYTES: i64 = 200;
 
-/// Classes of advisory locks; the other half of a lock's name is the schema's.
+/// Class of the advisory lock; the other half of its key is the schema's.
 const MIGRATION_LOCK: i32 = i32::from_be_bytes(*b"orlm");
 
-/// The schema as the second half of an advisory lock's name.
-pub(super) fn lock_number(schema: &str) -> i32 {
+/// Returns the second half of the key of a schema's advisory locks.
+pub(super) fn lock_key(schema: &str) -> i32 {
     crc32fast::hash(schema.as_bytes()).cast_signed()
 }
 
-/// Brings the database to this program's schema version, waiting a little for a server that is starting.
-pub(super) async fn migrate(connector: &Connector, patience: std::time::Duration) -> Result<()> {
-    let deadline = tokio::time::Instant::now() + patience;
+/// Checks the server and migrates the database to this program's schema version. Waits for a server that is starting.
+pub(super) async fn migrate(connector: &Connector, timeout: std::time::Duration) -> Result<()> {
+    let deadline = tokio::time::Instant::now() + timeout;
     let mut backoff = Backoff::new();
     loop {
-        let attempt = async { migrate_once(connector.schema(), &connector.connect().await?).await };
+        let attempt = async {
+            let session = connector.connect().await?;
+            requirements::check(&session, connector.schema()).await?;
+            migrate_once(connector.schema(), &session).await
+        };
         match attempt.await {
             Ok(()) => return Ok(()),
-            Err(fault) if fault.passes() && tokio::time::Instant::now() < deadline => backoff.wait().await,
-            Err(fault) => return Err(fault.given_up()),
+            Err(error) if error.is_transient() && tokio::time::Instant::now() < deadline => {
+                backoff.wait().await
+            }
+            Err(error) => return Err(error.into_error()),
         }
     }
 }
 
-async fn migrate_once(schema: &str, session: &Session) -> Result<(), Fault> {
+async fn migrate_once(schema: &str, session: &Session) -> Result<(), DbError> {
     let known = MIGRATIONS.len() as i64;
-    // Nothing is locked when there is nothing to do.
-    if found(schema, session).await? == Some(known) {
+    // Without a lock if there is nothing to do.
+    if found_version(schema, session).await? == Some(known) {
         return Ok(());
     }
-    session.simple("begin").await?;
-    session.execute("select pg_advisory_xact_lock($1, $2)", &[&MIGRATION_LOCK, &lock_number(schema)]).await?;
-    let found = found(schema, session).await?;
+    session.batch_execute("begin").await?;
+    session.execute("select pg_advisory_xact_lock($1, $2)", &[&MIGRATION_LOCK, &lock_key(schema)]).await?;
+    let found = found_version(schema, session).await?;
     let done = match found {
         Some(found) if found > known || found < 0 => {
-            return Err(Fault::Final(Error::NewerSchema { found, known }));
+            return Err(DbError::Permanent(Error::NewerSchema { found, known }));
         }
         Some(found) => found as usize,
         None => 0,
     };
     if found.is_none() {
         session
-            .simple(&format!(
+            .batch_execute(&format!(
                 "create schema if not exists \"{schema}\";
                  create table \"{schema}\".schema_version (version bigint not null);
                  insert into \"{schema}\".schema_version values (0)"
@@ -168,15 +174,15 @@ async fn migrate_once(schema: &str, session: &Session) -> Result<(), Fault> {
             .await?;
     }
     for migration in MIGRATIONS.iter().skip(done) {
-        session.simple(migration).await?;
+        session.batch_execute(migration).await?;
     }
-    session.simple(&format!("update schema_version set version = {known}; commit")).await
+    session.batch_execute(&format!("update schema_version set version = {known}; commit")).await
 }
 
-/// The schema version of the database; `None` if it has none of our tables.
-async fn found(schema: &str, session: &Session) -> Result<Option<i64>, Fault> {
-    // A look at the catalogue's rows. `to_regclass` would answer from a cache that may not have heard yet of
-    // what another process did while this one waited for its lock.
+/// Returns the schema version of the database; `None` if it has none of our tables.
+async fn found_version(schema: &str, session: &Session) -> Result<Option<i64>, DbError> {
+    // Reads the catalogue. `to_regclass` uses a cache that may not have seen yet what another process did while this one
+    // waited for the lock.
     let known =
         "select exists (select from pg_tables where schemaname = $1 and tablename = 'schema_version')";
     let rows = session.query(known, &[&schema]).await?;

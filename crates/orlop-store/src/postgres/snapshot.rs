@@ -1,7 +1,7 @@
-//! A portable copy of everything: a SQLite file that the SQLite engine opens as its own.
+//! A portable copy: a SQLite file that the SQLite engine can open.
 //!
-//! All tables are read in one snapshot, so the copy is of one moment while writers go on. Rows pass through a
-//! short queue to the thread that writes the file. The file gets its name when it is complete.
+//! All tables are read in one snapshot, so the copy is consistent while writers continue. Rows pass through a short queue
+//! to the thread that writes the file. The file is renamed when it is complete.
 
 use std::{
     fs::File,
@@ -14,13 +14,13 @@ use rusqlite::{Connection, ToSql, params_from_iter, types::ToSqlOutput};
 use tokio::sync::mpsc;
 use tokio_postgres::{Row, Statement, types::Type};
 
-use super::{connect::Session, fault::Fault};
+use super::{connection::Session, db_error::DbError};
 use crate::{
     error::{Error, Result},
     sqlite::{self, sql_error},
 };
 
-/// Each table here and there, with the same columns in the same order.
+/// Source and target statements of each table, with the same columns in the same order.
 const TABLES: [(&str, &str); 7] = [
     (
         "select id, revision, key, create_revision, version, lease, previous, checksum, terms, value
@@ -45,54 +45,54 @@ const TABLES: [(&str, &str); 7] = [
     ("select compacted, compacted_done from state", "UPDATE state SET compacted = ?, forgotten_id = ?"),
 ];
 
-/// Rows that travel together, and how many such pieces may be on the way.
-const PIECE_ROWS: usize = 256;
-const PIECES: usize = 8;
+/// Rows sent together, and the length of the queue.
+const CHUNK_ROWS: usize = 256;
+const QUEUE_CHUNKS: usize = 8;
 
 /// Rows of one table.
-type Piece = (usize, Vec<Row>);
+type Chunk = (usize, Vec<Row>);
 
 /// Writes one snapshot of the database to a new file.
-pub(super) async fn write(session: &Session, path: &Path) -> Result<(), Fault> {
-    let refused = |reason: String| Fault::Answer(Error::Invalid(reason));
+pub(super) async fn write(session: &Session, path: &Path) -> Result<(), DbError> {
+    let refused = |reason: String| DbError::Rejected(Error::Invalid(reason));
     if path.exists() {
         return Err(refused(format!("{} exists already", path.display())));
     }
     let mut partial = path.as_os_str().to_owned();
     partial.push(".partial");
     let partial = PathBuf::from(partial);
-    let (pieces, received) = mpsc::channel(PIECES);
+    let (pieces, received) = mpsc::channel(QUEUE_CHUNKS);
     let file = tokio::task::spawn_blocking({
         let (partial, path) = (partial.clone(), path.to_owned());
         move || fill(&partial, &path, received)
     });
     let read = read(session, &pieces).await;
-    // Only a whole copy is told to be whole.
+    // The end is sent only if everything was read.
     match &read {
         Ok(()) => drop(pieces.send((TABLES.len(), Vec::new())).await),
         Err(_) => drop(pieces),
     }
-    let written = file.await.unwrap_or_else(|_| Err(Error::Unavailable("the copy was cut short".into())));
+    let written = file.await.unwrap_or_else(|_| Err(Error::Unavailable("the copy was cancelled".into())));
     if read.is_err() || written.is_err() {
-        // It is of no use to anybody, and if it is not there, all the better.
+        // A partial copy is of no use.
         let _ = std::fs::remove_file(&partial);
     }
-    // If the file could not be written, reading failed only because nobody took the rows.
-    written.map_err(Fault::Final)?;
+    // If the file could not be written, that is the cause: reading failed only because its queue was closed.
+    written.map_err(DbError::Permanent)?;
     read
 }
 
 /// Sends every row of one snapshot.
-async fn read(session: &Session, pieces: &mpsc::Sender<Piece>) -> Result<(), Fault> {
+async fn read(session: &Session, pieces: &mpsc::Sender<Chunk>) -> Result<(), DbError> {
     session
-        .simple("begin isolation level repeatable read read only; set local statement_timeout = 0")
+        .batch_execute("begin isolation level repeatable read read only; set local statement_timeout = 0")
         .await?;
     for (table, (select, _)) in TABLES.iter().enumerate() {
         let statement = session.prepare(select).await?;
-        // However long a large table takes.
-        session.driven(copy(session, &statement, table, pieces)).await?;
+        // Without a timeout: a large table takes long.
+        session.run_unbounded(copy(session, &statement, table, pieces)).await?;
     }
-    session.simple("commit").await
+    session.batch_execute("commit").await
 }
 
 /// Sends every row of one table.
@@ -100,8 +100,8 @@ async fn copy(
     session: &Session,
     statement: &Statement,
     table: usize,
-    pieces: &mpsc::Sender<Piece>,
-) -> Result<(), Fault> {
+    pieces: &mpsc::Sender<Chunk>,
+) -> Result<(), DbError> {
     let nothing: [i64; 0] = [];
     let mut rows = pin!(session.client().query_raw(statement, nothing).await?);
     let mut piece = Vec::new();
@@ -109,9 +109,9 @@ async fn copy(
         let row = rows.try_next().await?;
         let ended = row.is_none();
         piece.extend(row);
-        if piece.len() == PIECE_ROWS || ended {
+        if piece.len() == CHUNK_ROWS || ended {
             let sent = pieces.send((table, std::mem::take(&mut piece))).await;
-            sent.map_err(|_| Fault::Final(Error::Unavailable("the copy was cut short".into())))?;
+            sent.map_err(|_| DbError::Permanent(Error::Unavailable("the copy was cancelled".into())))?;
         }
         if ended {
             return Ok(());
@@ -119,10 +119,10 @@ async fn copy(
     }
 }
 
-/// Writes the rows that come, and gives the file its name if they come to a good end.
-fn fill(partial: &Path, path: &Path, mut pieces: mpsc::Receiver<Piece>) -> Result<()> {
+/// Writes the rows of the queue, and renames the file when all have been received.
+fn fill(partial: &Path, path: &Path, mut pieces: mpsc::Receiver<Chunk>) -> Result<()> {
     let cannot = |error: std::io::Error| Error::Unavailable(format!("{}: {error}", path.display()));
-    // What an earlier attempt has left.
+    // Left over from an earlier attempt.
     let _ = std::fs::remove_file(partial);
     let connection = sqlite::new_file(partial)?;
     connection.execute_batch("BEGIN").map_err(sql_error)?;
@@ -130,7 +130,11 @@ fn fill(partial: &Path, path: &Path, mut pieces: mpsc::Receiver<Piece>) -> Resul
         match pieces.blocking_recv() {
             Some((TABLES_END, _)) => break,
             Some((table, rows)) => insert(&connection, table, &rows)?,
-            None => return Err(Error::Unavailable("PostgreSQL was lost while it was copied".into())),
+            None => {
+                return Err(Error::Unavailable(
+                    "the connection to PostgreSQL was lost during the copy".into(),
+                ));
+            }
         }
     }
     connection.execute_batch("COMMIT").map_err(sql_error)?;
@@ -139,7 +143,7 @@ fn fill(partial: &Path, path: &Path, mut pieces: mpsc::Receiver<Piece>) -> Resul
     std::fs::rename(partial, path).map_err(cannot)
 }
 
-/// The number of no table, which says that all have been sent.
+/// Index past the last table, sent after all rows.
 const TABLES_END: usize = TABLES.len();
 
 fn insert(connection: &Connection, table: usize, rows: &[Row]) -> Result<()> {
@@ -152,7 +156,7 @@ fn insert(connection: &Connection, table: usize, rows: &[Row]) -> Result<()> {
     Ok(())
 }
 
-/// One column of a row, on its way from one database to the other.
+/// A cell, converted from PostgreSQL to SQLite.
 struct Value<'r> {
     row: &'r Row,
     index: usize,

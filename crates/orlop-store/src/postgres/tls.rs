@@ -1,4 +1,4 @@
-//! TLS to the server, in libpq's degrees of suspicion.
+//! TLS to the server, with libpq's verification modes.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -13,10 +13,10 @@ use rustls::{
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::url::{Target, Verify};
+use super::connection_string::{Target, Verify};
 use crate::error::{Error, Result};
 
-/// Where systems keep the authorities they trust, for `sslrootcert=system`.
+/// Locations of the system's trusted authorities, for `sslrootcert=system`.
 const SYSTEM_ROOTS: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -24,7 +24,7 @@ const SYSTEM_ROOTS: [&str; 4] = [
     "/etc/ssl/ca-bundle.pem",
 ];
 
-/// What makes connections secure, as far as the target asks for it.
+/// Creates the TLS connector of a target.
 pub(super) fn connector(target: &Target) -> Result<MakeRustlsConnect> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier = Arc::new(Verifier {
@@ -78,8 +78,8 @@ fn unreadable(path: &std::path::Path, error: &rustls::pki_types::pem::Error) -> 
     Error::Invalid(format!("{}: {error}", path.display()))
 }
 
-/// Checks the server's certificate as far as `sslmode` says. That the server holds the certificate's key is
-/// always checked.
+/// Verifies the server's certificate as `sslmode` requires. That the server holds the certificate's key is always
+/// verified.
 #[derive(Debug)]
 struct Verifier {
     checked: Option<Arc<WebPkiServerVerifier>>,
@@ -98,7 +98,7 @@ impl ServerCertVerifier for Verifier {
     ) -> Result<ServerCertVerified, TlsError> {
         let Some(checked) = &self.checked else { return Ok(ServerCertVerified::assertion()) };
         match checked.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
-            // The name is looked at last: whoever fails only there has a certificate of the authority.
+            // The name is verified last, so this certificate is of the authority.
             Err(TlsError::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) if !self.name => Ok(ServerCertVerified::assertion()),

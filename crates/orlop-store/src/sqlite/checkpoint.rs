@@ -1,10 +1,10 @@
-//! Bringing the write-ahead log home, beside the writer.
+//! Checkpoints the write-ahead log beside the writer.
 //!
-//! Left to itself SQLite copies the log into the database in the commit that makes the log too long, and that
-//! caller waits for all of it. Here a thread of its own copies, in stretches, waiting for nobody. A log that is
-//! written without a pause is never copied to its end that way and would grow for ever, so once it is long the
-//! writer is held for the last few pages, after which it begins the log anew. By then nearly all that was copied is
-//! on the disk already: the writer never waits for that.
+//! By default SQLite checkpoints in the commit that makes the log too long, and that caller waits for all of it. Here a
+//! thread of its own copies the log in steps, without blocking anybody. A log that is written without a pause is never
+//! copied to its end that way and would grow for ever, so once it is long the writer is blocked for the last few pages,
+//! after which SQLite restarts the log. Nearly all copied pages have been synced by then: the writer never waits for
+//! that.
 
 use std::{
     io,
@@ -19,25 +19,27 @@ use super::{errors::sql_error, pool::Connections};
 use crate::error::{Error, Result};
 
 /// Pages added to the log before they are copied: a page written many times in between is copied once.
-const STRETCH_PAGES: u32 = 4096;
-/// Pages of a log that is to be begun anew even if the writer has to wait for that. What is written meanwhile
-/// finds room in a file of [`super::log_file::FILE_MAX`].
-const LONG_PAGES: u32 = 12288;
-/// Pages that are copied while the writer waits, unless it keeps adding more than the thread can copy.
+const STEP_PAGES: u32 = 4096;
+/// Length of a log that is to be restarted even if the writer has to wait. What is written meanwhile fits a file
+/// of [`super::wal_file::FILE_MAX`].
+const RESTART_PAGES: u32 = 12288;
+/// Pages that are copied while the writer is blocked, unless it adds more than the thread can copy.
 const LAST_PAGES: u32 = 256;
-/// Attempts to get that close before the writer waits for however many there are.
-const APPROACHES: usize = 4;
-/// What the log begins with, and what a page takes in it.
+/// Attempts to get that close before the writer is blocked for however many there are.
+const ATTEMPTS: usize = 4;
+/// Sizes of the log's header and of a page in it.
 const HEADER_BYTES: u64 = 32;
 const FRAME_BYTES: u64 = 24 + 4096;
-/// Time to copy those.
+/// Time to copy the last pages.
 const COPY_TIME: Duration = Duration::from_millis(3);
-/// How long the writer is held, at the most, for readers of the old log.
+/// Maximum time the writer is blocked for readers of the old log.
 pub(super) const READERS_MAX: Duration = Duration::from_millis(5);
+/// Maximum time a clean stop waits for readers and other processes.
+const CLOSE_MAX: Duration = Duration::from_secs(2);
 
-/// How long the log is, as the writer tells the thread.
+/// Length of the log, as reported by commits.
 #[derive(Debug, Default)]
-pub(super) struct Gauge {
+pub(super) struct LogLength {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -46,18 +48,18 @@ pub(super) struct Gauge {
 struct State {
     /// Pages in the log after the last commit.
     pages: u32,
-    /// How many of them there were when the thread last copied.
+    /// Pages in the log at the last checkpoint.
     copied_at: u32,
     closing: bool,
 }
 
-impl Gauge {
-    /// Called after every commit with the length of the log.
+impl LogLength {
+    /// Records the length of the log after a commit.
     pub(super) fn committed(&self, pages: u32) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let begun_anew = pages < state.pages;
+        let restarted = pages < state.pages;
         state.pages = pages;
-        if begun_anew {
+        if restarted {
             state.copied_at = 0;
         }
         if state.is_due() {
@@ -65,14 +67,14 @@ impl Gauge {
         }
     }
 
-    /// Where the log ends in its file.
+    /// Returns the end of the log in its file.
     pub(super) fn bytes(&self) -> u64 {
         let pages = self.state.lock().unwrap_or_else(PoisonError::into_inner).pages;
         HEADER_BYTES + u64::from(pages) * FRAME_BYTES
     }
 
-    /// Waits until there is a stretch to copy; `None` when the store closes.
-    fn due(&self) -> Option<u32> {
+    /// Waits until a checkpoint is due; `None` when the store closes.
+    fn wait_until_due(&self) -> Option<u32> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self
             .changed
@@ -90,32 +92,32 @@ impl Gauge {
 
 impl State {
     fn is_due(&self) -> bool {
-        self.pages >= self.copied_at.saturating_add(STRETCH_PAGES)
+        self.pages >= self.copied_at.saturating_add(STEP_PAGES)
     }
 }
 
-/// The thread, which ends when this is dropped.
+/// The checkpoint thread, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Checkpointer {
-    gauge: Arc<Gauge>,
+    length: Arc<LogLength>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Checkpointer {
-    pub(super) fn start(connections: &Arc<Connections>, gauge: Arc<Gauge>) -> Result<Self> {
-        let (connections, told) = (Arc::downgrade(connections), gauge.clone());
+    pub(super) fn start(connections: &Arc<Connections>, length: Arc<LogLength>) -> Result<Self> {
+        let (connections, reported) = (Arc::downgrade(connections), length.clone());
         let thread = std::thread::Builder::new()
             .name("orlop-checkpoint".into())
-            .spawn(move || work(&connections, &told))
+            .spawn(move || run(&connections, &reported))
             .map_err(thread_error)?;
-        Ok(Self { gauge, thread: Some(thread) })
+        Ok(Self { length, thread: Some(thread) })
     }
 }
 
 impl Drop for Checkpointer {
     fn drop(&mut self) {
-        self.gauge.close();
-        // Whoever opens the file next must not meet this thread's connection.
+        self.length.close();
+        // The next process to open the file must not find this thread's connection.
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -126,40 +128,40 @@ fn thread_error(error: io::Error) -> Error {
     Error::Unavailable(format!("cannot start the checkpoint thread: {error}"))
 }
 
-fn work(connections: &Weak<Connections>, gauge: &Gauge) {
+fn run(connections: &Weak<Connections>, length: &LogLength) {
     let mut own: Option<Connection> = None;
-    while let Some(pages) = gauge.due() {
+    while let Some(pages) = length.wait_until_due() {
         let Some(connections) = connections.upgrade() else { return };
         let copied = match own.take() {
             Some(connection) => Ok(connection),
             None => connections.open_checkpointer(),
         }
         .and_then(|connection| {
-            copy(&connections, &connection, pages)?;
+            step(&connections, &connection, pages)?;
             Ok(connection)
         });
         match copied {
             Ok(connection) => own = Some(connection),
-            // A full disk, say. The next stretch tries again.
-            Err(error) => tracing::warn!(%error, pages, "the write-ahead log stays as it is for now"),
+            // A full disk, for example. The next step tries again.
+            Err(error) => tracing::warn!(%error, pages, "checkpoint failed and will be retried"),
         }
     }
 }
 
-/// Copies what there is and brings it to the disk, and has a long log begun anew.
-fn copy(connections: &Connections, connection: &Connection, pages: u32) -> Result<()> {
-    approach(connection)?;
-    bring_to_disk(connections, connection)?;
-    if pages < LONG_PAGES {
+/// Copies and syncs the log, and restarts it if it is long.
+fn step(connections: &Connections, connection: &Connection, pages: u32) -> Result<()> {
+    copy_most(connection)?;
+    sync_database(connections, connection)?;
+    if pages < RESTART_PAGES {
         return Ok(());
     }
-    approach(connection)?;
-    connections.hold_writer(|| checkpoint(connection, "PRAGMA wal_checkpoint(RESTART)")).map(drop)
+    copy_most(connection)?;
+    connections.block_writer(|| checkpoint(connection, "PRAGMA wal_checkpoint(RESTART)")).map(drop)
 }
 
-/// Copies until little is left.
-fn approach(connection: &Connection) -> Result<()> {
-    for _ in 0..APPROACHES {
+/// Copies until few pages are left.
+fn copy_most(connection: &Connection) -> Result<()> {
+    for _ in 0..ATTEMPTS {
         if passive(connection)? <= LAST_PAGES {
             break;
         }
@@ -167,34 +169,45 @@ fn approach(connection: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// Brings the database to the disk. SQLite does that at the end of a copy, but only if nothing was committed while
-/// it copied. So the writer is held for the copying of the last few pages, and let go while the disk is at work.
-fn bring_to_disk(connections: &Connections, connection: &Connection) -> Result<()> {
-    let (held, is_held) = sync_channel(1);
+/// Syncs the database file. SQLite does that at the end of a checkpoint, but only if nothing was committed meanwhile.
+/// So the writer is blocked while the last few pages are copied, and released while the disk syncs.
+fn sync_database(connections: &Connections, connection: &Connection) -> Result<()> {
+    let (blocked, is_blocked) = sync_channel(1);
     let (finish, finished) = sync_channel::<()>(0);
     std::thread::scope(|scope| {
-        let hold = move || {
-            connections.hold_writer(|| {
-                let _ = held.send(());
-                // Until the copy is made, which nobody tells, or all of it is done.
+        let block = move || {
+            connections.block_writer(|| {
+                let _ = blocked.send(());
+                // Nothing signals the end of the copy before the end of the sync.
                 let _ = finished.recv_timeout(COPY_TIME);
             });
         };
         let thread = std::thread::Builder::new().name("orlop-hold".into());
-        thread.spawn_scoped(scope, hold).map_err(thread_error)?;
-        let _ = is_held.recv();
+        thread.spawn_scoped(scope, block).map_err(thread_error)?;
+        let _ = is_blocked.recv();
         passive(connection)?;
         drop(finish);
         Ok(())
     })
 }
 
-/// Copies all that no reader stands in the way of, without waiting for anybody; how many pages are left.
+/// Copies the whole log into the database and truncates it, so that the file is complete by itself. Readers and other
+/// processes can prevent that; then the log keeps what was not copied.
+pub(super) fn on_close(writer: &Connection) -> Result<()> {
+    writer.busy_timeout(CLOSE_MAX).map_err(sql_error)?;
+    let remaining = checkpoint(writer, "PRAGMA wal_checkpoint(TRUNCATE)")?;
+    if remaining > 0 {
+        tracing::warn!(remaining, "the write-ahead log is in use; a copy of the database needs it");
+    }
+    Ok(())
+}
+
+/// Copies everything that no reader prevents, without blocking anybody. Returns the pages left.
 pub(super) fn passive(connection: &Connection) -> Result<u32> {
     checkpoint(connection, "PRAGMA wal_checkpoint(PASSIVE)")
 }
 
-/// Runs a checkpoint; how many pages of the log are not copied.
+/// Runs a checkpoint. Returns the pages of the log that are not copied.
 fn checkpoint(connection: &Connection, sql: &str) -> Result<u32> {
     let (pages, copied): (i64, i64) =
         connection.query_row(sql, [], |row| Ok((row.get(1)?, row.get(2)?))).map_err(sql_error)?;

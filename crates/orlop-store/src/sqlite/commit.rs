@@ -1,4 +1,4 @@
-//! Writes: a batch is evaluated against the tables, then written and committed as one.
+//! Writes: evaluates a batch against the tables, then writes and commits it as one transaction.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -6,37 +6,46 @@ use bytes::Bytes;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::{
-    durable::Durable,
+    durability::Durability,
     errors::sql_error,
     read,
     rows::{self, CURRENT},
 };
 use crate::{
     KeyRange, LeaseId, Limits, Read, ReadResult, Revision,
-    engine::{Command, Committed, Outcome},
+    engine::{Command, CommittedBatch, Outcome},
     error::{Error, Result},
-    evaluate::{Evaluation, LeaseRow, Unseen, View},
-    event::{Commit, Current, Event, VersionId, checksum},
+    evaluate::{Evaluation, LeaseRow, View, ViewError},
+    event::{Commit, Event, VersionId, VersionMeta, checksum},
 };
 
-/// Evaluates and commits a batch on the connection that writes; what `durable` has to settle is its ticket.
+/// Conditions of a commit.
+pub(super) struct Context<'a> {
+    pub(super) limits: &'a Limits,
+    /// A key greater than every valid key.
+    pub(super) max_key: &'a [u8],
+    pub(super) durability: &'a Durability,
+    /// The error for commands that put, on a full disk.
+    pub(super) refuse_puts: Option<Error>,
+}
+
+/// Evaluates and commits a batch on the connection that writes.
 pub(super) fn commit(
     connection: &Connection,
     batch: &[Command],
-    limits: &Limits,
-    last: &[u8],
-    durable: &Durable,
-) -> Result<Committed> {
-    durable.check()?;
+    context: Context<'_>,
+) -> Result<CommittedBatch> {
+    let durability = context.durability;
+    durability.check()?;
     connection
         .prepare_cached("BEGIN IMMEDIATE")
         .and_then(|mut begin| begin.execute([]))
         .map_err(sql_error)?;
-    let result = evaluate_and_write(connection, batch, limits, last);
+    let result = evaluate_and_write(connection, batch, context);
     let end = if result.as_ref().is_ok_and(|evaluated| evaluated.wrote) { "COMMIT" } else { "ROLLBACK" };
     let ended = connection.prepare_cached(end).and_then(|mut end| end.execute([]));
     if let Err(error) = ended {
-        // SQLite may have rolled back by itself, as on a full disk; then there is nothing to end.
+        // SQLite may have rolled back by itself, as on a full disk.
         if !connection.is_autocommit() {
             connection.execute_batch("ROLLBACK").map_err(sql_error)?;
         }
@@ -46,43 +55,43 @@ pub(super) fn commit(
     }
     let Evaluated { outcomes, commits, before, wrote } = result?;
     let after = commits.last().map_or(before, |commit| commit.revision);
-    Ok(Committed { outcomes, commits, ticket: durable.committed(before, after, wrote) })
+    Ok(CommittedBatch { outcomes, commits, sequence: durability.committed(before, after, wrote) })
 }
 
-/// What a batch came to.
+/// Result of a batch.
 struct Evaluated {
     outcomes: Vec<Result<Outcome>>,
     commits: Vec<Arc<Commit>>,
-    /// The newest revision before it.
+    /// The newest revision before the batch.
     before: Revision,
-    /// Whether it wrote anything.
+    /// Whether the batch wrote anything.
     wrote: bool,
 }
 
-fn evaluate_and_write(
-    connection: &Connection,
-    batch: &[Command],
-    limits: &Limits,
-    last: &[u8],
-) -> Result<Evaluated> {
+fn evaluate_and_write(connection: &Connection, batch: &[Command], context: Context<'_>) -> Result<Evaluated> {
+    let Context { limits, max_key, mut refuse_puts, .. } = context;
     let (bounds, last_id) = rows::bounds(connection)?;
-    let full = limits.database_bytes > 0 && database_bytes(connection)? >= limits.database_bytes;
-    let mut view = Tables { connection, now_ms: rows::now_ms(), last, seen: HashMap::new() };
+    if limits.database_bytes > 0 && database_bytes(connection)? >= limits.database_bytes {
+        let quota = format!("the database is over its quota of {} bytes", limits.database_bytes);
+        refuse_puts.get_or_insert(Error::Full(quota));
+    }
+    let mut view = TableView { connection, now_ms: rows::now_ms(), max_key, cache: HashMap::new() };
     let mut evaluation = Evaluation::new(limits, bounds.current, last_id);
     let mut outcomes = Vec::with_capacity(batch.len());
     for command in batch {
-        if full && matches!(command, Command::Txn(txn) if txn.puts()) {
-            outcomes
-                .push(Err(Error::Full(format!("the database is over its {} bytes", limits.database_bytes))));
+        if let Some(error) = &refuse_puts
+            && matches!(command, Command::Txn(txn) if txn.puts())
+        {
+            outcomes.push(Err(error.clone()));
             continue;
         }
-        outcomes.push(match evaluation.run(&mut view, command) {
+        outcomes.push(match evaluation.evaluate(&mut view, command) {
             Ok(outcome) => Ok(outcome),
-            // Trouble with the database itself ends the batch; anything else is the command's own.
-            Err(Unseen::Error(error @ (Error::Unavailable(_) | Error::Full(_)))) => return Err(error),
-            Err(Unseen::Error(error)) => Err(error),
-            Err(Unseen::Need(need)) => {
-                Err(Error::Unavailable(format!("internal error: {need:?} is at hand")))
+            // An error of the database fails the batch; any other fails its command.
+            Err(ViewError::Store(error @ (Error::Unavailable(_) | Error::Full(_)))) => return Err(error),
+            Err(ViewError::Store(error)) => Err(error),
+            Err(ViewError::NotFetched(fetch)) => {
+                Err(Error::Unavailable(format!("internal error: unexpected fetch {fetch:?}")))
             }
         });
     }
@@ -91,16 +100,16 @@ fn evaluate_and_write(
     Ok(Evaluated { outcomes, commits, before: bounds.current, wrote })
 }
 
-/// Bytes that hold data: free pages are as good as a free disk.
+/// Returns the bytes that hold data. Free pages do not count: they are reused.
 pub(super) fn database_bytes(connection: &Connection) -> Result<u64> {
     let number =
         |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(sql_error);
     Ok(((number("page_count")? - number("freelist_count")?) * number("page_size")?) as u64)
 }
 
-/// Writes what the evaluation came to; whether there was anything.
+/// Writes the changes of an evaluation. Returns whether there were any.
 fn write(connection: &Connection, evaluation: &Evaluation<'_>) -> rusqlite::Result<bool> {
-    let mut writes = Writes::prepare(connection)?;
+    let mut writes = VersionWriter::prepare(connection)?;
     let mut wrote = false;
     for event in evaluation.commits.iter().flat_map(|commit| &commit.events) {
         wrote = true;
@@ -129,30 +138,30 @@ fn write(connection: &Connection, evaluation: &Evaluation<'_>) -> rusqlite::Resu
     Ok(wrote)
 }
 
-/// The statements that every version needs, prepared once a batch.
-struct Writes<'c> {
-    log: CachedStatement<'c>,
-    live: CachedStatement<'c>,
-    moved: CachedStatement<'c>,
-    gone: CachedStatement<'c>,
-    history: CachedStatement<'c>,
-    term: CachedStatement<'c>,
-    term_gone: CachedStatement<'c>,
+/// The statements that write a version, prepared once a batch.
+struct VersionWriter<'c> {
+    insert_log: CachedStatement<'c>,
+    insert_live: CachedStatement<'c>,
+    update_live: CachedStatement<'c>,
+    delete_live: CachedStatement<'c>,
+    insert_history: CachedStatement<'c>,
+    insert_term: CachedStatement<'c>,
+    delete_term: CachedStatement<'c>,
 }
 
-impl<'c> Writes<'c> {
+impl<'c> VersionWriter<'c> {
     fn prepare(connection: &'c Connection) -> rusqlite::Result<Self> {
         Ok(Self {
-            log: connection.prepare_cached("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?,
-            live: connection.prepare_cached("INSERT OR REPLACE INTO live VALUES (?, ?, ?, ?, ?, ?, ?)")?,
-            moved: connection.prepare_cached(
+            insert_log: connection.prepare_cached("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?,
+            insert_live: connection.prepare_cached("INSERT OR REPLACE INTO live VALUES (?, ?, ?, ?, ?, ?, ?)")?,
+            update_live: connection.prepare_cached(
                 "UPDATE live SET id = ?2, revision = ?3, create_revision = ?4, version = ?5, lease = ?6, terms = ?7
                  WHERE key = ?1",
             )?,
-            gone: connection.prepare_cached("DELETE FROM live WHERE key = ?")?,
-            history: connection.prepare_cached("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?)")?,
-            term: connection.prepare_cached("INSERT OR IGNORE INTO terms VALUES (?, ?, ?)")?,
-            term_gone: connection
+            delete_live: connection.prepare_cached("DELETE FROM live WHERE key = ?")?,
+            insert_history: connection.prepare_cached("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?)")?,
+            insert_term: connection.prepare_cached("INSERT OR IGNORE INTO terms VALUES (?, ?, ?)")?,
+            delete_term: connection
                 .prepare_cached("DELETE FROM terms WHERE field = ? AND value = ? AND key = ?")?,
         })
     }
@@ -161,7 +170,7 @@ impl<'c> Writes<'c> {
         let kv = &event.kv;
         let (key, value, terms) = (&kv.key[..], &kv.value[..], &event.terms.encoded()[..]);
         let previous = event.previous.as_ref().map(|previous| &previous.row);
-        self.log.execute(params![
+        self.insert_log.execute(params![
             event.id,
             kv.revision,
             key,
@@ -173,9 +182,9 @@ impl<'c> Writes<'c> {
             terms,
             value,
         ])?;
-        if let Some(row) = event.milestone() {
+        if let Some(row) = event.superseded_history_row() {
             let superseded_at = kv.revision;
-            self.history.execute(params![
+            self.insert_history.execute(params![
                 key,
                 superseded_at,
                 row.id,
@@ -186,9 +195,9 @@ impl<'c> Writes<'c> {
             ])?;
         }
         if event.deleted {
-            self.gone.execute([key])?;
+            self.delete_live.execute([key])?;
         } else {
-            let live = if previous.is_some() { &mut self.moved } else { &mut self.live };
+            let live = if previous.is_some() { &mut self.update_live } else { &mut self.insert_live };
             live.execute(params![
                 key,
                 event.id,
@@ -199,8 +208,8 @@ impl<'c> Writes<'c> {
                 terms
             ])?;
         }
-        let nothing = crate::Terms::none();
-        self.terms(&kv.key, previous.map_or(&nothing, |row| &row.terms), &event.terms)
+        let none = crate::Terms::none();
+        self.terms(&kv.key, previous.map_or(&none, |row| &row.terms), &event.terms)
     }
 
     /// Writes only the terms that differ.
@@ -209,27 +218,27 @@ impl<'c> Writes<'c> {
             return Ok(());
         }
         for (field, value) in old.minus(new) {
-            self.term_gone.execute(params![field, value, &key[..]])?;
+            self.delete_term.execute(params![field, value, &key[..]])?;
         }
         for (field, value) in new.minus(old) {
-            self.term.execute(params![field, value, &key[..]])?;
+            self.insert_term.execute(params![field, value, &key[..]])?;
         }
         Ok(())
     }
 }
 
-/// The tables, as the evaluation looks at them.
-struct Tables<'c> {
+/// The tables as a view for the evaluation.
+struct TableView<'c> {
     connection: &'c Connection,
     now_ms: i64,
-    last: &'c [u8],
-    /// Keys that were looked at: most are compared first and then written, some by many transactions. Nothing is
-    /// written while they are looked at.
-    seen: HashMap<Bytes, Option<Current>>,
+    max_key: &'c [u8],
+    /// Rows read for this batch: most are compared first and then written, some by many transactions. Nothing is
+    /// written during the evaluation.
+    cache: HashMap<Bytes, Option<VersionMeta>>,
 }
 
-impl Tables<'_> {
-    fn currents(&self, sql: &str, params: impl rusqlite::Params) -> Result<Vec<(Bytes, Current)>> {
+impl TableView<'_> {
+    fn currents(&self, sql: &str, params: impl rusqlite::Params) -> Result<Vec<(Bytes, VersionMeta)>> {
         let mut statement = self.connection.prepare_cached(sql).map_err(sql_error)?;
         let mut rows = statement.query(params).map_err(sql_error)?;
         let mut found = Vec::new();
@@ -242,14 +251,14 @@ impl Tables<'_> {
     }
 }
 
-impl View for Tables<'_> {
+impl View for TableView<'_> {
     fn now_ms(&self) -> i64 {
         self.now_ms
     }
 
-    fn current(&mut self, key: &Bytes) -> Result<Option<Current>, Unseen> {
-        if let Some(seen) = self.seen.get(key) {
-            return Ok(seen.clone());
+    fn current(&mut self, key: &Bytes) -> Result<Option<VersionMeta>, ViewError> {
+        if let Some(cached) = self.cache.get(key) {
+            return Ok(cached.clone());
         }
         const SQL: &str =
             "SELECT id, revision, create_revision, version, lease, terms FROM live WHERE key = ?";
@@ -257,41 +266,41 @@ impl View for Tables<'_> {
         let mut rows = statement.query([&key[..]]).map_err(sql_error)?;
         let row = rows.next().map_err(sql_error)?;
         let current = row.map(|row| rows::current_to_replace(row, key, 0)).transpose()?;
-        self.seen.insert(key.clone(), current.clone());
+        self.cache.insert(key.clone(), current.clone());
         Ok(current)
     }
 
-    fn value(&mut self, key: &Bytes, id: VersionId) -> Result<Bytes, Unseen> {
+    fn value(&mut self, key: &Bytes, id: VersionId) -> Result<Bytes, ViewError> {
         Ok(rows::value(self.connection, key, id)?)
     }
 
-    fn range(&mut self, range: &KeyRange, limit: usize) -> Result<Vec<(Bytes, Current)>, Unseen> {
+    fn range(&mut self, range: &KeyRange, limit: usize) -> Result<Vec<(Bytes, VersionMeta)>, ViewError> {
         let sql = format!("SELECT key, {CURRENT} FROM live WHERE key >= ? AND key < ? ORDER BY key LIMIT ?");
-        let end = range.end().map_or(self.last, |end| end);
+        let end = range.end().map_or(self.max_key, |end| end);
         Ok(self.currents(&sql, params![&range.start()[..], end, i64::try_from(limit).unwrap_or(i64::MAX)])?)
     }
 
-    fn count(&mut self, range: &KeyRange) -> Result<u64, Unseen> {
+    fn count(&mut self, range: &KeyRange) -> Result<u64, ViewError> {
         const SQL: &str = "SELECT count(*) FROM live WHERE key >= ? AND key < ?";
-        let end = range.end().map_or(self.last, |end| end);
+        let end = range.end().map_or(self.max_key, |end| end);
         let mut statement = self.connection.prepare_cached(SQL).map_err(sql_error)?;
         let count: i64 =
             statement.query_row(params![&range.start()[..], end], |row| row.get(0)).map_err(sql_error)?;
         Ok(count as u64)
     }
 
-    fn past(&mut self, read: &Read) -> Result<ReadResult, Unseen> {
+    fn past(&mut self, read: &Read) -> Result<ReadResult, ViewError> {
         let limit = if read.limit == 0 { usize::MAX >> 1 } else { read.limit };
-        Ok(read::within(self.connection, &Read { limit, ..read.clone() }, self.last, None)?.page)
+        Ok(read::within(self.connection, &Read { limit, ..read.clone() }, self.max_key, None)?.page)
     }
 
-    fn lease(&mut self, id: LeaseId) -> Result<Option<LeaseRow>, Unseen> {
+    fn lease(&mut self, id: LeaseId) -> Result<Option<LeaseRow>, ViewError> {
         let mut statement =
             self.connection.prepare_cached("SELECT * FROM lease WHERE id = ?").map_err(sql_error)?;
         Ok(statement.query_row([id], rows::lease).optional().map_err(sql_error)?)
     }
 
-    fn lease_keys(&mut self, id: LeaseId) -> Result<Vec<(Bytes, Current)>, Unseen> {
+    fn lease_keys(&mut self, id: LeaseId) -> Result<Vec<(Bytes, VersionMeta)>, ViewError> {
         let sql = format!("SELECT key, {CURRENT} FROM live WHERE lease = ? AND lease <> 0 ORDER BY key");
         Ok(self.currents(&sql, [id])?)
     }

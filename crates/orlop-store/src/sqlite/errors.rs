@@ -1,10 +1,10 @@
-//! What SQLite says, in the store's words.
+//! Conversion of SQLite's errors.
 
 use rusqlite::ErrorCode;
 
 use crate::error::Error;
 
-/// Translates an error of SQLite. Row-level damage is told apart by whoever knows the key.
+/// Converts an error of SQLite. Damage of a single row is detected where its key is known.
 pub(crate) fn sql_error(error: rusqlite::Error) -> Error {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => Error::Full("the disk of the database is full".into()),

@@ -1,22 +1,24 @@
-//! The store on SQLite: in a file, or in memory.
+//! The SQLite engine: a database in a file, or in memory.
 
-mod anchor;
 mod checkpoint;
 mod commit;
 mod compact;
-mod durable;
+mod disk_reserve;
+mod durability;
 mod errors;
-mod log_file;
-mod past;
+mod exclusivity;
+mod file_identity;
+mod history;
 mod pool;
 #[cfg(test)]
-mod power_cuts;
-mod presence;
+mod power_loss_tests;
 mod read;
+mod read_mark;
 mod rows;
 mod schema;
 mod snapshot;
 mod tail;
+mod wal_file;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -25,87 +27,122 @@ use rusqlite::{Connection, OptionalExtension};
 
 pub(crate) use self::errors::sql_error;
 use self::{
-    checkpoint::{Checkpointer, Gauge},
-    durable::{Durable, SyncLog},
-    log_file::LogFile,
+    checkpoint::{Checkpointer, LogLength},
+    disk_reserve::DiskReserve,
+    durability::{Durability, SyncLog},
+    exclusivity::Exclusivity,
+    file_identity::FileIdentity,
     pool::Connections,
-    presence::Presence,
+    wal_file::WalFile,
 };
 use crate::{
-    Config, Durability, EncodedPage, Endpoint, Lease, LeaseId, Limits, Read, ReadResult, Revision,
-    RowEncoder, Size,
-    engine::{Bounds, Command, Committed, Engine, Ticket},
+    Config, Durability as DurabilityLevel, EncodedPage, Endpoint, Lease, LeaseId, Limits, Read, ReadResult,
+    Revision, RowEncoder, Size,
+    engine::{Bounds, Command, CommitSequence, CommittedBatch, Engine, FileSnapshot, Shrink, TailLimit},
     error::{Error, Result},
     event::{Commit, VersionId},
     metrics::{Metrics, READ},
     private_files,
 };
 
-/// How often to look whether another process has written to the file.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval of polling for other processes' writes to the file.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A SQLite database.
 #[derive(Debug)]
 pub(crate) struct Sqlite {
-    /// In a file there is a write-ahead log to bring home. Ends before the connections do.
+    /// Declared first: it ends before the connections do.
     _checkpointer: Option<Checkpointer>,
     connections: Arc<Connections>,
-    durable: Arc<Durable>,
-    /// In a file there may be other processes.
-    presence: Option<Arc<Presence>>,
+    durability: Arc<Durability>,
+    /// Of a database in a file.
+    file: Option<Arc<DatabaseFile>>,
     /// One for each connection that reads.
-    places: tokio::sync::Semaphore,
+    read_permits: tokio::sync::Semaphore,
     limits: Limits,
-    /// A key greater than every key there can be.
-    last: Bytes,
-    memory: bool,
-    /// The end of the log at the last look for other processes' writes.
-    seen_last: std::sync::Mutex<Option<VersionId>>,
+    /// A key greater than every valid key.
+    max_key: Bytes,
+    /// The last version id at the last poll for other processes' writes.
+    polled_last_id: std::sync::Mutex<Option<VersionId>>,
     metrics: Metrics,
+}
+
+/// State of a database in a file.
+#[derive(Debug)]
+struct DatabaseFile {
+    exclusivity: Exclusivity,
+    identity: FileIdentity,
+    reserve: DiskReserve,
+}
+
+impl DatabaseFile {
+    fn check_identity(&self) -> Result<()> {
+        self.identity.check().map_err(|error| Error::Unavailable(error.to_string()))
+    }
 }
 
 impl Sqlite {
     pub(crate) fn open(config: &Config, metrics: Metrics) -> Result<Self> {
-        Self::open_on(config, metrics, |log| {
+        let sync = |wal: WalFile| -> SyncLog {
             Box::new(move || {
-                log.lay_out();
-                log.sync()
+                wal.preallocate();
+                wal.sync()
             })
-        })
+        };
+        let opened = Self::open_with_sync(config, metrics.clone(), sync);
+        match (&config.endpoint, opened) {
+            (Endpoint::Sqlite(path), Err(error)) if DiskReserve::release_for_start(path) => {
+                tracing::warn!(%error, "the disk is full: the reserve is released to open the database");
+                Self::open_with_sync(config, metrics, sync)
+            }
+            (_, opened) => opened,
+        }
     }
 
-    /// Opens a database whose log is brought to the disk by what `disk` makes.
-    fn open_on(config: &Config, metrics: Metrics, disk: impl FnOnce(LogFile) -> SyncLog) -> Result<Self> {
-        let memory = config.endpoint == Endpoint::Memory;
-        let gauge = Arc::<Gauge>::default();
-        let connections = Arc::new(Connections::open(config, gauge.clone())?);
-        let presence = match &config.endpoint {
-            Endpoint::Sqlite(path) => Some(connections.write(|writer| Presence::enter(path, writer))?),
+    /// Opens a database whose log is synced by what `sync` returns.
+    fn open_with_sync(
+        config: &Config,
+        metrics: Metrics,
+        sync: impl FnOnce(WalFile) -> SyncLog,
+    ) -> Result<Self> {
+        let length = Arc::<LogLength>::default();
+        let connections = Arc::new(Connections::open(config, length.clone())?);
+        let file = match &config.endpoint {
+            Endpoint::Sqlite(path) => {
+                let exclusivity = connections.write(|writer| Exclusivity::register(path, writer))?;
+                let identity = FileIdentity::of(path)
+                    .map_err(|error| Error::Unavailable(format!("{}: {error}", path.display())))?;
+                let reserve = DiskReserve::open(path, config.reserve_bytes);
+                Some(Arc::new(DatabaseFile { exclusivity, identity, reserve }))
+            }
             _ => None,
         };
-        let durable = match &presence {
-            Some(presence) if config.durability == Durability::Full => {
+        let durability = match &file {
+            Some(file) if config.durability == DurabilityLevel::Full => {
                 let current = connections.read(|connection| Ok(rows::bounds(connection)?.0.current))?;
-                let log = LogFile::new(presence.log(), gauge.clone());
-                Durable::of_log(disk(log), current, metrics.clone())?
+                let sync = sync(WalFile::new(file.exclusivity.log(), length.clone()));
+                let file = file.clone();
+                // The files are checked last: a commit must not be acknowledged if they are gone.
+                let sync_and_check = move || sync().and_then(|()| file.identity.check());
+                Durability::of_log(Box::new(sync_and_check), current, metrics.clone())?
             }
-            _ => Durable::at_once(metrics.clone()),
+            _ => Durability::immediate(metrics.clone()),
         };
+        let checkpointer = file.is_some().then(|| Checkpointer::start(&connections, length)).transpose()?;
         Ok(Self {
-            durable: Arc::new(durable),
-            presence: presence.map(Arc::new),
-            _checkpointer: if memory { None } else { Some(Checkpointer::start(&connections, gauge)?) },
+            durability: Arc::new(durability),
+            file,
+            _checkpointer: checkpointer,
             connections,
-            places: tokio::sync::Semaphore::new(config.readers.max(1)),
+            read_permits: tokio::sync::Semaphore::new(config.readers.max(1)),
             limits: config.limits.clone(),
-            last: vec![0xff; config.limits.key_bytes + 2].into(),
-            memory,
-            seen_last: std::sync::Mutex::default(),
+            max_key: vec![0xff; config.limits.key_bytes + 2].into(),
+            polled_last_id: std::sync::Mutex::default(),
             metrics,
         })
     }
 
-    /// Reads at once if a connection is free and the work is small, else on a thread that may wait.
+    /// Reads inline if a connection is idle and the work is small, else on a blocking thread.
     async fn read_with<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -115,49 +152,50 @@ impl Sqlite {
         let started = std::time::Instant::now();
         let result = match if small { self.connections.try_read(&work) } else { None } {
             Some(result) => {
-                if let Some(presence) = &self.presence {
-                    self.connections.after_read(presence);
+                if let Some(file) = &self.file {
+                    self.connections.after_read(&file.exclusivity);
                 }
                 result
             }
             None => {
-                // As many threads as connections: one that only waited for a connection would hold on to
-                // memory of its own.
-                let _place = self.places.acquire().await;
+                // As many threads as connections: a thread that only waited for a connection would hold memory of
+                // its own.
+                let _permit = self.read_permits.acquire().await;
                 let connections = self.connections.clone();
                 tokio::task::spawn_blocking(move || connections.read(work))
                     .await
-                    .unwrap_or_else(|_| Err(Error::Unavailable("the read was cut short".into())))
+                    .unwrap_or_else(|_| Err(Error::Unavailable("the read was cancelled".into())))
             }
         };
         self.metrics.sql(name, started, &result);
         result
     }
 
-    /// Reads a page, in a form if there is one, and answers once what it shows is durable.
-    async fn read_page(&self, read: &Read, form: Option<Arc<dyn RowEncoder>>) -> Result<EncodedPage> {
-        let (small, last, asked) = (read::is_small(read), self.last.clone(), read.clone());
-        let work = move |connection: &Connection| read::read(connection, &asked, &last, form.as_deref());
-        let mut formed = match self.read_with(READ, small, work).await {
-            // A refusal tells of the newest revision too.
+    /// Reads a page, encoded if there is an encoder, and returns once everything it shows is durable.
+    async fn read_page(&self, read: &Read, encoder: Option<Arc<dyn RowEncoder>>) -> Result<EncodedPage> {
+        let (small, max_key, asked) = (read::is_small(read), self.max_key.clone(), read.clone());
+        let work =
+            move |connection: &Connection| read::read(connection, &asked, &max_key, encoder.as_deref());
+        let mut encoded = match self.read_with(READ, small, work).await {
+            // This error reveals the newest revision too.
             Err(Error::FutureRevision { requested, current }) => {
-                let current = self.answer(0, current).await?;
+                let current = self.readable_revision(0, current).await?;
                 return Err(Error::FutureRevision { requested, current });
             }
             read => read?,
         };
-        let newest = formed.page.revision;
-        let shown = read.revision.unwrap_or_else(|| match &formed.last {
-            // There was nothing else to see.
+        let newest = encoded.page.revision;
+        let shown = read.revision.unwrap_or_else(|| match &encoded.last {
+            // A single key shows nothing else.
             Some((_, revision)) if read.range.single().is_some() => *revision,
             _ => newest,
         });
-        formed.page.revision = self.answer(shown, newest).await?;
-        Ok(formed)
+        encoded.page.revision = self.readable_revision(shown, newest).await?;
+        Ok(encoded)
     }
 
-    /// Does something small with the connection that writes, without holding up the runtime. It reaches the disk
-    /// with the next commit that is settled: a power cut may take it.
+    /// Runs a small write on a blocking thread. It becomes durable with the next commit that does: a power loss may
+    /// undo it.
     async fn write_with<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -167,26 +205,26 @@ impl Sqlite {
         self.on_thread(name, move || connections.write(work)).await
     }
 
-    /// As [`Self::write_with`], and returns when it is on the disk.
+    /// As [`Self::write_with`], and returns when the write is durable.
     async fn write_durably(
         &self,
         name: &'static str,
         work: impl FnOnce(&Connection) -> Result<()> + Send + 'static,
     ) -> Result<()> {
-        let (connections, durable) = (self.connections.clone(), self.durable.clone());
+        let (connections, durability) = (self.connections.clone(), self.durability.clone());
         self.on_thread(name, move || {
-            let ticket = connections.write(|connection| {
-                durable.check()?;
+            let sequence = connections.write(|connection| {
+                durability.check()?;
                 work(connection)?;
                 let current = rows::bounds(connection)?.0.current;
-                Ok(durable.committed(current, current, true))
+                Ok(durability.committed(current, current, true))
             })?;
-            durable.settle(ticket)
+            durability.wait(sequence)
         })
         .await
     }
 
-    /// Does what may wait on a thread of its own, to its end even if the caller goes away.
+    /// Runs blocking work on a thread, to completion even if the caller goes away.
     async fn on_thread<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -195,47 +233,65 @@ impl Sqlite {
         let started = std::time::Instant::now();
         let result = tokio::task::spawn_blocking(work)
             .await
-            .unwrap_or_else(|_| Err(Error::Unavailable("the write was cut short".into())));
+            .unwrap_or_else(|_| Err(Error::Unavailable("the write was cancelled".into())));
+        if let (Err(Error::Full(_)), Some(file)) = (&result, &self.file) {
+            // Maintenance retries, and frees space where it succeeds.
+            file.reserve.release();
+        }
         self.metrics.sql(name, started, &result);
         result
     }
 
-    /// The revision that a read may be answered with, once it is on the disk. See [`Durable::answer`].
-    async fn answer(&self, shown: Revision, newest: Revision) -> Result<Revision> {
-        if newest <= self.durable.revision() {
+    /// Evaluates and commits a batch. With `refuse_puts` only deletes and reads are accepted.
+    fn commit_batch(&self, batch: &[Command], refuse_puts: Option<Error>) -> Result<CommittedBatch> {
+        self.connections.write(|connection| {
+            let context = commit::Context {
+                limits: &self.limits,
+                max_key: &self.max_key,
+                durability: &self.durability,
+                refuse_puts,
+            };
+            commit::commit(connection, batch, context)
+        })
+    }
+
+    /// Returns the revision to report for a read, once it is durable. See [`Durability::readable_revision`].
+    async fn readable_revision(&self, shown: Revision, newest: Revision) -> Result<Revision> {
+        if newest <= self.durability.revision() {
             return Ok(newest);
         }
-        let alone = match self.presence.clone() {
-            Some(presence) => {
-                self.read_with("presence", true, move |connection| presence.is_alone(connection)).await?
+        let exclusive = match self.file.clone() {
+            Some(file) => {
+                let check = move |connection: &Connection| file.exclusivity.is_exclusive(connection);
+                self.read_with("exclusivity", true, check).await?
             }
             None => true,
         };
-        self.durable.answer(shown, newest, alone).await
+        self.durability.readable_revision(shown, newest, exclusive).await
     }
 
-    /// What was read, once everything that this process wrote before is on the disk: for what has no revision.
-    async fn settled<T>(&self, read: T) -> Result<T> {
-        self.durable.all().await?;
+    /// Returns what was read once every earlier write of this process is durable: for data without a revision.
+    async fn once_durable<T>(&self, read: T) -> Result<T> {
+        self.durability.wait_for_all().await?;
         Ok(read)
     }
 }
 
-/// A new file with empty tables, for an engine that writes a copy of itself. Until it is closed it is not
-/// safe from a crash.
+/// Creates a file with empty tables, for an engine that writes a copy of itself. It is not crash-safe until it is
+/// closed.
 pub(crate) fn new_file(path: &Path) -> Result<Connection> {
     private_files::open_or_create(path)
         .map_err(|error| Error::Unavailable(format!("cannot create {}: {error}", path.display())))?;
     let connection = Connection::open(path).map_err(sql_error)?;
     let settings = "PRAGMA auto_vacuum = 2; PRAGMA synchronous = off";
     connection.execute_batch(settings).map_err(sql_error)?;
-    // The answer of this one is a row.
+    // This pragma returns a row.
     connection.pragma_update_and_check(None, "journal_mode", "off", |_| Ok(())).map_err(sql_error)?;
     schema::migrate(&connection)?;
     Ok(connection)
 }
 
-/// Opens a copy that an engine wrote, for another engine to read.
+/// Opens a snapshot for another engine to read.
 pub(crate) fn open_copy(path: &Path) -> Result<Connection> {
     if !path.exists() {
         return Err(Error::Invalid(format!("{}: no such file", path.display())));
@@ -245,27 +301,34 @@ pub(crate) fn open_copy(path: &Path) -> Result<Connection> {
         connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(sql_error)?;
     match found {
         schema::VERSION => Ok(connection),
-        0 => Err(Error::Invalid(format!("{} is not a copy of a store", path.display()))),
+        0 => Err(Error::Invalid(format!("{} is not a snapshot of a store", path.display()))),
         found => Err(Error::NewerSchema { found, known: schema::VERSION }),
     }
 }
 
 #[async_trait::async_trait]
 impl Engine for Sqlite {
-    async fn commit(&self, batch: &[Command]) -> Result<Committed> {
-        self.connections
-            .write(|connection| commit::commit(connection, batch, &self.limits, &self.last, &self.durable))
+    async fn commit(&self, batch: &[Command]) -> Result<CommittedBatch> {
+        let Some(file) = &self.file else { return self.commit_batch(batch, None) };
+        let committed = match self.commit_batch(batch, file.reserve.check().err()) {
+            Err(error @ Error::Full(_)) if file.reserve.release() => self.commit_batch(batch, Some(error)),
+            committed => committed,
+        };
+        if !self.durability.is_deferred() {
+            file.check_identity()?;
+        }
+        committed
     }
 
-    fn settle(&self, ticket: Ticket) -> Result<()> {
-        self.durable.settle(ticket)
+    fn wait_durable(&self, sequence: CommitSequence) -> Result<()> {
+        self.durability.wait(sequence)
     }
 
-    fn settles(&self) -> bool {
-        self.durable.is_needed()
+    fn defers_durability(&self) -> bool {
+        self.durability.is_deferred()
     }
 
-    fn commits_at_once(&self) -> bool {
+    fn commits_inline(&self) -> bool {
         true
     }
 
@@ -273,19 +336,19 @@ impl Engine for Sqlite {
         Ok(self.read_page(read, None).await?.page)
     }
 
-    async fn read_formed(&self, read: &Read, form: &Arc<dyn RowEncoder>) -> Result<EncodedPage> {
-        match self.read_page(read, Some(form.clone())).await? {
-            // Some row does not take the form: as they are stored, then.
+    async fn read_encoded(&self, read: &Read, encoder: &Arc<dyn RowEncoder>) -> Result<EncodedPage> {
+        match self.read_page(read, Some(encoder.clone())).await? {
+            // Some row cannot be encoded: the page is returned as stored.
             EncodedPage { bytes: None, .. } => self.read_page(read, None).await,
-            formed => Ok(formed),
+            encoded => Ok(encoded),
         }
     }
 
-    async fn tail(&self, after: Revision, limit: usize) -> Result<Vec<Arc<Commit>>> {
+    async fn tail(&self, after: Revision, limit: TailLimit) -> Result<Vec<Arc<Commit>>> {
         let commits =
             self.read_with("tail", false, move |connection| tail::tail(connection, after, limit)).await?;
         if let Some(last) = commits.last() {
-            self.answer(last.revision, last.revision).await?;
+            self.readable_revision(last.revision, last.revision).await?;
         }
         Ok(commits)
     }
@@ -300,48 +363,39 @@ impl Engine for Sqlite {
             read::in_snapshot(connection, || Ok(rows::bounds(connection)?.0))
         });
         let Bounds { current, compacted } = bounds.await?;
-        Ok(Bounds { current: self.answer(0, current).await?, compacted })
+        Ok(Bounds { current: self.readable_revision(0, current).await?, compacted })
     }
 
-    async fn mark_compacted(&self, revision: Revision) -> Result<()> {
-        self.write_durably("compact_mark", move |connection| compact::mark(connection, revision)).await
+    async fn set_compacted(&self, revision: Revision) -> Result<()> {
+        self.write_durably("compact_mark", move |connection| compact::set_compacted(connection, revision))
+            .await
     }
 
     async fn compact_step(&self, limit: usize) -> Result<bool> {
         self.write_with("compact", move |connection| compact::step(connection, limit)).await
     }
 
-    async fn shrink_step(&self, pages: usize) -> Result<bool> {
-        let more = self.write_with("shrink", move |connection| compact::shrink(connection, pages)).await?;
-        if !more && !self.memory {
-            // Only then does the file get shorter.
-            self.read_with("checkpoint", false, |connection| checkpoint::passive(connection).map(drop))
-                .await?;
-        }
-        Ok(more)
-    }
-
-    async fn changed(&self) {
-        if self.memory {
+    async fn wait_for_changes(&self) {
+        if self.file.is_none() {
             return std::future::pending().await;
         }
         loop {
-            tokio::time::sleep(LOOK).await;
-            self.connections.let_go();
-            // The end of the log says it from any connection; `data_version` means something only to the
-            // connection that it was asked on before. Our own commits show too, which costs one look.
-            let look = self.read_with("last_id", true, |connection| Ok(rows::bounds(connection)?.1));
-            let Ok(last) = look.await else { return };
-            let mut seen = self.seen_last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            if seen.replace(last) != Some(last) {
+            tokio::time::sleep(POLL_INTERVAL).await;
+            self.connections.release_read_mark();
+            // Any connection can tell by the end of the log; `data_version` only compares on one connection. Our own
+            // commits show too, which costs one read.
+            let poll = self.read_with("last_id", true, |connection| Ok(rows::bounds(connection)?.1));
+            let Ok(last) = poll.await else { return };
+            let mut polled = self.polled_last_id.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if polled.replace(last) != Some(last) {
                 return;
             }
         }
     }
 
-    async fn leads(&self) -> bool {
-        // Each step of the upkeep looks at the tables within its own transaction, so that processes that
-        // share a file may all take part.
+    async fn is_leader(&self) -> bool {
+        // Each maintenance step reads the tables within its own transaction, so processes that share a file may all
+        // run them.
         true
     }
 
@@ -352,7 +406,7 @@ impl Engine for Sqlite {
             let row = statement.query_row([id], rows::lease).optional().map_err(sql_error)?;
             Ok(row.map(|row| row.lease(rows::now_ms())))
         });
-        self.settled(lease.await?).await
+        self.once_durable(lease.await?).await
     }
 
     async fn lease_keys(&self, id: LeaseId) -> Result<Vec<Bytes>> {
@@ -362,7 +416,7 @@ impl Engine for Sqlite {
             let keys = statement.query_map([id], |row| row.get::<_, Vec<u8>>(0)).map_err(sql_error)?;
             keys.map(|key| key.map(Bytes::from).map_err(sql_error)).collect()
         });
-        self.settled(keys.await?).await
+        self.once_durable(keys.await?).await
     }
 
     async fn leases(&self, limit: usize) -> Result<Vec<Lease>> {
@@ -373,7 +427,7 @@ impl Engine for Sqlite {
             let leases = statement.query_map([limit as i64], rows::lease).map_err(sql_error)?;
             leases.map(|row| row.map(|row| row.lease(now_ms)).map_err(sql_error)).collect()
         });
-        self.settled(leases.await?).await
+        self.once_durable(leases.await?).await
     }
 
     async fn metadata(&self, name: &str) -> Result<Option<String>> {
@@ -409,9 +463,49 @@ impl Engine for Sqlite {
         .await
     }
 
+    fn health(&self) -> Result<()> {
+        self.durability.check()?;
+        let Some(file) = &self.file else { return Ok(()) };
+        file.check_identity()?;
+        file.reserve.check()
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.durability.wait_for_all().await?;
+        let (connections, in_file) = (self.connections.clone(), self.file.is_some());
+        self.on_thread("close", move || {
+            connections.close(|writer| if in_file { checkpoint::on_close(writer) } else { Ok(()) })
+        })
+        .await
+    }
+
+    fn file_snapshot(&self) -> Option<&dyn FileSnapshot> {
+        Some(self)
+    }
+
+    fn shrink(&self) -> Option<&dyn Shrink> {
+        Some(self)
+    }
+}
+
+#[async_trait::async_trait]
+impl FileSnapshot for Sqlite {
     async fn snapshot(&self, path: &Path) -> Result<()> {
         let path = path.to_owned();
         let written = self.read_with("snapshot", false, move |c| snapshot::write(c, &path)).await?;
-        self.settled(written).await
+        self.once_durable(written).await
+    }
+}
+
+#[async_trait::async_trait]
+impl Shrink for Sqlite {
+    async fn shrink_step(&self, pages: usize) -> Result<bool> {
+        let more = self.write_with("shrink", move |connection| compact::shrink(connection, pages)).await?;
+        if !more && self.file.is_some() {
+            // The file gets shorter only with a checkpoint.
+            self.read_with("checkpoint", false, |connection| checkpoint::passive(connection).map(drop))
+                .await?;
+        }
+        Ok(more)
     }
 }

@@ -1,11 +1,11 @@
-//! Connections: one that writes, a few that read.
+//! SQLite connections: one that writes, a few that read.
 
 use std::{
     io,
     path::{Path, PathBuf},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -13,10 +13,10 @@ use std::{
 use rusqlite::{Connection, OpenFlags, config::DbConfig, hooks::Wal};
 
 use super::{
-    anchor::{Anchor, Away},
     checkpoint,
     errors::sql_error,
-    presence::Presence,
+    exclusivity::Exclusivity,
+    read_mark::{ReadMark, Released},
     schema,
 };
 use crate::{
@@ -25,25 +25,27 @@ use crate::{
     private_files,
 };
 
-/// Statements that a connection keeps prepared.
+/// Prepared statements cached per connection.
 const STATEMENTS: usize = 64;
-/// How long a connection waits for another process that writes.
-const BUSY: Duration = Duration::from_secs(10);
+/// Time a connection waits for another process that writes.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Every connection to one database.
+/// All connections to one database.
 #[derive(Debug)]
 pub(super) struct Connections {
     name: String,
     flags: OpenFlags,
     reader_cache_bytes: usize,
     writer: Mutex<Connection>,
-    /// Who wants the connection that writes waits here first. Without it the writer, who wants it again at once,
-    /// would take it again and again before upkeep that has waited for long.
-    next: Mutex<()>,
+    /// Taken before `writer`, for fairness: without it the group-commit writer, which locks again at once, would starve
+    /// maintenance.
+    next_writer: Mutex<()>,
     readers: Mutex<Readers>,
-    reader_free: Condvar,
-    gate: Gate,
-    pub(super) anchor: Anchor,
+    reader_idle: Condvar,
+    memory_lock: MemoryLock,
+    pub(super) read_mark: ReadMark,
+    /// Writes are refused. Read with `writer` locked.
+    closed: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -51,30 +53,30 @@ struct Readers {
     idle: Vec<Connection>,
     open: usize,
     limit: usize,
-    /// Who waits for one. To wake nobody is a system call all the same, as dear as a page.
+    /// Threads that wait for one. Notifying nobody is a system call all the same, as expensive as a page.
     waiting: usize,
 }
 
-/// A write-ahead log lets readers and the writer pass each other, but only in a file. In memory, readers
-/// share and the writer excludes them: for one page or one batch at a time, so neither waits long.
+/// A readers-writer lock that stands in for the write-ahead log of a database in memory. It is held for one page or
+/// one batch at a time, so nobody waits long.
 #[derive(Debug)]
-struct Gate(Option<RwLock<()>>);
+struct MemoryLock(Option<RwLock<()>>);
 
-impl Gate {
+impl MemoryLock {
     fn shared<T>(&self, work: impl FnOnce() -> T) -> T {
         let _guard = self.0.as_ref().map(|lock| lock.read().unwrap_or_else(PoisonError::into_inner));
         work()
     }
 
-    fn alone<T>(&self, work: impl FnOnce() -> T) -> T {
+    fn exclusive<T>(&self, work: impl FnOnce() -> T) -> T {
         let _guard = self.0.as_ref().map(|lock| lock.write().unwrap_or_else(PoisonError::into_inner));
         work()
     }
 }
 
 impl Connections {
-    /// Opens the database; `gauge` is told how long the write-ahead log is.
-    pub(super) fn open(config: &Config, gauge: Arc<checkpoint::Gauge>) -> Result<Self> {
+    /// Opens the database. Commits report the length of the write-ahead log to `length`.
+    pub(super) fn open(config: &Config, length: Arc<checkpoint::LogLength>) -> Result<Self> {
         static MEMORIES: AtomicU64 = AtomicU64::new(0);
         let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let (name, memory) = match &config.endpoint {
@@ -91,58 +93,71 @@ impl Connections {
         };
         let mut writer = connect(&name, flags)?;
         schema::prepare_writer(&writer, config, memory)?;
-        let told = move |_: &mut Wal, pages: i32| {
-            gauge.committed(pages.unsigned_abs());
+        let committed = move |_: &mut Wal, pages: i32| {
+            length.committed(pages.unsigned_abs());
             Ok(())
         };
-        writer.wal_hook(Some(told)).map_err(sql_error)?;
+        writer.wal_hook(Some(committed)).map_err(sql_error)?;
         Ok(Self {
             name,
             flags,
             reader_cache_bytes: config.cache_bytes / 4,
             writer: Mutex::new(writer),
-            next: Mutex::default(),
+            next_writer: Mutex::default(),
             readers: Mutex::new(Readers {
                 idle: Vec::new(),
                 open: 0,
                 limit: config.readers.max(1),
                 waiting: 0,
             }),
-            reader_free: Condvar::new(),
-            gate: Gate(memory.then(|| RwLock::new(()))),
-            anchor: Anchor::default(),
+            reader_idle: Condvar::new(),
+            memory_lock: MemoryLock(memory.then(|| RwLock::new(()))),
+            read_mark: ReadMark::default(),
+            closed: AtomicBool::new(false),
         })
     }
 
-    /// Runs `work` on the connection that writes. What it commits is visible, and not yet on the disk.
+    /// Runs `work` on the connection that writes. Its commits are visible to readers, and not durable yet.
     pub(super) fn write<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-        let (writer, _away) = self.writer();
-        self.gate.alone(|| work(&writer))
+        let (writer, _released) = self.writer();
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(Error::Unavailable("the store is closed".into()));
+        }
+        self.memory_lock.exclusive(|| work(&writer))
     }
 
     /// Runs `work` while nobody in this process writes.
-    pub(super) fn hold_writer<T>(&self, work: impl FnOnce() -> T) -> T {
-        let _held = self.writer();
+    pub(super) fn block_writer<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _blocked = self.writer();
         work()
     }
 
-    fn writer(&self) -> (MutexGuard<'_, Connection>, Away<'_>) {
-        let _next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Refuses further writes, and runs `work` as the last one unless it has run before.
+    pub(super) fn close(&self, work: impl FnOnce(&Connection) -> Result<()>) -> Result<()> {
+        let (writer, _released) = self.writer();
+        if self.closed.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.memory_lock.exclusive(|| work(&writer))
+    }
+
+    fn writer(&self) -> (MutexGuard<'_, Connection>, Released<'_>) {
+        let _next = self.next_writer.lock().unwrap_or_else(PoisonError::into_inner);
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        (writer, self.anchor.away())
+        (writer, self.read_mark.release())
     }
 
-    /// A small read of a file has ended; more may follow.
-    pub(super) fn after_read(&self, presence: &Presence) {
-        self.anchor.after_read(presence, || self.open_bystander());
+    /// Counts a small read of a file, and holds its read mark if more are expected.
+    pub(super) fn after_read(&self, exclusivity: &Exclusivity) {
+        self.read_mark.after_read(exclusivity, || self.open_auxiliary());
     }
 
-    /// Lets go of the log, which nobody can begin anew while it is held.
-    pub(super) fn let_go(&self) {
-        drop(self.anchor.away());
+    /// Releases the read mark, which prevents the log from being restarted.
+    pub(super) fn release_read_mark(&self) {
+        drop(self.read_mark.release());
     }
 
-    /// Runs `work` on a connection that reads, if one is free.
+    /// Runs `work` on a connection that reads, if one is idle.
     pub(super) fn try_read<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Option<Result<T>> {
         let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
         let connection = readers.idle.pop()?;
@@ -170,34 +185,34 @@ impl Connections {
                 };
             }
             readers.waiting += 1;
-            readers = self.reader_free.wait(readers).unwrap_or_else(PoisonError::into_inner);
+            readers = self.reader_idle.wait(readers).unwrap_or_else(PoisonError::into_inner);
             readers.waiting -= 1;
         }
     }
 
     fn read_on<T>(&self, connection: Connection, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-        let result = self.gate.shared(|| work(&connection));
+        let result = self.memory_lock.shared(|| work(&connection));
         let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
         readers.idle.push(connection);
-        let awaited = readers.waiting > 0;
+        let has_waiters = readers.waiting > 0;
         drop(readers);
-        if awaited {
-            self.reader_free.notify_one();
+        if has_waiters {
+            self.reader_idle.notify_one();
         }
         result
     }
 
-    /// A connection that copies the write-ahead log home.
+    /// Opens a connection that checkpoints.
     pub(super) fn open_checkpointer(&self) -> Result<Connection> {
-        let connection = self.open_bystander()?;
+        let connection = self.open_auxiliary()?;
         connection.busy_timeout(checkpoint::READERS_MAX).map_err(sql_error)?;
         Ok(connection)
     }
 
-    /// A connection that neither reads nor writes much.
-    fn open_bystander(&self) -> Result<Connection> {
+    /// Opens a connection that neither reads nor writes much.
+    fn open_auxiliary(&self) -> Result<Connection> {
         let connection = connect(&self.name, self.flags)?;
-        schema::prepare_bystander(&connection)?;
+        schema::prepare_auxiliary(&connection)?;
         Ok(connection)
     }
 
@@ -240,9 +255,9 @@ fn file_name(path: &Path) -> Result<String> {
 
 fn connect(name: &str, flags: OpenFlags) -> Result<Connection> {
     let connection = Connection::open_with_flags(name, flags).map_err(sql_error)?;
-    connection.busy_timeout(BUSY).map_err(sql_error)?;
-    // Without this a statement with `= ?` or `LIMIT ?` is compiled anew for every value bound to it, in the hope
-    // of a better plan: that costs more than most of our statements do.
+    connection.busy_timeout(BUSY_TIMEOUT).map_err(sql_error)?;
+    // Without this a statement with `= ?` or `LIMIT ?` is recompiled for every value bound to it, in search of a
+    // better plan. That costs more than most of our statements do.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(sql_error)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     Ok(connection)

@@ -1,12 +1,12 @@
-//! Reads: each is one snapshot, and one page.
+//! Reads: each is one page of one snapshot.
 
 use bytes::Bytes;
 use rusqlite::{Connection, Params, Row, ToSql, params, params_from_iter, types::ValueRef};
 
 use super::{
     errors::sql_error,
-    past,
-    rows::{self, Gathered, NOTHING_WRITTEN},
+    history,
+    rows::{self, INITIAL_REVISION, PageBuilder},
 };
 use crate::{
     EncodedPage, Filter, KeyValue, Read, Requirement, Revision, RowEncoder, Select,
@@ -14,32 +14,32 @@ use crate::{
     event::checksum,
 };
 
-/// Keys of a field that are sorted for a page.
+/// Maximum keys of a field that are sorted for a page.
 const SORTED_MAX: u64 = 4096;
-/// Values whose keys are merged: SQLite's limit is 500.
+/// Maximum values whose keys are merged: SQLite's limit is 500.
 const MERGED_MAX: usize = 250;
 
-/// Answers one page from a snapshot of its own, in a form if there is one. `last` is a key greater than every key.
+/// Reads one page from a snapshot of its own. `max_key` is greater than every key.
 pub(super) fn read(
     connection: &Connection,
     read: &Read,
-    last: &[u8],
-    form: Option<&dyn RowEncoder>,
+    max_key: &[u8],
+    encoder: Option<&dyn RowEncoder>,
 ) -> Result<EncodedPage> {
     if let (Some(key), None, Select::Values, true) =
         (read.range.single(), read.revision, read.select, read.filter.is_empty())
     {
-        return get(connection, read, key, form);
+        return get(connection, read, key, encoder);
     }
-    in_snapshot(connection, || within(connection, read, last, form))
+    in_snapshot(connection, || within(connection, read, max_key, encoder))
 }
 
-/// One key as it is now: one statement, which is a snapshot by itself.
+/// Reads one key at the newest revision by one statement, which is a snapshot by itself.
 fn get(
     connection: &Connection,
     read: &Read,
     key: &[u8],
-    form: Option<&dyn RowEncoder>,
+    encoder: Option<&dyn RowEncoder>,
 ) -> Result<EncodedPage> {
     const SQL: &str = "
         SELECT live.key, live.revision, live.create_revision, live.version, live.lease, log.value, log.checksum,
@@ -47,25 +47,25 @@ fn get(
         FROM (SELECT 1) LEFT JOIN live ON live.key = ? LEFT JOIN log ON log.id = live.id";
     let mut statement = connection.prepare_cached(SQL).map_err(sql_error)?;
     let mut rows = statement.query([key]).map_err(sql_error)?;
-    let (mut gathered, mut revision) = (Gathered::new(1, form), NOTHING_WRITTEN);
+    let (mut page, mut revision) = (PageBuilder::new(1, encoder), INITIAL_REVISION);
     if let Some(row) = rows.next().map_err(sql_error)? {
-        revision = row.get::<_, Option<Revision>>(7).map_err(sql_error)?.unwrap_or(NOTHING_WRITTEN);
+        revision = row.get::<_, Option<Revision>>(7).map_err(sql_error)?.unwrap_or(INITIAL_REVISION);
         if !matches!(row.get_ref(0).map_err(sql_error)?, ValueRef::Null) {
-            push(&mut gathered, row, Select::Values)?;
+            push(&mut page, row, Select::Values)?;
         }
     }
-    let mut result = gathered.finish();
+    let mut result = page.finish();
     result.page.revision = revision;
     result.page.count = read.count.then_some(result.keys as u64);
     Ok(result)
 }
 
-/// Answers one page within the transaction that `connection` is in.
+/// Reads one page within the transaction that `connection` is in.
 pub(super) fn within(
     connection: &Connection,
     read: &Read,
-    last: &[u8],
-    form: Option<&dyn RowEncoder>,
+    max_key: &[u8],
+    encoder: Option<&dyn RowEncoder>,
 ) -> Result<EncodedPage> {
     let (bounds, _) = rows::bounds(connection)?;
     let past = match read.revision {
@@ -75,16 +75,16 @@ pub(super) fn within(
         Some(revision) if revision < bounds.compacted => {
             return Err(Error::Expired { compacted: bounds.compacted });
         }
-        // Nothing has happened since: the present answers, without history.
+        // Nothing was written since: live versions answer, without history.
         Some(revision) if revision == bounds.current => None,
         other => other,
     };
-    let (start, end) = (read.range.start(), read.range.end().map_or(last, |end| end));
-    let query = Query { connection, read, form, start, end };
+    let (start, end) = (read.range.start(), read.range.end().map_or(max_key, |end| end));
+    let query = Query { connection, read, encoder, start, end };
     let mut result = match (past, read.filter.is_empty()) {
-        (None, true) => query.present(),
-        (None, false) => query.present_filtered(),
-        (Some(revision), _) => past::read(&query, revision),
+        (None, true) => query.live(),
+        (None, false) => query.live_filtered(),
+        (Some(revision), _) => history::read(&query, revision),
     }?;
     result.page.revision = bounds.current;
     Ok(result)
@@ -103,18 +103,18 @@ fn execute(connection: &Connection, sql: &str) -> Result<()> {
     Ok(())
 }
 
-/// A read of what is between two keys.
+/// A read of the keys from `start` up to `end`.
 pub(super) struct Query<'a> {
     pub(super) connection: &'a Connection,
     pub(super) read: &'a Read,
-    pub(super) form: Option<&'a dyn RowEncoder>,
+    pub(super) encoder: Option<&'a dyn RowEncoder>,
     pub(super) start: &'a [u8],
     pub(super) end: &'a [u8],
 }
 
 impl Query<'_> {
-    /// The newest version of every key in the range.
-    fn present(&self) -> Result<EncodedPage> {
+    /// Reads the live version of every key in the range.
+    fn live(&self) -> Result<EncodedPage> {
         let mut count = None;
         if self.read.count {
             const SQL: &str = "SELECT count(*) FROM live WHERE key >= ? AND key < ?";
@@ -133,17 +133,17 @@ impl Query<'_> {
                  WHERE live.key >= ? AND live.key < ? ORDER BY live.key LIMIT ?"
             }
         };
-        let page = self.gather(sql, params![self.start, self.end, limit.saturating_add(1)])?;
+        let page = self.collect(sql, params![self.start, self.end, limit.saturating_add(1)])?;
         Ok(counted(page, count))
     }
 
-    /// The newest versions that pass the filter, found by the most selective term.
-    fn present_filtered(&self) -> Result<EncodedPage> {
+    /// Reads the live versions that match the filter, found by the most selective term.
+    fn live_filtered(&self) -> Result<EncodedPage> {
         let mut found =
-            Matches { query: self, gathered: Gathered::new(self.read.limit, self.form), count: 0 };
+            Matches { query: self, page: PageBuilder::new(self.read.limit, self.encoder), count: 0 };
         match self.plan()? {
             Some(Requirement::In(field, values)) => {
-                let merged = Merged::of(self, field, values);
+                let merged = MergedRuns::new(self, field, values);
                 found.take_keys(&merged.sql, merged.params())?;
             }
             Some(requirement) => {
@@ -158,12 +158,12 @@ impl Query<'_> {
             }
         }
         let count = self.read.count.then_some(found.count);
-        Ok(counted(self.selected(found.gathered), count))
+        Ok(counted(self.finish(found.page), count))
     }
 
-    /// The requirement to walk the index for, if one is worth it: it costs about twice as much for a key as walking
-    /// the range does. Since the index gives the keys of values in order, what counts is how far a page of them
-    /// reaches.
+    /// Picks the requirement to scan the index for, if that pays: it costs about twice as much per key as scanning the
+    /// range. Since the index returns the keys of values in order, what counts is how far into the range a page of
+    /// them reaches.
     fn plan(&self) -> Result<Option<&Requirement>> {
         let mut furthest: Option<(Reach, &Requirement)> = None;
         for requirement in &self.read.filter.0 {
@@ -177,15 +177,16 @@ impl Query<'_> {
             }
         }
         if let Some((reach, requirement)) = furthest {
-            let worth_it = self.rows_before(reach.end.as_deref().unwrap_or(self.end), reach.keys * 2 + 1)?;
-            if worth_it > reach.keys * 2 {
+            let rows_scanned =
+                self.rows_before(reach.end.as_deref().unwrap_or(self.end), reach.keys * 2 + 1)?;
+            if rows_scanned > reach.keys * 2 {
                 return Ok(Some(requirement));
             }
         }
         self.plan_by_field()
     }
 
-    /// The same of a field with whatever value. The keys of such are sorted anew for each page, so few are worth it.
+    /// Picks a requirement on the existence of a field. Its keys are sorted for each page, so only few pay.
     fn plan_by_field(&self) -> Result<Option<&Requirement>> {
         let (mut best, mut fewest) = (None, None);
         for requirement in &self.read.filter.0 {
@@ -204,15 +205,15 @@ impl Query<'_> {
         Ok(best)
     }
 
-    /// Keys of the range before another, as far as they matter.
-    fn rows_before(&self, end: &[u8], enough: u64) -> Result<u64> {
+    /// Counts the keys of the range before `end`, up to a maximum.
+    fn rows_before(&self, end: &[u8], max: u64) -> Result<u64> {
         const SQL: &str = "SELECT count(*) FROM (SELECT 1 FROM live WHERE key >= ? AND key < ? LIMIT ?)";
-        self.number(SQL, params![self.start, end, enough as i64])
+        self.number(SQL, params![self.start, end, max as i64])
     }
 
-    /// How far a page of the keys with some values of a field reaches.
+    /// Returns how far a page of the keys with some values of a field reaches.
     fn reach(&self, field: &str, values: &[String]) -> Result<Reach> {
-        let merged = Merged::of(self, field, values);
+        let merged = MergedRuns::new(self, field, values);
         let mut statement = self.connection.prepare_cached(&merged.sql).map_err(sql_error)?;
         let mut rows = statement.query(merged.params()).map_err(sql_error)?;
         let mut keys = 0;
@@ -227,22 +228,22 @@ impl Query<'_> {
     }
 
     /// Reads rows of (key, revision, create_revision, version, lease, value, checksum).
-    fn gather(&self, sql: &str, params: impl Params) -> Result<EncodedPage> {
+    fn collect(&self, sql: &str, params: impl Params) -> Result<EncodedPage> {
         let mut statement = self.connection.prepare_cached(sql).map_err(sql_error)?;
         let mut rows = statement.query(params).map_err(sql_error)?;
-        let mut gathered = Gathered::new(self.read.limit, self.form);
+        let mut page = PageBuilder::new(self.read.limit, self.encoder);
         while let Some(row) = rows.next().map_err(sql_error)? {
-            push(&mut gathered, row, self.read.select)?;
-            if gathered.is_spoilt() {
+            push(&mut page, row, self.read.select)?;
+            if page.encoding_failed() {
                 break;
             }
         }
-        Ok(self.selected(gathered))
+        Ok(self.finish(page))
     }
 
-    /// What was gathered, as far as it was asked for.
-    pub(super) fn selected(&self, gathered: Gathered<'_>) -> EncodedPage {
-        let mut page = gathered.finish();
+    /// Returns the page without rows if only a count was requested.
+    pub(super) fn finish(&self, page: PageBuilder<'_>) -> EncodedPage {
+        let mut page = page.finish();
         if self.read.select == Select::Nothing {
             page.page.kvs.clear();
         }
@@ -256,9 +257,9 @@ impl Query<'_> {
     }
 }
 
-/// The keys with any of some values of a field in key order, merged from the runs that the index has of each. No run
-/// is read further than the rows that are asked for reach.
-struct Merged<'a> {
+/// A statement for the keys with any of some values of a field, in key order: a merge of the index's runs of each
+/// value. No run is read further than the requested rows reach.
+struct MergedRuns<'a> {
     sql: String,
     field: &'a str,
     start: &'a [u8],
@@ -266,8 +267,8 @@ struct Merged<'a> {
     values: &'a [String],
 }
 
-impl<'a> Merged<'a> {
-    fn of(query: &Query<'a>, field: &'a str, values: &'a [String]) -> Self {
+impl<'a> MergedRuns<'a> {
+    fn new(query: &Query<'a>, field: &'a str, values: &'a [String]) -> Self {
         let run = |at: usize| {
             format!("SELECT key FROM terms WHERE field = ?1 AND value = ?{at} AND key >= ?2 AND key < ?3")
         };
@@ -280,16 +281,16 @@ impl<'a> Merged<'a> {
     }
 
     fn params(&self) -> impl Params + '_ {
-        let place: [&dyn ToSql; 3] = [&self.field, &self.start, &self.end];
-        params_from_iter(place.into_iter().chain(self.values.iter().map(|value| value as &dyn ToSql)))
+        let range: [&dyn ToSql; 3] = [&self.field, &self.start, &self.end];
+        params_from_iter(range.into_iter().chain(self.values.iter().map(|value| value as &dyn ToSql)))
     }
 }
 
-/// How far a page of keys reaches.
+/// Extent of a page of keys.
 struct Reach {
-    /// Keys that were found, up to one more than the page has.
+    /// Keys found, up to one more than the page has.
     keys: u64,
-    /// The key where the page ends; `None` if it reaches the end of the range.
+    /// The first key after the page; `None` if it reaches the end of the range.
     end: Option<Vec<u8>>,
 }
 
@@ -304,16 +305,15 @@ impl Reach {
     }
 }
 
-/// Live versions that pass the filter, gathered up to one more than the limit and counted past it.
+/// Live versions that match the filter, collected up to one more than the limit and counted past it.
 struct Matches<'a> {
     query: &'a Query<'a>,
-    gathered: Gathered<'a>,
+    page: PageBuilder<'a>,
     count: u64,
 }
 
 impl Matches<'_> {
-    /// Takes the live versions of the keys that a statement finds, in its order and no further than there is a point:
-    /// the next page of a long read looks for its keys again.
+    /// Takes the live versions of the keys that a statement returns, in its order, until the page is complete.
     fn take_keys(&mut self, sql: &str, params: impl Params) -> Result<()> {
         const LIVE: &str =
             "SELECT key, id, revision, create_revision, version, lease, terms FROM live WHERE key = ?";
@@ -328,7 +328,7 @@ impl Matches<'_> {
         Ok(())
     }
 
-    /// Takes the rows of a statement over `live`; whether there is any point in more.
+    /// Takes the rows of a statement over `live`. Returns whether the page needs more.
     fn take(&mut self, sql: &str, params: impl Params) -> Result<bool> {
         let (connection, read) = (self.query.connection, self.query.read);
         let mut statement = connection.prepare_cached(sql).map_err(sql_error)?;
@@ -340,15 +340,15 @@ impl Matches<'_> {
                 continue;
             }
             self.count += 1;
-            if self.gathered.len() <= read.limit {
-                let (gathered, row) = (&mut self.gathered, current.kv(Bytes::new(), Bytes::new()));
+            if self.page.len() <= read.limit {
+                let (page, row) = (&mut self.page, current.kv(Bytes::new(), Bytes::new()));
                 match read.select {
                     Select::Values => rows::with_value(connection, key, current.id, |value| {
-                        gathered.push(key, value, row);
+                        page.push(key, value, row);
                     })?,
-                    Select::Keys | Select::Nothing => gathered.push(key, &[], row),
+                    Select::Keys | Select::Nothing => page.push(key, &[], row),
                 }
-                if gathered.is_spoilt() {
+                if page.encoding_failed() {
                     return Ok(false);
                 }
             } else if !read.count {
@@ -359,12 +359,12 @@ impl Matches<'_> {
     }
 }
 
-/// Gathers a row of (key, revision, create_revision, version, lease, value, checksum, …).
-fn push(gathered: &mut Gathered<'_>, row: &Row<'_>, select: Select) -> Result<()> {
+/// Adds a row of (key, revision, create_revision, version, lease, value, checksum, …).
+fn push(page: &mut PageBuilder<'_>, row: &Row<'_>, select: Select) -> Result<()> {
     let key = row.get_ref(0).map_err(sql_error)?.as_blob().map_err(|_| damaged(b""))?;
     let read = || -> rusqlite::Result<KeyValue> {
         let revision = row.get(1)?;
-        if gathered.is_formed() {
+        if page.is_encoding() {
             return Ok(KeyValue { revision, ..KeyValue::default() });
         }
         Ok(KeyValue {
@@ -387,7 +387,7 @@ fn push(gathered: &mut Gathered<'_>, row: &Row<'_>, select: Select) -> Result<()
         }
         Select::Keys | Select::Nothing => &[],
     };
-    gathered.push(key, value, kv);
+    page.push(key, value, kv);
     Ok(())
 }
 
@@ -400,11 +400,11 @@ pub(super) fn damaged(key: &[u8]) -> Error {
     Error::Corrupt { key: Bytes::copy_from_slice(key) }
 }
 
-/// Whether a read is so small that it is answered at once, without a thread of its own.
+/// Returns whether a read is small enough to run inline.
 pub(super) fn is_small(read: &Read) -> bool {
     let rows_max = match read.select {
         Select::Values => 16,
-        // Narrow rows, side by side.
+        // Narrow, adjacent rows.
         Select::Keys | Select::Nothing => 512,
     };
     read.range.single().is_some()

@@ -1,4 +1,4 @@
-//! Rows as they are in the tables, to and from what the store speaks of.
+//! Conversion between table rows and the store's types.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,13 +11,13 @@ use crate::{
     engine::Bounds,
     error::{Error, Result},
     evaluate::LeaseRow,
-    event::{Current, VersionId, checksum},
+    event::{VersionId, VersionMeta, checksum},
 };
 
-/// The revision of a store that nothing has been written to.
-pub(super) const NOTHING_WRITTEN: Revision = 1;
+/// The revision of a new store.
+pub(super) const INITIAL_REVISION: Revision = 1;
 
-/// The newest revision, the id of its last version, and the oldest readable revision.
+/// Returns the newest and the oldest readable revision, and the id of the newest version.
 pub(super) fn bounds(connection: &Connection) -> Result<(Bounds, VersionId)> {
     const SQL: &str = "SELECT compacted, coalesce((SELECT max(id) FROM log), 0) FROM state";
     let mut statement = connection.prepare_cached(SQL).map_err(sql_error)?;
@@ -26,24 +26,24 @@ pub(super) fn bounds(connection: &Connection) -> Result<(Bounds, VersionId)> {
     let mut statement =
         connection.prepare_cached("SELECT revision FROM log WHERE id = ?").map_err(sql_error)?;
     let current = statement.query_row([last_id], |row| row.get(0)).optional().map_err(sql_error)?;
-    Ok((Bounds { current: current.unwrap_or(NOTHING_WRITTEN), compacted }, last_id))
+    Ok((Bounds { current: current.unwrap_or(INITIAL_REVISION), compacted }, last_id))
 }
 
 /// Columns of `live` and `history`, in the order that [`current`] reads them.
 pub(super) const CURRENT: &str = "id, revision, create_revision, version, lease, terms";
 
 /// Reads [`CURRENT`], beginning at a column.
-pub(super) fn current(row: &Row<'_>, key: &[u8], at: usize) -> Result<Current> {
+pub(super) fn current(row: &Row<'_>, key: &[u8], at: usize) -> Result<VersionMeta> {
     let damaged = || Error::Corrupt { key: Bytes::copy_from_slice(key) };
     let terms = terms(row, at + 5).ok_or_else(damaged)?;
-    Ok(Current { terms, ..current_to_replace(row, key, at)? })
+    Ok(VersionMeta { terms, ..current_to_replace(row, key, at)? })
 }
 
-/// As [`current`], for a transaction. Damaged terms count as none, so that the key can be written over or
-/// deleted; what the index still says of it is checked against the row by whoever finds it there.
-pub(super) fn current_to_replace(row: &Row<'_>, key: &[u8], at: usize) -> Result<Current> {
+/// As [`current`], for a transaction. Damaged terms count as none, so that the key can be overwritten or deleted. Reads
+/// check entries of the index against the row.
+pub(super) fn current_to_replace(row: &Row<'_>, key: &[u8], at: usize) -> Result<VersionMeta> {
     let read = || -> rusqlite::Result<_> {
-        Ok(Current {
+        Ok(VersionMeta {
             id: row.get(at)?,
             revision: row.get(at + 1)?,
             create_revision: row.get(at + 2)?,
@@ -60,12 +60,12 @@ fn terms(row: &Row<'_>, at: usize) -> Option<Terms> {
     if encoded.is_empty() { Some(Terms::none()) } else { Terms::decode(Bytes::copy_from_slice(encoded)) }
 }
 
-/// Looks up the value of a version and checks that it is whole.
+/// Returns the value of a version, verified by its checksum.
 pub(super) fn value(connection: &Connection, key: &[u8], id: VersionId) -> Result<Bytes> {
     with_value(connection, key, id, Bytes::copy_from_slice)
 }
 
-/// The same, without a copy.
+/// Passes the verified value of a version to `work`, without a copy.
 pub(super) fn with_value<T>(
     connection: &Connection,
     key: &[u8],
@@ -89,49 +89,49 @@ pub(super) fn lease(row: &Row<'_>) -> rusqlite::Result<LeaseRow> {
     Ok(LeaseRow { id: row.get(0)?, ttl_seconds: row.get(1)?, deadline_ms: row.get(2)? })
 }
 
-/// Milliseconds since 1970.
+/// Returns the milliseconds since 1970.
 pub(super) fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_millis() as i64)
 }
 
-/// Gathers the bytes of many keys and values in one buffer, which the answers then share; or the values in a form, and
-/// no keys but the last.
-pub(super) struct Gathered<'a> {
+/// Collects a page. Keys and values share one buffer; with an encoder there are only encoded values and the last key.
+pub(super) struct PageBuilder<'a> {
     bytes: Vec<u8>,
     rows: Vec<(usize, usize, KeyValue)>,
     limit: usize,
     keys: usize,
-    form: Option<Forming<'a>>,
+    encoding: Option<Encoding<'a>>,
 }
 
-/// Values in a form.
-struct Forming<'a> {
-    form: &'a dyn RowEncoder,
+/// Encoded values.
+struct Encoding<'a> {
+    encoder: &'a dyn RowEncoder,
     bytes: BytesMut,
-    /// Every row so far took the form.
-    all_formed: bool,
+    /// A row could not be encoded.
+    failed: bool,
     last: Option<(Vec<u8>, Revision)>,
 }
 
-impl<'a> Gathered<'a> {
-    /// For up to so many rows, and one that says whether there are more.
-    pub(super) fn new(limit: usize, form: Option<&'a dyn RowEncoder>) -> Self {
-        let form = form.map(|form| Forming { form, bytes: BytesMut::new(), all_formed: true, last: None });
-        Self { bytes: Vec::new(), rows: Vec::new(), limit, keys: 0, form }
+impl<'a> PageBuilder<'a> {
+    /// Creates a page of up to `limit` rows. One more row may be pushed, to find out whether there are more.
+    pub(super) fn new(limit: usize, encoder: Option<&'a dyn RowEncoder>) -> Self {
+        let encoding =
+            encoder.map(|encoder| Encoding { encoder, bytes: BytesMut::new(), failed: false, last: None });
+        Self { bytes: Vec::new(), rows: Vec::new(), limit, keys: 0, encoding }
     }
 
-    /// Whether nothing of a row but its revision and value is of interest.
-    pub(super) fn is_formed(&self) -> bool {
-        self.form.is_some()
+    /// Returns whether only revisions and values of rows are used.
+    pub(super) fn is_encoding(&self) -> bool {
+        self.encoding.is_some()
     }
 
     pub(super) fn push(&mut self, key: &[u8], value: &[u8], row: KeyValue) {
         if self.keys == 0 {
-            self.make_room(key, value);
+            self.reserve(key, value);
         }
         self.keys += 1;
-        match &mut self.form {
-            Some(forming) if self.keys <= self.limit => forming.push(key, value, row.revision),
+        match &mut self.encoding {
+            Some(encoding) if self.keys <= self.limit => encoding.push(key, value, row.revision),
             Some(_) => {}
             None => {
                 self.bytes.extend_from_slice(key);
@@ -141,18 +141,18 @@ impl<'a> Gathered<'a> {
         }
     }
 
-    /// Rows of a range are much alike: what has room at once is not copied while it grows.
-    fn make_room(&mut self, key: &[u8], value: &[u8]) {
-        const ROOM_MAX: usize = 1 << 20;
-        /// What a form may add to a value.
-        const FORM: usize = 64;
+    /// Reserves memory by the size of the first row: rows of a range are much alike.
+    fn reserve(&mut self, key: &[u8], value: &[u8]) {
+        const RESERVE_MAX: usize = 1 << 20;
+        /// Bytes that an encoder may add to a value.
+        const ENCODER_BYTES: usize = 64;
         let rows = self.limit.saturating_add(1);
-        let room = |each: usize| each.saturating_mul(rows).min(ROOM_MAX);
-        match &mut self.form {
-            Some(forming) => forming.bytes.reserve(room(value.len() + FORM)),
+        let total = |each: usize| each.saturating_mul(rows).min(RESERVE_MAX);
+        match &mut self.encoding {
+            Some(encoding) => encoding.bytes.reserve(total(value.len() + ENCODER_BYTES)),
             None => {
-                self.rows.reserve(rows.min(ROOM_MAX / 1024));
-                self.bytes.reserve(room(key.len() + value.len()));
+                self.rows.reserve(rows.min(RESERVE_MAX / 1024));
+                self.bytes.reserve(total(key.len() + value.len()));
             }
         }
     }
@@ -161,18 +161,18 @@ impl<'a> Gathered<'a> {
         self.keys
     }
 
-    /// Whether there is no point in more rows: one did not take the form.
-    pub(super) fn is_spoilt(&self) -> bool {
-        self.form.as_ref().is_some_and(|forming| !forming.all_formed)
+    /// Returns whether a row could not be encoded, so that more rows are of no use.
+    pub(super) fn encoding_failed(&self) -> bool {
+        self.encoding.as_ref().is_some_and(|encoding| encoding.failed)
     }
 
-    /// The page, without its revision and count.
+    /// Returns the page, without its revision and count.
     pub(super) fn finish(self) -> EncodedPage {
         let more = self.keys > self.limit;
-        if let Some(Forming { bytes, all_formed, last, .. }) = self.form {
+        if let Some(Encoding { bytes, failed, last, .. }) = self.encoding {
             return EncodedPage {
                 page: ReadResult { more, ..ReadResult::default() },
-                bytes: all_formed.then(|| bytes.freeze()),
+                bytes: (!failed).then(|| bytes.freeze()),
                 keys: self.keys.min(self.limit),
                 last: last.map(|(key, revision)| (key.into(), revision)),
             };
@@ -191,9 +191,9 @@ impl<'a> Gathered<'a> {
     }
 }
 
-impl Forming<'_> {
+impl Encoding<'_> {
     fn push(&mut self, key: &[u8], value: &[u8], revision: Revision) {
-        self.all_formed = self.all_formed && self.form.append(&mut self.bytes, value, revision);
+        self.failed = self.failed || !self.encoder.append(&mut self.bytes, value, revision);
         match &mut self.last {
             Some((last, at)) => {
                 key.clone_into(last);

@@ -1,22 +1,22 @@
-//! The tables, and how a connection is set up.
+//! Tables and connection settings.
 //!
-//! `log` holds every version and deletion in the order they happened; a version's value is written once and
-//! never moves. `live` is narrow: each key's current version without its value, in key order, so that
-//! counts, compares and filters touch no value. A superseded version is found through the one after it; a few
-//! have a row in `history`, where reads in the past begin: see `past`. `terms` is the index over live versions.
+//! `log` holds every version and tombstone in commit order; a value is written once and never moves. `live` holds each
+//! key's current version without its value, in key order, so that counts, compares and filters read no value. A
+//! superseded version is found through the one after it; `history` is a sparse index of them: see `history.rs`. `terms`
+//! is the index over live versions. `note` holds named metadata.
 //!
-//! The newest revision is that of the last row of `log`: compaction always leaves that row, so there is no
-//! counter to keep in step.
+//! The newest revision is that of the last row of `log`. Compaction always leaves that row, so there is no counter to
+//! maintain.
 
 use rusqlite::Connection;
 
-use super::{errors::sql_error, log_file::FILE_MAX};
+use super::{errors::sql_error, wal_file::FILE_MAX};
 use crate::{
     Config,
     error::{Error, Result},
 };
 
-/// The schema this program writes. Older ones are migrated, newer ones refused.
+/// Schema version of this program. Older ones are migrated, newer ones refused.
 pub(super) const VERSION: i64 = 1;
 
 const TABLES: &str = "
@@ -65,12 +65,12 @@ CREATE TABLE lease (
 );
 CREATE INDEX lease_deadline ON lease (deadline_ms);
 CREATE TABLE note (name TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
--- The oldest readable revision, and the last row of the log whose predecessor has been forgotten.
+-- The oldest readable revision, and the last row of the log whose predecessor has been deleted.
 CREATE TABLE state (compacted INTEGER NOT NULL, forgotten_id INTEGER NOT NULL);
 INSERT INTO state VALUES (0, 0);
 ";
 
-/// Sets up the connection that writes, and the file if it is new.
+/// Configures the connection that writes, and creates or migrates the tables.
 pub(super) fn prepare_writer(connection: &Connection, config: &Config, memory: bool) -> Result<()> {
     let pragma = |name: &str, value: &str| {
         connection.pragma_update_and_check(None, name, value, |_| Ok(())).or_else(|error| match error {
@@ -79,45 +79,46 @@ pub(super) fn prepare_writer(connection: &Connection, config: &Config, memory: b
         })
     };
     pragma("auto_vacuum", "2")?;
-    // In memory there is no log to write ahead to; see `Gate` for what stands in for it.
+    // A database in memory has no write-ahead log; `MemoryLock` stands in for it.
     pragma("journal_mode", if memory { "memory" } else { "wal" })?;
     pragma("journal_size_limit", &FILE_MAX.to_string())?;
-    // A thread of its own copies the log back: see `checkpoint`.
+    // The checkpoint thread copies the log: see `checkpoint.rs`.
     pragma("wal_autocheckpoint", "0")?;
     pragma("cache_size", &in_kib(config.cache_bytes))?;
     pragma("temp_store", "memory")?;
-    // Commits do not wait for the disk; those who made them do: see `durable`.
+    // Commits do not wait for the disk; acknowledgements do: see `durability.rs`.
     pragma("synchronous", if memory { "off" } else { "normal" })?;
     migrate(connection)?;
     renew_leases(connection)
 }
 
-/// While nobody served, nobody could keep a lease alive: each gets its whole time again, as in etcd.
+/// Restarts the time to live of every lease, as etcd does: nobody could renew them while no server ran.
 fn renew_leases(connection: &Connection) -> Result<()> {
-    const SQL: &str = "UPDATE lease SET deadline_ms = max(deadline_ms, ? + ttl_seconds * 1000)";
+    const SQL: &str =
+        "UPDATE lease SET deadline_ms = ?1 + ttl_seconds * 1000 WHERE deadline_ms < ?1 + ttl_seconds * 1000";
     connection.execute(SQL, [super::rows::now_ms()]).map_err(sql_error)?;
     Ok(())
 }
 
-/// Sets up a connection that reads.
+/// Configures a connection that reads.
 pub(super) fn prepare_reader(connection: &Connection, cache_bytes: usize) -> Result<()> {
     connection.pragma_update(None, "query_only", true).map_err(sql_error)?;
     connection.pragma_update(None, "cache_size", in_kib(cache_bytes)).map_err(sql_error)
 }
 
-/// A size as SQLite takes it: pages if positive, KiB if negative.
+/// Formats a size for SQLite, where negative numbers are KiB and positive ones pages.
 fn in_kib(bytes: usize) -> String {
     format!("-{}", (bytes >> 10).max(1))
 }
 
-/// Sets up a connection for the write-ahead log itself: to copy it home, or to hold on to it. It keeps no pages.
-pub(super) fn prepare_bystander(connection: &Connection) -> Result<()> {
+/// Configures a connection that checkpoints or holds a read mark. It caches no pages.
+pub(super) fn prepare_auxiliary(connection: &Connection) -> Result<()> {
     connection.pragma_update(None, "wal_autocheckpoint", 0).map_err(sql_error)?;
     connection.pragma_update(None, "cache_size", 8).map_err(sql_error)
 }
 
 pub(super) fn migrate(connection: &Connection) -> Result<()> {
-    // The lock comes first: two programs that open a new file must not both create its tables.
+    // Lock first: two processes that open a new file must not both create its tables.
     connection.execute_batch("BEGIN IMMEDIATE").map_err(sql_error)?;
     let migrated = (|| {
         let found: i64 =

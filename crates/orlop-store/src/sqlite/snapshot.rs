@@ -1,8 +1,8 @@
 //! Online backup.
 //!
-//! `VACUUM INTO` will not do: a connection that may only read refuses it, and one to a database in memory
-//! writes the copy to memory too. The backup interface copies page by page, here all pages in one step and
-//! so from one snapshot; with a write-ahead log nobody waits for it.
+//! `VACUUM INTO` does not work here: a read-only connection refuses it, and one to a database in memory writes the copy
+//! to memory too. The backup API copies page by page, here all pages in one step and so from one snapshot. With a
+//! write-ahead log nobody waits for it.
 
 use std::{
     ffi::OsString,
@@ -21,25 +21,25 @@ use crate::{
     private_files,
 };
 
-/// Copies the whole database to a new file. A copy cut short never has the file's name.
+/// Copies the whole database to a new file. An incomplete copy never has the file's name.
 pub(super) fn write(connection: &Connection, path: &Path) -> Result<()> {
     if path.exists() {
         return Err(Error::Invalid(format!("{} exists already", path.display())));
     }
-    let mut unfinished = OsString::from(path);
-    unfinished.push(".unfinished");
-    let unfinished = PathBuf::from(unfinished);
-    let copied = copy(connection, &unfinished).and_then(|()| {
-        fs::rename(&unfinished, path)
+    let mut partial = OsString::from(path);
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    let copied = copy(connection, &partial).and_then(|()| {
+        fs::rename(&partial, path)
             .and_then(|()| {
                 fs::File::open(path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")))?
                     .sync_all()
             })
-            .map_err(|error| Error::Unavailable(format!("cannot name the snapshot: {error}")))
+            .map_err(|error| Error::Unavailable(format!("cannot rename the snapshot: {error}")))
     });
     if copied.is_err() {
-        // Nothing is lost if this fails: the next snapshot tries again.
-        let _ = fs::remove_file(&unfinished);
+        // The next snapshot tries again if this fails.
+        let _ = fs::remove_file(&partial);
     }
     copied
 }

@@ -1,4 +1,4 @@
-//! The log, read in order.
+//! Reads of the log in order.
 
 use std::sync::Arc;
 
@@ -8,15 +8,13 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use super::{errors::sql_error, read::in_snapshot, rows};
 use crate::{
     Revision, Terms,
+    engine::TailLimit,
     error::{Error, Result},
-    event::{Commit, Current, Event, Previous, VersionId, checksum},
+    event::{Commit, Event, Previous, VersionId, VersionMeta, checksum},
 };
 
-/// Bytes of values after which a stretch of the log is long enough, however few its events.
-const TAIL_BYTES: usize = 4 << 20;
-
-/// Whole commits after a revision: about `limit` events.
-pub(super) fn tail(connection: &Connection, after: Revision, limit: usize) -> Result<Vec<Arc<Commit>>> {
+/// Returns whole commits after a revision, up to about `limit`.
+pub(super) fn tail(connection: &Connection, after: Revision, limit: TailLimit) -> Result<Vec<Arc<Commit>>> {
     const SQL: &str = "
         SELECT l.id, l.revision, l.key, l.create_revision, l.version, l.lease, l.terms, l.value, l.checksum,
                p.id, p.revision, p.create_revision, p.version, p.lease, p.terms
@@ -38,7 +36,7 @@ pub(super) fn tail(connection: &Connection, after: Revision, limit: usize) -> Re
             let size = event.kv.value.len();
             match commits.last_mut() {
                 Some(commit) if commit.revision == event.kv.revision => commit.events.push(event),
-                _ if events >= limit || bytes >= TAIL_BYTES => break,
+                _ if events >= limit.events || bytes >= limit.bytes => break,
                 _ => commits.push(Commit { revision: event.kv.revision, events: vec![event] }),
             }
             (events, bytes) = (events + 1, bytes + size);
@@ -47,15 +45,15 @@ pub(super) fn tail(connection: &Connection, after: Revision, limit: usize) -> Re
     })
 }
 
-/// The first version after a revision, or one past the `last`. Revisions rise with ids, so the log is its own
-/// index: an index over revisions would cost every write a page, to save a few looks here.
+/// Returns the id of the first version after a revision, or one past `last`. Revisions rise with ids, so a binary search
+/// finds it; an index over revisions would cost every write a page.
 fn first_after(connection: &Connection, revision: Revision, last: VersionId) -> Result<VersionId> {
     let mut at_or_after = connection
         .prepare_cached("SELECT id, revision FROM log WHERE id >= ? ORDER BY id LIMIT 1")
         .map_err(sql_error)?;
     let mut low = 0;
     let mut high = last + 1;
-    // Everything before `low` is not after the revision; everything from `high` on is.
+    // Invariant: ids before `low` are not after the revision; ids from `high` on are.
     while low < high {
         let middle = low + (high - low) / 2;
         let found: Option<(VersionId, Revision)> = at_or_after
@@ -70,14 +68,13 @@ fn first_after(connection: &Connection, revision: Revision, last: VersionId) -> 
     Ok(low)
 }
 
-/// Reads an event. One whose bytes are damaged is passed on as such: it fails those who watch its key, and
-/// nobody else.
+/// Decodes an event. A damaged one is returned as such: it fails the watches of its key, and no others.
 fn event(row: &Row<'_>) -> Result<Event> {
     let key: Vec<u8> = row.get(2).map_err(sql_error)?;
     let (id, revision): (VersionId, Revision) =
         (row.get(0).map_err(sql_error)?, row.get(1).map_err(sql_error)?);
     let read = || -> rusqlite::Result<_> {
-        let current = Current {
+        let current = VersionMeta {
             id,
             revision,
             create_revision: row.get(3)?,
@@ -87,7 +84,7 @@ fn event(row: &Row<'_>) -> Result<Event> {
         };
         let previous = match row.get::<_, Option<i64>>(9)? {
             None => None,
-            Some(id) => Some(Previous::new(Current {
+            Some(id) => Some(Previous::new(VersionMeta {
                 id,
                 revision: row.get(10)?,
                 create_revision: row.get(11)?,
@@ -114,7 +111,7 @@ fn terms(row: &Row<'_>, at: usize) -> rusqlite::Result<Terms> {
     Terms::decode(row.get::<_, Vec<u8>>(at)?.into()).ok_or(rusqlite::Error::InvalidQuery)
 }
 
-/// The values of versions, `None` where there is no such version any more.
+/// Returns the values of versions, `None` where compaction has deleted one.
 pub(super) fn values(connection: &Connection, ids: &[VersionId]) -> Result<Vec<Option<Bytes>>> {
     const SQL: &str = "SELECT key, value, checksum FROM log WHERE id = ?";
     let mut statement = connection.prepare_cached(SQL).map_err(sql_error)?;

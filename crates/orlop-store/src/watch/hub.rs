@@ -1,4 +1,4 @@
-//! The ring of recent commits, and their way to the watchers.
+//! The ring buffer of recent commits, and the dispatcher that enqueues them to watchers.
 
 use std::{
     collections::VecDeque,
@@ -12,28 +12,29 @@ use std::{
 use tokio::sync::{Notify, watch};
 
 use super::{
-    matcher::Matcher,
-    watcher::{Shared, load_previous},
+    index::WatcherIndex,
+    log_cache::LogCache,
+    watcher::{Subscription, load_previous},
 };
 use crate::{Commit, Event, Revision, engine::Engine, metrics::Metrics};
 
 /// Commits that the dispatcher takes at a time: bounds how long it holds a lock.
 const DISPATCH_COMMITS: usize = 128;
 
-/// Where commits are published and watchers are found.
+/// Publishes commits to watchers.
 #[derive(Debug)]
 pub(crate) struct Hub {
     ring: Mutex<Ring>,
-    watchers: Mutex<Matcher>,
-    /// Every watcher has been offered all commits up to here. Changed only with `watchers` held.
+    log_cache: Arc<LogCache>,
+    watchers: Mutex<WatcherIndex>,
+    /// Commits up to here have been enqueued to every watcher that selects them. Written only with `watchers` locked.
     dispatched: AtomicI64,
-    /// The newest commit published.
+    /// The newest published revision.
     published: watch::Sender<Revision>,
-    /// There is something to dispatch.
-    arrived: Notify,
-    /// A commit was published out of turn: what lies before it has to be read from the log.
-    gap: Notify,
-    /// The store is gone.
+    /// Wakes the dispatcher.
+    dispatch_needed: Notify,
+    /// Wakes the task that tails the log: a commit was published before one that precedes it.
+    gap_detected: Notify,
     closed: AtomicBool,
     metrics: Metrics,
 }
@@ -44,10 +45,10 @@ struct Ring {
     commits: VecDeque<Arc<Commit>>,
     bytes: usize,
     limit_bytes: usize,
-    tip: Revision,
+    newest: Revision,
 }
 
-/// About what a commit occupies. The keeping of an event's parts costs as much again as a small value.
+/// Estimates the memory of a commit. The allocations of an event cost as much again as a small value.
 pub(super) fn commit_bytes(commit: &Commit) -> usize {
     const ALLOCATIONS: usize = 192;
     let event_bytes = size_of::<Event>() + ALLOCATIONS;
@@ -56,7 +57,7 @@ pub(super) fn commit_bytes(commit: &Commit) -> usize {
 
 impl Ring {
     fn push(&mut self, commit: Arc<Commit>) {
-        self.tip = commit.revision;
+        self.newest = commit.revision;
         self.bytes += commit_bytes(&commit);
         self.commits.push_back(commit);
         while self.bytes > self.limit_bytes && self.commits.len() > 1 {
@@ -66,9 +67,9 @@ impl Ring {
         }
     }
 
-    /// Commits after a revision; `None` if the ring no longer reaches back to it.
+    /// Returns commits after a revision; `None` if the ring begins later.
     fn after(&self, revision: Revision, limit: usize) -> Option<Vec<Arc<Commit>>> {
-        if revision >= self.tip {
+        if revision >= self.newest {
             return Some(Vec::new());
         }
         let first = self.commits.front()?.revision;
@@ -83,102 +84,117 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Hub {
-    /// Ends every watch: nobody will publish or dispatch any more.
+    pub(crate) fn new(newest: Revision, ring_bytes: usize, catch_up_bytes: usize, metrics: Metrics) -> Self {
+        Self {
+            ring: Mutex::new(Ring { commits: VecDeque::new(), bytes: 0, limit_bytes: ring_bytes, newest }),
+            log_cache: Arc::new(LogCache::new(catch_up_bytes)),
+            watchers: Mutex::default(),
+            dispatched: AtomicI64::new(newest),
+            published: watch::Sender::new(newest),
+            dispatch_needed: Notify::new(),
+            gap_detected: Notify::new(),
+            closed: AtomicBool::new(false),
+            metrics,
+        }
+    }
+
+    /// Ends every watch: nothing is published or dispatched any more.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        lock(&self.watchers).all().for_each(|watcher| watcher.wake());
+        lock(&self.watchers).iter().for_each(|subscription| subscription.wake());
     }
 
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
-    pub(crate) fn new(tip: Revision, limit_bytes: usize, metrics: Metrics) -> Self {
-        Self {
-            ring: Mutex::new(Ring { commits: VecDeque::new(), bytes: 0, limit_bytes, tip }),
-            watchers: Mutex::default(),
-            dispatched: AtomicI64::new(tip),
-            published: watch::Sender::new(tip),
-            arrived: Notify::new(),
-            gap: Notify::new(),
-            closed: AtomicBool::new(false),
-            metrics,
-        }
+    pub(super) fn log_cache(&self) -> &Arc<LogCache> {
+        &self.log_cache
     }
 
-    /// Takes commits in order. One that is already there is passed over; one that leaves a gap is left for
-    /// the follower, which reads the gap and it from the log.
+    /// Drops cached history that compaction has made unreadable.
+    pub(crate) fn evict_before(&self, compacted: Revision) {
+        self.log_cache.evict_before(compacted);
+    }
+
+    /// Drops cached history after index terms in the log have changed.
+    pub(crate) fn terms_changed(&self) {
+        self.log_cache.clear();
+    }
+
+    /// Publishes commits in revision order. Known ones are skipped. One that leaves a gap is left to the task
+    /// that tails the log, which reads the gap and it.
     pub(crate) fn publish(&self, commits: Vec<Arc<Commit>>) {
-        let (before, tip) = {
+        let (before, newest) = {
             let mut ring = lock(&self.ring);
-            let before = ring.tip;
+            let before = ring.newest;
             for commit in commits {
-                if commit.revision == ring.tip + 1 {
+                if commit.revision == ring.newest + 1 {
                     ring.push(commit);
-                } else if commit.revision > ring.tip {
-                    self.gap.notify_one();
+                } else if commit.revision > ring.newest {
+                    self.gap_detected.notify_one();
                     break;
                 }
             }
-            (before, ring.tip)
+            (before, ring.newest)
         };
-        let moved = self.published.send_if_modified(|published| {
-            let moved = *published < tip;
-            *published = tip.max(*published);
-            moved
+        let advanced = self.published.send_if_modified(|published| {
+            let advanced = *published < newest;
+            *published = newest.max(*published);
+            advanced
         });
-        if moved {
-            self.metrics.revision(tip);
-            if !self.nobody_watches(before, tip) {
-                self.arrived.notify_one();
+        if advanced {
+            self.metrics.revision(newest);
+            if !self.skip_dispatch(before, newest) {
+                self.dispatch_needed.notify_one();
             }
         }
     }
 
-    /// Whether commits up to `tip` are to be offered to nobody. To wake the dispatcher for that would cost a lone writer
-    /// more than all the rest of publishing.
-    fn nobody_watches(&self, before: Revision, tip: Revision) -> bool {
+    /// Marks commits as dispatched if there are no watchers. To wake the dispatcher for nothing would cost a
+    /// lone writer more than the rest of publishing.
+    fn skip_dispatch(&self, before: Revision, newest: Revision) -> bool {
         let watchers = lock(&self.watchers);
-        let nobody = watchers.open() == 0 && self.dispatched() == before;
-        if nobody {
-            self.dispatched.store(tip, Ordering::Release);
+        let skip = watchers.len() == 0 && self.dispatched() == before;
+        if skip {
+            self.dispatched.store(newest, Ordering::Release);
         }
-        nobody
+        skip
     }
 
-    /// Forgets the ring and starts again at `tip`, when the log before it is gone. Every watcher has to
-    /// look for itself what it missed.
-    pub(crate) fn restart(&self, tip: Revision) {
+    /// Empties the ring and continues at `newest`, when the log before it has been compacted. Every watcher
+    /// looks for what it missed by itself.
+    pub(crate) fn restart(&self, newest: Revision) {
         {
             let mut ring = lock(&self.ring);
-            if tip <= ring.tip {
-                // The writer published it meanwhile.
+            if newest <= ring.newest {
+                // The writer has published it meanwhile.
                 return;
             }
             ring.commits.clear();
             ring.bytes = 0;
-            ring.tip = tip;
+            ring.newest = newest;
         }
-        self.published.send_replace(tip);
-        self.arrived.notify_one();
+        self.published.send_replace(newest);
+        self.dispatch_needed.notify_one();
     }
 
-    /// The newest commit published here. The database may be ahead by what is on its way.
-    pub(crate) fn tip(&self) -> Revision {
+    /// Returns the newest revision published here. The database may be ahead.
+    pub(crate) fn published_revision(&self) -> Revision {
         *self.published.borrow()
     }
 
     /// Follows the newest published revision.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<Revision> {
+    pub(crate) fn published_revisions(&self) -> watch::Receiver<Revision> {
         self.published.subscribe()
     }
 
     /// Returns when commits have to be read from the log.
-    pub(crate) async fn gap(&self) {
-        self.gap.notified().await;
+    pub(crate) async fn gap_detected(&self) {
+        self.gap_detected.notified().await;
     }
 
-    /// Recent commits after a revision; `None` if they have to be read from the tables.
+    /// Returns recent commits after a revision; `None` if they have to be read from the log.
     pub(super) fn recent(&self, after: Revision, limit: usize) -> Option<Vec<Arc<Commit>>> {
         lock(&self.ring).after(after, limit)
     }
@@ -187,70 +203,74 @@ impl Hub {
         self.dispatched.load(Ordering::Acquire)
     }
 
-    /// From the returned revision on, every commit that concerns the watcher is offered to it.
-    pub(super) fn join(&self, watcher: &Arc<Shared>, new: bool) -> Revision {
+    /// Registers a new watcher. Commits after the returned revision are enqueued to it.
+    pub(super) fn subscribe(&self, subscription: &Arc<Subscription>) -> Revision {
         let mut watchers = lock(&self.watchers);
-        if new {
-            watchers.insert(watcher.clone());
-            self.metrics.watchers(watchers.open());
-        }
-        watcher.restart();
+        watchers.insert(subscription.clone());
+        self.metrics.watchers(watchers.len());
         self.dispatched()
     }
 
-    pub(super) fn leave(&self, watcher: &Arc<Shared>) {
-        let mut watchers = lock(&self.watchers);
-        watchers.remove(watcher);
-        self.metrics.watchers(watchers.open());
+    /// Empties a watcher's queue. Commits after the returned revision are enqueued to it again.
+    pub(super) fn restart_queue(&self, subscription: &Arc<Subscription>) -> Revision {
+        let _watchers = lock(&self.watchers);
+        subscription.restart_queue();
+        self.dispatched()
     }
 
-    /// Offers published commits to watchers, for ever.
+    pub(super) fn unsubscribe(&self, subscription: &Arc<Subscription>) {
+        let mut watchers = lock(&self.watchers);
+        watchers.remove(subscription);
+        self.metrics.watchers(watchers.len());
+    }
+
+    /// Enqueues published commits to watchers, for ever.
     pub(crate) async fn dispatch(&self, engine: &dyn Engine) {
         loop {
             let dispatched = self.dispatched();
-            let tip = self.tip();
-            self.metrics.watch_lag(tip - dispatched);
+            let newest = self.published_revision();
+            self.metrics.watch_lag(newest - dispatched);
             match self.recent(dispatched, DISPATCH_COMMITS) {
-                Some(commits) if commits.is_empty() => self.arrived.notified().await,
+                Some(commits) if commits.is_empty() => self.dispatch_needed.notified().await,
                 Some(commits) => {
-                    self.prepare(engine, &commits).await;
-                    self.offer(&commits);
+                    self.load_previous_values(engine, &commits).await;
+                    self.enqueue(&commits);
                 }
                 None => {
                     let watchers = lock(&self.watchers);
-                    watchers.all().for_each(|watcher| watcher.overtake(dispatched));
-                    self.dispatched.store(tip, Ordering::Release);
+                    watchers.iter().for_each(|subscription| subscription.mark_lagging(dispatched));
+                    self.dispatched.store(newest, Ordering::Release);
                 }
             }
         }
     }
 
-    /// Loads previous values once, before compaction can take them, if a watcher will want them.
-    async fn prepare(&self, engine: &dyn Engine, commits: &[Arc<Commit>]) {
+    /// Loads previous values once for all watchers that want them, before compaction can delete them.
+    async fn load_previous_values(&self, engine: &dyn Engine, commits: &[Arc<Commit>]) {
         let mut wanted = Vec::new();
         {
             let watchers = lock(&self.watchers);
             for commit in commits {
-                watchers.each(commit, |watcher, event| {
-                    if watcher.wants_previous(event) {
+                watchers.for_each_match(commit, |subscription, event| {
+                    if subscription.wants_previous(event) {
                         wanted.extend(&event.previous);
                     }
                 });
             }
         }
         if let Err(error) = load_previous(engine, wanted).await {
-            // Watchers try again for themselves, and are told if it fails for good.
+            // Watchers retry for themselves and report a lasting failure.
             tracing::debug!(%error, "previous values not loaded ahead");
         }
     }
 
-    fn offer(&self, commits: &[Arc<Commit>]) {
+    fn enqueue(&self, commits: &[Arc<Commit>]) {
         let watchers = lock(&self.watchers);
-        // Some may have been published while nobody watched.
+        // Some may have been published while there were no watchers.
         let dispatched = self.dispatched();
         for commit in commits.iter().filter(|commit| commit.revision > dispatched) {
-            watchers.each(commit, |watcher, _| {
-                if watcher.offer(commit) {
+            watchers.for_each_match(commit, |subscription, _| {
+                if subscription.enqueue(commit) {
                     self.metrics.watcher_woken();
                 }
             });
@@ -258,9 +278,9 @@ impl Hub {
         }
     }
 
-    /// Returns once every commit up to `revision` that is published has been offered.
-    pub(crate) async fn offered(&self, revision: Revision) {
-        while self.dispatched() < revision.min(self.tip()) {
+    /// Returns once every published commit up to `revision` has been dispatched.
+    pub(crate) async fn wait_until_dispatched(&self, revision: Revision) {
+        while self.dispatched() < revision.min(self.published_revision()) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }

@@ -1,13 +1,19 @@
-//! Watching: from a commit to those who asked for it.
+//! Watches: from a commit to the watchers whose range it touches.
 //!
-//! The writer (and, where other processes write too, a follower of the log) publishes commits to the
-//! [`Hub`], which keeps the recent ones in a bounded ring. A dispatcher hands each to the watchers whose
-//! range it touches; [`Matcher`] finds those without asking the others. A watcher that does not keep up
-//! loses its queue, not its place: it reads on from the ring, or from the tables, until it has caught up.
-//! Nobody waits for a watcher, and a watcher costs a bounded queue of shared commits.
+//! The writer publishes commits to the [`Hub`]. Where other processes write too, a task that tails the log
+//! publishes theirs. The hub keeps recent commits in a bounded ring buffer, and its dispatcher enqueues each
+//! commit to the watchers that [`WatcherIndex`](index::WatcherIndex) finds for its keys.
+//!
+//! A watcher never blocks the dispatcher. One whose queue overflows loses the queue, not its position: it reads
+//! on from the ring buffer, or further back from segments of the log in the [`LogCache`](log_cache::LogCache),
+//! which all watchers share.
+//!
+//! Memory is bounded by the ring buffer and the log cache, whatever the number of watchers. Queues hold weak
+//! references to commits, so a watcher that nobody reads from pins none.
 
 mod hub;
-mod matcher;
+mod index;
+mod log_cache;
 mod watcher;
 
 pub(crate) use hub::Hub;

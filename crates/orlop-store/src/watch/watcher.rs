@@ -1,8 +1,8 @@
-//! One watch: its queue, its place in history, and how it catches up.
+//! One watch: its queue, its position in history, and catching up.
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
@@ -16,12 +16,12 @@ use crate::{
     error::{Error, Result},
 };
 
-/// Events read at a time while catching up.
-const CATCH_UP_EVENTS: usize = 256;
-/// Bytes of commits that may wait for one watcher.
+/// Commits taken from the ring buffer at a time while catching up.
+const CATCH_UP_COMMITS: usize = 256;
+/// Bytes of commits that may be queued for one watcher.
 const QUEUE_BYTES: usize = 1 << 20;
 
-/// What to watch.
+/// Options of a watch.
 #[derive(Clone, Debug)]
 pub struct Watch {
     range: KeyRange,
@@ -30,78 +30,92 @@ pub struct Watch {
     previous: PreviousValues,
 }
 
-/// Which superseded values a watch brings.
+/// Superseded values that a watch loads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum PreviousValues {
     #[default]
     None,
-    OfTheGone,
+    /// Of keys that were deleted or no longer match the filter.
+    OfRemoved,
     All,
 }
 
 impl Watch {
-    /// Every change in a range, from now on.
+    /// Watches every change in a range, from now on.
     pub fn new(range: KeyRange) -> Self {
         Self { range, filter: Filter::everything(), after: None, previous: PreviousValues::None }
     }
 
-    /// Changes after this revision, past or future, instead of from now on.
+    /// Starts after a revision, past or future, instead of now.
     #[must_use]
     pub fn after(self, revision: Revision) -> Self {
         Self { after: Some(revision), ..self }
     }
 
-    /// Only versions that match, before or after a change.
+    /// Selects only keys that match before or after a change.
     #[must_use]
     pub fn filter(self, filter: Filter) -> Self {
         Self { filter, ..self }
     }
 
-    /// Bring the superseded versions' values too.
+    /// Loads the superseded value of every event.
     #[must_use]
     pub fn previous(self) -> Self {
         Self { previous: PreviousValues::All, ..self }
     }
 
-    /// Bring the last values of keys that are deleted or no longer match, and no others.
+    /// Loads the last value of keys that are deleted or no longer match the filter, and no others.
     #[must_use]
     pub fn previous_of_removed(self) -> Self {
-        Self { previous: PreviousValues::OfTheGone, ..self }
+        Self { previous: PreviousValues::OfRemoved, ..self }
     }
 }
 
-/// The side of a watcher that the dispatcher sees.
+/// The dispatcher's side of a watcher.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct Subscription {
     watch: Watch,
     queue_limit: usize,
     queue: Mutex<Queue>,
     woken: Notify,
 }
 
+/// A commit in a queue. The ring buffer owns it: a watcher that finds it evicted reads the log instead.
+#[derive(Clone, Debug)]
+struct QueuedCommit {
+    revision: Revision,
+    commit: Weak<Commit>,
+}
+
+impl QueuedCommit {
+    fn new(commit: &Arc<Commit>) -> Self {
+        Self { revision: commit.revision, commit: Arc::downgrade(commit) }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Queue {
-    commits: VecDeque<Arc<Commit>>,
+    commits: VecDeque<QueuedCommit>,
     bytes: usize,
-    /// The newest commit offered, so that one with several events is queued once.
+    /// The newest enqueued revision, so that a commit with several events is enqueued once.
     newest: Revision,
-    /// Something did not fit: the watcher has to catch up by reading, from this revision on.
-    overtaken: Option<Revision>,
+    /// Set when the queue has overflowed: the watcher has to catch up from this revision.
+    lagging_after: Option<Revision>,
 }
 
 impl Queue {
-    /// Everything up to here that was offered has been taken; `None` if all of it has.
+    /// Returns the revision up to which every enqueued commit has been taken; `None` if all have been.
     fn taken_up_to(&self) -> Option<Revision> {
-        self.overtaken.or_else(|| self.commits.front().map(|first| first.revision - 1))
+        self.lagging_after.or_else(|| self.commits.front().map(|first| first.revision - 1))
     }
 
-    fn overtake(&mut self, after: Revision) {
+    fn mark_lagging(&mut self, after: Revision) {
         let after = self.taken_up_to().unwrap_or(after);
-        *self = Self { overtaken: Some(after), ..Self::default() };
+        *self = Self { lagging_after: Some(after), ..Self::default() };
     }
 }
 
-impl Shared {
+impl Subscription {
     pub(super) fn range(&self) -> &KeyRange {
         &self.watch.range
     }
@@ -109,21 +123,21 @@ impl Shared {
     pub(super) fn wants_previous(&self, event: &Event) -> bool {
         match self.watch.previous {
             PreviousValues::None => false,
-            PreviousValues::OfTheGone => !self.matches(event),
+            PreviousValues::OfRemoved => !self.matches(event),
             PreviousValues::All => true,
         }
     }
 
-    /// The events of a commit whose superseded values this watch brings.
-    fn with_previous<'a>(&'a self, commit: &'a Commit) -> impl Iterator<Item = &'a Previous> {
-        let concerned =
-            commit.events.iter().filter(|event| self.range().contains(&event.kv.key) && self.wants(event));
-        concerned.filter(|event| self.wants_previous(event)).filter_map(|event| event.previous.as_ref())
+    /// Returns the superseded versions of a commit whose values this watch loads.
+    fn wanted_previous<'a>(&'a self, commit: &'a Commit) -> impl Iterator<Item = &'a Previous> {
+        let selected =
+            commit.events.iter().filter(|event| self.range().contains(&event.kv.key) && self.selects(event));
+        selected.filter(|event| self.wants_previous(event)).filter_map(|event| event.previous.as_ref())
     }
 
-    /// Whether the event's version, or the one it supersedes, passes the filter.
-    pub(super) fn wants(&self, event: &Event) -> bool {
-        // What a damaged version would have matched is unknown: whoever watches its key has to be told.
+    /// Tests the filter against the event's version and the one it supersedes.
+    pub(super) fn selects(&self, event: &Event) -> bool {
+        // The terms of a damaged version are unknown: every watcher of its key has to learn of it.
         self.watch.filter.is_empty() || event.damaged || self.matches(event) || self.matched_before(event)
     }
 
@@ -135,11 +149,11 @@ impl Shared {
         event.previous.as_ref().is_some_and(|previous| self.watch.filter.matches(previous.terms()))
     }
 
-    fn concerns(&self, commit: &Commit) -> bool {
-        commit.events.iter().any(|event| self.range().contains(&event.kv.key) && self.wants(event))
+    fn selects_any(&self, commit: &Commit) -> bool {
+        commit.events.iter().any(|event| self.range().contains(&event.kv.key) && self.selects(event))
     }
 
-    /// A key in the range whose version was damaged in the database.
+    /// Returns a key in the range whose stored version is damaged.
     fn damaged_key(&self, commit: &Commit) -> Option<Bytes> {
         let damaged = |event: &&Event| event.damaged && self.range().contains(&event.kv.key);
         commit.events.iter().find(damaged).map(|event| event.kv.key.clone())
@@ -149,12 +163,13 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a commit, or notes that the watcher has been overtaken; whether that woke it. Never waits.
-    pub(super) fn offer(&self, commit: &Arc<Commit>) -> bool {
+    /// Enqueues a commit, or marks the watcher as lagging if the queue is full. Returns whether the watcher was
+    /// woken. Never blocks.
+    pub(super) fn enqueue(&self, commit: &Arc<Commit>) -> bool {
         let mut queue = self.queue();
-        if queue.overtaken.is_some()
+        if queue.lagging_after.is_some()
             || queue.newest >= commit.revision
-            || self.watch.after.is_some_and(|a| commit.revision <= a)
+            || self.watch.after.is_some_and(|after| commit.revision <= after)
         {
             return false;
         }
@@ -162,18 +177,18 @@ impl Shared {
         queue.bytes += commit_bytes(commit);
         if queue.commits.len() >= self.queue_limit || (queue.bytes > QUEUE_BYTES && !queue.commits.is_empty())
         {
-            queue.overtake(commit.revision - 1);
+            queue.mark_lagging(commit.revision - 1);
         } else {
-            queue.commits.push_back(commit.clone());
+            queue.commits.push_back(QueuedCommit::new(commit));
         }
         drop(queue);
         self.woken.notify_one();
         true
     }
 
-    /// Commits after `offered` are not going to be offered.
-    pub(super) fn overtake(&self, offered: Revision) {
-        self.queue().overtake(offered);
+    /// Marks the watcher as lagging: commits after `dispatched` will not be enqueued.
+    pub(super) fn mark_lagging(&self, dispatched: Revision) {
+        self.queue().mark_lagging(dispatched);
         self.woken.notify_one();
     }
 
@@ -181,7 +196,7 @@ impl Shared {
         self.woken.notify_one();
     }
 
-    pub(super) fn restart(&self) {
+    pub(super) fn restart_queue(&self) {
         *self.queue() = Queue::default();
     }
 }
@@ -189,17 +204,17 @@ impl Shared {
 /// An open watch. Dropping it ends it.
 #[derive(Debug)]
 pub struct Watcher {
-    shared: Arc<Shared>,
+    subscription: Arc<Subscription>,
     hub: Arc<Hub>,
     engine: Arc<dyn Engine>,
-    /// Everything up to here has been delivered, or does not concern this watch.
+    /// Everything up to here has been delivered or is not selected.
     position: Revision,
-    /// Where it began: the position may be in the future until it has moved on from here.
+    /// The first position. It may be in the future until the watcher has advanced.
     start: Revision,
-    /// History up to here has to be read; what comes after it is offered to the queue.
+    /// History up to here is read from the ring buffer or the log; later commits arrive in the queue.
     catch_up_to: Revision,
-    /// Read or taken from the queue, not delivered yet.
-    pending: VecDeque<Arc<Commit>>,
+    /// Commits taken from the queue or the ring buffer, and not delivered yet.
+    pending: VecDeque<QueuedCommit>,
 }
 
 impl Watcher {
@@ -210,80 +225,82 @@ impl Watcher {
         engine: Arc<dyn Engine>,
     ) -> Result<Self> {
         let after = watch.after;
-        let shared = Arc::new(Shared { watch, queue_limit, queue: Mutex::default(), woken: Notify::new() });
-        let joined = hub.join(&shared, true);
-        // From here on `Drop` leaves the hub again, whatever happens.
+        let subscription =
+            Arc::new(Subscription { watch, queue_limit, queue: Mutex::default(), woken: Notify::new() });
+        let dispatched = hub.subscribe(&subscription);
+        // From here on `Drop` unsubscribes, whatever happens.
         let mut watcher = Self {
-            shared,
+            subscription,
             hub,
             engine,
-            position: joined,
-            start: joined,
-            catch_up_to: joined,
+            position: dispatched,
+            start: dispatched,
+            catch_up_to: dispatched,
             pending: VecDeque::new(),
         };
-        match after {
-            Some(after) => {
-                let bounds = watcher.engine.bounds().await?;
-                if after < bounds.compacted - 1 {
-                    return Err(Error::Expired { compacted: bounds.compacted });
-                }
-                watcher.position = after;
+        let bounds = watcher.engine.bounds().await?;
+        watcher.position = match after {
+            Some(after) if after < bounds.compacted - 1 => {
+                return Err(Error::Expired { compacted: bounds.compacted });
             }
-            // "Now" is what the database holds, which this process may not have been told of yet.
-            None => watcher.position = watcher.engine.bounds().await?.current.max(joined),
-        }
+            Some(after) => after,
+            // "Now" is the state of the database, which may not have been published here yet.
+            None => bounds.current.max(dispatched),
+        };
         watcher.start = watcher.position;
         Ok(watcher)
     }
 
-    /// The next commit that concerns this watch, whole. May be dropped and called again without loss.
+    /// Returns the next commit that this watch selects, whole. Cancel-safe.
     ///
     /// After [`Error::Expired`] the watch is over: history that it has not delivered is gone. After
-    /// [`Error::Corrupt`] it is over too: what it would deliver next cannot be read.
+    /// [`Error::Corrupt`] it is over too: the next event cannot be read.
     pub async fn next(&mut self) -> Result<WatchBatch> {
         loop {
             if let Some(batch) = self.advance().await? {
                 return Ok(batch);
             }
-            self.shared.woken.notified().await;
+            self.subscription.woken.notified().await;
         }
     }
 
-    /// As [`Self::next`]; `None` once everything up to a revision has been delivered. Nobody is woken by commits that
-    /// do not concern a watch, so it is looked for now and then how far they have come; what is being read meanwhile
-    /// is read to its end.
+    /// As [`Self::next`]; `None` once everything up to a revision has been delivered.
+    ///
+    /// Commits that a watch does not select wake nobody, so progress is polled.
     pub async fn next_up_to(&mut self, revision: Revision) -> Result<Option<WatchBatch>> {
-        const LOOK: Duration = Duration::from_millis(1);
+        const POLL_INTERVAL: Duration = Duration::from_millis(1);
         while self.progress() < revision {
             if let Some(batch) = self.advance().await? {
                 return Ok(Some(batch));
             }
-            let _ = timeout(LOOK, self.shared.woken.notified()).await;
+            let _ = timeout(POLL_INTERVAL, self.subscription.woken.notified()).await;
         }
         Ok(None)
     }
 
-    /// The next commit that concerns this watch, if it is there to be had.
+    /// Returns the next commit that this watch selects, if it has been committed.
     async fn advance(&mut self) -> Result<Option<WatchBatch>> {
         loop {
-            while let Some(commit) = self.pending.front() {
-                if commit.revision <= self.position || !self.shared.concerns(commit) {
-                    self.position = self.position.max(commit.revision);
+            while let Some(queued) = self.pending.front() {
+                if queued.revision <= self.position {
                     self.pending.pop_front();
                     continue;
                 }
-                if let Some(key) = self.shared.damaged_key(commit) {
-                    return Err(Error::Corrupt { key });
+                let Some(commit) = queued.commit.upgrade() else {
+                    // Evicted from the ring buffer while this watcher was not read from.
+                    self.restart_queue();
+                    break;
+                };
+                let batch = self.deliver(&commit).await?;
+                self.pending.pop_front();
+                if batch.is_some() {
+                    return Ok(batch);
                 }
-                let commit = commit.clone();
-                self.previous_values(&commit).await?;
-                let Some(commit) = self.pending.pop_front() else { break };
-                self.position = commit.revision;
-                return Ok(Some(WatchBatch { commit, shared: self.shared.clone() }));
             }
             if self.position < self.catch_up_to {
-                self.catch_up().await?;
+                if let Some(batch) = self.catch_up().await? {
+                    return Ok(Some(batch));
+                }
             } else if !self.take_queued() {
                 if self.hub.is_closed() {
                     return Err(Error::Unavailable("the store is closed".into()));
@@ -293,55 +310,85 @@ impl Watcher {
         }
     }
 
-    /// Every event of this watch up to the returned revision has been delivered, and none after it has
-    /// been skipped: what a bookmark may say. It never goes back.
+    /// Advances past a commit; `None` if the watch does not select it.
+    async fn deliver(&mut self, commit: &Arc<Commit>) -> Result<Option<WatchBatch>> {
+        let selected = self.subscription.selects_any(commit);
+        if selected {
+            if let Some(key) = self.subscription.damaged_key(commit) {
+                return Err(Error::Corrupt { key });
+            }
+            self.load_previous_values(commit).await?;
+        }
+        self.position = commit.revision;
+        let batch = || WatchBatch { commit: commit.clone(), subscription: self.subscription.clone() };
+        Ok(selected.then(batch))
+    }
+
+    /// Returns a revision up to which every event of this watch has been delivered, and after which none has
+    /// been skipped: the revision of a bookmark. It never decreases.
     pub fn progress(&self) -> Revision {
         if !self.pending.is_empty() || self.position < self.catch_up_to {
             return self.position;
         }
         let dispatched = self.hub.dispatched();
-        match self.shared.queue().taken_up_to() {
+        match self.subscription.queue().taken_up_to() {
             Some(taken) => self.position.max(taken),
-            // A watch of the future must not announce what has not happened.
-            None if self.position == self.start => self.position.min(self.hub.tip()).max(dispatched),
+            // A watch that starts in the future must not report revisions that do not exist.
+            None if self.position == self.start => {
+                self.position.min(self.hub.published_revision()).max(dispatched)
+            }
             None => self.position.max(dispatched),
         }
     }
 
-    /// Moves the queue over; whether there was anything.
+    /// Moves the queue to `pending`. Returns whether there is anything to deliver or to catch up with.
     fn take_queued(&mut self) -> bool {
-        let overtaken = {
-            let mut queue = self.shared.queue();
-            // What was not queued did not concern this watch: history that it has outlived is not missed.
+        let lagging = {
+            let mut queue = self.subscription.queue();
+            // Commits that were not enqueued are not selected, so compaction of their history is not missed.
             self.position = self.position.max(queue.taken_up_to().unwrap_or(self.position));
             queue.bytes = 0;
             std::mem::swap(&mut self.pending, &mut queue.commits);
-            queue.overtaken.is_some()
+            queue.lagging_after.is_some()
         };
-        if overtaken {
-            self.catch_up_to = self.hub.join(&self.shared, false);
+        if lagging {
+            self.restart_queue();
         }
-        overtaken || !self.pending.is_empty()
+        lagging || !self.pending.is_empty()
     }
 
-    /// Reads the next stretch of history, from the ring if it reaches back that far.
-    async fn catch_up(&mut self) -> Result<()> {
-        let commits = match self.hub.recent(self.position, CATCH_UP_EVENTS) {
-            Some(commits) => commits,
-            None => self.engine.tail(self.position, CATCH_UP_EVENTS).await?,
-        };
-        if commits.is_empty() {
+    /// Discards queued commits and continues from history.
+    fn restart_queue(&mut self) {
+        self.pending.clear();
+        self.catch_up_to = self.hub.restart_queue(&self.subscription);
+    }
+
+    /// Reads on from the ring buffer, or from the log where the ring begins later.
+    async fn catch_up(&mut self) -> Result<Option<WatchBatch>> {
+        if let Some(commits) = self.hub.recent(self.position, CATCH_UP_COMMITS) {
+            if commits.is_empty() {
+                self.position = self.catch_up_to;
+            }
+            self.pending.extend(commits.iter().map(QueuedCommit::new));
+            return Ok(None);
+        }
+        let Some(segment) = self.hub.log_cache().segment_after(&self.engine, self.position).await? else {
             self.position = self.catch_up_to;
+            return Ok(None);
+        };
+        for commit in segment.after(self.position) {
+            if let Some(batch) = self.deliver(commit).await? {
+                return Ok(Some(batch));
+            }
         }
-        self.pending.extend(commits);
-        Ok(())
+        Ok(None)
     }
 
-    /// Sees to it that the superseded values are there. One that compaction has taken means that this watch
-    /// is behind compaction, unless its event is the oldest that may still be watched.
-    async fn previous_values(&self, commit: &Arc<Commit>) -> Result<()> {
-        load_previous(&*self.engine, self.shared.with_previous(commit)).await?;
-        if self.shared.with_previous(commit).any(|previous| previous.value.get().is_none()) {
+    /// Loads the superseded values of a commit. One that compaction has deleted means that this watch is behind
+    /// compaction, unless its event is the oldest that can still be watched.
+    async fn load_previous_values(&self, commit: &Arc<Commit>) -> Result<()> {
+        load_previous(&*self.engine, self.subscription.wanted_previous(commit)).await?;
+        if self.subscription.wanted_previous(commit).any(|previous| previous.value.get().is_none()) {
             let compacted = self.engine.bounds().await?.compacted;
             if commit.revision < compacted {
                 return Err(Error::Expired { compacted });
@@ -353,7 +400,7 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        self.hub.leave(&self.shared);
+        self.hub.unsubscribe(&self.subscription);
     }
 }
 
@@ -362,12 +409,12 @@ pub(super) async fn load_previous(
     engine: &dyn Engine,
     wanted: impl IntoIterator<Item = &Previous>,
 ) -> Result<()> {
-    let unloaded: Vec<_> = wanted.into_iter().filter(|previous| previous.value.get().is_none()).collect();
-    if unloaded.is_empty() {
+    let missing: Vec<_> = wanted.into_iter().filter(|previous| previous.value.get().is_none()).collect();
+    if missing.is_empty() {
         return Ok(());
     }
-    let ids: Vec<_> = unloaded.iter().map(|previous| previous.row.id).collect();
-    for (previous, value) in unloaded.iter().zip(engine.values(&ids).await?) {
+    let ids: Vec<_> = missing.iter().map(|previous| previous.row.id).collect();
+    for (previous, value) in missing.iter().zip(engine.values(&ids).await?) {
         if let Some(value) = value {
             let _ = previous.value.set(value);
         }
@@ -375,40 +422,41 @@ pub(super) async fn load_previous(
     Ok(())
 }
 
-/// One revision's changes, as far as they concern a watch.
+/// The changes of one revision that a watch selects.
 #[derive(Debug)]
 pub struct WatchBatch {
     commit: Arc<Commit>,
-    shared: Arc<Shared>,
+    subscription: Arc<Subscription>,
 }
 
-/// An event as a filtered watch sees it. Without a filter, `matches` says "exists now" and
-/// `matched_before` says "existed before".
+/// An event and how it relates to the watch's filter. Without a filter, `matches` means "exists now" and
+/// `matched_before` means "existed before".
 #[derive(Clone, Copy, Debug)]
 pub struct WatchEvent<'a> {
-    /// What happened.
+    /// The change.
     pub event: &'a Event,
-    /// Whether the version it left passes the filter.
+    /// Whether the new version matches the filter.
     pub matches: bool,
-    /// Whether the version it superseded passed the filter.
+    /// Whether the superseded version matched the filter.
     pub matched_before: bool,
 }
 
 impl WatchBatch {
-    /// The revision of all the events.
+    /// Returns the revision of all the events.
     pub fn revision(&self) -> Revision {
         self.commit.revision
     }
 
-    /// The events that concern the watch; at least one.
+    /// Returns the events that the watch selects; at least one.
     pub fn events(&self) -> impl Iterator<Item = WatchEvent<'_>> {
-        let concerned = self.commit.events.iter().filter(|event| self.shared.range().contains(&event.kv.key));
-        concerned
+        let subscription = &self.subscription;
+        let in_range = self.commit.events.iter().filter(|event| subscription.range().contains(&event.kv.key));
+        in_range
             .map(|event| WatchEvent {
                 event,
-                matches: self.shared.matches(event),
-                matched_before: self.shared.matched_before(event),
+                matches: subscription.matches(event),
+                matched_before: subscription.matched_before(event),
             })
-            .filter(|seen| self.shared.watch.filter.is_empty() || seen.matches || seen.matched_before)
+            .filter(|found| subscription.watch.filter.is_empty() || found.matches || found.matched_before)
     }
 }

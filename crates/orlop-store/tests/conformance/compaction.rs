@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use orlop_store::{Error, KeyRange, Put, Read, Txn, Watch};
 
-use crate::{database::Database, speech::*};
+use crate::{database::Database, shorthand::*};
 
 fn all_after(revision: i64) -> Watch {
     Watch::new(KeyRange::all()).previous().after(revision)
 }
 
-async fn reads_below_the_mark_expire_and_others_work(db: &Database) {
+async fn reads_below_the_compacted_revision_expire(db: &Database) {
     let (store, peer) = db.pair().await;
     for number in 0..10 {
         put(&store, "a", format!("{number}")).await;
@@ -33,7 +33,7 @@ async fn reads_below_the_mark_expire_and_others_work(db: &Database) {
     assert_eq!(inside, Err(Error::Expired { compacted: 10 }));
 }
 
-async fn watches_below_the_mark_expire_and_others_tell_everything(db: &Database) {
+async fn watches_below_the_compacted_revision_expire(db: &Database) {
     let (store, peer) = db.pair().await;
     let mut expected = Vec::new();
     for number in 0..20 {
@@ -46,14 +46,14 @@ async fn watches_below_the_mark_expire_and_others_tell_everything(db: &Database)
     }
     for after in 9..=21 {
         let mut watcher = peer.watch(all_after(after)).await.unwrap();
-        let told = told_up_to(&mut watcher, 21).await.unwrap();
+        let delivered = delivered_up_to(&mut watcher, 21).await.unwrap();
         let rest: Vec<_> =
-            expected.iter().filter(|(r, _)| *r > after).map(|(_, told)| told.clone()).collect();
-        assert_eq!(told, rest, "after {after}");
+            expected.iter().filter(|(r, _)| *r > after).map(|(_, delivered)| delivered.clone()).collect();
+        assert_eq!(delivered, rest, "after {after}");
     }
 }
 
-async fn compacting_on_a_deletion_keeps_its_event(db: &Database) {
+async fn compaction_at_a_tombstone_keeps_its_event(db: &Database) {
     let (store, peer) = db.pair().await;
     put(&store, "a", "1").await;
     put(&store, "b", "1").await;
@@ -61,11 +61,11 @@ async fn compacting_on_a_deletion_keeps_its_event(db: &Database) {
     put(&store, "c", "1").await;
     compact(&store, 4).await;
     let mut watcher = peer.watch(all_after(3)).await.unwrap();
-    assert_eq!(told_up_to(&mut watcher, 5).await.unwrap(), ["4: -a(1)", "5: +c=1"]);
+    assert_eq!(delivered_up_to(&mut watcher, 5).await.unwrap(), ["4: -a(1)", "5: +c=1"]);
     assert_eq!(list_at(&peer, KeyRange::all(), 4).await.unwrap(), ["b=1"]);
 }
 
-async fn revisions_go_on_after_the_last_deletion_is_compacted(db: &Database) {
+async fn revisions_continue_after_the_last_tombstone_is_compacted(db: &Database) {
     let (store, peer) = db.pair().await;
     put(&store, "a", "1").await;
     delete(&store, "a").await;
@@ -78,7 +78,7 @@ async fn revisions_go_on_after_the_last_deletion_is_compacted(db: &Database) {
     assert_eq!((kv.create_revision, kv.revision, kv.version), (4, 4, 1));
 }
 
-async fn what_lives_survives_any_compaction(db: &Database) {
+async fn live_keys_survive_compaction(db: &Database) {
     let (store, peer) = db.pair().await;
     put(&store, "old", "1").await;
     for number in 0..2000 {
@@ -97,7 +97,7 @@ async fn what_lives_survives_any_compaction(db: &Database) {
     assert!(guarded.succeeded, "compares see what compaction has left");
 }
 
-async fn compacting_the_past_or_the_future_is_refused(db: &Database) {
+async fn compaction_of_past_or_future_revisions_fails(db: &Database) {
     let (store, peer) = db.pair().await;
     for number in 0..5 {
         put(&store, "a", format!("{number}")).await;
@@ -113,19 +113,19 @@ async fn compacting_the_past_or_the_future_is_refused(db: &Database) {
     assert_eq!(store.compacted().await.unwrap(), 6);
 }
 
-async fn watchers_that_keep_up_notice_nothing(db: &Database) {
+async fn compaction_does_not_affect_watchers_that_keep_up(db: &Database) {
     let (store, peer) = db.pair().await;
     let mut watcher = peer.watch(all_after(1)).await.unwrap();
-    let mut told = Vec::new();
+    let mut delivered = Vec::new();
     for number in 0..100 {
         let revision = put(&store, "a", format!("{number}")).await;
-        told.extend(told_up_to(&mut watcher, revision).await.unwrap());
+        delivered.extend(delivered_up_to(&mut watcher, revision).await.unwrap());
         if number % 5 == 4 {
             compact(&store, revision).await;
         }
     }
     let expected = (1..100).map(|number| format!("{}: ~a={number}({})", number + 2, number - 1));
-    assert_eq!(told[1..], expected.collect::<Vec<_>>());
+    assert_eq!(delivered[1..], expected.collect::<Vec<_>>());
 }
 
 async fn history_older_than_the_retention_is_compacted(db: &Database) {
@@ -140,7 +140,7 @@ async fn history_older_than_the_retention_is_compacted(db: &Database) {
     assert_eq!(list(&peer, KeyRange::all()).await, ["a=4"]);
 }
 
-async fn compaction_beside_writers_and_readers_disturbs_neither(db: &Database) {
+async fn compaction_runs_beside_writers_and_readers(db: &Database) {
     let (store, peer) = db.pair().await;
     let writer = tokio::spawn({
         let store = store.clone();
@@ -166,7 +166,7 @@ async fn compaction_beside_writers_and_readers_disturbs_neither(db: &Database) {
     assert_eq!(list(&peer, KeyRange::all()).await, expected);
 }
 
-async fn nothing_forgotten_stays_in_the_tables(db: &Database) {
+async fn compacted_rows_are_deleted_from_all_tables(db: &Database) {
     let store = db.open().await;
     for round in 0..30 {
         write(&store, (0..50).map(|n| put_op(format!("{n}"), format!("{round}")))).await;
@@ -180,7 +180,7 @@ async fn nothing_forgotten_stays_in_the_tables(db: &Database) {
     assert_eq!(db.sql("SELECT count(*) FROM log"), "40");
 }
 
-async fn space_is_given_back(db: &Database) {
+async fn free_space_is_returned_to_the_file_system(db: &Database) {
     let (store, _) = db.pair().await;
     for number in 0..40_u8 {
         put(&store, "a", vec![number; 400_000]).await;
@@ -199,7 +199,7 @@ async fn space_is_given_back(db: &Database) {
     assert_eq!(get(&store, "a").await.unwrap().value.len(), 400_000);
 }
 
-async fn compaction_frees_what_the_database_holds(db: &Database) {
+async fn compaction_reduces_used_bytes(db: &Database) {
     let (store, _) = db.pair().await;
     for round in 0..4 {
         let value = vec![b'a' + round; 2_000];
@@ -216,22 +216,22 @@ async fn compaction_frees_what_the_database_holds(db: &Database) {
 }
 
 on_every_engine! {
-    compaction_frees_what_the_database_holds,
-    reads_below_the_mark_expire_and_others_work,
-    watches_below_the_mark_expire_and_others_tell_everything,
-    compacting_on_a_deletion_keeps_its_event,
-    revisions_go_on_after_the_last_deletion_is_compacted,
-    what_lives_survives_any_compaction,
-    compacting_the_past_or_the_future_is_refused,
-    watchers_that_keep_up_notice_nothing,
+    compaction_reduces_used_bytes,
+    reads_below_the_compacted_revision_expire,
+    watches_below_the_compacted_revision_expire,
+    compaction_at_a_tombstone_keeps_its_event,
+    revisions_continue_after_the_last_tombstone_is_compacted,
+    live_keys_survive_compaction,
+    compaction_of_past_or_future_revisions_fails,
+    compaction_does_not_affect_watchers_that_keep_up,
     history_older_than_the_retention_is_compacted,
-    compaction_beside_writers_and_readers_disturbs_neither,
+    compaction_runs_beside_writers_and_readers,
 }
 
 on_sqlite! {
-    space_is_given_back,
+    free_space_is_returned_to_the_file_system,
 }
 
 on_durable_engines! {
-    nothing_forgotten_stays_in_the_tables,
+    compacted_rows_are_deleted_from_all_tables,
 }

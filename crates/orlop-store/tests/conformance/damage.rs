@@ -5,7 +5,7 @@ use orlop_store::{
 };
 use rusqlite::Connection;
 
-use crate::{database::Database, speech::*};
+use crate::{database::Database, shorthand::*};
 
 /// Damages the newest version of a key: `change` is what is set in its row of a table.
 fn damage(db: &Database, table: &str, key: &str, change: &str) {
@@ -31,7 +31,7 @@ async fn three(db: &Database) -> Store {
     store
 }
 
-async fn a_damaged_value_fails_its_key_alone(db: &Database) {
+async fn damaged_value_fails_only_its_key(db: &Database) {
     let wrong = format!("value = {}", db.bytes("00ff"));
     for change in [&wrong, "value = substr(value, 1, 2)", "checksum = checksum + 1", ""] {
         let store = three(db).await;
@@ -56,7 +56,7 @@ async fn a_damaged_value_fails_its_key_alone(db: &Database) {
     }
 }
 
-async fn a_damaged_value_can_be_written_over(db: &Database) {
+async fn damaged_value_can_be_overwritten(db: &Database) {
     let store = three(db).await;
     damage(db, "log", "k/b", &format!("value = {}", db.bytes("ff")));
     put(&store, "k/b", "healed").await;
@@ -66,7 +66,7 @@ async fn a_damaged_value_can_be_written_over(db: &Database) {
     assert_eq!(list_at(&store, KeyRange::all(), 2).await.unwrap(), ["k/a=value"]);
 }
 
-async fn damaged_terms_fail_filters_and_nothing_else(db: &Database) {
+async fn damaged_terms_fail_only_filtered_reads(db: &Database) {
     let store = three(db).await;
     damage(db, "live", "k/b", &format!("terms = {}", db.bytes("0000ff")));
     let filtered =
@@ -82,7 +82,7 @@ async fn damaged_terms_fail_filters_and_nothing_else(db: &Database) {
     assert_eq!(store.read(filtered(KeyRange::prefix("k/"))).await.unwrap().kvs.len(), 2);
 }
 
-async fn a_watch_of_other_keys_passes_over_the_damage(db: &Database) {
+async fn watch_of_other_keys_skips_a_damaged_event(db: &Database) {
     let store = three(db).await;
     put(&store, "k/d", "value").await;
     damage(db, "log", "k/b", &format!("value = {}", db.bytes("ff")));
@@ -90,18 +90,18 @@ async fn a_watch_of_other_keys_passes_over_the_damage(db: &Database) {
     store.close().await;
     let store = db.open().await;
     let mut other = store.watch(Watch::new(KeyRange::starting_at("k/c")).after(1)).await.unwrap();
-    assert_eq!(told_up_to(&mut other, 5).await.unwrap(), ["4: +k/c=value", "5: +k/d=value"]);
+    assert_eq!(delivered_up_to(&mut other, 5).await.unwrap(), ["4: +k/c=value", "5: +k/d=value"]);
     let mut hit = store.watch(Watch::new(KeyRange::all()).after(1)).await.unwrap();
-    assert_eq!(told(&next(&mut hit).await.unwrap()), "2: +k/a=value");
-    assert_eq!(next(&mut hit).await.map(|batch| told(&batch)), corrupt("k/b"));
+    assert_eq!(describe(&next(&mut hit).await.unwrap()), "2: +k/a=value");
+    assert_eq!(next(&mut hit).await.map(|batch| describe(&batch)), corrupt("k/b"));
     put(&store, "k/b", "healed").await;
     let mut previous = store.watch(Watch::new(KeyRange::all()).previous().after(5)).await.unwrap();
-    assert_eq!(next(&mut previous).await.map(|batch| told(&batch)), corrupt("k/b"));
+    assert_eq!(next(&mut previous).await.map(|batch| describe(&batch)), corrupt("k/b"));
     let mut after = store.watch(Watch::new(KeyRange::all()).after(5)).await.unwrap();
-    assert_eq!(told_up_to(&mut after, 6).await.unwrap(), ["6: ~k/b=healed"]);
+    assert_eq!(delivered_up_to(&mut after, 6).await.unwrap(), ["6: ~k/b=healed"]);
 }
 
-async fn another_process_follows_past_the_damage(db: &Database) {
+async fn log_tail_continues_past_damage(db: &Database) {
     let store = three(db).await;
     let peer = db.open().await;
     let mut watcher = peer.watch(Watch::new(KeyRange::prefix("x/"))).await.unwrap();
@@ -109,10 +109,10 @@ async fn another_process_follows_past_the_damage(db: &Database) {
     put(&store, "k/b", "again").await;
     damage(db, "log", "k/b", &format!("value = {}", db.bytes("ff")));
     let revision = put(&store, "x/1", "value").await;
-    assert_eq!(told_up_to(&mut watcher, revision).await.unwrap(), [format!("{revision}: +x/1=value")]);
+    assert_eq!(delivered_up_to(&mut watcher, revision).await.unwrap(), [format!("{revision}: +x/1=value")]);
 }
 
-async fn a_lease_with_a_damaged_key_still_runs_out(db: &Database) {
+async fn lease_with_a_damaged_key_expires(db: &Database) {
     let store = db.open().await;
     store.grant(Some(1), std::time::Duration::from_secs(600)).await.unwrap();
     for key in ["a", "b"] {
@@ -125,7 +125,7 @@ async fn a_lease_with_a_damaged_key_still_runs_out(db: &Database) {
     assert_eq!(list(&store, KeyRange::all()).await, [""; 0]);
 }
 
-async fn a_newer_schema_is_refused_and_left_alone(db: &Database) {
+async fn newer_schema_is_refused_and_unchanged(db: &Database) {
     let store = db.open().await;
     put(&store, "a", "1").await;
     store.close().await;
@@ -142,7 +142,7 @@ async fn a_newer_schema_is_refused_and_left_alone(db: &Database) {
     assert_eq!(list(&db.open().await, KeyRange::all()).await, ["a=1"]);
 }
 
-async fn what_is_not_a_database_is_refused_and_left_alone(db: &Database) {
+async fn file_that_is_no_database_is_refused_and_unchanged(db: &Database) {
     let text = "this is a letter to my mother, not a database ".repeat(100);
     std::fs::write(db.file(), &text).unwrap();
     let refused = Store::open(db.config()).await;
@@ -153,7 +153,7 @@ async fn what_is_not_a_database_is_refused_and_left_alone(db: &Database) {
     assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
 }
 
-async fn databases_in_memory_are_separate(db: &Database) {
+async fn in_memory_databases_are_separate(db: &Database) {
     let _ = db;
     let mut stores = Vec::new();
     for number in 0..5 {
@@ -167,16 +167,16 @@ async fn databases_in_memory_are_separate(db: &Database) {
 }
 
 on_durable_engines! {
-    a_damaged_value_fails_its_key_alone,
-    a_damaged_value_can_be_written_over,
-    damaged_terms_fail_filters_and_nothing_else,
-    a_watch_of_other_keys_passes_over_the_damage,
-    another_process_follows_past_the_damage,
-    a_lease_with_a_damaged_key_still_runs_out,
+    damaged_value_fails_only_its_key,
+    damaged_value_can_be_overwritten,
+    damaged_terms_fail_only_filtered_reads,
+    watch_of_other_keys_skips_a_damaged_event,
+    log_tail_continues_past_damage,
+    lease_with_a_damaged_key_expires,
 }
 
 on_sqlite_files! {
-    a_newer_schema_is_refused_and_left_alone,
-    what_is_not_a_database_is_refused_and_left_alone,
-    databases_in_memory_are_separate,
+    newer_schema_is_refused_and_unchanged,
+    file_that_is_no_database_is_refused_and_unchanged,
+    in_memory_databases_are_separate,
 }

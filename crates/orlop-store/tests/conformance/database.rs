@@ -1,4 +1,4 @@
-//! The engines, as the suite sees them.
+//! The engines under test.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use orlop_store::{Config, Endpoint, Store};
 use orlop_testbed::Cluster;
 use rusqlite::Connection;
 
-use crate::speech::PATIENCE;
+use crate::shorthand::TIMEOUT;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -15,16 +15,18 @@ pub(crate) enum Kind {
     /// Two stores on one file.
     SqliteShared,
     Postgres,
+    /// Every batch under the exclusive lock: `Config::speculative_writes` off.
+    PostgresLocked,
     /// Two stores on one database.
     PostgresShared,
 }
 
-/// The PostgreSQL server that all tests of this program share.
+/// Returns the PostgreSQL server that all tests of this program share.
 fn cluster() -> &'static Cluster {
     Cluster::shared().unwrap()
 }
 
-/// An empty database of one kind, gone with its value.
+/// An empty database of one kind, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Database {
     kind: Kind,
@@ -35,32 +37,33 @@ pub(crate) struct Database {
 
 impl Database {
     pub(crate) fn new(kind: Kind) -> Self {
-        let postgres = matches!(kind, Kind::Postgres | Kind::PostgresShared);
+        let postgres = matches!(kind, Kind::Postgres | Kind::PostgresLocked | Kind::PostgresShared);
         let name = postgres.then(|| cluster().create_database().unwrap());
         Self { kind, folder: tempfile::tempdir().unwrap(), name }
     }
 
-    /// The file, of an engine that has one.
+    /// Returns the path of the database file.
     pub(crate) fn file(&self) -> PathBuf {
         self.folder.path().join("store.db")
     }
 
-    /// A path in the database's own folder.
+    /// Returns a path beside the database.
     pub(crate) fn beside(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// As the defaults, but history stays until it is compacted.
+    /// Returns the defaults without automatic compaction.
     pub(crate) fn config(&self) -> Config {
         let endpoint = match (self.kind, &self.name) {
             (Kind::SqliteMemory, _) => Endpoint::Memory,
             (_, Some(name)) => Endpoint::parse(&cluster().url(name)).unwrap(),
             _ => Endpoint::Sqlite(self.file()),
         };
-        Config { retention: None, ..Config::new(endpoint) }
+        let speculative_writes = self.kind != Kind::PostgresLocked;
+        Config { retention: None, speculative_writes, ..Config::new(endpoint) }
     }
 
-    /// Runs a statement behind the store's back; what it answered, as text.
+    /// Runs a statement without the store. Returns the result as text.
     pub(crate) fn sql(&self, statement: &str) -> String {
         if let Some(name) = &self.name {
             return cluster()
@@ -70,14 +73,14 @@ impl Database {
                 .into();
         }
         let connection = Connection::open(self.file()).unwrap();
-        connection.busy_timeout(PATIENCE).unwrap();
+        connection.busy_timeout(TIMEOUT).unwrap();
         let mut prepared = connection.prepare(statement).unwrap();
         let mut rows = prepared.query([]).unwrap();
         let number = rows.next().unwrap().map(|row| row.get::<_, i64>(0).unwrap().to_string());
         number.unwrap_or_default()
     }
 
-    /// Bytes, given in hexadecimal, as the engine's SQL writes them.
+    /// Formats hexadecimal bytes as a literal of the engine's SQL.
     pub(crate) fn bytes(&self, hex: &str) -> String {
         if self.name.is_some() { format!(r"'\x{hex}'") } else { format!("x'{hex}'") }
     }
@@ -92,7 +95,7 @@ impl Database {
         Store::open(config).await.unwrap()
     }
 
-    /// A store, and another one on the same database where the engine is shared.
+    /// Opens a store, and another one on the same database where the engine is shared.
     pub(crate) async fn pair(&self) -> (Store, Store) {
         self.pair_with(|_| {}).await
     }
@@ -101,7 +104,7 @@ impl Database {
         let store = self.open_with(&change).await;
         let peer = match self.kind {
             Kind::SqliteShared | Kind::PostgresShared => self.open_with(&change).await,
-            Kind::SqliteFile | Kind::SqliteMemory | Kind::Postgres => store.clone(),
+            Kind::SqliteFile | Kind::SqliteMemory | Kind::Postgres | Kind::PostgresLocked => store.clone(),
         };
         (store, peer)
     }
@@ -129,6 +132,7 @@ macro_rules! on_every_engine {
         on_engine!(sqlite_memory, SqliteMemory, $($behaviour)*);
         on_engine!(sqlite_shared, SqliteShared, $($behaviour)*);
         on_engine!(postgres, Postgres, $($behaviour)*);
+        on_engine!(postgres_locked, PostgresLocked, $($behaviour)*);
         on_engine!(postgres_shared, PostgresShared, $($behaviour)*);
     };
 }

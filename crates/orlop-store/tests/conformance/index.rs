@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use orlop_store::{Error, Filter, KeyRange, KeyValue, Op, Put, Read, Requirement, Select, Store, Terms};
 
-use crate::{database::Database, speech::*};
+use crate::{database::Database, shorthand::*};
 
 fn labelled(key: &str, value: &str, terms: &[(&str, &str)]) -> Op {
     let terms = Terms::new(terms.iter().copied());
@@ -39,7 +39,7 @@ async fn labels(store: &Store) {
     write(store, [labelled("l/a", "", &[("app", "web"), ("tier", "front")])]).await;
 }
 
-async fn each_requirement_finds_what_label_selectors_mean(db: &Database) {
+async fn requirements_select_like_label_selectors(db: &Database) {
     let (store, peer) = db.pair().await;
     labels(&store).await;
     let app = |values: &[&str]| any_of("app", values);
@@ -92,7 +92,7 @@ async fn found_in_pages(store: &Store, read: Read) -> Vec<String> {
     names
 }
 
-async fn keys_of_several_values_come_in_order_page_by_page(db: &Database) {
+async fn keys_of_several_values_are_merged_in_key_order(db: &Database) {
     const KEYS: usize = 1500;
     let (store, peer) = db.pair().await;
     for start in (0..KEYS).step_by(100) {
@@ -149,7 +149,7 @@ async fn filters_apply_to_one_key_and_to_all(db: &Database) {
     }
 }
 
-async fn terms_change_with_updates_and_go_with_deletions(db: &Database) {
+async fn index_follows_updates_and_deletes(db: &Database) {
     let (store, peer) = db.pair().await;
     let web = || filtered([Requirement::equals("app", "web")]);
     let owned = || filtered([Requirement::Exists("owner".into())]);
@@ -183,7 +183,7 @@ async fn past_revisions_are_filtered_by_the_terms_they_had(db: &Database) {
     }
 }
 
-async fn a_rare_match_is_found_in_one_call_and_pages_are_filled(db: &Database) {
+async fn filtered_pages_are_filled(db: &Database) {
     let (store, peer) = db.pair().await;
     for chunk in (0..2000).collect::<Vec<_>>().chunks(500) {
         let ops = chunk.iter().map(|n| {
@@ -218,7 +218,7 @@ async fn a_rare_match_is_found_in_one_call_and_pages_are_filled(db: &Database) {
     assert_eq!((limited.kvs.len(), limited.more, limited.count), (10, true, Some(1995)));
 }
 
-async fn filters_look_at_the_range_even_where_the_index_is_larger(db: &Database) {
+async fn filters_respect_the_range(db: &Database) {
     let (store, peer) = db.pair().await;
     let ops = (0..300).map(|n| labelled(&format!("other/{n}"), "v", &[("app", "web")]));
     write(&store, ops).await;
@@ -227,7 +227,7 @@ async fn filters_look_at_the_range_even_where_the_index_is_larger(db: &Database)
     assert_eq!(found(&peer, filtered([Requirement::Exists("app".into())])).await, "a b");
 }
 
-async fn declaring_an_index_backfills_what_is_there(db: &Database) {
+async fn declaring_an_index_backfills_existing_keys(db: &Database) {
     let (store, peer) = db.pair().await;
     // As if written before the field was indexed.
     write(&store, (0..600).map(|n| put_op(format!("k/{n:03}"), format!("{}", n % 3)))).await;
@@ -265,7 +265,7 @@ async fn declaring_an_index_backfills_what_is_there(db: &Database) {
     assert_eq!(count().await, Some(199));
 }
 
-async fn the_past_before_a_declaration_is_not_filtered_wrongly(db: &Database) {
+async fn filters_before_the_index_floor_are_refused(db: &Database) {
     let (store, peer) = db.pair().await;
     let first = put(&store, "k/a", "1").await;
     put(&store, "k/a", "2").await;
@@ -281,7 +281,7 @@ async fn the_past_before_a_declaration_is_not_filtered_wrongly(db: &Database) {
     assert_eq!(pairs(&store.read(unfiltered).await.unwrap()), ["k/a=1"]);
 }
 
-async fn declarations_of_ranges_with_one_start_are_kept_apart(db: &Database) {
+async fn index_declarations_distinguish_range_ends(db: &Database) {
     let (store, _) = db.pair().await;
     put(&store, "k/", "1").await;
     put(&store, "k/a", "1").await;
@@ -294,7 +294,7 @@ async fn declarations_of_ranges_with_one_start_are_kept_apart(db: &Database) {
     assert_eq!(pairs(&store.read(seen()).await.unwrap()), ["k/=1", "k/a=1"]);
 }
 
-async fn declaring_beside_writers_loses_no_terms(db: &Database) {
+async fn backfill_beside_writers_loses_no_terms(db: &Database) {
     let (store, peer) = db.pair().await;
     write(&store, (0..400).map(|n| put_op(format!("k/{n:03}"), "old"))).await;
     let terms = |value: &[u8]| Terms::new([("value", String::from_utf8_lossy(value).into_owned())]);
@@ -326,15 +326,15 @@ async fn declaring_beside_writers_loses_no_terms(db: &Database) {
 }
 
 on_every_engine! {
-    each_requirement_finds_what_label_selectors_mean,
+    requirements_select_like_label_selectors,
     filters_apply_to_one_key_and_to_all,
-    keys_of_several_values_come_in_order_page_by_page,
-    terms_change_with_updates_and_go_with_deletions,
+    keys_of_several_values_are_merged_in_key_order,
+    index_follows_updates_and_deletes,
     past_revisions_are_filtered_by_the_terms_they_had,
-    a_rare_match_is_found_in_one_call_and_pages_are_filled,
-    filters_look_at_the_range_even_where_the_index_is_larger,
-    declaring_an_index_backfills_what_is_there,
-    the_past_before_a_declaration_is_not_filtered_wrongly,
-    declarations_of_ranges_with_one_start_are_kept_apart,
-    declaring_beside_writers_loses_no_terms,
+    filtered_pages_are_filled,
+    filters_respect_the_range,
+    declaring_an_index_backfills_existing_keys,
+    filters_before_the_index_floor_are_refused,
+    index_declarations_distinguish_range_ends,
+    backfill_beside_writers_loses_no_terms,
 }

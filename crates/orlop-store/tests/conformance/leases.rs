@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use orlop_store::{Error, KeyRange, LeaseId, Op, Put, Store, Txn, Watch};
 
-use crate::{database::Database, speech::*};
+use crate::{database::Database, shorthand::*};
 
 const LONG: Duration = Duration::from_secs(600);
 
@@ -32,7 +32,7 @@ async fn leases_have_chosen_or_generated_ids(db: &Database) {
     assert_eq!(store.grant(Some(8), Duration::ZERO).await.unwrap().ttl_seconds, 1, "a second at least");
 }
 
-async fn leases_are_listed_by_what_is_left_of_them(db: &Database) {
+async fn leases_are_listed_by_expiry(db: &Database) {
     let (store, peer) = db.pair().await;
     for (id, seconds) in [(1, 300), (2, 100), (3, 200)] {
         store.grant(Some(id), Duration::from_secs(seconds)).await.unwrap();
@@ -43,7 +43,7 @@ async fn leases_are_listed_by_what_is_left_of_them(db: &Database) {
     assert_eq!(peer.lease(2).await.unwrap().ttl_seconds, 100);
 }
 
-async fn revoking_deletes_its_keys_at_one_revision_with_events(db: &Database) {
+async fn revoke_deletes_keys_at_one_revision(db: &Database) {
     let (store, peer) = db.pair().await;
     for id in [7, 8] {
         store.grant(Some(id), LONG).await.unwrap();
@@ -55,7 +55,7 @@ async fn revoking_deletes_its_keys_at_one_revision_with_events(db: &Database) {
     assert_eq!(peer.lease_keys(7).await.unwrap(), ["a", "c"]);
     let mut watcher = peer.watch(Watch::new(KeyRange::all()).previous().after(5)).await.unwrap();
     assert_eq!(peer.revoke(7).await.unwrap(), 6);
-    assert_eq!(told_up_to(&mut watcher, 6).await.unwrap(), ["6: -a(v) -c(v)"]);
+    assert_eq!(delivered_up_to(&mut watcher, 6).await.unwrap(), ["6: -a(v) -c(v)"]);
     assert_eq!(list(&store, KeyRange::all()).await, ["b=v", "d=v"]);
     for gone in [store.revoke(7).await.map(drop), store.keep_alive(7).await.map(drop)] {
         assert_eq!(gone, Err(Error::LeaseNotFound { lease: 7 }));
@@ -66,7 +66,7 @@ async fn revoking_deletes_its_keys_at_one_revision_with_events(db: &Database) {
     assert_eq!(store.revoke(7).await.unwrap(), 6, "without keys there is nothing to delete");
 }
 
-async fn a_key_hangs_on_the_lease_of_its_last_write(db: &Database) {
+async fn key_is_attached_to_the_lease_of_its_last_put(db: &Database) {
     let (store, peer) = db.pair().await;
     for id in [7, 8] {
         store.grant(Some(id), LONG).await.unwrap();
@@ -86,14 +86,14 @@ async fn a_key_hangs_on_the_lease_of_its_last_write(db: &Database) {
     assert_eq!(list(&peer, KeyRange::all()).await, ["b=v", "c=v"]);
 }
 
-async fn a_put_on_an_unknown_lease_is_refused(db: &Database) {
+async fn put_with_unknown_lease_fails(db: &Database) {
     let (store, peer) = db.pair().await;
     let put = Put { lease: 9, ..Put::new("a", "v") };
     assert_eq!(store.txn(Txn::of([Op::Put(put)])).await, Err(Error::LeaseNotFound { lease: 9 }));
     assert_eq!(get(&peer, "a").await, None);
 }
 
-async fn a_lease_that_runs_out_takes_its_keys_along(db: &Database) {
+async fn expired_lease_deletes_its_keys(db: &Database) {
     let (store, peer) = db.pair().await;
     store.grant(Some(1), Duration::from_secs(1)).await.unwrap();
     store.grant(Some(2), LONG).await.unwrap();
@@ -101,13 +101,13 @@ async fn a_lease_that_runs_out_takes_its_keys_along(db: &Database) {
     put_on(&store, "b", 2).await;
     put_on(&store, "c", 1).await;
     let mut watcher = peer.watch(Watch::new(KeyRange::all()).after(4)).await.unwrap();
-    assert_eq!(told(&next(&mut watcher).await.unwrap()), "5: -a -c");
+    assert_eq!(describe(&next(&mut watcher).await.unwrap()), "5: -a -c");
     assert_eq!(list(&peer, KeyRange::all()).await, ["b=v"]);
     assert_eq!(peer.lease(1).await, Err(Error::LeaseNotFound { lease: 1 }));
     assert!(peer.lease(2).await.is_ok());
 }
 
-async fn a_lease_that_is_kept_alive_lives(db: &Database) {
+async fn renewed_lease_does_not_expire(db: &Database) {
     let (store, peer) = db.pair().await;
     for id in [1, 2] {
         store.grant(Some(id), Duration::from_secs(2)).await.unwrap();
@@ -118,7 +118,7 @@ async fn a_lease_that_is_kept_alive_lives(db: &Database) {
     let first_gone = loop {
         assert_eq!(store.keep_alive(2).await.unwrap().ttl_seconds, 2);
         if let Ok(batch) = tokio::time::timeout(Duration::from_millis(200), watcher.next()).await {
-            break told(&batch.unwrap());
+            break describe(&batch.unwrap());
         }
     };
     assert_eq!(first_gone, "4: -1");
@@ -126,7 +126,7 @@ async fn a_lease_that_is_kept_alive_lives(db: &Database) {
     assert_eq!(list(&peer, KeyRange::all()).await, ["2=v"]);
 }
 
-async fn a_lease_kept_alive_a_moment_ago_can_be_revoked(db: &Database) {
+async fn recently_renewed_lease_can_be_revoked(db: &Database) {
     let (store, peer) = db.pair().await;
     store.grant(Some(7), LONG).await.unwrap();
     put_on(&store, "a", 7).await;
@@ -151,11 +151,11 @@ async fn a_lease_kept_alive_a_moment_ago_can_be_revoked(db: &Database) {
 
 on_every_engine! {
     leases_have_chosen_or_generated_ids,
-    leases_are_listed_by_what_is_left_of_them,
-    revoking_deletes_its_keys_at_one_revision_with_events,
-    a_key_hangs_on_the_lease_of_its_last_write,
-    a_put_on_an_unknown_lease_is_refused,
-    a_lease_that_runs_out_takes_its_keys_along,
-    a_lease_that_is_kept_alive_lives,
-    a_lease_kept_alive_a_moment_ago_can_be_revoked,
+    leases_are_listed_by_expiry,
+    revoke_deletes_keys_at_one_revision,
+    key_is_attached_to_the_lease_of_its_last_put,
+    put_with_unknown_lease_fails,
+    expired_lease_deletes_its_keys,
+    renewed_lease_does_not_expire,
+    recently_renewed_lease_can_be_revoked,
 }

@@ -7,7 +7,7 @@ use orlop_store::{
     Compare, Comparison, Delete, Error, KeyRange, Limits, Op, Put, Read, Store, Target, Terms, Txn, TxnResult,
 };
 
-use crate::{database::Database, speech::*};
+use crate::{database::Database, shorthand::*};
 
 async fn limited(db: &Database, limits: Limits) -> Store {
     db.open_with(|config| config.limits = limits).await
@@ -21,7 +21,7 @@ fn is_too_large(result: Result<TxnResult, Error>, expected_limit: u64) {
     }
 }
 
-async fn keys_and_values_are_bounded(db: &Database) {
+async fn keys_and_values_have_limits(db: &Database) {
     let store = limited(db, Limits { key_bytes: 10, value_bytes: 20, ..Limits::default() }).await;
     let put = |key: usize, value: usize| Txn::of([put_op(vec![0xff; key], vec![b'v'; value])]);
     assert_eq!(store.txn(put(10, 20)).await.unwrap().revision, 2);
@@ -38,7 +38,7 @@ async fn keys_and_values_are_bounded(db: &Database) {
     assert_eq!(store.revision().await.unwrap(), 2);
 }
 
-async fn terms_are_bounded(db: &Database) {
+async fn terms_have_a_limit(db: &Database) {
     let store = limited(db, Limits { terms_bytes: 100, ..Limits::default() }).await;
     let put = |size: usize| {
         Txn::of([Op::Put(Put { terms: Terms::new([("f", "x".repeat(size))]), ..Put::new("a", "v") })])
@@ -47,7 +47,7 @@ async fn terms_are_bounded(db: &Database) {
     is_too_large(store.txn(put(120)).await, 100);
 }
 
-async fn transactions_are_bounded_in_operations_depth_bytes_and_changes(db: &Database) {
+async fn transactions_have_limits(db: &Database) {
     let limits =
         Limits { txn_operations: 10, txn_depth: 3, txn_bytes: 1000, txn_changes: 5, ..Limits::default() };
     let store = limited(db, limits).await;
@@ -115,7 +115,7 @@ async fn abandoned_transaction_is_dropped_from_the_queue(db: &Database) {
     }
 }
 
-async fn a_compare_over_more_keys_than_may_be_looked_at_is_refused(db: &Database) {
+async fn compare_over_too_many_keys_is_too_large(db: &Database) {
     let store = limited(db, Limits { txn_changes: 3, ..Limits::default() }).await;
     for key in ["a", "b", "c", "d"] {
         put(&store, key, if key == "d" { "other" } else { "same" }).await;
@@ -128,7 +128,7 @@ async fn a_compare_over_more_keys_than_may_be_looked_at_is_refused(db: &Database
     is_too_large(store.txn(compare(KeyRange::all())).await, 3);
 }
 
-async fn a_read_without_a_limit_has_one_all_the_same(db: &Database) {
+async fn unlimited_read_is_bounded(db: &Database) {
     let store = limited(db, Limits { read_keys: 3, ..Limits::default() }).await;
     for key in ["a", "b", "c", "d"] {
         put(&store, key, "").await;
@@ -139,7 +139,7 @@ async fn a_read_without_a_limit_has_one_all_the_same(db: &Database) {
     assert_eq!((exact.kvs.len(), exact.more), (3, false));
 }
 
-async fn the_queue_of_writes_is_bounded_and_serves_everyone_in_the_end(db: &Database) {
+async fn write_queue_applies_back_pressure(db: &Database) {
     let store = limited(db, Limits { queue: 4, ..Limits::default() }).await;
     let writers = (0..100).map(|writer| {
         let store = store.clone();
@@ -182,7 +182,7 @@ async fn filled(db: &Database) -> Store {
     store
 }
 
-async fn a_full_database_refuses_puts_but_neither_reads_nor_deletions(db: &Database) {
+async fn quota_refuses_puts_and_accepts_reads_and_deletes(db: &Database) {
     let store = filled(db).await;
     assert!(get(&store, "large").await.is_some());
     let revision = store.revision().await.unwrap();
@@ -191,7 +191,7 @@ async fn a_full_database_refuses_puts_but_neither_reads_nor_deletions(db: &Datab
     assert_eq!(delete(&store, "large").await, revision + 1);
 }
 
-async fn a_full_database_has_room_again_when_history_is_compacted(db: &Database) {
+async fn compaction_brings_the_database_below_its_quota(db: &Database) {
     let store = filled(db).await;
     let revision = delete(&store, "large").await;
     store.compact(revision).await.unwrap();
@@ -207,17 +207,17 @@ async fn store_size(db: &Database) -> u64 {
 }
 
 on_every_engine! {
-    keys_and_values_are_bounded,
-    terms_are_bounded,
-    transactions_are_bounded_in_operations_depth_bytes_and_changes,
+    keys_and_values_have_limits,
+    terms_have_a_limit,
+    transactions_have_limits,
     response_of_a_transaction_is_bounded_over_all_its_operations,
     abandoned_transaction_is_dropped_from_the_queue,
-    a_compare_over_more_keys_than_may_be_looked_at_is_refused,
-    a_read_without_a_limit_has_one_all_the_same,
-    the_queue_of_writes_is_bounded_and_serves_everyone_in_the_end,
-    a_full_database_refuses_puts_but_neither_reads_nor_deletions,
+    compare_over_too_many_keys_is_too_large,
+    unlimited_read_is_bounded,
+    write_queue_applies_back_pressure,
+    quota_refuses_puts_and_accepts_reads_and_deletes,
 }
 
 on_sqlite! {
-    a_full_database_has_room_again_when_history_is_compacted,
+    compaction_brings_the_database_below_its_quota,
 }

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use orlop_store::{Config, Endpoint, KeyRange, Op, Put, Store, Watch};
 
-use crate::{database::Database, speech::*};
+use crate::{database::Database, shorthand::*};
 
 const FILE: &str = "ORLOP_TEST_OTHER_PROCESS_FILE";
 
@@ -36,7 +36,7 @@ async fn as_another_process_write_to_a_file() {
     store.close().await;
 }
 
-async fn two_processes_share_one_sequence_and_see_each_other(db: &Database) {
+async fn processes_share_one_revision_sequence(db: &Database) {
     let store = db.open().await;
     let mut watcher = store.watch(Watch::new(KeyRange::all()).previous()).await.unwrap();
     let mut other = other_process(db);
@@ -48,16 +48,16 @@ async fn two_processes_share_one_sequence_and_see_each_other(db: &Database) {
     assert!(other.wait().unwrap().success());
     let last = store.revision().await.unwrap();
     assert_eq!(last, 1 + 50 + ours, "every write has a revision of its own");
-    let told = told_up_to(&mut watcher, last).await.unwrap();
+    let delivered = delivered_up_to(&mut watcher, last).await.unwrap();
     let revisions: Vec<i64> =
-        told.iter().map(|line| line.split(':').next().unwrap().parse().unwrap()).collect();
-    assert_eq!(revisions, (2..=last).collect::<Vec<_>>(), "every one is told, once, in order");
-    let of = |name: &str| told.iter().filter(|line| line.contains(name)).count() as i64;
+        delivered.iter().map(|line| line.split(':').next().unwrap().parse().unwrap()).collect();
+    assert_eq!(revisions, (2..=last).collect::<Vec<_>>(), "every one is delivered, once, in order");
+    let of = |name: &str| delivered.iter().filter(|line| line.contains(name)).count() as i64;
     assert_eq!((of("theirs"), of("ours")), (50, ours));
     assert_eq!(list(&store, KeyRange::all()).await, [format!("ours={}", ours - 1), "theirs=49".into()]);
 }
 
-async fn a_new_file_may_be_opened_by_many_at_once(db: &Database) {
+async fn new_file_can_be_opened_concurrently(db: &Database) {
     let opening = (0..8).map(|_| tokio::spawn(Store::open(db.config())));
     let mut stores = Vec::new();
     for opened in opening.collect::<Vec<_>>() {
@@ -69,7 +69,7 @@ async fn a_new_file_may_be_opened_by_many_at_once(db: &Database) {
     assert_eq!(list(&stores[0], KeyRange::all()).await, ["a=7"]);
 }
 
-async fn many_stores_on_one_file_tell_each_other_everything(db: &Database) {
+async fn stores_on_one_file_deliver_each_others_events(db: &Database) {
     let mut stores = Vec::new();
     let mut watchers = Vec::new();
     for _ in 0..4 {
@@ -87,14 +87,14 @@ async fn many_stores_on_one_file_tell_each_other_everything(db: &Database) {
     for writer in writers.collect::<Vec<_>>() {
         writer.await.unwrap();
     }
-    let first = told_up_to(&mut watchers[0], 101).await.unwrap();
+    let first = delivered_up_to(&mut watchers[0], 101).await.unwrap();
     assert_eq!(first.len(), 100);
     for watcher in &mut watchers[1..] {
-        assert_eq!(told_up_to(watcher, 101).await.unwrap(), first, "all are told the same");
+        assert_eq!(delivered_up_to(watcher, 101).await.unwrap(), first, "all get the same events");
     }
 }
 
-async fn a_lease_granted_by_one_is_kept_and_revoked_by_another(db: &Database) {
+async fn lease_is_shared_between_processes(db: &Database) {
     let (one, two) = (db.open().await, db.open().await);
     one.grant(Some(1), std::time::Duration::from_secs(600)).await.unwrap();
     write(&two, [Op::Put(Put { lease: 1, ..Put::new("a", "v") })]).await;
@@ -105,8 +105,8 @@ async fn a_lease_granted_by_one_is_kept_and_revoked_by_another(db: &Database) {
 }
 
 on_sqlite_files! {
-    two_processes_share_one_sequence_and_see_each_other,
-    a_new_file_may_be_opened_by_many_at_once,
-    many_stores_on_one_file_tell_each_other_everything,
-    a_lease_granted_by_one_is_kept_and_revoked_by_another,
+    processes_share_one_revision_sequence,
+    new_file_can_be_opened_concurrently,
+    stores_on_one_file_deliver_each_others_events,
+    lease_is_shared_between_processes,
 }

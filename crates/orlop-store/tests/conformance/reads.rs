@@ -8,7 +8,7 @@ use orlop_store::{
     Terms,
 };
 
-use crate::{database::Database, speech::*};
+use crate::{database::Database, shorthand::*};
 
 /// Writes each key with its own name as value.
 async fn fill(store: &Store, keys: &[&str]) {
@@ -17,7 +17,7 @@ async fn fill(store: &Store, keys: &[&str]) {
     }
 }
 
-async fn ranges_are_in_key_order_whatever_the_order_of_writes(db: &Database) {
+async fn ranges_are_sorted_by_key(db: &Database) {
     let (store, peer) = db.pair().await;
     fill(&store, &["c", "a", "e", "b", "d"]).await;
     assert_eq!(list(&peer, KeyRange::all()).await, ["a=a", "b=b", "c=c", "d=d", "e=e"]);
@@ -26,7 +26,7 @@ async fn ranges_are_in_key_order_whatever_the_order_of_writes(db: &Database) {
     assert_eq!(list(&peer, KeyRange::key("c")).await, ["c=c"]);
 }
 
-async fn a_prefix_does_not_match_its_neighbours(db: &Database) {
+async fn prefix_read_excludes_neighbours(db: &Database) {
     let (store, peer) = db.pair().await;
     fill(&store, &["/foo", "/foo/", "/foo/a", "/foo/b", "/foobar", "/foobar/c", "/foo0"]).await;
     assert_eq!(
@@ -38,7 +38,7 @@ async fn a_prefix_does_not_match_its_neighbours(db: &Database) {
     assert_eq!(list(&peer, KeyRange::prefix("/none/")).await, [""; 0]);
 }
 
-async fn empty_ranges_are_empty_and_still_say_the_revision(db: &Database) {
+async fn empty_range_returns_the_revision(db: &Database) {
     let (store, peer) = db.pair().await;
     fill(&store, &["a", "b"]).await;
     for range in [KeyRange::between("b", "a"), KeyRange::between("a", "a"), KeyRange::prefix("zz")] {
@@ -73,7 +73,7 @@ async fn keys_are_bytes_in_byte_order(db: &Database) {
     assert_eq!(list(&peer, KeyRange::between(vec![0], vec![0, 1])).await.len(), 2);
 }
 
-async fn values_are_bytes_of_any_length(db: &Database) {
+async fn values_are_arbitrary_bytes(db: &Database) {
     let (store, peer) = db.pair().await;
     let large: Bytes = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect::<Vec<_>>().into();
     put(&store, "empty", "").await;
@@ -84,7 +84,7 @@ async fn values_are_bytes_of_any_length(db: &Database) {
     assert_eq!(get(&peer, "large").await.unwrap().value, large);
 }
 
-async fn a_limit_cuts_and_says_so_and_the_count_is_exact(db: &Database) {
+async fn limited_read_sets_more_and_counts_all(db: &Database) {
     let (store, peer) = db.pair().await;
     fill(&store, &["k/1", "k/2", "k/3", "k/4", "l"]).await;
     for (limit, kept, more) in [(0, 4, false), (1, 1, true), (3, 3, true), (4, 4, false), (100, 4, false)] {
@@ -96,7 +96,7 @@ async fn a_limit_cuts_and_says_so_and_the_count_is_exact(db: &Database) {
     assert_eq!((page.count, page.more), (None, true), "only who asks is counted for");
 }
 
-async fn keys_only_brings_everything_but_values(db: &Database) {
+async fn keys_only_read_omits_values(db: &Database) {
     let (store, peer) = db.pair().await;
     fill(&store, &["a", "b"]).await;
     put(&store, "a", "again").await;
@@ -111,7 +111,7 @@ async fn keys_only_brings_everything_but_values(db: &Database) {
     }
 }
 
-async fn count_only_brings_nothing_but_the_count(db: &Database) {
+async fn count_only_read_returns_no_keys(db: &Database) {
     let (store, peer) = db.pair().await;
     fill(&store, &["a", "b", "c"]).await;
     delete(&store, "b").await;
@@ -122,7 +122,7 @@ async fn count_only_brings_nothing_but_the_count(db: &Database) {
     }
 }
 
-async fn every_past_revision_reads_as_it_was(db: &Database) {
+async fn past_revisions_read_as_they_were(db: &Database) {
     let (store, peer) = db.pair().await;
     let mut expected = vec![vec![]];
     let mut state = std::collections::BTreeMap::new();
@@ -148,7 +148,7 @@ async fn every_past_revision_reads_as_it_was(db: &Database) {
     }
 }
 
-async fn the_future_cannot_be_read(db: &Database) {
+async fn future_revisions_cannot_be_read(db: &Database) {
     let (store, peer) = db.pair().await;
     put(&store, "a", "1").await;
     assert_eq!(list_at(&peer, KeyRange::all(), 2).await.unwrap(), ["a=1"]);
@@ -178,7 +178,7 @@ async fn pages_continue_at_the_revision_of_the_first(db: &Database) {
     assert_eq!(counts, [Some(5), Some(3), Some(1)], "what is left, with every page");
 }
 
-async fn a_long_read_is_one_snapshot_in_several_pages(db: &Database) {
+async fn paged_read_is_one_snapshot(db: &Database) {
     let (store, peer) = db.pair().await;
     for chunk in (0..10_000).collect::<Vec<_>>().chunks(1000) {
         write(&store, chunk.iter().map(|n| put_op(format!("k/{n:05}"), "v"))).await;
@@ -203,7 +203,7 @@ async fn a_long_read_is_one_snapshot_in_several_pages(db: &Database) {
     assert_eq!((limited.kvs.len(), limited.more, limited.count), (9_000, true, Some(10_000)));
 }
 
-async fn a_walk_of_large_pages_is_told_what_is_left_with_every_page(db: &Database) {
+async fn every_page_of_a_walk_has_the_remaining_count(db: &Database) {
     const KEYS: usize = 1_000;
     let (store, peer) = db.pair().await;
     write(&store, (0..KEYS).map(|n| put_op(format!("k/{n:04}"), ""))).await;
@@ -220,7 +220,7 @@ async fn a_walk_of_large_pages_is_told_what_is_left_with_every_page(db: &Databas
 }
 
 /// Values of versions may be kept at hand, in full or in part, but a list is always of one moment.
-async fn lists_beside_writers_and_compaction_are_each_of_one_moment(db: &Database) {
+async fn lists_beside_writers_and_compaction_are_snapshots(db: &Database) {
     const KEYS: usize = 200;
     const ROUNDS: usize = 40;
     for value_cache_bytes in [0, 40_000, 1 << 20] {
@@ -252,7 +252,7 @@ async fn lists_beside_writers_and_compaction_are_each_of_one_moment(db: &Databas
     }
 }
 
-async fn what_is_acknowledged_is_read_by_everyone_at_once(db: &Database) {
+async fn acknowledged_writes_are_visible_to_all_processes(db: &Database) {
     let (store, peer) = db.pair().await;
     for number in 0..50 {
         let revision = put(&store, "a", format!("{number}")).await;
@@ -275,7 +275,7 @@ impl RowEncoder for Bracketed {
 /// Every page of a read in a form: the last key, and the bytes.
 async fn formed(store: &Store, read: Read) -> Vec<(Bytes, Option<Bytes>)> {
     let form: Arc<dyn RowEncoder> = Arc::new(Bracketed);
-    let (mut pages, mut told) = (store.pages(read).unwrap(), Vec::new());
+    let (mut pages, mut delivered) = (store.pages(read).unwrap(), Vec::new());
     while let Some(EncodedPage { page, bytes, keys, last }) = pages.next_encoded(&form).await.unwrap() {
         match &bytes {
             Some(bytes) => {
@@ -284,12 +284,12 @@ async fn formed(store: &Store, read: Read) -> Vec<(Bytes, Option<Bytes>)> {
             }
             None => assert_eq!(page.kvs.len(), keys),
         }
-        told.push((last.map(|(key, _)| key).unwrap_or_default(), bytes));
+        delivered.push((last.map(|(key, _)| key).unwrap_or_default(), bytes));
     }
-    told
+    delivered
 }
 
-async fn a_long_read_in_a_form_says_the_same_in_other_words(db: &Database) {
+async fn encoded_pages_equal_stored_pages(db: &Database) {
     const KEYS: usize = 3000;
     let (store, peer) = db.pair().await;
     for first in (0..KEYS).step_by(500) {
@@ -317,14 +317,14 @@ async fn a_long_read_in_a_form_says_the_same_in_other_words(db: &Database) {
                 .collect();
             let pages = formed(&peer, read).await;
             assert!(pages.len() > 1 && pages.last().unwrap().0 == plain.kvs.last().unwrap().key);
-            let told: Vec<u8> = pages.into_iter().flat_map(|(_, bytes)| bytes.unwrap()).collect();
-            assert!(told == expected.as_bytes(), "{time}, {limit}");
+            let delivered: Vec<u8> = pages.into_iter().flat_map(|(_, bytes)| bytes.unwrap()).collect();
+            assert!(delivered == expected.as_bytes(), "{time}, {limit}");
         }
         write(&store, [put_op("k/0000", "other"), put_op("k/2999", "other")]).await;
     }
 }
 
-async fn a_page_with_a_row_that_does_not_take_the_form_comes_as_it_is(db: &Database) {
+async fn page_with_an_unencodable_row_is_returned_as_stored(db: &Database) {
     let (store, peer) = db.pair().await;
     fill(&store, &["a", "b"]).await;
     put(&store, "c", "!").await;
@@ -337,21 +337,21 @@ async fn a_page_with_a_row_that_does_not_take_the_form_comes_as_it_is(db: &Datab
 }
 
 on_every_engine! {
-    a_long_read_in_a_form_says_the_same_in_other_words,
-    a_page_with_a_row_that_does_not_take_the_form_comes_as_it_is,
-    ranges_are_in_key_order_whatever_the_order_of_writes,
-    a_prefix_does_not_match_its_neighbours,
-    empty_ranges_are_empty_and_still_say_the_revision,
+    encoded_pages_equal_stored_pages,
+    page_with_an_unencodable_row_is_returned_as_stored,
+    ranges_are_sorted_by_key,
+    prefix_read_excludes_neighbours,
+    empty_range_returns_the_revision,
     keys_are_bytes_in_byte_order,
-    values_are_bytes_of_any_length,
-    a_limit_cuts_and_says_so_and_the_count_is_exact,
-    keys_only_brings_everything_but_values,
-    count_only_brings_nothing_but_the_count,
-    every_past_revision_reads_as_it_was,
-    the_future_cannot_be_read,
+    values_are_arbitrary_bytes,
+    limited_read_sets_more_and_counts_all,
+    keys_only_read_omits_values,
+    count_only_read_returns_no_keys,
+    past_revisions_read_as_they_were,
+    future_revisions_cannot_be_read,
     pages_continue_at_the_revision_of_the_first,
-    a_long_read_is_one_snapshot_in_several_pages,
-    a_walk_of_large_pages_is_told_what_is_left_with_every_page,
-    lists_beside_writers_and_compaction_are_each_of_one_moment,
-    what_is_acknowledged_is_read_by_everyone_at_once,
+    paged_read_is_one_snapshot,
+    every_page_of_a_walk_has_the_remaining_count,
+    lists_beside_writers_and_compaction_are_snapshots,
+    acknowledged_writes_are_visible_to_all_processes,
 }

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use orlop_store::{
-    Durability, Error, Filter, KeyRange, KeyValue, Op, Put, Read, Requirement, Store, Terms, Watch,
+    Durability, Error, Filter, KeyRange, KeyValue, Op, Put, Read, Requirement, Store, Terms, Txn, Watch,
 };
 
-use crate::{database::Database, speech::*};
+use crate::{database::Database, shorthand::*};
 
-async fn everything_survives(db: &Database) {
+async fn everything_survives_reopening(db: &Database) {
     let store = db.open().await;
     put(&store, "a", "1").await;
     put(&store, "a", "2").await;
@@ -26,11 +26,11 @@ async fn everything_survives(db: &Database) {
     let found = store.read(Read { filter, ..Read::new(KeyRange::all()) }).await.unwrap();
     assert_eq!(pairs(&found), ["c=4"]);
     let mut watcher = store.watch(Watch::new(KeyRange::all()).previous().after(3)).await.unwrap();
-    assert_eq!(told_up_to(&mut watcher, 6).await.unwrap(), ["4: +b=3", "5: -b(3)", "6: +c=4"]);
+    assert_eq!(delivered_up_to(&mut watcher, 6).await.unwrap(), ["4: +b=3", "5: -b(3)", "6: +c=4"]);
     assert_eq!(put(&store, "d", "5").await, 7, "revisions go on");
 }
 
-async fn a_new_store_dropped_at_once_is_a_new_store_again(db: &Database) {
+async fn store_dropped_at_once_reopens_empty(db: &Database) {
     for _ in 0..3 {
         let store = db.open().await;
         assert_eq!(store.revision().await.unwrap(), 1);
@@ -38,7 +38,7 @@ async fn a_new_store_dropped_at_once_is_a_new_store_again(db: &Database) {
     }
 }
 
-async fn leases_and_what_is_left_of_them_survive(db: &Database) {
+async fn leases_survive_with_their_time_to_live(db: &Database) {
     let store = db.open().await;
     store.grant(Some(1), Duration::from_secs(600)).await.unwrap();
     store.grant(Some(2), Duration::from_secs(1)).await.unwrap();
@@ -53,11 +53,11 @@ async fn leases_and_what_is_left_of_them_survive(db: &Database) {
     assert!((500_000..=600_000).contains(&lease.remaining_ms), "{lease:?}");
     assert_eq!(store.lease_keys(1).await.unwrap(), ["1"]);
     let mut watcher = store.watch(Watch::new(KeyRange::all()).after(3)).await.unwrap();
-    assert_eq!(told(&next(&mut watcher).await.unwrap()), "4: -2", "the one that ran out is revoked");
+    assert_eq!(describe(&next(&mut watcher).await.unwrap()), "4: -2", "the one that ran out is revoked");
     assert_eq!(store.lease(2).await, Err(Error::LeaseNotFound { lease: 2 }));
 }
 
-async fn a_watch_ends_with_its_store(db: &Database) {
+async fn watch_ends_when_the_store_closes(db: &Database) {
     let store = db.open().await;
     let mut watcher = store.watch(Watch::new(KeyRange::all())).await.unwrap();
     let waiting = tokio::spawn(async move { watcher.next().await.map(|batch| batch.revision()) });
@@ -65,7 +65,7 @@ async fn a_watch_ends_with_its_store(db: &Database) {
     assert!(matches!(waiting.await.unwrap(), Err(Error::Unavailable(_))));
 }
 
-async fn a_compaction_cut_short_is_finished(db: &Database) {
+async fn interrupted_compaction_is_finished_after_reopening(db: &Database) {
     let store = db.open().await;
     for round in 0..20 {
         write(&store, (0..100).map(|n| put_op(format!("{n}"), vec![round; 1000]))).await;
@@ -81,7 +81,7 @@ async fn a_compaction_cut_short_is_finished(db: &Database) {
     assert_eq!(list(&store, KeyRange::all()).await.len(), 100);
 }
 
-async fn declarations_survive(db: &Database) {
+async fn index_declarations_survive_reopening(db: &Database) {
     let terms = |kv: &KeyValue| Terms::new([("v", String::from_utf8_lossy(&kv.value).into_owned())]);
     let store = db.open().await;
     put(&store, "a", "0").await;
@@ -112,28 +112,34 @@ async fn relaxed_durability_behaves_the_same(db: &Database) {
     );
 }
 
-async fn a_closed_store_answers_those_who_waited(db: &Database) {
+async fn close_answers_queued_callers(db: &Database) {
     let store = db.open().await;
+    put(&store, "first", "").await;
     let writers = (0..50).map(|n| {
         let store = store.clone();
-        tokio::spawn(async move { put(&store, format!("{n}"), "").await })
+        tokio::spawn(async move { store.txn(Txn::of([put_op(format!("{n}"), "")])).await })
     });
     let writers: Vec<_> = writers.collect();
-    tokio::time::timeout(PATIENCE, store.close()).await.unwrap();
+    tokio::time::timeout(TIMEOUT, store.close()).await.unwrap();
+    let mut acknowledged = 1;
     for writer in writers {
-        assert!(writer.await.unwrap() > 1);
+        match writer.await.unwrap() {
+            Ok(_) => acknowledged += 1,
+            // Submitted after the store was closed.
+            Err(error) => assert!(matches!(error, Error::Unavailable(_)), "{error}"),
+        }
     }
     let store: Store = db.open().await;
-    assert_eq!(list(&store, KeyRange::all()).await.len(), 50);
+    assert_eq!(list(&store, KeyRange::all()).await.len(), acknowledged);
 }
 
 on_durable_engines! {
-    everything_survives,
-    a_new_store_dropped_at_once_is_a_new_store_again,
-    leases_and_what_is_left_of_them_survive,
-    a_watch_ends_with_its_store,
-    a_compaction_cut_short_is_finished,
-    declarations_survive,
+    everything_survives_reopening,
+    store_dropped_at_once_reopens_empty,
+    leases_survive_with_their_time_to_live,
+    watch_ends_when_the_store_closes,
+    interrupted_compaction_is_finished_after_reopening,
+    index_declarations_survive_reopening,
     relaxed_durability_behaves_the_same,
-    a_closed_store_answers_those_who_waited,
+    close_answers_queued_callers,
 }

@@ -2,9 +2,9 @@
 
 use orlop_store::{Error, KeyRange, Op, Read, Txn};
 
-use crate::{database::Database, speech::*};
+use crate::{database::Database, shorthand::*};
 
-async fn a_new_store_is_at_revision_one_and_empty(db: &Database) {
+async fn new_store_is_empty_at_revision_one(db: &Database) {
     let (store, _) = db.pair().await;
     assert_eq!(store.revision().await.unwrap(), 1);
     let read = store.read(Read { count: true, ..Read::new(KeyRange::all()) }).await.unwrap();
@@ -12,7 +12,7 @@ async fn a_new_store_is_at_revision_one_and_empty(db: &Database) {
     assert_eq!(store.compacted().await.unwrap(), 0);
 }
 
-async fn each_write_has_the_next_revision(db: &Database) {
+async fn writes_have_consecutive_revisions(db: &Database) {
     let (store, peer) = db.pair().await;
     for expected in (2..20).step_by(2) {
         assert_eq!(put(&store, "a", "x").await, expected);
@@ -21,7 +21,7 @@ async fn each_write_has_the_next_revision(db: &Database) {
     assert_eq!(peer.revision().await.unwrap(), 19);
 }
 
-async fn concurrent_writes_leave_no_gap_and_share_no_revision(db: &Database) {
+async fn concurrent_writes_have_consecutive_revisions(db: &Database) {
     let (store, peer) = db.pair().await;
     let writers = (0..16).map(|writer| {
         let store = if writer % 2 == 0 { store.clone() } else { peer.clone() };
@@ -42,7 +42,7 @@ async fn concurrent_writes_leave_no_gap_and_share_no_revision(db: &Database) {
     assert_eq!(all, (2..=161).collect::<Vec<_>>());
 }
 
-async fn what_changes_nothing_makes_no_revision(db: &Database) {
+async fn transaction_without_changes_keeps_the_revision(db: &Database) {
     let (store, _) = db.pair().await;
     let revision = put(&store, "a", "1").await;
     let nothing = [
@@ -62,13 +62,13 @@ async fn what_changes_nothing_makes_no_revision(db: &Database) {
     assert_eq!(put(&store, "a", "1").await, revision + 1, "the same bytes are a write all the same");
 }
 
-async fn a_revision_can_be_waited_for(db: &Database) {
+async fn wait_for_revision_returns_when_it_is_observed(db: &Database) {
     let (store, peer) = db.pair().await;
     let early = peer.wait_for_revision(3, std::time::Duration::from_millis(20)).await;
     assert_eq!(early, Err(Error::FutureRevision { requested: 3, current: 1 }));
     let waiting = tokio::spawn({
         let peer = peer.clone();
-        async move { peer.wait_for_revision(3, PATIENCE).await }
+        async move { peer.wait_for_revision(3, TIMEOUT).await }
     });
     put(&store, "a", "1").await;
     put(&store, "a", "2").await;
@@ -78,9 +78,9 @@ async fn a_revision_can_be_waited_for(db: &Database) {
 }
 
 on_every_engine! {
-    a_new_store_is_at_revision_one_and_empty,
-    each_write_has_the_next_revision,
-    concurrent_writes_leave_no_gap_and_share_no_revision,
-    what_changes_nothing_makes_no_revision,
-    a_revision_can_be_waited_for,
+    new_store_is_empty_at_revision_one,
+    writes_have_consecutive_revisions,
+    concurrent_writes_have_consecutive_revisions,
+    transaction_without_changes_keeps_the_revision,
+    wait_for_revision_returns_when_it_is_observed,
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use orlop_store::{Config, KeyRange, Store, Watch};
 use prometheus_client::{encoding::text::encode, registry::Registry};
 
-use crate::{database::Database, speech::*};
+use crate::{database::Database, shorthand::*};
 
 /// Little room: a queue of four commits and a ring of about ten.
-fn cramped(config: &mut Config) {
+fn small_buffers(config: &mut Config) {
     config.watcher_queue = 4;
     config.ring_bytes = 4096;
 }
@@ -23,8 +23,8 @@ fn metric(store: &Store, name: &str) -> f64 {
     line.unwrap_or_else(|| panic!("no {name} in {text}")).rsplit(' ').next().unwrap().parse().unwrap()
 }
 
-async fn one_that_never_reads_blocks_nobody_and_catches_up_later(db: &Database) {
-    let (store, peer) = db.pair_with(cramped).await;
+async fn lagging_watcher_blocks_nobody_and_catches_up(db: &Database) {
+    let (store, peer) = db.pair_with(small_buffers).await;
     let mut asleep = Vec::new();
     for _ in 0..50 {
         asleep.push(peer.watch(Watch::new(KeyRange::all()).previous()).await.unwrap());
@@ -33,47 +33,51 @@ async fn one_that_never_reads_blocks_nobody_and_catches_up_later(db: &Database) 
     for number in 0..200 {
         put(&store, "a", format!("{number}")).await;
         if number % 10 == 0 {
-            // The one that reads is told while the others sleep.
+            // The one that reads gets events while the others lag.
             next(&mut awake).await.unwrap();
         }
     }
-    let rest = told_up_to(&mut awake, 201).await.unwrap();
+    let rest = delivered_up_to(&mut awake, 201).await.unwrap();
     assert_eq!(rest.last().unwrap(), "201: ~a=199(198)");
     for watcher in &mut asleep[..5] {
-        let told = told_up_to(watcher, 201).await.unwrap();
-        assert_eq!(told.len(), 200);
-        assert_eq!((&told[0][..], &told[1][..]), ("2: +a=0", "3: ~a=1(0)"));
+        let delivered = delivered_up_to(watcher, 201).await.unwrap();
+        assert_eq!(delivered.len(), 200);
+        assert_eq!((&delivered[0][..], &delivered[1][..]), ("2: +a=0", "3: ~a=1(0)"));
     }
 }
 
-async fn one_that_is_behind_compaction_is_told_so_and_nothing_more(db: &Database) {
-    let (store, peer) = db.pair_with(cramped).await;
+async fn watcher_behind_compaction_expires_without_gap(db: &Database) {
+    let (store, peer) = db.pair_with(small_buffers).await;
     let mut asleep = peer.watch(Watch::new(KeyRange::all())).await.unwrap();
     for number in 0..100 {
         put(&store, "a", format!("{number}")).await;
     }
     store.compact(90).await.unwrap();
     store.wait_for_compaction().await.unwrap();
-    let mut told = Vec::new();
+    let mut delivered = Vec::new();
     let error = loop {
         match next(&mut asleep).await {
-            Ok(batch) => told.push(batch.revision()),
+            Ok(batch) => delivered.push(batch.revision()),
             Err(error) => break error,
         }
     };
     assert_eq!(error, orlop_store::Error::Expired { compacted: 90 });
-    assert_eq!(told, (2..2 + told.len() as i64).collect::<Vec<_>>(), "what came, came without a gap");
-    assert!(told.len() < 88, "{told:?}");
+    assert_eq!(
+        delivered,
+        (2..2 + delivered.len() as i64).collect::<Vec<_>>(),
+        "what came, came without a gap"
+    );
+    assert!(delivered.len() < 88, "{delivered:?}");
     assert!(is_expired(&next(&mut asleep).await), "it stays over");
 }
 
-async fn a_quiet_watch_is_not_expired_by_a_burst(db: &Database) {
-    let (store, peer) = db.pair_with(cramped).await;
+async fn burst_of_other_keys_does_not_expire_an_idle_watch(db: &Database) {
+    let (store, peer) = db.pair_with(small_buffers).await;
     let mut quiet = peer.watch(Watch::new(KeyRange::prefix("quiet/"))).await.unwrap();
     for number in 0..100 {
         put(&store, "loud", format!("{number}")).await;
     }
-    assert_eq!(told_up_to(&mut quiet, 101).await.unwrap(), [""; 0]);
+    assert_eq!(delivered_up_to(&mut quiet, 101).await.unwrap(), [""; 0]);
     store.compact(100).await.unwrap();
     store.wait_for_compaction().await.unwrap();
     // More than its queue holds, and more than the ring: it must read on from where it was.
@@ -81,13 +85,13 @@ async fn a_quiet_watch_is_not_expired_by_a_burst(db: &Database) {
         put(&store, format!("quiet/{number:02}"), "x").await;
         put(&store, "loud", vec![b'x'; 600]).await;
     }
-    let told = told_up_to(&mut quiet, 161).await.unwrap();
+    let delivered = delivered_up_to(&mut quiet, 161).await.unwrap();
     let expected: Vec<_> = (0..30).map(|n| format!("{}: +quiet/{n:02}=x", 102 + 2 * n)).collect();
-    assert_eq!(told, expected);
+    assert_eq!(delivered, expected);
 }
 
-async fn one_that_goes_up_to_a_revision_reads_all_of_its_history_and_stops(db: &Database) {
-    let (store, peer) = db.pair_with(cramped).await;
+async fn next_up_to_delivers_history_and_stops(db: &Database) {
+    let (store, peer) = db.pair_with(small_buffers).await;
     for number in 0..50 {
         put(&store, "a", format!("{number}")).await;
         put(&store, "b", format!("{number}")).await;
@@ -100,13 +104,13 @@ async fn one_that_goes_up_to_a_revision_reads_all_of_its_history_and_stops(db: &
             revisions.push(batch.revision());
         }
     };
-    tokio::time::timeout(PATIENCE, all).await.expect("it stops");
+    tokio::time::timeout(TIMEOUT, all).await.expect("it stops");
     assert_eq!(revisions, (0..50).map(|number| 2 + 2 * number).collect::<Vec<_>>());
     assert!(watcher.progress() >= newest);
 }
 
-async fn commits_larger_than_the_ring_reach_every_watcher(db: &Database) {
-    let (store, peer) = db.pair_with(cramped).await;
+async fn commits_larger_than_the_ring_buffer_are_delivered(db: &Database) {
+    let (store, peer) = db.pair_with(small_buffers).await;
     let mut watcher = peer.watch(Watch::new(KeyRange::all())).await.unwrap();
     let mut quiet = peer.watch(Watch::new(KeyRange::key("b"))).await.unwrap();
     for number in 0..10_u8 {
@@ -118,10 +122,10 @@ async fn commits_larger_than_the_ring_reach_every_watcher(db: &Database) {
         let event = batch.events().next().unwrap().event;
         assert_eq!((batch.revision(), event.kv.value.len()), (revision, 20_000));
     }
-    assert_eq!(told_up_to(&mut quiet, 12).await.unwrap(), ["12: +b=small"]);
+    assert_eq!(delivered_up_to(&mut quiet, 12).await.unwrap(), ["12: +b=small"]);
 }
 
-async fn a_write_wakes_only_the_watchers_it_concerns(db: &Database) {
+async fn write_wakes_only_matching_watchers(db: &Database) {
     let (store, peer) = db.pair().await;
     let mut watchers = Vec::new();
     for number in 0..1000 {
@@ -134,8 +138,8 @@ async fn a_write_wakes_only_the_watchers_it_concerns(db: &Database) {
     }
     put(&store, "/nobody", "v").await;
     for (number, revision) in [(7, 2), (70, 3), (700, 4)] {
-        let told = told(&next(&mut watchers[number]).await.unwrap());
-        assert_eq!(told, format!("{revision}: +/{number}/x=v"));
+        let delivered = describe(&next(&mut watchers[number]).await.unwrap());
+        assert_eq!(delivered, format!("{revision}: +/{number}/x=v"));
     }
     eventually("everything is dispatched", async || watchers[0].progress() == 5).await;
     assert_eq!(metric(&peer, "orlop_store_watch_wakes_total") - before, 3.0);
@@ -144,7 +148,7 @@ async fn a_write_wakes_only_the_watchers_it_concerns(db: &Database) {
 }
 
 async fn writers_do_not_wait_for_watchers(db: &Database) {
-    let (store, peer) = db.pair_with(cramped).await;
+    let (store, peer) = db.pair_with(small_buffers).await;
     let mut asleep = Vec::new();
     for _ in 0..300 {
         asleep.push(peer.watch(Watch::new(KeyRange::all())).await.unwrap());
@@ -159,11 +163,11 @@ async fn writers_do_not_wait_for_watchers(db: &Database) {
 }
 
 on_every_engine! {
-    one_that_never_reads_blocks_nobody_and_catches_up_later,
-    one_that_is_behind_compaction_is_told_so_and_nothing_more,
-    a_quiet_watch_is_not_expired_by_a_burst,
-    one_that_goes_up_to_a_revision_reads_all_of_its_history_and_stops,
-    commits_larger_than_the_ring_reach_every_watcher,
-    a_write_wakes_only_the_watchers_it_concerns,
+    lagging_watcher_blocks_nobody_and_catches_up,
+    watcher_behind_compaction_expires_without_gap,
+    burst_of_other_keys_does_not_expire_an_idle_watch,
+    next_up_to_delivers_history_and_stops,
+    commits_larger_than_the_ring_buffer_are_delivered,
+    write_wakes_only_matching_watchers,
     writers_do_not_wait_for_watchers,
 }

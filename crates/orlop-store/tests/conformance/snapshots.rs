@@ -2,9 +2,9 @@
 
 use orlop_store::{Config, Endpoint, Error, Filter, KeyRange, Op, Put, Read, Requirement, Terms, Watch};
 
-use crate::{database::Database, speech::*};
+use crate::{database::Database, shorthand::*};
 
-async fn a_snapshot_opens_as_a_store_with_everything(db: &Database) {
+async fn snapshot_opens_as_a_store(db: &Database) {
     let (store, peer) = db.pair().await;
     store.grant(Some(5), std::time::Duration::from_secs(600)).await.unwrap();
     put(&store, "a", "1").await;
@@ -25,12 +25,12 @@ async fn a_snapshot_opens_as_a_store_with_everything(db: &Database) {
     let found = restored.read(Read { filter, ..Read::new(KeyRange::all()) }).await.unwrap();
     assert_eq!(pairs(&found), ["b=3"]);
     let mut watcher = restored.watch(Watch::new(KeyRange::all()).previous().after(3)).await.unwrap();
-    assert_eq!(told_up_to(&mut watcher, 5).await.unwrap(), ["4: +b=3", "5: -a(2)"]);
+    assert_eq!(delivered_up_to(&mut watcher, 5).await.unwrap(), ["4: +b=3", "5: -a(2)"]);
     assert_eq!(put(&restored, "d", "goes on").await, 6);
     assert_eq!(list(&store, KeyRange::all()).await, ["b=3", "c=after"], "they are two databases");
 }
 
-async fn a_snapshot_beside_writers_is_one_moment(db: &Database) {
+async fn snapshot_beside_writers_is_consistent(db: &Database) {
     let (store, peer) = db.pair().await;
     let writer = tokio::spawn(async move {
         for number in 0..300 {
@@ -57,7 +57,7 @@ async fn a_snapshot_beside_writers_is_one_moment(db: &Database) {
     }
 }
 
-async fn a_snapshot_never_replaces_a_file(db: &Database) {
+async fn snapshot_does_not_overwrite_a_file(db: &Database) {
     let (store, _) = db.pair().await;
     put(&store, "a", "1").await;
     let path = db.beside("there.db");
@@ -71,7 +71,7 @@ async fn a_snapshot_never_replaces_a_file(db: &Database) {
 }
 
 on_every_engine! {
-    a_snapshot_opens_as_a_store_with_everything,
-    a_snapshot_beside_writers_is_one_moment,
-    a_snapshot_never_replaces_a_file,
+    snapshot_opens_as_a_store,
+    snapshot_beside_writers_is_consistent,
+    snapshot_does_not_overwrite_a_file,
 }

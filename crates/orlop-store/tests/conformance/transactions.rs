@@ -6,7 +6,7 @@ use orlop_store::{
     TxnResult,
 };
 
-use crate::{database::Database, speech::*};
+use crate::{database::Database, shorthand::*};
 
 use Comparison::{Equal, Greater, Less, NotEqual};
 
@@ -26,7 +26,7 @@ fn reads(result: &TxnResult) -> Vec<Vec<String>> {
 
 async fn every_comparison_works_on_every_target(db: &Database) {
     let (store, peer) = db.pair().await;
-    let lease = store.grant(Some(50), PATIENCE).await.unwrap().id;
+    let lease = store.grant(Some(50), TIMEOUT).await.unwrap().id;
     put(&store, "a", "1").await;
     let created = put(&store, "k", "m").await;
     let revision = write(&store, [Op::Put(Put { lease, ..Put::new("k", "n") })]).await;
@@ -53,7 +53,7 @@ async fn every_comparison_works_on_every_target(db: &Database) {
     }
 }
 
-async fn an_absent_key_compares_as_zero_but_never_to_a_value(db: &Database) {
+async fn absent_key_compares_as_zero_except_to_values(db: &Database) {
     let (store, _) = db.pair().await;
     put(&store, "other", "x").await;
     for range in [KeyRange::key("k"), KeyRange::prefix("k"), KeyRange::between("z", "a")] {
@@ -69,7 +69,7 @@ async fn an_absent_key_compares_as_zero_but_never_to_a_value(db: &Database) {
     }
 }
 
-async fn a_compare_on_a_range_must_hold_for_every_key_in_it(db: &Database) {
+async fn range_compare_must_hold_for_every_key(db: &Database) {
     let (store, peer) = db.pair().await;
     for key in ["r/1", "r/2", "r/3"] {
         put(&store, key, "same").await;
@@ -85,7 +85,7 @@ async fn a_compare_on_a_range_must_hold_for_every_key_in_it(db: &Database) {
     assert!(holds(&peer, KeyRange::all(), Greater, Target::CreateRevision(1)).await);
 }
 
-async fn all_compares_must_hold_or_the_other_branch_is_taken(db: &Database) {
+async fn failed_compare_takes_the_else_branch(db: &Database) {
     let (store, peer) = db.pair().await;
     put(&store, "a", "1").await;
     let compare =
@@ -106,7 +106,7 @@ async fn all_compares_must_hold_or_the_other_branch_is_taken(db: &Database) {
     assert_eq!(list(&peer, KeyRange::all()).await, ["a=1", "else=1", "then=1"]);
 }
 
-async fn many_operations_have_one_revision(db: &Database) {
+async fn transaction_has_one_revision(db: &Database) {
     let (store, peer) = db.pair().await;
     put(&store, "gone/1", "x").await;
     put(&store, "gone/2", "x").await;
@@ -128,7 +128,7 @@ async fn many_operations_have_one_revision(db: &Database) {
     assert!(all.kvs.iter().all(|kv| kv.revision == 4 && kv.create_revision == 4 && kv.version == 1));
 }
 
-async fn steps_see_the_steps_before_them(db: &Database) {
+async fn operations_see_earlier_operations(db: &Database) {
     let (store, _) = db.pair().await;
     put(&store, "k/1", "old").await;
     put(&store, "k/2", "old").await;
@@ -166,7 +166,7 @@ async fn steps_see_the_steps_before_them(db: &Database) {
     );
 }
 
-async fn compares_of_nested_transactions_look_at_the_state_before_all_of_it(db: &Database) {
+async fn nested_compares_see_the_state_before_the_transaction(db: &Database) {
     let (store, peer) = db.pair().await;
     put(&store, "a", "before").await;
     let inner = Txn {
@@ -199,7 +199,7 @@ async fn transactions_nest_to_either_branch(db: &Database) {
     assert_eq!(list(&peer, KeyRange::all()).await, ["one/else=", "two/else="]);
 }
 
-async fn one_key_cannot_change_twice_in_one_transaction(db: &Database) {
+async fn duplicate_key_in_one_transaction_fails(db: &Database) {
     let (store, peer) = db.pair().await;
     put(&store, "k/1", "old").await;
     let nested = |op| Op::Txn(Txn::of([op]));
@@ -220,7 +220,7 @@ async fn one_key_cannot_change_twice_in_one_transaction(db: &Database) {
     assert_eq!(write(&store, both).await, 3, "deleting what is deleted already changes nothing twice");
 }
 
-async fn a_transaction_that_fails_leaves_nothing(db: &Database) {
+async fn failed_transaction_writes_nothing(db: &Database) {
     let (store, peer) = db.pair().await;
     let mut watch = peer.watch(orlop_store::Watch::new(KeyRange::all())).await.unwrap();
     let failing = [
@@ -242,10 +242,10 @@ async fn a_transaction_that_fails_leaves_nothing(db: &Database) {
     assert_eq!(peer.revision().await.unwrap(), 1);
     assert_eq!(list(&peer, KeyRange::all()).await, [""; 0]);
     put(&store, "a", "1").await;
-    assert_eq!(told(&next(&mut watch).await.unwrap()), "2: +a=1", "nothing was heard of the others");
+    assert_eq!(describe(&next(&mut watch).await.unwrap()), "2: +a=1", "nothing was heard of the others");
 }
 
-async fn versions_count_from_creation(db: &Database) {
+async fn version_counts_writes_since_creation(db: &Database) {
     let (store, peer) = db.pair().await;
     put(&store, "a", "1").await;
     put(&store, "a", "2").await;
@@ -257,7 +257,7 @@ async fn versions_count_from_creation(db: &Database) {
     assert_eq!((kv.create_revision, kv.revision, kv.version), (5, 5, 1));
 }
 
-async fn what_a_write_replaces_is_answered_when_asked_for(db: &Database) {
+async fn put_and_delete_return_previous_versions_on_request(db: &Database) {
     let (store, _) = db.pair().await;
     let asking = |value: &'static str| Op::Put(Put { previous: true, ..Put::new("a", value) });
     let first = store.txn(Txn::of([asking("1")])).await.unwrap();
@@ -272,9 +272,9 @@ async fn what_a_write_replaces_is_answered_when_asked_for(db: &Database) {
     assert_eq!(previous.iter().map(pair).collect::<Vec<_>>(), ["a=2", "b=3"]);
 }
 
-async fn a_put_may_keep_the_value_or_the_lease(db: &Database) {
+async fn put_can_keep_value_or_lease(db: &Database) {
     let (store, peer) = db.pair().await;
-    let lease = store.grant(None, PATIENCE).await.unwrap().id;
+    let lease = store.grant(None, TIMEOUT).await.unwrap().id;
     write(&store, [Op::Put(Put { lease, ..Put::new("a", "1") })]).await;
     write(&store, [Op::Put(Put { keep_lease: true, ..Put::new("a", "2") })]).await;
     let kv = get(&peer, "a").await.unwrap();
@@ -284,7 +284,7 @@ async fn a_put_may_keep_the_value_or_the_lease(db: &Database) {
     assert_eq!((pair(&kv), kv.lease, kv.version), ("a=2".into(), 0, 3));
 }
 
-async fn creating_replacing_and_removing_are_guarded(db: &Database) {
+async fn create_replace_and_remove_are_compare_and_swap(db: &Database) {
     let (store, peer) = db.pair().await;
     let created = store.txn(Txn::create(Put::new("a", "1"))).await.unwrap();
     assert!(created.succeeded);
@@ -303,7 +303,7 @@ async fn creating_replacing_and_removing_are_guarded(db: &Database) {
     assert_eq!(get(&peer, "a").await, None);
 }
 
-async fn of_many_who_race_for_a_key_one_wins(db: &Database) {
+async fn one_of_many_concurrent_creates_succeeds(db: &Database) {
     let (store, peer) = db.pair().await;
     let revision = put(&store, "a", "start").await;
     let racers = (0..16).map(|racer| {
@@ -325,18 +325,18 @@ async fn of_many_who_race_for_a_key_one_wins(db: &Database) {
 
 on_every_engine! {
     every_comparison_works_on_every_target,
-    an_absent_key_compares_as_zero_but_never_to_a_value,
-    a_compare_on_a_range_must_hold_for_every_key_in_it,
-    all_compares_must_hold_or_the_other_branch_is_taken,
-    many_operations_have_one_revision,
-    steps_see_the_steps_before_them,
-    compares_of_nested_transactions_look_at_the_state_before_all_of_it,
+    absent_key_compares_as_zero_except_to_values,
+    range_compare_must_hold_for_every_key,
+    failed_compare_takes_the_else_branch,
+    transaction_has_one_revision,
+    operations_see_earlier_operations,
+    nested_compares_see_the_state_before_the_transaction,
     transactions_nest_to_either_branch,
-    one_key_cannot_change_twice_in_one_transaction,
-    a_transaction_that_fails_leaves_nothing,
-    versions_count_from_creation,
-    what_a_write_replaces_is_answered_when_asked_for,
-    a_put_may_keep_the_value_or_the_lease,
-    creating_replacing_and_removing_are_guarded,
-    of_many_who_race_for_a_key_one_wins,
+    duplicate_key_in_one_transaction_fails,
+    failed_transaction_writes_nothing,
+    version_counts_writes_since_creation,
+    put_and_delete_return_previous_versions_on_request,
+    put_can_keep_value_or_lease,
+    create_replace_and_remove_are_compare_and_swap,
+    one_of_many_concurrent_creates_succeeds,
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use orlop_store::{Filter, KeyRange, Op, Put, Requirement, Store, Terms, Watch, Watcher};
 use tokio::time::timeout;
 
-use crate::{database::Database, speech::*};
+use crate::{database::Database, shorthand::*};
 
 async fn watch(store: &Store, watch: Watch) -> Watcher {
     store.watch(watch).await.unwrap()
@@ -15,7 +15,7 @@ fn all() -> Watch {
     Watch::new(KeyRange::all())
 }
 
-async fn changes_come_in_order_once_each_and_say_what_they_are(db: &Database) {
+async fn events_are_ordered_unique_and_typed(db: &Database) {
     let (store, peer) = db.pair().await;
     put(&store, "a", "before").await;
     let mut watcher = watch(&peer, all()).await;
@@ -24,11 +24,11 @@ async fn changes_come_in_order_once_each_and_say_what_they_are(db: &Database) {
     put(&store, "a", "3").await;
     delete(&store, "a").await;
     put(&store, "a", "4").await;
-    let told = told_up_to(&mut watcher, 7).await.unwrap();
-    assert_eq!(told, ["3: ~a=1", "4: +b=2", "5: ~a=3", "6: -a", "7: +a=4"]);
+    let delivered = delivered_up_to(&mut watcher, 7).await.unwrap();
+    assert_eq!(delivered, ["3: ~a=1", "4: +b=2", "5: ~a=3", "6: -a", "7: +a=4"]);
 }
 
-async fn a_watch_from_any_revision_tells_exactly_what_came_after(db: &Database) {
+async fn watch_from_any_revision_delivers_exactly_later_events(db: &Database) {
     let (store, peer) = db.pair().await;
     let mut expected = Vec::new();
     for number in 0..10 {
@@ -37,12 +37,12 @@ async fn a_watch_from_any_revision_tells_exactly_what_came_after(db: &Database) 
     }
     for after in 0..=11 {
         let mut watcher = watch(&peer, all().after(after)).await;
-        let told = told_up_to(&mut watcher, 11).await.unwrap();
-        assert_eq!(told, expected[(after as usize).saturating_sub(1)..], "after {after}");
+        let delivered = delivered_up_to(&mut watcher, 11).await.unwrap();
+        assert_eq!(delivered, expected[(after as usize).saturating_sub(1)..], "after {after}");
     }
 }
 
-async fn a_watch_of_the_future_waits_for_it(db: &Database) {
+async fn watch_from_a_future_revision_waits(db: &Database) {
     let (store, peer) = db.pair().await;
     put(&store, "a", "1").await;
     let mut watcher = watch(&peer, all().after(5)).await;
@@ -50,10 +50,10 @@ async fn a_watch_of_the_future_waits_for_it(db: &Database) {
     for number in 3..=7 {
         put(&store, "a", format!("{number}")).await;
     }
-    assert_eq!(told_up_to(&mut watcher, 7).await.unwrap(), ["6: ~a=6", "7: ~a=7"]);
+    assert_eq!(delivered_up_to(&mut watcher, 7).await.unwrap(), ["6: ~a=6", "7: ~a=7"]);
 }
 
-async fn a_transaction_is_never_split(db: &Database) {
+async fn watch_delivers_transactions_whole(db: &Database) {
     let (store, peer) = db.pair().await;
     let mut live = watch(&peer, all()).await;
     for round in 0..5 {
@@ -68,7 +68,7 @@ async fn a_transaction_is_never_split(db: &Database) {
     }
 }
 
-async fn only_events_of_the_range_are_told(db: &Database) {
+async fn watch_delivers_only_its_range(db: &Database) {
     let (store, peer) = db.pair().await;
     let ranges = [
         (KeyRange::key("/a"), "2: +/a=x"),
@@ -86,12 +86,12 @@ async fn only_events_of_the_range_are_told(db: &Database) {
     let mut nothing = watch(&peer, Watch::new(KeyRange::prefix("/c"))).await;
     write(&store, ["/a", "/a/1", "/ab", "/b"].map(|key| put_op(key, "x"))).await;
     for (watcher, expected) in &mut watchers {
-        assert_eq!(told_up_to(watcher, 2).await.unwrap(), [*expected]);
+        assert_eq!(delivered_up_to(watcher, 2).await.unwrap(), [*expected]);
     }
-    assert_eq!(told_up_to(&mut nothing, 2).await.unwrap(), [""; 0]);
+    assert_eq!(delivered_up_to(&mut nothing, 2).await.unwrap(), [""; 0]);
 }
 
-async fn the_previous_version_comes_when_asked_for(db: &Database) {
+async fn watch_loads_previous_versions_on_request(db: &Database) {
     let (store, peer) = db.pair().await;
     put(&store, "a", "1").await;
     let mut live = watch(&peer, all().previous().after(2)).await;
@@ -99,16 +99,16 @@ async fn the_previous_version_comes_when_asked_for(db: &Database) {
     delete(&store, "a").await;
     put(&store, "a", "3").await;
     let expected = ["3: ~a=2(1)", "4: -a(2)", "5: +a=3"];
-    assert_eq!(told_up_to(&mut live, 5).await.unwrap(), expected);
+    assert_eq!(delivered_up_to(&mut live, 5).await.unwrap(), expected);
     let mut late = watch(&peer, all().previous().after(2)).await;
     let batch = next(&mut late).await.unwrap();
     let event = batch.events().next().unwrap().event;
     let previous = event.previous.as_ref().unwrap().kv(&event.kv.key).unwrap();
     assert_eq!((previous.create_revision, previous.revision, previous.version), (2, 2, 1));
-    assert_eq!(told_up_to(&mut late, 5).await.unwrap(), expected[1..]);
+    assert_eq!(delivered_up_to(&mut late, 5).await.unwrap(), expected[1..]);
 }
 
-async fn entering_and_leaving_a_filter_are_told_apart(db: &Database) {
+async fn filtered_watch_reports_entering_and_leaving(db: &Database) {
     let (store, peer) = db.pair().await;
     let filter = Filter(vec![Requirement::equals("app", "web")]);
     let filtered = all().filter(filter).previous();
@@ -142,13 +142,13 @@ async fn entering_and_leaving_a_filter_are_told_apart(db: &Database) {
             (8, true, false, true),
         ];
         assert_eq!(seen, expected);
-        assert_eq!(told_up_to(watcher, 11).await.unwrap(), [""; 0]);
+        assert_eq!(delivered_up_to(watcher, 11).await.unwrap(), [""; 0]);
     }
 }
 
-async fn a_watch_resumes_where_another_ended(db: &Database) {
+async fn watch_resumes_without_gap(db: &Database) {
     let (store, peer) = db.pair().await;
-    let mut told = Vec::new();
+    let mut delivered = Vec::new();
     let mut position = 1;
     for round in 0..5 {
         let mut watcher = watch(&peer, all().after(position)).await;
@@ -159,26 +159,26 @@ async fn a_watch_resumes_where_another_ended(db: &Database) {
         for _ in 0..2 {
             let batch = next(&mut watcher).await.unwrap();
             position = batch.revision();
-            told.push(position);
+            delivered.push(position);
         }
     }
     let mut last = watch(&peer, all().after(position)).await;
-    told_up_to(&mut last, 16).await.unwrap();
-    assert_eq!(told, (2..=11).collect::<Vec<_>>());
+    delivered_up_to(&mut last, 16).await.unwrap();
+    assert_eq!(delivered, (2..=11).collect::<Vec<_>>());
     assert_eq!(last.progress(), 16);
 }
 
-async fn progress_covers_what_does_not_concern_the_watch(db: &Database) {
+async fn progress_advances_past_unmatched_events(db: &Database) {
     let (store, peer) = db.pair().await;
     let mut quiet = watch(&peer, Watch::new(KeyRange::prefix("quiet/"))).await;
     for _ in 0..20 {
         put(&store, "loud", "x").await;
     }
-    assert_eq!(told_up_to(&mut quiet, 21).await.unwrap(), [""; 0]);
+    assert_eq!(delivered_up_to(&mut quiet, 21).await.unwrap(), [""; 0]);
     assert_eq!(quiet.progress(), 21);
 }
 
-async fn progress_is_never_ahead_of_an_event_nor_behind_one(db: &Database) {
+async fn progress_is_consistent_with_delivered_events(db: &Database) {
     let (store, peer) = db.pair().await;
     let mut watcher = watch(&peer, Watch::new(KeyRange::prefix("k/")).after(1)).await;
     let writer = tokio::spawn(async move {
@@ -186,7 +186,7 @@ async fn progress_is_never_ahead_of_an_event_nor_behind_one(db: &Database) {
             put(&store, if number % 3 == 0 { "k/1" } else { "other" }, "x").await;
         }
     });
-    let (mut told, mut newest) = (1, 1);
+    let (mut delivered, mut newest) = (1, 1);
     while newest < 201 {
         let progress = watcher.progress();
         assert!(progress >= newest, "progress went back from {newest} to {progress}");
@@ -195,16 +195,16 @@ async fn progress_is_never_ahead_of_an_event_nor_behind_one(db: &Database) {
             let revision = batch.unwrap().revision();
             assert!(revision > newest, "{revision} came after progress {newest}");
             // Every third write from the first one, at revision 2, concerns the watch.
-            assert_eq!(revision, if told == 1 { 2 } else { told + 3 });
-            told = revision;
-            assert!(watcher.progress() >= told);
+            assert_eq!(revision, if delivered == 1 { 2 } else { delivered + 3 });
+            delivered = revision;
+            assert!(watcher.progress() >= delivered);
         }
     }
     writer.await.unwrap();
-    assert_eq!(told, 200);
+    assert_eq!(delivered, 200);
 }
 
-async fn waiting_for_the_next_event_can_be_given_up_and_taken_up(db: &Database) {
+async fn next_is_cancel_safe(db: &Database) {
     let (store, peer) = db.pair().await;
     let mut watcher = watch(&peer, all().previous()).await;
     let writer = tokio::spawn(async move {
@@ -222,7 +222,7 @@ async fn waiting_for_the_next_event_can_be_given_up_and_taken_up(db: &Database) 
     assert_eq!(revisions, (2..=101).collect::<Vec<_>>());
 }
 
-async fn a_watch_that_ends_leaves_the_others_alone(db: &Database) {
+async fn ending_a_watch_does_not_affect_others(db: &Database) {
     let (store, peer) = db.pair().await;
     let mut kept = watch(&peer, Watch::new(KeyRange::prefix("k"))).await;
     let dropped = watch(&peer, Watch::new(KeyRange::prefix("k"))).await;
@@ -230,33 +230,33 @@ async fn a_watch_that_ends_leaves_the_others_alone(db: &Database) {
     put(&store, "k1", "1").await;
     drop((dropped, key));
     put(&store, "k1", "2").await;
-    assert_eq!(told_up_to(&mut kept, 3).await.unwrap(), ["2: +k1=1", "3: ~k1=2"]);
+    assert_eq!(delivered_up_to(&mut kept, 3).await.unwrap(), ["2: +k1=1", "3: ~k1=2"]);
 }
 
-async fn watching_from_now_on_begins_after_what_is_acknowledged(db: &Database) {
+async fn watch_from_now_starts_after_acknowledged_writes(db: &Database) {
     let (store, peer) = db.pair().await;
     for number in 0..30 {
         let revision = put(&store, "a", format!("{number}")).await;
         let mut watcher = watch(&peer, all()).await;
         let after = put(&store, "b", format!("{number}")).await;
-        let told = told_up_to(&mut watcher, after).await.unwrap();
+        let delivered = delivered_up_to(&mut watcher, after).await.unwrap();
         let sign = if number == 0 { '+' } else { '~' };
-        assert_eq!(told, [format!("{}: {sign}b={number}", revision + 1)]);
+        assert_eq!(delivered, [format!("{}: {sign}b={number}", revision + 1)]);
     }
 }
 
 on_every_engine! {
-    changes_come_in_order_once_each_and_say_what_they_are,
-    a_watch_from_any_revision_tells_exactly_what_came_after,
-    a_watch_of_the_future_waits_for_it,
-    a_transaction_is_never_split,
-    only_events_of_the_range_are_told,
-    the_previous_version_comes_when_asked_for,
-    entering_and_leaving_a_filter_are_told_apart,
-    a_watch_resumes_where_another_ended,
-    progress_covers_what_does_not_concern_the_watch,
-    progress_is_never_ahead_of_an_event_nor_behind_one,
-    waiting_for_the_next_event_can_be_given_up_and_taken_up,
-    a_watch_that_ends_leaves_the_others_alone,
-    watching_from_now_on_begins_after_what_is_acknowledged,
+    events_are_ordered_unique_and_typed,
+    watch_from_any_revision_delivers_exactly_later_events,
+    watch_from_a_future_revision_waits,
+    watch_delivers_transactions_whole,
+    watch_delivers_only_its_range,
+    watch_loads_previous_versions_on_request,
+    filtered_watch_reports_entering_and_leaving,
+    watch_resumes_without_gap,
+    progress_advances_past_unmatched_events,
+    progress_is_consistent_with_delivered_events,
+    next_is_cancel_safe,
+    ending_a_watch_does_not_affect_others,
+    watch_from_now_starts_after_acknowledged_writes,
 }

@@ -16,7 +16,7 @@ pub(crate) fn database() -> (&'static Cluster, String) {
     (cluster, cluster.create_database().unwrap())
 }
 
-/// Opens a store that forgets only what it is told to.
+/// Opens a store that compacts only on request.
 pub(crate) async fn open(url: &str) -> Store {
     Store::open(config(url)).await.unwrap()
 }

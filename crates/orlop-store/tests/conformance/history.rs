@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use orlop_store::{Filter, KeyRange, KeyValue, Put, Read, Requirement, Revision, Select, Store, Terms, Txn};
 
-use crate::{database::Database, speech::*};
+use crate::{database::Database, shorthand::*};
 
 type Keys = BTreeMap<String, KeyValue>;
 

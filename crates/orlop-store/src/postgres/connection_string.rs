@@ -1,6 +1,6 @@
-//! The connection string: libpq's URL form, with what tokio-postgres does not read taken out first.
+//! Parses libpq's connection URLs. Parameters that tokio-postgres does not support are handled here.
 //!
-//! Nothing here puts a piece of the string into an error: whatever is malformed may be the password.
+//! Errors never quote the string: a malformed part may be the password.
 
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
@@ -8,7 +8,7 @@ use tokio_postgres::config::{Config, Host, SslMode};
 
 use crate::error::{Error, Result};
 
-/// Parameters that are read here; the rest must be one of `PASSED_ON`.
+/// Parameters handled here; the others must be among `PASSED_ON`.
 const OWN: [&str; 8] = [
     "sslmode",
     "sslrootcert",
@@ -39,7 +39,7 @@ const PASSED_ON: [&str; 17] = [
     "load_balance_hosts",
 ];
 
-/// How much of the server's identity is checked.
+/// Extent of server certificate verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verify {
     Nothing,
@@ -47,7 +47,7 @@ pub(super) enum Verify {
     AuthorityAndName,
 }
 
-/// A connection string, read.
+/// A parsed connection string.
 pub(super) struct Target {
     pub(super) config: Config,
     pub(super) verify: Verify,
@@ -59,7 +59,7 @@ pub(super) struct Target {
     passfile: Option<PathBuf>,
 }
 
-/// Shows where, never with what password.
+/// Omits the password.
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Target").field("config", &self.config).field("schema", &self.schema).finish()
@@ -75,7 +75,7 @@ impl Target {
             let name = pair.split('=').next().unwrap_or_default();
             if let Some(place) = OWN.iter().position(|known| *known == name) {
                 let value = pair.split_once('=').map_or("", |(_, value)| value);
-                own[place] = Some(decoded(value).ok_or_else(malformed)?);
+                own[place] = Some(percent_decode(value).ok_or_else(malformed)?);
             } else if PASSED_ON.contains(&name) {
                 kept.push(pair);
             } else {
@@ -90,7 +90,7 @@ impl Target {
         let mut config = Config::from_str(&rest).map_err(|_| malformed())?;
         config.application_name(application.as_deref().unwrap_or("orlop"));
         let verify = set_mode(&mut config, mode.as_deref(), root.is_some())?;
-        set_patience(&mut config);
+        set_timeouts(&mut config);
         let client_certificate = match (certificate, key) {
             (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
             (None, None) => None,
@@ -114,8 +114,8 @@ impl Target {
         })
     }
 
-    /// The configuration to connect with now. Files are read each time, so that a rotated password is
-    /// picked up by the next connection.
+    /// Returns the configuration with the password. Files are read each time, so that the next connection uses a rotated
+    /// password.
     pub(super) fn with_password(&self) -> Result<Config> {
         let mut config = self.config.clone();
         if config.get_password().is_some() {
@@ -133,7 +133,7 @@ impl Target {
         Ok(config)
     }
 
-    /// Looks the password up in libpq's file of `host:port:database:user:password` lines.
+    /// Looks up the password in libpq's file of `host:port:database:user:password` lines.
     fn passfile_entry(&self) -> Option<String> {
         let path = self
             .passfile
@@ -159,12 +159,12 @@ fn malformed() -> Error {
     )
 }
 
-/// Sets tokio-postgres' half of `sslmode` and returns the other half.
+/// Sets tokio-postgres' part of `sslmode` and returns the verification.
 fn set_mode(config: &mut Config, mode: Option<&str>, has_root: bool) -> Result<Verify> {
     let (ssl, verify) = match mode.unwrap_or("prefer") {
         "disable" => (SslMode::Disable, Verify::Nothing),
         "allow" | "prefer" => (SslMode::Prefer, Verify::Nothing),
-        // As libpq does: who names an authority wants it checked.
+        // As libpq does: naming an authority implies verification.
         "require" if has_root => (SslMode::Require, Verify::Authority),
         "require" => (SslMode::Require, Verify::Nothing),
         "verify-ca" => (SslMode::Require, Verify::Authority),
@@ -186,8 +186,8 @@ fn set_mode(config: &mut Config, mode: Option<&str>, has_root: bool) -> Result<V
     Ok(verify)
 }
 
-/// A dead network must be noticed in seconds, not in the kernel's hours.
-fn set_patience(config: &mut Config) {
+/// Sets timeouts that detect a dead network in seconds instead of the kernel's hours.
+fn set_timeouts(config: &mut Config) {
     if config.get_connect_timeout().is_none() {
         config.connect_timeout(Duration::from_secs(5));
     }
@@ -201,8 +201,8 @@ fn set_patience(config: &mut Config) {
     }
 }
 
-/// Undoes %XX; `None` if that leaves no text.
-fn decoded(text: &str) -> Option<String> {
+/// Decodes percent-encoding; `None` if the result is not UTF-8.
+fn percent_decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, tail)) = rest.split_first() {
@@ -218,7 +218,7 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// The password of the first line that matches host, port, database and user.
+/// Returns the password of the first line that matches host, port, database and user.
 fn password_for(file: &str, wanted: [&str; 4]) -> Option<String> {
     file.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
         let mut fields = vec![String::new()];
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_parameters_are_taken_out_and_the_rest_is_passed_on() {
+    fn own_parameters_are_handled_and_others_passed_on() {
         let target = Target::parse(
             "postgres://me@db:6000/x?sslmode=verify-full&sslrootcert=%2Fca.crt&connect_timeout=3",
         )
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_named_without_a_piece_of_the_password() {
+    fn errors_do_not_contain_the_password() {
         for url in [
             "postgres://me:hun?ter2@db/x",
             "postgres://me:hunter2@db:notaport/x",
@@ -273,13 +273,13 @@ mod tests {
     }
 
     #[test]
-    fn a_unix_socket_needs_no_tls() {
+    fn unix_socket_disables_tls() {
         let target = Target::parse("postgres://me@%2Frun%2Fpg:5433/x?sslmode=require").unwrap();
         assert_eq!(target.config.get_ssl_mode(), SslMode::Disable);
     }
 
     #[test]
-    fn a_passfile_is_read_as_libpq_reads_it() {
+    fn passfile_is_parsed_like_libpq() {
         let file = "# comment\nother:*:*:*:no\ndb:5432:a\\:b:me:p\\:w:d\n*:*:*:*:any\n";
         assert_eq!(password_for(file, ["db", "5432", "a:b", "me"]).as_deref(), Some("p:w:d"));
         assert_eq!(password_for(file, ["db", "5432", "x", "me"]).as_deref(), Some("any"));

@@ -1,7 +1,7 @@
-//! What a power cut leaves: nobody has been told of anything that is not on the disk.
+//! Power loss: nothing that is not durable has been revealed to anybody.
 //!
-//! The disk here is a folder of copies, made whenever the store brings its log to the disk: what has been written
-//! since is what a power cut takes.
+//! The disk is simulated by a directory of copies, made whenever the store syncs its log. A power loss leaves the last
+//! copies.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
@@ -18,33 +18,33 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{Sqlite, durable::SyncLog, log_file::LogFile};
+use super::{Sqlite, durability::SyncLog, wal_file::WalFile};
 use crate::{
     Config, Endpoint, Error, KeyRange, Op, Put, Read, Revision, Store, Txn, Watch, metrics::Metrics,
 };
 
-/// How long a sync takes at the least: time enough to be caught unsynced.
-const SLOW: Duration = Duration::from_millis(3);
+/// Minimum time of a sync, so that commits are observed before they are durable.
+const SYNC_TIME: Duration = Duration::from_millis(3);
 
-/// A disk that can be slow, stuck or broken.
+/// A disk that can be slow, blocked or failing.
 #[derive(Debug, Default)]
 struct Disk {
-    /// Held by a sync, and by a test that wants none.
-    busy: Mutex<()>,
-    broken: AtomicBool,
+    /// Held by a sync, and by a test that blocks syncs.
+    blocked: Mutex<()>,
+    failing: AtomicBool,
 }
 
 impl Disk {
-    /// Brings everything in `memory` to `disk`, as a sync does.
-    fn sync(self: &Arc<Self>, log: LogFile, memory: &Path, disk: &Path) -> SyncLog {
+    /// Returns a sync that copies everything in `memory` to `disk`.
+    fn sync(self: &Arc<Self>, wal: WalFile, memory: &Path, disk: &Path) -> SyncLog {
         let (this, memory, disk) = (self.clone(), memory.to_owned(), disk.to_owned());
         Box::new(move || {
-            let _busy = this.busy.lock().unwrap();
-            if this.broken.load(Ordering::Relaxed) {
+            let _sync = this.blocked.lock().unwrap();
+            if this.failing.load(Ordering::Relaxed) {
                 return Err(io::Error::other("broken"));
             }
-            std::thread::sleep(SLOW);
-            log.lay_out();
+            std::thread::sleep(SYNC_TIME);
+            wal.preallocate();
             copy(&memory, &disk)
         })
     }
@@ -58,7 +58,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A store over a disk of ours.
+/// A store on a simulated disk.
 struct Machine {
     folder: tempfile::TempDir,
     disk: Arc<Disk>,
@@ -74,18 +74,19 @@ impl Machine {
         let disk = Arc::<Disk>::default();
         let (config, metrics) = (config(&memory), Metrics::default());
         let engine =
-            Sqlite::open_on(&config, metrics.clone(), |log| disk.sync(log, &memory, &on_disk)).unwrap();
+            Sqlite::open_with_sync(&config, metrics.clone(), |wal| disk.sync(wal, &memory, &on_disk))
+                .unwrap();
         let store = Store::start(Arc::new(engine), config, metrics).await.unwrap();
         Self { folder, disk, store }
     }
 
-    /// What the machine finds on its disk when the power is back.
-    async fn after_power_cut(&self) -> Store {
-        self.after_power_cut_with(|_| {}).await
+    /// Opens what a power loss leaves.
+    async fn after_power_loss(&self) -> Store {
+        self.after_power_loss_with(|_| {}).await
     }
 
-    /// As that, with what a disk may have made of the log where it was not synced.
-    async fn after_power_cut_with(&self, damage: impl FnOnce(&mut Vec<u8>)) -> Store {
+    /// Opens what a power loss leaves, with damage where the log was not synced.
+    async fn after_power_loss_with(&self, damage: impl FnOnce(&mut Vec<u8>)) -> Store {
         let survived = tempfile::tempdir_in(self.folder.path()).unwrap().keep();
         copy(&self.folder.path().join("disk"), &survived).unwrap();
         let path = survived.join("store.db-wal");
@@ -111,27 +112,27 @@ async fn get(store: &Store, key: &str) -> Result<(Revision, Option<Bytes>), Erro
     Ok((read.revision, read.kvs.into_iter().next().map(|kv| kv.value)))
 }
 
-/// What somebody has been told: what was written at a revision.
-type Told = Arc<Mutex<BTreeMap<Revision, (Bytes, Bytes)>>>;
+/// Writes that were revealed to somebody, by revision.
+type Revealed = Arc<Mutex<BTreeMap<Revision, (Bytes, Bytes)>>>;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_power_cut_takes_nothing_that_anybody_was_told_of() {
+async fn power_loss_undoes_nothing_that_was_revealed() {
     let machine = Machine::start().await;
-    let (told, newest) = (Told::default(), Arc::new(AtomicI64::new(0)));
+    let (revealed, newest) = (Revealed::default(), Arc::new(AtomicI64::new(0)));
     let mut clients = tokio::task::JoinSet::new();
     for client in 0..8 {
-        let (store, told, newest) = (machine.store.clone(), told.clone(), newest.clone());
+        let (store, revealed, newest) = (machine.store.clone(), revealed.clone(), newest.clone());
         clients.spawn(async move {
             for n in 0.. {
                 let (key, value) = (format!("key-{}", (client + n) % 10), format!("{client}-{n}"));
                 let revision = put(&store, &key, &value).await.unwrap();
-                told.lock().unwrap().insert(revision, (key.into(), value.into()));
+                revealed.lock().unwrap().insert(revision, (key.into(), value.into()));
                 newest.fetch_max(revision, Ordering::Relaxed);
             }
         });
     }
     for reader in 0..4 {
-        let (store, told, newest) = (machine.store.clone(), told.clone(), newest.clone());
+        let (store, revealed, newest) = (machine.store.clone(), revealed.clone(), newest.clone());
         clients.spawn(async move {
             loop {
                 let range =
@@ -139,13 +140,13 @@ async fn a_power_cut_takes_nothing_that_anybody_was_told_of() {
                 let read = store.read(Read::new(range)).await.unwrap();
                 newest.fetch_max(read.revision, Ordering::Relaxed);
                 let shown = read.kvs.into_iter().map(|kv| (kv.revision, (kv.key, kv.value)));
-                told.lock().unwrap().extend(shown);
+                revealed.lock().unwrap().extend(shown);
                 tokio::task::yield_now().await;
             }
         });
     }
     let mut watcher = machine.store.watch(Watch::new(KeyRange::all())).await.unwrap();
-    let events = told.clone();
+    let events = revealed.clone();
     clients.spawn(async move {
         loop {
             let batch = watcher.next().await.unwrap();
@@ -156,20 +157,21 @@ async fn a_power_cut_takes_nothing_that_anybody_was_told_of() {
         }
     });
     let deadline = Instant::now() + Duration::from_secs(60);
-    while told.lock().unwrap().len() < 500 {
+    while revealed.lock().unwrap().len() < 500 {
         assert!(Instant::now() < deadline, "500 writes take more than a minute");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // The power is cut: from here on nothing reaches the disk, so whatever anybody is told of is there already.
-    let cut = machine.disk.busy.lock().unwrap();
-    tokio::task::block_in_place(|| std::thread::sleep(SLOW));
-    let (told, newest) = (std::mem::take(&mut *told.lock().unwrap()), newest.load(Ordering::Relaxed));
-    let survivor =
-        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(machine.after_power_cut()));
+    // From here on nothing reaches the disk, so everything that is revealed must be there already.
+    let cut = machine.disk.blocked.lock().unwrap();
+    tokio::task::block_in_place(|| std::thread::sleep(SYNC_TIME));
+    let (revealed, newest) = (std::mem::take(&mut *revealed.lock().unwrap()), newest.load(Ordering::Relaxed));
+    let survivor = tokio::task::block_in_place(|| {
+        tokio::runtime::Handle::current().block_on(machine.after_power_loss())
+    });
     drop(cut);
     clients.shutdown().await;
     assert!(survivor.revision().await.unwrap() >= newest);
-    for (revision, (key, value)) in told {
+    for (revision, (key, value)) in revealed {
         let read = Read { revision: Some(revision), ..Read::new(KeyRange::key(key.clone())) };
         let found = survivor.read(read).await.unwrap().kvs;
         assert_eq!((found[0].revision, &found[0].value), (revision, &value), "{key:?} at {revision}");
@@ -177,10 +179,10 @@ async fn a_power_cut_takes_nothing_that_anybody_was_told_of() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_a_sync_is_under_way_reads_show_what_was_before_it() {
+async fn reads_during_a_sync_show_the_state_before_it() {
     let Machine { disk, store, folder } = Machine::start().await;
     let old = put(&store, "old", "1").await.unwrap();
-    let stuck = disk.busy.lock().unwrap();
+    let blocked = disk.blocked.lock().unwrap();
     let writer = tokio::spawn({
         let store = store.clone();
         async move { put(&store, "new", "2").await }
@@ -193,7 +195,7 @@ async fn while_a_sync_is_under_way_reads_show_what_was_before_it() {
         assert!(Instant::now() < deadline, "the write is never committed");
         std::thread::sleep(Duration::from_millis(1));
     }
-    // Others go on, and see the store as it was.
+    // Others continue, and see the state before it.
     tokio::task::block_in_place(|| {
         tokio::runtime::Handle::current().block_on(async {
             let mut watcher = store.watch(Watch::new(KeyRange::all()).after(old)).await.unwrap();
@@ -204,58 +206,58 @@ async fn while_a_sync_is_under_way_reads_show_what_was_before_it() {
             assert_eq!(store.read(future).await, Err(refused));
             let waits = Duration::from_millis(50);
             assert!(tokio::time::timeout(waits, get(&store, "new")).await.is_err(), "shown too early");
-            assert!(tokio::time::timeout(waits, watcher.next()).await.is_err(), "told too early");
+            assert!(tokio::time::timeout(waits, watcher.next()).await.is_err(), "delivered too early");
         });
     });
     assert!(!writer.is_finished());
-    drop(stuck);
+    drop(blocked);
     assert_eq!(writer.await.unwrap().unwrap(), old + 1);
     assert_eq!(get(&store, "new").await.unwrap(), (old + 1, Some("2".into())));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_broken_disk_did_not_keep_is_neither_promised_nor_shown() {
+async fn commits_after_a_failed_sync_are_neither_acknowledged_nor_shown() {
     let machine = Machine::start().await;
     let store = &machine.store;
     let kept = put(store, "kept", "1").await.unwrap();
     let mut watcher = store.watch(Watch::new(KeyRange::all()).after(kept)).await.unwrap();
-    machine.disk.broken.store(true, Ordering::Relaxed);
+    machine.disk.failing.store(true, Ordering::Relaxed);
     let lost = put(store, "lost", "2").await.unwrap_err();
     assert!(matches!(&lost, Error::AmbiguousCommit(reason) if reason.contains("broken")), "{lost}");
-    // Not even once the disk is well: it may have dropped what it could not write.
-    machine.disk.broken.store(false, Ordering::Relaxed);
+    // Not even once the disk works again: it may have dropped what it could not write.
+    machine.disk.failing.store(false, Ordering::Relaxed);
     let refused = put(store, "more", "3").await.unwrap_err();
     assert!(matches!(refused, Error::Unavailable(_)), "{refused}");
     assert!(matches!(get(store, "lost").await, Err(Error::Unavailable(_))));
     assert_eq!(get(store, "kept").await.unwrap(), (kept, Some("1".into())));
-    let told = tokio::time::timeout(Duration::from_millis(300), watcher.next()).await;
-    assert!(told.is_err(), "{told:?}");
-    let survivor = machine.after_power_cut().await;
+    let revealed = tokio::time::timeout(Duration::from_millis(300), watcher.next()).await;
+    assert!(revealed.is_err(), "{revealed:?}");
+    let survivor = machine.after_power_loss().await;
     assert_eq!(get(&survivor, "lost").await.unwrap(), (kept, None));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_a_power_cut_leaves_beyond_the_log_is_no_part_of_it() {
+async fn bytes_beyond_the_log_are_ignored_after_a_power_loss() {
     let machine = Machine::start().await;
     let mut last = 0;
     for n in 0..50 {
         last = put(&machine.store, &format!("key-{n}"), "x").await.unwrap();
     }
-    let laid_out = fs::read(machine.folder.path().join("disk/store.db-wal")).unwrap();
-    let end = laid_out.iter().rposition(|byte| *byte != 0).unwrap() + 1;
-    assert!(end + 4096 < laid_out.len(), "nothing is laid out beyond {end} of {}", laid_out.len());
+    let wal = fs::read(machine.folder.path().join("disk/store.db-wal")).unwrap();
+    let end = wal.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    assert!(end + 4096 < wal.len(), "nothing is preallocated beyond {end} of {}", wal.len());
     // The last frame is of some page whose last bytes may be zeros; a page on there is none.
     let beyond = end + 4096;
     let cuts: [fn(&mut [u8]); 2] =
         [|rest| rest.fill(0xff), |rest| rest.iter_mut().step_by(7).for_each(|byte| *byte = 1)];
     for (number, cut) in cuts.into_iter().enumerate() {
-        let survivor = machine.after_power_cut_with(|log| cut(&mut log[beyond..])).await;
+        let survivor = machine.after_power_loss_with(|log| cut(&mut log[beyond..])).await;
         assert_eq!(survivor.revision().await.unwrap(), last, "cut {number}");
         assert_eq!(get(&survivor, "key-49").await.unwrap(), (last, Some("x".into())));
         let next = put(&survivor, "next", "y").await.unwrap();
         assert_eq!(next, last + 1);
         survivor.close().await;
     }
-    let survivor = machine.after_power_cut_with(|log| log.truncate(beyond)).await;
+    let survivor = machine.after_power_loss_with(|log| log.truncate(beyond)).await;
     assert_eq!(survivor.revision().await.unwrap(), last, "as long as the log itself");
 }

@@ -1,8 +1,9 @@
 //! Reads at a past revision.
 //!
-//! A superseded version is found through the one that superseded it: each row of the log names the one before.
-//! So that no such walk is long, some versions are milestones with a row in `history` (`Event::milestone`). A walk
-//! begins at the key's first milestone that was superseded after the revision, or else at its live version.
+//! A superseded version is found through the one that superseded it: each row of the log points to the one before. To
+//! keep such walks short, `history` is a sparse index: every 64th version of a key has a row there, and the last before
+//! a deletion (`Event::superseded_history_row`). A walk begins at the key's first history row that was superseded
+//! after the revision, or else at its live version.
 
 use bytes::Bytes;
 use rusqlite::{CachedStatement, params};
@@ -10,7 +11,7 @@ use rusqlite::{CachedStatement, params};
 use super::{
     errors::sql_error,
     read::{Query, counted, damaged},
-    rows::Gathered,
+    rows::PageBuilder,
 };
 use crate::{
     EncodedPage, KeyValue, Revision, Select, Terms,
@@ -18,10 +19,10 @@ use crate::{
     event::{VersionId, checksum},
 };
 
-/// What the range held at a revision.
+/// Reads a range at a past revision.
 pub(super) fn read(query: &Query<'_>, revision: Revision) -> Result<EncodedPage> {
-    // Those created by then that were live after it: the key's version then is one of these or before it. They
-    // are all of one life of the key, and the first of them is the nearest.
+    // Rows of keys that had been created by then and were live after it. The key's version at the revision is one of
+    // these or before it. They all belong to one creation of the key, and the first of them is the nearest.
     const SQL: &str = "
         SELECT key, superseded_at, id FROM history
         WHERE key >= ?1 AND key < ?2 AND superseded_at > ?3 AND create_revision <= ?3
@@ -35,10 +36,10 @@ pub(super) fn read(query: &Query<'_>, revision: Revision) -> Result<EncodedPage>
     if read.select == Select::Nothing && read.filter.is_empty() {
         return Ok(counted(EncodedPage::default(), all));
     }
-    let mut versions = Versions::prepare(query, revision)?;
+    let mut versions = VersionWalk::prepare(query, revision)?;
     let mut statement = query.connection.prepare_cached(SQL).map_err(sql_error)?;
     let mut rows = statement.query(params![query.start, query.end, revision]).map_err(sql_error)?;
-    let (mut gathered, mut matching) = (Gathered::new(read.limit, query.form), 0);
+    let (mut page, mut matching) = (PageBuilder::new(read.limit, query.encoder), 0);
     let mut key = Vec::new();
     while let Some(row) = rows.next().map_err(sql_error)? {
         let next = row.get_ref(0).map_err(sql_error)?.as_blob().map_err(|_| damaged(b""))?;
@@ -46,19 +47,19 @@ pub(super) fn read(query: &Query<'_>, revision: Revision) -> Result<EncodedPage>
             continue;
         }
         next.clone_into(&mut key);
-        let full = gathered.len() > read.limit;
-        // Only counting goes on past the limit.
-        if gathered.is_spoilt() || (full && (!read.count || counts_all)) {
+        let full = page.len() > read.limit;
+        // Past the limit rows are only counted.
+        if page.encoding_failed() || (full && (!read.count || counts_all)) {
             break;
         }
-        if versions.take(&key, row.get(2).map_err(|_| damaged(&key))?, full, &mut gathered)? {
+        if versions.take(&key, row.get(2).map_err(|_| damaged(&key))?, full, &mut page)? {
             matching += 1;
         }
     }
-    Ok(counted(query.selected(gathered), all.or(read.count.then_some(matching))))
+    Ok(counted(query.finish(page), all.or(read.count.then_some(matching))))
 }
 
-/// How many keys there were at a revision.
+/// Counts the keys at a revision.
 fn count(query: &Query<'_>, revision: Revision) -> Result<u64> {
     const SQL: &str = "
         SELECT (SELECT count(*) FROM live WHERE key >= ?1 AND key < ?2 AND create_revision <= ?3)
@@ -68,14 +69,14 @@ fn count(query: &Query<'_>, revision: Revision) -> Result<u64> {
     query.number(SQL, params![query.start, query.end, revision])
 }
 
-/// Versions of the log, as they are walked and gathered.
-struct Versions<'a> {
+/// Walks back through the versions of keys in the log.
+struct VersionWalk<'a> {
     query: &'a Query<'a>,
     revision: Revision,
     version: CachedStatement<'a>,
 }
 
-impl<'a> Versions<'a> {
+impl<'a> VersionWalk<'a> {
     fn prepare(query: &'a Query<'a>, revision: Revision) -> Result<Self> {
         const SQL: &str = "SELECT revision, previous, create_revision, version, lease, terms, checksum, value
             FROM log WHERE id = ?";
@@ -83,9 +84,9 @@ impl<'a> Versions<'a> {
         Ok(Self { query, revision, version })
     }
 
-    /// Walks back from a version to the one that the key had, and gathers it unless there are enough; whether it
-    /// passes the filter.
-    fn take(&mut self, key: &[u8], id: VersionId, enough: bool, gathered: &mut Gathered<'_>) -> Result<bool> {
+    /// Walks back from a version to the one at the revision, and adds it to the page unless that is full. Returns
+    /// whether it matches the filter.
+    fn take(&mut self, key: &[u8], id: VersionId, full: bool, page: &mut PageBuilder<'_>) -> Result<bool> {
         let read = self.query.read;
         let mut next = Some(id);
         while let Some(id) = next {
@@ -104,7 +105,7 @@ impl<'a> Versions<'a> {
                     return Ok(false);
                 }
             }
-            if enough {
+            if full {
                 return Ok(true);
             }
             let value = if read.select == Select::Values { bytes(7)? } else { &[] };
@@ -118,10 +119,10 @@ impl<'a> Versions<'a> {
                 lease: number(4)?,
                 ..KeyValue::default()
             };
-            gathered.push(key, value, kv);
+            page.push(key, value, kv);
             return Ok(true);
         }
-        // The log says that it was created after all the rows that were to be walked.
+        // The log contradicts the creation revision of the row that the walk began at.
         Err(damaged(key))
     }
 }

@@ -1,95 +1,95 @@
-//! The one statement that writes a batch.
+//! Composes the statement that writes a batch.
 //!
-//! It is put together from the parts that the batch needs. The parts touch different rows, so their order does not
-//! matter; but all of them wait for the first, which makes sure that the batch may be written, and if it may not,
-//! none of them does anything.
+//! It consists of the common table expressions that the batch needs. They change different rows, so their order does not
+//! matter. All of them depend on the first, `sure`, which checks the precondition: if it returns no row, nothing is
+//! written.
 
 use std::fmt::Write;
 
 use tokio_postgres::types::ToSql;
 
-use super::{
-    turn::Turn,
-    write::{Changes, Live, LiveChanges, Pairs, Versions},
+use super::Epoch;
+use crate::{
+    event::VersionId,
+    postgres::changes::{Changes, LiveChange, LiveRows, TermRows, Versions},
 };
-use crate::event::VersionId;
 
 /// A statement and its parameters.
 #[derive(Default)]
-pub(super) struct Composed<'p> {
-    pub(super) sql: String,
-    pub(super) parameters: Vec<&'p (dyn ToSql + Sync)>,
-    /// Whether one version is written.
+pub(in crate::postgres) struct Composed<'p> {
+    pub(in crate::postgres) sql: String,
+    pub(in crate::postgres) parameters: Vec<&'p (dyn ToSql + Sync)>,
+    /// Set if one version is written.
     single: bool,
 }
 
-/// By what right a batch is written.
-pub(super) enum Right<'a> {
-    /// The lock is held alone.
-    Lock(&'a Taken<'a>),
-    /// It is still this session's turn, and what was taken for granted is so.
-    Turn(&'a TakenForGranted<'a>),
+/// Condition under which a batch is written.
+pub(in crate::postgres) enum Precondition<'a> {
+    /// The write lock is held exclusively.
+    Locked(&'a LockedWrite<'a>),
+    /// The statement verifies the epoch and the assumptions.
+    Speculative(&'a Assumptions<'a>),
 }
 
-/// A turn that a batch takes, or goes on with, while it holds the lock alone.
-pub(super) struct Taken<'a> {
-    pub(super) process: &'a str,
-    pub(super) turn: Turn,
-    /// The number of the batch: how it is told later whether it was committed.
-    pub(super) batch: i64,
-    /// The last version of the turn before, if this one is new.
-    pub(super) ends_at: Option<VersionId>,
+/// A batch under the exclusive lock, which begins an epoch or continues one.
+pub(in crate::postgres) struct LockedWrite<'a> {
+    pub(in crate::postgres) process: &'a str,
+    pub(in crate::postgres) epoch: Epoch,
+    /// Number of the batch, by which an ambiguous commit is resolved.
+    pub(in crate::postgres) batch: i64,
+    /// The last version of the epoch before, if this one begins.
+    pub(in crate::postgres) previous_end: Option<VersionId>,
 }
 
-/// What a batch was evaluated from without having been read under the lock.
-pub(super) struct TakenForGranted<'g> {
-    pub(super) turn: Turn,
-    /// The condition on the turn (`WriteLock::if_turn_is`).
-    pub(super) if_turn_is: &'g str,
+/// Assumptions of a speculative batch.
+pub(in crate::postgres) struct Assumptions<'g> {
+    pub(in crate::postgres) epoch: Epoch,
+    /// The condition on the epoch (`WriteLock::shared_epoch_check`).
+    pub(in crate::postgres) epoch_check: &'g str,
     /// Keys with their versions; a key without one does not exist.
-    pub(super) key: Vec<&'g [u8]>,
-    pub(super) id: Vec<Option<VersionId>>,
-    pub(super) terms: Vec<Option<&'g [u8]>>,
+    pub(in crate::postgres) key: Vec<&'g [u8]>,
+    pub(in crate::postgres) id: Vec<Option<VersionId>>,
+    pub(in crate::postgres) terms: Vec<Option<&'g [u8]>>,
 }
 
-/// One column of several rows.
+/// A column of several rows.
 trait Column {
-    /// The type of its cells.
-    fn kind(&self) -> &'static str;
+    /// Returns the SQL type of its cells.
+    fn sql_type(&self) -> &'static str;
     fn all(&self) -> &(dyn ToSql + Sync);
-    /// The cell, if there is one row.
-    fn only(&self) -> Option<&(dyn ToSql + Sync)>;
+    /// Returns the cell of a single row.
+    fn single(&self) -> Option<&(dyn ToSql + Sync)>;
 }
 
-/// What a column may consist of.
+/// A cell of a column.
 trait Cell: ToSql + Sync {
-    const KIND: &'static str;
+    const SQL_TYPE: &'static str;
 }
 
 impl Cell for i64 {
-    const KIND: &'static str = "int8";
+    const SQL_TYPE: &'static str = "int8";
 }
 
 impl Cell for &[u8] {
-    const KIND: &'static str = "bytea";
+    const SQL_TYPE: &'static str = "bytea";
 }
 
 impl<T: Cell> Cell for Option<T> {
-    const KIND: &'static str = T::KIND;
+    const SQL_TYPE: &'static str = T::SQL_TYPE;
 }
 
 impl<T: Cell> Column for Vec<T> {
-    fn kind(&self) -> &'static str {
-        T::KIND
+    fn sql_type(&self) -> &'static str {
+        T::SQL_TYPE
     }
 
     fn all(&self) -> &(dyn ToSql + Sync) {
         self
     }
 
-    fn only(&self) -> Option<&(dyn ToSql + Sync)> {
+    fn single(&self) -> Option<&(dyn ToSql + Sync)> {
         match self.as_slice() {
-            [only] => Some(only),
+            [single] => Some(single),
             _ => None,
         }
     }
@@ -101,15 +101,15 @@ const LOG: &str =
 /// The columns of `live`.
 const LIVE: &str = "(key, id, revision, create_revision, version, lease, terms)";
 
-/// The live row of one version, of whose columns in the log each is a parameter, from the first on.
+/// Writes the live row of a single version, whose log columns are the first parameters.
 const CREATED: &str = "insert into live (key, id, revision, create_revision, version, lease, terms)
     select $3, $1, $2, $4, $5, $6, $8 from sure";
 const UPDATED: &str =
     "update live set id = $1, revision = $2, create_revision = $4, version = $5, lease = $6,
     terms = $8 from sure where live.key = $3";
 
-/// Inserts versions, for what one statement does not carry.
-pub(super) fn log<'p>(versions: &'p Versions<'_>) -> Composed<'p> {
+/// Composes an insert of versions that do not fit the main statement.
+pub(in crate::postgres) fn insert_log<'p>(versions: &'p Versions<'_>) -> Composed<'p> {
     let mut composed = Composed::default();
     let _ = write!(composed.sql, "insert into {LOG} select * from ");
     composed.rows(&log_columns(versions));
@@ -132,28 +132,29 @@ fn log_columns<'p>(v: &'p Versions<'_>) -> [&'p dyn Column; 11] {
     ]
 }
 
-/// Everything but the versions after the first of [`Changes::log`].
+/// Composes the main statement: everything but the later parts of [`Changes::log`].
 ///
-/// It answers with one row, or changes one, but none if something was not as it was taken to be. `channel` is where to
-/// tell others, if there are any.
-pub(super) fn all_of<'p>(
+/// It returns or changes one row, or none if the precondition fails. Listeners on `channel` are notified, if there is one.
+pub(in crate::postgres) fn write_batch<'p>(
     changes: &'p Changes<'_>,
-    right: &Right<'p>,
+    precondition: &Precondition<'p>,
     channel: Option<&'p &'p str>,
 ) -> Composed<'p> {
     let single = changes.log.iter().map(|versions| versions.id.len()).sum::<usize>() == 1;
     let mut composed = Composed { single, ..Composed::default() };
     composed.sql.reserve(1024);
-    // Of one version the live row is made of the same parameters, and that is the statement's last part.
+    // The live row of a single version uses the same parameters, and is the last part of the statement.
     let mut last = None;
-    match (right, changes.log.first(), &changes.live) {
-        (Right::Turn(taken), Some(version), Live::AsLogged { created, .. }) if single => {
-            last = Some(composed.single(taken, version, *created));
+    match (precondition, changes.log.first(), &changes.live) {
+        (Precondition::Speculative(assumptions), Some(version), LiveChange::FromLog { created, .. })
+            if single =>
+        {
+            last = Some(composed.single_version(assumptions, version, *created));
         }
-        (right, versions, live) => {
-            match right {
-                Right::Lock(taken) => composed.take(taken),
-                Right::Turn(taken) => composed.make_sure_of(taken),
+        (precondition, versions, live) => {
+            match precondition {
+                Precondition::Locked(write) => composed.record_epoch(write),
+                Precondition::Speculative(assumptions) => composed.verify(assumptions),
             }
             if let Some(versions) = versions {
                 composed.logged(versions, live);
@@ -161,8 +162,8 @@ pub(super) fn all_of<'p>(
             composed.live(live);
         }
     }
-    composed.milestones(changes);
-    composed.terms(&changes.terms_gone, &changes.terms_new);
+    composed.history_rows(changes);
+    composed.terms(&changes.deleted_terms, &changes.inserted_terms);
     composed.reindexed(&changes.reindexed);
     composed.leases(changes);
     match (channel, last) {
@@ -190,14 +191,14 @@ impl<'p> Composed<'p> {
         let _ = write!(self.sql, "${}", self.parameters.len());
     }
 
-    /// What comes after the parts.
+    /// Appends the main query.
     fn end(&mut self, last: &str) {
         self.push(") ");
         self.push(last);
     }
 
-    /// `text` with a parameter for each `?`.
-    fn with(&mut self, text: &str, parameters: &[&'p (dyn ToSql + Sync)]) {
+    /// Appends `text` with a parameter for each `?`.
+    fn push_with(&mut self, text: &str, parameters: &[&'p (dyn ToSql + Sync)]) {
         let mut parameters = parameters.iter();
         for piece in text.split_inclusive('?') {
             match (piece.strip_suffix('?'), parameters.next()) {
@@ -210,10 +211,10 @@ impl<'p> Composed<'p> {
         }
     }
 
-    /// Rows made of columns. Of a single version they are simply a row: to unpack arrays takes the server longer than
-    /// to insert it. Otherwise it is always arrays, so that there are not too many statements.
+    /// Appends rows made of columns. A single version is a plain row: unpacking arrays takes the server longer than
+    /// inserting it. Otherwise columns are arrays, so that there are few distinct statements.
     fn rows(&mut self, columns: &[&'p dyn Column]) {
-        let single = self.single && columns.iter().all(|column| column.only().is_some());
+        let single = self.single && columns.iter().all(|column| column.single().is_some());
         self.push(if single { "(select " } else { "unnest(" });
         self.columns(columns, single);
         self.push(")");
@@ -222,20 +223,20 @@ impl<'p> Composed<'p> {
     fn columns(&mut self, columns: &[&'p dyn Column], single: bool) {
         for (nth, column) in columns.iter().enumerate() {
             self.push(if nth == 0 { "" } else { ", " });
-            self.parameter(column.only().filter(|_| single).unwrap_or(column.all()));
+            self.parameter(column.single().filter(|_| single).unwrap_or(column.all()));
             self.push("::");
-            self.push(column.kind());
+            self.push(column.sql_type());
             self.push(if single { "" } else { "[]" });
         }
     }
 
-    /// A part that happens only if the first made sure. Its text ends where a condition may follow.
+    /// Appends a common table expression.
     fn part(&mut self, name: &str, body: impl FnOnce(&mut Self)) {
         let _ = write!(self.sql, "), {name} as (");
         body(self);
     }
 
-    /// An insert of rows.
+    /// Appends an insert of rows, if the precondition holds.
     fn insert(&mut self, name: &str, into: &str, columns: &[&'p dyn Column], conflict: &str) {
         self.part(name, |composed| {
             let _ = write!(composed.sql, "insert into {into} select * from ");
@@ -245,7 +246,7 @@ impl<'p> Composed<'p> {
         });
     }
 
-    /// An update or delete of `table` by rows.
+    /// Appends an update or delete by rows, if the precondition holds.
     fn change(&mut self, name: &str, change: &str, columns: &[&'p dyn Column], rows_and_condition: &str) {
         self.part(name, |composed| {
             composed.push(change);
@@ -255,17 +256,18 @@ impl<'p> Composed<'p> {
         });
     }
 
-    /// Writes down whose turn it is. How the turn before ended is kept, for whoever may have lost sight of it.
-    fn take(&mut self, taken: &'p Taken<'_>) {
-        match &taken.ends_at {
-            None => self.with("with sure as (update state set batch = ? returning 1", &[&taken.batch]),
+    /// Records the epoch and the batch. The end of the epoch before is kept for its owner, which may have to resolve an
+    /// ambiguous commit.
+    fn record_epoch(&mut self, write: &'p LockedWrite<'_>) {
+        match &write.previous_end {
+            None => self.push_with("with sure as (update state set batch = ? returning 1", &[&write.batch]),
             Some(last_id) => {
-                self.with(
+                self.push_with(
                     "with sure as (update state set turn = setval('turn', ?), process = ?, batch = ? returning 1",
-                    &[&taken.turn, &taken.process, &taken.batch],
+                    &[&write.epoch, &write.process, &write.batch],
                 );
-                self.part("kept", |composed| {
-                    composed.with(
+                self.part("previous_epoch", |composed| {
+                    composed.push_with(
                         "insert into writer (process, turn, last_id, batch, seen)
                          select process, turn, ?, batch, now() from state
                          on conflict (process) do update set turn = excluded.turn, last_id = excluded.last_id,
@@ -277,31 +279,31 @@ impl<'p> Composed<'p> {
         }
     }
 
-    fn make_sure_of(&mut self, taken: &'p TakenForGranted<'_>) {
+    fn verify(&mut self, assumptions: &'p Assumptions<'_>) {
         self.push("with sure as materialized (select 1 where ");
-        self.granted(taken);
+        self.assumptions_hold(assumptions);
     }
 
-    /// Whether what was taken for granted is so.
-    fn granted(&mut self, taken: &'p TakenForGranted<'_>) {
-        self.push(taken.if_turn_is);
-        self.parameter(&taken.turn);
-        if !taken.key.is_empty() {
+    /// Appends a condition: the epoch is current and the assumptions hold.
+    fn assumptions_hold(&mut self, assumptions: &'p Assumptions<'_>) {
+        self.push(assumptions.epoch_check);
+        self.parameter(&assumptions.epoch);
+        if !assumptions.key.is_empty() {
             self.push(" and not exists (select from ");
-            self.rows(&[&taken.key, &taken.id, &taken.terms]);
+            self.rows(&[&assumptions.key, &assumptions.id, &assumptions.terms]);
             self.push(
-                " taken(key, id, terms) left join live on live.key = taken.key
-                 where live.id is distinct from taken.id or live.terms is distinct from taken.terms)",
+                " assumed(key, id, terms) left join live on live.key = assumed.key
+                 where live.id is distinct from assumed.id or live.terms is distinct from assumed.terms)",
             );
         }
         self.push(" end");
     }
 
-    /// Inserts one version if what was taken for granted is so: then it is sure. What makes the live row of the same
-    /// parameters.
-    fn single(
+    /// Appends the insert of a single version if the assumptions hold. Returns the statement that writes its live row from
+    /// the same parameters.
+    fn single_version(
         &mut self,
-        taken: &'p TakenForGranted<'_>,
+        assumptions: &'p Assumptions<'_>,
         version: &'p Versions<'_>,
         created: bool,
     ) -> &'static str {
@@ -310,24 +312,26 @@ impl<'p> Composed<'p> {
         self.push(" select ");
         self.columns(&log_columns(version), true);
         self.push(" where ");
-        self.granted(taken);
+        self.assumptions_hold(assumptions);
         self.push(" returning 1");
         if created { CREATED } else { UPDATED }
     }
 
-    fn logged(&mut self, versions: &'p Versions<'_>, live: &Live<'_>) {
+    fn logged(&mut self, versions: &'p Versions<'_>, live: &LiveChange<'_>) {
         let returning = match live {
-            Live::AsLogged { .. } => "returning key, id, revision, create_revision, version, lease, terms",
-            Live::Changed(_) => "",
+            LiveChange::FromLog { .. } => {
+                "returning key, id, revision, create_revision, version, lease, terms"
+            }
+            LiveChange::Explicit(_) => "",
         };
         self.insert("logged", LOG, &log_columns(versions), returning);
     }
 
-    fn live(&mut self, live: &'p Live<'_>) {
+    fn live(&mut self, live: &'p LiveChange<'_>) {
         const UPDATE: &str = "update live set id = new.id, revision = new.revision,
             create_revision = new.create_revision, version = new.version, lease = new.lease, terms = new.terms from ";
         match live {
-            Live::AsLogged { created, updated } => {
+            LiveChange::FromLog { created, updated } => {
                 if *created {
                     let rows = "select * from logged where version = 1";
                     self.part("created", |composed| {
@@ -339,8 +343,8 @@ impl<'p> Composed<'p> {
                     self.part("updated", |composed| composed.push(&format!("{UPDATE} {rows}")));
                 }
             }
-            Live::Changed(changes) => {
-                let LiveChanges { created, updated, gone } = &**changes;
+            LiveChange::Explicit(rows) => {
+                let LiveRows { created, updated, deleted } = &**rows;
                 if !created.key.is_empty() {
                     self.insert("created", &format!("live {LIVE}"), &live_columns(created), "");
                 }
@@ -348,16 +352,16 @@ impl<'p> Composed<'p> {
                     let by_key = format!(" new{LIVE} where live.key = new.key");
                     self.change("updated", UPDATE, &live_columns(updated), &by_key);
                 }
-                if !gone.is_empty() {
+                if !deleted.is_empty() {
                     let by_key = " gone(key) where live.key = gone.key";
-                    self.change("gone", "delete from live using ", &[gone], by_key);
+                    self.change("deleted", "delete from live using ", &[deleted], by_key);
                 }
             }
         }
     }
 
-    fn milestones(&mut self, changes: &'p Changes<'_>) {
-        let old = &changes.milestones;
+    fn history_rows(&mut self, changes: &'p Changes<'_>) {
+        let old = &changes.history_rows;
         if old.key.is_empty() {
             return;
         }
@@ -371,22 +375,22 @@ impl<'p> Composed<'p> {
             &old.lease,
         ];
         let history = "history (key, superseded_at, id, revision, create_revision, version, lease)";
-        self.insert("milestones", history, &columns, "");
+        self.insert("history_rows", history, &columns, "");
     }
 
-    fn terms(&mut self, gone: &'p Pairs<'_>, new: &'p Pairs<'_>) {
-        if !gone.key.is_empty() {
+    fn terms(&mut self, deleted: &'p TermRows<'_>, inserted: &'p TermRows<'_>) {
+        if !deleted.key.is_empty() {
             self.change(
-                "terms_gone",
+                "deleted_terms",
                 "delete from terms using ",
-                &term_columns(gone),
+                &term_columns(deleted),
                 " gone(field, value, key)
                  where terms.field = gone.field and terms.value = gone.value and terms.key = gone.key",
             );
         }
-        if !new.key.is_empty() {
+        if !inserted.key.is_empty() {
             let into = "terms (field, value, key)";
-            self.insert("terms_new", into, &term_columns(new), "on conflict do nothing");
+            self.insert("inserted_terms", into, &term_columns(inserted), "on conflict do nothing");
         }
     }
 
@@ -409,14 +413,14 @@ impl<'p> Composed<'p> {
     }
 
     fn leases(&mut self, changes: &'p Changes<'_>) {
-        if !changes.leases_gone.is_empty() {
+        if !changes.deleted_leases.is_empty() {
             let gone = " gone(id) where lease.id = gone.id";
-            self.change("leases_gone", "delete from lease using ", &[&changes.leases_gone], gone);
+            self.change("deleted_leases", "delete from lease using ", &[&changes.deleted_leases], gone);
         }
-        let [ids, ttls, deadlines] = &changes.leases_new;
+        let [ids, ttls, deadlines] = &changes.upserted_leases;
         if !ids.is_empty() {
             self.insert(
-                "leases_new",
+                "upserted_leases",
                 "lease (id, ttl_seconds, deadline_ms)",
                 &[ids, ttls, deadlines],
                 "on conflict (id) do update set ttl_seconds = excluded.ttl_seconds, deadline_ms = excluded.deadline_ms",
@@ -429,6 +433,6 @@ fn live_columns<'p>(v: &'p Versions<'_>) -> [&'p dyn Column; 7] {
     [&v.key, &v.id, &v.revision, &v.create_revision, &v.version, &v.lease, &v.terms]
 }
 
-fn term_columns<'p>(pairs: &'p Pairs<'_>) -> [&'p dyn Column; 3] {
-    [&pairs.field, &pairs.value, &pairs.key]
+fn term_columns<'p>(rows: &'p TermRows<'_>) -> [&'p dyn Column; 3] {
+    [&rows.field, &rows.value, &rows.key]
 }

@@ -1,4 +1,4 @@
-//! Connections: how they are made, what they are set to, and what they keep.
+//! Connections and their settings, prepared statements and the shared value cache.
 
 use std::{
     collections::HashMap,
@@ -14,12 +14,11 @@ use tokio_postgres::{Client, Connection, Row, Socket, Statement, types::ToSql};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{
-    fault::{Fault, not_connected},
+    connection_string::Target,
+    db_error::{DbError, connect_error},
     rows::column,
     tls,
-    undisturbed::undisturbed,
-    url::Target,
-    values::Values,
+    value_cache::ValueCache,
 };
 use crate::{
     Config, Durability,
@@ -28,23 +27,23 @@ use crate::{
     metrics::Metrics,
 };
 
-/// How long one round trip may take before the connection counts as lost. The server's own limits are
-/// shorter, so this is only met when the server or the network is gone without a word.
+/// Maximum time of one round trip, after which the connection counts as lost. The server's own timeouts are shorter, so
+/// this one fires only if the server or the network is gone silently.
 const ROUND_TRIP_MAX: Duration = Duration::from_secs(330);
 
 /// The parameters of a statement.
 pub(super) type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 
-/// A connection that nobody drives yet.
-pub(super) type Wire =
+/// The I/O half of a connection, which has to be polled.
+pub(super) type Driver =
     Connection<Socket, <MakeRustlsConnect as tokio_postgres::tls::MakeTlsConnect<Socket>>::Stream>;
 
-/// Makes connections to one database.
+/// Opens connections to one database.
 pub(super) struct Connector {
     target: Target,
     tls: MakeRustlsConnect,
     settings: String,
-    values: Arc<Values>,
+    value_cache: Arc<ValueCache>,
 }
 
 impl std::fmt::Debug for Connector {
@@ -58,46 +57,49 @@ impl Connector {
         let target = Target::parse(url)?;
         let tls = tls::connector(&target)?;
         let settings = settings(&target.schema, config.durability);
-        Ok(Self { target, tls, settings, values: Arc::new(Values::new(config.value_cache_bytes, metrics)) })
+        let value_cache = Arc::new(ValueCache::new(config.value_cache_bytes, metrics));
+        Ok(Self { target, tls, settings, value_cache })
     }
 
     pub(super) fn schema(&self) -> &str {
         &self.target.schema
     }
 
-    /// Connects, without anybody driving the connection.
-    pub(super) async fn dial(&self) -> Result<(Client, Wire), Fault> {
-        let config = self.target.with_password().map_err(Fault::Final)?;
-        config.connect(self.tls.clone()).await.map_err(not_connected)
+    /// Opens a connection without settings, which the caller has to poll.
+    pub(super) async fn open(&self) -> Result<(Client, Driver), DbError> {
+        let config = self.target.with_password().map_err(DbError::Permanent)?;
+        config.connect(self.tls.clone()).await.map_err(connect_error)
     }
 
-    /// Connects and sets the session up.
-    pub(super) async fn connect(&self) -> Result<Session, Fault> {
-        let (client, wire) = self.dial().await?;
+    /// Opens a session with its settings.
+    pub(super) async fn connect(&self) -> Result<Session, DbError> {
+        let (client, driver) = self.open().await?;
         let mut session = Session {
             client,
-            wire: Mutex::new(Some(wire)),
+            driver: Mutex::new(Some(driver)),
             statements: Mutex::default(),
-            values: self.values.clone(),
+            value_cache: self.value_cache.clone(),
             server: String::new(),
         };
-        session.simple(&self.settings).await?;
-        // No two servers have started at the same moment, nor one twice.
+        session.batch_execute(&self.settings).await?;
+        // The start time identifies a server and its run.
         let rows = session.query("select pg_postmaster_start_time()::text", &[]).await?;
         session.server = rows.first().map_or(Ok(String::new()), |row| column(row, 0))?;
-        self.values.only_from(&session.server);
+        self.value_cache.set_server(&session.server);
         Ok(session)
     }
 
-    /// What every session is set to.
+    /// Returns the settings of every session.
     pub(super) fn settings(&self) -> &str {
         &self.settings
     }
 }
 
-/// Every plan of ours walks an index in key or id order. On a new table without statistics the planner would
-/// guess otherwise and keep that guess, so the choice is taken away from it. A limit on idle transactions
-/// frees the lock from a process that hangs while it holds it.
+/// Returns the settings of a session.
+///
+/// Every statement scans an index in key or id order. On a new table without statistics the planner would choose
+/// otherwise and keep that plan, so the other plan types are disabled. The limit on idle transactions frees the write
+/// lock from a process that hangs while it holds it.
 fn settings(schema: &str, durability: Durability) -> String {
     let commit = match durability {
         // Never weaken what the server is set to (`remote_apply`, say).
@@ -120,17 +122,17 @@ fn settings(schema: &str, durability: Durability) -> String {
     )
 }
 
-/// A connection with the statements it has prepared.
+/// A connection with its prepared statements.
 ///
-/// Nobody drives the connection but whoever waits for an answer on it: a task of its own would cost a hop
-/// between threads each way, which is more than a small statement takes.
+/// It is polled by the caller that waits for a response: a task of its own would cost a thread switch each way, which is
+/// more than a small statement takes.
 pub(super) struct Session {
     client: Client,
-    /// `None` once it has ended.
-    wire: Mutex<Option<Wire>>,
+    /// `None` once the connection has ended.
+    driver: Mutex<Option<Driver>>,
     statements: Mutex<HashMap<String, Statement>>,
-    values: Arc<Values>,
-    /// Which server it leads to.
+    value_cache: Arc<ValueCache>,
+    /// Identity of the server.
     server: String,
 }
 
@@ -149,92 +151,87 @@ impl Session {
         self.client.is_closed()
     }
 
-    /// Values that need not be asked for.
-    pub(super) fn values(&self) -> &Values {
-        &self.values
+    pub(super) fn value_cache(&self) -> &ValueCache {
+        &self.value_cache
     }
 
-    /// Keeps values that this session has written or fetched.
-    pub(super) fn keep<'k>(&self, versions: impl Iterator<Item = (VersionId, &'k Bytes, &'k Bytes)>) {
-        self.values.put(&self.server, versions);
+    /// Caches values that this session has written or fetched.
+    pub(super) fn cache_values<'k>(&self, versions: impl Iterator<Item = (VersionId, &'k Bytes, &'k Bytes)>) {
+        self.value_cache.insert(&self.server, versions);
     }
 
-    /// Keeps the values of what this session has committed.
-    pub(super) fn keep_committed(&self, commits: &[Arc<Commit>]) {
+    /// Caches the values of commits of this session.
+    pub(super) fn cache_committed(&self, commits: &[Arc<Commit>]) {
         let events = commits.iter().flat_map(|commit| &commit.events).filter(|event| !event.deleted);
-        self.keep(events.map(|event| (event.id, &event.kv.key, &event.kv.value)));
+        self.cache_values(events.map(|event| (event.id, &event.kv.key, &event.kv.value)));
     }
 
-    /// Waits for what the server is asked for, but not for ever. Pin it first where that matters: each function that it
-    /// is handed down through would make room for it twice.
-    pub(super) async fn run<T, E: Into<Fault>>(
+    /// Runs a request with a timeout. Pin large futures first: each function that they are passed through would reserve
+    /// space for them.
+    pub(super) async fn run<T, E: Into<DbError>>(
         &self,
         work: impl Future<Output = Result<T, E>>,
-    ) -> Result<T, Fault> {
-        self.run_while(work, || {}).await
+    ) -> Result<T, DbError> {
+        self.run_and(work, || {}).await
     }
 
-    /// The same. Once everything is sent, there is time for something else.
-    pub(super) async fn run_while<T, E: Into<Fault>>(
+    /// As [`Self::run`], and calls `meanwhile` once everything is sent.
+    pub(super) async fn run_and<T, E: Into<DbError>>(
         &self,
         work: impl Future<Output = Result<T, E>>,
-        something_else: impl FnOnce(),
-    ) -> Result<T, Fault> {
-        match tokio::time::timeout(ROUND_TRIP_MAX, self.driven_while(work, something_else)).await {
+        meanwhile: impl FnOnce(),
+    ) -> Result<T, DbError> {
+        match tokio::time::timeout(ROUND_TRIP_MAX, self.poll_with(work, meanwhile)).await {
             Ok(answer) => answer.map_err(Into::into),
-            Err(_) => Err(Fault::Lost("PostgreSQL does not answer".into())),
+            Err(_) => Err(DbError::ConnectionLost("PostgreSQL does not answer".into())),
         }
     }
 
-    /// Waits for what the server is asked for, and drives the connection meanwhile.
-    pub(super) async fn driven<T>(&self, work: impl Future<Output = T>) -> T {
-        self.driven_while(work, || {}).await
+    /// Runs a request without a timeout.
+    pub(super) async fn run_unbounded<T>(&self, work: impl Future<Output = T>) -> T {
+        self.poll_with(work, || {}).await
     }
 
-    /// The same. Once everything is sent, there is time for something else.
-    pub(super) async fn driven_while<T>(
-        &self,
-        work: impl Future<Output = T>,
-        something_else: impl FnOnce(),
-    ) -> T {
+    /// Polls a request together with the connection. Calls `meanwhile` once everything is sent.
+    async fn poll_with<T>(&self, work: impl Future<Output = T>, meanwhile: impl FnOnce()) -> T {
         let mut work = pin!(work);
-        let mut something_else = Some(something_else);
-        undisturbed(poll_fn(|context| {
+        let mut meanwhile = Some(meanwhile);
+        poll_fn(|context| {
             if let Poll::Ready(answer) = work.as_mut().poll(context) {
                 return Poll::Ready(answer);
             }
-            self.drive(context);
-            if let Some(something_else) = something_else.take() {
-                something_else();
+            self.poll_connection(context);
+            if let Some(meanwhile) = meanwhile.take() {
+                meanwhile();
             }
             work.as_mut().poll(context)
-        }))
+        })
         .await
     }
 
-    /// Sends what is to be sent and takes what has come.
-    fn drive(&self, context: &mut Context<'_>) {
-        let mut wire = self.wire.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some(driven) = &mut *wire {
-            match driven.poll_message(context) {
-                // A notice; what is notified comes elsewhere.
+    /// Sends and receives without blocking.
+    fn poll_connection(&self, context: &mut Context<'_>) {
+        let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(connection) = &mut *driver {
+            match connection.poll_message(context) {
+                // A notice. Notifications arrive on the listener's session.
                 Poll::Ready(Some(Ok(_))) => {}
                 Poll::Ready(Some(Err(error))) => {
                     tracing::debug!(%error, "PostgreSQL connection ended");
-                    *wire = None;
+                    *driver = None;
                 }
-                Poll::Ready(None) => *wire = None,
+                Poll::Ready(None) => *driver = None,
                 Poll::Pending => return,
             }
         }
     }
 
-    /// The prepared form of a statement. Prepare everything a pipeline needs before its first message.
-    pub(super) async fn prepare(&self, sql: &str) -> Result<Statement, Fault> {
-        let known = |statements: &Mutex<HashMap<String, Statement>>| {
+    /// Prepares a statement, once. Prepare all statements of a pipeline before its first message.
+    pub(super) async fn prepare(&self, sql: &str) -> Result<Statement, DbError> {
+        let cached = |statements: &Mutex<HashMap<String, Statement>>| {
             statements.lock().unwrap_or_else(PoisonError::into_inner).get(sql).cloned()
         };
-        if let Some(statement) = known(&self.statements) {
+        if let Some(statement) = cached(&self.statements) {
             return Ok(statement);
         }
         let statement = Box::pin(self.run(self.client.prepare(sql))).await?;
@@ -243,23 +240,23 @@ impl Session {
         Ok(statement)
     }
 
-    /// Statements without parameters, whose rows do not matter.
-    pub(super) async fn simple(&self, sql: &str) -> Result<(), Fault> {
+    /// Runs statements without parameters, and discards their rows.
+    pub(super) async fn batch_execute(&self, sql: &str) -> Result<(), DbError> {
         self.run(self.client.batch_execute(sql)).await
     }
 
-    pub(super) async fn query(&self, sql: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, Fault> {
+    pub(super) async fn query(&self, sql: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, DbError> {
         let statement = self.prepare(sql).await?;
         self.run(self.client.query(&statement, parameters)).await
     }
 
-    pub(super) async fn execute(&self, sql: &str, parameters: Parameters<'_>) -> Result<u64, Fault> {
+    pub(super) async fn execute(&self, sql: &str, parameters: Parameters<'_>) -> Result<u64, DbError> {
         let statement = self.prepare(sql).await?;
         self.run(self.client.execute(&statement, parameters)).await
     }
 }
 
-/// Waits longer each time, up to a second.
+/// Exponential back-off, up to a second.
 #[derive(Debug)]
 pub(super) struct Backoff(Duration);
 

@@ -1,4 +1,4 @@
-//! A batch's changes as arrays, and how they get to the server.
+//! The changes of a batch as arrays, and how they are sent to the server.
 
 use std::{collections::BTreeMap, pin::pin, task::Poll};
 
@@ -6,10 +6,10 @@ use bytes::Bytes;
 use futures_util::future::maybe_done;
 
 use super::{
-    connect::{Parameters, Session},
-    fault::Fault,
+    connection::{Parameters, Session},
+    db_error::DbError,
     schema::VERSION_BYTES,
-    statement::{self, Right, Taken, TakenForGranted},
+    speculation::{Assumptions, LockedWrite, Precondition, insert_log, write_batch},
 };
 use crate::{
     LeaseId, Terms,
@@ -17,62 +17,62 @@ use crate::{
     event::{Event, VersionId, checksum},
 };
 
-/// Bytes of values that one statement carries at the most, one large value excepted. PostgreSQL's own limit
-/// for a message is 1 GiB.
+/// Maximum bytes of values in one statement, one large value excepted. PostgreSQL limits a message to 1 GiB.
 const STATEMENT_BYTES: usize = 16 << 20;
 
 static NO_TERMS: Terms = Terms::none();
 
-/// Why a batch is not known to be committed.
-pub(super) struct Unsure {
-    /// Whether the server was asked to commit.
-    pub(super) committing: bool,
-    pub(super) fault: Fault,
+/// Failure of a commit.
+pub(super) struct CommitError {
+    /// Set if the commit was sent to the server.
+    pub(super) sent: bool,
+    pub(super) error: DbError,
 }
 
-/// The changes of one batch, column by column.
+/// Changes of one batch, column by column.
 #[derive(Default)]
 pub(super) struct Changes<'e> {
-    /// New versions, as many as one statement carries, and more of them.
+    /// New versions, divided into parts that each fit one statement.
     pub(super) log: Vec<Versions<'e>>,
-    pub(super) milestones: Versions<'e>,
-    /// When the milestones were superseded.
+    pub(super) history_rows: Versions<'e>,
+    /// Revisions that superseded the history rows.
     pub(super) superseded_at: Vec<i64>,
-    pub(super) live: Live<'e>,
-    pub(super) terms_gone: Pairs<'e>,
-    pub(super) terms_new: Pairs<'e>,
+    pub(super) live: LiveChange<'e>,
+    pub(super) deleted_terms: TermRows<'e>,
+    pub(super) inserted_terms: TermRows<'e>,
     pub(super) reindexed: Versions<'e>,
-    pub(super) leases_gone: Vec<LeaseId>,
-    pub(super) leases_new: [Vec<i64>; 3],
-    /// Bytes that all versions ever took, these included.
+    pub(super) deleted_leases: Vec<LeaseId>,
+    pub(super) upserted_leases: [Vec<i64>; 3],
+    /// Bytes of all versions ever written, these included.
     pub(super) written: i64,
 }
 
-/// What becomes of the live versions.
-pub(super) enum Live<'e> {
-    /// Each new version is its key's, whether the key was there (`updated`) or not (`created`).
-    AsLogged {
+/// Changes of live rows.
+pub(super) enum LiveChange<'e> {
+    /// Every key is put once, so live rows are copied from the inserted log rows: new keys (`created`) and existing ones
+    /// (`updated`).
+    FromLog {
         created: bool,
         updated: bool,
     },
-    Changed(Box<LiveChanges<'e>>),
+    Explicit(Box<LiveRows<'e>>),
 }
 
-/// Keys that were not there before the batch, those that were, and those that are gone.
+/// Live rows to create, update and delete.
 #[derive(Default)]
-pub(super) struct LiveChanges<'e> {
+pub(super) struct LiveRows<'e> {
     pub(super) created: Versions<'e>,
     pub(super) updated: Versions<'e>,
-    pub(super) gone: Vec<&'e [u8]>,
+    pub(super) deleted: Vec<&'e [u8]>,
 }
 
-impl Default for Live<'_> {
+impl Default for LiveChange<'_> {
     fn default() -> Self {
-        Self::AsLogged { created: false, updated: false }
+        Self::FromLog { created: false, updated: false }
     }
 }
 
-/// Columns that versions have everywhere; each table uses those it has.
+/// Columns of versions; each table uses a subset.
 #[derive(Default)]
 pub(super) struct Versions<'e> {
     pub(super) key: Vec<&'e [u8]>,
@@ -89,8 +89,9 @@ pub(super) struct Versions<'e> {
     bytes: usize,
 }
 
+/// Columns of index terms.
 #[derive(Default)]
-pub(super) struct Pairs<'e> {
+pub(super) struct TermRows<'e> {
     pub(super) field: Vec<&'e [u8]>,
     pub(super) value: Vec<&'e [u8]>,
     pub(super) key: Vec<&'e [u8]>,
@@ -110,24 +111,24 @@ impl<'e> Versions<'e> {
 }
 
 impl<'e> Changes<'e> {
-    /// `None` if the batch changes nothing. `written` is what the versions before it took.
-    pub(super) fn of(evaluation: &'e Evaluation<'_>, written: i64) -> Option<Self> {
+    /// Collects the changes of a batch; `None` if there are none. `written` is the bytes of all versions before it.
+    pub(super) fn collect(evaluation: &'e Evaluation<'_>, written: i64) -> Option<Self> {
         let mut changes = Self { written, ..Self::default() };
         for (id, row) in evaluation.lease_changes() {
             match row {
                 Some(row) => {
                     for (column, number) in
-                        changes.leases_new.iter_mut().zip([id, row.ttl_seconds, row.deadline_ms])
+                        changes.upserted_leases.iter_mut().zip([id, row.ttl_seconds, row.deadline_ms])
                     {
                         column.push(number);
                     }
                 }
-                None => changes.leases_gone.push(id),
+                None => changes.deleted_leases.push(id),
             }
         }
-        // For each key the terms that the index has and those it shall have, over all of the batch.
+        // Per key the indexed terms before and after the batch.
         let mut terms: BTreeMap<&'e Bytes, (&'e Terms, &'e Terms)> = BTreeMap::new();
-        // Each key's last event, and whether the key existed before its first.
+        // Per key the last event, and whether the key existed before the batch.
         let mut last: BTreeMap<&'e Bytes, (&'e Event, bool)> = BTreeMap::new();
         let mut reindexed: BTreeMap<&'e Bytes, (VersionId, &'e Terms)> = BTreeMap::new();
         for (key, row, new) in &evaluation.reindexed {
@@ -142,44 +143,44 @@ impl<'e> Changes<'e> {
             let old = event.previous.as_ref().map_or(&NO_TERMS, |previous| previous.terms());
             terms.entry(key).or_insert((old, &event.terms)).1 = &event.terms;
             last.entry(key).or_insert((event, event.previous.is_some())).0 = event;
-            changes.version(event);
+            changes.push_version(event);
         }
-        changes.live = changes.live(&last);
+        changes.live = changes.live_change(&last);
         for (key, (old, new)) in terms {
             if old != new {
-                changes.terms_gone.extend(old.minus(new), key);
-                changes.terms_new.extend(new.minus(old), key);
+                changes.deleted_terms.extend(old.minus(new), key);
+                changes.inserted_terms.extend(new.minus(old), key);
             }
         }
-        let nothing = changes.log.is_empty()
+        let unchanged = changes.log.is_empty()
             && changes.reindexed.key.is_empty()
-            && changes.leases_gone.is_empty()
-            && changes.leases_new[0].is_empty();
-        (!nothing).then_some(changes)
+            && changes.deleted_leases.is_empty()
+            && changes.upserted_leases[0].is_empty();
+        (!unchanged).then_some(changes)
     }
 
-    /// `last` has each key's last event, and whether the key was there before its first.
-    fn live(&self, last: &BTreeMap<&'e Bytes, (&'e Event, bool)>) -> Live<'e> {
+    /// Returns the changes of live rows, from each key's last event and whether the key existed before the batch.
+    fn live_change(&self, last: &BTreeMap<&'e Bytes, (&'e Event, bool)>) -> LiveChange<'e> {
         let once = self.log.len() == 1 && self.log.iter().all(|log| log.id.len() == last.len());
         if once && last.values().all(|(event, existed)| !event.deleted && event.created() != *existed) {
-            return Live::AsLogged {
+            return LiveChange::FromLog {
                 created: last.values().any(|(_, existed)| !existed),
                 updated: last.values().any(|(_, existed)| *existed),
             };
         }
-        let mut changes = LiveChanges::default();
+        let mut rows = LiveRows::default();
         for (key, (event, existed)) in last {
             match (event.deleted, existed) {
-                (true, true) => changes.gone.push(&key[..]),
+                (true, true) => rows.deleted.push(&key[..]),
                 (true, false) => {}
-                (false, true) => changes.updated.push(key, numbers(event), &event.terms),
-                (false, false) => changes.created.push(key, numbers(event), &event.terms),
+                (false, true) => rows.updated.push(key, numbers(event), &event.terms),
+                (false, false) => rows.created.push(key, numbers(event), &event.terms),
             }
         }
-        Live::Changed(Box::new(changes))
+        LiveChange::Explicit(Box::new(rows))
     }
 
-    fn version(&mut self, event: &'e Event) {
+    fn push_version(&mut self, event: &'e Event) {
         let bytes = event.kv.key.len() + event.kv.value.len() + event.terms.encoded().len();
         if self.log.last().is_none_or(|log| log.bytes + bytes > STATEMENT_BYTES) {
             self.log.push(Versions::default());
@@ -194,91 +195,91 @@ impl<'e> Changes<'e> {
             log.written.push(self.written);
             log.bytes += bytes;
         }
-        if let Some(row) = event.milestone() {
+        if let Some(row) = event.superseded_history_row() {
             let numbers = [row.id, row.revision, row.create_revision, row.version, row.lease];
-            self.milestones.push(&event.kv.key, numbers, &row.terms);
+            self.history_rows.push(&event.kv.key, numbers, &row.terms);
             self.superseded_at.push(event.kv.revision);
         }
     }
 
-    /// Sends everything and the commit at once, within a transaction that holds the lock alone, and waits for all
-    /// answers.
-    pub(super) async fn commit(
+    /// Sends all statements and the commit as one pipeline, within a transaction that holds the lock exclusively.
+    pub(super) async fn commit_locked(
         &self,
         session: &Session,
-        taken: &Taken<'_>,
+        write: &LockedWrite<'_>,
         channel: Option<&str>,
-    ) -> Result<(), Unsure> {
-        let composed = statement::all_of(self, &Right::Lock(taken), channel.as_ref());
+    ) -> Result<(), CommitError> {
+        let composed = write_batch(self, &Precondition::Locked(write), channel.as_ref());
         let mut pipeline = Vec::new();
-        for more in self.log.iter().skip(1).map(statement::log).chain([composed]) {
-            let prepared = session.prepare(&more.sql).await;
-            let prepared = prepared.map_err(|fault| Unsure { committing: false, fault })?;
-            pipeline.push((prepared, more.parameters));
+        for statement in self.log.iter().skip(1).map(insert_log).chain([composed]) {
+            let prepared = session.prepare(&statement.sql).await;
+            let prepared = prepared.map_err(|error| CommitError { sent: false, error })?;
+            pipeline.push((prepared, statement.parameters));
         }
         let client = session.client();
-        let mut answers: Vec<_> = pipeline
+        let mut responses: Vec<_> = pipeline
             .iter()
             .map(|(statement, parameters)| {
                 let parameters: Parameters<'_> = parameters;
                 Box::pin(maybe_done(client.execute(statement, parameters)))
             })
             .collect();
-        // A future sends its statement when it is first polled. One that fails by itself then has sent
-        // nothing, and a commit without it would tear the batch.
+        // A future sends its statement when it is first polled. One that fails right then has sent nothing, and a commit
+        // without it would write a part of the batch.
         let unsent = std::future::poll_fn(|context| {
-            Poll::Ready(answers.iter_mut().find_map(|answer| {
-                let _ = answer.as_mut().poll(context);
-                answer.as_mut().output_mut().and_then(|done| done.as_ref().err()).map(|_| ())
+            Poll::Ready(responses.iter_mut().find_map(|response| {
+                let _ = response.as_mut().poll(context);
+                response.as_mut().output_mut().and_then(|done| done.as_ref().err()).map(|_| ())
             }))
         });
-        let fault = |result: Option<Result<u64, tokio_postgres::Error>>| {
-            result.and_then(Result::err).map(Fault::from)
+        let error_of = |result: Option<Result<u64, tokio_postgres::Error>>| {
+            result.and_then(Result::err).map(DbError::from)
         };
         if unsent.await.is_some() {
-            let first = answers.iter_mut().find_map(|answer| fault(answer.as_mut().take_output()));
-            return Err(Unsure { committing: false, fault: first.unwrap_or(Fault::Lost(String::new())) });
+            let first = responses.iter_mut().find_map(|response| error_of(response.as_mut().take_output()));
+            let error = first.unwrap_or(DbError::ConnectionLost(String::new()));
+            return Err(CommitError { sent: false, error });
         }
         let all = async {
             let written = async {
-                for answer in &mut answers {
-                    answer.as_mut().await;
+                for response in &mut responses {
+                    response.as_mut().await;
                 }
             };
             futures_util::future::join(written, client.batch_execute("commit")).await.1
         };
         let committed = session.run(all).await;
-        // The first error is the cause; those after it only say that the transaction is over.
-        let written = answers.iter_mut().find_map(|answer| fault(answer.as_mut().take_output()));
+        // The first error is the cause; later ones only say that the transaction is aborted.
+        let written = responses.iter_mut().find_map(|response| error_of(response.as_mut().take_output()));
         match (written, committed) {
             (None, Ok(())) => Ok(()),
-            (Some(fault), _) | (None, Err(fault)) => Err(Unsure { committing: true, fault }),
+            (Some(error), _) | (None, Err(error)) => Err(CommitError { sent: true, error }),
         }
     }
 
-    /// Writes and commits everything with one statement, if what was taken for granted is so; whether it was. While
-    /// the server is at it, there is time for something else.
-    pub(super) async fn commit_if(
+    /// Writes and commits everything with one statement, if the assumptions hold. Returns whether they did. `meanwhile`
+    /// runs while the server executes it.
+    pub(super) async fn commit_speculatively(
         &self,
         session: &Session,
-        taken: &TakenForGranted<'_>,
+        assumptions: &Assumptions<'_>,
         channel: Option<&str>,
-        something_else: impl FnOnce(),
-    ) -> Result<bool, Unsure> {
-        let composed = statement::all_of(self, &Right::Turn(taken), channel.as_ref());
+        meanwhile: impl FnOnce(),
+    ) -> Result<bool, CommitError> {
+        let composed = write_batch(self, &Precondition::Speculative(assumptions), channel.as_ref());
         let prepared = session.prepare(&composed.sql).await;
-        let prepared = prepared.map_err(|fault| Unsure { committing: false, fault })?;
+        let prepared = prepared.map_err(|error| CommitError { sent: false, error })?;
         let execute = pin!(session.client().execute(&prepared, &composed.parameters));
-        let answer = session.run_while(execute, something_else).await;
-        match answer {
+        let response = session.run_and(execute, meanwhile).await;
+        match response {
             Ok(rows) => Ok(rows > 0),
-            Err(Fault::Taken(_)) => Ok(false),
-            Err(fault) => Err(Unsure { committing: true, fault }),
+            Err(DbError::UniqueViolation(_)) => Ok(false),
+            Err(error) => Err(CommitError { sent: true, error }),
         }
     }
 }
 
-impl<'e> Pairs<'e> {
+impl<'e> TermRows<'e> {
     fn extend(&mut self, pairs: impl Iterator<Item = (&'e str, &'e str)>, key: &'e Bytes) {
         for (field, value) in pairs {
             self.field.push(field.as_bytes());

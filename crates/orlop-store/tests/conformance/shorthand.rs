@@ -1,4 +1,4 @@
-//! Short ways to say what the behaviours need, and to write down what came back.
+//! Shorthands for requests, and text forms of results.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use orlop_store::{
 };
 use tokio::time::{Instant, timeout};
 
-/// How long anything may take that must happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Deadline of everything that must happen.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) async fn put(store: &Store, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Revision {
     write(store, [Op::Put(Put::new(key, value))]).await
@@ -20,7 +20,7 @@ pub(crate) async fn delete(store: &Store, key: impl Into<Bytes>) -> Revision {
     write(store, [delete_op(KeyRange::key(key))]).await
 }
 
-/// Runs operations without a condition; their revision.
+/// Runs operations without compares. Returns their revision.
 pub(crate) async fn write(store: &Store, ops: impl IntoIterator<Item = Op>) -> Revision {
     store.txn(Txn::of(ops)).await.unwrap().revision
 }
@@ -37,7 +37,7 @@ pub(crate) async fn get(store: &Store, key: impl Into<Bytes>) -> Option<KeyValue
     store.read(Read::new(KeyRange::key(key))).await.unwrap().kvs.pop()
 }
 
-/// `key=value` of everything a read brought, in its order.
+/// Formats the keys of a read as `key=value`.
 pub(crate) fn pairs(result: &ReadResult) -> Vec<String> {
     result.kvs.iter().map(pair).collect()
 }
@@ -55,8 +55,8 @@ pub(crate) async fn list_at(store: &Store, range: KeyRange, revision: Revision) 
     Ok(pairs(&store.read(read).await?))
 }
 
-/// A batch in words: `5: +a=1 ~b=2 -c`, for created, updated and deleted.
-pub(crate) fn told(batch: &WatchBatch) -> String {
+/// Formats a batch as `5: +a=1 ~b=2 -c`, for created, updated and deleted.
+pub(crate) fn describe(batch: &WatchBatch) -> String {
     let events = batch.events().map(|seen| {
         let event = seen.event;
         let kv = &event.kv;
@@ -72,36 +72,36 @@ pub(crate) fn told(batch: &WatchBatch) -> String {
     format!("{}: {}", batch.revision(), events.collect::<Vec<_>>().join(" "))
 }
 
-/// What comes next, within reason.
+/// Returns the next batch.
 pub(crate) async fn next(watcher: &mut Watcher) -> Result<WatchBatch> {
-    timeout(PATIENCE, watcher.next()).await.expect("the watch says nothing")
+    timeout(TIMEOUT, watcher.next()).await.expect("the watch delivered nothing")
 }
 
-/// Everything a watch tells up to a revision, which it must reach.
-pub(crate) async fn told_up_to(watcher: &mut Watcher, revision: Revision) -> Result<Vec<String>> {
-    let deadline = Instant::now() + PATIENCE;
+/// Returns everything that a watch delivers up to a revision, which it must reach.
+pub(crate) async fn delivered_up_to(watcher: &mut Watcher, revision: Revision) -> Result<Vec<String>> {
+    let deadline = Instant::now() + TIMEOUT;
     let mut all = Vec::new();
     loop {
-        // One more look after it says that it has told everything: it must not have more.
+        // One more poll after it reports that everything was delivered: there must not be more.
         let reached = watcher.progress() >= revision;
         match timeout(Duration::from_millis(5), watcher.next()).await {
-            Ok(batch) => all.push(told(&batch?)),
+            Ok(batch) => all.push(describe(&batch?)),
             Err(_) if reached => return Ok(all),
-            Err(_) => assert!(Instant::now() < deadline, "the watch got to {all:?} and no further"),
+            Err(_) => assert!(Instant::now() < deadline, "the watch stopped after {all:?}"),
         }
     }
 }
 
 /// Waits for something that must become true.
 pub(crate) async fn eventually(what: &str, mut check: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !check().await {
         assert!(Instant::now() < deadline, "never happened: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// Compacts and has the rows removed too.
+/// Compacts and waits until the rows are deleted.
 pub(crate) async fn compact(store: &Store, revision: Revision) {
     store.compact(revision).await.unwrap();
     store.wait_for_compaction().await.unwrap();
