@@ -1,55 +1,55 @@
-//! What a workload needs of whatever it torments: the store itself, or a front before it.
+//! The interface to the system under test: the store itself, or a server of it.
 
 use orlop_store::{
     Error, Filter, KeyRange, KeyValue, Read, ReadResult, Revision, Store, Txn, TxnResult, Watch, Watcher,
 };
 
-/// Why there is no result.
+/// Failure of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The request was turned down: nothing happened.
+    /// The request failed; nothing was written.
     Refused(Error),
-    /// Nobody knows whether it happened.
+    /// It may or may not have been executed.
     Unknown(String),
 }
 
-/// What a client is answered.
+/// Result of a request.
 pub type Answer<T> = Result<T, Failure>;
 
-/// One way to the store.
+/// A client of the store.
 #[async_trait::async_trait]
 pub trait Client: Send + Sync {
     /// Runs a transaction.
     async fn txn(&self, txn: Txn) -> Answer<TxnResult>;
     /// Reads a range.
     async fn read(&self, read: Read) -> Answer<ReadResult>;
-    /// Forgets history before a revision.
+    /// Compacts history before a revision.
     async fn compact(&self, revision: Revision) -> Answer<()>;
-    /// The newest revision.
+    /// Returns the newest revision.
     async fn revision(&self) -> Answer<Revision>;
     /// Opens a watch.
     async fn watch(&self, spec: WatchSpec) -> Answer<Box<dyn WatchStream>>;
 }
 
-/// What to watch.
+/// Options of a watch.
 #[derive(Clone, Debug)]
 pub struct WatchSpec {
-    /// Which keys.
+    /// The keys.
     pub range: KeyRange,
-    /// Which versions of them.
+    /// Condition on their index terms.
     pub filter: Filter,
-    /// After which revision; `None` for from now on.
+    /// Start after this revision; `None` for now.
     pub after: Option<Revision>,
-    /// Whether to bring superseded values.
+    /// Requests superseded values.
     pub previous: bool,
 }
 
 /// An open watch.
 #[async_trait::async_trait]
 pub trait WatchStream: Send {
-    /// The next revision's events. May be dropped and called again.
+    /// Returns the next revision's events. Cancel-safe.
     async fn next(&mut self) -> Answer<Batch>;
-    /// Up to where everything has been delivered.
+    /// Returns the revision up to which everything has been delivered.
     async fn progress(&mut self) -> Answer<Revision>;
 }
 
@@ -65,15 +65,15 @@ pub struct Batch {
 /// One event, as a watch delivered it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
-    /// What was written; of a deletion the key and the revision.
+    /// The version written; of a deletion the key and the revision.
     pub kv: KeyValue,
-    /// Whether the key was deleted.
+    /// Set for a deletion.
     pub deleted: bool,
-    /// Whether the key is new.
+    /// Set for a creation.
     pub created: bool,
-    /// Whether the version now, and the one before, pass the filter; `None` where nobody says.
+    /// Whether the version and the superseded one match the filter; `None` if not reported.
     pub passes: Option<(bool, bool)>,
-    /// The superseded version, if it was asked for.
+    /// The superseded version, if requested.
     pub previous: Option<KeyValue>,
 }
 

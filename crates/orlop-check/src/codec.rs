@@ -146,15 +146,15 @@ impl Words<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Model, Plan, Request, workload::Known};
+    use crate::{Model, Request, RequestGenerator, workload::ClientState};
 
     #[test]
-    fn outcomes_survive_their_lines_and_cut_lines_are_noticed() {
-        let (mut model, mut known) = (Model::default(), Known::default());
+    fn outcomes_round_trip_and_truncated_lines_are_detected() {
+        let (mut model, mut state) = (Model::default(), ClientState::default());
         let mut written = 0;
         for number in 0..400 {
-            let plan = Plan::new(7, 1, number);
-            let request = plan.clone().request(known.hint(plan.key()));
+            let generator = RequestGenerator::new(7, 1, number);
+            let request = generator.clone().request(state.hint(generator.key()));
             let outcome = match &request {
                 Request::Txn(txn) => model.run(txn).map_or_else(Outcome::Refused, Outcome::Txn),
                 Request::Read(read) => {
@@ -162,7 +162,7 @@ mod tests {
                 }
                 Request::Compact(_) => Outcome::Compacted,
             };
-            known.learn(&request, &outcome);
+            state.observe(&request, &outcome);
             let line = encode_outcome(&outcome);
             assert_eq!(decode_outcome(&line).as_ref(), Some(&outcome));
             let cut = &line[..line.len() - 1];

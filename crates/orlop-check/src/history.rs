@@ -1,4 +1,4 @@
-//! What happened, as the clients saw it.
+//! Recorded histories.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,40 +6,40 @@ use orlop_store::{Error, Read, ReadResult, Revision, Txn, TxnResult};
 
 use crate::{Batch, Failure, WatchSpec};
 
-/// Numbers moments: a moment that is over before another begins has the smaller number.
+/// A logical clock.
 #[derive(Debug, Default)]
 pub struct Clock(AtomicU64);
 
 impl Clock {
-    /// Now.
+    /// Returns the next time.
     pub fn tick(&self) -> u64 {
         self.0.fetch_add(1, Ordering::SeqCst)
     }
 }
 
-/// What a client asked.
+/// A client's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Run a transaction.
+    /// A transaction.
     Txn(Txn),
-    /// Read a range.
+    /// A read.
     Read(Read),
-    /// Forget history.
+    /// A compaction.
     Compact(Revision),
 }
 
-/// What came of it.
+/// Outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// A transaction's result.
     Txn(TxnResult),
     /// A read's result.
     Read(ReadResult),
-    /// A compaction is done.
+    /// A completed compaction.
     Compacted,
-    /// It was turned down.
+    /// An error; nothing was written.
     Refused(Error),
-    /// Nobody knows.
+    /// Unknown: it may or may not have been executed.
     Unknown,
 }
 
@@ -55,31 +55,31 @@ impl From<Failure> for Outcome {
 /// One request and its outcome.
 #[derive(Clone, Debug)]
 pub struct Operation {
-    /// Who asked.
+    /// The client.
     pub client: u64,
-    /// When it was asked.
+    /// Time of the invocation.
     pub invoked: u64,
-    /// When it was answered; without meaning where the outcome is unknown.
+    /// Time of the response; meaningless if the outcome is unknown.
     pub returned: u64,
-    /// What was asked.
+    /// The request.
     pub request: Request,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// One thing that a watch told its client.
+/// One message of a watch.
 #[derive(Clone, Debug)]
 pub enum Entry {
     /// Events.
     Batch(Batch),
     /// Everything up to here has been delivered.
     Progress(Revision),
-    /// The watch is over.
+    /// The watch has ended.
     Ended(Failure),
 }
 
 impl Entry {
-    /// The events, if this is some.
+    /// Returns the events of a batch.
     pub fn batch(&self) -> Option<&Batch> {
         match self {
             Self::Batch(batch) => Some(batch),
@@ -91,25 +91,25 @@ impl Entry {
 /// One watch, from its opening to its end.
 #[derive(Clone, Debug)]
 pub struct WatchRecord {
-    /// What was watched.
+    /// The options.
     pub spec: WatchSpec,
-    /// When it was asked for.
+    /// Time of the invocation.
     pub invoked: u64,
-    /// When it was open (or refused: then the only entry says so).
+    /// Time at which it was open, or refused: then that is the only entry.
     pub opened: u64,
-    /// What it told, and when that had arrived.
+    /// Its messages with the times of their arrival.
     pub entries: Vec<(u64, Entry)>,
-    /// Whether it was read until nothing could be missing.
+    /// Set if it was read to the end of the history.
     pub drained: bool,
 }
 
-/// Everything that happened.
+/// A recorded history.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// All operations, in any order.
     pub operations: Vec<Operation>,
     /// All watches.
     pub watches: Vec<WatchRecord>,
-    /// The newest revision once everyone was done.
+    /// The newest revision after all operations.
     pub last: Revision,
 }

@@ -1,7 +1,6 @@
-//! The key space as one person with a pencil would keep it: the specification that stores are held to.
+//! The sequential specification of the key space.
 //!
-//! Written apart from the store's own evaluation on purpose: a whole copy of the state for every revision,
-//! no indexes, no overlays, nothing clever.
+//! It shares no code with the store on purpose: a whole copy of the state for every revision, no indexes, no overlays.
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
@@ -14,9 +13,9 @@ use orlop_store::{
 /// One version of one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Version {
-    /// What reads return.
+    /// The version that reads return.
     pub kv: KeyValue,
-    /// What filters look at.
+    /// Its index terms.
     pub terms: Terms,
 }
 
@@ -33,7 +32,7 @@ pub struct Change {
     pub after: Option<Version>,
 }
 
-/// Every state the key space has been in. A new one is empty, at revision 1.
+/// Every state of the key space. A new one is empty, at revision 1.
 #[derive(Clone, Debug)]
 pub struct Model {
     states: Vec<State>,
@@ -47,17 +46,17 @@ impl Default for Model {
 }
 
 impl Model {
-    /// The newest revision.
+    /// Returns the newest revision.
     pub fn revision(&self) -> Revision {
         self.states.len() as Revision
     }
 
-    /// What a revision changed.
+    /// Returns the changes of a revision.
     pub fn commit(&self, revision: Revision) -> &[Change] {
         self.index(revision).map_or(&[], |at| &self.commits[at])
     }
 
-    /// Takes back everything after a revision.
+    /// Reverts everything after a revision.
     pub fn rewind(&mut self, revision: Revision) {
         self.states.truncate(revision as usize);
         self.commits.truncate(revision as usize);
@@ -67,29 +66,29 @@ impl Model {
         usize::try_from(revision - 1).ok().filter(|at| *at < self.states.len())
     }
 
-    /// Runs a transaction on the newest state. A revision is made if it changed anything.
+    /// Runs a transaction on the newest state. A new revision is created if it changes anything.
     pub fn run(&mut self, txn: &Txn) -> Result<TxnResult, Error> {
         let (mut result, state, changes) = self.evaluate(txn, self.revision())?;
         if !changes.is_empty() {
             self.states.push(state);
             self.commits.push(changes);
         }
-        stamp(&mut result, self.revision());
+        set_revision(&mut result, self.revision());
         Ok(result)
     }
 
-    /// What a transaction would change now.
+    /// Returns what a transaction would change now.
     pub fn would_change(&self, txn: &Txn) -> Vec<Change> {
         self.evaluate(txn, self.revision()).map(|(_, _, changes)| changes).unwrap_or_default()
     }
 
-    /// What a transaction was answered at a revision if it changed nothing; an error if it would have.
+    /// Returns the result of a transaction at a revision if it changes nothing, else an error.
     pub fn run_at(&self, txn: &Txn, revision: Revision) -> Result<TxnResult, Error> {
         let (mut result, _, changes) = self.evaluate(txn, revision)?;
         if let Some(change) = changes.first() {
             return Err(Error::Invalid(format!("the model changes {:?}", change.key)));
         }
-        stamp(&mut result, revision);
+        set_revision(&mut result, revision);
         Ok(result)
     }
 
@@ -97,7 +96,7 @@ impl Model {
         let at = self.index(revision).ok_or_else(|| future(revision, self.revision()))?;
         let base = &self.states[at];
         let mut step = Step { model: self, base, revision, state: base.clone(), changes: Vec::new() };
-        let path = step.decide(txn);
+        let path = step.choose_branches(txn);
         let result = step.branch(txn, &mut path.into_iter())?;
         Ok((result, step.state, step.changes))
     }
@@ -114,12 +113,12 @@ fn future(requested: Revision, current: Revision) -> Error {
     Error::FutureRevision { requested, current }
 }
 
-fn stamp(result: &mut TxnResult, revision: Revision) {
+fn set_revision(result: &mut TxnResult, revision: Revision) {
     result.revision = revision;
     for inner in &mut result.results {
         match inner {
             OpResult::Read(read) => read.revision = revision,
-            OpResult::Txn(txn) => stamp(txn, revision),
+            OpResult::Txn(txn) => set_revision(txn, revision),
             OpResult::Put(_) | OpResult::Delete { .. } => {}
         }
     }
@@ -158,19 +157,19 @@ struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// Which branches are taken: every compare looks at the state before the whole transaction.
-    fn decide(&self, txn: &Txn) -> Vec<bool> {
-        let succeeded = txn.compares.iter().all(|compare| self.holds(compare));
+    /// Chooses the branches: every compare sees the state before the whole transaction.
+    fn choose_branches(&self, txn: &Txn) -> Vec<bool> {
+        let succeeded = txn.compares.iter().all(|compare| self.compare_holds(compare));
         let mut path = vec![succeeded];
         for op in if succeeded { &txn.then } else { &txn.otherwise } {
             if let Op::Txn(inner) = op {
-                path.extend(self.decide(inner));
+                path.extend(self.choose_branches(inner));
             }
         }
         path
     }
 
-    fn holds(&self, compare: &Compare) -> bool {
+    fn compare_holds(&self, compare: &Compare) -> bool {
         let holds = |ordering: Ordering| match compare.comparison {
             Comparison::Equal => ordering == Ordering::Equal,
             Comparison::NotEqual => ordering != Ordering::Equal,

@@ -1,31 +1,30 @@
-//! What must have happened, and what can have happened, by a moment.
+//! Bounds on the store's revision over time.
 
 use orlop_store::Revision;
 
 /// Revisions over time.
 #[derive(Debug, Default)]
 pub(crate) struct Timeline {
-    /// Moments and the newest revision that somebody had been shown by then.
-    shown: Vec<(u64, Revision)>,
-    /// Moments and the newest revision whose write had been asked for by then.
-    asked: Vec<(u64, Revision)>,
+    /// Times and the newest revision in any response by then.
+    observed: Vec<(u64, Revision)>,
+    /// Times and the newest revision whose write had been invoked by then.
+    invoked: Vec<(u64, Revision)>,
 }
 
 impl Timeline {
-    /// From the answers' revisions with the moments they were given, and the writes' revisions with the
-    /// moments they were asked for.
-    pub(crate) fn new(shown: Vec<(u64, Revision)>, asked: Vec<(u64, Revision)>) -> Self {
-        Self { shown: running_maximum(shown), asked: running_maximum(asked) }
+    /// Takes the revisions of responses with their times, and of writes with the times of their invocations.
+    pub(crate) fn new(observed: Vec<(u64, Revision)>, invoked: Vec<(u64, Revision)>) -> Self {
+        Self { observed: running_maximum(observed), invoked: running_maximum(invoked) }
     }
 
-    /// A revision that the store had certainly reached before a moment.
-    pub(crate) fn reached(&self, moment: u64) -> Revision {
-        last_before(&self.shown, moment)
+    /// Returns a lower bound of the revision at a time.
+    pub(crate) fn at_least(&self, time: u64) -> Revision {
+        last_before(&self.observed, time)
     }
 
-    /// A revision that the store cannot have passed by a moment.
-    pub(crate) fn possible(&self, moment: u64) -> Revision {
-        last_before(&self.asked, moment)
+    /// Returns an upper bound of the revision at a time.
+    pub(crate) fn at_most(&self, time: u64) -> Revision {
+        last_before(&self.invoked, time)
     }
 }
 
@@ -39,32 +38,32 @@ fn running_maximum(mut points: Vec<(u64, Revision)>) -> Vec<(u64, Revision)> {
     points
 }
 
-fn last_before(points: &[(u64, Revision)], moment: u64) -> Revision {
-    let before = points.partition_point(|(at, _)| *at < moment);
+fn last_before(points: &[(u64, Revision)], time: u64) -> Revision {
+    let before = points.partition_point(|(at, _)| *at < time);
     before.checked_sub(1).map_or(1, |at| points[at].1)
 }
 
-/// What is known of compaction over time.
+/// Bounds on the compacted revision over time.
 #[derive(Debug, Default)]
 pub(crate) struct Compactions {
-    asked: Timeline,
+    timeline: Timeline,
 }
 
 impl Compactions {
-    /// From (asked, answered if it succeeded, revision).
+    /// Takes (invoked, returned if it succeeded, revision).
     pub(crate) fn new(compactions: &[(u64, Option<u64>, Revision)]) -> Self {
         let done = compactions.iter().filter_map(|(_, done, revision)| Some(((*done)?, *revision)));
-        let asked = compactions.iter().map(|(asked, _, revision)| (*asked, *revision));
-        Self { asked: Timeline::new(done.collect(), asked.collect()) }
+        let invoked = compactions.iter().map(|(invoked, _, revision)| (*invoked, *revision));
+        Self { timeline: Timeline::new(done.collect(), invoked.collect()) }
     }
 
-    /// Whatever begins at a moment must not be answered from before this revision.
-    pub(crate) fn done(&self, moment: u64) -> Revision {
-        self.asked.reached(moment)
+    /// Returns a lower bound: requests invoked at this time must not return older revisions.
+    pub(crate) fn at_least(&self, time: u64) -> Revision {
+        self.timeline.at_least(time)
     }
 
-    /// Whatever is over by a moment cannot have been told of a later compaction than this one.
-    pub(crate) fn possible(&self, moment: u64) -> Revision {
-        self.asked.possible(moment)
+    /// Returns an upper bound: responses by this time cannot report a later compaction.
+    pub(crate) fn at_most(&self, time: u64) -> Revision {
+        self.timeline.at_most(time)
     }
 }

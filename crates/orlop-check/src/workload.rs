@@ -11,12 +11,12 @@ use tokio::{
 };
 
 use crate::{
-    Answer, Client, Clock, Entry, Failure, Hint, History, Operation, Outcome, Plan, Random, Request,
-    WatchRecord, WatchSpec, WatchStream,
+    Answer, Client, Clock, Entry, Failure, Hint, History, Operation, Outcome, Random, Request,
+    RequestGenerator, WatchRecord, WatchSpec, WatchStream,
 };
 
 /// How long watchers may take to show everything once the writers are done.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A random run.
 #[derive(Clone, Debug)]
@@ -109,20 +109,20 @@ async fn write(
     newest: Arc<watch::Sender<Revision>>,
 ) -> Vec<Operation> {
     let mut random = Random::new(&[workload.seed, 2_000 + number]);
-    let mut known = Known::default();
+    let mut state = ClientState::default();
     let mut operations = Vec::new();
     for count in 0..workload.operations {
-        let plan = Plan::new(workload.seed, number, count);
-        let request = plan.clone().request(known.hint(plan.key()));
+        let generator = RequestGenerator::new(workload.seed, number, count);
+        let request = generator.clone().request(state.hint(generator.key()));
         let abandoned = random.percent(workload.abandoned_percent);
-        let limit = if abandoned { Duration::from_micros(random.below(800)) } else { PATIENCE };
+        let limit = if abandoned { Duration::from_micros(random.below(800)) } else { TIMEOUT };
         let invoked = clock.tick();
-        let outcome = timeout(limit, ask(&*client, &request)).await.unwrap_or(Outcome::Unknown);
+        let outcome = timeout(limit, send(&*client, &request)).await.unwrap_or(Outcome::Unknown);
         let returned = clock.tick();
-        known.learn(&request, &outcome);
+        state.observe(&request, &outcome);
         newest.send_if_modified(|revision| {
-            let moved = *revision < known.newest;
-            *revision = known.newest.max(*revision);
+            let moved = *revision < state.newest;
+            *revision = state.newest.max(*revision);
             moved
         });
         operations.push(Operation { client: number, invoked, returned, request, outcome });
@@ -131,7 +131,7 @@ async fn write(
 }
 
 /// Sends one request.
-pub async fn ask(client: &dyn Client, request: &Request) -> Outcome {
+pub async fn send(client: &dyn Client, request: &Request) -> Outcome {
     let answer: Answer<Outcome> = match request.clone() {
         Request::Txn(txn) => client.txn(txn).await.map(Outcome::Txn),
         Request::Read(read) => client.read(read).await.map(Outcome::Read),
@@ -142,19 +142,19 @@ pub async fn ask(client: &dyn Client, request: &Request) -> Outcome {
 
 /// What one client has learnt from its answers.
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct ClientState {
     newest: Revision,
     keys: HashMap<Bytes, Revision>,
 }
 
-impl Known {
+impl ClientState {
     /// What it remembers for a request about a key.
     pub fn hint(&self, key: &Bytes) -> Hint {
         Hint { newest: self.newest, key: self.keys.get(key).copied().unwrap_or(0) }
     }
 
     /// Takes note of an answer.
-    pub fn learn(&mut self, request: &Request, outcome: &Outcome) {
+    pub fn observe(&mut self, request: &Request, outcome: &Outcome) {
         match (request, outcome) {
             (Request::Txn(txn), Outcome::Txn(result)) => {
                 self.newest = self.newest.max(result.revision);
@@ -163,7 +163,7 @@ impl Known {
                         self.keys.insert(put.key.clone(), result.revision);
                     }
                 }
-                self.learn_reads(result);
+                self.observe_reads(result);
             }
             (Request::Read(read), Outcome::Read(result)) => {
                 self.newest = self.newest.max(result.revision);
@@ -175,7 +175,7 @@ impl Known {
         }
     }
 
-    fn learn_reads(&mut self, result: &TxnResult) {
+    fn observe_reads(&mut self, result: &TxnResult) {
         for result in &result.results {
             if let OpResult::Read(read) = result {
                 self.keys.extend(read.kvs.iter().map(|kv| (kv.key.clone(), kv.revision)));
@@ -202,7 +202,7 @@ async fn compact(
         }
         let request = Request::Compact(revision);
         let invoked = clock.tick();
-        let outcome = ask(&*client, &request).await;
+        let outcome = send(&*client, &request).await;
         operations.push(Operation { client: 3_000, invoked, returned: clock.tick(), request, outcome });
     }
     operations
@@ -224,7 +224,7 @@ impl WatchSession {
         // The first client watches everything from the start, and takes up where it was cut off.
         let mut resume = (number == 0).then_some(1);
         while self.finished.borrow().is_none() || count == 0 {
-            let mut spec = Plan::new(seed, 1_000 + number, count).watch(*self.seen.borrow());
+            let mut spec = RequestGenerator::new(seed, 1_000 + number, count).watch(*self.seen.borrow());
             count += 1;
             if let Some(after) = resume {
                 let range = KeyRange::all();
@@ -264,7 +264,7 @@ impl WatchSession {
         loop {
             let finished = *self.finished.borrow();
             if let Some(last) = finished {
-                let deadline = *deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
+                let deadline = *deadline.get_or_insert_with(|| Instant::now() + TIMEOUT);
                 record.drained = place(&record) >= last || Instant::now() > deadline;
                 if record.drained {
                     return record;

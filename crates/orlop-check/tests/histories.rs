@@ -43,19 +43,19 @@ async fn explained_with(clients: &[Arc<dyn Client>], workload: Workload) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_in_memory_is_linearizable_and_its_watches_keep_their_promises() {
+async fn in_memory_store_is_linearizable() {
     explained(&[config(Endpoint::Memory)], Workload::new(seed())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_in_a_file_is_linearizable_and_its_watches_keep_their_promises() {
+async fn file_store_is_linearizable() {
     let folder = tempfile::tempdir().unwrap();
     let endpoint = Endpoint::Sqlite(folder.path().join("store.db"));
     explained(&[config(endpoint)], Workload::new(seed())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_stores_on_one_file_are_one_linearizable_store() {
+async fn stores_on_one_file_are_linearizable() {
     let folder = tempfile::tempdir().unwrap();
     let one = config(Endpoint::Sqlite(folder.path().join("store.db")));
     let workload = Workload {
@@ -67,7 +67,7 @@ async fn three_stores_on_one_file_are_one_linearizable_store() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_whose_watchers_have_all_the_room_they_need_is_the_same() {
+async fn store_with_large_buffers_is_linearizable() {
     let config = Config { retention: None, ..Config::new(Endpoint::Memory) };
     explained(&[config], Workload { compact_every: None, ..Workload::new(seed()) }).await;
 }
@@ -80,19 +80,19 @@ fn postgres(cluster: &Cluster) -> (String, Config) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_on_postgresql_is_linearizable_and_its_watches_keep_their_promises() {
+async fn postgresql_store_is_linearizable() {
     let (_, config) = postgres(Cluster::shared().unwrap());
     explained(&[config], Workload { operations: 120, ..Workload::new(seed()) }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_stores_on_one_postgresql_database_are_one_linearizable_store() {
+async fn stores_on_one_postgresql_database_are_linearizable() {
     let (_, one) = postgres(Cluster::shared().unwrap());
     explained(&[one.clone(), one.clone(), one], Workload { operations: 80, ..Workload::new(seed()) }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_whose_connections_are_cut_is_linearizable_all_the_same() {
+async fn store_is_linearizable_while_connections_are_cut() {
     let cluster = Cluster::shared().unwrap();
     let (name, one) = postgres(cluster);
     faulty(&[one.clone(), one], Duration::from_millis(50), 60, move |_| {
@@ -102,7 +102,7 @@ async fn a_store_whose_connections_are_cut_is_linearizable_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_whose_server_is_killed_is_linearizable_all_the_same() {
+async fn store_is_linearizable_while_its_server_is_killed() {
     let cluster = Arc::new(Cluster::start().unwrap());
     let (_, one) = postgres(&cluster);
     let fault = cluster.clone();

@@ -12,14 +12,14 @@ use std::{
 };
 
 use orlop_check::{
-    Client, Clock, Entry, Failure, Hint, History, Operation, Outcome, Plan, Random, Request, WatchRecord,
-    WatchSpec, check, decode_outcome, seed,
+    Client, Clock, Entry, Failure, Hint, History, Operation, Outcome, Random, Request, RequestGenerator,
+    WatchRecord, WatchSpec, check, decode_outcome, seed,
 };
 use orlop_store::{Config, Endpoint, Error, Filter, KeyRange, Op, Put, Read, Revision, Store, Txn};
 use orlop_testbed::Cluster;
 use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Limit on the rounds that a slow machine needs beyond the configured ones.
 const DEADLINE: Duration = Duration::from_secs(180);
 /// Revisions that the killed processes must have committed for the history to be worth checking.
@@ -36,14 +36,14 @@ fn config(endpoint: &str) -> Config {
 }
 
 /// A process that writes, and the lines it says.
-struct Torment {
+struct CrashClient {
     process: Child,
     lines: BufReader<ChildStdout>,
 }
 
-impl Torment {
+impl CrashClient {
     fn start(endpoint: &str, seed: u64, round: u64) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_orlop-torment"))
+        let mut process = Command::new(env!("CARGO_BIN_EXE_orlop-crash_client"))
             .args([endpoint, &seed.to_string(), &round.to_string(), &CLIENTS.to_string()])
             .stdout(Stdio::piped())
             .spawn()
@@ -102,7 +102,7 @@ impl Notes {
             "I" => {
                 let (newest, key) = rest.split_once(' ').unwrap();
                 let hint = Hint { newest: newest.parse().unwrap(), key: key.parse().unwrap() };
-                self.open.insert(id, (moment, Plan::new(self.seed, id.0, id.1).request(hint)));
+                self.open.insert(id, (moment, RequestGenerator::new(self.seed, id.0, id.1).request(hint)));
             }
             "C" => {
                 self.open.insert(id, (moment, Request::Compact(rest.parse().unwrap())));
@@ -162,7 +162,7 @@ impl Notes {
             Err(failure) => ended = Some(failure),
             Ok(mut stream) => {
                 while position < up_to {
-                    match timeout(PATIENCE, stream.next()).await.expect("an event is missing") {
+                    match timeout(TIMEOUT, stream.next()).await.expect("an event is missing") {
                         Ok(batch) => {
                             position = batch.revision;
                             record.entries.push((self.clock.tick(), Entry::Batch(batch)));
@@ -236,8 +236,8 @@ async fn kill_and_look(endpoint: &str, cycles: u64) {
     let mut rounds = Rounds::new();
     // Each round's own write is not one of the killed process's.
     while let Some(round) = rounds.next(cycles, last - 1 - rounds.done as Revision) {
-        let torment = Torment::start(endpoint, seed, round);
-        torment.kill_after(rounds.lifetime(&mut random, cycles, 150_000), &mut notes);
+        let crash_client = CrashClient::start(endpoint, seed, round);
+        crash_client.kill_after(rounds.lifetime(&mut random, cycles, 150_000), &mut notes);
         notes.close();
         let store = Store::open(config(endpoint)).await.unwrap();
         // On a server, what the dead process sent may still be on its way: a write goes after all of it.
@@ -253,13 +253,13 @@ async fn kill_and_look(endpoint: &str, cycles: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_process_loses_nothing_that_was_acknowledged() {
+async fn killed_process_loses_no_acknowledged_write() {
     let folder = tempfile::tempdir().unwrap();
     kill_and_look(folder.path().join("store.db").to_str().unwrap(), cycles()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_process_loses_nothing_that_was_acknowledged_on_postgresql() {
+async fn killed_process_loses_no_acknowledged_write_on_postgresql() {
     let cluster = Cluster::shared().unwrap();
     let endpoint = cluster.url(&cluster.create_database().unwrap());
     kill_and_look(&endpoint, cycles().div_ceil(2)).await;
@@ -267,7 +267,7 @@ async fn a_killed_process_loses_nothing_that_was_acknowledged_on_postgresql() {
 
 /// As above, while another process has the file open and watches it all the time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_process_does_not_disturb_another_one_on_the_same_file() {
+async fn killed_process_does_not_affect_another_on_the_same_file() {
     let folder = tempfile::tempdir().unwrap();
     let endpoint = folder.path().join("store.db").to_str().unwrap().to_owned();
     let seed = seed();
@@ -277,10 +277,10 @@ async fn a_killed_process_does_not_disturb_another_one_on_the_same_file() {
     let (mut position, mut last) = (1, 1);
     let mut rounds = Rounds::new();
     while let Some(round) = rounds.next(cycles(), last - 1) {
-        let torment = Torment::start(&endpoint, seed, round);
+        let crash_client = CrashClient::start(&endpoint, seed, round);
         let moment = rounds.lifetime(&mut random, cycles(), 100_000);
         notes = tokio::task::spawn_blocking(move || {
-            torment.kill_after(moment, &mut notes);
+            crash_client.kill_after(moment, &mut notes);
             notes
         })
         .await

@@ -5,7 +5,7 @@ use orlop_store::{Error, Filter, Revision, Terms};
 
 use crate::{
     Batch, Change, Entry, Failure, History, Model, Observed, WatchRecord, WatchSpec,
-    linear::{compactions, shown},
+    linearizability::{compactions, observed_revisions},
     timeline::{Compactions, Timeline},
 };
 
@@ -17,7 +17,7 @@ pub(crate) fn check(history: &History, model: &Model) -> Result<(), String> {
         crate::Outcome::Unknown => Some((operation.invoked, model.revision())),
         _ => None,
     });
-    let timeline = Timeline::new(shown(history), asked.collect());
+    let timeline = Timeline::new(observed_revisions(history), asked.collect());
     let compactions = compactions(history);
     for watch in &history.watches {
         Checker { watch, model, timeline: &timeline, compactions: &compactions, last: history.last }
@@ -41,39 +41,41 @@ impl Checker<'_> {
         // Between these two lies the revision that the watch begins after.
         let (lowest, highest) = match spec.after {
             Some(after) => (after, after),
-            None => (self.timeline.reached(self.watch.invoked), self.timeline.possible(self.watch.opened)),
+            None => (self.timeline.at_least(self.watch.invoked), self.timeline.at_most(self.watch.opened)),
         };
         let opened =
             !matches!(self.watch.entries.first(), Some((at, Entry::Ended(_))) if *at == self.watch.opened);
-        if opened && highest < self.compactions.done(self.watch.invoked) - 1 {
+        if opened && highest < self.compactions.at_least(self.watch.invoked) - 1 {
             return Err("opened, although its start was compacted".into());
         }
         // Everything that concerns the watch up to here has been delivered; from where that may be skipped.
-        let (mut delivered, mut optional, mut told) = (lowest, highest, 0);
-        for (moment, entry) in &self.watch.entries {
+        let (mut delivered, mut optional, mut reported) = (lowest, highest, 0);
+        for (time, entry) in &self.watch.entries {
             match entry {
                 Entry::Batch(batch) => {
                     self.delivered(batch, delivered, optional)?;
-                    if batch.revision <= told {
-                        return Err(format!("revision {} came after progress {told}", batch.revision));
+                    if batch.revision <= reported {
+                        return Err(format!("revision {} came after progress {reported}", batch.revision));
                     }
                     (delivered, optional) = (batch.revision, 0);
                 }
                 Entry::Progress(revision) => {
-                    if *revision > self.timeline.possible(*moment) {
-                        return Err(format!("progress {revision} was told before it can have happened"));
+                    if *revision > self.timeline.at_most(*time) {
+                        return Err(format!("progress {revision} was reported before it can have happened"));
                     }
                     let missing =
                         (delivered.max(optional) + 1..=*revision).find(|r| self.expected(*r).is_some());
                     if let Some(missing) = missing {
-                        return Err(format!("progress {revision} was told before the events of {missing}"));
+                        return Err(format!(
+                            "progress {revision} was reported before the events of {missing}"
+                        ));
                     }
-                    if *revision < told || (optional == 0 && *revision < delivered) {
+                    if *revision < reported || (optional == 0 && *revision < delivered) {
                         return Err(format!("progress went back to {revision}"));
                     }
-                    told = *revision;
+                    reported = *revision;
                 }
-                Entry::Ended(failure) => self.ended(failure, *moment, delivered.max(told))?,
+                Entry::Ended(failure) => self.ended(failure, *time, delivered.max(reported))?,
             }
         }
         let over = matches!(self.watch.entries.last(), Some((_, Entry::Ended(_))));
@@ -121,11 +123,11 @@ impl Checker<'_> {
         (!events.is_empty()).then_some(events)
     }
 
-    fn ended(&self, failure: &Failure, moment: u64, delivered: Revision) -> Result<(), String> {
+    fn ended(&self, failure: &Failure, time: u64, delivered: Revision) -> Result<(), String> {
         match failure {
             Failure::Unknown(_) => Ok(()),
             Failure::Refused(Error::Expired { compacted }) => {
-                if *compacted > self.compactions.possible(moment) {
+                if *compacted > self.compactions.at_most(time) {
                     return Err(format!("compaction at {compacted} was never asked for"));
                 }
                 if delivered + 1 >= *compacted {

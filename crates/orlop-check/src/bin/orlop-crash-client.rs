@@ -1,13 +1,15 @@
 //! A process to be killed: it writes to a store as fast as it can, and says on its standard output what it
 //! asks before it asks it, and what it was answered as soon as it knows.
 //!
-//! `orlop-torment ENDPOINT SEED ROUND CLIENTS`. A line is `I client number newest key` when a request is
-//! made up (see [`orlop_check::Plan`]; the last two are its hint) and `R client number outcome` when it is
+//! `orlop-crash_client ENDPOINT SEED ROUND CLIENTS`. A line is `I client number newest key` when a request is
+//! made up (see [`orlop_check::RequestGenerator`]; the last two are its hint) and `R client number outcome` when it is
 //! answered. Since lines are written whole and in order, their order is the order of what they say.
 
 use std::{io::Write, process::ExitCode, sync::Arc};
 
-use orlop_check::{Client, Hint, Known, Outcome, Plan, Random, Request, ask, encode_outcome};
+use orlop_check::{
+    Client, ClientState, Hint, Outcome, Random, Request, RequestGenerator, encode_outcome, send,
+};
 use orlop_store::{Config, Endpoint, Error, Store};
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -15,7 +17,7 @@ async fn main() -> ExitCode {
     match run().await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("orlop-torment: {error}");
+            eprintln!("orlop-crash_client: {error}");
             ExitCode::FAILURE
         }
     }
@@ -24,7 +26,7 @@ async fn main() -> ExitCode {
 async fn run() -> Result<(), Error> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [endpoint, seed, round, clients] = &arguments[..] else {
-        return Err(Error::Invalid("usage: orlop-torment ENDPOINT SEED ROUND CLIENTS".into()));
+        return Err(Error::Invalid("usage: orlop-crash_client ENDPOINT SEED ROUND CLIENTS".into()));
     };
     let number = |text: &String| text.parse::<u64>().map_err(|error| Error::Invalid(error.to_string()));
     let (seed, round, clients) = (number(seed)?, number(round)?, number(clients)?);
@@ -32,7 +34,7 @@ async fn run() -> Result<(), Error> {
     let store: Arc<dyn Client> = Arc::new(Store::open(config).await?);
     let tasks = (0..clients).map(|client| {
         let store = store.clone();
-        tokio::spawn(async move { torment(&*store, seed, round * 100 + client, client == 0).await })
+        tokio::spawn(async move { crash_client(&*store, seed, round * 100 + client, client == 0).await })
     });
     for task in tasks.collect::<Vec<_>>() {
         let _ = task.await;
@@ -41,12 +43,12 @@ async fn run() -> Result<(), Error> {
 }
 
 /// Asks one request after another until the process is killed. The first client compacts now and then.
-async fn torment(store: &dyn Client, seed: u64, client: u64, compacts: bool) {
-    let mut known = Known::default();
+async fn crash_client(store: &dyn Client, seed: u64, client: u64, compacts: bool) {
+    let mut state = ClientState::default();
     let mut random = Random::new(&[seed, client, 4_000]);
     for number in 0.. {
-        let plan = Plan::new(seed, client, number);
-        let hint = known.hint(plan.key());
+        let generator = RequestGenerator::new(seed, client, number);
+        let hint = state.hint(generator.key());
         let request = if compacts && random.percent(3) {
             let revision = (hint.newest - random.between(0, 50)).max(1);
             say(&format!("C {client} {number} {revision}"));
@@ -54,10 +56,10 @@ async fn torment(store: &dyn Client, seed: u64, client: u64, compacts: bool) {
         } else {
             let Hint { newest, key } = hint;
             say(&format!("I {client} {number} {newest} {key}"));
-            plan.request(hint)
+            generator.request(hint)
         };
-        let outcome = ask(store, &request).await;
-        known.learn(&request, &outcome);
+        let outcome = send(store, &request).await;
+        state.observe(&request, &outcome);
         say(&format!("R {client} {number} {}", encode_outcome(&outcome)));
         if outcome == Outcome::Unknown {
             // The database is not to be reached: do not hurry.

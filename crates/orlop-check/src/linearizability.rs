@@ -9,36 +9,36 @@ use crate::{
     timeline::{Compactions, Timeline},
 };
 
-/// How many guesses about unknown outcomes are tried before giving up.
-const GUESSES: usize = 200_000;
+/// Assignments of unknown operations to revisions that are tried before giving up.
+const ATTEMPTS_MAX: usize = 200_000;
 
 /// Replays a history on the model; the model at its end, or the first thing that does not fit.
 pub(crate) fn check(history: &History) -> Result<Model, String> {
-    let sorted = Sorted::new(history)?;
-    let reached = Timeline::new(shown(history), Vec::new());
-    let (model, placed) = sorted.replay(&reached)?;
-    real_time(history, &sorted, &placed, &reached)?;
+    let sorted = Operations::new(history)?;
+    let reached = Timeline::new(observed_revisions(history), Vec::new());
+    let (model, assigned) = sorted.replay(&reached)?;
+    real_time(history, &sorted, &assigned, &reached)?;
     compaction(history)?;
     Ok(model)
 }
 
 /// Operations by what they say about a revision.
 #[derive(Default)]
-struct Sorted<'a> {
+struct Operations<'a> {
     /// The write that made each revision.
     writes: BTreeMap<Revision, &'a Operation>,
     /// What each revision's state must explain.
-    looks: BTreeMap<Revision, Vec<&'a Operation>>,
+    reads: BTreeMap<Revision, Vec<&'a Operation>>,
     /// May have happened.
     unknown: Vec<&'a Operation>,
     /// What watches of everything saw of each revision.
     seen: BTreeMap<Revision, BTreeSet<(bytes::Bytes, Option<bytes::Bytes>)>>,
-    /// Values that any watch told of, now or as the previous ones, by the revision that wrote them.
-    told: BTreeMap<Revision, BTreeMap<bytes::Bytes, bytes::Bytes>>,
+    /// Values that any watch reported of, now or as the previous ones, by the revision that wrote them.
+    reported: BTreeMap<Revision, BTreeMap<bytes::Bytes, bytes::Bytes>>,
     last: Revision,
 }
 
-impl<'a> Sorted<'a> {
+impl<'a> Operations<'a> {
     fn new(history: &'a History) -> Result<Self, String> {
         let mut sorted = Self { last: history.last.max(1), ..Self::default() };
         for operation in &history.operations {
@@ -49,10 +49,10 @@ impl<'a> Sorted<'a> {
                     }
                     sorted.last = sorted.last.max(result.revision);
                 }
-                (Request::Txn(_), Outcome::Txn(result)) => sorted.look(result.revision, operation),
+                (Request::Txn(_), Outcome::Txn(result)) => sorted.add_read(result.revision, operation),
                 (Request::Txn(_), Outcome::Unknown) => sorted.unknown.push(operation),
                 (Request::Read(read), Outcome::Read(result)) => {
-                    sorted.look(read.revision.unwrap_or(result.revision), operation);
+                    sorted.add_read(read.revision.unwrap_or(result.revision), operation);
                     sorted.last = sorted.last.max(result.revision);
                 }
                 (Request::Txn(_) | Request::Read(_), Outcome::Refused(error)) => refused(operation, error)?,
@@ -72,41 +72,47 @@ impl<'a> Sorted<'a> {
             for event in events {
                 let now = Some(&event.kv).filter(|_| !event.deleted);
                 for kv in now.into_iter().chain(&event.previous) {
-                    sorted.told.entry(kv.revision).or_default().insert(kv.key.clone(), kv.value.clone());
+                    sorted.reported.entry(kv.revision).or_default().insert(kv.key.clone(), kv.value.clone());
                 }
             }
         }
         Ok(sorted)
     }
 
-    fn look(&mut self, revision: Revision, operation: &'a Operation) {
-        self.looks.entry(revision).or_default().push(operation);
+    fn add_read(&mut self, revision: Revision, operation: &'a Operation) {
+        self.reads.entry(revision).or_default().push(operation);
         self.last = self.last.max(revision);
     }
 
     /// Replays revision by revision; the model, and which unknown operation made which revision.
     fn replay(&self, reached: &Timeline) -> Result<(Model, BTreeMap<Revision, usize>), String> {
         let mut model = Model::default();
-        let mut guesses = Vec::new();
+        let mut assignments = Vec::new();
         let mut problems = 0;
         let mut first_problem = String::new();
         self.explain(&model)?;
         while model.revision() < self.last {
-            let Err(problem) = self.step(&mut model, &mut guesses, reached) else { continue };
+            let Err(problem) = self.step(&mut model, &mut assignments, reached) else { continue };
             if problems == 0 {
                 first_problem = problem;
             }
             problems += 1;
-            if problems > GUESSES || !back(&mut model, &mut guesses) {
+            if problems > ATTEMPTS_MAX || !backtrack(&mut model, &mut assignments) {
                 return Err(format!("no explanation after {problems} attempts; {first_problem}"));
             }
         }
-        let placed = guesses.into_iter().map(|guess| (guess.revision, guess.index)).collect();
-        Ok((model, placed))
+        let assigned =
+            assignments.into_iter().map(|assignment| (assignment.revision, assignment.index)).collect();
+        Ok((model, assigned))
     }
 
     /// One revision further. Where none of the known writes made it, one of unknown outcome did.
-    fn step(&self, model: &mut Model, guesses: &mut Vec<Guess>, reached: &Timeline) -> Result<(), String> {
+    fn step(
+        &self,
+        model: &mut Model,
+        assignments: &mut Vec<Assignment>,
+        reached: &Timeline,
+    ) -> Result<(), String> {
         let next = model.revision() + 1;
         if let Some(operation) = self.writes.get(&next) {
             let (Request::Txn(txn), Outcome::Txn(result)) = (&operation.request, &operation.outcome) else {
@@ -117,8 +123,8 @@ impl<'a> Sorted<'a> {
                 other => return Err(format!("the model answers {other:#?} to {operation:#?}")),
             }
         } else {
-            if guesses.last().is_none_or(|guess| guess.revision != next) {
-                let used: HashSet<usize> = guesses.iter().map(|guess| guess.index).collect();
+            if assignments.last().is_none_or(|assignment| assignment.revision != next) {
+                let used: HashSet<usize> = assignments.iter().map(|assignment| assignment.index).collect();
                 let mut others = self.candidates(model, &used, reached);
                 let Some(index) = others.pop() else {
                     let seen = self.seen.get(&next);
@@ -126,11 +132,11 @@ impl<'a> Sorted<'a> {
                         "nothing asked for made revision {next}; watches saw {seen:?} there"
                     ));
                 };
-                guesses.push(Guess { revision: next, index, others });
+                assignments.push(Assignment { revision: next, index, others });
             }
-            let guessed = guesses.last().map(|guess| &self.unknown[guess.index].request);
-            if let Some(Request::Txn(txn)) = guessed {
-                model.run(txn).map_err(|error| format!("a guess failed: {error}"))?;
+            let assigned = assignments.last().map(|assignment| &self.unknown[assignment.index].request);
+            if let Some(Request::Txn(txn)) = assigned {
+                model.run(txn).map_err(|error| format!("an assignment failed: {error}"))?;
             }
         }
         self.explain(model)
@@ -141,17 +147,17 @@ impl<'a> Sorted<'a> {
         let next = model.revision() + 1;
         let possible = self.unknown.iter().enumerate().filter(|(index, operation)| {
             let Request::Txn(txn) = &operation.request else { return false };
-            if used.contains(index) || reached.reached(operation.invoked) >= next {
+            if used.contains(index) || reached.at_least(operation.invoked) >= next {
                 return false;
             }
             let changes = model.would_change(txn);
             let seen = self.seen.get(&next);
             let same =
                 || changes.iter().map(|c| (c.key.clone(), c.after.as_ref().map(|v| v.kv.value.clone())));
-            let told = self.told.get(&next).into_iter().flatten();
+            let reported = self.reported.get(&next).into_iter().flatten();
             !changes.is_empty()
                 && seen.is_none_or(|seen| *seen == same().collect())
-                && told
+                && reported
                     .into_iter()
                     .all(|(key, value)| same().any(|c| c == (key.clone(), Some(value.clone()))))
         });
@@ -161,7 +167,7 @@ impl<'a> Sorted<'a> {
     /// Whether the newest state explains everything that was read from it.
     fn explain(&self, model: &Model) -> Result<(), String> {
         let revision = model.revision();
-        for operation in self.looks.get(&revision).into_iter().flatten() {
+        for operation in self.reads.get(&revision).into_iter().flatten() {
             let explained = match (&operation.request, &operation.outcome) {
                 (Request::Txn(txn), Outcome::Txn(result)) => {
                     model.run_at(txn, revision).as_ref() == Ok(result)
@@ -184,19 +190,19 @@ impl<'a> Sorted<'a> {
     }
 }
 
-/// A guess at which operation made a revision, and what else could have.
-struct Guess {
+/// An assignment at which operation made a revision, and what else could have.
+struct Assignment {
     revision: Revision,
     index: usize,
     others: Vec<usize>,
 }
 
-/// Returns to the last guess that could have been another, and makes it that; whether there was one.
-fn back(model: &mut Model, guesses: &mut Vec<Guess>) -> bool {
-    while let Some(mut guess) = guesses.pop() {
-        if let Some(index) = guess.others.pop() {
-            model.rewind(guess.revision - 1);
-            guesses.push(Guess { index, ..guess });
+/// Returns to the last assignment that could have been another, and makes it that; whether there was one.
+fn backtrack(model: &mut Model, assignments: &mut Vec<Assignment>) -> bool {
+    while let Some(mut assignment) = assignments.pop() {
+        if let Some(index) = assignment.others.pop() {
+            model.rewind(assignment.revision - 1);
+            assignments.push(Assignment { index, ..assignment });
             return true;
         }
     }
@@ -237,7 +243,7 @@ fn position(operation: &Operation) -> Option<Revision> {
 }
 
 /// What the answers show the store to have reached, and when.
-pub(crate) fn shown(history: &History) -> Vec<(u64, Revision)> {
+pub(crate) fn observed_revisions(history: &History) -> Vec<(u64, Revision)> {
     let operations = history.operations.iter();
     operations.filter_map(|operation| Some((operation.returned, position(operation)?))).collect()
 }
@@ -245,13 +251,13 @@ pub(crate) fn shown(history: &History) -> Vec<(u64, Revision)> {
 /// The order of revisions must not contradict the order in which things really happened.
 fn real_time(
     history: &History,
-    sorted: &Sorted<'_>,
-    placed: &BTreeMap<Revision, usize>,
+    sorted: &Operations<'_>,
+    assigned: &BTreeMap<Revision, usize>,
     reached: &Timeline,
 ) -> Result<(), String> {
-    let guessed = placed.iter().map(|(revision, index)| (*revision, sorted.unknown[*index]));
-    for (revision, operation) in sorted.writes.iter().map(|(revision, op)| (*revision, *op)).chain(guessed) {
-        let before = reached.reached(operation.invoked);
+    let assigned = assigned.iter().map(|(revision, index)| (*revision, sorted.unknown[*index]));
+    for (revision, operation) in sorted.writes.iter().map(|(revision, op)| (*revision, *op)).chain(assigned) {
+        let before = reached.at_least(operation.invoked);
         if revision <= before {
             return Err(format!(
                 "a write went back in time: {before} had been reached before {operation:#?}"
@@ -259,7 +265,7 @@ fn real_time(
         }
     }
     for operation in &history.operations {
-        let before = reached.reached(operation.invoked);
+        let before = reached.at_least(operation.invoked);
         if position(operation).is_some_and(|position| position < before) {
             return Err(format!("a stale answer: {before} had been reached before {operation:#?}"));
         }
@@ -288,12 +294,12 @@ fn compaction(history: &History) -> Result<(), String> {
         };
         let Some(asked) = asked else { continue };
         let fine = match (&operation.request, &operation.outcome) {
-            (Request::Read(_), Outcome::Read(_)) => asked >= compactions.done(operation.invoked),
+            (Request::Read(_), Outcome::Read(_)) => asked >= compactions.at_least(operation.invoked),
             (_, Outcome::Refused(Error::Expired { compacted })) => {
-                asked <= *compacted && *compacted <= compactions.possible(operation.returned)
+                asked <= *compacted && *compacted <= compactions.at_most(operation.returned)
             }
             (Request::Compact(_), Outcome::Compacted) => {
-                asked > compactions.done(operation.invoked) || asked == 1
+                asked > compactions.at_least(operation.invoked) || asked == 1
             }
             (Request::Compact(_), Outcome::Refused(Error::FutureRevision { requested, current })) => {
                 requested == &asked && asked > *current

@@ -22,19 +22,19 @@ const COLORS: [&str; 3] = ["red", "green", "blue"];
 pub struct Hint {
     /// The newest revision it has been shown.
     pub newest: Revision,
-    /// The last revision it has seen of the plan's key; 0 for absent.
+    /// The last revision it has seen of the generator's key; 0 for absent.
     pub key: Revision,
 }
 
 /// One client's one request: all of it follows from three numbers and the hint.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct RequestGenerator {
     random: Random,
     key: Bytes,
     value: Bytes,
 }
 
-impl Plan {
+impl RequestGenerator {
     /// The `number`th request of a client.
     pub fn new(seed: u64, client: u64, number: u64) -> Self {
         let mut random = Random::new(&[seed, client, number]);

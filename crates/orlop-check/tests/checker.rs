@@ -93,7 +93,7 @@ fn batch(watch: &mut WatchRecord, number: usize) -> &mut Batch {
 }
 
 #[test]
-fn broken_writes_and_reads_are_noticed() {
+fn corrupted_operations_are_detected() {
     let history = sound();
     refused(
         &history,
@@ -176,7 +176,7 @@ fn broken_writes_and_reads_are_noticed() {
 }
 
 #[test]
-fn broken_watches_are_noticed() {
+fn corrupted_watches_are_detected() {
     let history = sound();
     refused(
         &history,
@@ -308,11 +308,11 @@ fn by_hand(operations: Vec<Operation>, last: Revision) -> History {
 }
 
 #[test]
-fn an_unknown_outcome_explains_one_revision_or_none() {
+fn unknown_operation_is_assigned_to_at_most_one_revision() {
     // Neither, one, and both of two writes that nobody heard of again have happened.
     let both = || vec![put(0, "lost 1", None), put(2, "lost 2", None)];
-    for (known, last) in [(2, 2), (3, 3), (4, 4)] {
-        let operations = both().into_iter().chain([put(4, "known", Some(known))]).collect();
+    for (state, last) in [(2, 2), (3, 3), (4, 4)] {
+        let operations = both().into_iter().chain([put(4, "known", Some(state))]).collect();
         check(&by_hand(operations, last)).unwrap();
     }
     let operations = both().into_iter().chain([put(4, "known", Some(5))]).collect();
@@ -323,7 +323,7 @@ fn an_unknown_outcome_explains_one_revision_or_none() {
 }
 
 #[test]
-fn the_right_one_of_several_unknown_outcomes_is_found() {
+fn backtracking_finds_the_matching_unknown_operation() {
     // Of three unknown writes one happened; a later read says which, so the others must be given up.
     for (number, value) in ["lost 1", "lost 2", "lost 3"].into_iter().enumerate() {
         let mut operations: Vec<_> =
@@ -346,7 +346,7 @@ fn the_right_one_of_several_unknown_outcomes_is_found() {
 }
 
 #[test]
-fn compaction_must_be_honoured() {
+fn reads_of_compacted_revisions_are_detected() {
     let read = |revision| Request::Read(Read { revision: Some(revision), ..Read::count(KeyRange::all()) });
     let counted = |count| Outcome::Read(ReadResult { revision: 3, count: Some(count), ..Default::default() });
     let start = || vec![put(0, "1", Some(2)), put(2, "2", Some(3))];
@@ -363,7 +363,7 @@ fn compaction_must_be_honoured() {
 }
 
 #[test]
-fn a_watch_from_now_on_may_begin_anywhere_between_asking_and_answer() {
+fn watch_from_now_may_start_between_invocation_and_response() {
     let spec =
         WatchSpec { range: KeyRange::all(), filter: Filter::everything(), after: None, previous: false };
     // Asked for after revision 2 was answered, open before revision 4 was asked for.
