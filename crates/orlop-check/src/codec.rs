@@ -1,11 +1,11 @@
-//! Outcomes as lines of text, for a process that may be killed in the middle of one.
+//! Text encoding of outcomes, for a process that may be killed while it writes one.
 
 use bytes::Bytes;
 use orlop_store::{Error, KeyValue, OpResult, ReadResult, TxnResult};
 
 use crate::Outcome;
 
-/// An outcome as one line without a line break.
+/// Encodes an outcome as one line without a line break.
 pub fn encode_outcome(outcome: &Outcome) -> String {
     let mut words = Vec::new();
     match outcome {
@@ -23,7 +23,7 @@ pub fn encode_outcome(outcome: &Outcome) -> String {
     words.join(" ")
 }
 
-/// Reads a line that [`encode_outcome`] wrote; `None` if it is not whole.
+/// Decodes a line; `None` if it is truncated.
 pub fn decode_outcome(line: &str) -> Option<Outcome> {
     let mut words = Words(line.split(' '));
     let outcome = match words.0.next()? {
@@ -43,7 +43,7 @@ pub fn decode_outcome(line: &str) -> Option<Outcome> {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    // The length tells an empty value from a missing word, and a cut one from a whole one.
+    // The length distinguishes an empty value from a missing one, and detects truncation.
     let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{}:{digits}", bytes.len())
 }

@@ -12,7 +12,7 @@ use crate::{
 /// Assignments of unknown operations to revisions that are tried before giving up.
 const ATTEMPTS_MAX: usize = 200_000;
 
-/// Replays a history on the model; the model at its end, or the first thing that does not fit.
+/// Replays a history on the model. Returns the model at its end, or the first violation.
 pub(crate) fn check(history: &History) -> Result<Model, String> {
     let sorted = Operations::new(history)?;
     let reached = Timeline::new(observed_revisions(history), Vec::new());
@@ -22,16 +22,16 @@ pub(crate) fn check(history: &History) -> Result<Model, String> {
     Ok(model)
 }
 
-/// Operations by what they say about a revision.
+/// Operations by revision.
 #[derive(Default)]
 struct Operations<'a> {
-    /// The write that made each revision.
+    /// The write of each revision.
     writes: BTreeMap<Revision, &'a Operation>,
-    /// What each revision's state must explain.
+    /// Reads that each revision's state must explain.
     reads: BTreeMap<Revision, Vec<&'a Operation>>,
-    /// May have happened.
+    /// Operations of unknown outcome.
     unknown: Vec<&'a Operation>,
-    /// What watches of everything saw of each revision.
+    /// Changes of each revision, as delivered by watches of everything.
     seen: BTreeMap<Revision, BTreeSet<(bytes::Bytes, Option<bytes::Bytes>)>>,
     /// Values that any watch reported of, now or as the previous ones, by the revision that wrote them.
     reported: BTreeMap<Revision, BTreeMap<bytes::Bytes, bytes::Bytes>>,
@@ -84,7 +84,7 @@ impl<'a> Operations<'a> {
         self.last = self.last.max(revision);
     }
 
-    /// Replays revision by revision; the model, and which unknown operation made which revision.
+    /// Replays revision by revision. Returns the model, and the unknown operations by the revisions they created.
     fn replay(&self, reached: &Timeline) -> Result<(Model, BTreeMap<Revision, usize>), String> {
         let mut model = Model::default();
         let mut assignments = Vec::new();
@@ -106,7 +106,7 @@ impl<'a> Operations<'a> {
         Ok((model, assigned))
     }
 
-    /// One revision further. Where none of the known writes made it, one of unknown outcome did.
+    /// Advances by one revision. If no known write created it, an operation of unknown outcome did.
     fn step(
         &self,
         model: &mut Model,
@@ -142,7 +142,7 @@ impl<'a> Operations<'a> {
         self.explain(model)
     }
 
-    /// Operations of unknown outcome that can have made the next revision.
+    /// Returns the unknown operations that can have created the next revision.
     fn candidates(&self, model: &Model, used: &HashSet<usize>, reached: &Timeline) -> Vec<usize> {
         let next = model.revision() + 1;
         let possible = self.unknown.iter().enumerate().filter(|(index, operation)| {
@@ -164,7 +164,7 @@ impl<'a> Operations<'a> {
         possible.map(|(index, _)| index).collect()
     }
 
-    /// Whether the newest state explains everything that was read from it.
+    /// Checks every read of the newest revision.
     fn explain(&self, model: &Model) -> Result<(), String> {
         let revision = model.revision();
         for operation in self.reads.get(&revision).into_iter().flatten() {
@@ -197,7 +197,7 @@ struct Assignment {
     others: Vec<usize>,
 }
 
-/// Returns to the last assignment that could have been another, and makes it that; whether there was one.
+/// Changes the last assignment that has an alternative. Returns whether there was one.
 fn backtrack(model: &mut Model, assignments: &mut Vec<Assignment>) -> bool {
     while let Some(mut assignment) = assignments.pop() {
         if let Some(index) = assignment.others.pop() {
@@ -209,7 +209,7 @@ fn backtrack(model: &mut Model, assignments: &mut Vec<Assignment>) -> bool {
     false
 }
 
-/// Whether a transaction changed anything.
+/// Returns whether a transaction wrote anything.
 fn wrote(result: &TxnResult) -> bool {
     result.results.iter().any(|result| match result {
         OpResult::Put(_) => true,
@@ -219,7 +219,7 @@ fn wrote(result: &TxnResult) -> bool {
     })
 }
 
-/// Whether there was reason to turn a request down.
+/// Checks that an error was justified.
 fn refused(operation: &Operation, error: &Error) -> Result<(), String> {
     let justified = match (&operation.request, error) {
         (Request::Read(read), Error::FutureRevision { requested, current }) => {
@@ -232,7 +232,7 @@ fn refused(operation: &Operation, error: &Error) -> Result<(), String> {
     if justified { Ok(()) } else { Err(format!("refused without reason: {operation:#?}")) }
 }
 
-/// The revision an answer shows the store to have reached.
+/// Returns the revision in a response.
 fn position(operation: &Operation) -> Option<Revision> {
     match &operation.outcome {
         Outcome::Txn(result) => Some(result.revision),
@@ -242,13 +242,13 @@ fn position(operation: &Operation) -> Option<Revision> {
     }
 }
 
-/// What the answers show the store to have reached, and when.
+/// Returns the revisions in responses, with their times.
 pub(crate) fn observed_revisions(history: &History) -> Vec<(u64, Revision)> {
     let operations = history.operations.iter();
     operations.filter_map(|operation| Some((operation.returned, position(operation)?))).collect()
 }
 
-/// The order of revisions must not contradict the order in which things really happened.
+/// Checks that the order of revisions respects real time.
 fn real_time(
     history: &History,
     sorted: &Operations<'_>,
@@ -283,7 +283,7 @@ pub(crate) fn compactions(history: &History) -> Compactions {
     Compactions::new(&asked.collect::<Vec<_>>())
 }
 
-/// What is compacted must not be read, and what is not must.
+/// Checks that compacted revisions fail and others do not.
 fn compaction(history: &History) -> Result<(), String> {
     let compactions = compactions(history);
     for operation in &history.operations {

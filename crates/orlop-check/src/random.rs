@@ -5,7 +5,7 @@
 pub struct Random(u64);
 
 impl Random {
-    /// The same parts give the same numbers.
+    /// Creates a generator from a seed of several parts.
     pub fn new(parts: &[u64]) -> Self {
         let mut random = Self(0x9e37_79b9_7f4a_7c15);
         for part in parts {
@@ -25,28 +25,28 @@ impl Random {
         mixed
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound.max(1)
     }
 
-    /// A number from `low` up to and with `high`.
+    /// Returns a number from `low` to `high`, inclusive.
     pub fn between(&mut self, low: i64, high: i64) -> i64 {
         low + self.below((high - low + 1).max(1) as u64) as i64
     }
 
-    /// True this many times out of a hundred.
+    /// Returns true with a probability in percent.
     pub fn percent(&mut self, chance: u64) -> bool {
         self.below(100) < chance
     }
 
-    /// One of several.
+    /// Returns one of several choices.
     pub fn one_of<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len() as u64) as usize]
     }
 }
 
-/// The seed of this run: `ORLOP_SEED` to replay one, otherwise a new one, printed so that it can be.
+/// Returns the seed of this run: `ORLOP_SEED`, or a new one, which is printed for replay.
 pub fn seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     let chosen = std::env::var("ORLOP_SEED").ok().and_then(|text| text.parse().ok());

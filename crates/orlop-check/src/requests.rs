@@ -1,4 +1,4 @@
-//! What the clients ask: few keys, so that they fight, and every shape of request.
+//! Generation of requests: few keys for contention, and every shape of request.
 
 use bytes::Bytes;
 use orlop_store::{
@@ -8,7 +8,7 @@ use orlop_store::{
 
 use crate::{Random, Request};
 
-/// The keys that are fought over. Some are prefixes of others; some hold the bytes that break things.
+/// Returns the contended keys. Some are prefixes of others; some contain unusual bytes.
 pub fn keys() -> Vec<Bytes> {
     let keys: [&'static [u8]; 8] =
         [b"/k/1", b"/k/10", b"/k/1\0", b"/k/2", b"/k/2/\xff", b"/k/\xff\xff", b"/l", b"\xff\xff"];
@@ -17,16 +17,16 @@ pub fn keys() -> Vec<Bytes> {
 
 const COLORS: [&str; 3] = ["red", "green", "blue"];
 
-/// What a client remembers when it makes up its next request.
+/// Observed state that a request may refer to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hint {
-    /// The newest revision it has been shown.
+    /// The newest observed revision.
     pub newest: Revision,
-    /// The last revision it has seen of the generator's key; 0 for absent.
+    /// The last observed revision of the key; 0 if absent.
     pub key: Revision,
 }
 
-/// One client's one request: all of it follows from three numbers and the hint.
+/// Generates one request of one client, determined by three numbers and the hint.
 #[derive(Clone, Debug)]
 pub struct RequestGenerator {
     random: Random,
@@ -35,20 +35,20 @@ pub struct RequestGenerator {
 }
 
 impl RequestGenerator {
-    /// The `number`th request of a client.
+    /// Creates the generator of a client's `number`th request.
     pub fn new(seed: u64, client: u64, number: u64) -> Self {
         let mut random = Random::new(&[seed, client, number]);
         let key = random.one_of(&keys()).clone();
-        // No two writes write the same value.
+        // Values are unique.
         Self { random, key, value: format!("{client}.{number}").into() }
     }
 
-    /// The key that the hint should be about.
+    /// Returns the key that the hint refers to.
     pub fn key(&self) -> &Bytes {
         &self.key
     }
 
-    /// The request.
+    /// Generates the request.
     pub fn request(mut self, hint: Hint) -> Request {
         let key = self.key.clone();
         match self.random.below(100) {
@@ -121,7 +121,7 @@ impl RequestGenerator {
         }
     }
 
-    /// Several keys at one revision, with reads that must see what came before them.
+    /// Generates puts and deletes of several keys, with reads that must see the earlier operations.
     fn many(&mut self) -> Txn {
         let all = keys();
         let first = self.random.below(all.len() as u64) as usize;
@@ -154,7 +154,7 @@ impl RequestGenerator {
         }
     }
 
-    /// A watch around a revision: a little before it, a little after it, or from now on.
+    /// Generates a watch that starts shortly before or after a revision, or now.
     pub fn watch(mut self, newest: Revision) -> crate::WatchSpec {
         let after = self.random.percent(85).then(|| (newest + self.random.between(-100, 30)).max(0));
         let filter = if self.random.percent(50) { self.filter() } else { Filter::everything() };

@@ -1,5 +1,5 @@
-//! The promises of a watch: ordered, unique, reliable, atomic, resumable; progress never ahead; previous
-//! versions, creations and filters right; compacted starts refused, future starts patient.
+//! Checks of watches: ordered, unique, reliable, atomic, resumable; progress consistent; previous versions, creations and
+//! filters correct; compacted starts refused, future starts waiting.
 
 use orlop_store::{Error, Filter, Revision, Terms};
 
@@ -13,7 +13,7 @@ use crate::{
 pub(crate) fn check(history: &History, model: &Model) -> Result<(), String> {
     let asked = history.operations.iter().filter_map(|operation| match &operation.outcome {
         crate::Outcome::Txn(result) => Some((operation.invoked, result.revision)),
-        // It may have made any revision there is.
+        // It may have created any revision.
         crate::Outcome::Unknown => Some((operation.invoked, model.revision())),
         _ => None,
     });
@@ -38,7 +38,7 @@ struct Checker<'a> {
 impl Checker<'_> {
     fn check(&self) -> Result<(), String> {
         let spec = &self.watch.spec;
-        // Between these two lies the revision that the watch begins after.
+        // The watch starts after a revision between these two.
         let (lowest, highest) = match spec.after {
             Some(after) => (after, after),
             None => (self.timeline.at_least(self.watch.invoked), self.timeline.at_most(self.watch.opened)),
@@ -48,7 +48,7 @@ impl Checker<'_> {
         if opened && highest < self.compactions.at_least(self.watch.invoked) - 1 {
             return Err("opened, although its start was compacted".into());
         }
-        // Everything that concerns the watch up to here has been delivered; from where that may be skipped.
+        // Selected events up to `delivered` have been delivered; those up to `optional` may be skipped.
         let (mut delivered, mut optional, mut reported) = (lowest, highest, 0);
         for (time, entry) in &self.watch.entries {
             match entry {
@@ -89,7 +89,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// A batch must be the next one that concerns the watch, whole, and right.
+    /// Checks that a batch is the next one that the watch selects, whole and correct.
     fn delivered(&self, batch: &Batch, delivered: Revision, optional: Revision) -> Result<(), String> {
         if batch.revision <= delivered {
             return Err(format!("revision {} came after {delivered}", batch.revision));
@@ -105,7 +105,7 @@ impl Checker<'_> {
                 expected.passes = None;
             }
             if !self.watch.spec.previous {
-                // Events are shared, so one that another watch had loaded may come along.
+                // Events are shared, so one that another watch has loaded may have it.
                 expected.previous.clone_from(&event.previous);
             }
         }
@@ -115,10 +115,10 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// What a revision means to this watch; `None` if nothing.
+    /// Returns the events of a revision that the watch selects; `None` if there are none.
     fn expected(&self, revision: Revision) -> Option<Vec<Observed>> {
         let spec = &self.watch.spec;
-        let changes = self.model.commit(revision).iter().filter(|change| concerns(spec, change));
+        let changes = self.model.commit(revision).iter().filter(|change| selects(spec, change));
         let events: Vec<Observed> = changes.map(|change| observed(spec, change, revision)).collect();
         (!events.is_empty()).then_some(events)
     }
@@ -149,7 +149,7 @@ fn sides(spec: &WatchSpec, change: &Change) -> (bool, bool) {
     (passes(&change.after), passes(&change.before))
 }
 
-fn concerns(spec: &WatchSpec, change: &Change) -> bool {
+fn selects(spec: &WatchSpec, change: &Change) -> bool {
     let (now, before) = sides(spec, change);
     spec.range.contains(&change.key) && (now || before)
 }

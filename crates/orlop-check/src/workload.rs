@@ -1,4 +1,4 @@
-//! Clients that fight, a compactor behind them, and watchers that come and go.
+//! Contending clients, a compactor, and watchers that open, close and resume.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -15,28 +15,28 @@ use crate::{
     RequestGenerator, WatchRecord, WatchSpec, WatchStream,
 };
 
-/// How long watchers may take to show everything once the writers are done.
+/// Time for watchers to deliver everything once the writers are done.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A random run.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// What makes it the same again.
+    /// Seed of all requests.
     pub seed: u64,
-    /// How many clients write and read.
+    /// Number of clients that write and read.
     pub writers: u64,
-    /// How many operations each of them does.
+    /// Operations per client.
     pub operations: u64,
-    /// How many clients open one watch after another.
+    /// Number of clients that watch.
     pub watchers: u64,
-    /// How often history is compacted.
+    /// Interval of compactions.
     pub compact_every: Option<Duration>,
-    /// How many of a hundred operations are given up by their caller after a moment.
+    /// Percentage of operations whose caller times out early.
     pub abandoned_percent: u64,
 }
 
 impl Workload {
-    /// A short run that finds most things.
+    /// Returns the defaults: a short run.
     pub fn new(seed: u64) -> Self {
         Self {
             seed,
@@ -48,11 +48,11 @@ impl Workload {
         }
     }
 
-    /// Runs it, the work spread over ways to one and the same empty store.
+    /// Runs the workload through clients of one empty store.
     pub async fn run(&self, clients: &[Arc<dyn Client>]) -> History {
         let clock = Arc::new(Clock::default());
         let client = |number: u64| clients[number as usize % clients.len()].clone();
-        // Grows with what writers are shown; says how far to read at the end.
+        // The newest revision that writers have observed.
         let (newest, seen) = watch::channel(1);
         let (finish, finished) = watch::channel(None);
         let newest = Arc::new(newest);
@@ -77,9 +77,9 @@ impl Workload {
         while let Some(operations) = writers.join_next().await {
             history.operations.extend(operations.unwrap_or_default());
         }
-        // What callers have given up may still be on its way: it is over once nothing moves any more.
+        // Abandoned operations may still be under way.
         for client in clients {
-            history.last = history.last.max(settled(&**client).await);
+            history.last = history.last.max(barrier(&**client).await);
         }
         finish.send_replace(Some(history.last));
         while let Some(records) = watchers.join_next().await {
@@ -90,8 +90,8 @@ impl Workload {
     }
 }
 
-/// The newest revision, once a barrier has passed through the queue of writes.
-async fn settled(client: &dyn Client) -> Revision {
+/// Returns the newest revision after a barrier through the queue of writes.
+async fn barrier(client: &dyn Client) -> Revision {
     loop {
         // An empty transaction changes nothing and waits for everything queued before it.
         if let Ok(result) = client.txn(orlop_store::Txn::default()).await {
@@ -140,7 +140,7 @@ pub async fn send(client: &dyn Client, request: &Request) -> Outcome {
     answer.unwrap_or_else(Outcome::from)
 }
 
-/// What one client has learnt from its answers.
+/// State that one client has observed.
 #[derive(Debug, Default)]
 pub struct ClientState {
     newest: Revision,
@@ -148,12 +148,12 @@ pub struct ClientState {
 }
 
 impl ClientState {
-    /// What it remembers for a request about a key.
+    /// Returns the observed state for a request about a key.
     pub fn hint(&self, key: &Bytes) -> Hint {
         Hint { newest: self.newest, key: self.keys.get(key).copied().unwrap_or(0) }
     }
 
-    /// Takes note of an answer.
+    /// Updates the state from an outcome.
     pub fn observe(&mut self, request: &Request, outcome: &Outcome) {
         match (request, outcome) {
             (Request::Txn(txn), Outcome::Txn(result)) => {
@@ -208,7 +208,7 @@ async fn compact(
     operations
 }
 
-/// One client that opens watches, one after another.
+/// A client that opens one watch after another.
 struct WatchSession {
     client: Arc<dyn Client>,
     clock: Arc<Clock>,
@@ -221,7 +221,7 @@ impl WatchSession {
     async fn run(mut self, seed: u64, number: u64) -> Vec<WatchRecord> {
         let mut records = Vec::new();
         let mut count = 0;
-        // The first client watches everything from the start, and takes up where it was cut off.
+        // The first client watches everything from the start, and resumes.
         let mut resume = (number == 0).then_some(1);
         while self.finished.borrow().is_none() || count == 0 {
             let mut spec = RequestGenerator::new(seed, 1_000 + number, count).watch(*self.seen.borrow());
@@ -232,7 +232,7 @@ impl WatchSession {
             }
             let record = self.watch(spec, resume.is_some()).await;
             if number == 0 || self.random.percent(40) {
-                resume = Some(place(&record));
+                resume = Some(resume_position(&record));
             } else {
                 resume = None;
             }
@@ -252,7 +252,7 @@ impl WatchSession {
             Ok(stream) => stream,
             Err(failure) => {
                 record.entries.push((opened_at, Entry::Ended(failure)));
-                // Nothing has been learnt but that it is too late: come back a little later.
+                // Only that the start was compacted is known: retry a little later.
                 sleep(Duration::from_millis(2)).await;
                 return record;
             }
@@ -265,7 +265,7 @@ impl WatchSession {
             let finished = *self.finished.borrow();
             if let Some(last) = finished {
                 let deadline = *deadline.get_or_insert_with(|| Instant::now() + TIMEOUT);
-                record.drained = place(&record) >= last || Instant::now() > deadline;
+                record.drained = resume_position(&record) >= last || Instant::now() > deadline;
                 if record.drained {
                     return record;
                 }
@@ -282,7 +282,7 @@ impl WatchSession {
         }
     }
 
-    /// Takes the next batch, or asks for progress when there is none; whether the watch goes on.
+    /// Takes the next batch, or progress when there is none. Returns whether the watch is open.
     async fn listen(&mut self, stream: &mut dyn WatchStream, record: &mut WatchRecord) -> bool {
         let wait = Duration::from_micros(self.random.below(3_000));
         let batch = timeout(wait, stream.next()).await;
@@ -299,26 +299,26 @@ impl WatchSession {
                 Err(failure) => failed = Some(failure),
             }
         }
-        let goes_on = failed.is_none();
+        let is_open = failed.is_none();
         if let Some(failure) = failed {
             record.entries.push((self.clock.tick(), Entry::Ended(failure)));
         }
-        goes_on
+        is_open
     }
 }
 
-/// Where a watch can be taken up again: after what it last told, or where history begins.
-fn place(record: &WatchRecord) -> Revision {
-    let mut place = record.spec.after.unwrap_or(0);
+/// Returns the revision to resume a watch after: the last delivered one, or the oldest in history.
+fn resume_position(record: &WatchRecord) -> Revision {
+    let mut position = record.spec.after.unwrap_or(0);
     for (_, entry) in &record.entries {
         match entry {
-            Entry::Batch(batch) => place = place.max(batch.revision),
-            Entry::Progress(revision) => place = place.max(*revision),
+            Entry::Batch(batch) => position = position.max(batch.revision),
+            Entry::Progress(revision) => position = position.max(*revision),
             Entry::Ended(Failure::Refused(orlop_store::Error::Expired { compacted })) => {
-                place = place.max(compacted - 1);
+                position = position.max(compacted - 1);
             }
             Entry::Ended(_) => {}
         }
     }
-    place
+    position
 }

@@ -43,7 +43,7 @@ struct CrashClient {
 
 impl CrashClient {
     fn start(endpoint: &str, seed: u64, round: u64) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_orlop-crash_client"))
+        let mut process = Command::new(env!("CARGO_BIN_EXE_orlop-crash-client"))
             .args([endpoint, &seed.to_string(), &round.to_string(), &CLIENTS.to_string()])
             .stdout(Stdio::piped())
             .spawn()

@@ -4,7 +4,7 @@
 //! read the tail of the log, signal other processes' writes, delete compacted history, and elect a leader. Group
 //! commit, evaluation of transactions, watches, leases and the schedule of compaction are written once, above it.
 //!
-//! What only some databases can do is a capability: [`FileSnapshot`], [`Shrink`].
+//! Features of some databases only are capabilities: [`FileSnapshot`], [`Shrink`].
 
 use std::{path::Path, sync::Arc};
 

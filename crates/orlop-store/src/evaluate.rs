@@ -91,7 +91,7 @@ pub(crate) trait View {
 struct PendingChange {
     /// `None` once deleted.
     now: Option<(VersionMeta, Bytes)>,
-    /// Whether the key existed before the batch.
+    /// Set if the key existed before the batch.
     existed: bool,
 }
 

@@ -78,7 +78,7 @@ impl LeaseRenewals {
         state.leases.insert(lease.id, Renewal { ttl_seconds: lease.ttl_seconds, at: started.at });
     }
 
-    /// Forgets a lease that may have been revoked.
+    /// Removes a lease that may have been revoked.
     pub(crate) fn revoked(&self, id: LeaseId) {
         let mut state = self.lock();
         state.leases.remove(&id);

@@ -243,7 +243,7 @@ impl Committer {
         });
     }
 
-    /// Commits batch after batch. `acknowledge` is told whether callers other than the batch's are waiting.
+    /// Commits batch after batch. `acknowledge` learns whether callers other than the batch's are waiting.
     async fn commit_each(&self, mut jobs: mpsc::Receiver<Job>, acknowledge: impl Fn(Unacknowledged, bool)) {
         let mut waiting = Vec::new();
         let (mut callers, mut took) = (1, Duration::ZERO);

@@ -1,7 +1,7 @@
-//! A process to be killed: it writes to a store as fast as it can, and says on its standard output what it
-//! asks before it asks it, and what it was answered as soon as it knows.
+//! A client process to be killed: it writes to a store as fast as it can, and logs every request before it is sent and
+//! every outcome to its standard output.
 //!
-//! `orlop-crash_client ENDPOINT SEED ROUND CLIENTS`. A line is `I client number newest key` when a request is
+//! `orlop-crash-client ENDPOINT SEED ROUND CLIENTS`. A line is `I client number newest key` when a request is
 //! made up (see [`orlop_check::RequestGenerator`]; the last two are its hint) and `R client number outcome` when it is
 //! answered. Since lines are written whole and in order, their order is the order of what they say.
 
@@ -17,7 +17,7 @@ async fn main() -> ExitCode {
     match run().await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("orlop-crash_client: {error}");
+            eprintln!("orlop-crash-client: {error}");
             ExitCode::FAILURE
         }
     }
@@ -26,7 +26,7 @@ async fn main() -> ExitCode {
 async fn run() -> Result<(), Error> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [endpoint, seed, round, clients] = &arguments[..] else {
-        return Err(Error::Invalid("usage: orlop-crash_client ENDPOINT SEED ROUND CLIENTS".into()));
+        return Err(Error::Invalid("usage: orlop-crash-client ENDPOINT SEED ROUND CLIENTS".into()));
     };
     let number = |text: &String| text.parse::<u64>().map_err(|error| Error::Invalid(error.to_string()));
     let (seed, round, clients) = (number(seed)?, number(round)?, number(clients)?);
@@ -51,16 +51,16 @@ async fn crash_client(store: &dyn Client, seed: u64, client: u64, compacts: bool
         let hint = state.hint(generator.key());
         let request = if compacts && random.percent(3) {
             let revision = (hint.newest - random.between(0, 50)).max(1);
-            say(&format!("C {client} {number} {revision}"));
+            log(&format!("C {client} {number} {revision}"));
             Request::Compact(revision)
         } else {
             let Hint { newest, key } = hint;
-            say(&format!("I {client} {number} {newest} {key}"));
+            log(&format!("I {client} {number} {newest} {key}"));
             generator.request(hint)
         };
         let outcome = send(store, &request).await;
         state.observe(&request, &outcome);
-        say(&format!("R {client} {number} {}", encode_outcome(&outcome)));
+        log(&format!("R {client} {number} {}", encode_outcome(&outcome)));
         if outcome == Outcome::Unknown {
             // The database is not to be reached: do not hurry.
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -68,7 +68,7 @@ async fn crash_client(store: &dyn Client, seed: u64, client: u64, compacts: bool
     }
 }
 
-fn say(line: &str) {
+fn log(line: &str) {
     let mut out = std::io::stdout().lock();
     if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
         // Whoever listened is gone.

@@ -64,7 +64,7 @@ struct Evaluated {
     commits: Vec<Arc<Commit>>,
     /// The newest revision before the batch.
     before: Revision,
-    /// Whether the batch wrote anything.
+    /// Set if the batch wrote anything.
     wrote: bool,
 }
 

@@ -49,7 +49,7 @@ struct State {
     /// The newest sequence number, and the newest revision that it covers.
     issued: CommitSequence,
     issued_revision: Revision,
-    /// What the sync under way makes durable.
+    /// The commits that the sync under way makes durable.
     syncing: Option<(CommitSequence, Revision)>,
     durable: CommitSequence,
     /// Reason of a failed sync, after which nothing can become durable any more.

@@ -223,8 +223,8 @@ impl Connections {
     }
 }
 
-/// Files that SQLite keeps beside the database.
-const COMPANIONS: [&str; 3] = ["-wal", "-shm", "-journal"];
+/// Files beside the database: SQLite's own and the disk reserve.
+const COMPANIONS: [&str; 4] = ["-wal", "-shm", "-journal", "-reserve"];
 
 /// Creates the database file for its owner alone, and restricts files that others can read. SQLite gives the
 /// write-ahead log and its index the mode of the database.

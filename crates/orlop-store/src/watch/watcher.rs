@@ -435,9 +435,9 @@ pub struct WatchBatch {
 pub struct WatchEvent<'a> {
     /// The change.
     pub event: &'a Event,
-    /// Whether the new version matches the filter.
+    /// Set if the new version matches the filter.
     pub matches: bool,
-    /// Whether the superseded version matched the filter.
+    /// Set if the superseded version matched the filter.
     pub matched_before: bool,
 }
 
