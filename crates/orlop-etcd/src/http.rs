@@ -9,7 +9,7 @@ use axum::{
     response::IntoResponse,
     routing::get,
 };
-use orlop_store::{KeyRange, Read};
+use orlop_store::{Error, KeyRange, Read};
 use prometheus_client::{encoding::text::encode, registry::Registry};
 
 use crate::node::Node;
@@ -33,6 +33,8 @@ async fn health(State(node): State<Arc<Node>>) -> impl IntoResponse {
     let read = node.store.read(Read { limit: 1, ..Read::new(KeyRange::key("health")) });
     let reason = match tokio::time::timeout(HEALTH_TIMEOUT, read).await {
         _ if node.alarms.no_space() => "ALARM NOSPACE",
+        _ if matches!(node.store.health(), Err(Error::Full(_))) => "ALARM NOSPACE",
+        _ if node.store.health().is_err() => "STORE NOT WRITABLE",
         Ok(Ok(_)) => "",
         Ok(Err(error)) => {
             tracing::warn!(%error, "health check failed");

@@ -68,7 +68,11 @@ impl Health {
             vec![("ping".to_owned(), true), ("log".to_owned(), true), ("etcd".to_owned(), store)];
         let ready = page == "readyz";
         if ready {
-            checks.push(("etcd-readiness".to_owned(), store));
+            let writable = cluster.objects.store.health();
+            if let Err(error) = &writable {
+                tracing::warn!(%error, "the store does not accept writes");
+            }
+            checks.push(("etcd-readiness".to_owned(), store && writable.is_ok()));
             checks.push(("informer-sync".to_owned(), true));
         }
         let progress = self.progress();

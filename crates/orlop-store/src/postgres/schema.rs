@@ -141,7 +141,7 @@ pub(super) async fn migrate(connector: &Connector, timeout: std::time::Duration)
         match attempt.await {
             Ok(()) => return Ok(()),
             Err(error) if error.is_transient() && tokio::time::Instant::now() < deadline => {
-                backoff.wait().await
+                backoff.wait().await;
             }
             Err(error) => return Err(error.into_error()),
         }
