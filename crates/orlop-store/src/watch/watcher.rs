@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::{sync::Notify, time::timeout};
+use tokio::{sync::Notify, task::JoinHandle, time::timeout};
 
 use super::hub::{Hub, commit_bytes};
 use crate::{
@@ -135,6 +135,11 @@ impl Subscription {
         selected.filter(|event| self.wants_previous(event)).filter_map(|event| event.previous.as_ref())
     }
 
+    /// Returns whether superseded values that this watch loads are missing.
+    fn misses_previous(&self, commit: &Commit) -> bool {
+        self.wanted_previous(commit).any(|previous| previous.value.get().is_none())
+    }
+
     /// Tests the filter against the event's version and the one it supersedes.
     pub(super) fn selects(&self, event: &Event) -> bool {
         // The terms of a damaged version are unknown: every watcher of its key has to learn of it.
@@ -215,6 +220,8 @@ pub struct Watcher {
     catch_up_to: Revision,
     /// Commits taken from the queue or the ring buffer, and not delivered yet.
     pending: VecDeque<QueuedCommit>,
+    /// The load of superseded values that is under way, by the revision of its commit.
+    loading: Option<(Revision, JoinHandle<Result<()>>)>,
 }
 
 impl Watcher {
@@ -237,6 +244,7 @@ impl Watcher {
             start: dispatched,
             catch_up_to: dispatched,
             pending: VecDeque::new(),
+            loading: None,
         };
         let bounds = watcher.engine.bounds().await?;
         watcher.position = match after {
@@ -386,9 +394,26 @@ impl Watcher {
 
     /// Loads the superseded values of a commit. One that compaction has deleted means that this watch is behind
     /// compaction, unless its event is the oldest that can still be watched.
-    async fn load_previous_values(&self, commit: &Arc<Commit>) -> Result<()> {
-        load_previous(&*self.engine, self.subscription.wanted_previous(commit)).await?;
-        if self.subscription.wanted_previous(commit).any(|previous| previous.value.get().is_none()) {
+    async fn load_previous_values(&mut self, commit: &Arc<Commit>) -> Result<()> {
+        if !self.subscription.misses_previous(commit) {
+            return Ok(());
+        }
+        // A task of its own: a caller that polls with a timeout would otherwise cancel the query each time, and never
+        // get past a slow one.
+        let loading = match &mut self.loading {
+            Some((revision, loading)) if *revision == commit.revision => loading,
+            _ => {
+                let (engine, subscription) = (self.engine.clone(), self.subscription.clone());
+                let (revision, commit) = (commit.revision, commit.clone());
+                let load =
+                    async move { load_previous(&*engine, subscription.wanted_previous(&commit)).await };
+                &mut self.loading.insert((revision, tokio::spawn(load))).1
+            }
+        };
+        let loaded = loading.await;
+        self.loading = None;
+        loaded.unwrap_or_else(|_| Err(Error::Unavailable("the store is closed".into())))?;
+        if self.subscription.misses_previous(commit) {
             let compacted = self.engine.bounds().await?.compacted;
             if commit.revision < compacted {
                 return Err(Error::Expired { compacted });
