@@ -1,5 +1,4 @@
-//! A checker that accepts everything proves nothing: each of these takes a history that is right, breaks
-//! one promise in it, and expects to be told.
+//! Tests of the checker: each corrupts a valid history in one way and expects the violation to be detected.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use orlop_store::{
 };
 
 /// A history of a real store, without compaction, in which the first watch has seen everything.
-fn sound() -> History {
+fn valid_history() -> History {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let config = Config { retention: None, ..Config::new(Endpoint::Memory) };
@@ -33,8 +32,8 @@ fn sound() -> History {
     })
 }
 
-/// Breaks a sound history and expects a complaint that contains some words.
-fn refused(history: &History, break_it: impl FnOnce(&mut History), complaint: &str) {
+/// Corrupts a valid history and expects a violation whose description contains some words.
+fn assert_detected(history: &History, break_it: impl FnOnce(&mut History), complaint: &str) {
     let mut broken = history.clone();
     break_it(&mut broken);
     let problem = check(&broken).expect_err(&format!("not noticed: {complaint}"));
@@ -73,9 +72,8 @@ fn revision(operation: &Operation) -> Revision {
     }
 }
 
-/// Takes out what a watch was told of progress. It comes when it comes, and would be complained of instead of what
-/// is broken.
-fn forget_progress(watch: &mut WatchRecord) {
+/// Removes progress entries of a watch, which would be reported instead of the corruption.
+fn remove_progress(watch: &mut WatchRecord) {
     watch.entries.retain(|(_, entry)| !matches!(entry, Entry::Progress(_)));
 }
 
@@ -94,8 +92,8 @@ fn batch(watch: &mut WatchRecord, number: usize) -> &mut Batch {
 
 #[test]
 fn corrupted_operations_are_detected() {
-    let history = sound();
-    refused(
+    let history = valid_history();
+    assert_detected(
         &history,
         |h| {
             let lost = revision(writes(h)[50]);
@@ -103,7 +101,7 @@ fn corrupted_operations_are_detected() {
         },
         "nothing asked for made",
     );
-    refused(
+    assert_detected(
         &history,
         |h| {
             let copy = writes(h)[50].clone();
@@ -111,7 +109,7 @@ fn corrupted_operations_are_detected() {
         },
         "two writes have one revision",
     );
-    refused(
+    assert_detected(
         &history,
         |h| {
             // It claims to have been asked after the last one was answered.
@@ -121,7 +119,7 @@ fn corrupted_operations_are_detected() {
         },
         "went back in time",
     );
-    refused(
+    assert_detected(
         &history,
         |h| {
             let end = h.operations.iter().map(|operation| operation.returned).max().unwrap();
@@ -134,7 +132,7 @@ fn corrupted_operations_are_detected() {
         },
         "a stale answer",
     );
-    refused(
+    assert_detected(
         &history,
         |h| {
             let some = |read: &ReadResult| !read.kvs.is_empty();
@@ -142,7 +140,7 @@ fn corrupted_operations_are_detected() {
         },
         "the model answers",
     );
-    refused(
+    assert_detected(
         &history,
         |h| {
             let read = first_read(h, |read| read.count.is_some());
@@ -150,7 +148,7 @@ fn corrupted_operations_are_detected() {
         },
         "the model answers",
     );
-    refused(
+    assert_detected(
         &history,
         |h| {
             for operation in &mut h.operations {
@@ -165,7 +163,7 @@ fn corrupted_operations_are_detected() {
         "the model answers",
     );
     refused(&history, |h| h.last += 1, "nothing asked for made");
-    refused(
+    assert_detected(
         &history,
         |h| {
             let operation = writes(h).swap_remove(10);
@@ -177,17 +175,17 @@ fn corrupted_operations_are_detected() {
 
 #[test]
 fn corrupted_watches_are_detected() {
-    let history = sound();
-    refused(
+    let history = valid_history();
+    assert_detected(
         &history,
         |h| {
-            forget_progress(&mut h.watches[0]);
+            remove_progress(&mut h.watches[0]);
             let at = batches(&mut h.watches[0])[10];
             h.watches[0].entries.remove(at);
         },
         "were skipped",
     );
-    refused(
+    assert_detected(
         &history,
         |h| {
             let at = batches(&mut h.watches[0])[10];
@@ -196,16 +194,16 @@ fn corrupted_watches_are_detected() {
         },
         "came after",
     );
-    refused(
+    assert_detected(
         &history,
         |h| {
-            forget_progress(&mut h.watches[0]);
+            remove_progress(&mut h.watches[0]);
             let all = batches(&mut h.watches[0]);
             h.watches[0].entries.swap(all[10], all[11]);
         },
         "were skipped",
     );
-    refused(
+    assert_detected(
         &history,
         |h| {
             batch(&mut h.watches[0], 5).events.pop();
@@ -213,7 +211,7 @@ fn corrupted_watches_are_detected() {
         "but came as",
     );
     refused(&history, |h| batch(&mut h.watches[0], 5).events[0].kv.version += 1, "but came as");
-    refused(
+    assert_detected(
         &history,
         |h| {
             let event = &mut batch(&mut h.watches[0], 5).events[0];
@@ -221,7 +219,7 @@ fn corrupted_watches_are_detected() {
         },
         "but came as",
     );
-    refused(
+    assert_detected(
         &history,
         |h| {
             let event = &mut batch(&mut h.watches[0], 5).events[0];
@@ -229,7 +227,7 @@ fn corrupted_watches_are_detected() {
         },
         "but came as",
     );
-    refused(
+    assert_detected(
         &history,
         |h| {
             for number in 0.. {
@@ -241,10 +239,10 @@ fn corrupted_watches_are_detected() {
         },
         "but came as",
     );
-    refused(
+    assert_detected(
         &history,
         |h| {
-            // Progress is told before the event that it covers.
+            // Progress comes before the event that it covers.
             let at = batches(&mut h.watches[0])[10];
             let (moment, entry) = h.watches[0].entries[at].clone();
             let covered = entry.batch().unwrap().revision;
@@ -252,7 +250,7 @@ fn corrupted_watches_are_detected() {
         },
         "before the events of",
     );
-    refused(
+    assert_detected(
         &history,
         |h| {
             let at = batches(&mut h.watches[0])[10];
@@ -261,7 +259,7 @@ fn corrupted_watches_are_detected() {
         },
         "progress went back",
     );
-    refused(
+    assert_detected(
         &history,
         |h| {
             let last = h.last + 5;
@@ -269,7 +267,7 @@ fn corrupted_watches_are_detected() {
         },
         "before it can have happened",
     );
-    refused(
+    assert_detected(
         &history,
         |h| {
             let at = *batches(&mut h.watches[0]).last().unwrap();
@@ -277,7 +275,7 @@ fn corrupted_watches_are_detected() {
         },
         "never came",
     );
-    refused(
+    assert_detected(
         &history,
         |h| {
             let at = batches(&mut h.watches[0])[10];

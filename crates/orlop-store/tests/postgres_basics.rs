@@ -61,7 +61,7 @@ async fn lists_fetch_only_uncached_values() {
         let new = values.iter().filter(|value| **value == "new").count();
         (values.len(), new)
     };
-    // Those of a list, and those of them that were not at hand.
+    // Values of a list, and those that were not cached.
     let asked = || {
         let metrics = metrics(&store);
         let number = |result| {
@@ -71,13 +71,13 @@ async fn lists_fetch_only_uncached_values() {
         };
         (number("hit"), number("miss"))
     };
-    // By another process, so that nothing is at hand here.
+    // By another process, so that nothing is cached here.
     peer.txn(write("old", KEYS)).await.unwrap();
     assert_eq!((list().await, asked()), ((100, 0), (0, KEYS)));
     assert_eq!((list().await, asked()), ((100, 0), (KEYS, KEYS)));
     peer.txn(write("new", 30)).await.unwrap();
     assert_eq!((list().await, asked()), ((100, 30), (2 * KEYS - 30, KEYS + 30)));
-    // One that is missing is damage, at hand or not.
+    // A missing row is damage, cached or not.
     peer.txn(write("new", 40)).await.unwrap();
     cluster.sql(&name, "delete from orlop.log where id = (select max(id) from orlop.log)").unwrap();
     let damaged = store.read(Read::new(KeyRange::prefix("/k/"))).await;
@@ -276,7 +276,7 @@ async fn damaged_row_fails_only_its_key() {
     let read = Read::new(KeyRange::key("/damaged"));
     assert_eq!(store.read(read).await, Err(Error::Corrupt { key: "/damaged".into() }));
     assert_eq!(get(&store, "/whole").await.as_deref(), Some("fine"));
-    // Another process reads the log: whoever watches the key is delivered, and nobody else.
+    // Another process reads the log: only watchers of the key fail.
     let other = open(&cluster.url(&name)).await;
     let mut watcher = other.watch(Watch::new(KeyRange::key("/whole")).after(1)).await.unwrap();
     assert_eq!(events(&mut watcher, 1).await[0].2, "fine");

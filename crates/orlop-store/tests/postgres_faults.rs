@@ -28,7 +28,7 @@ enum Fate {
     Refused,
 }
 
-/// Creates keys from several tasks until told to stop; what became of each.
+/// Creates keys from several tasks until `stop` is set. Returns the outcome of each.
 async fn create_keys(
     store: &Store,
     prefix: &str,
@@ -62,7 +62,7 @@ async fn create_keys(
     all
 }
 
-/// Compares what the callers were told with what the database holds and what a watch shows.
+/// Compares the acknowledged outcomes with the database and with a watch.
 async fn check(store: &Store, fates: &HashMap<String, Fate>) -> usize {
     let everything = store.read(Read::new(KeyRange::all())).await.unwrap();
     let stored: BTreeMap<String, Revision> = everything
@@ -377,7 +377,7 @@ async fn leadership_fails_over() {
     one_leads().await;
     first.close().await;
     one_leads().await;
-    // Whoever is left expires leases.
+    // The remaining process expires leases.
     second.grant(Some(5), std::time::Duration::from_secs(1)).await.unwrap();
     within("the lease to expire", async { while second.lease(5).await.is_ok() {} }).await;
 }

@@ -71,7 +71,7 @@ async fn crash_client(store: &dyn Client, seed: u64, client: u64, compacts: bool
 fn log(line: &str) {
     let mut out = std::io::stdout().lock();
     if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
-        // Whoever listened is gone.
+        // The test has ended.
         std::process::exit(1);
     }
 }

@@ -1,7 +1,7 @@
 //! Checkpoints the write-ahead log beside the writer.
 //!
 //! By default SQLite checkpoints in the commit that makes the log too long, and that caller waits for all of it. Here a
-//! thread of its own copies the log in steps, without blocking anybody. A log that is written without a pause is never
+//! thread of its own copies the log in steps, without blocking others. A log that is written without a pause is never
 //! copied to its end that way and would grow for ever, so once it is long the writer is blocked for the last few pages,
 //! after which SQLite restarts the log. Nearly all copied pages have been synced by then: the writer never waits for
 //! that.
@@ -202,7 +202,7 @@ pub(super) fn on_close(writer: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// Copies everything that no reader prevents, without blocking anybody. Returns the pages left.
+/// Copies everything that no reader prevents, without blocking others. Returns the pages left.
 pub(super) fn passive(connection: &Connection) -> Result<u32> {
     checkpoint(connection, "PRAGMA wal_checkpoint(PASSIVE)")
 }

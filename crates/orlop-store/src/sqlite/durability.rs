@@ -6,7 +6,7 @@
 //! sequence number, syncs make sequence numbers durable in order, and a read that has seen a revision which is not
 //! durable yet waits for it.
 //!
-//! A sync covers the file, whoever wrote to it. So commits of another process are made durable here too before this
+//! A sync covers the file, whichever process wrote to it. So commits of another process are made durable here too before this
 //! one reveals them, and no process has to know the progress of another.
 
 use std::{

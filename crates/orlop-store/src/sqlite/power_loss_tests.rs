@@ -1,4 +1,4 @@
-//! Power loss: nothing that is not durable has been revealed to anybody.
+//! Power loss: only durable commits are revealed.
 //!
 //! The disk is simulated by a directory of copies, made whenever the store syncs its log. A power loss leaves the last
 //! copies.
@@ -112,7 +112,7 @@ async fn get(store: &Store, key: &str) -> Result<(Revision, Option<Bytes>), Erro
     Ok((read.revision, read.kvs.into_iter().next().map(|kv| kv.value)))
 }
 
-/// Writes that were revealed to somebody, by revision.
+/// Revealed writes, by revision.
 type Revealed = Arc<Mutex<BTreeMap<Revision, (Bytes, Bytes)>>>;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

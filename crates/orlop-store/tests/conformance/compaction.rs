@@ -205,7 +205,7 @@ async fn compaction_reduces_used_bytes(db: &Database) {
         let value = vec![b'a' + round; 2_000];
         write(&store, (0..100).map(|n| put_op(format!("{n:03}"), value.clone()))).await;
     }
-    // What the newest revision superseded stays for whoever watches from there.
+    // The version that the newest revision superseded stays for watches from there.
     put(&store, "newest", "x").await;
     let before = store.size().await.unwrap();
     assert!(before.used >= 400 * 2_000 && before.used <= before.total, "{before:?}");

@@ -298,7 +298,7 @@ async fn backfill_beside_writers_loses_no_terms(db: &Database) {
     let (store, peer) = db.pair().await;
     write(&store, (0..400).map(|n| put_op(format!("k/{n:03}"), "old"))).await;
     let terms = |value: &[u8]| Terms::new([("value", String::from_utf8_lossy(value).into_owned())]);
-    // Writers follow the new rule already while the old versions are brought up to date.
+    // Writers follow the new rule while existing versions are backfilled.
     let writer = tokio::spawn({
         let store = store.clone();
         async move {

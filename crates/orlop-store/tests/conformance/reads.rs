@@ -219,7 +219,7 @@ async fn every_page_of_a_walk_has_the_remaining_count(db: &Database) {
     assert_eq!(peer.read(Read { revision: None, ..read }).await.unwrap().count, Some(4));
 }
 
-/// Values of versions may be kept at hand, in full or in part, but a list is always of one moment.
+/// Values may be cached, in full or in part, but a list is always one snapshot.
 async fn lists_beside_writers_and_compaction_are_snapshots(db: &Database) {
     const KEYS: usize = 200;
     const ROUNDS: usize = 40;
@@ -272,11 +272,11 @@ impl RowEncoder for Bracketed {
     }
 }
 
-/// Every page of a read in a form: the last key, and the bytes.
-async fn formed(store: &Store, read: Read) -> Vec<(Bytes, Option<Bytes>)> {
-    let form: Arc<dyn RowEncoder> = Arc::new(Bracketed);
+/// Reads every encoded page: the last key, and the bytes.
+async fn encoded(store: &Store, read: Read) -> Vec<(Bytes, Option<Bytes>)> {
+    let encoder: Arc<dyn RowEncoder> = Arc::new(Bracketed);
     let (mut pages, mut delivered) = (store.pages(read).unwrap(), Vec::new());
-    while let Some(EncodedPage { page, bytes, keys, last }) = pages.next_encoded(&form).await.unwrap() {
+    while let Some(EncodedPage { page, bytes, keys, last }) = pages.next_encoded(&encoder).await.unwrap() {
         match &bytes {
             Some(bytes) => {
                 assert_eq!(bytes.iter().filter(|byte| **byte == b'[').count(), keys);
@@ -315,7 +315,7 @@ async fn encoded_pages_equal_stored_pages(db: &Database) {
                 .iter()
                 .map(|kv| format!("[{}@{}]", String::from_utf8_lossy(&kv.value), kv.revision))
                 .collect();
-            let pages = formed(&peer, read).await;
+            let pages = encoded(&peer, read).await;
             assert!(pages.len() > 1 && pages.last().unwrap().0 == plain.kvs.last().unwrap().key);
             let delivered: Vec<u8> = pages.into_iter().flat_map(|(_, bytes)| bytes.unwrap()).collect();
             assert!(delivered == expected.as_bytes(), "{time}, {limit}");
@@ -329,11 +329,11 @@ async fn page_with_an_unencodable_row_is_returned_as_stored(db: &Database) {
     fill(&store, &["a", "b"]).await;
     put(&store, "c", "!").await;
     let all = Read::new(KeyRange::all());
-    assert_eq!(formed(&peer, all.clone()).await, [("c".into(), None)]);
+    assert_eq!(encoded(&peer, all.clone()).await, [("c".into(), None)]);
     let two = Read { limit: 2, ..all };
-    assert_eq!(formed(&peer, two).await, [("b".into(), Some("[a@2][b@3]".into()))]);
-    assert_eq!(formed(&peer, Read::new(KeyRange::key("a"))).await, [("a".into(), Some("[a@2]".into()))]);
-    assert_eq!(formed(&peer, Read::new(KeyRange::prefix("z"))).await, [("".into(), Some("".into()))]);
+    assert_eq!(encoded(&peer, two).await, [("b".into(), Some("[a@2][b@3]".into()))]);
+    assert_eq!(encoded(&peer, Read::new(KeyRange::key("a"))).await, [("a".into(), Some("[a@2]".into()))]);
+    assert_eq!(encoded(&peer, Read::new(KeyRange::prefix("z"))).await, [("".into(), Some("".into()))]);
 }
 
 on_every_engine! {

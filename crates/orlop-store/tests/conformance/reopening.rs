@@ -70,7 +70,7 @@ async fn interrupted_compaction_is_finished_after_reopening(db: &Database) {
     for round in 0..20 {
         write(&store, (0..100).map(|n| put_op(format!("{n}"), vec![round; 1000]))).await;
     }
-    // Marked, and closed before everything behind the mark is forgotten.
+    // Compacted, and closed before everything below is deleted.
     store.compact(21).await.unwrap();
     store.close().await;
     let store = db.open().await;

@@ -155,7 +155,7 @@ async fn watch_resumes_without_gap(db: &Database) {
         for number in 0..3 {
             put(&store, format!("{round}{number}"), "").await;
         }
-        // Two are taken, the rest is left for whoever comes next.
+        // Two are taken, the rest is left for the next watch.
         for _ in 0..2 {
             let batch = next(&mut watcher).await.unwrap();
             position = batch.revision();

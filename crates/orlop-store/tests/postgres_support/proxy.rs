@@ -86,7 +86,7 @@ impl Proxy {
         self.shared.before.load(Ordering::Relaxed)
     }
 
-    /// How many commits the server has done without anybody hearing of it.
+    /// Number of commits whose response was cut off.
     pub(crate) fn cut_after(&self) -> usize {
         self.shared.after.load(Ordering::Relaxed)
     }
