@@ -162,7 +162,7 @@ fn corrupted_operations_are_detected() {
         },
         "the model answers",
     );
-    refused(&history, |h| h.last += 1, "nothing asked for made");
+    assert_detected(&history, |h| h.last += 1, "nothing asked for made");
     assert_detected(
         &history,
         |h| {
@@ -210,7 +210,7 @@ fn corrupted_watches_are_detected() {
         },
         "but came as",
     );
-    refused(&history, |h| batch(&mut h.watches[0], 5).events[0].kv.version += 1, "but came as");
+    assert_detected(&history, |h| batch(&mut h.watches[0], 5).events[0].kv.version += 1, "but came as");
     assert_detected(
         &history,
         |h| {
