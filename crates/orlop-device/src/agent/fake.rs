@@ -2,7 +2,10 @@
 
 use std::{fmt::Write, thread, time::Duration};
 
-use super::{MakeSource, Reading, Remap, Source};
+use super::{
+    health::{Reading, Remap},
+    source::{MakeSource, Source},
+};
 
 /// Largest number of fake GPUs.
 const COUNT_MAX: usize = 4096;

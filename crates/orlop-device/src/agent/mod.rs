@@ -12,13 +12,11 @@
 mod fake;
 mod health;
 mod nvml;
+mod source;
 mod sync;
 mod xid;
 
-use std::{
-    thread,
-    time::{Duration, SystemTime},
-};
+use std::{thread, time::Duration};
 
 use orlop_device_client::{Cache, Connection, Gpus};
 use tokio::sync::watch;
@@ -26,25 +24,13 @@ use tokio::sync::watch;
 pub use self::{
     fake::Fake,
     health::{Reading, Remap},
-    nvml::{NoDriver, Nvml},
+    nvml::Nvml,
+    source::{MakeSource, NoDriver, Source},
     sync::MANAGED_BY,
 };
 
 /// Delay after a failed write.
 const BACK_OFF: Duration = Duration::from_secs(1);
-
-/// A source of readings. It runs on a thread of its own, since drivers block.
-pub trait Source: Send {
-    /// Returns a description for the log.
-    fn describe(&self) -> String;
-    /// Waits for an event, for up to `wait`.
-    fn wait(&mut self, wait: Duration);
-    /// Reads every GPU. An error means that the state of all is unknown.
-    fn read(&mut self) -> Result<Vec<Reading>, String>;
-}
-
-/// Creates a source on the thread that it runs on.
-pub type MakeSource = Box<dyn FnOnce(&mut dyn FnMut(&mut dyn Source)) -> Result<(), NoDriver> + Send>;
 
 /// The source's latest readings.
 type Readings = Option<Result<Vec<Reading>, String>>;
@@ -119,10 +105,4 @@ fn boot_time() -> i64 {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = stat.lines().find_map(|line| line.strip_prefix("btime "));
     line.and_then(|seconds| seconds.trim().parse().ok()).unwrap_or(0)
-}
-
-/// Returns the Unix time in seconds.
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or_default()
 }

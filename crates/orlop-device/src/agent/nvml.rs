@@ -16,32 +16,10 @@ use nvml_wrapper::{
     sys_exports::field_id::{NVML_FI_DEV_REMAPPED_FAILURE, NVML_FI_DEV_REMAPPED_PENDING},
 };
 
-use super::{MakeSource, Reading, Remap, Source, now};
-
-/// NVML is not available on this machine.
-#[derive(Debug, PartialEq, Eq)]
-pub struct NoDriver(String);
-
-impl NoDriver {
-    pub(super) fn new(why: String) -> Self {
-        Self(why)
-    }
-}
-
-impl fmt::Display for NoDriver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "cannot find GPUs on this machine: {}.\n\
-             The agent needs NVIDIA's driver and its library libnvidia-ml.so.1 (in a container: the NVIDIA \
-             runtime, or the library and /dev/nvidia* mounted).\n\
-             Without a GPU, use --fake N.",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for NoDriver {}
+use super::{
+    health::{Reading, Remap},
+    source::{MakeSource, NoDriver, Source, now},
+};
 
 /// A source that reads NVML.
 pub struct Nvml<'library> {

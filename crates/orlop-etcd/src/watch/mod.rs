@@ -24,9 +24,6 @@ use crate::{
 /// Responses queued for the client.
 const QUEUE_RESPONSES: usize = 8;
 
-/// Sender of the stream's responses. An error ends the stream.
-type Responses = mpsc::Sender<Result<WatchResponse, Status>>;
-
 /// Implements `etcdserverpb.Watch`.
 #[derive(Clone, Debug)]
 pub(crate) struct WatchService {

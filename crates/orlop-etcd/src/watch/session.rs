@@ -9,10 +9,7 @@ use tokio::{
 };
 use tonic::Streaming;
 
-use super::{
-    Responses,
-    task::{Barrier, WatchTask},
-};
+use super::task::{Barrier, Responses, WatchTask};
 use crate::{
     convert::key_range,
     errors::{COMPACTED, status},

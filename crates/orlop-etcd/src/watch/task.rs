@@ -8,9 +8,13 @@ use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, MissedTickBehavior, interval_at},
 };
+use tonic::Status;
 
-use super::{Responses, fragment};
+use super::fragment;
 use crate::{convert::event, errors::status, node::Node, pb::etcdserverpb::WatchResponse};
+
+/// Sender of a stream's responses. An error ends the stream.
+pub(super) type Responses = mpsc::Sender<Result<WatchResponse, Status>>;
 
 /// Events coalesced into one response while a watch catches up. The events of one revision are never split, so that a
 /// response may exceed this.

@@ -14,7 +14,6 @@ use prost_types::Timestamp;
 use tonic::{Request, Response, Status};
 
 use super::{
-    Channelz, Ends, OpenSocket, SERVER_ID, lock,
     proto::{
         Address, ChannelTrace, GetChannelRequest, GetChannelResponse, GetServerRequest, GetServerResponse,
         GetServerSocketsRequest, GetServerSocketsResponse, GetServersRequest, GetServersResponse,
@@ -25,6 +24,7 @@ use super::{
         channelz_server,
         security::{self, Tls, tls::CipherSuite},
     },
+    registry::{Channelz, Ends, OpenSocket, SERVER_ID, lock},
 };
 
 /// Largest and default page size.
