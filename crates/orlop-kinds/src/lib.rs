@@ -22,7 +22,6 @@ mod equality;
 mod printer;
 mod quantities;
 mod validation;
-mod workload;
 
 mod admissionregistration;
 pub mod apiextensions;

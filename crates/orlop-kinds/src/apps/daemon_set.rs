@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 use crate::{
     BuiltinKind, StrategyFlags,
     accessors::{annotation, integer, map, present, text},
+    core::workload::{
+        is_zero, set_rolling_update_defaults, set_template_defaults, template_warnings,
+        validate_immutable_selector, validate_selector_and_template, validate_status_counts,
+    },
     defaulting,
     printer::{ColumnDefinition, PrinterColumns, age, container_cells, format_labels, format_selector, name},
     strategy::{RequestContext, Strategy},
     validation,
-    workload::{
-        is_zero, set_rolling_update_defaults, set_template_defaults, template_warnings,
-        validate_immutable_selector, validate_selector_and_template, validate_status_counts,
-    },
 };
 
 pub(crate) const KIND: BuiltinKind = BuiltinKind {
@@ -163,7 +163,7 @@ fn validate_rolling_update(rolling: &Value, path: &FieldPath) -> Vec<FieldError>
 mod tests {
     use super::*;
     use crate::strategy::tests::context;
-    use crate::{printer::tests::row, validation::tests::messages, workload::tests::workload};
+    use crate::{core::workload::tests::workload, printer::tests::row, validation::tests::messages};
 
     #[test]
     fn template_change_bumps_template_generation() {

@@ -6,14 +6,14 @@ use serde_json::Value;
 use crate::{
     BuiltinKind, StrategyFlags,
     accessors::integer,
+    core::workload::{
+        REPLICA_COLUMNS, REPLICA_COUNTS, set_template_defaults, template_warnings,
+        validate_immutable_selector, validate_selector_and_template, validate_status_counts,
+    },
     defaulting,
-    printer::{ColumnDefinition, PrinterColumns, age, container_cells, format_selector, name},
+    printer::{PrinterColumns, age, container_cells, format_selector, name},
     strategy::Strategy,
     validation,
-    workload::{
-        set_template_defaults, template_warnings, validate_immutable_selector,
-        validate_selector_and_template, validate_status_counts,
-    },
 };
 
 pub(crate) const KIND: BuiltinKind = BuiltinKind {
@@ -23,19 +23,8 @@ pub(crate) const KIND: BuiltinKind = BuiltinKind {
     ..BuiltinKind::new("apps", "replicasets")
 };
 
-pub(crate) const DEFINITIONS: &[ColumnDefinition] = &[
-    ColumnDefinition::NAME,
-    ColumnDefinition::integer("Desired"),
-    ColumnDefinition::integer("Current"),
-    ColumnDefinition::integer("Ready"),
-    ColumnDefinition::AGE,
-    ColumnDefinition::wide("Containers"),
-    ColumnDefinition::wide("Images"),
-    ColumnDefinition::wide("Selector"),
-];
-
 static COLUMNS: PrinterColumns = PrinterColumns {
-    definitions: DEFINITIONS,
+    definitions: REPLICA_COLUMNS,
     cells: |object, now| {
         let [names, images] = container_cells(object, "/spec/template/spec");
         vec![
@@ -50,10 +39,6 @@ static COLUMNS: PrinterColumns = PrinterColumns {
         ]
     },
 };
-
-/// Status counts of a ReplicaSet or ReplicationController.
-pub(crate) const COUNTS: [&str; 4] =
-    ["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
 
 pub(crate) struct ReplicaSet;
 
@@ -70,7 +55,7 @@ impl Strategy for ReplicaSet {
             validation::validate_non_negative(spec, "replicas", &path).into_iter().collect();
         errors.extend(validation::validate_non_negative(spec, "minReadySeconds", &path));
         errors.extend(validate_selector_and_template(spec, &path, "deployment", "ReplicaSet"));
-        errors.extend(validate_status_counts(object, &COUNTS, &COUNTS[1..]));
+        errors.extend(validate_status_counts(object, &REPLICA_COUNTS, &REPLICA_COUNTS[1..]));
         errors
     }
 
@@ -92,7 +77,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{printer::tests::row, validation::tests::messages, workload::tests::workload};
+    use crate::{core::workload::tests::workload, printer::tests::row, validation::tests::messages};
 
     #[test]
     fn replicas_default_to_one() {

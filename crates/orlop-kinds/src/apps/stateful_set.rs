@@ -10,14 +10,14 @@ use crate::{
     BuiltinKind, StrategyFlags,
     accessors::{integer, list, present, text},
     core::persistent_volume_claim,
+    core::workload::{
+        is_zero, set_template_defaults, template_warnings, validate_selector_and_template,
+        validate_status_counts,
+    },
     defaulting,
     printer::{ColumnDefinition, PrinterColumns, age, container_cells, name},
     strategy::Strategy,
     validation,
-    workload::{
-        is_zero, set_template_defaults, template_warnings, validate_selector_and_template,
-        validate_status_counts,
-    },
 };
 
 pub(crate) const KIND: BuiltinKind = BuiltinKind {
@@ -197,7 +197,7 @@ fn with_claim_volumes(spec: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{printer::tests::row, validation::tests::messages, workload::tests::workload};
+    use crate::{core::workload::tests::workload, printer::tests::row, validation::tests::messages};
 
     fn set() -> Value {
         let mut object = workload();

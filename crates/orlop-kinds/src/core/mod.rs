@@ -16,6 +16,7 @@ mod resource_quota;
 mod secret;
 mod service;
 mod service_account;
+pub(crate) mod workload;
 
 use crate::BuiltinKind;
 

@@ -7,16 +7,17 @@ use orlop_api::{
 };
 use serde_json::{Value, json};
 
-use super::pod::{self, Owner};
+use super::{
+    pod::{self, Owner},
+    workload::{REPLICA_COLUMNS, REPLICA_COUNTS, set_template_defaults, validate_status_counts},
+};
 use crate::{
     BuiltinKind, StrategyFlags,
     accessors::{integer, map, present},
-    apps::replica_set::{COUNTS, DEFINITIONS},
     defaulting,
     printer::{PrinterColumns, age, container_cells, format_labels, name},
     strategy::Strategy,
     validation,
-    workload::{set_template_defaults, validate_status_counts},
 };
 
 pub(crate) const KIND: BuiltinKind = BuiltinKind {
@@ -32,7 +33,7 @@ pub(crate) const KIND: BuiltinKind = BuiltinKind {
 };
 
 static COLUMNS: PrinterColumns = PrinterColumns {
-    definitions: DEFINITIONS,
+    definitions: REPLICA_COLUMNS,
     cells: |object, now| {
         let [names, images] = container_cells(object, "/spec/template/spec");
         vec![
@@ -95,7 +96,7 @@ impl Strategy for ReplicationController {
                 ));
             }
         }
-        errors.extend(validate_status_counts(object, &COUNTS, &COUNTS[1..]));
+        errors.extend(validate_status_counts(object, &REPLICA_COUNTS, &REPLICA_COUNTS[1..]));
         errors
     }
 

@@ -9,8 +9,26 @@ use serde_json::{Value, json};
 use crate::{
     accessors::{list, map, present, text},
     core::pod::{self, Owner},
-    defaulting, validation,
+    defaulting,
+    printer::ColumnDefinition,
+    validation,
 };
+
+/// Columns of a ReplicaSet or ReplicationController.
+pub(crate) const REPLICA_COLUMNS: &[ColumnDefinition] = &[
+    ColumnDefinition::NAME,
+    ColumnDefinition::integer("Desired"),
+    ColumnDefinition::integer("Current"),
+    ColumnDefinition::integer("Ready"),
+    ColumnDefinition::AGE,
+    ColumnDefinition::wide("Containers"),
+    ColumnDefinition::wide("Images"),
+    ColumnDefinition::wide("Selector"),
+];
+
+/// Status counts of a ReplicaSet or ReplicationController.
+pub(crate) const REPLICA_COUNTS: [&str; 4] =
+    ["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
 
 /// Sets the pod template's defaults and returns the spec.
 pub(crate) fn set_template_defaults(object: &mut Value) -> Option<&mut Value> {
