@@ -3,6 +3,7 @@
 use crate::{
     smoke,
     steps::{Steps, cargo},
+    tidy,
 };
 
 pub(crate) fn run() -> Result<(), String> {
@@ -10,6 +11,7 @@ pub(crate) fn run() -> Result<(), String> {
     steps.step("formatting", || {
         cargo(&["fmt", "--all", "--check"]).map_err(|error| format!("{error}\nrun `cargo fmt` to mend it"))
     })?;
+    steps.step("layers", tidy::run)?;
     steps.step("lints", || {
         cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"])
     })?;

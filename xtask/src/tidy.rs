@@ -20,9 +20,13 @@ const LAYERS: &[&[&str]] = &[
     &["orlop-check", "orlop-controllers", "orlop-compose", "orlop-device-client"],
     &["orlop-server", "orlop-etcd", "orlop-device"],
     &["orlop-typed", "orlop-test", "orlop-generate"],
-    &["slate", "slate-client", "slate-server", "slate-cli", "slate-operator"],
+    &["slate", "slate-client", "slate-server", "slate-cli", "slate-operator", "slate-bench"],
     &["orlop", "orlop-bench", "orlop-fuzz"],
 ];
+
+/// Crates whose modules still form cycles, with the reason.
+const KNOWN_CYCLES: &[(&str, &str)] =
+    &[("orlop-cel", "values know the opaque types of the libraries, whose functions take values")];
 
 pub(crate) fn run() -> Result<(), String> {
     let crates = root().join("crates");
@@ -31,8 +35,13 @@ pub(crate) fn run() -> Result<(), String> {
         let name = file_name(&folder);
         faults.extend(check_layers(&name, &read(&folder.join("Cargo.toml"))?));
         let graph = module_graph(&folder.join("src"))?;
-        if let Some(cycle) = find_cycle(&graph) {
-            faults.push(format!("{name}: modules form a cycle: {}", cycle.join(" -> ")));
+        let known = KNOWN_CYCLES.iter().find(|(known, _)| *known == name);
+        match (find_cycle(&graph), known) {
+            (Some(cycle), None) => {
+                faults.push(format!("{name}: modules form a cycle: {}", cycle.join(" -> ")));
+            }
+            (None, Some(_)) => faults.push(format!("{name}: no cycle any more: take it out of KNOWN_CYCLES")),
+            _ => {}
         }
     }
     if faults.is_empty() { Ok(()) } else { Err(format!("\n  {}", faults.join("\n  "))) }
@@ -111,7 +120,7 @@ fn sources_of(source: &Path, module: &str) -> Result<Vec<(PathBuf, usize)>, Stri
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let is_root = file_name(&path) == "mod.rs";
                 // Modules that only tests have.
-                if file_name(&path) != "tests.rs" {
+                if !file_name(&path).ends_with("tests.rs") {
                     files.push((path, if is_root { depth - 1 } else { depth }));
                 }
             }
@@ -256,6 +265,11 @@ mod tests {
     fn tests_and_comments_import_nothing() {
         let text = "// crate::one\nuse crate::two;\n#[cfg(test)]\nmod tests {\n    use crate::three;\n}\n";
         assert_eq!(imported(&without_tests(text), 1).into_iter().collect::<Vec<_>>(), ["two"]);
+    }
+
+    #[test]
+    fn the_tree_is_tidy() {
+        run().unwrap();
     }
 
     #[test]

@@ -1,50 +1,11 @@
 //! Declaring the index of a range, and backfilling the terms of existing keys.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-
 use crate::{
-    Filter, KeyRange, KeyValue, Read, Revision, Store, Terms,
-    engine::{Command, Engine},
-    error::{Error, Result},
+    KeyRange, KeyValue, Read, Store, Terms, engine::Command, error::Result, index_floor::INDEX_FLOOR,
 };
 
 /// Keys backfilled in one step.
 const STEP_KEYS: usize = 256;
-/// Metadata entry of the oldest revision at which filters are reliable.
-const INDEX_FLOOR: &str = "index/floor";
-
-/// The oldest revision whose terms all follow the current declarations.
-#[derive(Debug, Default)]
-pub(crate) struct IndexFloor(AtomicI64);
-
-impl IndexFloor {
-    pub(crate) async fn load(engine: &dyn Engine) -> Result<Self> {
-        let floor = engine.metadata(INDEX_FLOOR).await?.and_then(|text| text.parse().ok()).unwrap_or(0);
-        Ok(Self(AtomicI64::new(floor)))
-    }
-
-    /// Loads other processes' declarations. Only filters over the past need them.
-    pub(crate) async fn refresh(
-        &self,
-        engine: &dyn Engine,
-        revision: Option<Revision>,
-        filter: &Filter,
-    ) -> Result<()> {
-        if revision.is_some() && !filter.is_empty() {
-            self.0.fetch_max(Self::load(engine).await?.0.into_inner(), Ordering::AcqRel);
-        }
-        Ok(())
-    }
-
-    /// Rejects a filter over revisions that were written under another declaration.
-    pub(crate) fn check(&self, revision: Option<Revision>, filter: &Filter) -> Result<()> {
-        let Some(requirement) = filter.0.first() else { return Ok(()) };
-        if revision.is_some_and(|revision| revision < self.0.load(Ordering::Acquire)) {
-            return Err(Error::NotIndexed(requirement.field().to_owned()));
-        }
-        Ok(())
-    }
-}
 
 impl Store {
     /// Declares that versions in `range` carry the terms that `terms_of` returns.
@@ -77,7 +38,7 @@ impl Store {
         self.terms_changed();
         let floor = self.revision().await?;
         self.engine().set_metadata(INDEX_FLOOR, &floor.to_string()).await?;
-        self.index_floor().0.fetch_max(floor, Ordering::AcqRel);
+        self.index_floor().raise(floor);
         self.engine().set_metadata(&name, declaration).await
     }
 }

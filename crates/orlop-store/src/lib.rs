@@ -30,6 +30,7 @@ mod error;
 mod evaluate;
 mod event;
 mod housekeeping;
+mod index_floor;
 mod indexing;
 mod lease_renewals;
 mod metrics;

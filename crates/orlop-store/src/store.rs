@@ -11,7 +11,7 @@ use crate::{
     engine::{Bounds, Command, Engine, Outcome, TailLimit},
     error::{Error, Result},
     housekeeping::Housekeeper,
-    indexing::IndexFloor,
+    index_floor::IndexFloor,
     lease_renewals::LeaseRenewals,
     metrics::Metrics,
     page_counts::PageCounts,

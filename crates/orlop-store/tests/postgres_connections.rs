@@ -134,8 +134,8 @@ async fn snapshot_is_independent_of_its_source() {
     store.grant(Some(9), std::time::Duration::from_secs(1000)).await.unwrap();
     store.compact(700).await.unwrap();
     store.wait_for_compaction().await.unwrap();
-    let path = std::env::temp_dir().join(format!("orlop-snapshot-{}.db", std::process::id()));
-    let _ = std::fs::remove_file(&path);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("snapshot.db");
     store.snapshot(&path).await.unwrap();
     assert!(matches!(store.snapshot(&path).await, Err(Error::Invalid(_))), "never over another file");
     put(&store, "/after", "the copy").await;
