@@ -1,0 +1,339 @@
+//! Stages of a pipeline.
+
+use bson::{Bson, Document, RawDocumentBuf};
+
+use super::{
+    count_document,
+    expression::{Expression, field, truthy},
+    group::Group,
+};
+use crate::{
+    engine::{Engine, raw},
+    error::{Error, Result},
+    filter::Filter,
+    filter_integer,
+    path::Path,
+    projection::Projection,
+    query::Query,
+    sort::Sort,
+    update::Update,
+};
+
+/// A parsed stage.
+#[derive(Debug, Clone)]
+#[allow(private_interfaces, reason = "stages are built by parsing and run by the pipeline")]
+pub enum Stage {
+    /// `$match`
+    Match(Filter),
+    /// `$sort`
+    Sort(Sort),
+    /// `$skip`
+    Skip(usize),
+    /// `$limit`
+    Limit(usize),
+    /// `$project` of stored fields only
+    Project(Projection),
+    /// `$addFields`, `$set`, and a `$project` that computes
+    Compute {
+        /// Fields kept besides the computed ones; `None` keeps all.
+        keep: Option<Projection>,
+        /// Computed fields.
+        fields: Vec<(String, Expression)>,
+    },
+    /// `$unset`
+    Unset(Update),
+    /// `$replaceRoot`, `$replaceWith`
+    ReplaceRoot(Expression),
+    /// `$group`
+    Group(Group),
+    /// `$unwind`
+    Unwind {
+        /// Path of the array.
+        path: Vec<String>,
+        /// Keep documents without elements.
+        preserve: bool,
+        /// Field for the element's position.
+        index: Option<String>,
+    },
+    /// `$count`
+    Count(String),
+    /// `$lookup` by equality
+    Lookup {
+        /// Collection, without its database.
+        from: String,
+        /// Path in this collection.
+        local: Vec<String>,
+        /// Path in the other collection.
+        foreign: String,
+        /// Field for the matches.
+        target: String,
+    },
+}
+
+impl Stage {
+    pub(super) fn parse(document: &Document) -> Result<Self> {
+        let one = document.iter().next().filter(|_| document.len() == 1);
+        let Some((name, argument)) = one else {
+            return Err(Error::invalid(
+                "A pipeline stage specification object must contain exactly one field.",
+            ));
+        };
+        let object =
+            || argument.as_document().ok_or_else(|| Error::invalid(format!("{name} needs a document")));
+        let size = || {
+            let size = filter_integer(argument).and_then(|size| usize::try_from(size).ok());
+            size.ok_or_else(|| Error::invalid(format!("{name} needs a non-negative integer")))
+        };
+        Ok(match name.as_str() {
+            "$match" => Self::Match(Filter::parse(object()?)?),
+            "$sort" => Self::Sort(Sort::parse(object()?)?),
+            "$skip" => Self::Skip(size()?),
+            "$limit" => Self::Limit(size()?),
+            "$project" => parse_project(object()?)?,
+            "$addFields" | "$set" => Self::Compute { keep: None, fields: computed(object()?.iter())? },
+            "$unset" => parse_unset(argument)?,
+            "$replaceRoot" => Self::ReplaceRoot(Expression::parse(
+                object()?.get("newRoot").ok_or_else(|| Error::invalid("$replaceRoot needs newRoot"))?,
+            )?),
+            "$replaceWith" => Self::ReplaceRoot(Expression::parse(argument)?),
+            "$group" => Self::Group(Group::parse(object()?)?),
+            "$unwind" => parse_unwind(argument)?,
+            "$count" => match argument.as_str() {
+                Some(field) if !field.is_empty() && !field.starts_with('$') && !field.contains('.') => {
+                    Self::Count(field.to_owned())
+                }
+                _ => return Err(Error::invalid("the count field must be a non-empty string")),
+            },
+            "$lookup" => parse_lookup(object()?)?,
+            _ => return Err(Error::invalid(format!("Unrecognized pipeline stage name: '{name}'"))),
+        })
+    }
+
+    pub(super) fn apply(
+        &self,
+        documents: Vec<Document>,
+        engine: &Engine,
+        database: &str,
+    ) -> Result<Vec<Document>> {
+        match self {
+            Self::Match(filter) => {
+                let keep = |document: Document| match raw(&document) {
+                    Ok(raw) if filter.matches(&raw) => Some(Ok(document)),
+                    Ok(_) => None,
+                    Err(error) => Some(Err(error)),
+                };
+                documents.into_iter().filter_map(keep).collect()
+            }
+            Self::Sort(sort) => {
+                let keyed = documents.into_iter().map(|document| Ok((sort.key(&raw(&document)?), document)));
+                let mut keyed = keyed.collect::<Result<Vec<_>>>()?;
+                keyed.sort_by(|(left, _), (right, _)| left.cmp(right));
+                Ok(keyed.into_iter().map(|(_, document)| document).collect())
+            }
+            Self::Skip(skip) => Ok(documents.into_iter().skip(*skip).collect()),
+            Self::Limit(limit) => Ok(documents.into_iter().take(*limit).collect()),
+            Self::Project(projection) => {
+                documents.iter().map(|document| project(projection, document)).collect()
+            }
+            Self::Compute { keep, fields } => documents
+                .into_iter()
+                .map(|document| {
+                    let mut made = match keep {
+                        Some(keep) => project(keep, &document)?,
+                        None => document.clone(),
+                    };
+                    for (path, expression) in fields {
+                        if let Some(value) = expression.value(&document)? {
+                            set(&mut made, path, value)?;
+                        }
+                    }
+                    Ok(made)
+                })
+                .collect(),
+            Self::Unset(update) => documents
+                .into_iter()
+                .map(|mut document| {
+                    update.apply(&mut document, false)?;
+                    Ok(document)
+                })
+                .collect(),
+            Self::ReplaceRoot(expression) => documents
+                .iter()
+                .map(|document| match expression.evaluate(document)? {
+                    Bson::Document(root) => Ok(root),
+                    _ => Err(Error::invalid("'newRoot' expression must evaluate to an object")),
+                })
+                .collect(),
+            Self::Group(group) => group.apply(documents),
+            Self::Unwind { path, preserve, index } => unwind(documents, path, *preserve, index.as_deref()),
+            Self::Count(field) => Ok(count_document(field, documents.len() as u64).into_iter().collect()),
+            Self::Lookup { from, local, foreign, target } => {
+                lookup(documents, engine, &format!("{database}.{from}"), local, foreign, target)
+            }
+        }
+    }
+}
+
+fn parse_project(document: &Document) -> Result<Stage> {
+    let plain = |value: &Bson| matches!(value, Bson::Boolean(_)) || filter_integer(value).is_some();
+    if document.values().all(plain) {
+        return match Projection::parse(document)? {
+            Some(projection) => Ok(Stage::Project(projection)),
+            None => Err(Error::invalid("$project specification must have at least one field")),
+        };
+    }
+    let mut kept: Document = document
+        .iter()
+        .filter(|(_, value)| plain(value))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    if kept.iter().any(|(name, value)| name != "_id" && !truthy(value)) {
+        return Err(Error::invalid("Invalid $project: cannot exclude fields while computing others"));
+    }
+    // Included, so that only what is listed or computed remains; a name that no field has keeps nothing.
+    if !kept.keys().any(|name| name != "_id") {
+        kept.insert("\u{1}", 1);
+    }
+    let fields = computed(document.iter().filter(|(_, value)| !plain(value)))?;
+    Ok(Stage::Compute { keep: Projection::parse(&kept)?, fields })
+}
+
+fn computed<'a>(fields: impl Iterator<Item = (&'a String, &'a Bson)>) -> Result<Vec<(String, Expression)>> {
+    fields
+        .map(|(path, value)| {
+            Path::parse(path)?;
+            Ok((path.clone(), Expression::parse(value)?))
+        })
+        .collect()
+}
+
+fn parse_unset(argument: &Bson) -> Result<Stage> {
+    let paths: Option<Vec<&str>> = match argument {
+        Bson::String(path) => Some(vec![path]),
+        Bson::Array(list) => list.iter().map(Bson::as_str).collect(),
+        _ => None,
+    };
+    let paths = paths.ok_or_else(|| Error::invalid("$unset needs a string or an array of strings"))?;
+    let fields: Document = paths.into_iter().map(|path| (path.to_owned(), Bson::Boolean(true))).collect();
+    Update::parse(&bson::doc! { "$unset": fields }).map(Stage::Unset)
+}
+
+fn parse_unwind(argument: &Bson) -> Result<Stage> {
+    let (path, preserve, index) = match argument {
+        Bson::String(path) => (path.as_str(), false, None),
+        Bson::Document(options) => (
+            options.get_str("path").unwrap_or_default(),
+            options.get_bool("preserveNullAndEmptyArrays").unwrap_or(false),
+            options.get_str("includeArrayIndex").ok().map(str::to_owned),
+        ),
+        _ => ("", false, None),
+    };
+    let path = path.strip_prefix('$').filter(|path| !path.is_empty());
+    let path =
+        path.ok_or_else(|| Error::invalid("path option to $unwind stage should be prefixed with a '$'"))?;
+    Ok(Stage::Unwind { path: path.split('.').map(str::to_owned).collect(), preserve, index })
+}
+
+fn parse_lookup(document: &Document) -> Result<Stage> {
+    if document.contains_key("pipeline") || document.contains_key("let") {
+        return Err(Error::invalid("$lookup with a pipeline is not supported"));
+    }
+    let text = |name: &str| {
+        document
+            .get_str(name)
+            .map(str::to_owned)
+            .map_err(|_| Error::invalid(format!("$lookup needs '{name}'")))
+    };
+    let local = text("localField")?.split('.').map(str::to_owned).collect();
+    Ok(Stage::Lookup { from: text("from")?, local, foreign: text("foreignField")?, target: text("as")? })
+}
+
+fn project(projection: &Projection, document: &Document) -> Result<Document> {
+    decode(&projection.apply(&raw(document)?))
+}
+
+fn decode(document: &RawDocumentBuf) -> Result<Document> {
+    Document::try_from(document).map_err(Error::corrupt)
+}
+
+fn set(document: &mut Document, path: &str, value: Bson) -> Result<()> {
+    if path.contains('.') {
+        let id = document.remove("_id");
+        let result = Update::parse(&bson::doc! { "$set": { path: value } })?.apply(document, true);
+        if let Some(id) = id {
+            document.insert("_id", id);
+        }
+        return result;
+    }
+    document.insert(path, value);
+    Ok(())
+}
+
+fn unwind(
+    documents: Vec<Document>,
+    path: &[String],
+    preserve: bool,
+    index: Option<&str>,
+) -> Result<Vec<Document>> {
+    let mut unwound = Vec::new();
+    let dotted = path.join(".");
+    for document in documents {
+        let mut push = |element: Option<(usize, Bson)>| -> Result<()> {
+            let mut copy = document.clone();
+            if let Some(index) = index {
+                copy.insert(
+                    index,
+                    element.as_ref().map_or(Bson::Null, |(position, _)| Bson::Int64(*position as i64)),
+                );
+            }
+            if let Some((_, value)) = element {
+                set(&mut copy, &dotted, value)?;
+            }
+            unwound.push(copy);
+            super::check_size(unwound.len(), 0)
+        };
+        match field(&Bson::Document(document.clone()), path) {
+            Some(Bson::Array(list)) if list.is_empty() && preserve => push(None)?,
+            Some(Bson::Array(list)) => {
+                for (position, value) in list.into_iter().enumerate() {
+                    push(Some((position, value)))?;
+                }
+            }
+            None | Some(Bson::Null) if preserve => push(None)?,
+            None | Some(Bson::Null) => {}
+            // A single value is an array of one.
+            Some(value) => push(Some((0, value)))?,
+        }
+    }
+    Ok(unwound)
+}
+
+fn lookup(
+    documents: Vec<Document>,
+    engine: &Engine,
+    from: &str,
+    local: &[String],
+    foreign: &str,
+    target: &str,
+) -> Result<Vec<Document>> {
+    let mut joined = Vec::with_capacity(documents.len());
+    for mut document in documents {
+        let values = match field(&Bson::Document(document.clone()), local) {
+            Some(Bson::Array(list)) => list,
+            Some(value) => vec![value],
+            None => vec![Bson::Null],
+        };
+        let filter = Filter::parse(&bson::doc! { foreign: { "$in": values } })?;
+        let matches = match engine.find(from, &Query::new(filter)) {
+            Ok(matches) => matches,
+            // A collection that does not exist joins nothing.
+            Err(Error::NoCollection(_)) => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        let matches =
+            matches.iter().map(|found| Ok(Bson::Document(decode(found)?))).collect::<Result<_>>()?;
+        set(&mut document, target, Bson::Array(matches))?;
+        joined.push(document);
+    }
+    Ok(joined)
+}

@@ -1,0 +1,163 @@
+//! Group commit.
+//!
+//! Writers enqueue jobs and then compete for one lock. Its holder runs every queued job in one transaction
+//! of the store, each behind a savepoint, commits once, and finishes them all. A lone writer pays one sync;
+//! many share it. Nobody is told of a result before it is durable.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use parking_lot::{Mutex, RwLock};
+
+use crate::{
+    catalog::{Catalog, adjust_count},
+    error::{Error, Result},
+    store::{Reader, Store},
+    transaction::Transaction,
+};
+
+/// Most jobs of one commit.
+const JOBS_MAX: usize = 1024;
+/// Most changed bytes of one commit, after which no further job joins it.
+const BYTES_MAX: usize = 16 << 20;
+
+/// Runs in a transaction. Returns false if its changes must be rolled back.
+type Job = Box<dyn FnOnce(&mut Transaction<'_>) -> bool + Send>;
+
+/// Serializes writes and publishes their effects.
+#[derive(Debug)]
+pub(crate) struct Committer {
+    store: Arc<dyn Store>,
+    queue: Mutex<VecDeque<Queued>>,
+    /// Held by the writer that runs the queue.
+    leader: Mutex<()>,
+    /// The committed catalog. Locked for writing while a commit changes it, so that a reader's snapshot
+    /// and catalog agree.
+    catalog: RwLock<Arc<Catalog>>,
+}
+
+struct Queued {
+    job: Job,
+    outcome: Arc<Outcome>,
+}
+
+impl std::fmt::Debug for Queued {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Queued")
+    }
+}
+
+/// Result of the commit that a job was part of.
+#[derive(Debug, Default)]
+struct Outcome(Mutex<Option<Result<()>>>);
+
+/// A write that has been submitted.
+#[derive(Debug)]
+#[must_use = "a write is not done until it is waited for"]
+pub struct Ticket<T> {
+    committer: Arc<Committer>,
+    outcome: Arc<Outcome>,
+    value: Arc<Mutex<Option<Result<T>>>>,
+}
+
+impl Committer {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Result<Self> {
+        let catalog = Catalog::load(store.snapshot()?.as_ref())?;
+        Ok(Self {
+            store,
+            queue: Mutex::default(),
+            leader: Mutex::default(),
+            catalog: RwLock::new(Arc::new(catalog)),
+        })
+    }
+
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Opens a snapshot with the catalog that belongs to it.
+    pub(crate) fn snapshot(&self) -> Result<(Arc<Catalog>, Box<dyn Reader + '_>)> {
+        let catalog = self.catalog.read();
+        let reader = self.store.snapshot()?;
+        Ok((Arc::clone(&catalog), reader))
+    }
+
+    pub(crate) fn catalog(&self) -> Arc<Catalog> {
+        Arc::clone(&self.catalog.read())
+    }
+
+    pub(crate) fn submit<T, F>(self: &Arc<Self>, job: F) -> Ticket<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Transaction<'_>) -> Result<T> + Send + 'static,
+    {
+        let value = Arc::new(Mutex::new(None));
+        let outcome = Arc::new(Outcome::default());
+        let slot = Arc::clone(&value);
+        let job: Job = Box::new(move |transaction| {
+            let result = job(transaction);
+            let succeeded = result.is_ok();
+            *slot.lock() = Some(result);
+            succeeded
+        });
+        self.queue.lock().push_back(Queued { job, outcome: Arc::clone(&outcome) });
+        Ticket { committer: Arc::clone(self), outcome, value }
+    }
+
+    /// Runs and commits what is queued. The caller holds the leader's lock.
+    fn lead(&self) {
+        let mut outcomes = Vec::new();
+        let result = self.run_queue(&mut outcomes);
+        for outcome in outcomes {
+            *outcome.0.lock() = Some(result.clone());
+        }
+    }
+
+    fn run_queue(&self, outcomes: &mut Vec<Arc<Outcome>>) -> Result<()> {
+        let before = self.catalog();
+        let writer = self.store.begin();
+        let mut transaction = match writer {
+            Ok(writer) => Transaction::new(writer, Arc::clone(&before)),
+            Err(error) => {
+                // Fail what waits, or it would wait for ever.
+                outcomes.extend(self.queue.lock().drain(..).map(|queued| queued.outcome));
+                return Err(error);
+            }
+        };
+        while outcomes.len() < JOBS_MAX && transaction.changed_bytes() < BYTES_MAX {
+            let Some(queued) = self.queue.lock().pop_front() else { break };
+            outcomes.push(queued.outcome);
+            transaction.savepoint();
+            if !(queued.job)(&mut transaction) {
+                transaction.roll_back();
+            }
+        }
+        let (mut writer, catalog, counts) = transaction.into_parts();
+        for (space, change) in &counts {
+            adjust_count(writer.as_mut(), *space, *change)?;
+        }
+        if Arc::ptr_eq(&before, &catalog) {
+            return writer.commit();
+        }
+        let mut published = self.catalog.write();
+        writer.commit()?;
+        *published = catalog;
+        Ok(())
+    }
+}
+
+impl<T> Ticket<T> {
+    /// Waits until the write is durable, or has failed. Runs the queue itself if nobody does.
+    pub fn wait(self) -> Result<T> {
+        loop {
+            if let Some(outcome) = self.outcome.0.lock().take() {
+                outcome?;
+                let value = self.value.lock().take();
+                return value.unwrap_or(Err(Error::Cancelled));
+            }
+            let _leader = self.committer.leader.lock();
+            if self.outcome.0.lock().is_none() {
+                self.committer.lead();
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The engine: what callers do with collections and documents.
+
+use std::{sync::Arc, time::Instant};
+
+use bson::{Bson, Document, RawDocumentBuf, doc, oid::ObjectId, raw::RawDocument};
+
+use crate::{
+    catalog::{Catalog, Collection},
+    commit::{Committer, Ticket},
+    error::Result,
+    path::Path,
+    query::{self, Examined, Query},
+    store::{MemoryStore, Store},
+    transaction::Transaction,
+};
+
+/// A database. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    pub(crate) committer: Arc<Committer>,
+    boot_id: Arc<str>,
+}
+
+impl Engine {
+    /// Opens the database in a store.
+    pub fn open(store: Arc<dyn Store>) -> Result<Self> {
+        let committer = Arc::new(Committer::new(store)?);
+        Ok(Self { committer, boot_id: ObjectId::new().to_hex().into() })
+    }
+
+    /// Opens an empty database in memory.
+    pub fn in_memory() -> Self {
+        // A new memory store has nothing that could fail to load.
+        #[allow(clippy::expect_used, reason = "an empty store is always readable")]
+        Self::open(Arc::new(MemoryStore::default())).expect("an empty store")
+    }
+
+    /// Returns an id that is new with every opening.
+    pub fn boot_id(&self) -> &str {
+        &self.boot_id
+    }
+
+    /// Submits a transaction. It commits together with others when its ticket is waited for.
+    pub fn submit<T, F>(&self, job: F) -> Ticket<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Transaction<'_>) -> Result<T> + Send + 'static,
+    {
+        self.committer.submit(job)
+    }
+
+    /// Runs a transaction and returns when it is durable.
+    pub fn write<T, F>(&self, job: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Transaction<'_>) -> Result<T> + Send + 'static,
+    {
+        self.submit(job).wait()
+    }
+
+    /// Returns the catalog.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.committer.catalog()
+    }
+
+    /// Returns a collection.
+    pub fn collection(&self, name: &str) -> Result<Arc<Collection>> {
+        self.catalog().get(name).cloned()
+    }
+
+    /// Creates a collection.
+    pub fn create_collection(&self, name: &str) -> Result<()> {
+        let name = name.to_owned();
+        self.write(move |transaction| transaction.create_collection(&name))
+    }
+
+    /// Drops a collection.
+    pub fn drop_collection(&self, name: &str) -> Result<()> {
+        let name = name.to_owned();
+        self.write(move |transaction| transaction.drop_collection(&name))
+    }
+
+    /// Inserts one document and returns its `_id`.
+    pub fn insert(&self, collection: &str, document: &Document) -> Result<Bson> {
+        let collection = collection.to_owned();
+        let document = raw(document)?;
+        self.write(move |transaction| transaction.insert(&collection, &document))
+    }
+
+    /// Visits the documents of a query, without its projection, until `visit` returns false.
+    pub fn visit(
+        &self,
+        collection: &str,
+        query: &Query,
+        visit: &mut dyn FnMut(&RawDocument) -> Result<bool>,
+    ) -> Result<Examined> {
+        let (catalog, reader) = self.committer.snapshot()?;
+        query::run(reader.as_ref(), catalog.get(collection)?, query, &mut |_, document| visit(document))
+    }
+
+    /// Returns the documents of a query.
+    pub fn find(&self, collection: &str, query: &Query) -> Result<Vec<RawDocumentBuf>> {
+        let (catalog, reader) = self.committer.snapshot()?;
+        query::collect(reader.as_ref(), catalog.get(collection)?, query)
+    }
+
+    /// Returns the document with an `_id`, and hands its bytes to `read` without copying them.
+    pub fn get<T>(
+        &self,
+        collection: &str,
+        id: &Bson,
+        read: impl FnOnce(&RawDocument) -> T,
+    ) -> Result<Option<T>> {
+        let id =
+            bson::RawBson::try_from(id.clone()).map_err(|error| crate::Error::invalid(error.to_string()))?;
+        let key = crate::document::id_key(id.as_raw_bson_ref())?;
+        let (catalog, reader) = self.committer.snapshot()?;
+        match reader.get(catalog.get(collection)?.space, &key)? {
+            Some(bytes) => Ok(Some(read(query::stored(&bytes)?))),
+            None => Ok(None),
+        }
+    }
+
+    /// Counts the documents of a query.
+    pub fn count(&self, collection: &str, query: &Query) -> Result<u64> {
+        let (catalog, reader) = self.committer.snapshot()?;
+        query::count(reader.as_ref(), catalog.get(collection)?, query)
+    }
+
+    /// Returns the distinct values of a path among the documents of a query, in order.
+    pub fn distinct(&self, collection: &str, path: &Path, query: &Query) -> Result<Vec<Bson>> {
+        let mut values = std::collections::BTreeMap::new();
+        let mut add = |value: bson::raw::RawBsonRef<'_>| -> Result<()> {
+            let key = crate::key::encode(value);
+            if let std::collections::btree_map::Entry::Vacant(slot) = values.entry(key) {
+                slot.insert(Bson::try_from(value).map_err(crate::Error::corrupt)?);
+            }
+            Ok(())
+        };
+        self.visit(collection, query, &mut |document| {
+            let mut failed = Ok(());
+            path.visit(document, &mut |value| {
+                let result = match value {
+                    None => Ok(()),
+                    Some(bson::raw::RawBsonRef::Array(array)) => {
+                        array.into_iter().flatten().try_for_each(&mut add)
+                    }
+                    Some(value) => add(value),
+                };
+                failed = result;
+                failed.is_err()
+            });
+            failed.map(|()| true)
+        })?;
+        Ok(values.into_values().collect())
+    }
+
+    /// Explains a query: its plan, and the work of running it.
+    pub fn explain(&self, collection: &str, query: &Query) -> Result<Document> {
+        let began = Instant::now();
+        let (catalog, reader) = self.committer.snapshot()?;
+        let collection = catalog.get(collection)?;
+        let plan = query::plan(reader.as_ref(), collection, query)?;
+        let examined = query::run_plan(reader.as_ref(), collection, query, &plan, &mut |_, _| Ok(true))?;
+        Ok(doc! {
+            "queryPlanner": {
+                "namespace": &collection.name,
+                "winningPlan": plan.describe(collection, !query.sort.is_empty()),
+            },
+            "executionStats": {
+                "nReturned": examined.returned as i64,
+                "totalKeysExamined": examined.keys as i64,
+                "totalDocsExamined": examined.documents as i64,
+                "executionTimeMillis": began.elapsed().as_millis() as i64,
+            },
+        })
+    }
+
+    /// Returns the number of documents in a collection.
+    pub fn document_count(&self, collection: &str) -> Result<u64> {
+        self.count(collection, &Query::default())
+    }
+
+    /// Returns the size of the store in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.committer.store().size_bytes()
+    }
+
+    /// Writes everything to its final place, for a clean shutdown.
+    pub fn flush(&self) -> Result<()> {
+        self.committer.store().flush()
+    }
+}
+
+pub(crate) fn raw(document: &Document) -> Result<RawDocumentBuf> {
+    RawDocumentBuf::try_from(document).map_err(|error| crate::Error::invalid(error.to_string()))
+}

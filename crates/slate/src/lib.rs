@@ -1,0 +1,55 @@
+//! A document database: BSON documents in collections, secondary indexes, transactions.
+//!
+//! ```
+//! use bson::doc;
+//! use slate::{Engine, Filter, Query};
+//!
+//! let engine = Engine::in_memory();
+//! engine.create_collection("accounts")?;
+//! engine.insert("accounts", &doc! { "_id": 1, "status": "active" })?;
+//! let query = Query::new(Filter::parse(&doc! { "status": "active" })?);
+//! assert_eq!(engine.count("accounts", &query)?, 1);
+//! # Ok::<(), slate::Error>(())
+//! ```
+//!
+//! Layers, each knowing only those below: `engine` (callers' operations) · `modify`, `query` (writes and
+//! reads) · `plan` (choice of indexes) · `transaction`, `commit` (documents with their indexes; group
+//! commit) · `catalog`, `index` · `filter`, `update`, `sort`, `projection` (pure) · `key`, `path` (pure) ·
+//! `store` (ordered key-value stores).
+
+mod aggregate;
+mod build;
+mod catalog;
+mod commit;
+pub mod document;
+mod engine;
+mod error;
+mod expiry;
+pub mod filter;
+mod index;
+pub mod key;
+mod modify;
+mod path;
+mod plan;
+mod projection;
+mod query;
+mod sort;
+pub mod store;
+mod transaction;
+pub mod update;
+
+pub use aggregate::{Pipeline, Stage};
+pub use build::IndexStatus;
+pub use catalog::{Build, Catalog, Collection, ID_INDEX, Index, IndexField, IndexSpec};
+pub use commit::Ticket;
+pub use engine::Engine;
+pub use error::{Error, Result};
+pub use filter::Filter;
+pub(crate) use filter::as_integer as filter_integer;
+pub use modify::{Inserted, Modified, Updated, deadline_after};
+pub use path::Path;
+pub use projection::Projection;
+pub use query::{Examined, Query};
+pub use sort::Sort;
+pub use transaction::Transaction;
+pub use update::Update;

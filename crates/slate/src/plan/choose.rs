@@ -1,0 +1,234 @@
+//! Choice of a plan: candidates from every index, compared by a bounded count of their entries.
+
+use super::{
+    Access, Plan,
+    bounds::{self, Bounds},
+    ranges::{self, IndexRanges},
+};
+use crate::{
+    catalog::{Collection, Index, IndexField},
+    error::Result,
+    filter::Filter,
+    path::Path,
+    sort::Sort,
+    store::{Direction, Range, Reader, Space},
+};
+
+/// Entries counted per candidate, in rounds: the first candidate to be exhausted wins.
+const COUNT_ROUNDS: [usize; 3] = [16, 128, 1024];
+
+/// Candidate plan.
+struct Candidate {
+    plan: Plan,
+    space: Space,
+    /// Leading fields with bounds, for ties.
+    bounded: usize,
+}
+
+/// Chooses a plan. `limit` is the number of documents that will be read, if known.
+pub(crate) fn choose(
+    reader: &dyn Reader,
+    collection: &Collection,
+    filter: &Filter,
+    sort: &Sort,
+    limit: Option<usize>,
+) -> Result<Plan> {
+    let conjuncts = conjuncts(filter);
+    let by_id = by_id(&conjuncts, sort);
+    if let Some((plan, true)) = by_id {
+        return Ok(plan);
+    }
+    let mut candidates = Vec::new();
+    let mut sorting = None;
+    for (position, index) in collection.indexes.iter().enumerate().filter(|(_, index)| index.is_ready()) {
+        let Some(candidate) = by_index(position, index, &conjuncts, sort) else { continue };
+        if candidate.bounded > 0 {
+            candidates.push(candidate);
+        } else if candidate.plan.sorted && sorting.is_none() {
+            sorting = Some(candidate);
+        }
+    }
+    if let Some(best) = least_entries(reader, candidates, limit, sort)? {
+        return Ok(best.plan);
+    }
+    if let Some((plan, _)) = by_id {
+        return Ok(plan);
+    }
+    if let Some(union) = by_union(reader, collection, &conjuncts)? {
+        return Ok(Plan { access: union, sorted: sort.is_empty(), exact: false });
+    }
+    // An index in the right order saves sorting, but reads documents out of their own order.
+    match sorting {
+        Some(sorting) if limit.is_some() => Ok(sorting.plan),
+        _ => Ok(scan(filter, sort)),
+    }
+}
+
+fn scan(filter: &Filter, sort: &Sort) -> Plan {
+    let by_id = sort.id_direction();
+    let direction = by_id.unwrap_or(Direction::Forward);
+    Plan {
+        access: Access::scan(direction),
+        sorted: sort.is_empty() || by_id.is_some(),
+        exact: filter.is_empty(),
+    }
+}
+
+/// Returns the parts that must all match.
+fn conjuncts(filter: &Filter) -> Vec<&Filter> {
+    match filter {
+        Filter::And(parts) => parts.iter().flat_map(conjuncts).collect(),
+        other => vec![other],
+    }
+}
+
+/// Returns the bounds that conjuncts put on a path, and how many of them contribute exactly.
+fn bounds_of(conjuncts: &[&Filter], path: &Path, multikey: bool) -> Option<(Bounds, usize)> {
+    let mut result: Option<(Bounds, usize)> = None;
+    for conjunct in conjuncts {
+        let Filter::Field(other, predicate) = conjunct else { continue };
+        if other != path {
+            continue;
+        }
+        let Some(found) = bounds::of(predicate) else { continue };
+        result = Some(match result {
+            None => (found, 1),
+            // On an array, different elements may satisfy the two.
+            Some((present, count)) if multikey => {
+                if !present.all_points() && found.all_points() {
+                    (found, 1)
+                } else {
+                    (present, count)
+                }
+            }
+            Some((present, count)) => (present.intersect(&found), count + 1),
+        });
+    }
+    result
+}
+
+/// Returns a plan by `_id`, and true if it looks up single documents, which nothing beats.
+fn by_id(conjuncts: &[&Filter], sort: &Sort) -> Option<(Plan, bool)> {
+    let path = Path::parse("_id").ok()?;
+    let (bounds, used) = bounds_of(conjuncts, &path, false)?;
+    let field = IndexField { path, descending: false };
+    let ranges = ranges::combine(&[field], &[Some(&bounds)]).ranges;
+    let direction = sort.id_direction();
+    let single = bounds.is_point();
+    let access = if ranges.is_empty() {
+        Access::Nothing
+    } else {
+        Access::Documents { ranges, direction: direction.unwrap_or(Direction::Forward) }
+    };
+    let sorted = sort.is_empty() || direction.is_some() || single;
+    let exact = bounds.exact && used == conjuncts.len();
+    Some((Plan { access, sorted, exact }, bounds.all_points()))
+}
+
+fn by_index(position: usize, index: &Index, conjuncts: &[&Filter], sort: &Sort) -> Option<Candidate> {
+    let fields = &index.spec.fields;
+    let found: Vec<Option<(Bounds, usize)>> =
+        fields.iter().map(|field| bounds_of(conjuncts, &field.path, index.multikey)).collect();
+    if index.spec.sparse {
+        // A sparse index lacks documents that have none of its fields.
+        let (first, _) = found.first()?.as_ref()?;
+        if first.admits_null() {
+            return None;
+        }
+    }
+    let bounds: Vec<Option<&Bounds>> =
+        found.iter().map(|found| found.as_ref().map(|(bounds, _)| bounds)).collect();
+    let IndexRanges { ranges, fixed, bounded } = ranges::combine(fields, &bounds);
+    let used: usize = found.iter().take(bounded).flatten().map(|(_, used)| used).sum();
+    let exact_bounds = found.iter().take(bounded).flatten().all(|(bounds, _)| bounds.exact);
+    let direction = if index.multikey { None } else { sort.index_direction(fields, fixed) };
+    let sorted = sort.is_empty() || direction.is_some();
+    let access = if ranges.is_empty() {
+        Access::Nothing
+    } else {
+        Access::Index { position, ranges, direction: direction.unwrap_or(Direction::Forward) }
+    };
+    let exact = exact_bounds && !index.multikey && used == conjuncts.len();
+    Some(Candidate { plan: Plan { access, sorted, exact }, space: index.space, bounded })
+}
+
+/// Picks the candidate with the fewest entries, counting a bounded number of them.
+fn least_entries(
+    reader: &dyn Reader,
+    mut candidates: Vec<Candidate>,
+    limit: Option<usize>,
+    sort: &Sort,
+) -> Result<Option<Candidate>> {
+    if candidates.len() <= 1 {
+        return Ok(candidates.pop());
+    }
+    for cap in COUNT_ROUNDS {
+        let mut best = None;
+        for (position, candidate) in candidates.iter().enumerate() {
+            let count = count_entries(reader, candidate, cap)?;
+            if count == cap {
+                continue;
+            }
+            // In order and without a filter left, a scan ends at the limit.
+            let ends_early = candidate.plan.sorted && candidate.plan.exact;
+            let cost = limit.filter(|_| ends_early).map_or(count, |limit| limit.min(count));
+            let rank = (cost, !candidate.plan.sorted, std::cmp::Reverse(candidate.bounded));
+            if best.as_ref().is_none_or(|(least, _)| rank < *least) {
+                best = Some((rank, position));
+            }
+        }
+        if let Some((_, position)) = best {
+            return Ok(Some(candidates.swap_remove(position)));
+        }
+    }
+    // All are large. Reading in order wins if only a part is wanted; then the most bounded.
+    let rank = |candidate: &Candidate| {
+        let ordered = candidate.plan.sorted && limit.is_some() && !sort.is_empty();
+        (ordered, candidate.bounded)
+    };
+    let mut best = 0;
+    for position in 1..candidates.len() {
+        if rank(&candidates[position]) > rank(&candidates[best]) {
+            best = position;
+        }
+    }
+    Ok(Some(candidates.swap_remove(best)))
+}
+
+fn count_entries(reader: &dyn Reader, candidate: &Candidate, cap: usize) -> Result<usize> {
+    let Access::Index { ranges, .. } = &candidate.plan.access else { return Ok(0) };
+    count_ranges(reader, candidate.space, ranges, cap)
+}
+
+fn count_ranges(reader: &dyn Reader, space: Space, ranges: &[Range], cap: usize) -> Result<usize> {
+    let mut count = 0;
+    for range in ranges {
+        let mut cursor = reader.cursor(space, range, Direction::Forward)?;
+        while count < cap && cursor.advance()? {
+            count += 1;
+        }
+        if count >= cap {
+            break;
+        }
+    }
+    Ok(count)
+}
+
+/// Returns a union if some `$or` has an index for every branch.
+fn by_union(reader: &dyn Reader, collection: &Collection, conjuncts: &[&Filter]) -> Result<Option<Access>> {
+    'conjuncts: for conjunct in conjuncts {
+        let Filter::Or(branches) = conjunct else { continue };
+        let mut parts = Vec::with_capacity(branches.len());
+        for branch in branches {
+            let plan = choose(reader, collection, branch, &Sort::default(), None)?;
+            match plan.access {
+                Access::Nothing => {}
+                Access::Documents { ranges, .. } if ranges == [Range::all()] => continue 'conjuncts,
+                Access::Union(inner) => parts.extend(inner),
+                access => parts.push(access),
+            }
+        }
+        return Ok(Some(if parts.is_empty() { Access::Nothing } else { Access::Union(parts) }));
+    }
+    Ok(None)
+}

@@ -1,0 +1,118 @@
+//! Ordered key-value stores below the engine.
+//!
+//! A store holds *spaces*: ordered maps from key to value, named by number. It offers snapshots for any
+//! number of readers and one write transaction at a time, which is atomic and, on a durable store, on disk
+//! when `commit` returns. A store knows nothing of documents, collections or indexes.
+
+mod bytes;
+mod memory;
+#[cfg(feature = "rocks")]
+mod overlay;
+#[cfg(feature = "rocks")]
+mod rocks;
+
+use std::borrow::Cow;
+
+pub use memory::MemoryStore;
+#[cfg(feature = "rocks")]
+pub use rocks::{RocksOptions, RocksStore};
+
+use crate::error::Result;
+
+/// Number of a space. Numbers are never reused.
+pub type Space = u32;
+
+/// An ordered key-value store.
+pub trait Store: std::fmt::Debug + Send + Sync {
+    /// Opens a snapshot of the last committed state.
+    fn snapshot(&self) -> Result<Box<dyn Reader + '_>>;
+
+    /// Begins a write transaction. The caller has at most one open at a time.
+    fn begin(&self) -> Result<Box<dyn Writer + '_>>;
+
+    /// Returns the size of what is stored, in bytes, as far as the store knows.
+    fn size_bytes(&self) -> u64;
+
+    /// Writes everything to its final place. Called at shutdown.
+    fn flush(&self) -> Result<()>;
+}
+
+/// A consistent view.
+pub trait Reader {
+    /// Returns the value of a key.
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Cow<'_, [u8]>>>;
+
+    /// Opens a cursor over a range.
+    fn cursor(&self, space: Space, range: &Range, direction: Direction) -> Result<Box<dyn Cursor + '_>>;
+}
+
+/// A write transaction, which reads its own writes.
+pub trait Writer: Reader {
+    /// Sets a key.
+    fn put(&mut self, space: Space, key: &[u8], value: &[u8]);
+
+    /// Deletes a key.
+    fn delete(&mut self, space: Space, key: &[u8]);
+
+    /// Deletes a whole space. It must not be written again.
+    fn drop_space(&mut self, space: Space);
+
+    /// Remembers the present state for [`Writer::roll_back`].
+    fn savepoint(&mut self);
+
+    /// Returns to the last savepoint.
+    fn roll_back(&mut self);
+
+    /// Returns the reading half.
+    fn as_reader(&self) -> &dyn Reader;
+
+    /// Commits.
+    fn commit(self: Box<Self>) -> Result<()>;
+}
+
+/// A position in a range. It starts before the first key.
+pub trait Cursor {
+    /// Moves to the next key. Returns false at the end.
+    fn advance(&mut self) -> Result<bool>;
+
+    /// Returns the present key.
+    fn key(&self) -> &[u8];
+
+    /// Returns the present value.
+    fn value(&self) -> &[u8];
+}
+
+/// Keys from `start`, inclusive, to `end`, exclusive. No end: to the end of the space.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Range {
+    /// First key.
+    pub start: Vec<u8>,
+    /// First key after the range.
+    pub end: Option<Vec<u8>>,
+}
+
+impl Range {
+    /// Returns the range of every key.
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// Returns the range of the keys with a prefix.
+    pub fn prefix(prefix: &[u8]) -> Self {
+        Self { start: prefix.to_vec(), end: crate::key::prefix_successor(prefix) }
+    }
+
+    /// Returns true if no key can be in the range.
+    pub fn is_empty(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| *end <= self.start)
+    }
+}
+
+/// Direction of a cursor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// Ascending keys.
+    Forward,
+    /// Descending keys.
+    Backward,
+}
