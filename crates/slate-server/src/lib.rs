@@ -1,0 +1,16 @@
+//! The Slate server: port 9600, metrics and health over HTTP, and upkeep.
+//!
+//! `net` accepts connections and limits them; `native` speaks Slate's protocol, `mongo` MongoDB's; both run
+//! requests on the engine through `context`. `config` and `server` put it together.
+
+pub mod config;
+mod context;
+mod cursors;
+mod metrics;
+mod mongo;
+mod native;
+mod net;
+mod server;
+mod upkeep;
+
+pub use server::{Error, Server};

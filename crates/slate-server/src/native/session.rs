@@ -1,0 +1,163 @@
+//! The state of a connection, and the order of its requests.
+
+use std::time::Instant;
+
+use slate_client::protocol::{self, ErrorCode, Request, Response, VERSION};
+
+use super::execute::{Outcome, execute};
+use crate::{context::SharedContext, metrics::RequestLabels};
+
+/// A connection's session.
+#[derive(Debug)]
+pub(super) struct Session {
+    context: SharedContext,
+    authenticated: bool,
+    refused: bool,
+}
+
+impl Session {
+    pub(super) fn new(context: SharedContext) -> Self {
+        Self { authenticated: context.token.is_none(), refused: false, context }
+    }
+
+    /// Returns true if a wrong token was presented, after which the connection ends.
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused
+    }
+
+    pub(super) fn is_in_memory(&self) -> bool {
+        self.context.store == "memory"
+    }
+
+    /// Runs requests in order and encodes the responses.
+    ///
+    /// Consecutive writes are submitted together, so that they share a commit; a read waits for the writes
+    /// before it.
+    pub(super) fn run(&mut self, requests: Vec<Result<Request, Response>>) -> Vec<u8> {
+        let began = Instant::now();
+        let mut output = Vec::with_capacity(1024);
+        let mut pending: Vec<(&'static str, Outcome)> = Vec::new();
+        for request in requests {
+            let (name, outcome) = match request {
+                Err(response) => ("invalid", Outcome::Ready(response)),
+                Ok(request) => {
+                    let name = name_of(&request);
+                    if !is_write(&request) {
+                        self.finish(&mut pending, &mut output);
+                    }
+                    (name, self.start(request))
+                }
+            };
+            pending.push((name, outcome));
+        }
+        self.finish(&mut pending, &mut output);
+        self.context.metrics.seconds.observe(began.elapsed().as_secs_f64());
+        output
+    }
+
+    fn start(&mut self, request: Request) -> Outcome {
+        match request {
+            Request::Hello { version, token } => Outcome::Ready(self.hello(version, token.as_deref())),
+            _ if !self.authenticated => Outcome::Ready(error(
+                ErrorCode::Unauthenticated,
+                "this server requires a token: send Hello first",
+            )),
+            request => execute(&self.context, request),
+        }
+    }
+
+    fn hello(&mut self, version: u32, token: Option<&str>) -> Response {
+        if version != VERSION {
+            return error(
+                ErrorCode::Invalid,
+                format!("protocol version {version} is not supported, only {VERSION}"),
+            );
+        }
+        if let Some(expected) = &self.context.token {
+            self.authenticated = token.is_some_and(|token| same(token.as_bytes(), expected.as_bytes()));
+            if !self.authenticated {
+                self.refused = true;
+                return error(ErrorCode::Unauthenticated, "the token is not valid");
+            }
+        }
+        Response::Hello {
+            version: VERSION,
+            boot_id: self.context.engine.boot_id().to_owned(),
+            store: self.context.store.to_owned(),
+        }
+    }
+
+    fn finish(&self, pending: &mut Vec<(&'static str, Outcome)>, output: &mut Vec<u8>) {
+        for (name, outcome) in pending.drain(..) {
+            let response = outcome.wait();
+            let failed = matches!(response, Response::Error { .. });
+            let outcome = if failed { "error" } else { "ok" };
+            let labels = RequestLabels { protocol: "slate", request: name, outcome };
+            self.context.metrics.requests.get_or_create(&labels).inc();
+            let from = output.len();
+            let encoded = protocol::encode_frame(&response, output);
+            if encoded.is_err() || output.len() - from > protocol::FRAME_LEN_MAX {
+                output.truncate(from);
+                let response = error(ErrorCode::TooLarge, "the response exceeds the frame limit");
+                // A short message always encodes.
+                let _ = protocol::encode_frame(&response, output);
+            }
+        }
+    }
+}
+
+/// Compares secrets in constant time for a given length.
+fn same(left: &[u8], right: &[u8]) -> bool {
+    left.len() == right.len() && left.iter().zip(right).fold(0, |acc, (a, b)| acc | (a ^ b)) == 0
+}
+
+fn error(code: ErrorCode, message: impl Into<String>) -> Response {
+    Response::Error { code, message: message.into() }
+}
+
+fn is_write(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::InsertOne { .. }
+            | Request::InsertMany { .. }
+            | Request::UpdateOne(_)
+            | Request::UpdateMany(_)
+            | Request::ReplaceOne(_)
+            | Request::DeleteOne { .. }
+            | Request::DeleteMany { .. }
+            | Request::UpsertMany { .. }
+            | Request::MergeMany { .. }
+            | Request::Transaction { .. }
+    )
+}
+
+fn name_of(request: &Request) -> &'static str {
+    match request {
+        Request::Hello { .. } => "hello",
+        Request::Ping => "ping",
+        Request::CreateCollection { .. } => "create_collection",
+        Request::ListCollections => "list_collections",
+        Request::DropCollection { .. } => "drop_collection",
+        Request::CreateIndex { .. } => "create_index",
+        Request::DropIndex { .. } => "drop_index",
+        Request::ListIndexes { .. } => "list_indexes",
+        Request::InsertOne { .. } => "insert_one",
+        Request::InsertMany { .. } => "insert_many",
+        Request::Find(_) => "find",
+        Request::FindOne(_) => "find_one",
+        Request::FindById { .. } => "find_by_id",
+        Request::GetMore { .. } => "get_more",
+        Request::CloseCursor { .. } => "close_cursor",
+        Request::UpdateOne(_) => "update_one",
+        Request::UpdateMany(_) => "update_many",
+        Request::ReplaceOne(_) => "replace_one",
+        Request::DeleteOne { .. } => "delete_one",
+        Request::DeleteMany { .. } => "delete_many",
+        Request::Count { .. } => "count",
+        Request::Distinct { .. } => "distinct",
+        Request::UpsertMany { .. } => "upsert_many",
+        Request::MergeMany { .. } => "merge_many",
+        Request::Transaction { .. } => "transaction",
+        Request::Explain(_) => "explain",
+    }
+}

@@ -1,0 +1,214 @@
+//! Start and end of a server.
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use slate::{
+    Engine,
+    store::{MemoryStore, Store},
+};
+use tokio::{
+    net::TcpListener,
+    sync::{Semaphore, watch},
+    task::JoinHandle,
+};
+use tokio_rustls::TlsAcceptor;
+
+use crate::{
+    config::{Config, StoreKind},
+    context::{Context, SharedContext},
+    cursors::Cursors,
+    metrics::{self, Metrics},
+    mongo, native,
+    net::{self, Accept},
+    upkeep,
+};
+
+/// Reason why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The store cannot be opened.
+    #[error("store {0}: {1}")]
+    Store(&'static str, slate::Error),
+    /// The server was built without RocksDB.
+    #[error("store rocks: this slate-server was built without the feature `rocks`")]
+    NoRocks,
+    /// An address cannot be bound.
+    #[error("listen on {0}: {1}")]
+    Listen(SocketAddr, std::io::Error),
+    /// A file cannot be read or written.
+    #[error("{0}: {1}")]
+    File(PathBuf, std::io::Error),
+    /// The certificate or key is unusable.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// The token file is empty.
+    #[error("{0}: the token is empty")]
+    EmptyToken(PathBuf),
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    context: SharedContext,
+    address: SocketAddr,
+    http_address: Option<SocketAddr>,
+    mongo_address: Option<SocketAddr>,
+    ready_file: PathBuf,
+    stop: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Opens the store, binds every address, starts serving, and writes the ready file.
+    pub async fn start(config: Config) -> Result<Self, Error> {
+        let engine = open_engine(&config).await?;
+        let token = read_token(&config)?;
+        let tls = tls_acceptor(&config)?;
+        let context = Arc::new(Context {
+            engine,
+            cursors: Cursors::default(),
+            metrics: Metrics::new(),
+            credentials: token.as_deref().map(mongo::Credentials::new),
+            token,
+            store: config.store.name(),
+            query_timeout: config.query_timeout(),
+            frame_len_max: config.max_frame_bytes,
+        });
+        let (stop, stopped) = watch::channel(false);
+        let limit = Arc::new(Semaphore::new(config.max_connections));
+        let accept = Accept { context: Arc::clone(&context), tls, limit, stop: stopped.clone() };
+
+        let (listener, address) = bind(config.addr).await?;
+        let idle = config.idle_timeout();
+        let mut tasks = Vec::new();
+        let mut mongo_address = None;
+        if let Some(address) = config.mongo_addr {
+            let (listener, address) = bind(address).await?;
+            mongo_address = Some(address);
+            tasks.push(tokio::spawn(net::serve(listener, accept.clone(), move |stream, context, stop| {
+                mongo::serve(stream, context, stop, idle)
+            })));
+        }
+        tasks.push(tokio::spawn(net::serve(listener, accept, move |stream, context, stop| {
+            native::serve(stream, context, stop, idle)
+        })));
+        let mut http_address = None;
+        if let Some(address) = config.http_addr {
+            let (listener, address) = bind(address).await?;
+            http_address = Some(address);
+            let router = metrics::router(Arc::clone(&context));
+            let mut stop = stopped.clone();
+            tasks.push(tokio::spawn(async move {
+                let stop = async move { drop(stop.wait_for(|stop| *stop).await) };
+                if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(stop).await {
+                    tracing::warn!(%error, "HTTP ended");
+                }
+            }));
+        }
+        let interval = Duration::from_secs(config.ttl_interval_s.max(1));
+        tasks.push(tokio::spawn(upkeep::run(Arc::clone(&context), interval, stopped)));
+        if !config.ready_file.as_os_str().is_empty() {
+            std::fs::write(&config.ready_file, format!("{address}\n"))
+                .map_err(|error| Error::File(config.ready_file.clone(), error))?;
+        }
+        tracing::info!(%address, store = config.store.name(), "slate-server is ready");
+        Ok(Self { context, address, http_address, mongo_address, ready_file: config.ready_file, stop, tasks })
+    }
+
+    /// Returns the bound address of Slate's protocol.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns the bound address of HTTP.
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.http_address
+    }
+
+    /// Returns the bound address of the MongoDB protocol.
+    pub fn mongo_address(&self) -> Option<SocketAddr> {
+        self.mongo_address
+    }
+
+    /// Returns the engine, for tests.
+    pub fn engine(&self) -> &Engine {
+        &self.context.engine
+    }
+
+    /// Stops accepting, lets requests finish, and flushes the store.
+    pub async fn stop(self) {
+        if !self.ready_file.as_os_str().is_empty() {
+            // It may be gone already.
+            let _ = std::fs::remove_file(&self.ready_file);
+        }
+        self.stop.send_replace(true);
+        for task in self.tasks {
+            // A task ends by itself; a panic in it has been reported.
+            let _ = task.await;
+        }
+        let context = self.context;
+        let flushed = tokio::task::spawn_blocking(move || context.engine.flush()).await;
+        match flushed {
+            Ok(Ok(())) => tracing::info!("slate-server has stopped"),
+            Ok(Err(error)) => tracing::error!(%error, "flush failed"),
+            Err(error) => tracing::error!(%error, "flush failed"),
+        }
+    }
+}
+
+async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
+    let failed = |error| Error::Listen(address, error);
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((listener, bound))
+}
+
+async fn open_engine(config: &Config) -> Result<Engine, Error> {
+    let kind = config.store;
+    let failed = move |error| Error::Store(kind.name(), error);
+    let store: Arc<dyn Store> = match kind {
+        StoreKind::Memory => Arc::new(MemoryStore::default()),
+        StoreKind::Rocks => open_rocks(config).await?,
+    };
+    Engine::open(store).map_err(failed)
+}
+
+#[cfg(feature = "rocks")]
+async fn open_rocks(config: &Config) -> Result<Arc<dyn Store>, Error> {
+    use slate::store::{RocksOptions, RocksStore};
+    let path = config.data_dir.clone();
+    // Recovery reads the whole log, so it may take a while.
+    let opened = tokio::task::spawn_blocking(move || RocksStore::open(&path, &RocksOptions::default())).await;
+    let store = opened.unwrap_or_else(|error| Err(slate::Error::Store(error.to_string())));
+    Ok(Arc::new(store.map_err(|error| Error::Store("rocks", error))?))
+}
+
+#[cfg(not(feature = "rocks"))]
+async fn open_rocks(_config: &Config) -> Result<Arc<dyn Store>, Error> {
+    Err(Error::NoRocks)
+}
+
+fn read_token(config: &Config) -> Result<Option<String>, Error> {
+    let Some(path) = &config.token_file else { return Ok(None) };
+    let token = std::fs::read_to_string(path).map_err(|error| Error::File(path.clone(), error))?;
+    let token = token.trim().to_owned();
+    if token.is_empty() { Err(Error::EmptyToken(path.clone())) } else { Ok(Some(token)) }
+}
+
+fn tls_acceptor(config: &Config) -> Result<Option<TlsAcceptor>, Error> {
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
+    let (Some(certificate), Some(key)) = (&config.tls_cert, &config.tls_key) else { return Ok(None) };
+    let failed = |error: &dyn std::fmt::Display| Error::Tls(error.to_string());
+    let chain = CertificateDer::pem_file_iter(certificate)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| failed(&error))?;
+    let key = PrivateKeyDer::from_pem_file(key).map_err(|error| failed(&error))?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| failed(&error))?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .map_err(|error| failed(&error))?;
+    Ok(Some(TlsAcceptor::from(Arc::new(config))))
+}
