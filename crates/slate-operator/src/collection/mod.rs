@@ -1,0 +1,189 @@
+//! Reconciliation of a Collection: the collection and its indexes on the server.
+
+mod indexes;
+
+use std::{sync::Arc, time::Duration};
+
+use kube::{
+    Api, ResourceExt as _,
+    api::{Patch, PatchParams},
+    runtime::{
+        controller::Action,
+        finalizer::{Event, finalizer},
+    },
+};
+use serde_json::json;
+use slate_client::{Client, protocol::ErrorCode};
+
+use self::indexes::Progress;
+use crate::{
+    api::{API_VERSION, Collection, CollectionStatus, DeletionPolicy, Phase, Server},
+    conditions,
+    context::{Context, Error, MANAGER},
+};
+
+/// Keeps a Collection until its data is dropped.
+const FINALIZER: &str = "slate.io/collection";
+/// Pause while the server is not ready. It becoming ready comes sooner.
+const WAITING_PAUSE: Duration = Duration::from_secs(15);
+/// Pause while an index is being built.
+const BUILDING_PAUSE: Duration = Duration::from_secs(2);
+/// Pause between two looks at a collection that is up to date.
+const STEADY_PAUSE: Duration = Duration::from_secs(60);
+
+pub(crate) async fn reconcile(collection: Arc<Collection>, context: Arc<Context>) -> Result<Action, Error> {
+    let namespace = collection.namespace().unwrap_or_default();
+    let collections: Api<Collection> = Api::namespaced(context.client.clone(), &namespace);
+    let servers: Api<Server> = Api::namespaced(context.client.clone(), &namespace);
+    let action = finalizer(&collections, FINALIZER, Arc::clone(&collection), |event| async {
+        match event {
+            Event::Apply(collection) => apply(&collection, &context, &collections, &servers).await,
+            Event::Cleanup(collection) => clean_up(&collection, &context, &servers).await,
+        }
+    })
+    .await
+    .map_err(|error| Error::Finalizer(error.to_string()))?;
+    context.succeeded(&*collection);
+    Ok(action)
+}
+
+pub(crate) fn error_policy(collection: Arc<Collection>, error: &Error, context: Arc<Context>) -> Action {
+    tracing::warn!(collection = collection.name_any(), %error, "reconciliation failed");
+    context.back_off(&*collection)
+}
+
+async fn apply(
+    collection: &Collection,
+    context: &Context,
+    collections: &Api<Collection>,
+    servers: &Api<Server>,
+) -> Result<Action, Error> {
+    let waiting = async |reason: &str, message: String| {
+        let mut status = collection.status.clone().unwrap_or_default();
+        set_ready(collection, &mut status, false, reason, &message);
+        write_status(collection, context, collections, status, reason, &message).await?;
+        Ok(Action::requeue(WAITING_PAUSE))
+    };
+    let name = &collection.spec.server;
+    let Some(server) = servers.get_opt(name).await? else {
+        return waiting("ServerNotFound", format!("there is no Server {name:?} in this namespace")).await;
+    };
+    if server.phase() != Some(Phase::Ready) {
+        return waiting("ServerNotReady", format!("Server {name:?} is not ready")).await;
+    }
+    let client = context.connect(&server).await?;
+    // Asked anew: the pod may have restarted since the Server's status was written.
+    let (boot_id, _) = match client.hello().await {
+        Ok(hello) => hello,
+        Err(error) => {
+            waiting("ServerUnreachable", error.to_string()).await?;
+            return Err(error.into());
+        }
+    };
+    let progress = match bring_up_to_date(collection, &client).await {
+        Ok(progress) => progress,
+        Err(error) => {
+            let reason = if error.code() == Some(ErrorCode::Invalid) { "InvalidSpec" } else { "ServerError" };
+            waiting(reason, error.to_string()).await?;
+            return Err(error.into());
+        }
+    };
+    let mut status = CollectionStatus {
+        server_generation: server.status.as_ref().and_then(|status| status.ready_generation),
+        observed_generation: collection.metadata.generation,
+        boot_id: Some(boot_id),
+        documents: i64::try_from(progress.documents).ok(),
+        indexes: Some(progress.summary()),
+        conditions: collection.status.clone().unwrap_or_default().conditions,
+    };
+    let (reason, message) = match progress.is_ready() {
+        true => ("UpToDate", "the collection and its indexes exist".to_owned()),
+        false => ("BuildingIndexes", format!("indexes ready: {}", progress.summary())),
+    };
+    set_ready(collection, &mut status, progress.is_ready(), reason, &message);
+    write_status(collection, context, collections, status, reason, &message).await?;
+    Ok(Action::requeue(if progress.is_ready() { STEADY_PAUSE } else { BUILDING_PAUSE }))
+}
+
+/// Creates the collection, or adds and drops indexes until they are those of the spec.
+///
+/// The state of the server decides, not a remembered generation: a new pod, an edited spec and an index
+/// that somebody dropped by hand are all the same case.
+async fn bring_up_to_date(collection: &Collection, client: &Client) -> Result<Progress, slate_client::Error> {
+    let name = collection.name_any();
+    let wanted = indexes::definitions(&collection.spec.indexes);
+    match client.create_collection(&name, wanted.clone()).await {
+        Ok(()) => {}
+        Err(error) if error.code() == Some(ErrorCode::AlreadyExists) => {
+            let present = client.indexes(&name).await?;
+            let difference = indexes::difference(&wanted, &present);
+            for index in difference.extra {
+                client.drop_index(&name, &index).await?;
+            }
+            for index in difference.missing {
+                client.create_index(&name, index, true).await?;
+            }
+        }
+        Err(error) => return Err(error),
+    }
+    let documents = client.count(&name, &Default::default()).await?;
+    Ok(Progress { documents, indexes: client.indexes(&name).await? })
+}
+
+async fn clean_up(
+    collection: &Collection,
+    context: &Context,
+    servers: &Api<Server>,
+) -> Result<Action, Error> {
+    if collection.spec.deletion_policy == DeletionPolicy::Retain {
+        return Ok(Action::await_change());
+    }
+    // With the Server, or its namespace, the data goes anyway.
+    let server = servers.get_opt(&collection.spec.server).await?;
+    let Some(server) = server.filter(|server| server.metadata.deletion_timestamp.is_none()) else {
+        return Ok(Action::await_change());
+    };
+    let client = context.connect(&server).await?;
+    match client.drop_collection(&collection.name_any()).await {
+        Err(error) if error.code() == Some(ErrorCode::NotFound) => {}
+        result => result?,
+    }
+    context.event(collection, false, "Dropped", "the collection's data was dropped").await;
+    Ok(Action::await_change())
+}
+
+fn set_ready(
+    collection: &Collection,
+    status: &mut CollectionStatus,
+    ready: bool,
+    reason: &str,
+    message: &str,
+) {
+    let generation = collection.metadata.generation;
+    conditions::set(&mut status.conditions, "Ready", ready, reason, message, generation);
+}
+
+async fn write_status(
+    collection: &Collection,
+    context: &Context,
+    collections: &Api<Collection>,
+    status: CollectionStatus,
+    reason: &str,
+    message: &str,
+) -> Result<(), Error> {
+    let before = collection.status.clone().unwrap_or_default();
+    if json!(before) == json!(status) {
+        return Ok(());
+    }
+    let patch = json!({ "apiVersion": API_VERSION, "kind": "Collection", "status": status });
+    collections
+        .patch_status(&collection.name_any(), &PatchParams::apply(MANAGER).force(), &Patch::Apply(&patch))
+        .await?;
+    let reason_of =
+        |status: &CollectionStatus| status.conditions.first().map(|condition| condition.reason.clone());
+    if reason_of(&before) != reason_of(&status) {
+        let warning = !matches!(reason, "UpToDate" | "BuildingIndexes" | "ServerNotReady");
+        context.event(collection, warning, reason, message).await;
+    }
+    Ok(())
+}
