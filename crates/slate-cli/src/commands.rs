@@ -1,0 +1,245 @@
+//! Commands of the prompt.
+
+use anyhow::{Context as _, bail};
+use bson::{Bson, Document, doc};
+use slate_client::{
+    Client,
+    protocol::{Doc, Find, IndexDefinition, Request, Response, Update},
+};
+
+use crate::output::Output;
+
+/// Names and arguments, for help and completion.
+pub(crate) const COMMANDS: [(&str, &str); 17] = [
+    ("collections", "lists collections"),
+    ("create", "COLLECTION [FIELD…]: creates a collection with indexes"),
+    ("drop", "COLLECTION"),
+    ("indexes", "COLLECTION"),
+    ("index", "COLLECTION FIELD…: creates an index; -FIELD descends; `unique` first makes it unique"),
+    ("unindex", "COLLECTION NAME: drops an index"),
+    ("insert", "COLLECTION JSON"),
+    ("find", "COLLECTION [FILTER [SORT [TAKE]]]"),
+    ("get", "COLLECTION ID"),
+    ("update", "COLLECTION FILTER UPDATE: updates every match"),
+    ("replace", "COLLECTION FILTER DOCUMENT"),
+    ("delete", "COLLECTION FILTER: deletes every match"),
+    ("count", "COLLECTION [FILTER]"),
+    ("distinct", "COLLECTION FIELD [FILTER]"),
+    ("explain", "COLLECTION [FILTER [SORT]]"),
+    ("help", "shows this"),
+    ("exit", "ends"),
+];
+
+/// Joins words of a command line so that [`split`] takes them apart again.
+pub(crate) fn join(words: &[String]) -> String {
+    words.iter().map(|word| word.replace('\n', " ")).collect::<Vec<_>>().join("\n")
+}
+
+/// Splits a line into words. A word that begins with a bracket goes on until it is closed.
+pub(crate) fn split(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word = String::new();
+    let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
+    for character in line.chars() {
+        let inside = depth > 0;
+        match character {
+            _ if escaped => escaped = false,
+            '\\' if inside => escaped = true,
+            '"' if inside => quoted = !quoted,
+            '{' | '[' if !quoted => depth += 1,
+            '}' | ']' if !quoted => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        let separator = character == '\n' || (character.is_whitespace() && depth == 0);
+        if separator && !quoted {
+            if !word.is_empty() {
+                words.push(std::mem::take(&mut word));
+            }
+        } else {
+            word.push(character);
+        }
+    }
+    if !word.is_empty() {
+        words.push(word);
+    }
+    words
+}
+
+/// Runs one line.
+pub(crate) async fn run(client: &Client, line: &str) -> anyhow::Result<Output> {
+    let words = split(line);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let text = |text: &str| Ok(Output::Text(text.to_owned()));
+    match words.as_slice() {
+        ["help"] => Ok(Output::Text(help())),
+        ["collections"] => {
+            let collections = client.collections().await?;
+            let describe = |info: slate_client::protocol::CollectionInfo| {
+                doc! { "name": info.name, "documents": info.documents as i64, "indexes": i64::from(info.indexes) }
+            };
+            Ok(Output::Documents(collections.into_iter().map(describe).collect()))
+        }
+        ["create", collection, fields @ ..] => {
+            client
+                .create_collection(
+                    collection,
+                    fields.iter().map(|field| IndexDefinition::on(field)).collect(),
+                )
+                .await?;
+            text("created")
+        }
+        ["drop", collection] => {
+            client.drop_collection(collection).await?;
+            text("dropped")
+        }
+        ["indexes", collection] => {
+            let describe = |info: slate_client::protocol::IndexInfo| {
+                doc! {
+                    "name": info.definition.name,
+                    "fields": info.definition.fields.join(", "),
+                    "unique": info.definition.unique,
+                    "ready": info.ready,
+                    "indexed": format!("{}/{}", info.indexed, info.total),
+                }
+            };
+            Ok(Output::Documents(client.indexes(collection).await?.into_iter().map(describe).collect()))
+        }
+        ["index", collection, "unique", fields @ ..] => create_index(client, collection, fields, true).await,
+        ["index", collection, fields @ ..] => create_index(client, collection, fields, false).await,
+        ["unindex", collection, name] => {
+            client.drop_index(collection, name).await?;
+            text("dropped")
+        }
+        ["insert", collection, document] => {
+            let id = client.insert(collection, &parse(document)?).await?;
+            Ok(Output::Text(format!("inserted {}", id.into_relaxed_extjson())))
+        }
+        ["find", collection, rest @ ..] => {
+            Ok(Output::Documents(client.find_with(find(collection, rest)?).await?))
+        }
+        ["get", collection, id] => {
+            let found = client.find_by_id(collection, parse_value(id)).await?;
+            Ok(Output::Documents(found.into_iter().collect()))
+        }
+        ["update", collection, filter, update] => {
+            let (matched, modified) =
+                client.update_many(collection, &parse(filter)?, &parse(update)?).await?;
+            Ok(Output::Text(format!("matched {matched}, modified {modified}")))
+        }
+        ["replace", collection, filter, document] => {
+            let update = Update {
+                collection: (*collection).to_owned(),
+                filter: Doc::new(&parse(filter)?)?,
+                update: Doc::new(&parse(document)?)?,
+                upsert: false,
+            };
+            match client.call(&Request::ReplaceOne(update)).await? {
+                Response::Updated { matched, .. } => Ok(Output::Text(format!("replaced {matched}"))),
+                other => bail!("unexpected response: {other:?}"),
+            }
+        }
+        ["delete", collection, filter] => {
+            Ok(Output::Text(format!("deleted {}", client.delete_many(collection, &parse(filter)?).await?)))
+        }
+        ["count", collection, rest @ ..] if rest.len() <= 1 => {
+            let filter = rest.first().map_or_else(|| Ok(Document::new()), |filter| parse(filter))?;
+            Ok(Output::Text(client.count(collection, &filter).await?.to_string()))
+        }
+        ["distinct", collection, field, rest @ ..] if rest.len() <= 1 => {
+            let filter = rest.first().map_or_else(|| Ok(Document::new()), |filter| parse(filter))?;
+            let request = Request::Distinct {
+                collection: (*collection).to_owned(),
+                field: (*field).to_owned(),
+                filter: Doc::new(&filter)?,
+            };
+            match client.call(&request).await? {
+                Response::Values { values } => {
+                    let values = values.iter().map(|value| Ok(doc! { *field: value.decode()? }));
+                    Ok(Output::Documents(values.collect::<anyhow::Result<_>>()?))
+                }
+                other => bail!("unexpected response: {other:?}"),
+            }
+        }
+        ["explain", collection, rest @ ..] => {
+            match client.call(&Request::Explain(find(collection, rest)?)).await? {
+                Response::Explained { explanation } => {
+                    let explanation = Bson::Document(explanation.decode()?).into_relaxed_extjson();
+                    Ok(Output::Text(serde_json::to_string_pretty(&explanation)?))
+                }
+                other => bail!("unexpected response: {other:?}"),
+            }
+        }
+        [name, ..] => match COMMANDS.iter().find(|(command, _)| command == name) {
+            Some((command, arguments)) => bail!("usage: {command} {arguments}"),
+            None => bail!("there is no command {name:?}; try help"),
+        },
+        [] => text(""),
+    }
+}
+
+async fn create_index(
+    client: &Client,
+    collection: &str,
+    fields: &[&str],
+    unique: bool,
+) -> anyhow::Result<Output> {
+    let fields = fields.iter().map(|field| (*field).to_owned()).collect();
+    client
+        .create_index(collection, IndexDefinition { fields, unique, ..IndexDefinition::default() }, false)
+        .await?;
+    Ok(Output::Text("indexed".to_owned()))
+}
+
+fn find(collection: &str, rest: &[&str]) -> anyhow::Result<Find> {
+    let part = |position: usize| -> anyhow::Result<Doc> {
+        Ok(match rest.get(position) {
+            Some(text) => Doc::new(&parse(text)?)?,
+            None => Doc::default(),
+        })
+    };
+    let take = rest.get(2).map(|take| take.parse().context("TAKE must be a number")).transpose()?;
+    Ok(Find { collection: collection.to_owned(), filter: part(0)?, sort: part(1)?, take, ..Find::default() })
+}
+
+/// Parses extended JSON.
+pub(crate) fn parse(text: &str) -> anyhow::Result<Document> {
+    let value: serde_json::Value = serde_json::from_str(text).with_context(|| format!("not JSON: {text}"))?;
+    match Bson::try_from(value).context("not extended JSON")? {
+        Bson::Document(document) => Ok(document),
+        _ => bail!("not a document: {text}"),
+    }
+}
+
+/// Parses an `_id`: JSON, an ObjectId in hexadecimal, or else text.
+fn parse_value(text: &str) -> Bson {
+    if let Ok(id) = bson::oid::ObjectId::parse_str(text) {
+        return Bson::ObjectId(id);
+    }
+    let parsed =
+        serde_json::from_str::<serde_json::Value>(text).ok().and_then(|value| Bson::try_from(value).ok());
+    parsed.unwrap_or_else(|| Bson::String(text.to_owned()))
+}
+
+fn help() -> String {
+    COMMANDS.iter().map(|(name, arguments)| format!("{name:<12} {arguments}")).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_end_outside_brackets_only() {
+        let words = split(r#"find accounts {"a": "x } y", "b": [1, 2]} {"a": 1} 5"#);
+        assert_eq!(words, ["find", "accounts", r#"{"a": "x } y", "b": [1, 2]}"#, r#"{"a": 1}"#, "5"]);
+        assert_eq!(split(&join(&["get".to_owned(), "c".to_owned(), "two words".to_owned()])).len(), 4);
+    }
+
+    #[test]
+    fn ids_are_read_as_what_they_look_like() {
+        assert_eq!(parse_value("7"), Bson::Int32(7));
+        assert_eq!(parse_value("seven"), Bson::String("seven".to_owned()));
+        assert!(matches!(parse_value("65f0c0ffee65f0c0ffee65f0"), Bson::ObjectId(_)));
+        assert!(parse("[1]").is_err() && parse("{").is_err());
+    }
+}
