@@ -2,10 +2,16 @@
 
 use crate::steps::cargo;
 
-const SUBJECTS: [&str; 4] = ["store", "api", "definitions", "etcd"];
+const SUBJECTS: [&str; 5] = ["store", "api", "definitions", "etcd", "slate"];
 
 pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     match arguments {
+        ["slate", ..] => {
+            // With RocksDB, which takes minutes to compile the first time.
+            let run =
+                ["run", "--release", "--quiet", "--package", "slate-bench", "--features", "rocks", "--"];
+            cargo(&[&run, arguments].concat())
+        }
         [subject, ..] if SUBJECTS.contains(subject) => {
             // The API server and the etcd endpoint are measured as the program that people run.
             cargo(&["build", "--release", "--quiet", "--package", "orlop"])?;
