@@ -127,7 +127,9 @@ impl Committer {
             let Some(queued) = self.queue.lock().pop_front() else { break };
             outcomes.push(queued.outcome);
             transaction.savepoint();
-            if !(queued.job)(&mut transaction) {
+            // A panic must not strand the others of this commit; its own caller gets `Cancelled`.
+            let job = std::panic::AssertUnwindSafe(|| (queued.job)(&mut transaction));
+            if !std::panic::catch_unwind(job).unwrap_or(false) {
                 transaction.roll_back();
             }
         }

@@ -1,8 +1,8 @@
 //! Durability of the rocks store, and the directories that it refuses.
 #![cfg(feature = "rocks")]
 
-#[path = "support/mod.rs"]
-mod support;
+#[path = "support/rocks.rs"]
+mod rocks;
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -10,8 +10,8 @@ use std::{
 };
 
 use bson::doc;
+use rocks::open as rocks;
 use slate::{Build, Error, IndexSpec, Query};
-use support::rocks;
 
 /// Set in the process that is killed.
 const VICTIM: &str = "SLATE_TEST_VICTIM";

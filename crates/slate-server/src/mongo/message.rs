@@ -189,3 +189,67 @@ fn decode(bytes: &[u8]) -> Result<Document> {
 fn truncated() -> Error {
     Error::invalid("a message is truncated")
 }
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Encodes a command as a driver does.
+    fn encode(flags: u32, sections: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; 4];
+        bytes.extend_from_slice(&7_i32.to_le_bytes());
+        bytes.extend_from_slice(&0_i32.to_le_bytes());
+        bytes.extend_from_slice(&OP_MSG.to_le_bytes());
+        bytes.extend_from_slice(&flags.to_le_bytes());
+        bytes.extend_from_slice(sections);
+        let length = (bytes.len() as i32).to_le_bytes();
+        bytes[..4].copy_from_slice(&length);
+        bytes
+    }
+
+    #[test]
+    fn body_and_sequences_are_read_in_any_order() {
+        let body = doc! { "insert": "c", "$db": "d" }.to_vec().expect("BSON");
+        let document = doc! { "_id": 1 }.to_vec().expect("BSON");
+        let mut sequence = b"documents\0".to_vec();
+        sequence.extend_from_slice(&document);
+        let length = (sequence.len() as i32 + 4).to_le_bytes();
+        let sections = [&[1][..], &length, &sequence, &[0], &body].concat();
+        let mut message = Message::parse(&encode(MORE_TO_COME, &sections)).expect("a message");
+        assert!(message.silent && message.command() == "insert");
+        assert_eq!(message.take_documents("documents").expect("documents").len(), 1);
+        assert!(message.take_documents("deletes").is_err());
+        assert!(Message::parse(&encode(1 << 5, &sections)).is_err(), "an unknown required flag");
+        assert!(Message::parse(&encode(0, &[])).is_err(), "no body");
+    }
+
+    #[test]
+    fn lengths_are_bounded_before_anything_is_read() {
+        assert!(matches!(head(&[0xff, 0xff, 0xff, 0x7f]), Head::Invalid(_)));
+        assert!(matches!(head(&[0xff, 0xff, 0xff, 0xff]), Head::Invalid(_)));
+        assert!(matches!(head(&[15, 0, 0, 0]), Head::Invalid(_)));
+        assert!(matches!(head(&[16, 0, 0, 0]), Head::Incomplete));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_messages_fail_without_panic(flags in any::<u32>(), sections in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let _ = Message::parse(&encode(flags, &sections));
+            let _ = Message::parse(&sections);
+            let _ = head(&sections);
+        }
+
+        #[test]
+        fn truncated_and_flipped_messages_fail_without_panic(cut in 0_usize..60, flip in 0_usize..60, bit in 0_u8..8) {
+            let body = doc! { "find": "c", "filter": { "a": [1, "x"] }, "$db": "d" }.to_vec().expect("BSON");
+            let mut bytes = encode(0, &[&[0][..], &body].concat());
+            let position = flip % bytes.len();
+            bytes[position] ^= 1 << bit;
+            bytes.truncate(bytes.len().saturating_sub(cut));
+            let _ = Message::parse(&bytes);
+        }
+    }
+}

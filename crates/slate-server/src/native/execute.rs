@@ -58,7 +58,7 @@ fn read(context: &SharedContext, request: Request) -> Result<std::result::Result
             Response::Document { document: found.map(Into::into) }
         }
         Request::FindById { collection, id } => {
-            let id = id.decode().map_err(|error| Error::invalid(error.to_string()))?;
+            let id = translate::document(&id.0)?.remove("v").unwrap_or(bson::Bson::Null);
             let copy = |document: &bson::raw::RawDocument| protocol::Doc(document.as_bytes().to_vec());
             Response::Document { document: engine.get(&namespace(&collection), &id, copy)? }
         }

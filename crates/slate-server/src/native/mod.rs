@@ -110,3 +110,34 @@ async fn answer(
     });
     ran.await.ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn arbitrary_frames_fail_without_panic(frames in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..60), 0..5)) {
+            let mut buffer = BytesMut::new();
+            for frame in &frames {
+                buffer.extend_from_slice(&(frame.len() as u32).to_be_bytes());
+                buffer.extend_from_slice(frame);
+            }
+            let (requests, fatal) = take_requests(&mut buffer, 1 << 20);
+            prop_assert_eq!(requests.len(), frames.len());
+            prop_assert!(fatal.is_none() && buffer.is_empty());
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_exceed_the_frame_limit(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut buffer = BytesMut::from(bytes.as_slice());
+            let (_, fatal) = take_requests(&mut buffer, 100);
+            if fatal.is_none() {
+                // What remains waits for at most one frame.
+                prop_assert!(buffer.len() < 104);
+            }
+        }
+    }
+}

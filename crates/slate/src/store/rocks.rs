@@ -302,7 +302,7 @@ impl Writer for Transaction<'_> {
         }
         let mut options = WriteOptions::default();
         options.set_sync(self.store.sync);
-        self.store.db.write_opt(&batch, &options).map_err(store_error)
+        self.store.db.write_opt(batch, &options).map_err(store_error)
     }
 }
 

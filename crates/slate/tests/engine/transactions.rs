@@ -128,3 +128,18 @@ fn index_never_disagrees_with_documents_under_concurrent_writes() {
         assert_eq!(sum, 120);
     });
 }
+
+#[test]
+fn panic_in_a_job_is_rolled_back_and_strands_nobody() {
+    on_every_store(|engine| {
+        with_documents(engine, []);
+        let broken = engine.submit(|transaction| -> slate::Result<()> {
+            transaction.insert("c", &raw(&doc! { "_id": 1 }))?;
+            unreachable!("on purpose")
+        });
+        let sound = engine.submit(|transaction| transaction.insert("c", &raw(&doc! { "_id": 2 })));
+        assert!(sound.wait().is_ok());
+        assert!(matches!(broken.wait(), Err(Error::Cancelled)));
+        assert_eq!(ids(engine, doc! {}), [2]);
+    });
+}

@@ -1,5 +1,8 @@
 //! Engines on every store.
 
+#[cfg(feature = "rocks")]
+mod rocks;
+
 use std::sync::Arc;
 
 use slate::{Engine, store::MemoryStore};
@@ -10,13 +13,6 @@ pub(crate) fn on_every_store(test: impl Fn(&Engine)) {
     #[cfg(feature = "rocks")]
     {
         let folder = tempfile::tempdir().expect("a folder");
-        test(&rocks(folder.path()).expect("rocks"));
+        test(&rocks::open(folder.path()).expect("rocks"));
     }
-}
-
-/// Opens the rocks store in a folder.
-#[cfg(feature = "rocks")]
-pub(crate) fn rocks(path: &std::path::Path) -> slate::Result<Engine> {
-    use slate::store::{RocksOptions, RocksStore};
-    Engine::open(Arc::new(RocksStore::open(path, &RocksOptions::default())?))
 }
