@@ -37,7 +37,9 @@ impl Drop for Cluster {
 
 impl Cluster {
     async fn start(addresses: &[(&str, String)]) -> Self {
-        let server = orlop_test::Server::start().await.expect("an API server");
+        // No controller runs Deployments: the tests say when a rollout is complete.
+        let controllers = ["garbage-collector-controller", "namespace-controller"];
+        let server = orlop_test::Server::with_controllers(&controllers).await.expect("an API server");
         let client = server.client();
         let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
         for text in [manifests::SERVERS, manifests::COLLECTIONS] {
@@ -271,6 +273,30 @@ async fn collections_follow_their_server_spec_and_restarts() {
     assert!(second.engine().collection("slate.accounts").is_err());
     assert!(second.engine().collection("slate.kept").is_ok());
     second.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn example_ends_with_a_ready_server_and_two_indexed_collections() {
+    let database = database().await;
+    let cluster = Cluster::start(&[("acme/main-db", database.address().to_string())]).await;
+    let text =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/acme.yaml")).expect("a file");
+    let mut documents = text.split("---\n").skip(1);
+    let server: Server = serde_saphyr::from_str(documents.next().expect("a Server")).expect("YAML");
+    cluster.api::<Server>().create(&PostParams::default(), &server).await.expect("create");
+    for collection in documents {
+        let collection: Collection = serde_saphyr::from_str(collection).expect("YAML");
+        cluster.api::<Collection>().create(&PostParams::default(), &collection).await.expect("create");
+    }
+    cluster.finish_rollout("main-db").await;
+    cluster.server_when("main-db", |server| server.phase() == Some(Phase::Ready)).await;
+    for (name, indexes) in [("accounts", vec!["status_1", "score_1"]), ("prospects", vec!["stage_1"])] {
+        cluster.collection_when(name, is_ready).await;
+        let collection = database.engine().collection(&format!("slate.{name}")).expect("the collection");
+        let present: Vec<_> = collection.indexes.iter().map(|index| index.spec.name.as_str()).collect();
+        assert_eq!(present, indexes);
+    }
+    database.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
