@@ -6,7 +6,7 @@
 
 mod bytes;
 mod memory;
-#[cfg(feature = "rocks")]
+#[cfg(any(test, feature = "rocks"))]
 mod overlay;
 #[cfg(feature = "rocks")]
 mod rocks;

@@ -150,3 +150,79 @@ impl Cursor for Merged<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::store::{MemoryStore, Store as _};
+
+    type Model = BTreeMap<(Space, Vec<u8>), Vec<u8>>;
+
+    fn entry() -> impl Strategy<Value = (Space, Vec<u8>, Option<u8>)> {
+        (1_u32..4, proptest::collection::vec(0_u8..4, 0..3), proptest::option::of(any::<u8>()))
+    }
+
+    fn collect(cursor: &mut dyn Cursor) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut entries = Vec::new();
+        while cursor.advance().expect("advance") {
+            entries.push((cursor.key().to_vec(), cursor.value().to_vec()));
+        }
+        entries
+    }
+
+    proptest! {
+        #[test]
+        fn changes_over_a_base_read_like_one_map(
+            base in proptest::collection::vec(entry(), 0..30),
+            changes in proptest::collection::vec(entry(), 0..30),
+            dropped in proptest::option::of(1_u32..4),
+            bounds in (proptest::collection::vec(0_u8..4, 0..3), proptest::option::of(proptest::collection::vec(0_u8..4, 0..3))),
+        ) {
+            let store = MemoryStore::default();
+            let mut model = Model::new();
+            let mut writer = store.begin().expect("begin");
+            for (space, key, value) in base {
+                let value = vec![value.unwrap_or(0)];
+                writer.put(space, &key, &value);
+                model.insert((space, key), value);
+            }
+            writer.commit().expect("commit");
+            let mut overlay = Changes::default();
+            if let Some(dropped) = dropped {
+                overlay.dropped.insert(dropped);
+                model.retain(|(space, _), _| *space != dropped);
+            }
+            for (space, key, value) in changes.into_iter().filter(|(space, ..)| Some(*space) != dropped) {
+                overlay.keys.insert((space, Bytes::new(&key)), value.map(|value| Arc::from([value])));
+                match value {
+                    Some(value) => model.insert((space, key), vec![value]),
+                    None => model.remove(&(space, key)),
+                };
+            }
+            let reader = store.snapshot().expect("snapshot");
+            let range = Range { start: bounds.0, end: bounds.1 };
+            for space in 1..4 {
+                let mut expected: Vec<(Vec<u8>, Vec<u8>)> = model
+                    .iter()
+                    .filter(|((other, key), _)| {
+                        *other == space && *key >= range.start && range.end.as_ref().is_none_or(|end| key < end)
+                    })
+                    .map(|((_, key), value)| (key.clone(), value.clone()))
+                    .collect();
+                for (key, value) in &expected {
+                    let found = overlay.get(reader.as_ref(), space, key).expect("get");
+                    prop_assert_eq!(found.as_deref(), Some(value.as_slice()));
+                }
+                let mut forward = overlay.cursor(reader.as_ref(), space, &range, Direction::Forward).expect("a cursor");
+                prop_assert_eq!(collect(forward.as_mut()), expected.clone());
+                expected.reverse();
+                let mut backward = overlay.cursor(reader.as_ref(), space, &range, Direction::Backward).expect("a cursor");
+                prop_assert_eq!(collect(backward.as_mut()), expected);
+            }
+        }
+    }
+}
