@@ -7,7 +7,7 @@ use slate_client::{
     protocol::{Doc, Find, IndexDefinition, Request, Response, Update},
 };
 
-use crate::output::Output;
+use crate::output::{Output, json_value};
 
 /// Names and arguments, for help and completion.
 pub(crate) const COMMANDS: [(&str, &str); 17] = [
@@ -112,7 +112,7 @@ pub(crate) async fn run(client: &Client, line: &str) -> anyhow::Result<Output> {
         }
         ["insert", collection, document] => {
             let id = client.insert(collection, &parse(document)?).await?;
-            Ok(Output::Text(format!("inserted {}", id.into_relaxed_extjson())))
+            Ok(Output::Text(format!("inserted {}", json_value(&id))))
         }
         ["find", collection, rest @ ..] => {
             Ok(Output::Documents(client.find_with(find(collection, rest)?).await?))
@@ -203,11 +203,8 @@ fn find(collection: &str, rest: &[&str]) -> anyhow::Result<Find> {
 
 /// Parses extended JSON.
 pub(crate) fn parse(text: &str) -> anyhow::Result<Document> {
-    let value: serde_json::Value = serde_json::from_str(text).with_context(|| format!("not JSON: {text}"))?;
-    match Bson::try_from(value).context("not extended JSON")? {
-        Bson::Document(document) => Ok(document),
-        _ => bail!("not a document: {text}"),
-    }
+    // Read directly, without a JSON value between, so that fields keep their order.
+    serde_json::from_str(text).with_context(|| format!("not a document in JSON: {text}"))
 }
 
 /// Parses an `_id`: JSON, an ObjectId in hexadecimal, or else text.
@@ -215,9 +212,7 @@ fn parse_value(text: &str) -> Bson {
     if let Ok(id) = bson::oid::ObjectId::parse_str(text) {
         return Bson::ObjectId(id);
     }
-    let parsed =
-        serde_json::from_str::<serde_json::Value>(text).ok().and_then(|value| Bson::try_from(value).ok());
-    parsed.unwrap_or_else(|| Bson::String(text.to_owned()))
+    serde_json::from_str(text).unwrap_or_else(|_| Bson::String(text.to_owned()))
 }
 
 fn help() -> String {

@@ -29,9 +29,21 @@ pub(crate) fn render(output: &Output, format: Format) -> String {
     }
 }
 
-/// Writes a document as relaxed extended JSON, which keeps BSON's types.
+/// Writes a document as relaxed extended JSON, which keeps BSON's types and the order of fields.
 pub(crate) fn json(document: &Document) -> String {
-    Bson::Document(document.clone()).into_relaxed_extjson().to_string()
+    let field = |(name, value): (&String, &Bson)| {
+        format!("{}:{}", serde_json::Value::from(name.as_str()), json_value(value))
+    };
+    format!("{{{}}}", document.iter().map(field).collect::<Vec<_>>().join(","))
+}
+
+/// Writes a value as relaxed extended JSON.
+pub(crate) fn json_value(value: &Bson) -> String {
+    match value {
+        Bson::Document(document) => json(document),
+        Bson::Array(values) => format!("[{}]", values.iter().map(json_value).collect::<Vec<_>>().join(",")),
+        other => other.clone().into_relaxed_extjson().to_string(),
+    }
 }
 
 fn table(documents: &[Document]) -> String {
@@ -49,7 +61,7 @@ fn table(documents: &[Document]) -> String {
             None => String::new(),
             Some(Bson::String(text)) => text.clone(),
             Some(Bson::ObjectId(id)) => id.to_hex(),
-            Some(value) => value.clone().into_relaxed_extjson().to_string(),
+            Some(value) => json_value(value),
         };
         table.add_row(columns.iter().map(cell).collect::<Vec<_>>());
     }

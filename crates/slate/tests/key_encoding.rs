@@ -92,7 +92,7 @@ fn raw(value: &Bson) -> RawBson {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
     fn order_of_keys_is_order_of_values(left in value(), right in value()) {
