@@ -243,7 +243,8 @@ async fn collections_follow_their_server_spec_and_restarts() {
     let mut config = Config::for_test();
     config.addr = address;
     let second = slate_server::Server::start(config).await.expect("a database");
-    let nudge = json!({ "metadata": { "annotations": { "test": "restarted" } } });
+    // A label: an annotation would count as a new generation of the Deployment.
+    let nudge = json!({ "metadata": { "labels": { "test": "restarted" } } });
     cluster
         .api::<Deployment>()
         .patch("main-db", &PatchParams::default(), &Patch::Merge(&nudge))
