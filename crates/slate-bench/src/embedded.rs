@@ -3,7 +3,9 @@
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use slate::{Engine, IndexSpec, Query};
 
-use crate::{DOCUMENTS, document, fastest, lookup_ids, report::Report, sqlite::Peer};
+use crate::{
+    DOCUMENTS, conjunction, conjunction_matches, document, fastest, lookup_ids, report::Report, sqlite::Peer,
+};
 
 /// Published figures of the public project, in milliseconds: the best of each range.
 struct Reference {
@@ -20,19 +22,6 @@ const REFERENCE_MEMORY: Reference =
 #[cfg(feature = "rocks")]
 const REFERENCE_ROCKS: Reference =
     Reference { insert: 760.0, scan: 113.0, equality: 85.0, conjunction: 46.0, sorted: 0.25, lookups: 2.5 };
-
-fn conjunction() -> Document {
-    doc! { "status": "active", "score": 42, "region": "r8" }
-}
-
-/// Returns how many documents the conjunction matches.
-pub(crate) fn conjunction_matches() -> usize {
-    let wanted = conjunction();
-    (0..DOCUMENTS)
-        .map(document)
-        .filter(|document| wanted.iter().all(|(name, value)| document.get(name) == Some(value)))
-        .count()
-}
 
 pub(crate) fn memory(report: &mut Report, peer: &Peer) -> anyhow::Result<()> {
     let before = resident_bytes();

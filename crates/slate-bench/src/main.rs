@@ -43,6 +43,19 @@ pub(crate) fn document(n: i32) -> Document {
     }
 }
 
+pub(crate) fn conjunction() -> Document {
+    doc! { "status": "active", "score": 42, "region": "r8" }
+}
+
+/// Returns how many documents the conjunction matches.
+pub(crate) fn conjunction_matches() -> usize {
+    let wanted = conjunction();
+    (0..DOCUMENTS)
+        .map(document)
+        .filter(|document| wanted.iter().all(|(name, value)| document.get(name) == Some(value)))
+        .count()
+}
+
 /// Ids of the look-ups, spread over the collection.
 pub(crate) fn lookup_ids() -> impl Iterator<Item = i32> {
     (0..LOOKUPS).map(|n| n.wrapping_mul(7919).rem_euclid(DOCUMENTS))

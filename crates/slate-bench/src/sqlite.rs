@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rusqlite::{Connection, params};
 
-use crate::{DOCUMENTS, document, fastest, lookup_ids};
+use crate::{DOCUMENTS, conjunction_matches, document, fastest, lookup_ids};
 
 /// Milliseconds of each piece of work.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ pub(crate) fn measure(path: Option<&Path>) -> anyhow::Result<Peer> {
         conjunction: all(
             "SELECT doc FROM docs WHERE json_extract(doc, '$.status') = 'active'
              AND json_extract(doc, '$.score') = 42 AND json_extract(doc, '$.region') = 'r8'",
-            crate::embedded::conjunction_matches(),
+            conjunction_matches(),
         )?,
         sorted: all("SELECT doc FROM docs ORDER BY json_extract(doc, '$.score') DESC LIMIT 200", 200)?,
         lookups: fastest(3, || {

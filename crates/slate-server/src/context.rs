@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use slate::Engine;
 
-use crate::{cursors::Cursors, metrics::Metrics, mongo::Credentials};
+use crate::{cursors::Cursors, metrics::Metrics, scram::Credentials};
 
 /// Shared state of the fronts.
 #[derive(Debug)]

@@ -6,10 +6,12 @@
 pub mod config;
 mod context;
 mod cursors;
+mod http;
 mod metrics;
 mod mongo;
 mod native;
 mod net;
+mod scram;
 mod server;
 mod upkeep;
 

@@ -1,8 +1,5 @@
-//! Metrics and health over HTTP.
+//! Metrics.
 
-use std::sync::Arc;
-
-use axum::{Router, extract::State, http::header, response::IntoResponse, routing::get};
 use parking_lot::Mutex;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
@@ -14,8 +11,6 @@ use prometheus_client::{
     },
     registry::Registry,
 };
-
-use crate::context::SharedContext;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct RequestLabels {
@@ -31,9 +26,9 @@ pub(crate) struct Metrics {
     pub(crate) seconds: Histogram,
     pub(crate) connections: Gauge,
     pub(crate) refused: Counter,
-    documents: Gauge,
-    bytes: Gauge,
-    cursors: Gauge,
+    pub(crate) documents: Gauge,
+    pub(crate) bytes: Gauge,
+    pub(crate) cursors: Gauge,
 }
 
 impl Metrics {
@@ -62,49 +57,11 @@ impl Metrics {
             cursors,
         }
     }
-}
-
-/// Routes of the HTTP port.
-pub(crate) fn router(context: SharedContext) -> Router {
-    Router::new()
-        .route("/healthz", get(|| async { "ok" }))
-        .route("/readyz", get(|| async { "ok" }))
-        .route("/metrics", get(metrics))
-        .with_state(context)
-}
-
-async fn metrics(State(context): State<SharedContext>) -> impl IntoResponse {
-    let engine = context.engine.clone();
-    let counted = tokio::task::spawn_blocking(move || {
-        let catalog = engine.catalog();
-        let documents: u64 =
-            catalog.collections().filter_map(|collection| engine.document_count(&collection.name).ok()).sum();
-        (documents, engine.size_bytes())
-    });
-    let (documents, bytes) = counted.await.unwrap_or_default();
-    let metrics = &context.metrics;
-    metrics.documents.set(documents.cast_signed());
-    metrics.bytes.set(bytes.cast_signed());
-    metrics.cursors.set(context.cursors.len() as i64);
-    let mut text = String::new();
-    // Writing to a string does not fail.
-    let _ = encode(&mut text, &metrics.registry.lock());
-    ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
-}
-
-/// Counts an open connection while it lives.
-#[derive(Debug)]
-pub(crate) struct ConnectionGuard(SharedContext);
-
-impl ConnectionGuard {
-    pub(crate) fn new(context: &SharedContext) -> Self {
-        context.metrics.connections.inc();
-        Self(Arc::clone(context))
-    }
-}
-
-impl Drop for ConnectionGuard {
-    fn drop(&mut self) {
-        self.0.metrics.connections.dec();
+    /// Returns all metrics in OpenMetrics' text format.
+    pub(crate) fn to_text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = encode(&mut text, &self.registry.lock());
+        text
     }
 }

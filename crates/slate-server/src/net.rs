@@ -10,7 +10,7 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use crate::{context::SharedContext, metrics::ConnectionGuard};
+use crate::context::SharedContext;
 
 /// Time limit of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -85,5 +85,22 @@ async fn secure(stream: TcpStream, tls: Option<&TlsAcceptor>) -> std::io::Result
             let secured = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await;
             Ok(Box::new(secured.map_err(|_| std::io::ErrorKind::TimedOut)??))
         }
+    }
+}
+
+/// Counts an open connection while it lives.
+#[derive(Debug)]
+pub(crate) struct ConnectionGuard(SharedContext);
+
+impl ConnectionGuard {
+    pub(crate) fn new(context: &SharedContext) -> Self {
+        context.metrics.connections.inc();
+        Self(Arc::clone(context))
+    }
+}
+
+impl Drop for ConnectionGuard {
+    fn drop(&mut self) {
+        self.0.metrics.connections.dec();
     }
 }

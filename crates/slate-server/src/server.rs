@@ -17,9 +17,11 @@ use crate::{
     config::{Config, StoreKind},
     context::{Context, SharedContext},
     cursors::Cursors,
-    metrics::{self, Metrics},
+    http,
+    metrics::Metrics,
     mongo, native,
     net::{self, Accept},
+    scram::Credentials,
     upkeep,
 };
 
@@ -68,7 +70,7 @@ impl Server {
             engine,
             cursors: Cursors::default(),
             metrics: Metrics::new(),
-            credentials: token.as_deref().map(mongo::Credentials::new),
+            credentials: token.as_deref().map(Credentials::new),
             token,
             store: config.store.name(),
             query_timeout: config.query_timeout(),
@@ -96,7 +98,7 @@ impl Server {
         if let Some(address) = config.http_addr {
             let (listener, address) = bind(address).await?;
             http_address = Some(address);
-            let router = metrics::router(Arc::clone(&context));
+            let router = http::router(Arc::clone(&context));
             let mut stop = stopped.clone();
             tasks.push(tokio::spawn(async move {
                 let stop = async move { drop(stop.wait_for(|stop| *stop).await) };

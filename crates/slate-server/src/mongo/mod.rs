@@ -1,12 +1,11 @@
 //! The MongoDB wire protocol, so that drivers of any language work unmodified.
 //!
-//! `message` reads and writes messages, `scram` authenticates, `commands` runs each command on the engine.
+//! `message` reads and writes messages, `crate::scram` authenticates, `commands` runs each command on the engine.
 //! A namespace is `database.collection`; Slate's own collections are in the database `slate`.
 
 mod commands;
 mod error;
 mod message;
-mod scram;
 mod session;
 
 use std::time::Duration;
@@ -16,8 +15,6 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     sync::watch,
 };
-
-pub(crate) use scram::Credentials;
 
 use self::{
     message::{Head, Message},

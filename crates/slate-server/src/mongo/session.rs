@@ -8,9 +8,8 @@ use super::{
     commands::{self, Reply},
     error::{CommandError, Result},
     message::{MESSAGE_LEN_MAX, Message},
-    scram::Conversation,
 };
-use crate::{context::SharedContext, metrics::RequestLabels};
+use crate::{context::SharedContext, metrics::RequestLabels, scram::Conversation};
 
 /// Newest wire version whose commands are understood: MongoDB 7.0.
 const WIRE_VERSION: i32 = 21;

@@ -35,7 +35,7 @@ impl Credentials {
 
 /// A conversation after the client's first message.
 #[derive(Debug)]
-pub(super) struct Conversation {
+pub(crate) struct Conversation {
     nonce: String,
     /// The client's first message, bare, and the server's first.
     transcript: String,
@@ -45,7 +45,7 @@ pub(super) struct Conversation {
 
 impl Conversation {
     /// Answers the client's first message.
-    pub(super) fn start(credentials: &Credentials, first: &[u8]) -> Result<(Self, String), String> {
+    pub(crate) fn start(credentials: &Credentials, first: &[u8]) -> Result<(Self, String), String> {
         let first = std::str::from_utf8(first).map_err(|error| error.to_string())?;
         let header = ["n,,", "y,,"].into_iter().find(|header| first.starts_with(header));
         let header = header.ok_or("channel binding is not supported")?;
@@ -63,7 +63,7 @@ impl Conversation {
     }
 
     /// Verifies the client's proof and returns the server's signature.
-    pub(super) fn finish(&self, credentials: &Credentials, last: &[u8]) -> Result<String, String> {
+    pub(crate) fn finish(&self, credentials: &Credentials, last: &[u8]) -> Result<String, String> {
         let failed = || "authentication failed".to_owned();
         let last = std::str::from_utf8(last).map_err(|_| failed())?;
         let (without_proof, proof) = last.rsplit_once(",p=").ok_or_else(failed)?;
