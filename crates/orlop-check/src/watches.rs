@@ -53,7 +53,7 @@ impl Checker<'_> {
         for (time, entry) in &self.watch.entries {
             match entry {
                 Entry::Batch(batch) => {
-                    self.delivered(batch, delivered, optional)?;
+                    self.delivered(batch, *time, delivered, optional)?;
                     if batch.revision <= reported {
                         return Err(format!("revision {} came after progress {reported}", batch.revision));
                     }
@@ -90,7 +90,13 @@ impl Checker<'_> {
     }
 
     /// Checks that a batch is the next one that the watch selects, whole and correct.
-    fn delivered(&self, batch: &Batch, delivered: Revision, optional: Revision) -> Result<(), String> {
+    fn delivered(
+        &self,
+        batch: &Batch,
+        time: u64,
+        delivered: Revision,
+        optional: Revision,
+    ) -> Result<(), String> {
         if batch.revision <= delivered {
             return Err(format!("revision {} came after {delivered}", batch.revision));
         }
@@ -100,11 +106,13 @@ impl Checker<'_> {
             return Err(format!("the events of {skipped} were skipped"));
         }
         let mut expected = self.expected(batch.revision).unwrap_or_default();
+        // A version superseded at or before the compacted revision is gone: etcd then omits the previous value.
+        let previous_compacted = batch.revision <= self.compactions.at_most(time);
         for (expected, event) in expected.iter_mut().zip(&batch.events) {
             if event.passes.is_none() {
                 expected.passes = None;
             }
-            if !self.watch.spec.previous {
+            if !self.watch.spec.previous || (previous_compacted && event.previous.is_none()) {
                 // Events are shared, so one that another watch has loaded may have it.
                 expected.previous.clone_from(&event.previous);
             }
