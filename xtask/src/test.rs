@@ -25,6 +25,11 @@ pub(crate) fn run() -> Result<(), String> {
         cargo(&["test", "--workspace", "--quiet", "--no-fail-fast", "--lib", "--bins", "--tests"])
     })?;
     steps.step("examples in the documentation", || cargo(&["test", "--workspace", "--quiet", "--doc"]))?;
+    steps.step("Slate on RocksDB", || {
+        // Only here: RocksDB's C++ takes minutes to compile, and nobody else needs libclang.
+        orlop_testbed::find_or_install_libclang()?;
+        cargo(&["test", "--package", "slate", "--features", "rocks", "--quiet"])
+    })?;
     steps.step("release build", smoke::build)?;
     steps.step("release build with kubectl", smoke::run)?;
     steps.summary("ok");

@@ -53,6 +53,30 @@ fn install() -> Result<(), String> {
     packages(&["postgresql", "openssl"])
 }
 
+/// Finds a C++ compiler and libclang, which RocksDB and its bindings are built with, or installs Debian's packages
+/// if this process may.
+pub fn find_or_install_libclang() -> Result<(), String> {
+    if has_libclang() && has_program("c++") {
+        return Ok(());
+    }
+    packages(&["g++", "libclang-dev"])
+}
+
+fn has_libclang() -> bool {
+    let llvm = fs::read_dir("/usr/lib").into_iter().flatten().flatten().map(|entry| entry.path().join("lib"));
+    let folders = llvm.chain(["/usr/lib".into(), "/usr/lib64".into(), "/usr/lib/x86_64-linux-gnu".into()]);
+    let given = std::env::var_os("LIBCLANG_PATH").map(PathBuf::from);
+    folders.chain(given).any(|folder| {
+        let names = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
+        names.into_iter().any(|name| name.to_string_lossy().starts_with("libclang.so"))
+    })
+}
+
+fn has_program(name: &str) -> bool {
+    std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(name).exists()))
+}
+
 /// Installs Debian packages, if this process may.
 pub(crate) fn packages(names: &[&str]) -> Result<(), String> {
     if !Path::new("/usr/bin/apt-get").exists() || !is_root()? {

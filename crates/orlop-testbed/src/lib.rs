@@ -25,4 +25,4 @@ mod shell;
 mod tools;
 
 pub use cluster::{Cluster, Options};
-pub use install::{find, find_or_install};
+pub use install::{find, find_or_install, find_or_install_libclang};
