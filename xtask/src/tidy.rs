@@ -1,7 +1,8 @@
 //! `cargo xtask tidy`: the layers of the tree hold.
 //!
-//! Two rules. A crate depends only on crates of lower layers. Inside a crate, the top-level modules form no
-//! cycle. Sources are scanned as text: `crate::module` paths outside of tests are the edges.
+//! Three rules. A crate depends only on crates of lower layers. Inside a crate, the top-level modules form no
+//! cycle. A doc comment names the thing or the action: it does not begin with What, Whether, How or Who. Sources
+//! are scanned as text: `crate::module` paths outside of tests are the edges.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,6 +36,7 @@ pub(crate) fn run() -> Result<(), String> {
         let name = file_name(&folder);
         faults.extend(check_layers(&name, &read(&folder.join("Cargo.toml"))?));
         let graph = module_graph(&folder.join("src"))?;
+        faults.extend(check_words(&folder)?);
         let known = KNOWN_CYCLES.iter().find(|(known, _)| *known == name);
         match (find_cycle(&graph), known) {
             (Some(cycle), None) => {
@@ -216,6 +218,31 @@ fn walk<'a>(
     None
 }
 
+// === Words ===
+
+/// Returns doc comments of a folder that begin with a word of a riddle.
+fn check_words(folder: &Path) -> Result<Vec<String>, String> {
+    let mut faults = Vec::new();
+    for path in entries(folder)? {
+        if path.is_dir() {
+            faults.extend(check_words(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = read(&path)?;
+            let riddles = text.lines().enumerate().filter(|(_, line)| is_riddle(line));
+            faults
+                .extend(riddles.map(|(at, line)| format!("{}:{}: {}", path.display(), at + 1, line.trim())));
+        }
+    }
+    Ok(faults)
+}
+
+fn is_riddle(line: &str) -> bool {
+    let line = line.trim_start();
+    let comment = line.strip_prefix("/// ").or_else(|| line.strip_prefix("//! "));
+    comment
+        .is_some_and(|text| ["What ", "Whether ", "How ", "Who "].iter().any(|word| text.starts_with(word)))
+}
+
 // === Files ===
 
 fn read(path: &Path) -> Result<String, String> {
@@ -265,6 +292,13 @@ mod tests {
     fn tests_and_comments_import_nothing() {
         let text = "// crate::one\nuse crate::two;\n#[cfg(test)]\nmod tests {\n    use crate::three;\n}\n";
         assert_eq!(imported(&without_tests(text), 1).into_iter().collect::<Vec<_>>(), ["two"]);
+    }
+
+    #[test]
+    fn doc_comments_that_begin_with_a_riddle_are_found() {
+        assert!(is_riddle("    /// Whether it holds."));
+        assert!(!is_riddle("    /// Returns true if it holds."));
+        assert!(!is_riddle("    // What a pity."));
     }
 
     #[test]

@@ -71,7 +71,7 @@ pub struct Observed {
     pub deleted: bool,
     /// Set for a creation.
     pub created: bool,
-    /// Whether the version and the superseded one match the filter; `None` if not reported.
+    /// True if the version and the superseded one match the filter; `None` if not reported.
     pub passes: Option<(bool, bool)>,
     /// The superseded version, if requested.
     pub previous: Option<KeyValue>,

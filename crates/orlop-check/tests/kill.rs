@@ -77,7 +77,7 @@ impl CrashClient {
     }
 }
 
-/// What has been asked and answered, from all processes and from the test itself.
+/// Requests and responses of all processes and of the test itself.
 struct Notes {
     seed: u64,
     clock: Clock,

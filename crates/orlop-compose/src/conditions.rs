@@ -69,7 +69,7 @@ impl Conditions {
         self.list.iter().find(|condition| type_of(condition) == kind)
     }
 
-    /// Whether a condition is True for this generation.
+    /// Returns true if a condition is True for this generation.
     pub(crate) fn is_true(&self, kind: &str) -> bool {
         self.get(kind).is_some_and(|condition| {
             condition.get("status").and_then(Json::as_str) == Some("True")

@@ -20,12 +20,12 @@ pub struct DefinitionSpec {
     /// Service account of the instance's namespace that children are applied as. Not in kro.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account_name: Option<String>,
-    /// What happens to instances when the definition is deleted. Not in kro.
+    /// Deletion policy of instances when the definition is deleted. Not in kro.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_policy: Option<DeletionPolicy>,
 }
 
-/// What happens to live instances when their definition is deleted.
+/// Deletion policy of live instances when their definition is deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DeletionPolicy {
     /// The definition waits, and goes on serving, until its instances are gone.
@@ -157,7 +157,7 @@ impl Dependency {
         }
     }
 
-    /// Whether the dependency only orders.
+    /// Returns true if the dependency only orders.
     pub fn is_soft(&self) -> bool {
         matches!(self, Self::Node { soft: true, .. })
     }
@@ -167,18 +167,18 @@ impl Dependency {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Lifecycle {
-    /// What to do with an object that is there already.
+    /// Adoption policy of an object that exists already.
     #[serde(default)]
     pub adopt: Adopt,
     /// Keeps objects that the graph no longer has, and those of a deleted instance: the same as `onDelete: Retain`.
     #[serde(default)]
     pub retain: bool,
-    /// What to do with objects of a deleted instance and with those pruned.
+    /// Deletion policy of objects of a deleted instance and of pruned ones.
     #[serde(default)]
     pub on_delete: OnDelete,
 }
 
-/// What to do with an object that exists and belongs to nobody.
+/// Adoption policy of an object that exists and belongs to nobody.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Adopt {
     /// Takes it over unless it is another ApplySet's.
@@ -190,7 +190,7 @@ pub enum Adopt {
     Never,
 }
 
-/// What becomes of objects.
+/// Deletion policy of objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnDelete {
     /// They are deleted.
@@ -201,7 +201,7 @@ pub enum OnDelete {
 }
 
 impl Lifecycle {
-    /// Whether objects outlive the node.
+    /// Returns true if objects outlive the node.
     pub fn retains(&self) -> bool {
         self.retain || self.on_delete == OnDelete::Retain
     }

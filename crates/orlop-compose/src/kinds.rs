@@ -50,7 +50,7 @@ pub struct Kind {
     pub gvk: Gvk,
     /// Its resource, for example `configmaps`.
     pub plural: String,
-    /// Whether objects live in namespaces.
+    /// True if objects live in namespaces.
     pub namespaced: bool,
     /// Its fields.
     pub schema: Schema,

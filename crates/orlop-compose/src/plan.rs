@@ -1,4 +1,4 @@
-//! What a pass would change, without changing it: every write is a dry run.
+//! Plans: the changes a pass would make. Every write is a dry run.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::names;
 /// A change of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// What happens to it.
+    /// Planned action.
     pub action: Action,
     /// Kind, namespace and name.
     pub object: String,
@@ -24,7 +24,7 @@ pub struct Change {
     pub fields: Vec<String>,
 }
 
-/// What happens to an object.
+/// Planned action on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// It is created.

@@ -16,7 +16,7 @@ pub struct Rendered {
     pub outcome: Outcome,
 }
 
-/// What became of a node.
+/// Outcome of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// These objects would be applied.

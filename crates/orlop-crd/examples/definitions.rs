@@ -1,4 +1,4 @@
-//! What definitions cost: `cargo run --release -p orlop-crd --example definitions`.
+//! Cost of definitions: `cargo run --release -p orlop-crd --example definitions`.
 //!
 //! Rules over a realistic object, what checking one definition takes, and what a thousand of them hold in memory.
 
@@ -14,7 +14,7 @@ fn processor_time() -> Duration {
     Duration::from_nanos(text.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or_default())
 }
 
-/// How often something runs in a second of one core.
+/// Returns runs per second of one core.
 fn rate(mut run: impl FnMut()) -> f64 {
     let (mut count, start, began) = (0_u64, Instant::now(), processor_time());
     while start.elapsed() < MEASURED {

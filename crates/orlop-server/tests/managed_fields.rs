@@ -1,4 +1,4 @@
-//! Who owns which field, as clients read it.
+//! Managed fields, as clients read them.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! How the PostgreSQL engine connects: TLS, passwords, and what is never shown; and copies of a database.
+//! Connections of the PostgreSQL engine: TLS, passwords, redaction; and snapshots.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
@@ -16,7 +16,7 @@ fn secure() -> &'static Cluster {
     SECURE.get_or_init(|| Cluster::start_with(&Options { tls: true, ..Options::default() }).unwrap())
 }
 
-/// Whether the session that writes is encrypted.
+/// Returns true if the session that writes is encrypted.
 fn encrypted(cluster: &Cluster, database: &str) -> bool {
     let sql = "select bool_and(ssl) from pg_stat_ssl join pg_stat_activity using (pid)
                where usename = 'orlop' and datname = ";

@@ -22,7 +22,7 @@ use orlop_store::{
 use orlop_testbed::Cluster;
 use postgres_support::{config, database, get, open, put, within};
 
-/// What became of one create.
+/// Outcome of one create.
 enum Fate {
     Acknowledged(Revision),
     Refused,

@@ -16,11 +16,11 @@ use orlop_test::Server;
 use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::timeout};
 
-/// How long anything here may take.
+/// Deadline of every wait.
 const PATIENCE: Duration = Duration::from_secs(30);
 const COLLECTOR: &str = "garbage-collector-controller";
 
-/// What the collector may use.
+/// Configuration of the collector under test.
 #[derive(Clone, Copy, Debug)]
 enum Pages {
     /// Everything that the server has.

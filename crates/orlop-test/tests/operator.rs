@@ -17,7 +17,7 @@ use orlop_test::Server;
 use serde_json::json;
 use tokio::time::timeout;
 
-/// How long anything here may take.
+/// Deadline of every wait.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// An operator: every ConfigMap that is labelled `mirror` gets a Secret with the same data.

@@ -28,7 +28,7 @@ pub enum Error {
     Connection {
         /// Address of the server.
         address: String,
-        /// What went wrong.
+        /// Reason of the failure.
         reason: String,
     },
     /// No answer came in time. A write may or may not have happened.

@@ -1,4 +1,4 @@
-//! What the reconcilers share.
+//! State that the reconcilers share.
 
 use std::{
     collections::HashMap,

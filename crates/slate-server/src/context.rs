@@ -1,4 +1,4 @@
-//! What every connection shares.
+//! State that all connections share.
 
 use std::{sync::Arc, time::Duration};
 

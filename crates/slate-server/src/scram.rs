@@ -9,7 +9,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 const USER: &str = "slate";
 const ITERATIONS: u32 = 15_000;
 
-/// What the server keeps of the password.
+/// Keys that the server derives from the password.
 #[derive(Debug)]
 pub(crate) struct Credentials {
     salt: [u8; 16],

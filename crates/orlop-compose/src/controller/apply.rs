@@ -18,7 +18,7 @@ use crate::names;
 /// Objects of one node that are applied at once.
 const PARALLEL: usize = 16;
 
-/// What all nodes of a pass share.
+/// State that all nodes of a pass share.
 pub(super) struct Context {
     pub(super) cluster: Cluster,
     pub(super) graph: Arc<Graph>,
@@ -31,7 +31,7 @@ pub(super) struct Context {
     pub(super) before: HashMap<ChildKey, Child>,
 }
 
-/// What became of a node's objects.
+/// Outcome of a node's objects.
 #[derive(Debug, Default)]
 pub(super) struct Applied {
     /// The objects as they are, in the order of items.

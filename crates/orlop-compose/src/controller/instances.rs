@@ -227,7 +227,7 @@ impl Work<'_> {
         Ok(stored)
     }
 
-    /// Whether a stored inventory names every kind that the graph may create without looking at conditions.
+    /// Returns true if a stored inventory names every kind that the graph may create without looking at conditions.
     fn covers(&self, stored: &Option<Inventory>) -> bool {
         stored.as_ref().is_some_and(|stored| {
             self.graph
@@ -576,7 +576,7 @@ impl Controller {
     }
 }
 
-/// What pruning did.
+/// Outcome of pruning.
 struct Pruned {
     /// Everything that was to go is gone.
     settled: bool,
@@ -634,7 +634,7 @@ fn with_own_conditions(instance: &Json) -> Json {
         "conditions": instance.pointer("/status/conditions").cloned().unwrap_or_default()}})
 }
 
-/// Whether the user asked to leave the instance alone.
+/// Returns true if the user asked to leave the instance alone.
 fn is_suspended(instance: &Json) -> bool {
     let annotations = instance.pointer("/metadata/annotations");
     let value =

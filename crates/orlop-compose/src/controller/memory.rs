@@ -1,4 +1,4 @@
-//! What is remembered of each instance between passes: enough to tell news from echoes, and no objects.
+//! State of each instance between passes: enough to tell news from echoes, and no objects.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -164,7 +164,7 @@ impl Memories {
         state.instances.keys().filter(|key| key.group == group && key.kind == kind).cloned().collect()
     }
 
-    /// Whether any instance has children of a group-kind or reads such objects of others.
+    /// Returns true if any instance has children of a group-kind or reads such objects of others.
     pub(crate) fn uses(&self, gvk: &Gvk) -> bool {
         let state = self.lock();
         let group_kind = gvk.group_kind();
@@ -217,7 +217,7 @@ impl Memories {
     }
 }
 
-/// Whether an event is newer than what a pass saw. Versions of one resource can be compared as numbers.
+/// Returns true if an event is newer than what a pass saw. Versions of one resource can be compared as numbers.
 fn is_news(child: Option<&Child>, version: &str) -> bool {
     let Some(child) = child else { return true };
     match (child.version.parse::<u64>(), version.parse::<u64>()) {

@@ -13,7 +13,7 @@ use crate::graph::{Graph, Ready, Role, Target, include, ready, resolve};
 use crate::kinds::Gvk;
 use crate::names;
 
-/// How far a node is.
+/// Progress of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NodeState {
     /// Not looked at yet.
@@ -57,7 +57,7 @@ impl NodeState {
         }
     }
 
-    /// Whether the node's wishes are known: objects of it that are not wished for can go.
+    /// Returns true if the node's wishes are known: objects of it that are not wished for can go.
     pub(super) fn is_resolved(&self) -> bool {
         matches!(self, Self::Skipped | Self::Synced | Self::NotReady(_))
     }
@@ -72,7 +72,7 @@ pub(super) struct Pass {
     pub(super) states: Vec<NodeState>,
     /// Object, or list of objects, of each node.
     pub(super) observed: Vec<Option<Json>>,
-    /// What the nodes wish for.
+    /// Objects that the nodes want.
     pub(super) desired: HashSet<ChildKey>,
     pub(super) children: HashMap<ChildKey, Child>,
     pub(super) subscriptions: BTreeMap<Gvk, Vec<Subscription>>,
@@ -272,7 +272,7 @@ impl Pass {
     }
 }
 
-/// What members say about nodes before these are reached, so that their status fields stay.
+/// Collects members as the state of nodes that are not reached yet, so that their status fields stay.
 fn observe_members(context: &Context) -> Vec<Option<Json>> {
     let of_node = |id: &str| {
         let label = |object: &Json, key: &str| {

@@ -92,7 +92,7 @@ fn default_columns() -> Json {
     ])
 }
 
-/// Whether a live CRD says all that the generated one says. Defaults that the server fills in do not count.
+/// Returns true if a live CRD says all that the generated one says. Defaults that the server fills in do not count.
 pub fn is_same(live: &Json, wanted: &Json) -> bool {
     let labels =
         |crd: &Json, field: &str| crd.pointer(&format!("/metadata/{field}")).cloned().unwrap_or_default();

@@ -33,9 +33,9 @@ const TYPE_NAMES: &[&str] = &[
 pub(crate) struct Identifiers {
     /// Variables, without those that macros introduce.
     pub(crate) variables: BTreeSet<String>,
-    /// Whether `omit()` is called.
+    /// True if `omit()` is called.
     pub(crate) omit: bool,
-    /// Whether `runtime` is used.
+    /// True if `runtime` is used.
     pub(crate) runtime: bool,
 }
 

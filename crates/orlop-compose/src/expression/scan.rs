@@ -5,7 +5,7 @@
 pub(crate) enum Part {
     /// Literal text.
     Text(String),
-    /// What stands between `${` and `}`.
+    /// Expression between `${` and `}`.
     Expression(String),
 }
 

@@ -261,7 +261,7 @@ impl<'d> Parts<'d> {
         })
     }
 
-    /// What the expressions of the node read, with a name for each place.
+    /// Returns the identifiers that expressions of the node read, with a name for each place.
     fn identifiers(&self) -> impl Iterator<Item = (String, &Identifiers)> {
         let slots = self.draft.slots.iter();
         let slots = slots.map(|slot| {

@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use super::{Graph, Node, Role};
 use crate::expression::{Expression, Failure, Scope};
 
-/// What a node wants.
+/// Desired state of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Target {
     /// Managed objects, one per item.

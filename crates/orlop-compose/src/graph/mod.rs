@@ -29,7 +29,7 @@ pub struct Graph {
     pub gvk: Gvk,
     /// Resource of that kind.
     pub plural: String,
-    /// Whether instances live in namespaces.
+    /// True if instances live in namespaces.
     pub namespaced: bool,
     /// Nodes in topological order.
     pub nodes: Vec<Node>,
@@ -37,7 +37,7 @@ pub struct Graph {
     pub order: Vec<String>,
     /// Service account that children are applied as.
     pub service_account: Option<String>,
-    /// What happens to instances when the definition goes.
+    /// Deletion policy of instances when the definition is deleted.
     pub deletion_policy: DeletionPolicy,
     /// Most items of a collection.
     pub collection_max: usize,
@@ -49,7 +49,7 @@ pub struct Graph {
 pub struct Node {
     /// Name in expressions.
     pub id: String,
-    /// What it stands for.
+    /// Role of the node.
     pub role: Role,
     /// Kind of its objects.
     pub kind: Arc<Kind>,
@@ -70,7 +70,7 @@ pub struct Node {
     pub(crate) for_each: Vec<(String, Expression)>,
 }
 
-/// What a node stands for.
+/// Role of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// One managed object.
@@ -84,12 +84,12 @@ pub enum Role {
 }
 
 impl Role {
-    /// Whether expressions see a list.
+    /// Returns true if expressions see a list.
     pub fn is_list(self) -> bool {
         matches!(self, Self::Collection | Self::ExternalSelector)
     }
 
-    /// Whether the objects are managed here.
+    /// Returns true if the objects are managed here.
     pub fn is_managed(self) -> bool {
         matches!(self, Self::Single | Self::Collection)
     }

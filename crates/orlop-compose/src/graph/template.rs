@@ -20,7 +20,7 @@ pub(crate) struct Slot {
     pub(crate) text: String,
     /// The type that the field has.
     pub(crate) expected: Type,
-    /// Whether it stands for a key of a map rather than a value.
+    /// True if it stands for a key of a map rather than a value.
     pub(crate) is_key: bool,
     /// Names that it reads.
     pub(crate) identifiers: Identifiers,

@@ -11,7 +11,7 @@ use orlop_test::Server;
 use serde_json::{Value as Json, json};
 use tokio::task::JoinHandle;
 
-/// How long anything here may take.
+/// Deadline of every wait.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Harness {

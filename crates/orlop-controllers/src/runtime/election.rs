@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::status::{is_conflict, is_not_found};
 
-/// How candidates compete for a lease. The defaults are client-go's.
+/// Timing of leader election. The defaults are client-go's.
 #[derive(Clone, Debug)]
 pub struct LeaderElection {
     /// Name of this candidate, different from every other's.

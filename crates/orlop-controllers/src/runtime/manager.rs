@@ -16,7 +16,7 @@ const RESTART_DELAY: Duration = Duration::from_secs(1);
 /// Limit on freeing a lease when the process stops.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a controller runs with.
+/// Dependencies of a controller.
 #[derive(Clone)]
 pub struct Context {
     /// Client of the API.

@@ -8,7 +8,7 @@ use crate::{database::Database, shorthand::*};
 
 type Keys = BTreeMap<String, KeyValue>;
 
-/// What the store holds, and held at each revision.
+/// Model of the store at each revision.
 struct Model {
     now: Keys,
     then: BTreeMap<Revision, Keys>,

@@ -21,7 +21,7 @@ fn other_process(db: &Database) -> Child {
         .unwrap()
 }
 
-/// What the other process does; by itself it has nothing to do.
+/// Body of the other process; run by itself it does nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn as_another_process_write_to_a_file() {
     let Some(file) = std::env::var_os(FILE) else { return };

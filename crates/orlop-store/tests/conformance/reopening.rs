@@ -1,4 +1,4 @@
-//! What is still there when a store is opened again.
+//! State after a store is reopened.
 
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ use crate::{database::Database, shorthand::*};
 
 use Comparison::{Equal, Greater, Less, NotEqual};
 
-/// Whether a compare holds.
+/// Returns true if a compare holds.
 async fn holds(store: &Store, range: KeyRange, comparison: Comparison, target: Target) -> bool {
     let compares = vec![Compare::new(range, comparison, target)];
     store.txn(Txn { compares, ..Txn::default() }).await.unwrap().succeeded

@@ -1,4 +1,4 @@
-//! What the tests of the PostgreSQL engine share.
+//! Support for tests of the PostgreSQL engine.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::{future::Future, time::Duration};
@@ -7,7 +7,7 @@ use orlop_store::{Config, Endpoint, KeyRange, Put, Read, Store, Txn, TxnResult, 
 use orlop_testbed::Cluster;
 use prometheus_client::{encoding::text::encode, registry::Registry};
 
-/// How long anything may take before a test fails.
+/// Deadline of every wait.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The cluster that the tests of this program share, and a new database in it.
@@ -36,7 +36,7 @@ pub(crate) async fn get(store: &Store, key: &str) -> Option<String> {
     read.kvs.first().map(|kv| String::from_utf8(kv.value.to_vec()).unwrap())
 }
 
-/// What a store measures of itself, as `/metrics` shows it.
+/// Returns a store's metrics, as `/metrics` shows them.
 pub(crate) fn metrics(store: &Store) -> String {
     let (mut registry, mut text) = (Registry::default(), String::new());
     store.metrics().register(&mut registry);

@@ -81,7 +81,7 @@ impl Proxy {
         self.shared.closed.store(closed, Ordering::Relaxed);
     }
 
-    /// How many commits never reached the server.
+    /// Returns the number of commits that never reached the server.
     pub(crate) fn cut_before(&self) -> usize {
         self.shared.before.load(Ordering::Relaxed)
     }
@@ -92,9 +92,9 @@ impl Proxy {
     }
 }
 
-/// How an answer ends when the server is idle again.
+/// End of a response when the server is idle again.
 const IDLE: &[u8] = b"Z\0\0\0\x05I";
-/// What a statement waits for that commits by itself.
+/// Lock that a self-committing statement waits for.
 const SHARED: &[u8] = b"pg_advisory_xact_lock_shared";
 
 /// The names of statements that commit by themselves.
@@ -102,7 +102,7 @@ const SHARED: &[u8] = b"pg_advisory_xact_lock_shared";
 struct Committing(Vec<Vec<u8>>);
 
 impl Committing {
-    /// Whether a client's message runs one of them.
+    /// Returns true if a client's message runs one of them.
     fn sees(&mut self, sent: &[u8]) -> bool {
         // A kind, a length, and then names that end with a zero byte.
         let mut words = sent.get(5..).unwrap_or_default().split(|byte| *byte == 0);

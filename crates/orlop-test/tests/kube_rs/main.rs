@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, time::Duration};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ObjectMeta;
 
-/// How long anything here may take.
+/// Deadline of every wait.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A map with one entry.
@@ -23,7 +23,7 @@ fn map(name: &str, key: &str, value: &str) -> ConfigMap {
     }
 }
 
-/// What a request was refused with.
+/// Returns the error of a refused request.
 #[track_caller]
 fn refusal<T: std::fmt::Debug>(result: kube::Result<T>) -> kube::core::Status {
     match result {

@@ -102,12 +102,12 @@ fn cells(gpu: &Gpu) -> [String; COLUMNS.len()] {
     [name, product, ready, memory, thermal, xid, printable(action), age(created)]
 }
 
-/// What others wrote must not move the cursor.
+/// Replaces control characters: text of others must not move the cursor.
 fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }
 
-/// How long ago, in the two largest units that matter.
+/// Formats an age in its two largest units.
 fn age(created: i64) -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let seconds = i64::try_from(since).unwrap_or_default().saturating_sub(created).max(0);

@@ -1,4 +1,4 @@
-//! What the server prints once it is ready.
+//! Screen that the server prints once it is ready.
 
 use std::{fmt::Write, net::SocketAddr, path::PathBuf, time::Duration};
 

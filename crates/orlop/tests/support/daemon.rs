@@ -13,7 +13,7 @@ pub(crate) struct Daemon {
     process: Child,
     // Open for as long as the process runs: printing to a closed pipe would end it.
     _output: BufReader<ChildStdout>,
-    /// What it printed when it was ready.
+    /// Output when it was ready.
     pub(crate) screen: String,
     pub(crate) data_dir: PathBuf,
 }

@@ -2,7 +2,7 @@
 
 use slate_client::protocol::{IndexDefinition, IndexInfo};
 
-/// What has to happen to the indexes of a collection.
+/// Difference between the wanted and the existing indexes of a collection.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Difference {
     pub(super) missing: Vec<IndexDefinition>,

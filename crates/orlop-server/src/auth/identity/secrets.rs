@@ -15,7 +15,7 @@ use crate::auth::{
 /// Key of the value. It is outside `/registry/`, so the API never serves it.
 const KEY: &str = "/orlop/cluster-secrets";
 
-/// What all servers of a cluster share. Not `Debug`: it stays out of logs.
+/// Secrets that all servers of a cluster share. Not `Debug`: they stay out of logs.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterSecrets {
