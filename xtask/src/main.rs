@@ -21,6 +21,9 @@ cargo xtask bench store|api|definitions|etcd|slate [--json FILE]
 cargo xtask conformance
     Runs what real clients do (kubectl, kube-rs, Python, Node), and writes what was shown into COMPAT.md.
 
+cargo xtask smoke
+    Tries the release build with kubectl, on SQLite and on PostgreSQL.
+
 cargo xtask fuzz [--minutes N]
     Sends mutated requests, and requests that schemathesis makes from OpenAPI, to the release build.
 
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
     let done = match &words[..] {
         ["test"] => test::run(),
         ["bench", rest @ ..] => bench::run(rest),
+        ["smoke"] => smoke::build().and_then(|()| smoke::run()),
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["conformance"] => conformance::run(),
         ["tidy"] => tidy::run(),
