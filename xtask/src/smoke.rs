@@ -40,10 +40,18 @@ spec:
             type: object
             properties: {watts: {type: integer, maximum: 100}}
 ";
-const LAMP: &str =
-    "{apiVersion: smoke.example.com/v1, kind: Lamp, metadata: {name: desk}, spec: {watts: 40}}";
-const BRIGHT_LAMP: &str =
-    "{apiVersion: smoke.example.com/v1, kind: Lamp, metadata: {name: sun}, spec: {watts: 400}}";
+const LAMP: &str = "\
+apiVersion: smoke.example.com/v1
+kind: Lamp
+metadata: {name: desk}
+spec: {watts: 40}
+";
+const BRIGHT_LAMP: &str = "\
+apiVersion: smoke.example.com/v1
+kind: Lamp
+metadata: {name: sun}
+spec: {watts: 400}
+";
 
 /// Builds the release profile as the README's first command does.
 pub(crate) fn build() -> Result<(), String> {
