@@ -43,7 +43,7 @@ struct Arguments {
     #[arg(long)]
     seed: Option<u64>,
     /// Connections that send at a time.
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 16)]
     connections: u64,
 }
 

@@ -63,13 +63,14 @@ const KUBERNETES_500: &[&str] =
 
 /// Answers of 5xx that Kubernetes gives to the same requests.
 fn is_expected(request: &Request, answer: &Answer) -> bool {
+    let body = String::from_utf8_lossy(&answer.body);
     match answer.code {
-        500 => {
-            let body = String::from_utf8_lossy(&answer.body);
-            KUBERNETES_500.iter().any(|message| body.contains(message))
+        500 => KUBERNETES_500.iter().any(|message| body.contains(message)),
+        // A request that asks for a short deadline, or for a revision yet to come, gets this.
+        504 => {
+            let deadline = request.query.iter().any(|(name, _)| name == "timeout");
+            deadline || body.contains("Too large resource version")
         }
-        // A request that asks for a short deadline gets it.
-        504 => request.query.iter().any(|(name, _)| name == "timeout"),
         _ => false,
     }
 }
