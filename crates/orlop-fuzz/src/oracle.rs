@@ -58,8 +58,12 @@ pub(crate) fn judge(request: &Request, answer: &io::Result<Answer>) -> Option<Fa
 }
 
 /// Messages of malformed patches that Kubernetes answers with 500 too: see COMPAT.md.
-const KUBERNETES_500: &[&str] =
-    &["failed to create typed patch object", "unknown patch type", "list element types are not identical"];
+const KUBERNETES_500: &[&str] = &[
+    "failed to create typed patch object",
+    "unknown patch type",
+    "list element types are not identical",
+    "does not contain declared merge key",
+];
 
 /// Answers of 5xx that Kubernetes gives to the same requests.
 fn is_expected(request: &Request, answer: &Answer) -> bool {
