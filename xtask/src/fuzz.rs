@@ -73,6 +73,8 @@ fn schemathesis(server: &Server, address: &str, token: &Path, seconds: f64) -> R
         let mut command = Command::new(python.with_file_name("schemathesis"));
         command
             .env("SCHEMATHESIS_HOOKS", &hooks)
+            // It keeps a cache in its working directory.
+            .current_dir(server.folder())
             .arg("run")
             .arg(format!("http://{address}/openapi/v3/{document}"))
             .args(["--url", &format!("http://{address}")])
