@@ -7,7 +7,7 @@
 use crate::parser::RESERVED;
 
 /// Returns whether a word is reserved.
-pub(crate) fn is_reserved(word: &str) -> bool {
+pub fn is_reserved(word: &str) -> bool {
     RESERVED.contains(&word) || ["true", "false", "null", "in"].contains(&word)
 }
 

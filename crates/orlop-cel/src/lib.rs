@@ -76,7 +76,7 @@ pub use activation::{Activation, LazyVariable};
 pub use cost::{Budget, CostEstimate};
 pub use env::{Env, EnvBuilder};
 pub use error::{CompileErrors, EvalError, Issue};
-pub use escape::{escape, unescape};
+pub use escape::{escape, is_reserved, unescape};
 pub use functions::EvalResult;
 pub use library::Library;
 pub use library::authorizer::{

@@ -4,31 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::definition::DefinitionSpec;
 
-/// Words that cannot name a node or an iterator.
+/// Words of kro that cannot name a node or an iterator, beside those of CEL.
 const RESERVED: &[&str] = &[
-    // CEL's own.
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-    // kro's.
     "apiVersion",
     "context",
     "dependency",
@@ -63,6 +40,10 @@ const RESERVED: &[&str] = &[
     "version",
 ];
 
+fn is_reserved(word: &str) -> bool {
+    RESERVED.contains(&word) || orlop_cel::is_reserved(word)
+}
+
 /// Checks the names of a definition.
 pub(super) fn check(spec: &DefinitionSpec, dimensions_max: usize) -> Result<(), String> {
     let kind = &spec.schema.kind;
@@ -74,7 +55,7 @@ pub(super) fn check(spec: &DefinitionSpec, dimensions_max: usize) -> Result<(), 
     let mut ids = BTreeSet::new();
     for resource in &spec.resources {
         let id = &resource.id;
-        if RESERVED.contains(&id.as_str()) {
+        if is_reserved(id) {
             return Err(format!("naming convention violation: id {id} is a reserved keyword in KRO"));
         }
         if !is_lower_camel(id) {
@@ -101,7 +82,7 @@ pub(super) fn check(spec: &DefinitionSpec, dimensions_max: usize) -> Result<(), 
             }
             for name in dimension.keys() {
                 let place = format!("resource \"{id}\": forEach iterator name \"{name}\"");
-                if RESERVED.contains(&name.as_str()) {
+                if is_reserved(name) {
                     return Err(format!("{place} is a reserved keyword"));
                 }
                 if !is_lower_camel(name) {
