@@ -32,5 +32,6 @@ pub mod options;
 pub mod patch;
 pub mod protobuf;
 pub mod quantity;
+pub mod query;
 pub mod schema;
 pub mod table;

@@ -5,10 +5,10 @@
 //! ```text
 //! object, version          system fields of objects; the version that is served
 //! http                     bodies, content negotiation, queries, websockets, responses
-//! request                  attributes of requests, options of verbs
+//! request                  options of verbs
 //! registry                 Kind, Kinds; encoding and index terms of stored objects
 //! storage                  objects in the store: keys, selection, namespaces, allocation
-//! auth                     authenticators, authorizers, certificates, the token issuer
+//! auth                     the cluster's identity, service account tokens
 //! webhook                  calls to webhooks
 //! definitions              CustomResourceDefinitions and the kinds they define
 //! admission                the admission plugin interface

@@ -1,19 +1,14 @@
-//! Credentials and permissions: certificates, static tokens, service account tokens; the interfaces of
-//! authenticators and authorizers.
+//! Access: what `orlop-auth` has, and the part that knows the store, which is a cluster's identity and its service
+//! accounts.
 
-pub mod authenticator;
-pub mod authorizer;
 pub mod identity;
-pub mod issuer;
-pub mod kubeconfig;
-pub mod pki;
 pub(crate) mod service_account;
-pub mod tokens;
 
-pub use authenticator::{Authenticated, AuthenticationError, Authenticator, Credentials, UnionAuthenticator};
-pub use authorizer::{Authorizer, Decision, UnionAuthorizer};
-pub use orlop_api::user::UserInfo as User;
-pub use tokens::{BadLine, TokenDigest, Tokens};
+pub use orlop_auth::{
+    Authenticated, AuthenticationError, Authenticator, Authorizer, BadLine, Credentials, Decision,
+    TokenDigest, Tokens, UnionAuthenticator, UnionAuthorizer, User, authenticator, authorizer, issuer,
+    kubeconfig, pki, tokens,
+};
 
 /// The authenticators and authorizers of a server.
 #[derive(Clone, Debug, Default)]

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use orlop_api::{object_meta, status::Status, user::UserInfo};
+use orlop_api::{object_meta, user::UserInfo};
 use serde_json::Value;
 
 use super::{
@@ -133,18 +133,5 @@ fn set_extra(user: &mut UserInfo, claims: &Value) {
     for bound in ["pod", "node"] {
         set(&format!("{bound}-name"), &private[bound]["name"]);
         set(&format!("{bound}-uid"), &private[bound]["uid"]);
-    }
-}
-
-impl From<AuthenticationError> for Status {
-    /// Unauthorized, without a reason: it would help to guess tokens.
-    fn from(error: AuthenticationError) -> Self {
-        match error {
-            AuthenticationError::Invalid(why) => {
-                tracing::debug!(why, "invalid credentials");
-                Self::unauthorized()
-            }
-            AuthenticationError::Unavailable(status) => status,
-        }
     }
 }

@@ -3,7 +3,7 @@
 pub mod body;
 pub(crate) mod compression;
 pub mod negotiation;
-pub mod query;
+pub use orlop_api::query;
 pub(crate) mod response;
 pub mod warnings;
 pub(crate) mod watch_body;

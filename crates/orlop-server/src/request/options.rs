@@ -8,7 +8,7 @@ use orlop_api::{
     status::Status,
 };
 
-use crate::http::query::Query;
+use orlop_api::query::Query;
 
 /// Options of a create, update or patch.
 #[derive(Clone, Debug, Default)]

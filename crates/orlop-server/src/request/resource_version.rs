@@ -6,7 +6,7 @@ use orlop_api::{continue_token::ContinueToken, status::Status};
 use orlop_store::Revision;
 
 use super::options::check_list;
-use crate::http::query::Query;
+use orlop_api::query::Query;
 
 /// Parses a resourceVersion; `None` for "" and "0".
 pub(crate) fn parse(text: &str) -> Result<Option<Revision>, Status> {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use http::HeaderMap;
 use orlop_api::{status::Status, user::UserInfo};
 
-use super::Tokens;
+use crate::Tokens;
 
 /// Credentials of a request, besides the certificate of its connection.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +38,19 @@ pub enum AuthenticationError {
     /// The token could not be checked.
     #[error("cannot check the token: {}", .0.message)]
     Unavailable(Status),
+}
+
+impl From<AuthenticationError> for Status {
+    /// Unauthorized, without a reason: it would help to guess tokens.
+    fn from(error: AuthenticationError) -> Self {
+        match error {
+            AuthenticationError::Invalid(why) => {
+                tracing::debug!(why, "invalid credentials");
+                Self::unauthorized()
+            }
+            AuthenticationError::Unavailable(status) => status,
+        }
+    }
 }
 
 /// Authenticates credentials of one sort.

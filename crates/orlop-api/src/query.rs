@@ -2,7 +2,7 @@
 
 use std::num::{IntErrorKind, ParseIntError};
 
-use orlop_api::status::Status;
+use crate::status::Status;
 
 /// Decoded query parameters of a request.
 #[derive(Clone, Debug, Default)]
@@ -25,7 +25,7 @@ impl Query {
     }
 
     /// Returns all parameters and values.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 

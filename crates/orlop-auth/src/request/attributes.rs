@@ -7,7 +7,7 @@ use http::Method;
 use orlop_api::{group_version::GroupResource, user::UserInfo};
 
 use super::{Subresource, Verb};
-use crate::http::query::Query;
+use orlop_api::query::Query;
 
 /// The user of requests that are not authenticated (yet).
 static ANONYMOUS: LazyLock<Arc<UserInfo>> = LazyLock::new(|| Arc::new(UserInfo::anonymous()));

@@ -30,7 +30,7 @@ use rustls::{
 };
 use x509_parser::extensions::GeneralName;
 
-use super::User;
+use crate::User;
 
 /// Errors of certificates.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +51,7 @@ pub enum Error {
     Use(String),
     /// The service account key cannot be used.
     #[error(transparent)]
-    Issuer(#[from] crate::auth::issuer::IssuerError),
+    Issuer(#[from] crate::issuer::IssuerError),
     /// TLS cannot be served with a certificate.
     #[error("cannot serve TLS: {0}")]
     Tls(#[from] TlsError),
@@ -246,7 +246,7 @@ pub fn server_tls(server: &Credential, client_ca: &str) -> Result<ServerTls, Err
 
 /// The client certificate of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ClientCertificateUser {
+pub enum ClientCertificateUser {
     /// No certificate.
     None,
     /// A valid certificate of this user.
@@ -257,7 +257,7 @@ pub(crate) enum ClientCertificateUser {
 
 impl ClientCertificateUser {
     /// Reads the user from a connection's client certificate.
-    pub(crate) fn of(certificate: &ClientCertificate) -> Self {
+    pub fn of(certificate: &ClientCertificate) -> Self {
         match certificate {
             ClientCertificate::Absent => Self::None,
             ClientCertificate::Verified(chain) => {
@@ -302,13 +302,13 @@ fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
 }
 
 /// Loads the service account key in a directory, or generates it there.
-pub fn load_or_generate_issuer(folder: &Path) -> Result<crate::auth::issuer::Issuer, Error> {
+pub fn load_or_generate_issuer(folder: &Path) -> Result<crate::issuer::Issuer, Error> {
     let path = folder.join("sa.key");
     if !path.exists() {
         fs::create_dir_all(folder).map_err(|source| file(folder, source))?;
         write_secret(&path, KeyPair::generate()?.serialize_pem().as_bytes())?;
     }
-    Ok(crate::auth::issuer::Issuer::from_pem(&read(&path)?)?)
+    Ok(crate::issuer::Issuer::from_pem(&read(&path)?)?)
 }
 
 /// Generates a bearer token: 32 random bytes.

@@ -65,7 +65,7 @@ impl Issuer {
     }
 
     /// Returns the OpenID discovery document.
-    pub(crate) fn discovery(&self) -> Value {
+    pub fn discovery(&self) -> Value {
         json!({
             "issuer": NAME, "jwks_uri": format!("{NAME}/openid/v1/jwks"),
             "response_types_supported": ["id_token"], "subject_types_supported": ["public"],
@@ -74,7 +74,7 @@ impl Issuer {
     }
 
     /// Returns the public keys as a JSON Web Key Set.
-    pub(crate) fn keys(&self) -> Value {
+    pub fn keys(&self) -> Value {
         // An uncompressed point: a tag byte, then two coordinates.
         let point = self.key.public_key().as_ref();
         let coordinate = |from: usize| URL_SAFE_NO_PAD.encode(point.get(from..from + 32).unwrap_or_default());

@@ -2,7 +2,7 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 
-use super::pki::Credential;
+use crate::pki::Credential;
 
 /// Contents of an administrator's kubeconfig.
 #[derive(Clone, Debug)]

@@ -131,7 +131,7 @@ fn is_public(attributes: &Attributes) -> bool {
 }
 
 /// Returns the Forbidden status of a request, in Kubernetes' words.
-pub(crate) fn forbidden(attributes: &Attributes, reason: &str) -> Status {
+pub fn forbidden(attributes: &Attributes, reason: &str) -> Status {
     let Attributes { user, verb, group, resource, namespace, name, path, .. } = attributes;
     let because = if reason.is_empty() { String::new() } else { format!(": {reason}") };
     if !attributes.is_resource_request {

@@ -1,0 +1,25 @@
+//! Access: who makes a request, and may they make it.
+//!
+//! Modules form layers; each imports only those above it in this list:
+//!
+//! ```text
+//! request                      attributes of requests: user, verb, resource
+//! tokens, issuer, pki          static tokens, service account tokens, certificates
+//! kubeconfig                   client configuration
+//! authenticator, authorizer    the interfaces, and their unions
+//! ```
+//!
+//! Nothing here knows the store: what needs objects takes a lookup.
+
+pub mod authenticator;
+pub mod authorizer;
+pub mod issuer;
+pub mod kubeconfig;
+pub mod pki;
+pub mod request;
+pub mod tokens;
+
+pub use authenticator::{Authenticated, AuthenticationError, Authenticator, Credentials, UnionAuthenticator};
+pub use authorizer::{Authorizer, Decision, UnionAuthorizer};
+pub use orlop_api::user::UserInfo as User;
+pub use tokens::{BadLine, TokenDigest, Tokens};
