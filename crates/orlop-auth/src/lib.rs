@@ -4,8 +4,11 @@
 //!
 //! ```text
 //! request                      attributes of requests: user, verb, resource
+//! files                        files that are followed
+//! jose                         signed JSON Web Tokens and their keys
 //! tokens, issuer, pki          static tokens, service account tokens, certificates
 //! kubeconfig                   client configuration
+//! webhook                      clients of webhooks and issuers
 //! authenticator, authorizer    the interfaces, and their unions
 //! ```
 //!
@@ -13,11 +16,14 @@
 
 pub mod authenticator;
 pub mod authorizer;
+pub mod files;
 pub mod issuer;
+pub mod jose;
 pub mod kubeconfig;
 pub mod pki;
 pub mod request;
 pub mod tokens;
+pub mod webhook;
 
 pub use authenticator::{Authenticated, AuthenticationError, Authenticator, Credentials, UnionAuthenticator};
 pub use authorizer::{Authorizer, Decision, UnionAuthorizer};

@@ -1,0 +1,370 @@
+//! HTTP/1.1 connections to one server, plain or over TLS.
+
+use std::{
+    fmt, io,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use rustls::{
+    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
+};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::handshake;
+use crate::pki::Credential;
+
+/// Maximum idle connections.
+const IDLE_MAX: usize = 4;
+/// Characters of a server's error message that are passed on.
+const MESSAGE_CHARS_MAX: usize = 1024;
+
+type Connection = SendRequest<Full<Bytes>>;
+
+/// Certificates by which a client trusts a server.
+#[derive(Clone, Debug)]
+pub enum Trust {
+    /// CAs of the operating system.
+    System,
+    /// CAs in PEM.
+    Bundle(Vec<u8>),
+    /// Any certificate: the server is not verified.
+    Anything,
+}
+
+/// Scheme of an origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// HTTP over TLS.
+    Https,
+    /// HTTP in clear.
+    Http,
+}
+
+/// A server to connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The scheme.
+    pub scheme: Scheme,
+    /// Host to connect to: a name or an address.
+    pub host: String,
+    /// Port to connect to.
+    pub port: u16,
+    /// Expected name in the server's certificate, and the host of requests.
+    pub server_name: String,
+}
+
+impl Origin {
+    /// Returns the origin of a URL, and the path and query of the URL.
+    pub fn of(url: &str) -> Result<(Self, String), String> {
+        let uri: Uri = url.parse().map_err(|error| format!("invalid address {url:?}: {error}"))?;
+        let (scheme, default_port) = match uri.scheme_str() {
+            Some("https") => (Scheme::Https, 443),
+            Some("http") => (Scheme::Http, 80),
+            _ => return Err(format!("invalid address {url:?}: the scheme must be https or http")),
+        };
+        let host = uri.host().ok_or_else(|| format!("invalid address {url:?}: no host"))?;
+        let host = host.trim_matches(['[', ']']).to_owned();
+        let port = uri.port_u16().unwrap_or(default_port);
+        let path = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
+        Ok((Self { scheme, server_name: host.clone(), host, port }, path))
+    }
+
+    /// Returns the value of the Host header.
+    fn authority(&self) -> String {
+        match self.server_name.contains(':') {
+            true => format!("[{}]:{}", self.server_name, self.port),
+            false => format!("{}:{}", self.server_name, self.port),
+        }
+    }
+}
+
+/// Failure of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The server was not reached, or did not answer. Worded as by Go's client.
+    Unreachable(String),
+    /// The server reset the connection.
+    Reset(String),
+    /// The answer is not usable.
+    Answered(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Unreachable(why) | Self::Reset(why) | Self::Answered(why)) = self;
+        f.write_str(why)
+    }
+}
+
+/// An answer, whatever its status.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+}
+
+impl Answer {
+    /// Returns the body's JSON. An answer that is not 2xx, a redirect for example, is an error: its message if
+    /// it has a Status.
+    pub fn json(&self) -> Result<Value, String> {
+        if self.status.is_success() {
+            return serde_json::from_slice(&self.body).map_err(|error| error.to_string());
+        }
+        // Other content than a Status is for the server's own log.
+        let answer: Value = serde_json::from_slice(&self.body).unwrap_or_default();
+        let message = answer.get("message").and_then(Value::as_str).filter(|message| !message.is_empty());
+        Err(message.map_or_else(
+            || {
+                format!(
+                    "the server responded with the status code {} but did not return more information",
+                    self.status.as_u16()
+                )
+            },
+            |message| message.chars().take(MESSAGE_CHARS_MAX).collect(),
+        ))
+    }
+}
+
+/// Connections to a server, of which a few are kept. Has no timeouts: the caller sets one around a request.
+pub struct Transport {
+    trust: Trust,
+    identity: Option<Credential>,
+    answer_bytes_max: usize,
+    tls: OnceLock<Arc<ClientConfig>>,
+    /// Connections that wait for a request, and the servers they lead to.
+    idle: Mutex<Vec<(Origin, Connection)>>,
+}
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transport").field("trust", &self.trust).finish_non_exhaustive()
+    }
+}
+
+impl Transport {
+    /// Returns a transport. `identity` is its client certificate.
+    pub fn new(trust: Trust, identity: Option<Credential>, answer_bytes_max: usize) -> Self {
+        Self { trust, identity, answer_bytes_max, tls: OnceLock::new(), idle: Mutex::default() }
+    }
+
+    /// Checks that the trusted CAs and the client certificate can be used.
+    pub fn check(&self) -> Result<(), String> {
+        self.tls().map(drop)
+    }
+
+    /// Sends a request whose URI is a path and query. The answer is returned whatever its code.
+    pub async fn send(&self, origin: &Origin, request: Request<Bytes>) -> Result<Answer, Failure> {
+        let (mut parts, body) = request.into_parts();
+        let host = origin.authority().parse();
+        parts
+            .headers
+            .insert(header::HOST, host.map_err(|_| Failure::Unreachable("invalid host".to_owned()))?);
+        parts.headers.entry(header::USER_AGENT).or_insert(header::HeaderValue::from_static("orlop"));
+        let request = || Request::from_parts(parts.clone(), Full::new(body.clone()));
+        // The server may have closed an idle connection; then a new one is opened.
+        if let Some(mut connection) = self.idle_connection(origin)
+            && connection.ready().await.is_ok()
+            && let Ok(response) = connection.send_request(request()).await
+        {
+            return self.read(origin, connection, response).await;
+        }
+        let mut connection = self.connect(origin).await?;
+        let response = connection.send_request(request()).await;
+        self.read(origin, connection, response.map_err(|error| broken(&error))?).await
+    }
+
+    async fn read(
+        &self,
+        origin: &Origin,
+        connection: Connection,
+        response: Response<hyper::body::Incoming>,
+    ) -> Result<Answer, Failure> {
+        let (parts, body) = response.into_parts();
+        let body = Limited::new(body, self.answer_bytes_max).collect().await;
+        let body = body.map_err(|error| Failure::Answered(error.to_string()))?.to_bytes();
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() == IDLE_MAX {
+            idle.swap_remove(0);
+        }
+        idle.push((origin.clone(), connection));
+        drop(idle);
+        Ok(Answer { status: parts.status, headers: parts.headers, body })
+    }
+
+    fn idle_connection(&self, origin: &Origin) -> Option<Connection> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(|(_, connection)| !connection.is_closed());
+        let index = idle.iter().rposition(|(server, _)| server == origin)?;
+        Some(idle.swap_remove(index).1)
+    }
+
+    async fn connect(&self, origin: &Origin) -> Result<Connection, Failure> {
+        let Origin { scheme, host, port, server_name } = origin;
+        let dialled = TcpStream::connect((host.as_str(), *port)).await;
+        let stream = dialled.map_err(|error| {
+            Failure::Unreachable(format!("dial tcp {host}:{port}: {}", dial_reason(&error)))
+        })?;
+        let _ = stream.set_nodelay(true);
+        if *scheme == Scheme::Http {
+            return handshake_http(TokioIo::new(stream)).await;
+        }
+        let name = ServerName::try_from(server_name.clone())
+            .map_err(|error| Failure::Unreachable(error.to_string()))?;
+        let tls = TlsConnector::from(self.tls().map_err(Failure::Unreachable)?).connect(name, stream).await;
+        let bundle = match &self.trust {
+            Trust::Bundle(pem) => pem.as_slice(),
+            Trust::System | Trust::Anything => &[],
+        };
+        let tls = tls.map_err(|error| match error.kind() {
+            io::ErrorKind::ConnectionReset => Failure::Reset(error.to_string()),
+            _ => Failure::Unreachable(handshake::reason(&error, bundle)),
+        })?;
+        handshake_http(TokioIo::new(tls)).await
+    }
+
+    fn tls(&self) -> Result<Arc<ClientConfig>, String> {
+        if let Some(tls) = self.tls.get() {
+            return Ok(tls.clone());
+        }
+        let mut roots = RootCertStore::empty();
+        match &self.trust {
+            Trust::System => {
+                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            }
+            Trust::Bundle(pem) => {
+                for certificate in CertificateDer::pem_slice_iter(pem) {
+                    let certificate = certificate.map_err(|error| format!("invalid caBundle: {error}"))?;
+                    roots.add(certificate).map_err(|error| format!("invalid caBundle: {error}"))?;
+                }
+            }
+            Trust::Anything => {}
+        }
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?;
+        let builder = match &self.trust {
+            Trust::Anything => {
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(Unverified(provider)))
+            }
+            _ => builder.with_root_certificates(roots),
+        };
+        let config = match &self.identity {
+            None => builder.with_no_client_auth(),
+            Some(identity) => {
+                let chain = CertificateDer::pem_slice_iter(identity.certificate.as_bytes());
+                let chain: Vec<_> = chain
+                    .collect::<Result<_, _>>()
+                    .map_err(|error| format!("invalid client certificate: {error}"))?;
+                let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())
+                    .map_err(|error| format!("invalid client key: {error}"))?;
+                builder
+                    .with_client_auth_cert(chain, key)
+                    .map_err(|error| format!("invalid client certificate: {error}"))?
+            }
+        };
+        Ok(self.tls.get_or_init(|| Arc::new(config)).clone())
+    }
+}
+
+async fn handshake_http<S>(stream: S) -> Result<Connection, Failure>
+where
+    S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+{
+    let (sender, connection) = http1::handshake(stream).await.map_err(|error| broken(&error))?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a connection to a webhook ended");
+        }
+    });
+    Ok(sender)
+}
+
+/// Returns the failure of a connection that broke during a request.
+fn broken(error: &hyper::Error) -> Failure {
+    let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
+    match cause.map(io::Error::kind) {
+        Some(io::ErrorKind::ConnectionReset) => Failure::Reset(error.to_string()),
+        Some(io::ErrorKind::UnexpectedEof) => Failure::Unreachable("EOF".to_owned()),
+        _ if error.is_incomplete_message() => Failure::Unreachable("EOF".to_owned()),
+        _ => Failure::Unreachable(error.to_string()),
+    }
+}
+
+/// Returns the reason why a connection failed, as Go words it.
+fn dial_reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// Accepts any certificate of a server that holds its key.
+#[derive(Debug)]
+struct Unverified(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn origin_is_parsed_from_urls() {
+        let (origin, path) = Origin::of("https://[::1]:8443/authenticate?x=1").unwrap();
+        assert_eq!((origin.host.as_str(), origin.port, path.as_str()), ("::1", 8443, "/authenticate?x=1"));
+        assert_eq!(origin.authority(), "[::1]:8443");
+        let (origin, path) = Origin::of("http://example.org").unwrap();
+        assert_eq!((origin.scheme, origin.port, path.as_str()), (Scheme::Http, 80, "/"));
+        for bad in ["ftp://example.org", "example.org", "", "https://", "https://\u{e9}"] {
+            assert!(Origin::of(bad).is_err(), "{bad}");
+        }
+    }
+}
