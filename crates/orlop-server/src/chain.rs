@@ -5,11 +5,12 @@
 //!
 //! Authorization comes before intake, so that nobody unauthorized can fill it.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, net::IpAddr, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use orlop_api::{status::Status, user::UserInfo};
+use orlop_audit::Auditor;
 use tokio::task::JoinSet;
 use tower::Service;
 
@@ -24,7 +25,8 @@ use crate::{
         routes::{self, Endpoints},
     },
     filters::{
-        audit, authentication, authorization, deadline,
+        audit::{self, Auditing},
+        authentication, authorization, deadline,
         flow_control::{FlowControl, Origin},
         impersonation,
         intake::{ConnectionIntake, Intake},
@@ -44,6 +46,7 @@ pub struct Chain {
     endpoints: Endpoints,
     intake: Intake,
     flow_control: FlowControl,
+    auditor: Option<Arc<Auditor>>,
 }
 
 /// State of a connection that its requests share.
@@ -53,6 +56,8 @@ pub(crate) struct ConnectionState {
     pub(crate) certificate_user: ClientCertificateUser,
     /// The connection's budget of request bodies; `None` in process.
     pub(crate) intake: Option<ConnectionIntake>,
+    /// Address of the client; `None` in process.
+    pub(crate) peer: Option<IpAddr>,
 }
 
 impl ConnectionState {
@@ -80,7 +85,19 @@ impl Chain {
             },
             intake: Intake::default(),
             flow_control: FlowControl::default(),
+            auditor: None,
         }
+    }
+
+    /// Sets the audit of requests.
+    #[must_use]
+    pub fn with_auditor(mut self, auditor: Option<Arc<Auditor>>) -> Self {
+        if let Some(auditor) = &auditor {
+            let metrics = auditor.metrics().clone();
+            self.add_metrics(Box::new(move |registry| metrics.register(registry)));
+        }
+        self.auditor = auditor;
+        self
     }
 
     /// Declares the steps of the start. Each is a health check that fails until [`Chain::done`]. Until
@@ -120,6 +137,7 @@ impl Chain {
         let connection = Arc::new(ConnectionState {
             certificate_user: ClientCertificateUser::User(Arc::new(user)),
             intake: None,
+            peer: None,
         });
         let chain = self.clone();
         tower::service_fn(move |request| {
@@ -153,7 +171,7 @@ impl Chain {
     {
         let certificate_user = user
             .map_or(ClientCertificateUser::None, |user| ClientCertificateUser::User(Arc::new(user.clone())));
-        self.answer_on(&ConnectionState { certificate_user, intake: None }, request).await
+        self.answer_on(&ConnectionState { certificate_user, intake: None, peer: None }, request).await
     }
 
     /// Answers a request of a connection.
@@ -178,21 +196,24 @@ impl Chain {
         let warnings = Warnings::default();
         let mut body_is_unread = !incoming.is_end_stream();
         let access = &self.endpoints.access;
-        let answered = panic_guard::guard(async {
-            let limit = deadline::of(&query)?;
+        let (answered, panic) = panic_guard::guard(async {
+            let auditing = Auditing { auditor: self.auditor.as_ref(), parts: &parts, peer: connection.peer };
+            let limit = deadline::of(&query).inspect_err(|_| record.refuse(&auditing, &attributes))?;
             let work = async {
                 let user = authentication::authenticate(access, &parts.headers, &connection.certificate_user)
-                    .await?;
-                record.user = Some(user.clone());
+                    .await
+                    .inspect_err(|_| record.refuse(&auditing, &attributes))?;
+                attributes.user = user.clone();
+                record.receive(&auditing, &attributes).await?;
                 attributes.user = impersonation::impersonate(user, &parts.headers)?;
-                record.effective_user = Some(attributes.user.clone());
-                authorization::authorize(&access.authorizer, &attributes).await?;
+                record.impersonate(&attributes.user);
+                authorization::authorize(&access.authorizer, &attributes, &mut record).await?;
                 let body = self.intake.read(incoming, connection.intake.as_ref()).await?;
                 body_is_unread = false;
                 let permit = self.flow_control.acquire(&attributes, connection.origin()).await?;
-                let (bytes, warnings) = (body.bytes.clone(), warnings.clone());
+                let (bytes, warnings, audit) = (body.bytes.clone(), warnings.clone(), record.context());
                 let answered =
-                    routes::route(&self.endpoints, &parts, attributes, query, bytes, warnings).await;
+                    routes::route(&self.endpoints, &parts, attributes, query, bytes, warnings, audit).await;
                 drop((permit, body));
                 answered
             };
@@ -200,9 +221,13 @@ impl Chain {
         })
         .await;
         drop(in_flight);
+        if let Err(status) = &answered {
+            record.fail(status, panic.as_deref());
+        }
         let mut response =
             answered.unwrap_or_else(|status: Status| response::status(&parts.headers, &status));
         warnings.write_to(&mut response);
+        response = record.capture(response);
         if !is_watch {
             response = compression::compress(response, &parts.headers);
         }
@@ -221,6 +246,7 @@ impl Chain {
         let kinds = || self.endpoints.cluster.objects.registry.kinds();
         let requests = &self.endpoints.metrics.requests;
         let response = response.map(|body| requests.end(labels, kinds, started, code, body));
+        let response = record.complete(response).await;
         match upgrade {
             Some(upgrade) => upgrade.take(response),
             None => response,

@@ -3,7 +3,9 @@
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use hyper::service::service_fn;
-use orlop_net::{AcceptOptions, Connection, HttpOptions, ServerTls, Watcher, accept, http::serve_connection};
+use orlop_net::{
+    AcceptOptions, Connection, HttpOptions, PeerAddress, ServerTls, Watcher, accept, http::serve_connection,
+};
 use tokio::net::TcpListener;
 
 use crate::{
@@ -87,7 +89,12 @@ async fn serve_connection_with(
     let session = connection.tls.as_ref();
     let certificate_user =
         session.map_or(ClientCertificateUser::None, |session| ClientCertificateUser::of(&session.client));
-    let state = Arc::new(ConnectionState { certificate_user, intake: Some(ConnectionIntake::default()) });
+    let peer = match &connection.peer {
+        PeerAddress::Tcp { remote, .. } => Some(remote.ip()),
+        PeerAddress::Unix { .. } => None,
+    };
+    let intake = Some(ConnectionIntake::default());
+    let state = Arc::new(ConnectionState { certificate_user, intake, peer });
     let service = service_fn(|request: http::Request<hyper::body::Incoming>| {
         let (chain, state) = (chain.clone(), state.clone());
         // Boxed, so that its memory is freed with the response: the stream would hold it for as long as it sends,

@@ -1,5 +1,6 @@
 //! `orlop serve`: the Kubernetes API server.
 
+mod audit;
 mod data_dir;
 mod identity;
 mod screen;
@@ -126,6 +127,9 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     identity: identity::Options,
+
+    #[command(flatten)]
+    audit: audit::AuditOptions,
 }
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
@@ -174,7 +178,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         .with_service_ranges(ranges)
         .with_audiences(arguments.api_audiences.clone());
     let cluster = Arc::new(cluster);
-    let chain = Chain::new(cluster, identity.tokens);
+    let auditor = arguments.audit.open()?;
+    let chain = Chain::new(cluster, identity.tokens).with_auditor(auditor.clone());
     chain.expect(bootstrap::STEPS);
     chain.expect(&[CONTROLLERS]);
 
@@ -223,6 +228,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         let _ = serving.await;
     }
     drop(chain);
+    if let Some(auditor) = auditor {
+        auditor.close().await;
+    }
     // A request that outlived the drain still holds the store. What was acknowledged is durable either way.
     if tokio::time::timeout(CLOSE_TIMEOUT, store.close()).await.is_err() {
         tracing::warn!("requests were still in flight when the server stopped");

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{
     client_config::{ClientConfig, ClientConfigError},
-    transport::{Failure, Transport},
+    transport::{Answer, Failure, Transport},
 };
 use crate::files::Files;
 
@@ -38,7 +38,7 @@ impl Default for Backoff {
 
 impl Backoff {
     /// Returns the delay after an attempt, counted from zero: 1.5 times the one before, and up to a fifth more.
-    fn delay(&self, attempt: u32) -> Duration {
+    pub fn delay(&self, attempt: u32) -> Duration {
         let jitter = 1.0 + rand::random_range(0.0..0.2);
         self.initial.mul_f64(1.5_f64.powi(attempt.min(16).cast_signed()) * jitter)
     }
@@ -146,7 +146,20 @@ impl WebhookClient {
         }
     }
 
+    /// Posts a body once, without retries. Any answer of the 200s is success, whatever its body.
+    pub async fn send(&self, body: Bytes) -> Result<(), WebhookError> {
+        self.attempt_raw(body, Answer::check).await.map(|_| ())
+    }
+
     async fn attempt(&self, body: Bytes) -> Result<(u16, Value), WebhookError> {
+        self.attempt_raw(body, Answer::json).await
+    }
+
+    async fn attempt_raw<T>(
+        &self,
+        body: Bytes,
+        read: impl FnOnce(&Answer) -> Result<T, String>,
+    ) -> Result<(u16, T), WebhookError> {
         let loaded = self.current();
         let ClientConfig { url, origin, path, authorization, .. } = &loaded.config;
         let unsent = |why: &dyn std::fmt::Display| WebhookError::permanent(format!("Post {url:?}: {why}"));
@@ -167,7 +180,7 @@ impl WebhookClient {
                 let is_transient =
                     matches!(code, 429 | 500 | 504) || answer.headers.contains_key(header::RETRY_AFTER);
                 let failed = |message| WebhookError { message, code: Some(code), is_transient };
-                answer.json().map(|value| (code, value)).map_err(failed)
+                read(&answer).map(|value| (code, value)).map_err(failed)
             }
         }
     }

@@ -121,8 +121,14 @@ impl Answer {
     /// Returns the body's JSON. An answer that is not 2xx, a redirect for example, is an error: its message if
     /// it has a Status.
     pub fn json(&self) -> Result<Value, String> {
+        self.check()?;
+        serde_json::from_slice(&self.body).map_err(|error| error.to_string())
+    }
+
+    /// Returns an error unless the answer is 2xx.
+    pub fn check(&self) -> Result<(), String> {
         if self.status.is_success() {
-            return serde_json::from_slice(&self.body).map_err(|error| error.to_string());
+            return Ok(());
         }
         // Other content than a Status is for the server's own log.
         let answer: Value = serde_json::from_slice(&self.body).unwrap_or_default();

@@ -44,6 +44,7 @@ fn request(cluster: &Arc<Cluster>, kind: Arc<Kind>, namespace: &str, name: &str)
         headers: http::HeaderMap::new(),
         body: bytes::Bytes::new(),
         negotiated: Negotiated::default(),
+        audit: None,
         warnings: Warnings::default(),
     }
 }

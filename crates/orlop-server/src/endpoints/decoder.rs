@@ -12,7 +12,7 @@ use orlop_api::{
 };
 use serde_json::{Value, json};
 
-use super::Request;
+use super::{Request, prepare};
 use crate::{
     http::negotiation::{MEDIA_TYPES, content_type},
     registry::has_protobuf,
@@ -48,7 +48,22 @@ pub(crate) fn decode_as(
         return Err(Status::unrecognized_body(&expected.kind, &not_an_object(&decoded.value), body));
     }
     check_kind(request, &decoded.value, expected, body)?;
-    drop_unknown_fields(request, decoded, body, expected, validation)
+    let object = drop_unknown_fields(request, decoded, body, expected, validation)?;
+    if let Some(audit) = &request.audit {
+        record(audit, request, expected, &object);
+    }
+    Ok(object)
+}
+
+/// Records an object in the audit event, with its defaults as Kubernetes does.
+fn record(audit: &orlop_audit::Context, request: &Request, expected: &GroupVersionKind, object: &Value) {
+    if audit.wants_request_object() && *expected == request.kind.gvk {
+        let mut completed = object.clone();
+        prepare::default(&request.kind, &mut completed);
+        audit.request_object(&completed);
+    } else {
+        audit.request_object(object);
+    }
 }
 
 /// Returns Go's error for a value that is not an object.

@@ -96,6 +96,9 @@ fn from_body(request: &Request) -> Result<DeleteOptions, Status> {
     if !value.is_object() {
         return Err(unrecognized(&"they are not an object"));
     }
+    if let Some(audit) = &request.audit {
+        audit.request_object(&value);
+    }
     let mut options = from_value(&value);
     options.dry_run.extend(request.query.all("dryRun").map(str::to_owned));
     Ok(options)

@@ -75,6 +75,8 @@ pub struct Request {
     pub negotiated: Negotiated,
     /// Warnings for the client.
     pub warnings: Warnings,
+    /// Additions to the audit event, if the request is audited.
+    pub audit: Option<Arc<orlop_audit::Context>>,
 }
 
 impl Request {
@@ -100,6 +102,7 @@ impl Request {
             body: Bytes::new(),
             negotiated: Negotiated::default(),
             warnings: self.warnings.clone(),
+            audit: None,
         }
     }
 

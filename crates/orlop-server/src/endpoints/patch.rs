@@ -36,6 +36,11 @@ pub(crate) const APPLY: &str = "application/apply-patch+yaml";
 
 pub(super) async fn patch(request: &Request) -> Result<Response<Body>, Status> {
     let media_type = content_type(&request.headers);
+    if let Some(audit) = &request.audit {
+        audit.request_patch(|| {
+            decode::yaml_or_json(&request.body).ok().map(|body| body.value.to_string().into())
+        });
+    }
     let options = WriteOptions::of_patch(&request.query, media_type == APPLY)?;
     if media_type == APPLY {
         return apply(request, &options).await;

@@ -47,6 +47,7 @@ pub(crate) async fn route(
     query: Query,
     body: Bytes,
     warnings: Warnings,
+    audit: Option<Arc<orlop_audit::Context>>,
 ) -> Result<Response<Body>, Status> {
     if !attributes.is_resource_request {
         let page = Box::pin(page(server, parts, &query)).await?;
@@ -95,8 +96,12 @@ pub(crate) async fn route(
         body,
         negotiated,
         warnings,
+        audit,
     };
     if let Some(warning) = request.kind.strategy.deprecation_warning() {
+        if let Some(audit) = &request.audit {
+            audit.annotate("k8s.io/deprecated", "true");
+        }
         request.warn(warning);
     }
     run(&server.access, &server.offload, request).await

@@ -1,0 +1,110 @@
+//! Policy and backends together: the audit of a server.
+
+use std::{sync::Arc, time::Duration};
+
+use orlop_api::{time::Time, user::UserInfo};
+use orlop_auth::request::Attributes;
+
+use crate::{
+    backend::{Backend, Ticket},
+    context::Context,
+    event::{Event, Objects},
+    metrics::{Metrics, Plugin},
+    policy::{Policy, Verdict},
+    stage::{Level, Stage},
+};
+
+/// Longest time that a request waits for a blocking backend.
+pub const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// The audit of a server.
+#[derive(Debug)]
+pub struct Auditor {
+    policy: Policy,
+    backends: Vec<Arc<dyn Backend>>,
+    metrics: Metrics,
+}
+
+impl Auditor {
+    /// Returns an auditor that sends the events of a policy to backends.
+    pub fn new(policy: Policy, backends: Vec<Arc<dyn Backend>>, metrics: Metrics) -> Self {
+        Self { policy, backends, metrics }
+    }
+
+    /// Returns the counters.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Decides about a request. `user` is `None` if it is not authenticated.
+    pub fn evaluate(&self, attributes: &Attributes, user: Option<&UserInfo>) -> Verdict {
+        let verdict = self.policy.evaluate(attributes, user);
+        self.metrics.level(verdict.level);
+        verdict
+    }
+
+    /// Records a stage. Waits for blocking backends, up to [`WAIT_MAX`]. Returns false if a strict backend failed.
+    pub async fn record(&self, event: &Event, stage: Stage, now: Time) -> bool {
+        let mut stored = true;
+        for (backend, ticket) in self.offer(event, stage, now) {
+            let written = match ticket {
+                Ticket::Done(done) => done,
+                Ticket::Pending(written) => tokio::time::timeout(WAIT_MAX, written).await.unwrap_or(false),
+            };
+            stored &= written || !backend.is_strict();
+        }
+        stored
+    }
+
+    /// Records a stage without waiting for any backend.
+    pub fn record_detached(&self, event: &Event, stage: Stage, now: Time) {
+        for (_, ticket) in self.offer(event, stage, now) {
+            if let Ticket::Pending(written) = ticket {
+                drop(written);
+            }
+        }
+    }
+
+    fn offer(&self, event: &Event, stage: Stage, now: Time) -> Vec<(&dyn Backend, Ticket)> {
+        self.metrics.event();
+        let mut whole = None;
+        let mut tickets = Vec::with_capacity(self.backends.len());
+        for backend in &self.backends {
+            if backend.is_legacy() {
+                tickets.push((&**backend, backend.offer(event.legacy(stage).into())));
+                continue;
+            }
+            let line: &bytes::Bytes =
+                whole.get_or_insert_with(|| event.encode(stage, now, Objects::Include).into());
+            let bytes_max = backend.event_bytes_max().unwrap_or(usize::MAX);
+            let mut line = line.clone();
+            if line.len() > bytes_max && event.level >= Level::Request {
+                line = event.encode(stage, now, Objects::Truncate).into();
+            }
+            if line.len() > bytes_max {
+                tracing::warn!(bytes = line.len(), "an audit event is too large even after truncating");
+                self.metrics.lost(Plugin::Truncate, 1);
+                continue;
+            }
+            tickets.push((&**backend, backend.offer(line)));
+        }
+        tickets
+    }
+
+    /// Counts a request that was refused because it could not be audited.
+    pub fn rejected(&self) {
+        self.metrics.rejected();
+    }
+
+    /// Moves what handlers added to an event.
+    pub fn complete(&self, event: &mut Event, context: &Context) {
+        context.complete(event);
+    }
+
+    /// Writes what is queued, each backend within its own bound.
+    pub async fn close(&self) {
+        for backend in &self.backends {
+            backend.close().await;
+        }
+    }
+}
