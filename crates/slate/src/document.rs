@@ -16,6 +16,9 @@ pub const DOCUMENT_LEN_MAX: usize = 16 << 20;
 /// Deepest nesting of a document.
 pub const DEPTH_MAX: usize = 100;
 
+/// Longest encoded `_id`, in bytes.
+const ID_LEN_MAX: usize = 32 << 10;
+
 /// Parses bytes as a document, at every level.
 pub fn parse(bytes: &[u8]) -> Result<&RawDocument> {
     let document =
@@ -99,6 +102,12 @@ pub(crate) fn id_key(id: RawBsonRef<'_>) -> Result<Vec<u8>> {
         RawBsonRef::Array(_) | RawBsonRef::RegularExpression(_) | RawBsonRef::Undefined => {
             Err(Error::invalid("the '_id' value cannot be an array, a regex or undefined"))
         }
-        _ => Ok(key::encode(id)),
+        _ => {
+            let key = key::encode(id);
+            if key.len() > ID_LEN_MAX {
+                return Err(Error::TooLarge(format!("an _id has at most {ID_LEN_MAX} bytes")));
+            }
+            Ok(key)
+        }
     }
 }

@@ -2,14 +2,18 @@
 
 use std::{sync::Arc, time::Instant};
 
-use bson::{Bson, Document, RawDocumentBuf, doc, oid::ObjectId, raw::RawDocument};
+use bson::{
+    Bson, Document, RawDocumentBuf, doc,
+    oid::ObjectId,
+    raw::{RawBsonRef, RawDocument},
+};
 
 use crate::{
     catalog::{Catalog, Collection},
     commit::{Committer, Ticket},
     error::Result,
-    path::Path,
-    query::{self, Examined, Query},
+    query::{self, Query},
+    scan::{Examined, stored},
     store::{MemoryStore, Store},
     transaction::Transaction,
 };
@@ -113,10 +117,20 @@ impl Engine {
     ) -> Result<Option<T>> {
         let id =
             bson::RawBson::try_from(id.clone()).map_err(|error| crate::Error::invalid(error.to_string()))?;
-        let key = crate::document::id_key(id.as_raw_bson_ref())?;
+        self.get_raw(collection, id.as_raw_bson_ref(), read)
+    }
+
+    /// Returns the document with an `_id` that is still encoded.
+    pub fn get_raw<T>(
+        &self,
+        collection: &str,
+        id: RawBsonRef<'_>,
+        read: impl FnOnce(&RawDocument) -> T,
+    ) -> Result<Option<T>> {
+        let key = crate::document::id_key(id)?;
         let (catalog, reader) = self.committer.snapshot()?;
         match reader.get(catalog.get(collection)?.space, &key)? {
-            Some(bytes) => Ok(Some(read(query::stored(&bytes)?))),
+            Some(bytes) => Ok(Some(read(stored(&bytes)?))),
             None => Ok(None),
         }
     }
@@ -125,34 +139,6 @@ impl Engine {
     pub fn count(&self, collection: &str, query: &Query) -> Result<u64> {
         let (catalog, reader) = self.committer.snapshot()?;
         query::count(reader.as_ref(), catalog.get(collection)?, query)
-    }
-
-    /// Returns the distinct values of a path among the documents of a query, in order.
-    pub fn distinct(&self, collection: &str, path: &Path, query: &Query) -> Result<Vec<Bson>> {
-        let mut values = std::collections::BTreeMap::new();
-        let mut add = |value: bson::raw::RawBsonRef<'_>| -> Result<()> {
-            let key = crate::key::encode(value);
-            if let std::collections::btree_map::Entry::Vacant(slot) = values.entry(key) {
-                slot.insert(Bson::try_from(value).map_err(crate::Error::corrupt)?);
-            }
-            Ok(())
-        };
-        self.visit(collection, query, &mut |document| {
-            let mut failed = Ok(());
-            path.visit(document, &mut |value| {
-                let result = match value {
-                    None => Ok(()),
-                    Some(bson::raw::RawBsonRef::Array(array)) => {
-                        array.into_iter().flatten().try_for_each(&mut add)
-                    }
-                    Some(value) => add(value),
-                };
-                failed = result;
-                failed.is_err()
-            });
-            failed.map(|()| true)
-        })?;
-        Ok(values.into_values().collect())
     }
 
     /// Explains a query: its plan, and the work of running it.

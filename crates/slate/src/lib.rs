@@ -12,8 +12,8 @@
 //! # Ok::<(), slate::Error>(())
 //! ```
 //!
-//! Layers, each knowing only those below: `engine` (callers' operations) · `modify`, `query` (writes and
-//! reads) · `plan` (choice of indexes) · `transaction`, `commit` (documents with their indexes; group
+//! Layers, each knowing only those below: `engine`, `distinct`, `validate` (callers' operations) · `modify`, `query` (writes
+//! and reads) · `scan`, `sorted` (candidates and their order) · `plan` (choice of indexes) · `transaction`, `commit` (documents with their indexes; group
 //! commit) · `catalog`, `index` · `filter`, `update`, `sort`, `projection` (pure) · `key`, `path` (pure) ·
 //! `store` (ordered key-value stores).
 
@@ -21,6 +21,7 @@ mod aggregate;
 mod build;
 mod catalog;
 mod commit;
+mod distinct;
 pub mod document;
 mod engine;
 mod error;
@@ -33,10 +34,13 @@ mod path;
 mod plan;
 mod projection;
 mod query;
+mod scan;
 mod sort;
+mod sorted;
 pub mod store;
 mod transaction;
 pub mod update;
+mod validate;
 
 pub use aggregate::{Pipeline, Stage};
 pub use build::IndexStatus;
@@ -49,7 +53,9 @@ pub(crate) use filter::as_integer as filter_integer;
 pub use modify::{Inserted, Modified, Updated, deadline_after};
 pub use path::Path;
 pub use projection::Projection;
-pub use query::{Examined, Query};
+pub use query::Query;
+pub use scan::Examined;
 pub use sort::Sort;
 pub use transaction::Transaction;
 pub use update::Update;
+pub use validate::Validation;

@@ -1,7 +1,7 @@
 //! Choice of a plan: candidates from every index, compared by a bounded count of their entries.
 
 use super::{
-    Access, Plan,
+    Access, Leg, Plan,
     bounds::{self, Bounds},
     ranges::{self, IndexRanges},
 };
@@ -17,12 +17,21 @@ use crate::{
 /// Entries counted per candidate, in rounds: the first candidate to be exhausted wins.
 const COUNT_ROUNDS: [usize; 3] = [16, 128, 1024];
 
+/// Most indexes of an intersection.
+const LEGS_MAX: usize = 4;
+
 /// Candidate plan.
 struct Candidate {
     plan: Plan,
     space: Space,
     /// Leading fields with bounds, for ties.
     bounded: usize,
+    /// The prefix of all entries, if they differ in `_id` only.
+    prefix: Option<Vec<u8>>,
+    /// Conjuncts that the bounds stand for exactly.
+    used: usize,
+    /// The bounds stand for those conjuncts and no entry repeats a document.
+    exact: bool,
 }
 
 /// Chooses a plan. `limit` is the number of documents that will be read, if known.
@@ -48,8 +57,15 @@ pub(crate) fn choose(
             sorting = Some(candidate);
         }
     }
-    if let Some(best) = least_entries(reader, candidates, limit, sort)? {
-        return Ok(best.plan);
+    match least_entries(reader, candidates, limit, sort)? {
+        Choice::None => {}
+        Choice::One(best) => return Ok(best.plan),
+        Choice::AllLarge(candidates, best) => {
+            return Ok(match intersection(collection, &candidates, &conjuncts, sort) {
+                Some(plan) if !(limit.is_some() && candidates[best].plan.sorted && !plan.sorted) => plan,
+                _ => candidates[best].plan.clone(),
+            });
+        }
     }
     if let Some((plan, _)) = by_id {
         return Ok(plan);
@@ -148,8 +164,67 @@ fn by_index(position: usize, index: &Index, conjuncts: &[&Filter], sort: &Sort) 
     } else {
         Access::Index { position, ranges, direction: direction.unwrap_or(Direction::Forward) }
     };
-    let exact = exact_bounds && !index.multikey && used == conjuncts.len();
-    Some(Candidate { plan: Plan { access, sorted, exact }, space: index.space, bounded })
+    let prefix = match &access {
+        // All fields have one value, so the one range is a prefix.
+        Access::Index { ranges, .. } if fixed == fields.len() => {
+            ranges.first().map(|range| range.start.clone())
+        }
+        _ => None,
+    };
+    let exact_entries = exact_bounds && !index.multikey;
+    let exact = exact_entries && used == conjuncts.len();
+    Some(Candidate {
+        plan: Plan { access, sorted, exact },
+        space: index.space,
+        bounded,
+        prefix,
+        used,
+        exact: exact_entries,
+    })
+}
+
+/// Returns a plan that intersects indexes. It reads entries instead of documents, which pays when every index
+/// has many entries; whichever is behind leaps, so the smallest bounds the work.
+fn intersection(
+    collection: &Collection,
+    candidates: &[Candidate],
+    conjuncts: &[&Filter],
+    sort: &Sort,
+) -> Option<Plan> {
+    let fields = |position: usize| collection.indexes[position].spec.fields.as_slice();
+    let mut legs: Vec<Leg> = Vec::new();
+    let (mut used, mut exact) = (0, true);
+    let mut widest: Vec<&Candidate> = candidates.iter().collect();
+    widest.sort_by_key(|candidate| std::cmp::Reverse(candidate.bounded));
+    for candidate in widest {
+        let (Access::Index { position, .. }, Some(prefix)) = (&candidate.plan.access, &candidate.prefix)
+        else {
+            continue;
+        };
+        // A second index on the same field would say nothing new.
+        let repeats = legs
+            .iter()
+            .flat_map(|leg| fields(leg.position))
+            .any(|known| fields(*position).iter().any(|field| field.path == known.path));
+        if !repeats && legs.len() < LEGS_MAX {
+            legs.push(Leg { position: *position, prefix: prefix.clone() });
+            used += candidate.used;
+            exact &= candidate.exact;
+        }
+    }
+    if legs.len() < 2 {
+        return None;
+    }
+    let sorted = sort.is_empty() || sort.id_direction() == Some(Direction::Forward);
+    Some(Plan { access: Access::Intersection(legs), sorted, exact: exact && used == conjuncts.len() })
+}
+
+/// Outcome of counting candidates' entries.
+enum Choice {
+    None,
+    One(Candidate),
+    /// None could be counted to its end; the best by other signs is at this position.
+    AllLarge(Vec<Candidate>, usize),
 }
 
 /// Picks the candidate with the fewest entries, counting a bounded number of them.
@@ -158,9 +233,9 @@ fn least_entries(
     mut candidates: Vec<Candidate>,
     limit: Option<usize>,
     sort: &Sort,
-) -> Result<Option<Candidate>> {
+) -> Result<Choice> {
     if candidates.len() <= 1 {
-        return Ok(candidates.pop());
+        return Ok(candidates.pop().map_or(Choice::None, Choice::One));
     }
     for cap in COUNT_ROUNDS {
         let mut best = None;
@@ -178,7 +253,7 @@ fn least_entries(
             }
         }
         if let Some((_, position)) = best {
-            return Ok(Some(candidates.swap_remove(position)));
+            return Ok(Choice::One(candidates.swap_remove(position)));
         }
     }
     // All are large. Reading in order wins if only a part is wanted; then the most bounded.
@@ -192,7 +267,7 @@ fn least_entries(
             best = position;
         }
     }
-    Ok(Some(candidates.swap_remove(best)))
+    Ok(Choice::AllLarge(candidates, best))
 }
 
 fn count_entries(reader: &dyn Reader, candidate: &Candidate, cap: usize) -> Result<usize> {

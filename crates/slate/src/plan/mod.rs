@@ -22,8 +22,19 @@ pub(crate) enum Access {
     Documents { ranges: Vec<Range>, direction: Direction },
     /// Entries of the index at this position of the collection.
     Index { position: usize, ranges: Vec<Range>, direction: Direction },
+    /// Documents that all legs have, in the order of `_id`.
+    Intersection(Vec<Leg>),
     /// Documents of any part, each once.
     Union(Vec<Access>),
+}
+
+/// Entries of an index that begin with a prefix and differ in `_id` only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Leg {
+    /// Position of the index in the collection.
+    pub(crate) position: usize,
+    /// Encoded values of all of its fields.
+    pub(crate) prefix: Vec<u8>,
 }
 
 /// A chosen plan.
@@ -66,6 +77,13 @@ impl Access {
                     "direction": if backward(direction) { "backward" } else { "forward" },
                 }
             }
+            Self::Intersection(legs) => {
+                let names = legs.iter().filter_map(|leg| collection.indexes.get(leg.position));
+                let parts: Vec<Bson> = names
+                    .map(|index| doc! { "stage": "IXSCAN", "indexName": &index.spec.name }.into())
+                    .collect();
+                doc! { "stage": "AND_SORTED", "inputStages": parts }
+            }
             Self::Union(parts) => {
                 let parts: Vec<Bson> = parts.iter().map(|part| part.describe(collection).into()).collect();
                 doc! { "stage": "OR", "inputStages": parts }
@@ -79,7 +97,7 @@ impl Plan {
     pub(crate) fn describe(&self, collection: &Collection, sorts: bool) -> Document {
         let input = self.access.describe(collection);
         let fetch = match &self.access {
-            Access::Index { .. } | Access::Union(_) => {
+            Access::Index { .. } | Access::Intersection(_) | Access::Union(_) => {
                 doc! { "stage": "FETCH", "inputStage": input }
             }
             _ => input,

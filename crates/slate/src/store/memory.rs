@@ -1,23 +1,18 @@
-//! The memory store: persistent B-trees, so that a snapshot is a clone and a roll-back an assignment.
+//! The memory store: persistent B+trees, so that a snapshot is a clone and a roll-back an assignment.
 
 use std::{
     borrow::Cow,
-    ops::Bound,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use imbl::OrdMap;
 use parking_lot::RwLock;
 
-use super::{Cursor, Direction, Range, Reader, Space, Store, Writer, bytes::Bytes};
+use super::{
+    Cursor, Direction, Lookup, Range, Reader, Space, Store, Writer,
+    tree::{Tree, TreeCursor, TreeLookup},
+};
 use crate::error::Result;
-
-/// Value of a key: shared between the tree's versions, so that a copied node copies no documents.
-type Value = Option<Arc<[u8]>>;
-type Tree = OrdMap<Bytes, Value>;
 
 /// All spaces at one moment.
 #[derive(Clone, Debug, Default)]
@@ -54,21 +49,20 @@ impl Store for MemoryStore {
 
 impl Reader for State {
     fn get(&self, space: Space, key: &[u8]) -> Result<Option<Cow<'_, [u8]>>> {
-        let value = self.spaces.get(&space).and_then(|tree| tree.get(key));
-        Ok(value.map(|value| Cow::Borrowed(as_slice(value))))
+        Ok(self.spaces.get(&space).and_then(|tree| tree.get(key)).map(Cow::Borrowed))
     }
 
     fn cursor(&self, space: Space, range: &Range, direction: Direction) -> Result<Box<dyn Cursor + '_>> {
-        let Some(tree) = self.spaces.get(&space).filter(|_| !range.is_empty()) else {
-            return Ok(Box::new(Empty));
-        };
-        let start = Bound::Included(range.start.as_slice());
-        let end = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        let entries = tree.range::<_, [u8]>((start, end));
-        let entry: (&[u8], &[u8]) = (&[], &[]);
-        Ok(match direction {
-            Direction::Forward => Box::new(TreeCursor { entries, entry }),
-            Direction::Backward => Box::new(TreeCursor { entries: entries.rev(), entry }),
+        Ok(match self.spaces.get(&space) {
+            Some(tree) => Box::new(TreeCursor::new(tree, range, direction)),
+            None => Box::new(Empty),
+        })
+    }
+
+    fn lookup(&self, space: Space) -> Result<Box<dyn Lookup + '_>> {
+        Ok(match self.spaces.get(&space) {
+            Some(tree) => Box::new(TreeLookup::new(tree)),
+            None => Box::new(Empty),
         })
     }
 }
@@ -79,6 +73,16 @@ struct Transaction<'a> {
     savepoint: State,
 }
 
+impl Transaction<'_> {
+    /// Changes a space and keeps the size in step.
+    fn change(&mut self, space: Space, change: impl FnOnce(&mut Tree)) {
+        let tree = self.state.spaces.entry(space).or_default();
+        let before = tree.size();
+        change(tree);
+        self.state.size_bytes = self.state.size_bytes + tree.size() - before;
+    }
+}
+
 impl Reader for Transaction<'_> {
     fn get(&self, space: Space, key: &[u8]) -> Result<Option<Cow<'_, [u8]>>> {
         self.state.get(space, key)
@@ -87,29 +91,26 @@ impl Reader for Transaction<'_> {
     fn cursor(&self, space: Space, range: &Range, direction: Direction) -> Result<Box<dyn Cursor + '_>> {
         self.state.cursor(space, range, direction)
     }
+
+    fn lookup(&self, space: Space) -> Result<Box<dyn Lookup + '_>> {
+        self.state.lookup(space)
+    }
 }
 
 impl Writer for Transaction<'_> {
     fn put(&mut self, space: Space, key: &[u8], value: &[u8]) {
-        let stored = (!value.is_empty()).then(|| Arc::from(value));
-        let old = self.state.spaces.entry(space).or_default().insert(Bytes::new(key), stored);
-        let removed = old.map_or(0, |old| key.len() + as_slice(&old).len());
-        self.state.size_bytes += (key.len() + value.len()) as u64;
-        self.state.size_bytes -= removed as u64;
+        self.change(space, |tree| tree.insert(key, value));
     }
 
     fn delete(&mut self, space: Space, key: &[u8]) {
-        let removed = self.state.spaces.get_mut(&space).and_then(|tree| tree.remove(key));
-        if let Some(removed) = removed {
-            self.state.size_bytes -= (key.len() + as_slice(&removed).len()) as u64;
-        }
+        self.change(space, |tree| {
+            tree.remove(key);
+        });
     }
 
     fn drop_space(&mut self, space: Space) {
         if let Some(tree) = self.state.spaces.remove(&space) {
-            let size: usize =
-                tree.iter().map(|(key, value)| key.as_slice().len() + as_slice(value).len()).sum();
-            self.state.size_bytes -= size as u64;
+            self.state.size_bytes -= tree.size();
         }
     }
 
@@ -134,39 +135,15 @@ impl Writer for Transaction<'_> {
     }
 }
 
-fn as_slice(value: &Value) -> &[u8] {
-    value.as_deref().unwrap_or_default()
-}
-
-struct TreeCursor<'a, I> {
-    entries: I,
-    entry: (&'a [u8], &'a [u8]),
-}
-
-impl<'a, I: Iterator<Item = (&'a Bytes, &'a Value)>> Cursor for TreeCursor<'a, I> {
-    fn advance(&mut self) -> Result<bool> {
-        match self.entries.next() {
-            Some((key, value)) => {
-                self.entry = (key.as_slice(), as_slice(value));
-                Ok(true)
-            }
-            None => Ok(false),
-        }
-    }
-
-    fn key(&self) -> &[u8] {
-        self.entry.0
-    }
-
-    fn value(&self) -> &[u8] {
-        self.entry.1
-    }
-}
-
+/// A space without entries.
 struct Empty;
 
 impl Cursor for Empty {
     fn advance(&mut self) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn seek(&mut self, _key: &[u8]) -> Result<bool> {
         Ok(false)
     }
 
@@ -176,5 +153,11 @@ impl Cursor for Empty {
 
     fn value(&self) -> &[u8] {
         &[]
+    }
+}
+
+impl Lookup for Empty {
+    fn get(&mut self, _key: &[u8]) -> Result<Option<&[u8]>> {
+        Ok(None)
     }
 }

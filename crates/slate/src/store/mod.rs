@@ -10,6 +10,7 @@ mod memory;
 mod overlay;
 #[cfg(feature = "rocks")]
 mod rocks;
+mod tree;
 
 use std::borrow::Cow;
 
@@ -44,6 +45,15 @@ pub trait Reader {
 
     /// Opens a cursor over a range.
     fn cursor(&self, space: Space, range: &Range, direction: Direction) -> Result<Box<dyn Cursor + '_>>;
+
+    /// Opens a sequence of point reads.
+    fn lookup(&self, space: Space) -> Result<Box<dyn Lookup + '_>>;
+}
+
+/// Point reads in one space. It remembers its place, so a key near the last one is found at once.
+pub trait Lookup {
+    /// Returns the value of a key.
+    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>>;
 }
 
 /// A write transaction, which reads its own writes.
@@ -75,7 +85,11 @@ pub trait Cursor {
     /// Moves to the next key. Returns false at the end.
     fn advance(&mut self) -> Result<bool>;
 
-    /// Returns the present key.
+    /// Moves ahead to the first key at or after this one, which must not be behind. Returns false at the end.
+    /// For cursors that move forward.
+    fn seek(&mut self, key: &[u8]) -> Result<bool>;
+
+    /// Returns the present key; before the first, nothing.
     fn key(&self) -> &[u8];
 
     /// Returns the present value.

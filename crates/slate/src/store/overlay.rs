@@ -1,36 +1,88 @@
 //! Uncommitted changes over a snapshot.
 
-use std::{borrow::Cow, cmp::Ordering, ops::Bound, sync::Arc};
+use std::{borrow::Cow, cmp::Ordering};
 
 use imbl::{OrdMap, OrdSet};
 
-use super::{Cursor, Direction, Range, Reader, Space, bytes::Bytes};
+use super::{
+    Cursor, Direction, Lookup, Range, Reader, Space,
+    tree::{Tree, TreeCursor, TreeLookup},
+};
 use crate::error::Result;
 
-/// A change of a key: its new value, or nothing if it is deleted.
-pub(super) type Change = Option<Arc<[u8]>>;
+/// First byte of a deletion.
+const DELETED: u8 = 0;
+/// First byte of a new value.
+const SET: u8 = 1;
 
 /// Changes not yet written. Clones are cheap, so a savepoint is a clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Changes {
-    pub(super) keys: OrdMap<(Space, Bytes), Change>,
-    pub(super) dropped: OrdSet<Space>,
+    /// Changed keys: `SET` and the new value, or `DELETED`.
+    spaces: OrdMap<Space, Tree>,
+    /// Spaces of which nothing in the base shows.
+    dropped: OrdSet<Space>,
 }
 
 impl Changes {
+    #[cfg(feature = "rocks")]
+    pub(super) fn is_empty(&self) -> bool {
+        self.spaces.is_empty() && self.dropped.is_empty()
+    }
+
+    pub(super) fn put(&mut self, space: Space, key: &[u8], value: &[u8]) {
+        let mut change = Vec::with_capacity(value.len() + 1);
+        change.push(SET);
+        change.extend_from_slice(value);
+        self.spaces.entry(space).or_default().insert(key, &change);
+    }
+
+    pub(super) fn delete(&mut self, space: Space, key: &[u8]) {
+        self.spaces.entry(space).or_default().insert(key, &[DELETED]);
+    }
+
+    pub(super) fn drop_space(&mut self, space: Space) {
+        self.spaces.remove(&space);
+        self.dropped.insert(space);
+    }
+
+    /// Returns the dropped spaces.
+    #[cfg(feature = "rocks")]
+    pub(super) fn dropped(&self) -> impl Iterator<Item = Space> + '_ {
+        self.dropped.iter().copied()
+    }
+
+    /// Visits changed keys in order, with the new value or nothing.
+    #[cfg(feature = "rocks")]
+    pub(super) fn visit(&self, visit: &mut dyn FnMut(Space, &[u8], Option<&[u8]>)) -> Result<()> {
+        for (space, tree) in &self.spaces {
+            let mut cursor = TreeCursor::new(tree, &Range::all(), Direction::Forward);
+            while cursor.advance()? {
+                visit(*space, cursor.key(), value(cursor.value()));
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn get<'a>(
         &'a self,
         base: &'a dyn Reader,
         space: Space,
         key: &[u8],
     ) -> Result<Option<Cow<'a, [u8]>>> {
-        if let Some(change) = self.keys.get(&(space, Bytes::new(key))) {
-            return Ok(change.as_deref().map(Cow::Borrowed));
+        if let Some(change) = self.spaces.get(&space).and_then(|tree| tree.get(key)) {
+            return Ok(value(change).map(Cow::Borrowed));
         }
         if self.dropped.contains(&space) {
             return Ok(None);
         }
         base.get(space, key)
+    }
+
+    pub(super) fn lookup<'a>(&'a self, base: &'a dyn Reader, space: Space) -> Result<Box<dyn Lookup + 'a>> {
+        let base = if self.dropped.contains(&space) { None } else { Some(base.lookup(space)?) };
+        let changes = self.spaces.get(&space).map(TreeLookup::new);
+        Ok(Box::new(MergedLookup { base, changes }))
     }
 
     pub(super) fn cursor<'a>(
@@ -40,35 +92,48 @@ impl Changes {
         range: &Range,
         direction: Direction,
     ) -> Result<Box<dyn Cursor + 'a>> {
-        let range = if self.dropped.contains(&space) || range.is_empty() {
-            // Nothing of the base shows.
-            Range { start: Vec::new(), end: Some(Vec::new()) }
-        } else {
-            range.clone()
-        };
-        let base = base.cursor(space, &range, direction)?;
-        if range.is_empty() {
-            return Ok(base);
-        }
-        let start = Bound::Included((space, Bytes::new(&range.start)));
-        let end = match &range.end {
-            Some(end) => Bound::Excluded((space, Bytes::new(end))),
-            None => Bound::Excluded((space + 1, Bytes::new(&[]))),
-        };
-        let changes = self.keys.range((start, end)).map(|((_, key), change)| (key.as_slice(), change));
-        let changes: Box<dyn Iterator<Item = _> + 'a> = match direction {
-            Direction::Forward => Box::new(changes),
-            Direction::Backward => Box::new(changes.rev()),
-        };
+        let nothing = Range { start: Vec::new(), end: Some(Vec::new()) };
+        let shown = if self.dropped.contains(&space) { &nothing } else { range };
+        let base = base.cursor(space, shown, direction)?;
+        let Some(tree) = self.spaces.get(&space) else { return Ok(base) };
+        let changes = TreeCursor::new(tree, range, direction);
         Ok(Box::new(Merged {
             base,
             changes,
             direction,
-            next_base: None,
-            next_change: None,
+            has_base: false,
+            has_change: false,
             started: false,
             source: Source::Base,
         }))
+    }
+}
+
+/// Returns the new value of a change, or nothing for a deletion.
+fn value(change: &[u8]) -> Option<&[u8]> {
+    match change.split_first() {
+        Some((&SET, value)) => Some(value),
+        _ => None,
+    }
+}
+
+/// Look-ups in changes, then in their base.
+struct MergedLookup<'a> {
+    base: Option<Box<dyn Lookup + 'a>>,
+    changes: Option<TreeLookup<'a>>,
+}
+
+impl Lookup for MergedLookup<'_> {
+    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>> {
+        if let Some(changes) = &mut self.changes
+            && let Some(change) = changes.get(key)?
+        {
+            return Ok(value(change));
+        }
+        match &mut self.base {
+            Some(base) => base.get(key),
+            None => Ok(None),
+        }
     }
 }
 
@@ -80,42 +145,70 @@ enum Source {
 /// A cursor over a base and the changes to it.
 struct Merged<'a> {
     base: Box<dyn Cursor + 'a>,
-    changes: Box<dyn Iterator<Item = (&'a [u8], &'a Change)> + 'a>,
+    changes: TreeCursor<'a>,
     direction: Direction,
     /// True if the base stands on a key that has not been passed.
-    next_base: Option<bool>,
-    next_change: Option<(&'a [u8], &'a Change)>,
+    has_base: bool,
+    /// True if the changes stand on a key that has not been passed.
+    has_change: bool,
     started: bool,
     source: Source,
-}
-
-impl Merged<'_> {
-    fn advance_base(&mut self) -> Result<()> {
-        self.next_base = Some(self.base.advance()?);
-        Ok(())
-    }
 }
 
 impl Cursor for Merged<'_> {
     fn advance(&mut self) -> Result<bool> {
         if !self.started {
             self.started = true;
-            self.advance_base()?;
-            self.next_change = self.changes.next();
+            self.has_base = self.base.advance()?;
+            self.has_change = self.changes.advance()?;
         } else {
             match self.source {
-                Source::Base => self.advance_base()?,
-                Source::Change => self.next_change = self.changes.next(),
+                Source::Base => self.has_base = self.base.advance()?,
+                Source::Change => self.has_change = self.changes.advance()?,
             }
         }
+        self.settle()
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        // A half that is ahead already stays where it is.
+        if !self.started || (self.has_base && self.base.key() < key) {
+            self.has_base = self.base.seek(key)?;
+        }
+        if !self.started || (self.has_change && self.changes.key() < key) {
+            self.has_change = self.changes.seek(key)?;
+        }
+        self.started = true;
+        self.settle()
+    }
+
+    fn key(&self) -> &[u8] {
+        match self.source {
+            _ if !self.started => &[],
+            Source::Base => self.base.key(),
+            Source::Change => self.changes.key(),
+        }
+    }
+
+    fn value(&self) -> &[u8] {
+        match self.source {
+            Source::Base => self.base.value(),
+            Source::Change => value(self.changes.value()).unwrap_or_default(),
+        }
+    }
+}
+
+impl Merged<'_> {
+    /// Decides which half is next, and passes what is superseded or deleted.
+    fn settle(&mut self) -> Result<bool> {
         loop {
-            let order = match (self.next_base == Some(true), self.next_change) {
-                (false, None) => return Ok(false),
-                (true, None) => Ordering::Less,
-                (false, Some(_)) => Ordering::Greater,
-                (true, Some((key, _))) => match self.direction {
-                    Direction::Forward => self.base.key().cmp(key),
-                    Direction::Backward => key.cmp(self.base.key()),
+            let order = match (self.has_base, self.has_change) {
+                (false, false) => return Ok(false),
+                (true, false) => Ordering::Less,
+                (false, true) => Ordering::Greater,
+                (true, true) => match self.direction {
+                    Direction::Forward => self.base.key().cmp(self.changes.key()),
+                    Direction::Backward => self.changes.key().cmp(self.base.key()),
                 },
             };
             match order {
@@ -124,29 +217,15 @@ impl Cursor for Merged<'_> {
                     return Ok(true);
                 }
                 // The change supersedes the base's entry.
-                Ordering::Equal => self.advance_base()?,
-                Ordering::Greater => match self.next_change {
-                    Some((_, None)) => self.next_change = self.changes.next(),
-                    _ => {
-                        self.source = Source::Change;
-                        return Ok(true);
-                    }
-                },
+                Ordering::Equal => self.has_base = self.base.advance()?,
+                Ordering::Greater if value(self.changes.value()).is_none() => {
+                    self.has_change = self.changes.advance()?;
+                }
+                Ordering::Greater => {
+                    self.source = Source::Change;
+                    return Ok(true);
+                }
             }
-        }
-    }
-
-    fn key(&self) -> &[u8] {
-        match (&self.source, self.next_change) {
-            (Source::Change, Some((key, _))) => key,
-            _ => self.base.key(),
-        }
-    }
-
-    fn value(&self) -> &[u8] {
-        match (&self.source, self.next_change) {
-            (Source::Change, Some((_, change))) => change.as_deref().unwrap_or_default(),
-            _ => self.base.value(),
         }
     }
 }
@@ -193,15 +272,20 @@ mod tests {
             writer.commit().expect("commit");
             let mut overlay = Changes::default();
             if let Some(dropped) = dropped {
-                overlay.dropped.insert(dropped);
+                overlay.drop_space(dropped);
                 model.retain(|(space, _), _| *space != dropped);
             }
             for (space, key, value) in changes.into_iter().filter(|(space, ..)| Some(*space) != dropped) {
-                overlay.keys.insert((space, Bytes::new(&key)), value.map(|value| Arc::from([value])));
                 match value {
-                    Some(value) => model.insert((space, key), vec![value]),
-                    None => model.remove(&(space, key)),
-                };
+                    Some(value) => {
+                        overlay.put(space, &key, &[value]);
+                        model.insert((space, key), vec![value]);
+                    }
+                    None => {
+                        overlay.delete(space, &key);
+                        model.remove(&(space, key));
+                    }
+                }
             }
             let reader = store.snapshot().expect("snapshot");
             let range = Range { start: bounds.0, end: bounds.1 };
@@ -213,9 +297,11 @@ mod tests {
                     })
                     .map(|((_, key), value)| (key.clone(), value.clone()))
                     .collect();
+                let mut lookup = overlay.lookup(reader.as_ref(), space).expect("a look-up");
                 for (key, value) in &expected {
                     let found = overlay.get(reader.as_ref(), space, key).expect("get");
                     prop_assert_eq!(found.as_deref(), Some(value.as_slice()));
+                    prop_assert_eq!(lookup.get(key).expect("get"), Some(value.as_slice()));
                 }
                 let mut forward = overlay.cursor(reader.as_ref(), space, &range, Direction::Forward).expect("a cursor");
                 prop_assert_eq!(collect(forward.as_mut()), expected.clone());

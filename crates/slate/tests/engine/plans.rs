@@ -94,3 +94,63 @@ fn sparse_index_serves_no_query_for_missing_fields() {
         assert_eq!(super::ids_in_order(engine, &sorted), [2, 1]);
     });
 }
+
+#[test]
+fn large_indexes_are_intersected_before_documents_are_read() {
+    on_every_store(|engine| {
+        engine.create_collection("c").expect("create");
+        let documents: Vec<bson::RawDocumentBuf> = (0..6000)
+            .map(|id| doc! { "_id": id, "a": id % 3, "b": if id % 4 == 0 { vec![1, 2] } else { vec![0] }, "n": id })
+            .map(|document| bson::RawDocumentBuf::try_from(&document).expect("a document"))
+            .collect();
+        let inserted = engine.write(move |transaction| transaction.insert_many("c", &documents, true));
+        assert!(inserted.expect("insert").failures.is_empty());
+        for path in ["a", "b"] {
+            engine.create_index("c", IndexSpec::on(&[path]).expect("a spec")).expect("index");
+        }
+        let both = || doc! { "a": 1, "b": 2 };
+        let (plan, keys, documents) = explain(engine, &query(both()));
+        assert!(plan.contains("AND_SORTED") && plan.contains("a_1") && plan.contains("b_1"), "{plan}");
+        assert_eq!(documents, 500, "only documents that match are read");
+        assert!(keys < 4000, "{keys} entries");
+        let expected: Vec<i32> = (0..6000).filter(|id| id % 3 == 1 && id % 4 == 0).collect();
+        assert_eq!(super::ids_in_order(engine, &query(both())), expected, "in the order of _id");
+        assert_eq!(engine.count("c", &query(both())).expect("count"), 500);
+        assert_eq!(super::ids(engine, doc! { "a": 1, "b": 2, "n": { "$lt": 50 } }), [4, 16, 28, 40]);
+        assert_eq!(super::ids(engine, doc! { "a": 7, "b": 2 }), Vec::<i32>::new());
+        let limited = Query { limit: Some(3), skip: 1, ..query(both()) };
+        assert_eq!(super::ids_in_order(engine, &limited), [16, 28, 40]);
+    });
+}
+
+#[test]
+fn distinct_leaps_over_an_index_and_keeps_types() {
+    on_every_store(|engine| {
+        let values =
+            [bson::Bson::Int32(2), bson::Bson::Double(1.5), bson::Bson::Int64(7), "x".into(), true.into()];
+        with_documents(
+            engine,
+            (0..100).map(|id| doc! { "_id": id, "v": values[id as usize % 5].clone(), "n": id }),
+        );
+        engine.insert("c", &doc! { "_id": 100 }).expect("insert");
+        let path = slate::Path::parse("v").expect("a path");
+        let distinct = |filter: Document| engine.distinct("c", &path, &query(filter)).expect("distinct");
+        let filters = [doc! {}, doc! { "v": { "$lt": 5 } }, doc! { "v": { "$gte": 2 }, "n": { "$lt": 50 } }];
+        let without: Vec<_> = filters.iter().map(|filter| distinct(filter.clone())).collect();
+        assert_eq!(
+            without[0],
+            [values[1].clone(), values[0].clone(), values[2].clone(), "x".into(), true.into()]
+        );
+        for spec in [&["v"][..], &["-v", "n"]] {
+            let spec = IndexSpec::on(spec).expect("a spec");
+            engine.create_index("c", spec.clone()).expect("index");
+            let with: Vec<_> = filters.iter().map(|filter| distinct(filter.clone())).collect();
+            assert_eq!(with, without, "{}", spec.name);
+            engine.insert("c", &doc! { "_id": 101, "v": null }).expect("insert");
+            assert_eq!(distinct(doc! {})[0], bson::Bson::Null, "null is a value, a missing field is none");
+            let query = query(doc! { "_id": 101 });
+            engine.write(move |transaction| transaction.delete("c", &query)).expect("delete");
+            engine.drop_index("c", &spec.name).expect("drop");
+        }
+    });
+}

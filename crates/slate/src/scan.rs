@@ -1,0 +1,240 @@
+//! Scans: the candidate documents of an access path.
+
+use std::{collections::HashSet, time::Instant};
+
+use bson::raw::RawDocument;
+
+use crate::{
+    catalog::Collection,
+    error::{Error, Result},
+    index,
+    plan::{Access, Leg},
+    store::{Cursor, Direction, Range, Reader},
+};
+
+/// Rows between two looks at the clock.
+const CLOCK_INTERVAL: u64 = 128;
+/// Entries passed one by one on the way to an `_id`, before the rest is skipped.
+const STEPS_MAX: usize = 4;
+
+/// Work done by a query.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Examined {
+    /// Index entries read.
+    pub keys: u64,
+    /// Documents read.
+    pub documents: u64,
+    /// Documents returned.
+    pub returned: u64,
+}
+
+/// Views stored bytes as a document.
+pub(crate) fn stored(bytes: &[u8]) -> Result<&RawDocument> {
+    RawDocument::from_bytes(bytes).map_err(Error::corrupt)
+}
+
+type VisitDocument<'a> = &'a mut dyn FnMut(&[u8], &RawDocument) -> Result<bool>;
+type VisitId<'a> = &'a mut dyn FnMut(&[u8]) -> Result<bool>;
+
+/// A scan of one collection.
+pub(crate) struct Scan<'a> {
+    reader: &'a dyn Reader,
+    collection: &'a Collection,
+    deadline: Option<Instant>,
+    rows: u64,
+    keys: u64,
+    documents: u64,
+}
+
+impl<'a> Scan<'a> {
+    pub(crate) fn new(reader: &'a dyn Reader, collection: &'a Collection, deadline: Option<Instant>) -> Self {
+        Self { reader, collection, deadline, rows: 0, keys: 0, documents: 0 }
+    }
+
+    /// Returns the work done so far.
+    pub(crate) fn examined(&self) -> Examined {
+        Examined { keys: self.keys, documents: self.documents, returned: 0 }
+    }
+
+    fn tick(&mut self) -> Result<()> {
+        self.rows += 1;
+        if self.rows.is_multiple_of(CLOCK_INTERVAL)
+            && self.deadline.is_some_and(|deadline| Instant::now() > deadline)
+        {
+            return Err(Error::TimedOut);
+        }
+        Ok(())
+    }
+
+    /// Visits the candidates of an access path, each once, until `visit` returns false.
+    pub(crate) fn documents(&mut self, access: &Access, visit: VisitDocument<'_>) -> Result<()> {
+        if let Access::Documents { ranges, direction } = access {
+            return self.in_id_order(ranges, *direction, visit);
+        }
+        let mut lookup = self.reader.lookup(self.collection.space)?;
+        let mut read = 0;
+        let scanned = self.ids(access, &mut |id| {
+            read += 1;
+            let document = lookup.get(id)?;
+            let document = document.ok_or_else(|| Error::corrupt("an index names a missing document"))?;
+            visit(id, stored(document)?)
+        });
+        self.documents += read;
+        scanned
+    }
+
+    fn in_id_order(
+        &mut self,
+        ranges: &[Range],
+        direction: Direction,
+        visit: VisitDocument<'_>,
+    ) -> Result<()> {
+        for range in in_direction(ranges, direction) {
+            let mut cursor = self.reader.cursor(self.collection.space, range, direction)?;
+            while cursor.advance()? {
+                self.tick()?;
+                self.documents += 1;
+                if !visit(cursor.key(), stored(cursor.value())?)? {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Visits the encoded `_id`s of an access path, each once, until `visit` returns false.
+    pub(crate) fn ids(&mut self, access: &Access, visit: VisitId<'_>) -> Result<()> {
+        let repeats = match access {
+            Access::Union(_) => true,
+            Access::Index { position, .. } => self.collection.indexes[*position].multikey,
+            _ => false,
+        };
+        if !repeats {
+            return self.all_ids(access, visit).map(drop);
+        }
+        let mut seen: HashSet<Box<[u8]>> = HashSet::new();
+        self.all_ids(access, &mut |id| if seen.insert(id.into()) { visit(id) } else { Ok(true) }).map(drop)
+    }
+
+    /// Visits `_id`s, some of them repeatedly. Returns false if `visit` did.
+    fn all_ids(&mut self, access: &Access, visit: VisitId<'_>) -> Result<bool> {
+        match access {
+            Access::Nothing => Ok(true),
+            Access::Documents { ranges, direction } => {
+                let mut go_on = true;
+                self.in_id_order(ranges, *direction, &mut |id, _| {
+                    go_on = visit(id)?;
+                    Ok(go_on)
+                })?;
+                Ok(go_on)
+            }
+            Access::Index { position, ranges, direction } => {
+                let index = &self.collection.indexes[*position];
+                for range in in_direction(ranges, *direction) {
+                    let mut cursor = self.reader.cursor(index.space, range, *direction)?;
+                    while cursor.advance()? {
+                        self.tick()?;
+                        self.keys += 1;
+                        if !visit(index::id_of(&index.spec, cursor.key())?)? {
+                            return Ok(false);
+                        }
+                    }
+                }
+                Ok(true)
+            }
+            Access::Intersection(legs) => self.intersect(legs, visit),
+            Access::Union(parts) => {
+                for part in parts {
+                    if !self.all_ids(part, visit)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    /// Visits the `_id`s that all legs have. Each leg is in the order of `_id`, so whichever is behind leaps to
+    /// the one that is ahead.
+    fn intersect(&mut self, legs: &[Leg], visit: VisitId<'_>) -> Result<bool> {
+        let mut walkers = legs
+            .iter()
+            .map(|leg| {
+                let space = self.collection.indexes[leg.position].space;
+                let cursor = self.reader.cursor(space, &Range::prefix(&leg.prefix), Direction::Forward)?;
+                Ok(Walker { cursor, prefix: &leg.prefix, target: Vec::new(), steps: 0 })
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let mut candidate: Vec<u8> = Vec::new();
+        let (mut turn, mut agreed) = (0, 0);
+        loop {
+            self.tick()?;
+            let walker = &mut walkers[turn];
+            let found = walker.reach(&candidate)?;
+            self.keys += std::mem::take(&mut walker.steps);
+            if !found {
+                return Ok(true);
+            }
+            if walker.id() == candidate.as_slice() {
+                agreed += 1;
+            } else {
+                candidate.clear();
+                candidate.extend_from_slice(walker.id());
+                agreed = 1;
+            }
+            if agreed == legs.len() {
+                if !visit(&candidate)? {
+                    return Ok(false);
+                }
+                // The least `_id` above this one.
+                candidate.push(0);
+                agreed = 0;
+            }
+            turn = (turn + 1) % legs.len();
+        }
+    }
+}
+
+/// A leg of an intersection, on its way.
+struct Walker<'a> {
+    cursor: Box<dyn Cursor + 'a>,
+    prefix: &'a [u8],
+    /// Buffer for the entry that is leapt to.
+    target: Vec<u8>,
+    /// Entries read.
+    steps: u64,
+}
+
+impl Walker<'_> {
+    fn id(&self) -> &[u8] {
+        self.cursor.key().get(self.prefix.len()..).unwrap_or_default()
+    }
+
+    /// Moves to the first `_id` at or after this one. Returns false at the end.
+    fn reach(&mut self, id: &[u8]) -> Result<bool> {
+        if !self.cursor.key().is_empty() && self.id() >= id {
+            return Ok(true);
+        }
+        for _ in 0..STEPS_MAX {
+            self.steps += 1;
+            if !self.cursor.advance()? {
+                return Ok(false);
+            }
+            if self.id() >= id {
+                return Ok(true);
+            }
+        }
+        self.steps += 1;
+        self.target.clear();
+        self.target.extend_from_slice(self.prefix);
+        self.target.extend_from_slice(id);
+        self.cursor.seek(&self.target)
+    }
+}
+
+fn in_direction(ranges: &[Range], direction: Direction) -> Box<dyn Iterator<Item = &Range> + '_> {
+    match direction {
+        Direction::Forward => Box::new(ranges.iter()),
+        Direction::Backward => Box::new(ranges.iter().rev()),
+    }
+}
