@@ -4,7 +4,7 @@ use anyhow::{Context as _, bail};
 use bson::{Bson, Document, doc};
 use slate_client::{
     Client,
-    protocol::{Doc, Find, IndexDefinition, Request, Response, Update},
+    protocol::{Doc, Find, IndexDefinition},
 };
 
 use crate::output::{Output, json_value};
@@ -122,21 +122,12 @@ pub(crate) async fn run(client: &Client, line: &str) -> anyhow::Result<Output> {
             Ok(Output::Documents(found.into_iter().collect()))
         }
         ["update", collection, filter, update] => {
-            let (matched, modified) =
-                client.update_many(collection, &parse(filter)?, &parse(update)?).await?;
-            Ok(Output::Text(format!("matched {matched}, modified {modified}")))
+            let updated = client.update_many(collection, &parse(filter)?, &parse(update)?).await?;
+            Ok(Output::Text(format!("matched {}, modified {}", updated.matched, updated.modified)))
         }
         ["replace", collection, filter, document] => {
-            let update = Update {
-                collection: (*collection).to_owned(),
-                filter: Doc::new(&parse(filter)?)?,
-                update: Doc::new(&parse(document)?)?,
-                upsert: false,
-            };
-            match client.call(&Request::ReplaceOne(update)).await? {
-                Response::Updated { matched, .. } => Ok(Output::Text(format!("replaced {matched}"))),
-                other => bail!("unexpected response: {other:?}"),
-            }
+            let updated = client.replace_one(collection, &parse(filter)?, &parse(document)?, false).await?;
+            Ok(Output::Text(format!("replaced {}", updated.matched)))
         }
         ["delete", collection, filter] => {
             Ok(Output::Text(format!("deleted {}", client.delete_many(collection, &parse(filter)?).await?)))
@@ -147,27 +138,13 @@ pub(crate) async fn run(client: &Client, line: &str) -> anyhow::Result<Output> {
         }
         ["distinct", collection, field, rest @ ..] if rest.len() <= 1 => {
             let filter = rest.first().map_or_else(|| Ok(Document::new()), |filter| parse(filter))?;
-            let request = Request::Distinct {
-                collection: (*collection).to_owned(),
-                field: (*field).to_owned(),
-                filter: Doc::new(&filter)?,
-            };
-            match client.call(&request).await? {
-                Response::Values { values } => {
-                    let values = values.iter().map(|value| Ok(doc! { *field: value.decode()? }));
-                    Ok(Output::Documents(values.collect::<anyhow::Result<_>>()?))
-                }
-                other => bail!("unexpected response: {other:?}"),
-            }
+            let values = client.distinct(collection, field, &filter).await?;
+            Ok(Output::Documents(values.into_iter().map(|value| doc! { *field: value }).collect()))
         }
         ["explain", collection, rest @ ..] => {
-            match client.call(&Request::Explain(find(collection, rest)?)).await? {
-                Response::Explained { explanation } => {
-                    let explanation = Bson::Document(explanation.decode()?).into_relaxed_extjson();
-                    Ok(Output::Text(serde_json::to_string_pretty(&explanation)?))
-                }
-                other => bail!("unexpected response: {other:?}"),
-            }
+            let explanation = client.explain(find(collection, rest)?).await?;
+            let explanation = Bson::Document(explanation).into_relaxed_extjson();
+            Ok(Output::Text(serde_json::to_string_pretty(&explanation)?))
         }
         [name, ..] => match COMMANDS.iter().find(|(command, _)| command == name) {
             Some((command, arguments)) => bail!("usage: {command} {arguments}"),

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use bson::{Bson, Document};
+use bson::{Bson, Document, RawDocumentBuf};
 use tokio::sync::Mutex;
 
 use crate::{
@@ -51,6 +51,17 @@ impl Options {
     }
 }
 
+/// Result of an update.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Updated {
+    /// Documents that matched.
+    pub matched: u64,
+    /// Documents that changed.
+    pub modified: u64,
+    /// `_id` of the document that was inserted, if one was.
+    pub upserted: Option<Bson>,
+}
+
 /// A client. Clones share its connections, which open when they are needed.
 #[derive(Debug, Clone)]
 pub struct Client {
@@ -73,20 +84,39 @@ impl Client {
 
     /// Sends a request and returns its response. An error response is an error.
     pub async fn call(&self, request: &Request) -> Result<Response, Error> {
-        let slot = self.shared.next.fetch_add(1, Ordering::Relaxed) % self.shared.pool.len();
-        self.call_on(slot, request).await
+        self.call_on(self.next_slot(), request).await
+    }
+
+    /// Sends requests without waiting between them, and returns their responses in order.
+    pub async fn pipeline(&self, requests: &[Request]) -> Result<Vec<Result<Response, Error>>, Error> {
+        let responses = self.exchange(self.next_slot(), requests).await?;
+        Ok(responses.into_iter().map(expect_success).collect())
+    }
+
+    fn next_slot(&self) -> usize {
+        self.shared.next.fetch_add(1, Ordering::Relaxed) % self.shared.pool.len()
     }
 
     async fn call_on(&self, slot: usize, request: &Request) -> Result<Response, Error> {
-        let mut frame = Vec::with_capacity(256);
-        protocol::encode_frame(request, &mut frame).map_err(|error| Error::Protocol(error.to_string()))?;
+        let response = self.exchange(slot, std::slice::from_ref(request)).await?.pop();
+        expect_success(response.ok_or_else(|| Error::Protocol("no response".to_owned()))?)
+    }
+
+    async fn exchange(&self, slot: usize, requests: &[Request]) -> Result<Vec<Response>, Error> {
+        if requests.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut frames = Vec::with_capacity(128 * requests.len());
+        for request in requests {
+            protocol::encode_frame(request, &mut frames)
+                .map_err(|error| Error::Protocol(error.to_string()))?;
+        }
         let timeout = self.shared.options.timeout;
         let call = async {
             let connection = self.connection(slot).await?;
-            connection.call(frame).await.map_err(|reason| self.broken(reason))
+            connection.call(frames, requests.len()).await.map_err(|reason| self.broken(reason))
         };
-        let response = tokio::time::timeout(timeout, call).await.map_err(|_| Error::TimedOut(timeout))??;
-        expect_success(response)
+        tokio::time::timeout(timeout, call).await.map_err(|_| Error::TimedOut(timeout))?
     }
 
     fn broken(&self, reason: String) -> Error {
@@ -106,7 +136,9 @@ impl Client {
             let hello = Request::Hello { version: VERSION, token: Some(token.clone()) };
             let mut frame = Vec::new();
             protocol::encode_frame(&hello, &mut frame).map_err(|error| Error::Protocol(error.to_string()))?;
-            expect_success(connection.call(frame).await.map_err(|reason| self.broken(reason))?)?;
+            for response in connection.call(frame, 1).await.map_err(|reason| self.broken(reason))? {
+                expect_success(response)?;
+            }
         }
         *slot = Some(connection.clone());
         Ok(connection)
@@ -196,7 +228,7 @@ impl Client {
     /// Returns every document of a query, following its cursor.
     pub async fn find_with(&self, find: Find) -> Result<Vec<Document>, Error> {
         // A cursor belongs to its connection.
-        let slot = self.shared.next.fetch_add(1, Ordering::Relaxed) % self.shared.pool.len();
+        let slot = self.next_slot();
         let mut response = self.call_on(slot, &Request::Find(find)).await?;
         let mut found = Vec::new();
         loop {
@@ -224,30 +256,164 @@ impl Client {
         }
     }
 
-    /// Updates every match. Returns matched and modified counts.
+    /// Returns the documents with these `_id`s, each as stored. The look-ups are pipelined.
+    pub async fn find_by_ids(
+        &self,
+        collection: &str,
+        ids: impl IntoIterator<Item = Bson>,
+    ) -> Result<Vec<Option<RawDocumentBuf>>, Error> {
+        let requests = ids
+            .into_iter()
+            .map(|id| {
+                let id = Value::new(id).map_err(malformed)?;
+                Ok(Request::FindById { collection: collection.to_owned(), id })
+            })
+            .collect::<Result<Vec<_>, Error>>()?;
+        self.pipeline(&requests)
+            .await?
+            .into_iter()
+            .map(|response| match response? {
+                Response::Document { document } => document
+                    .map(|document| RawDocumentBuf::from_bytes(document.0).map_err(malformed))
+                    .transpose(),
+                other => Err(unexpected(&other)),
+            })
+            .collect()
+    }
+
+    /// Returns the first match.
+    pub async fn find_one(&self, collection: &str, filter: &Document) -> Result<Option<Document>, Error> {
+        let find = Find { collection: collection.to_owned(), filter: encode(filter)?, ..Find::default() };
+        match self.call(&Request::FindOne(find)).await? {
+            Response::Document { document } => {
+                document.map(|document| document.decode().map_err(malformed)).transpose()
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Updates every match.
     pub async fn update_many(
         &self,
         collection: &str,
         filter: &Document,
         update: &Document,
-    ) -> Result<(u64, u64), Error> {
-        let update = Update {
+    ) -> Result<Updated, Error> {
+        self.updated(Request::UpdateMany(Self::update(collection, filter, update, false)?)).await
+    }
+
+    /// Updates the first match, or inserts one if there is none and `upsert` says so.
+    pub async fn update_one(
+        &self,
+        collection: &str,
+        filter: &Document,
+        update: &Document,
+        upsert: bool,
+    ) -> Result<Updated, Error> {
+        self.updated(Request::UpdateOne(Self::update(collection, filter, update, upsert)?)).await
+    }
+
+    /// Replaces the first match, or inserts the document if there is none and `upsert` says so.
+    pub async fn replace_one(
+        &self,
+        collection: &str,
+        filter: &Document,
+        document: &Document,
+        upsert: bool,
+    ) -> Result<Updated, Error> {
+        self.updated(Request::ReplaceOne(Self::update(collection, filter, document, upsert)?)).await
+    }
+
+    fn update(collection: &str, filter: &Document, update: &Document, upsert: bool) -> Result<Update, Error> {
+        Ok(Update {
             collection: collection.to_owned(),
             filter: encode(filter)?,
             update: encode(update)?,
-            upsert: false,
-        };
-        match self.call(&Request::UpdateMany(update)).await? {
-            Response::Updated { matched, modified, .. } => Ok((matched, modified)),
+            upsert,
+        })
+    }
+
+    async fn updated(&self, request: Request) -> Result<Updated, Error> {
+        match self.call(&request).await? {
+            Response::Updated { matched, modified, upserted } => {
+                let upserted = upserted.map(|id| id.decode().map_err(malformed)).transpose()?;
+                Ok(Updated { matched, modified, upserted })
+            }
             other => Err(unexpected(&other)),
         }
     }
 
     /// Deletes every match. Returns their number.
     pub async fn delete_many(&self, collection: &str, filter: &Document) -> Result<u64, Error> {
-        let request = Request::DeleteMany { collection: collection.to_owned(), filter: encode(filter)? };
+        let filter = encode(filter)?;
+        self.deleted(Request::DeleteMany { collection: collection.to_owned(), filter }).await
+    }
+
+    /// Deletes the first match. Returns 1, or 0 if there is none.
+    pub async fn delete_one(&self, collection: &str, filter: &Document) -> Result<u64, Error> {
+        let filter = encode(filter)?;
+        self.deleted(Request::DeleteOne { collection: collection.to_owned(), filter }).await
+    }
+
+    async fn deleted(&self, request: Request) -> Result<u64, Error> {
         match self.call(&request).await? {
             Response::Deleted { count } => Ok(count),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Inserts documents, or replaces those with the same `_id`. Returns inserted and modified counts.
+    pub async fn upsert_many(&self, collection: &str, documents: &[Document]) -> Result<(u64, u64), Error> {
+        let documents = documents.iter().map(encode).collect::<Result<_, _>>()?;
+        self.upserted(Request::UpsertMany { collection: collection.to_owned(), documents }).await
+    }
+
+    /// Inserts documents, or sets their fields in those with the same `_id`. Returns inserted and modified
+    /// counts.
+    pub async fn merge_many(&self, collection: &str, documents: &[Document]) -> Result<(u64, u64), Error> {
+        let documents = documents.iter().map(encode).collect::<Result<_, _>>()?;
+        self.upserted(Request::MergeMany { collection: collection.to_owned(), documents }).await
+    }
+
+    async fn upserted(&self, request: Request) -> Result<(u64, u64), Error> {
+        match self.call(&request).await? {
+            Response::Upserted { inserted, modified } => Ok((inserted, modified)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Runs writes, all or none. Returns their responses.
+    pub async fn transaction(&self, requests: Vec<Request>) -> Result<Vec<Response>, Error> {
+        match self.call(&Request::Transaction { requests }).await? {
+            Response::Results { results } => Ok(results),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Returns the distinct values of a field among the matches, in order.
+    pub async fn distinct(
+        &self,
+        collection: &str,
+        field: &str,
+        filter: &Document,
+    ) -> Result<Vec<Bson>, Error> {
+        let request = Request::Distinct {
+            collection: collection.to_owned(),
+            field: field.to_owned(),
+            filter: encode(filter)?,
+        };
+        match self.call(&request).await? {
+            Response::Values { values } => {
+                values.iter().map(|value| value.decode().map_err(malformed)).collect()
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Returns the plan of a query and the work of running it.
+    pub async fn explain(&self, find: Find) -> Result<Document, Error> {
+        match self.call(&Request::Explain(find)).await? {
+            Response::Explained { explanation } => explanation.decode().map_err(malformed),
             other => Err(unexpected(&other)),
         }
     }

@@ -16,11 +16,19 @@ const QUEUE_MAX: usize = 4096;
 /// Requests written at once.
 const COALESCE_BYTES: usize = 64 << 10;
 
-/// Outcome of one request, or the reason why the connection broke.
-type Answer = Result<Response, String>;
+/// Responses to the requests of a call, or the reason why the connection broke.
+type Answer = Result<Vec<Response>, String>;
 
+/// A call that is to be sent: frames of one or more requests.
 struct Pending {
-    frame: Vec<u8>,
+    frames: Vec<u8>,
+    waiting: Waiting,
+}
+
+/// A call whose responses are to come.
+struct Waiting {
+    requests: usize,
+    responses: Vec<Response>,
     answer: oneshot::Sender<Answer>,
 }
 
@@ -70,27 +78,28 @@ impl Connection {
         self.requests.is_closed()
     }
 
-    /// Sends a frame and returns its answer.
-    pub(crate) async fn call(&self, frame: Vec<u8>) -> Answer {
+    /// Sends the frames of `requests` requests and returns their responses.
+    pub(crate) async fn call(&self, frames: Vec<u8>, requests: usize) -> Answer {
         let (answer, answered) = oneshot::channel();
         let closed = || "connection closed".to_owned();
-        self.requests.send(Pending { frame, answer }).await.map_err(|_| closed())?;
+        let waiting = Waiting { requests, responses: Vec::with_capacity(requests), answer };
+        self.requests.send(Pending { frames, waiting }).await.map_err(|_| closed())?;
         answered.await.map_err(|_| closed())?
     }
 }
 
 async fn run(stream: Box<dyn Stream>, mut requests: mpsc::Receiver<Pending>) {
     let (mut reader, mut writer) = tokio::io::split(stream);
-    let (awaiting, mut awaited) = mpsc::unbounded_channel::<oneshot::Sender<Answer>>();
+    let (awaiting, mut awaited) = mpsc::unbounded_channel::<Waiting>();
     let write = async move {
         let mut buffer = Vec::new();
         while let Some(pending) = requests.recv().await {
             buffer.clear();
             let mut next = Some(pending);
-            while let Some(Pending { frame, answer }) = next.take() {
-                buffer.extend_from_slice(&frame);
+            while let Some(Pending { frames, waiting }) = next.take() {
+                buffer.extend_from_slice(&frames);
                 // The reader's half is gone only when the connection is.
-                if awaiting.send(answer).is_err() {
+                if awaiting.send(waiting).is_err() {
                     return;
                 }
                 if buffer.len() < COALESCE_BYTES {
@@ -106,18 +115,23 @@ async fn run(stream: Box<dyn Stream>, mut requests: mpsc::Receiver<Pending>) {
     };
     let read = async move {
         let mut buffer = bytes::BytesMut::with_capacity(16 << 10);
-        let mut waiting = VecDeque::new();
+        let mut waiting: VecDeque<Waiting> = VecDeque::new();
         let reason = loop {
             match next_response(&mut buffer) {
                 Err(reason) => break reason,
                 Ok(Some(response)) => {
-                    while let Ok(answer) = awaited.try_recv() {
-                        waiting.push_back(answer);
+                    if waiting.is_empty() {
+                        waiting.extend(std::iter::from_fn(|| awaited.try_recv().ok()));
                     }
-                    match waiting.pop_front() {
+                    let Some(first) = waiting.front_mut() else {
+                        break "the server answered what nobody asked".to_owned();
+                    };
+                    first.responses.push(response);
+                    if first.responses.len() == first.requests
+                        && let Some(Waiting { responses, answer, .. }) = waiting.pop_front()
+                    {
                         // The caller may have given up; its answer still takes its turn.
-                        Some(answer) => drop(answer.send(Ok(response))),
-                        None => break "the server answered what nobody asked".to_owned(),
+                        let _ = answer.send(Ok(responses));
                     }
                 }
                 Ok(None) => match reader.read_buf(&mut buffer).await {
@@ -127,10 +141,8 @@ async fn run(stream: Box<dyn Stream>, mut requests: mpsc::Receiver<Pending>) {
                 },
             }
         };
-        while let Ok(answer) = awaited.try_recv() {
-            waiting.push_back(answer);
-        }
-        for answer in waiting {
+        waiting.extend(std::iter::from_fn(|| awaited.try_recv().ok()));
+        for Waiting { answer, .. } in waiting {
             let _ = answer.send(Err(reason.clone()));
         }
     };

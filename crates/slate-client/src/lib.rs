@@ -18,7 +18,7 @@ mod client;
 mod connection;
 pub mod protocol;
 
-pub use client::{Client, Options};
+pub use client::{Client, Options, Updated};
 
 /// Reason why a call failed.
 #[derive(Debug, thiserror::Error)]

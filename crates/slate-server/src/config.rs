@@ -54,7 +54,15 @@ pub struct Config {
     #[arg(long, env = "SLATE_IDLE_TIMEOUT_S", default_value_t = 600)]
     pub idle_timeout_s: u64,
 
-    /// Seconds that a query may take
+    /// Seconds that a message has to arrive or to be taken, beside one for each 64 KiB of it
+    #[arg(long, env = "SLATE_TRANSFER_TIMEOUT_S", default_value_t = 30)]
+    pub transfer_timeout_s: u64,
+
+    /// Bytes of large requests that may be in memory at a time
+    #[arg(long, env = "SLATE_MAX_INTAKE_BYTES", default_value_t = 256 << 20)]
+    pub max_intake_bytes: usize,
+
+    /// Seconds that a query or update may take
     #[arg(long, env = "SLATE_QUERY_TIMEOUT_S", default_value_t = 60)]
     pub query_timeout_s: u64,
 
@@ -92,6 +100,10 @@ impl Config {
 
     pub(crate) fn idle_timeout(&self) -> Duration {
         Duration::from_secs(self.idle_timeout_s.max(1))
+    }
+
+    pub(crate) fn transfer_timeout(&self) -> Duration {
+        Duration::from_secs(self.transfer_timeout_s.max(1))
     }
 
     pub(crate) fn query_timeout(&self) -> Duration {

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use slate::Engine;
 
-use crate::{cursors::Cursors, metrics::Metrics, scram::Credentials};
+use crate::{connection::Limits, cursors::Cursors, metrics::Metrics, scram::Credentials};
 
 /// Shared state of the fronts.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct Context {
     /// Name of the store, for clients.
     pub(crate) store: &'static str,
     pub(crate) query_timeout: Duration,
-    pub(crate) frame_len_max: usize,
+    pub(crate) limits: Arc<Limits>,
 }
 
 pub(crate) type SharedContext = Arc<Context>;

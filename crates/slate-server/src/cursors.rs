@@ -104,9 +104,11 @@ impl Cursors {
         Ok(FirstBatch { documents, cursor })
     }
 
-    /// Keeps documents without handing out any. Returns the cursor.
-    pub(crate) fn keep_all(&self, namespace: &str, documents: Batch) -> Result<i64> {
-        self.register(namespace, Rest::Kept(documents.into()))
+    /// Opens a cursor without handing out any documents. Returns it.
+    pub(crate) fn open_unread(&self, engine: &Engine, namespace: &str, query: &Query) -> Result<i64> {
+        engine.collection(namespace)?;
+        let batches = stream(engine.clone(), namespace.to_owned(), query.clone());
+        self.register(namespace, Rest::Streamed { batches, buffer: VecDeque::new() })
     }
 
     /// Returns the next batch and whether it was the last. `None`: no such cursor.

@@ -2,6 +2,10 @@
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
+use hyper_util::service::TowerToHyperService;
+use orlop_net::{
+    AcceptOptions, ClientAuth, HttpOptions, Listener, PemSource, ServerTls, TlsError, TlsOptions,
+};
 use slate::{
     Engine,
     store::{MemoryStore, Store},
@@ -11,16 +15,16 @@ use tokio::{
     sync::{Semaphore, watch},
     task::JoinHandle,
 };
-use tokio_rustls::TlsAcceptor;
 
 use crate::{
     config::{Config, StoreKind},
+    connection::Limits,
     context::{Context, SharedContext},
     cursors::Cursors,
     http,
     metrics::Metrics,
     mongo, native,
-    net::{self, Accept},
+    net::{self, Front},
     scram::Credentials,
     upkeep,
 };
@@ -42,7 +46,7 @@ pub enum Error {
     File(PathBuf, std::io::Error),
     /// The certificate or key is unusable.
     #[error("TLS: {0}")]
-    Tls(String),
+    Tls(#[from] TlsError),
     /// The token file is empty.
     #[error("{0}: the token is empty")]
     EmptyToken(PathBuf),
@@ -65,7 +69,7 @@ impl Server {
     pub async fn start(config: Config) -> Result<Self, Error> {
         let engine = open_engine(&config).await?;
         let token = read_token(&config)?;
-        let tls = tls_acceptor(&config)?;
+        let tls = server_tls(&config)?;
         let context = Arc::new(Context {
             engine,
             cursors: Cursors::default(),
@@ -74,38 +78,36 @@ impl Server {
             token,
             store: config.store.name(),
             query_timeout: config.query_timeout(),
-            frame_len_max: config.max_frame_bytes,
+            limits: Arc::new(Limits::new(
+                config.idle_timeout(),
+                config.transfer_timeout(),
+                config.max_frame_bytes,
+                config.max_intake_bytes,
+            )),
         });
         let (stop, stopped) = watch::channel(false);
-        let limit = Arc::new(Semaphore::new(config.max_connections));
-        let accept = Accept { context: Arc::clone(&context), tls, limit, stop: stopped.clone() };
+        let front = Front {
+            context: Arc::clone(&context),
+            tls,
+            connections_max: config.max_connections,
+            limit: Arc::new(Semaphore::new(config.max_connections)),
+            stop: stopped.clone(),
+        };
 
         let (listener, address) = bind(config.addr).await?;
-        let idle = config.idle_timeout();
         let mut tasks = Vec::new();
         let mut mongo_address = None;
         if let Some(address) = config.mongo_addr {
             let (listener, address) = bind(address).await?;
             mongo_address = Some(address);
-            tasks.push(tokio::spawn(net::serve(listener, accept.clone(), move |stream, context, stop| {
-                mongo::serve(stream, context, stop, idle)
-            })));
+            tasks.push(tokio::spawn(net::serve(listener, front.clone(), mongo::serve)));
         }
-        tasks.push(tokio::spawn(net::serve(listener, accept, move |stream, context, stop| {
-            native::serve(stream, context, stop, idle)
-        })));
+        tasks.push(tokio::spawn(net::serve(listener, front, native::serve)));
         let mut http_address = None;
         if let Some(address) = config.http_addr {
             let (listener, address) = bind(address).await?;
             http_address = Some(address);
-            let router = http::router(Arc::clone(&context));
-            let mut stop = stopped.clone();
-            tasks.push(tokio::spawn(async move {
-                let stop = async move { drop(stop.wait_for(|stop| *stop).await) };
-                if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(stop).await {
-                    tracing::warn!(%error, "HTTP ended");
-                }
-            }));
+            tasks.push(tokio::spawn(serve_http(listener, Arc::clone(&context), stopped.clone())));
         }
         let interval = Duration::from_secs(config.ttl_interval_s.max(1));
         tasks.push(tokio::spawn(upkeep::run(Arc::clone(&context), interval, stopped)));
@@ -130,6 +132,11 @@ impl Server {
     /// Returns the bound address of the MongoDB protocol.
     pub fn mongo_address(&self) -> Option<SocketAddr> {
         self.mongo_address
+    }
+
+    /// Returns the number of open connections.
+    pub fn open_connections(&self) -> i64 {
+        self.context.metrics.connections.get()
     }
 
     /// Returns the engine, for tests.
@@ -158,11 +165,24 @@ impl Server {
     }
 }
 
-async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
+async fn bind(address: SocketAddr) -> Result<(Listener, SocketAddr), Error> {
     let failed = |error| Error::Listen(address, error);
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
-    Ok((listener, bound))
+    Ok((listener.into(), bound))
+}
+
+async fn serve_http(listener: Listener, context: SharedContext, stop: watch::Receiver<bool>) {
+    let router = http::router(context);
+    let stop = net::stopped(stop);
+    orlop_net::accept(listener, AcceptOptions::default(), stop, move |connection, watcher| {
+        let service = TowerToHyperService::new(router.clone());
+        async move {
+            orlop_net::http::serve_connection(connection.stream, &HttpOptions::default(), service, watcher)
+                .await;
+        }
+    })
+    .await;
 }
 
 async fn open_engine(config: &Config) -> Result<Engine, Error> {
@@ -197,20 +217,13 @@ fn read_token(config: &Config) -> Result<Option<String>, Error> {
     if token.is_empty() { Err(Error::EmptyToken(path.clone())) } else { Ok(Some(token)) }
 }
 
-fn tls_acceptor(config: &Config) -> Result<Option<TlsAcceptor>, Error> {
-    use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
+fn server_tls(config: &Config) -> Result<Option<ServerTls>, Error> {
     let (Some(certificate), Some(key)) = (&config.tls_cert, &config.tls_key) else { return Ok(None) };
-    let failed = |error: &dyn std::fmt::Display| Error::Tls(error.to_string());
-    let chain = CertificateDer::pem_file_iter(certificate)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| failed(&error))?;
-    let key = PrivateKeyDer::from_pem_file(key).map_err(|error| failed(&error))?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| failed(&error))?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .map_err(|error| failed(&error))?;
-    Ok(Some(TlsAcceptor::from(Arc::new(config))))
+    let options = TlsOptions {
+        certificate: PemSource::File(certificate.clone()),
+        key: PemSource::File(key.clone()),
+        client_auth: ClientAuth::Disabled,
+        alpn: &[],
+    };
+    Ok(Some(ServerTls::new(options)?))
 }

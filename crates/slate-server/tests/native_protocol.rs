@@ -41,7 +41,8 @@ async fn client_writes_and_reads_documents() {
     assert!(client.find_by_id("accounts", id).await.expect("find").is_some());
     assert_eq!(client.find("accounts", doc! { "status": "active" }).await.expect("find").len(), 1);
     let (matching, change) = (doc! { "n": { "$gte": 8 } }, doc! { "$set": { "status": "done" } });
-    assert_eq!(client.update_many("accounts", &matching, &change).await.expect("update"), (2, 2));
+    let updated = client.update_many("accounts", &matching, &change).await.expect("update");
+    assert_eq!((updated.matched, updated.modified), (2, 2));
     assert_eq!(client.count("accounts", &doc! { "status": "done" }).await.expect("count"), 2);
     assert_eq!(client.delete_many("accounts", &doc! { "status": "done" }).await.expect("delete"), 2);
     let indexes = client.indexes("accounts").await.expect("indexes");

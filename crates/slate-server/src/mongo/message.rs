@@ -16,17 +16,18 @@ const REQUIRED_BITS: u32 = 0xffff;
 
 /// Length of the message that a buffer begins with.
 pub(super) enum Head {
-    Incomplete,
+    /// More bytes are needed: for a message of this length, if it is known.
+    Incomplete(Option<usize>),
     Complete(usize),
     Invalid(&'static str),
 }
 
-pub(super) fn head(buffer: &[u8]) -> Head {
-    let Some(length) = buffer.first_chunk::<4>() else { return Head::Incomplete };
+pub(super) fn head(buffer: &[u8], max: usize) -> Head {
+    let Some(length) = buffer.first_chunk::<4>() else { return Head::Incomplete(None) };
     match usize::try_from(i32::from_le_bytes(*length)) {
-        Ok(length) if (HEADER_LEN..=MESSAGE_LEN_MAX).contains(&length) => {
+        Ok(length) if (HEADER_LEN..=max).contains(&length) => {
             if buffer.len() < length {
-                Head::Incomplete
+                Head::Incomplete(Some(length))
             } else {
                 Head::Complete(length)
             }
@@ -228,10 +229,10 @@ mod tests {
 
     #[test]
     fn lengths_are_bounded_before_anything_is_read() {
-        assert!(matches!(head(&[0xff, 0xff, 0xff, 0x7f]), Head::Invalid(_)));
-        assert!(matches!(head(&[0xff, 0xff, 0xff, 0xff]), Head::Invalid(_)));
-        assert!(matches!(head(&[15, 0, 0, 0]), Head::Invalid(_)));
-        assert!(matches!(head(&[16, 0, 0, 0]), Head::Incomplete));
+        assert!(matches!(head(&[0xff, 0xff, 0xff, 0x7f], MESSAGE_LEN_MAX), Head::Invalid(_)));
+        assert!(matches!(head(&[0xff, 0xff, 0xff, 0xff], MESSAGE_LEN_MAX), Head::Invalid(_)));
+        assert!(matches!(head(&[15, 0, 0, 0], MESSAGE_LEN_MAX), Head::Invalid(_)));
+        assert!(matches!(head(&[16, 0, 0, 0], MESSAGE_LEN_MAX), Head::Incomplete(Some(16))));
     }
 
     proptest! {
@@ -239,7 +240,7 @@ mod tests {
         fn arbitrary_messages_fail_without_panic(flags in any::<u32>(), sections in proptest::collection::vec(any::<u8>(), 0..80)) {
             let _ = Message::parse(&encode(flags, &sections));
             let _ = Message::parse(&sections);
-            let _ = head(&sections);
+            let _ = head(&sections, MESSAGE_LEN_MAX);
         }
 
         #[test]

@@ -9,7 +9,9 @@ use super::{
     error::{CommandError, Result},
     message::{MESSAGE_LEN_MAX, Message},
 };
-use crate::{context::SharedContext, metrics::RequestLabels, scram::Conversation};
+use crate::{
+    connection::UNAUTHENTICATED_LEN_MAX, context::SharedContext, metrics::RequestLabels, scram::Conversation,
+};
 
 /// Newest wire version whose commands are understood: MongoDB 7.0.
 const WIRE_VERSION: i32 = 21;
@@ -24,6 +26,11 @@ pub(super) struct Session {
 impl Session {
     pub(super) fn new(context: SharedContext) -> Self {
         Self { authenticated: context.credentials.is_none(), context, conversation: None }
+    }
+
+    /// Returns the largest message that the client may send.
+    pub(super) fn message_len_max(&self) -> usize {
+        if self.authenticated { MESSAGE_LEN_MAX } else { UNAUTHENTICATED_LEN_MAX }
     }
 
     /// Runs a message and returns the bytes of its answer, if one is wanted.

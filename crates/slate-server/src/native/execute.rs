@@ -1,5 +1,7 @@
 //! Requests on the engine.
 
+use std::time::Instant;
+
 use slate::{Error, Path, Query, Result, Ticket, Transaction, Update};
 use slate_client::protocol::{self, CollectionInfo, ErrorCode, Find, Request, Response};
 
@@ -32,7 +34,7 @@ type Write = Box<dyn FnOnce(&mut Transaction<'_>) -> Result<Response> + Send>;
 pub(super) fn execute(context: &SharedContext, request: Request) -> Outcome {
     match read(context, request) {
         Ok(Ok(response)) => Outcome::Ready(response),
-        Ok(Err(request)) => match write(request) {
+        Ok(Err(request)) => match write(request, deadline(context)) {
             Ok(write) => Outcome::Pending(context.engine.submit(write)),
             Err(error) => Outcome::Ready(translate::error(&error)),
         },
@@ -58,9 +60,9 @@ fn read(context: &SharedContext, request: Request) -> Result<std::result::Result
             Response::Document { document: found.map(Into::into) }
         }
         Request::FindById { collection, id } => {
-            let id = translate::document(&id.0)?.remove("v").unwrap_or(bson::Bson::Null);
             let copy = |document: &bson::raw::RawDocument| protocol::Doc(document.as_bytes().to_vec());
-            Response::Document { document: engine.get(&namespace(&collection), &id, copy)? }
+            let document = engine.get_raw(&namespace(&collection), translate::raw_value(&id)?, copy)?;
+            Response::Document { document }
         }
         Request::GetMore { cursor, batch_size } => {
             match context.cursors.next(cursor.cast_signed(), batch_size as usize)? {
@@ -76,17 +78,11 @@ fn read(context: &SharedContext, request: Request) -> Result<std::result::Result
             Response::Ok
         }
         Request::Count { collection, filter } => {
-            let query = Query {
-                deadline: Some(std::time::Instant::now() + context.query_timeout),
-                ..translate::filter(&filter)?
-            };
+            let query = Query { deadline: deadline(context), ..translate::filter(&filter)? };
             Response::Count { count: engine.count(&namespace(&collection), &query)? }
         }
         Request::Distinct { collection, field, filter } => {
-            let query = Query {
-                deadline: Some(std::time::Instant::now() + context.query_timeout),
-                ..translate::filter(&filter)?
-            };
+            let query = Query { deadline: deadline(context), ..translate::filter(&filter)? };
             let values = engine.distinct(&namespace(&collection), &Path::parse(&field)?, &query)?;
             Response::Values { values: translate::values(values)? }
         }
@@ -131,8 +127,13 @@ fn list_collections(context: &SharedContext) -> Result<Response> {
     Ok(Response::Collections { collections })
 }
 
+/// Returns the time at which an operation that begins now is given up.
+fn deadline(context: &SharedContext) -> Option<Instant> {
+    Some(Instant::now() + context.query_timeout)
+}
+
 /// Checks a write and returns what to run in its transaction.
-fn write(request: Request) -> Result<Write> {
+fn write(request: Request, deadline: Option<Instant>) -> Result<Write> {
     Ok(match request {
         Request::CreateCollection { collection, indexes } => {
             let specs = indexes.iter().map(translate::index_spec).collect::<Result<Vec<_>>>()?;
@@ -170,11 +171,11 @@ fn write(request: Request) -> Result<Write> {
                 }
             })
         }
-        Request::UpdateOne(update) => self::update(update, Some(1), false)?,
-        Request::UpdateMany(update) => self::update(update, None, false)?,
-        Request::ReplaceOne(update) => self::update(update, Some(1), true)?,
-        Request::DeleteOne { collection, filter } => delete(collection, &filter, Some(1))?,
-        Request::DeleteMany { collection, filter } => delete(collection, &filter, None)?,
+        Request::UpdateOne(update) => self::update(update, Some(1), false, deadline)?,
+        Request::UpdateMany(update) => self::update(update, None, false, deadline)?,
+        Request::ReplaceOne(update) => self::update(update, Some(1), true, deadline)?,
+        Request::DeleteOne { collection, filter } => delete(collection, &filter, Some(1), deadline)?,
+        Request::DeleteMany { collection, filter } => delete(collection, &filter, None, deadline)?,
         Request::UpsertMany { collection, documents } => upsert(collection, documents, false)?,
         Request::MergeMany { collection, documents } => upsert(collection, documents, true)?,
         Request::Transaction { requests } => {
@@ -187,7 +188,7 @@ fn write(request: Request) -> Result<Write> {
                 .into_iter()
                 .map(|request| match request {
                     Request::Transaction { .. } => Err(Error::invalid("transactions do not nest")),
-                    request => write(request),
+                    request => write(request, deadline),
                 })
                 .collect::<Result<Vec<_>>>()?;
             Box::new(move |transaction| {
@@ -199,8 +200,13 @@ fn write(request: Request) -> Result<Write> {
     })
 }
 
-fn update(update: protocol::Update, limit: Option<usize>, replace: bool) -> Result<Write> {
-    let query = Query { limit, ..translate::filter(&update.filter)? };
+fn update(
+    update: protocol::Update,
+    limit: Option<usize>,
+    replace: bool,
+    deadline: Option<Instant>,
+) -> Result<Write> {
+    let query = Query { limit, deadline, ..translate::filter(&update.filter)? };
     let parsed = Update::parse(&translate::document(&update.update)?)?;
     if parsed.is_replacement() != replace {
         let message = if replace {
@@ -217,8 +223,13 @@ fn update(update: protocol::Update, limit: Option<usize>, replace: bool) -> Resu
     }))
 }
 
-fn delete(collection: String, filter: &protocol::Doc, limit: Option<usize>) -> Result<Write> {
-    let query = Query { limit, ..translate::filter(filter)? };
+fn delete(
+    collection: String,
+    filter: &protocol::Doc,
+    limit: Option<usize>,
+    deadline: Option<Instant>,
+) -> Result<Write> {
+    let query = Query { limit, deadline, ..translate::filter(filter)? };
     Ok(Box::new(move |transaction| {
         Ok(Response::Deleted { count: transaction.delete(&namespace(&collection), &query)? })
     }))

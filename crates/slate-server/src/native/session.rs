@@ -1,14 +1,17 @@
 //! The state of a connection, and the order of its requests.
 
-use std::time::Instant;
+use std::{collections::VecDeque, time::Instant};
 
 use slate_client::protocol::{self, ErrorCode, Request, Response, VERSION};
 
 use super::execute::{Outcome, execute};
-use crate::{context::SharedContext, metrics::RequestLabels};
+use crate::{connection::UNAUTHENTICATED_LEN_MAX, context::SharedContext, metrics::RequestLabels};
+
+/// Bytes of responses after which they are sent before more requests run.
+const OUTPUT_BYTES: usize = 4 << 20;
 
 /// A connection's session.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Session {
     context: SharedContext,
     authenticated: bool,
@@ -29,15 +32,23 @@ impl Session {
         self.context.store == "memory"
     }
 
-    /// Runs requests in order and encodes the responses.
+    /// Returns the largest frame that the client may send.
+    pub(super) fn frame_len_max(&self) -> usize {
+        let max = self.context.limits.message_len_max;
+        if self.authenticated { max } else { max.min(UNAUTHENTICATED_LEN_MAX) }
+    }
+
+    /// Runs requests in order and encodes the responses, until they fill an output.
     ///
     /// Consecutive writes are submitted together, so that they share a commit; a read waits for the writes
     /// before it.
-    pub(super) fn run(&mut self, requests: Vec<Result<Request, Response>>) -> Vec<u8> {
+    pub(super) fn run(&mut self, requests: &mut VecDeque<Result<Request, Response>>) -> Vec<u8> {
         let began = Instant::now();
-        let mut output = Vec::with_capacity(1024);
+        let mut output = Output::default();
         let mut pending: Vec<(&'static str, Outcome)> = Vec::new();
-        for request in requests {
+        while output.bytes.len() < OUTPUT_BYTES
+            && let Some(request) = requests.pop_front()
+        {
             let (name, outcome) = match request {
                 Err(response) => ("invalid", Outcome::Ready(response)),
                 Ok(request) => {
@@ -51,8 +62,9 @@ impl Session {
             pending.push((name, outcome));
         }
         self.finish(&mut pending, &mut output);
+        output.count(&self.context, None);
         self.context.metrics.seconds.observe(began.elapsed().as_secs_f64());
-        output
+        output.bytes
     }
 
     fn start(&mut self, request: Request) -> Outcome {
@@ -87,22 +99,48 @@ impl Session {
         }
     }
 
-    fn finish(&self, pending: &mut Vec<(&'static str, Outcome)>, output: &mut Vec<u8>) {
+    fn finish(&self, pending: &mut Vec<(&'static str, Outcome)>, output: &mut Output) {
         for (name, outcome) in pending.drain(..) {
             let response = outcome.wait();
-            let failed = matches!(response, Response::Error { .. });
-            let outcome = if failed { "error" } else { "ok" };
-            let labels = RequestLabels { protocol: "slate", request: name, outcome };
-            self.context.metrics.requests.get_or_create(&labels).inc();
-            let from = output.len();
-            let encoded = protocol::encode_frame(&response, output);
-            if encoded.is_err() || output.len() - from > protocol::FRAME_LEN_MAX {
-                output.truncate(from);
-                let response = error(ErrorCode::TooLarge, "the response exceeds the frame limit");
-                // A short message always encodes.
-                let _ = protocol::encode_frame(&response, output);
-            }
+            let outcome = if matches!(response, Response::Error { .. }) { "error" } else { "ok" };
+            output.count(&self.context, Some((name, outcome)));
+            output.append(&response);
         }
+    }
+}
+
+/// Encoded responses.
+#[derive(Debug, Default)]
+struct Output {
+    bytes: Vec<u8>,
+    /// Requests of the same name and outcome in a row, which are counted together.
+    same: Option<((&'static str, &'static str), u64)>,
+}
+
+impl Output {
+    fn append(&mut self, response: &Response) {
+        let from = self.bytes.len();
+        let encoded = protocol::encode_frame(response, &mut self.bytes);
+        if encoded.is_err() || self.bytes.len() - from > protocol::FRAME_LEN_MAX {
+            self.bytes.truncate(from);
+            let response = error(ErrorCode::TooLarge, "the response exceeds the frame limit");
+            // A short message always encodes.
+            let _ = protocol::encode_frame(&response, &mut self.bytes);
+        }
+    }
+
+    fn count(&mut self, context: &SharedContext, next: Option<(&'static str, &'static str)>) {
+        if let Some((kind, count)) = &mut self.same
+            && Some(*kind) == next
+        {
+            *count += 1;
+            return;
+        }
+        if let Some(((request, outcome), count)) = self.same.take() {
+            let labels = RequestLabels { protocol: "slate", request, outcome };
+            context.metrics.requests.get_or_create(&labels).inc_by(count);
+        }
+        self.same = next.map(|next| (next, 1));
     }
 }
 

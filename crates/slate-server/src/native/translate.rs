@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bson::{Bson, Document, RawDocumentBuf};
+use bson::{Bson, Document, RawDocumentBuf, raw::RawBsonRef};
 use slate::{Error, Filter, IndexSpec, IndexStatus, Query, Result};
 use slate_client::protocol::{Doc, ErrorCode, Find, IndexDefinition, IndexInfo, Response, Value};
 
@@ -20,6 +20,16 @@ pub(super) fn document(doc: &Doc) -> Result<Document> {
     }
     slate::document::parse(&doc.0)?;
     doc.decode().map_err(|error| Error::invalid(error.to_string()))
+}
+
+/// Views a value without decoding it.
+pub(super) fn raw_value(value: &Value) -> Result<RawBsonRef<'_>> {
+    let document = slate::document::parse(&value.0.0)?;
+    Ok(document
+        .into_iter()
+        .flatten()
+        .find(|(name, _)| name.as_str() == "v")
+        .map_or(RawBsonRef::Null, |(_, value)| value))
 }
 
 pub(super) fn raw(doc: Doc) -> Result<RawDocumentBuf> {

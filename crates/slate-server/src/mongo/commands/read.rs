@@ -23,13 +23,13 @@ impl Command<'_> {
         };
         if batch == Some(0) {
             // A cursor without documents: they come with the first getMore.
-            let documents = self.context.engine.find(&namespace, &query).or_else(missing_is_empty)?;
-            let kept = self.context.cursors.keep_all(&namespace, documents)?;
-            return Ok(cursor_reply(
-                &namespace,
-                cstr!("firstBatch"),
-                &FirstBatch { documents: Vec::new(), cursor: kept },
-            ));
+            let opened = self.context.cursors.open_unread(&self.context.engine, &namespace, &query);
+            let cursor = match opened {
+                Err(Error::NoCollection(_)) => 0,
+                cursor => cursor?,
+            };
+            let unread = FirstBatch { documents: Vec::new(), cursor };
+            return Ok(cursor_reply(&namespace, cstr!("firstBatch"), &unread));
         }
         let first = self.context.cursors.open(&self.context.engine, &namespace, &query, batch.unwrap_or(101));
         let first = match first {
