@@ -2,11 +2,15 @@
 
 use std::{
     collections::HashMap,
+    future::Future,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{
+    api::core::v1::{Secret, Service},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::{
     Api, Client, Resource, ResourceExt as _,
     runtime::{
@@ -22,6 +26,8 @@ use crate::api::{PORT, Server};
 pub(crate) const MANAGER: &str = "slate-operator";
 /// Time limit of one call to a server.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limit of one reconciliation.
+const RECONCILE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest pause after failures.
 const BACKOFF_MAX_S: u64 = 300;
 
@@ -60,6 +66,9 @@ pub enum Error {
     /// A Secret or certificate is unusable.
     #[error("{0}")]
     Secret(String),
+    /// A reconciliation took too long.
+    #[error("not done within {0:?}")]
+    TimedOut(Duration),
     /// The operator lost its lease.
     #[error("leader election: {0}")]
     Leader(String),
@@ -118,7 +127,7 @@ impl Context {
         let (name, namespace) = (server.name_any(), server.namespace().unwrap_or_default());
         let host = format!("{name}.{namespace}.svc.cluster.local");
         let address = match &self.options.addresses {
-            Addresses::Services => format!("{host}:{PORT}"),
+            Addresses::Services => self.service_address(&name, &namespace, &host).await?,
             Addresses::Fixed(addresses) => {
                 let address = addresses.get(&format!("{namespace}/{name}"));
                 address.cloned().ok_or_else(|| Error::Secret(format!("no address of {namespace}/{name}")))?
@@ -146,6 +155,24 @@ impl Context {
             ..ClientOptions::new(address)
         }))
     }
+}
+
+impl Context {
+    /// Returns the address of a server's Service: its cluster IP, which needs no DNS, or else its name.
+    async fn service_address(&self, name: &str, namespace: &str, host: &str) -> Result<String, Error> {
+        let services: Api<Service> = Api::namespaced(self.client.clone(), namespace);
+        let cluster_ip = services.get_opt(name).await?.and_then(|service| service.spec?.cluster_ip);
+        Ok(match cluster_ip.as_deref() {
+            None | Some("" | "None") => format!("{host}:{PORT}"),
+            Some(address) if address.contains(':') => format!("[{address}]:{PORT}"),
+            Some(address) => format!("{address}:{PORT}"),
+        })
+    }
+}
+
+/// Bounds the time of a reconciliation, so that a call that hangs holds up nobody for long.
+pub(crate) async fn within_limit<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    tokio::time::timeout(RECONCILE_TIMEOUT, work).await.unwrap_or(Err(Error::TimedOut(RECONCILE_TIMEOUT)))
 }
 
 fn key<K: Resource<DynamicType = ()>>(object: &K) -> String {

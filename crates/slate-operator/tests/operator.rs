@@ -198,10 +198,73 @@ async fn rocks_server_gets_a_volume_and_never_two_pods() {
     for variable in ["SLATE_DATA_DIR", "SLATE_TOKEN_FILE", "SLATE_TLS_CERT"] {
         assert!(env.contains(&variable), "{variable} in {env:?}");
     }
-    let change = json!({ "spec": { "store": "memory", "storage": null } });
-    let refused =
-        cluster.api::<Server>().patch("main-db", &PatchParams::default(), &Patch::Merge(&change)).await;
-    assert!(refused.expect_err("immutable").to_string().contains("store is immutable"));
+    for (change, message) in [
+        (json!({ "spec": { "store": "memory", "storage": null } }), "store is immutable"),
+        (json!({ "spec": { "storage": { "size": "1Gi" } } }), "size cannot shrink"),
+        (json!({ "spec": { "storage": { "storageClassName": "slow" } } }), "storageClassName is immutable"),
+    ] {
+        let servers = cluster.api::<Server>();
+        let refused = servers.patch("main-db", &PatchParams::default(), &Patch::Merge(&change)).await;
+        let refused = refused.expect_err("refused").to_string();
+        assert!(refused.contains(message), "{refused}");
+    }
+
+    // A new token replaces the pod, which reads it at start only.
+    let annotation = |deployment: Deployment| {
+        let metadata = deployment.spec.template.metadata.unwrap_or_default();
+        metadata.annotations.unwrap_or_default()["slate.io/token"].clone()
+    };
+    let deployments = cluster.api::<Deployment>();
+    let before = annotation(deployments.get("main-db").await.expect("get"));
+    cluster.api::<Secret>().delete("main-db-token", &DeleteParams::default()).await.expect("delete");
+    // Nothing watches Secrets; whatever wakes the operator next will do.
+    let edit = json!({ "metadata": { "labels": { "test": "wake" } } });
+    cluster
+        .api::<Server>()
+        .patch("main-db", &PatchParams::default(), &Patch::Merge(&edit))
+        .await
+        .expect("patch");
+    eventually(async || {
+        let after = annotation(deployments.get("main-db").await.expect("get"));
+        (after != before).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_becomes_rocks_and_a_refused_object_is_an_error_that_says_so() {
+    let cluster = Cluster::start(&[]).await;
+    cluster.create_server("main-db", json!({ "store": "memory" })).await;
+    let deployments = cluster.api::<Deployment>();
+    let strategy = async |wanted: &str| {
+        eventually(async || {
+            let deployment = deployments.get_opt("main-db").await.expect("get")?;
+            let strategy = deployment.spec.strategy?;
+            (strategy.type_.as_deref() == Some(wanted)).then_some(strategy)
+        })
+        .await
+    };
+    assert!(strategy("RollingUpdate").await.rolling_update.is_some());
+    let edit = json!({ "spec": { "store": "rocks" } });
+    let servers = cluster.api::<Server>();
+    servers.patch("main-db", &PatchParams::default(), &Patch::Merge(&edit)).await.expect("patch");
+    assert!(strategy("Recreate").await.rolling_update.is_none(), "refused beside Recreate");
+    let claim = cluster.api::<PersistentVolumeClaim>().get("main-db-data").await.expect("the claim");
+    let requests = claim.spec.and_then(|spec| spec.resources?.requests).expect("requests");
+    assert_eq!(requests["storage"].0, "1Gi");
+
+    // A name that is no label value is fine for a Server, not for its objects.
+    let long = "a".repeat(64);
+    cluster.create_server(&long, json!({ "store": "memory" })).await;
+    let failed = cluster.server_when(&long, |server| server.phase() == Some(Phase::Error)).await;
+    let status = failed.status.expect("a status");
+    assert!(
+        status.message.expect("a message").contains("must be no more than 63"),
+        "{:?}",
+        status.conditions
+    );
+    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready").expect("Ready");
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "ApplyFailed"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -331,7 +394,7 @@ fn printed_manifests_are_valid_and_grant_no_wildcards() {
     let all = manifests::all();
     let documents: Vec<serde_json::Value> =
         all.split("\n---\n").map(|text| serde_saphyr::from_str(text).expect("YAML")).collect();
-    assert_eq!(documents.len(), 7);
+    assert_eq!(documents.len(), 8);
     for document in &documents {
         assert!(document["kind"].is_string() && document["metadata"]["name"].is_string(), "{document}");
         for rule in document["rules"].as_array().into_iter().flatten() {

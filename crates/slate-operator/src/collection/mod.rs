@@ -19,7 +19,7 @@ use self::indexes::Progress;
 use crate::{
     api::{API_VERSION, Collection, CollectionStatus, DeletionPolicy, Phase, Server},
     conditions,
-    context::{Context, Error, MANAGER},
+    context::{Context, Error, MANAGER, within_limit},
 };
 
 /// Keeps a Collection until its data is dropped.
@@ -35,14 +35,14 @@ pub(crate) async fn reconcile(collection: Arc<Collection>, context: Arc<Context>
     let namespace = collection.namespace().unwrap_or_default();
     let collections: Api<Collection> = Api::namespaced(context.client.clone(), &namespace);
     let servers: Api<Server> = Api::namespaced(context.client.clone(), &namespace);
-    let action = finalizer(&collections, FINALIZER, Arc::clone(&collection), |event| async {
+    let reconciled = finalizer(&collections, FINALIZER, Arc::clone(&collection), |event| async {
         match event {
             Event::Apply(collection) => apply(&collection, &context, &collections, &servers).await,
-            Event::Cleanup(collection) => clean_up(&collection, &context, &servers).await,
+            Event::Cleanup(collection) => clean_up(&collection, &context, &collections, &servers).await,
         }
-    })
-    .await
-    .map_err(|error| Error::Finalizer(error.to_string()))?;
+    });
+    let action =
+        within_limit(async { reconciled.await.map_err(|error| Error::Finalizer(error.to_string())) }).await?;
     context.succeeded(&*collection);
     Ok(action)
 }
@@ -133,6 +133,7 @@ async fn bring_up_to_date(collection: &Collection, client: &Client) -> Result<Pr
 async fn clean_up(
     collection: &Collection,
     context: &Context,
+    collections: &Api<Collection>,
     servers: &Api<Server>,
 ) -> Result<Action, Error> {
     if collection.spec.deletion_policy == DeletionPolicy::Retain {
@@ -145,8 +146,16 @@ async fn clean_up(
     };
     let client = context.connect(&server).await?;
     match client.drop_collection(&collection.name_any()).await {
+        Ok(()) => {}
         Err(error) if error.code() == Some(ErrorCode::NotFound) => {}
-        result => result?,
+        Err(error) => {
+            // Whoever wonders why the Collection does not go away finds the reason in its status.
+            let (reason, message) = ("DropFailed", format!("the data cannot be dropped: {error}"));
+            let mut status = collection.status.clone().unwrap_or_default();
+            set_ready(collection, &mut status, false, reason, &message);
+            write_status(collection, context, collections, status, reason, &message).await?;
+            return Err(error.into());
+        }
     }
     context.event(collection, false, "Dropped", "the collection's data was dropped").await;
     Ok(Action::await_change())

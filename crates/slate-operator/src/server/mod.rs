@@ -23,7 +23,7 @@ use self::rollout::Observed;
 use crate::{
     api::{API_VERSION, Phase, Server, ServerStatus, StoreKind},
     conditions,
-    context::{Context, Error, MANAGER},
+    context::{Context, Error, MANAGER, within_limit},
 };
 
 /// Pause between two looks at a rollout. Changes of the Deployment come sooner.
@@ -37,11 +37,27 @@ pub(crate) async fn reconcile(server: Arc<Server>, context: Arc<Context>) -> Res
         return Ok(Action::await_change());
     }
     let namespace = server.namespace().unwrap_or_default();
-    apply_objects(&server, &context, &namespace).await?;
-    let observed = observe(&server, &context, &namespace).await?;
-    let phase = update_status(&server, &context, &namespace, observed).await?;
+    let phase = within_limit(async {
+        let observed = match apply_objects(&server, &context, &namespace).await {
+            Ok(()) => observe(&server, &context, &namespace).await?,
+            Err(error) => refused(error)?,
+        };
+        update_status(&server, &context, &namespace, observed).await
+    })
+    .await?;
     context.succeeded(&*server);
     Ok(Action::requeue(if phase == Phase::Ready { READY_PAUSE } else { ROLLOUT_PAUSE }))
+}
+
+/// Returns the state of a server whose objects the API refuses, such as a volume that would shrink. Trying
+/// again does not help, so its owner must be told. Other failures pass.
+fn refused(error: Error) -> Result<Observed, Error> {
+    match error {
+        Error::Kube(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => {
+            Ok(Observed::failed("ApplyFailed", status.message))
+        }
+        error => Err(error),
+    }
 }
 
 pub(crate) fn error_policy(server: Arc<Server>, error: &Error, context: Arc<Context>) -> Action {
@@ -52,8 +68,10 @@ pub(crate) fn error_policy(server: Arc<Server>, error: &Error, context: Arc<Cont
 async fn apply_objects(server: &Server, context: &Context, namespace: &str) -> Result<(), Error> {
     let client = &context.client;
     let security = server.security();
+    let mut token_digest = None;
     if security.token {
-        secrets::ensure_token(server, Api::namespaced(client.clone(), namespace)).await?;
+        let secrets = Api::namespaced(client.clone(), namespace);
+        token_digest = Some(secrets::ensure_token(server, secrets).await?);
     }
     if security.tls {
         secrets::ensure_tls(server, Api::namespaced(client.clone(), namespace)).await?;
@@ -69,7 +87,7 @@ async fn apply_objects(server: &Server, context: &Context, namespace: &str) -> R
     apply(Api::<NetworkPolicy>::namespaced(client.clone(), namespace), &objects::network_policy(server))
         .await?;
     apply(Api::<Service>::namespaced(client.clone(), namespace), &objects::service(server)).await?;
-    let deployment = objects::deployment(server, &context.options.image);
+    let deployment = objects::deployment(server, &context.options.image, token_digest.as_deref());
     apply(Api::<Deployment>::namespaced(client.clone(), namespace), &deployment).await
 }
 

@@ -108,7 +108,8 @@ pub(super) fn network_policy(server: &Server) -> Value {
     })
 }
 
-pub(super) fn deployment(server: &Server, default_image: &str) -> Value {
+/// Returns the Deployment. A new digest of the token replaces the pod.
+pub(super) fn deployment(server: &Server, default_image: &str, token_digest: Option<&str>) -> Value {
     let name = server.name_any();
     let rocks = server.spec.store == StoreKind::Rocks;
     let security = server.security();
@@ -153,17 +154,27 @@ pub(super) fn deployment(server: &Server, default_image: &str) -> Value {
     if let Some(resources) = &server.spec.resources {
         container["resources"] = json!(resources);
     }
+    let strategy = if rocks {
+        // Two pods must not open one data directory.
+        json!({ "type": "Recreate" })
+    } else {
+        // Written out, so that both fields are ours and go when the store becomes rocks.
+        json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 0 } })
+    };
+    let mut template_metadata = json!({ "labels": labels(server) });
+    if let Some(digest) = token_digest {
+        template_metadata["annotations"] = json!({ "slate.io/token": digest });
+    }
     json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": metadata(server, &name),
         "spec": {
             "replicas": 1,
-            // Two pods must not open one data directory.
-            "strategy": { "type": if rocks { "Recreate" } else { "RollingUpdate" } },
+            "strategy": strategy,
             "selector": { "matchLabels": match_labels(server) },
             "template": {
-                "metadata": { "labels": labels(server) },
+                "metadata": template_metadata,
                 "spec": {
                     "serviceAccountName": name,
                     "automountServiceAccountToken": false,

@@ -26,7 +26,7 @@ impl Observed {
         Self { phase: Phase::Rollout, reason: "RollingOut", message, boot_id: None }
     }
 
-    fn failed(reason: &'static str, message: String) -> Self {
+    pub(super) fn failed(reason: &'static str, message: String) -> Self {
         Self { phase: Phase::Error, reason, message, boot_id: None }
     }
 }
@@ -58,14 +58,22 @@ pub(super) fn diagnose(
         Some("Lost") => return Observed::failed("VolumeLost", "the volume is lost".to_owned()),
         Some("Bound") | None => {}
         Some(phase) => {
+            let name = claim.and_then(|claim| claim.metadata.name.as_deref()).unwrap_or_default();
             return Observed {
                 reason: "VolumePending",
-                ..Observed::rolling(format!("the volume is {phase}"))
+                ..Observed::rolling(format!("the volume is {phase}: claim {name:?} is not bound"))
             };
         }
     }
-    if let Some(message) = quota_failure(deployment) {
+    if let Some(message) = condition(deployment, "ReplicaFailure", "True") {
         return Observed::failed("ReplicaFailure", message);
+    }
+    if let Some(message) = condition(deployment, "Progressing", "False") {
+        let waits = newest.and_then(unschedulable).unwrap_or_default();
+        return Observed::failed(
+            "ProgressDeadlineExceeded",
+            format!("{message} {waits}").trim_end().to_owned(),
+        );
     }
     let message = match newest {
         None => "waiting for a pod".to_owned(),
@@ -102,12 +110,13 @@ fn container_failure(status: &ContainerStatus) -> Option<Observed> {
     }
 }
 
-fn quota_failure(deployment: &Deployment) -> Option<String> {
+/// Returns the message of a Deployment's condition if it has that status.
+fn condition(deployment: &Deployment, kind: &str, status: &str) -> Option<String> {
     let conditions = deployment.status.as_ref()?.conditions.as_ref()?;
-    let failure = conditions.iter().find(|condition| {
-        condition.type_.as_deref() == Some("ReplicaFailure") && condition.status.as_deref() == Some("True")
+    let found = conditions.iter().find(|condition| {
+        condition.type_.as_deref() == Some(kind) && condition.status.as_deref() == Some(status)
     })?;
-    failure.message.clone()
+    found.message.clone()
 }
 
 fn unschedulable(pod: &Pod) -> Option<String> {
@@ -157,6 +166,19 @@ mod tests {
         assert_eq!((pending.phase, pending.reason), (Phase::Rollout, "VolumePending"));
         assert_eq!(diagnose(&Deployment::default(), &[], Some(&claim("Lost"))).phase, Phase::Error);
         assert_eq!(diagnose(&Deployment::default(), &[], Some(&claim("Bound"))).reason, "RollingOut");
+    }
+
+    #[test]
+    fn refused_pods_and_missed_deadlines_are_errors_that_say_so() {
+        let deployment = |kind: &str, status: &str, message: &str| -> Deployment {
+            let condition = json!({ "type": kind, "status": status, "message": message });
+            serde_json::from_value(json!({ "status": { "conditions": [condition] } })).expect("a deployment")
+        };
+        let quota = diagnose(&deployment("ReplicaFailure", "True", "exceeded quota"), &[], None);
+        assert_eq!((quota.phase, quota.message.as_str()), (Phase::Error, "exceeded quota"));
+        let late = diagnose(&deployment("Progressing", "False", "timed out"), &[], None);
+        assert_eq!((late.phase, late.reason), (Phase::Error, "ProgressDeadlineExceeded"));
+        assert_eq!(diagnose(&deployment("Progressing", "True", "going"), &[], None).phase, Phase::Rollout);
     }
 
     #[test]
