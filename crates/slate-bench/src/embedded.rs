@@ -1,104 +1,121 @@
 //! The engine within this process.
 
-use bson::{Bson, Document, RawDocumentBuf, doc};
+use std::{path::PathBuf, process::Command, time::Instant};
+
+use bson::{Bson, RawDocumentBuf, doc};
 use slate::{Engine, IndexSpec, Query};
 
-use crate::{
-    DOCUMENTS, conjunction, conjunction_matches, document, fastest, lookup_ids, report::Report, sqlite::Peer,
-};
+use crate::work::{DOCUMENTS, Subject, Work, conjunction, document, lookup_ids, milliseconds};
 
-/// Published figures of the public project, in milliseconds: the best of each range.
-struct Reference {
-    insert: f64,
-    scan: f64,
-    equality: f64,
-    conjunction: f64,
-    sorted: f64,
-    lookups: f64,
+/// Store below the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Store {
+    Memory,
+    #[cfg(feature = "rocks")]
+    Rocks,
 }
 
-const REFERENCE_MEMORY: Reference =
-    Reference { insert: 285.0, scan: 14.0, equality: 19.0, conjunction: 21.0, sorted: 0.17, lookups: 1.9 };
-#[cfg(feature = "rocks")]
-const REFERENCE_ROCKS: Reference =
-    Reference { insert: 760.0, scan: 113.0, equality: 85.0, conjunction: 46.0, sorted: 0.25, lookups: 2.5 };
-
-pub(crate) fn memory(report: &mut Report, peer: &Peer) -> anyhow::Result<()> {
-    let before = resident_bytes();
-    let engine = Engine::in_memory();
-    let bytes = run(report, "memory", &engine, peer, &REFERENCE_MEMORY)?;
-    let grown = resident_bytes().saturating_sub(before) as f64;
-    report.alone("memory: resident bytes per byte of BSON", "x", grown / bytes as f64);
-    Ok(())
+/// Slate without a server.
+pub(crate) struct Embedded {
+    store: Store,
+    documents: Vec<RawDocumentBuf>,
+    engine: Engine,
+    /// Data directory of the engine.
+    _folder: Option<tempfile::TempDir>,
 }
 
-#[cfg(feature = "rocks")]
-pub(crate) fn rocks(report: &mut Report, peer: &Peer) -> anyhow::Result<()> {
-    use slate::store::{RocksOptions, RocksStore};
-    let folder = tempfile::tempdir()?;
-    let store = RocksStore::open(folder.path(), &RocksOptions::default())?;
-    run(report, "rocks", &Engine::open(std::sync::Arc::new(store))?, peer, &REFERENCE_ROCKS)?;
-    Ok(())
+impl Embedded {
+    pub(crate) fn new(store: Store) -> anyhow::Result<Self> {
+        let documents =
+            (0..DOCUMENTS).map(|n| RawDocumentBuf::try_from(&document(n))).collect::<Result<_, _>>()?;
+        let (engine, folder) = open(store)?;
+        Ok(Self { store, documents, engine, _folder: folder })
+    }
 }
 
-/// Runs the benchmark and returns the size of the documents.
-fn run(
-    report: &mut Report,
-    store: &str,
-    engine: &Engine,
-    peer: &Peer,
-    reference: &Reference,
-) -> anyhow::Result<usize> {
+fn open(store: Store) -> anyhow::Result<(Engine, Option<tempfile::TempDir>)> {
+    Ok(match store {
+        Store::Memory => (Engine::in_memory(), None),
+        #[cfg(feature = "rocks")]
+        Store::Rocks => {
+            use slate::store::{RocksOptions, RocksStore};
+            let folder = tempfile::tempdir()?;
+            let store = RocksStore::open(folder.path(), &RocksOptions::default())?;
+            (Engine::open(std::sync::Arc::new(store))?, Some(folder))
+        }
+    })
+}
+
+fn create(engine: &Engine) -> slate::Result<()> {
     engine.create_collection("c")?;
     for field in ["status", "score"] {
         engine.create_index("c", IndexSpec::on(&[field])?)?;
     }
-    let documents: Vec<RawDocumentBuf> =
-        (0..DOCUMENTS).map(|n| RawDocumentBuf::try_from(&document(n))).collect::<Result<_, _>>()?;
-    let bytes = documents.iter().map(|document| document.as_bytes().len()).sum();
-    let mut documents = Some(documents);
-    let insert = fastest(1, || {
-        let documents = documents.take().unwrap_or_default();
-        let inserted = engine.write(move |transaction| transaction.insert_many("c", &documents, true))?;
+    Ok(())
+}
+
+impl Subject for Embedded {
+    fn insert(&mut self) -> anyhow::Result<f64> {
+        (self.engine, self._folder) = open(self.store)?;
+        create(&self.engine)?;
+        let documents = self.documents.clone();
+        let began = Instant::now();
+        let inserted =
+            self.engine.write(move |transaction| transaction.insert_many("c", &documents, true))?;
+        let took = milliseconds(began);
         anyhow::ensure!(inserted.failures.is_empty());
-        Ok(())
-    })?;
-    let find = |filter: Document, sort: Document, limit: Option<usize>, expected: usize| {
-        let query = Query { limit, ..Query::parse(&filter, &sort, &Document::new())? };
-        fastest(3, || {
-            let (mut count, mut bytes) = (0, 0);
-            engine.visit("c", &query, &mut |document| {
-                count += 1;
-                bytes += document.as_bytes().len();
-                Ok(true)
-            })?;
-            anyhow::ensure!(count == expected && bytes > 0, "{filter}: {count} documents");
-            Ok(())
-        })
-    };
-    let half = DOCUMENTS as usize / 2;
-    let scan = find(doc! {}, doc! {}, None, DOCUMENTS as usize)?;
-    let equality = find(doc! { "status": "active" }, doc! {}, None, half)?;
-    let and = find(conjunction(), doc! {}, None, conjunction_matches())?;
-    let sorted = find(doc! {}, doc! { "score": -1 }, Some(200), 200)?;
-    let lookups = fastest(3, || {
-        for id in lookup_ids() {
-            let found = engine.get("c", &Bson::Int32(id), |document| document.as_bytes().len())?;
-            anyhow::ensure!(found.is_some());
-        }
-        Ok(())
-    })?;
-    let mut row = |name: &str, value: f64, peer: f64, reference: f64| {
-        let peers = [("SQLite", peer), ("the public project", reference)];
-        report.lower(&format!("{store}: {name}"), "ms", value, &peers);
-    };
-    row("bulk insert of 100,000", insert, peer.insert, reference.insert);
-    row("full scan", scan, peer.scan, reference.scan);
-    row("indexed equality to 50,000", equality, peer.equality, reference.equality);
-    row("3-term AND", and, peer.conjunction, reference.conjunction);
-    row("indexed sort, take 200", sorted, peer.sorted, reference.sorted);
-    row("1,000 point look-ups", lookups, peer.lookups, reference.lookups);
-    Ok(bytes)
+        Ok(took)
+    }
+
+    fn read(&mut self, work: Work) -> anyhow::Result<usize> {
+        let (filter, sort, limit) = match work {
+            Work::Scan => (doc! {}, doc! {}, None),
+            Work::Equality => (doc! { "status": "active" }, doc! {}, None),
+            Work::Conjunction => (conjunction(), doc! {}, None),
+            Work::Sorted => (doc! {}, doc! { "score": -1 }, Some(200)),
+            Work::Lookups => {
+                let mut found = 0;
+                for id in lookup_ids() {
+                    found += usize::from(self.engine.get("c", &Bson::Int32(id), |_| ())?.is_some());
+                }
+                return Ok(found);
+            }
+        };
+        let query = Query { limit, ..Query::parse(&filter, &sort, &doc! {})? };
+        let (mut count, mut bytes) = (0, 0);
+        self.engine.visit("c", &query, &mut |document| {
+            count += 1;
+            bytes += document.as_bytes().len();
+            Ok(true)
+        })?;
+        anyhow::ensure!(bytes > 0);
+        Ok(count)
+    }
+}
+
+/// Measures how much a new process grows by holding the documents, per byte of their BSON.
+pub(crate) fn resident_per_byte() -> anyhow::Result<f64> {
+    let program: PathBuf = std::env::current_exe()?;
+    let output = Command::new(program).arg("--resident").output()?;
+    anyhow::ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?.trim().parse()?)
+}
+
+/// Fills a memory store in steps and prints its growth, for [`resident_per_byte`].
+pub(crate) fn print_resident() -> anyhow::Result<()> {
+    let before = resident_bytes();
+    let engine = Engine::in_memory();
+    create(&engine)?;
+    let mut bytes = 0;
+    for step in 0..DOCUMENTS / 1000 {
+        let documents: Vec<RawDocumentBuf> = (step * 1000..(step + 1) * 1000)
+            .map(|n| RawDocumentBuf::try_from(&document(n)))
+            .collect::<Result<_, _>>()?;
+        bytes += documents.iter().map(|document| document.as_bytes().len()).sum::<usize>();
+        engine.write(move |transaction| transaction.insert_many("c", &documents, true))?;
+    }
+    println!("{}", resident_bytes().saturating_sub(before) as f64 / bytes as f64);
+    Ok(())
 }
 
 /// Returns this process's resident memory in bytes.

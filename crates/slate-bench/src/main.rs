@@ -1,24 +1,28 @@
 //! Slate beside SQLite, on the work of the public project's own benchmark: 100,000 documents of 8 fields.
 //!
-//! `cargo xtask bench slate [--json FILE]`. A row's peer is SQLite (JSON1, expression indexes; in memory
-//! for the memory store, WAL with `synchronous=FULL` for rocks) or the public project's published figure.
+//! `cargo xtask bench slate [--json FILE]`. A row's peer is SQLite in the same run (JSON1, expression
+//! indexes; in memory for the memory store, WAL with `synchronous=FULL` for rocks) or the public project's
+//! published figure, the best of its range, from an Apple M-series core. Both sides take turns and the
+//! fastest round counts.
 
 mod embedded;
+mod mixed;
 mod remote;
 mod report;
 mod sqlite;
+mod work;
 
-use std::{path::PathBuf, time::Instant};
+use std::path::PathBuf;
 
-use bson::{Document, doc};
 use clap::Parser as _;
+use slate_server::config::Config;
 
-use crate::report::Report;
-
-/// Documents of the benchmark.
-pub(crate) const DOCUMENTS: i32 = 100_000;
-/// Point look-ups per round.
-pub(crate) const LOOKUPS: i32 = 1000;
+use crate::{
+    embedded::{Embedded, Store},
+    report::Report,
+    sqlite::Sqlite,
+    work::{Work, compare},
+};
 
 #[derive(Debug, clap::Parser)]
 struct Arguments {
@@ -27,65 +31,76 @@ struct Arguments {
     /// Write the rows to a file, too
     #[arg(long)]
     json: Option<PathBuf>,
+    /// Print the memory that the documents take in this process, and nothing else
+    #[arg(long, hide = true)]
+    resident: bool,
 }
 
-/// A document of 8 fields. Half of them are active; there are ten regions and a hundred scores.
-pub(crate) fn document(n: i32) -> Document {
-    doc! {
-        "_id": n,
-        "name": format!("Account {n}"),
-        "status": if n % 2 == 0 { "active" } else { "idle" },
-        "score": (n.wrapping_mul(7919)).rem_euclid(100),
-        "region": format!("r{}", n % 10),
-        "balance": f64::from(n % 1000) / 4.0,
-        "email": format!("user{n}@example.org"),
-        "created": bson::DateTime::from_millis(1_700_000_000_000 + i64::from(n) * 1000),
-    }
+/// Published figures of the public project, in milliseconds: the best of each range.
+struct Reference {
+    insert: f64,
+    /// In the order of [`Work::ALL`].
+    reads: [f64; 5],
 }
 
-pub(crate) fn conjunction() -> Document {
-    doc! { "status": "active", "score": 42, "region": "r8" }
-}
-
-/// Returns how many documents the conjunction matches.
-pub(crate) fn conjunction_matches() -> usize {
-    let wanted = conjunction();
-    (0..DOCUMENTS)
-        .map(document)
-        .filter(|document| wanted.iter().all(|(name, value)| document.get(name) == Some(value)))
-        .count()
-}
-
-/// Ids of the look-ups, spread over the collection.
-pub(crate) fn lookup_ids() -> impl Iterator<Item = i32> {
-    (0..LOOKUPS).map(|n| n.wrapping_mul(7919).rem_euclid(DOCUMENTS))
-}
-
-/// Runs work a few times and returns the fastest in milliseconds.
-pub(crate) fn fastest(rounds: usize, mut work: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> {
-    let mut best = f64::INFINITY;
-    for _ in 0..rounds {
-        let began = Instant::now();
-        work()?;
-        best = best.min(began.elapsed().as_secs_f64() * 1000.0);
-    }
-    Ok(best)
-}
+const REFERENCE_MEMORY: Reference = Reference { insert: 285.0, reads: [14.0, 19.0, 21.0, 0.17, 1.9] };
+#[cfg(feature = "rocks")]
+const REFERENCE_ROCKS: Reference = Reference { insert: 760.0, reads: [113.0, 85.0, 46.0, 0.25, 2.5] };
+/// Published figure for 1,000 look-ups over TCP, one round trip each.
+const REFERENCE_TCP_LOOKUPS: f64 = 40.0;
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
+    if arguments.resident {
+        return embedded::print_resident();
+    }
     let mut report = Report::default();
-    let memory_peer = sqlite::measure(None)?;
-    embedded::memory(&mut report, &memory_peer)?;
+    let config = Config::for_test();
+    run(&mut report, "memory", Store::Memory, &mut Sqlite::new(None)?, &REFERENCE_MEMORY, config)?;
+    report.alone("memory: resident bytes per byte of BSON", "x", embedded::resident_per_byte()?);
     #[cfg(feature = "rocks")]
     {
         let folder = tempfile::tempdir()?;
-        let disk_peer = sqlite::measure(Some(&folder.path().join("peer.db")))?;
-        embedded::rocks(&mut report, &disk_peer)?;
+        let config = Config {
+            store: slate_server::config::StoreKind::Rocks,
+            data_dir: folder.path().join("data"),
+            ..Config::for_test()
+        };
+        let mut peer = Sqlite::new(Some(folder.path().join("peer.db")))?;
+        run(&mut report, "rocks", Store::Rocks, &mut peer, &REFERENCE_ROCKS, config)?;
     }
-    remote::measure(&mut report)?;
     if let Some(path) = arguments.json {
         report.write(&path)?;
     }
+    Ok(())
+}
+
+/// Measures one store, embedded and over TCP.
+fn run(
+    report: &mut Report,
+    store: &str,
+    kind: Store,
+    peer: &mut Sqlite,
+    reference: &Reference,
+    config: Config,
+) -> anyhow::Result<()> {
+    let [ours, theirs] = compare(&mut Embedded::new(kind)?, peer)?;
+    let rows = [("bulk insert of 100,000", ours.insert, theirs.insert, reference.insert)];
+    let reads = Work::ALL.into_iter().enumerate().map(|(position, work)| {
+        (work.name(), ours.reads[position], theirs.reads[position], reference.reads[position])
+    });
+    for (name, ours, sqlite, reference) in rows.into_iter().chain(reads) {
+        let peers = [("SQLite", sqlite), ("the public project", reference)];
+        report.lower(&format!("{store}: {name}"), "ms", ours, &peers);
+    }
+    let remote = remote::measure(config)?;
+    let embedded = ours.reads[4];
+    let name = format!("{store}: TCP, 1,000 point look-ups, pipelined");
+    let peers = [("embedded", embedded), ("the public project", REFERENCE_TCP_LOOKUPS)];
+    report.lower(&name, "ms", remote.pipelined, &peers);
+    let name = format!("{store}: TCP, 1,000 point look-ups, one by one");
+    report.lower(&name, "ms", remote.one_by_one, &[("the public project", REFERENCE_TCP_LOOKUPS)]);
+    let name = format!("{store}: TCP, mixed, 64 clients, 80% reads");
+    report.higher(&name, "ops/s", remote.mixed, ("SQLite in process", peer.mixed()?));
     Ok(())
 }

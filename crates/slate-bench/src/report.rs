@@ -31,9 +31,11 @@ impl Report {
         for (peer, peer_value) in peers {
             self.push(name, unit, value, Some((peer, *peer_value, peer_value / value)));
         }
-        if peers.is_empty() {
-            self.push(name, unit, value, None);
-        }
+    }
+
+    /// Adds a figure of which more is better, beside its peer's.
+    pub(crate) fn higher(&mut self, name: &str, unit: &'static str, value: f64, peer: (&'static str, f64)) {
+        self.push(name, unit, value, Some((peer.0, peer.1, value / peer.1)));
     }
 
     /// Adds a figure without a peer.

@@ -1,77 +1,144 @@
-//! The same work on SQLite with JSON1.
+//! The same work on SQLite with JSON1 and expression indexes.
 
-use std::path::Path;
+use std::{
+    path::{Path, PathBuf},
+    sync::Mutex,
+    time::{Duration, Instant},
+};
 
 use rusqlite::{Connection, params};
 
-use crate::{DOCUMENTS, conjunction_matches, document, fastest, lookup_ids};
+use crate::{
+    mixed,
+    work::{DOCUMENTS, Subject, Work, document, lookup_ids, milliseconds},
+};
 
-/// Milliseconds of each piece of work.
-#[derive(Debug)]
-pub(crate) struct Peer {
-    pub(crate) insert: f64,
-    pub(crate) scan: f64,
-    pub(crate) equality: f64,
-    pub(crate) conjunction: f64,
-    pub(crate) sorted: f64,
-    pub(crate) lookups: f64,
+/// SQLite, in memory or in a file with the durability of the rocks store.
+pub(crate) struct Sqlite {
+    path: Option<PathBuf>,
+    texts: Vec<String>,
+    connection: Connection,
 }
 
-pub(crate) fn measure(path: Option<&Path>) -> anyhow::Result<Peer> {
-    let mut connection = match path {
+impl Sqlite {
+    pub(crate) fn new(path: Option<PathBuf>) -> anyhow::Result<Self> {
+        let texts = (0..DOCUMENTS)
+            .map(|n| bson::Bson::Document(document(n)).into_relaxed_extjson().to_string())
+            .collect();
+        let connection = open(path.as_deref())?;
+        Ok(Self { path, texts, connection })
+    }
+
+    /// Runs the mixed load with a thread per client: a connection each on a file, a shared one in memory.
+    pub(crate) fn mixed(&mut self) -> anyhow::Result<f64> {
+        let in_memory = self.path.is_none().then(|| Mutex::new(&mut self.connection));
+        let began = Instant::now();
+        let total = std::thread::scope(|scope| -> anyhow::Result<i32> {
+            let clients: Vec<_> = (0..mixed::CLIENTS)
+                .map(|number| {
+                    let (path, in_memory) = (self.path.as_deref(), in_memory.as_ref());
+                    scope.spawn(move || -> anyhow::Result<i32> {
+                        let own = path.map(|path| open(Some(path))).transpose()?;
+                        let mut done = 0;
+                        while began.elapsed() < mixed::TIME {
+                            let (id, write) = mixed::operation(number, done);
+                            match (&own, in_memory) {
+                                (Some(connection), _) => operate(connection, id, write)?,
+                                (None, Some(shared)) => {
+                                    let shared =
+                                        shared.lock().map_err(|_| anyhow::anyhow!("a client failed"))?;
+                                    operate(&shared, id, write)?;
+                                }
+                                (None, None) => {}
+                            }
+                            done += 1;
+                        }
+                        Ok(done)
+                    })
+                })
+                .collect();
+            let mut total = 0;
+            for client in clients {
+                total += client.join().map_err(|_| anyhow::anyhow!("a client panicked"))??;
+            }
+            Ok(total)
+        })?;
+        Ok(f64::from(total) / began.elapsed().as_secs_f64())
+    }
+}
+
+fn operate(connection: &Connection, id: i32, write: bool) -> anyhow::Result<()> {
+    if write {
+        let sql =
+            "UPDATE docs SET doc = json_set(doc, '$.score', json_extract(doc, '$.score') + 1) WHERE id = ?1";
+        connection.prepare_cached(sql)?.execute([id])?;
+    } else {
+        let mut statement = connection.prepare_cached("SELECT doc FROM docs WHERE id = ?1")?;
+        let length = statement.query_row([id], |row| Ok(row.get_ref(0)?.as_str()?.len()))?;
+        anyhow::ensure!(length > 0);
+    }
+    Ok(())
+}
+
+fn open(path: Option<&Path>) -> anyhow::Result<Connection> {
+    let connection = match path {
         Some(path) => Connection::open(path)?,
         None => Connection::open_in_memory()?,
     };
+    connection.busy_timeout(Duration::from_secs(60))?;
     connection.execute_batch(
-        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -131072;
-         CREATE TABLE docs (id INTEGER PRIMARY KEY, doc TEXT NOT NULL);
-         CREATE INDEX by_status ON docs (json_extract(doc, '$.status'));
-         CREATE INDEX by_score ON docs (json_extract(doc, '$.score'));",
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -131072;",
     )?;
-    let texts: Vec<String> = (0..DOCUMENTS)
-        .map(|n| bson::Bson::Document(document(n)).into_relaxed_extjson().to_string())
-        .collect();
-    let insert = fastest(1, || {
-        let transaction = connection.transaction()?;
+    Ok(connection)
+}
+
+impl Subject for Sqlite {
+    fn insert(&mut self) -> anyhow::Result<f64> {
+        self.connection.execute_batch(
+            "DROP TABLE IF EXISTS docs;
+             CREATE TABLE docs (id INTEGER PRIMARY KEY, doc TEXT NOT NULL);
+             CREATE INDEX by_status ON docs (json_extract(doc, '$.status'));
+             CREATE INDEX by_score ON docs (json_extract(doc, '$.score'));",
+        )?;
+        let began = Instant::now();
+        let transaction = self.connection.transaction()?;
         {
             let mut statement = transaction.prepare("INSERT INTO docs VALUES (?1, ?2)")?;
-            for (id, text) in texts.iter().enumerate() {
+            for (id, text) in self.texts.iter().enumerate() {
                 statement.execute(params![id as i64, text])?;
             }
         }
-        Ok(transaction.commit()?)
-    })?;
-    let all = |sql: &str, expected: usize| {
-        fastest(3, || {
-            let mut statement = connection.prepare_cached(sql)?;
-            let mut rows = statement.query([])?;
-            let (mut count, mut bytes) = (0, 0);
-            while let Some(row) = rows.next()? {
-                bytes += row.get_ref(0)?.as_str()?.len();
-                count += 1;
+        transaction.commit()?;
+        Ok(milliseconds(began))
+    }
+
+    fn read(&mut self, work: Work) -> anyhow::Result<usize> {
+        let sql = match work {
+            Work::Scan => "SELECT doc FROM docs",
+            Work::Equality => "SELECT doc FROM docs WHERE json_extract(doc, '$.status') = 'active'",
+            Work::Conjunction => {
+                "SELECT doc FROM docs WHERE json_extract(doc, '$.status') = 'active'
+                 AND json_extract(doc, '$.score') = 42 AND json_extract(doc, '$.region') = 'r8'"
             }
-            anyhow::ensure!(count == expected && bytes > 0, "{sql}: {count} rows");
-            Ok(())
-        })
-    };
-    let half = DOCUMENTS as usize / 2;
-    Ok(Peer {
-        insert,
-        scan: all("SELECT doc FROM docs", DOCUMENTS as usize)?,
-        equality: all("SELECT doc FROM docs WHERE json_extract(doc, '$.status') = 'active'", half)?,
-        conjunction: all(
-            "SELECT doc FROM docs WHERE json_extract(doc, '$.status') = 'active'
-             AND json_extract(doc, '$.score') = 42 AND json_extract(doc, '$.region') = 'r8'",
-            conjunction_matches(),
-        )?,
-        sorted: all("SELECT doc FROM docs ORDER BY json_extract(doc, '$.score') DESC LIMIT 200", 200)?,
-        lookups: fastest(3, || {
-            let mut statement = connection.prepare_cached("SELECT doc FROM docs WHERE id = ?1")?;
-            for id in lookup_ids() {
-                let length = statement.query_row([id], |row| Ok(row.get_ref(0)?.as_str()?.len()))?;
-                anyhow::ensure!(length > 0);
+            Work::Sorted => "SELECT doc FROM docs ORDER BY json_extract(doc, '$.score') DESC LIMIT 200",
+            Work::Lookups => {
+                let mut statement = self.connection.prepare_cached("SELECT doc FROM docs WHERE id = ?1")?;
+                let mut found = 0;
+                for id in lookup_ids() {
+                    let length = statement.query_row([id], |row| Ok(row.get_ref(0)?.as_str()?.len()))?;
+                    found += usize::from(length > 0);
+                }
+                return Ok(found);
             }
-            Ok(())
-        })?,
-    })
+        };
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query([])?;
+        let (mut count, mut bytes) = (0, 0);
+        while let Some(row) = rows.next()? {
+            bytes += row.get_ref(0)?.as_str()?.len();
+            count += 1;
+        }
+        anyhow::ensure!(bytes > 0);
+        Ok(count)
+    }
 }
