@@ -2,17 +2,16 @@
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
+use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use orlop_api::{
+    field_error::aggregate,
     group_version::GroupResource,
     status::{Reason, Status},
     user::UserInfo,
 };
 
-use crate::request::{Attributes, Verb};
-
-/// Paths that anybody may read.
-const PUBLIC_PATHS: &[&str] = &["/healthz", "/livez", "/readyz", "/version"];
+use crate::request::Attributes;
 
 /// The decision of an authorizer, with its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +24,29 @@ pub enum Decision {
     NoOpinion(Cow<'static, str>),
 }
 
+/// A decision, and the errors on the way to it: a webhook that did not answer, for one. An error does not change an
+/// allowed request; for any other it is the answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evaluation {
+    /// The decision.
+    pub decision: Decision,
+    /// Errors, in the order in which they happened.
+    pub errors: Vec<String>,
+}
+
+impl Evaluation {
+    /// Returns the errors as one; `None` if there are none.
+    pub fn error(&self) -> Option<String> {
+        (!self.errors.is_empty()).then(|| aggregate(&self.errors))
+    }
+}
+
+impl From<Decision> for Evaluation {
+    fn from(decision: Decision) -> Self {
+        Self { decision, errors: Vec::new() }
+    }
+}
+
 /// Rules that apply to a user in a namespace, for SelfSubjectRulesReview.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
@@ -34,6 +56,8 @@ pub struct Rules {
     pub paths: Vec<PathRule>,
     /// True if an authorizer cannot list its rules.
     pub incomplete: bool,
+    /// Errors of finding the rules.
+    pub errors: Vec<String>,
 }
 
 /// A rule for resources.
@@ -45,6 +69,8 @@ pub struct ResourceRule {
     pub groups: Vec<String>,
     /// Resources; `*` for all.
     pub resources: Vec<String>,
+    /// Names of objects; empty for all.
+    pub names: Vec<String>,
 }
 
 /// A rule for paths that are not resources.
@@ -60,79 +86,112 @@ pub struct PathRule {
 #[async_trait]
 pub trait Authorizer: fmt::Debug + Send + Sync {
     /// Decides about a request.
-    async fn authorize(&self, attributes: &Attributes) -> Decision;
+    async fn authorize(&self, attributes: &Attributes) -> Evaluation;
 
     /// Returns the rules for a user in a namespace.
-    async fn rules(&self, _user: &UserInfo, _namespace: &str) -> Rules {
-        Rules { incomplete: true, ..Rules::default() }
-    }
+    async fn rules(&self, user: &UserInfo, namespace: &str) -> Rules;
 }
 
-/// Allows `system:masters` everything and everybody the public paths, then asks each authorizer in order.
-/// The first that allows or denies decides.
+/// The authorizers of a server. Allows `system:masters` everything, then asks each authorizer in order. The first
+/// that allows or denies decides.
+///
+/// Clones share the authorizers, which can be replaced while requests are served.
 #[derive(Clone, Debug, Default)]
-pub struct UnionAuthorizer(Vec<Arc<dyn Authorizer>>);
+pub struct UnionAuthorizer(Arc<ArcSwap<Vec<Arc<dyn Authorizer>>>>);
 
 impl UnionAuthorizer {
     /// Returns a union of authorizers.
     pub fn new(authorizers: Vec<Arc<dyn Authorizer>>) -> Self {
-        Self(authorizers)
+        Self(Arc::new(ArcSwap::from_pointee(authorizers)))
+    }
+
+    /// Replaces the authorizers. Decisions that are being made use the old ones.
+    pub fn replace(&self, authorizers: Vec<Arc<dyn Authorizer>>) {
+        self.0.store(Arc::new(authorizers));
     }
 
     /// Decides about a request.
     pub async fn authorize(&self, attributes: &Attributes) -> Decision {
-        if attributes.user.is_master() || is_public(attributes) {
-            return Decision::Allow(Cow::Borrowed(""));
+        self.evaluate(attributes).await.decision
+    }
+
+    /// Decides about a request, and reports errors besides.
+    pub async fn evaluate(&self, attributes: &Attributes) -> Evaluation {
+        if attributes.user.is_master() {
+            return Decision::Allow(Cow::Borrowed("")).into();
         }
-        let mut reasons = Vec::new();
-        for authorizer in &self.0 {
-            match authorizer.authorize(attributes).await {
+        let authorizers = self.0.load_full();
+        let (mut reasons, mut errors) = (Vec::new(), Vec::new());
+        for authorizer in &*authorizers {
+            let evaluation = authorizer.authorize(attributes).await;
+            errors.extend(evaluation.errors);
+            match evaluation.decision {
                 Decision::NoOpinion(reason) if reason.is_empty() => {}
                 Decision::NoOpinion(reason) => reasons.push(reason),
-                decision => return decision,
+                decision => return Evaluation { decision, errors },
             }
         }
-        Decision::NoOpinion(reasons.join("\n").into())
+        Evaluation { decision: Decision::NoOpinion(reasons.join("\n").into()), errors }
     }
 
     /// Returns the rules of all authorizers for a user in a namespace.
     pub async fn rules(&self, user: &UserInfo, namespace: &str) -> Rules {
-        let all = || vec!["*".to_owned()];
-        if user.is_master() {
-            return Rules {
-                resources: vec![ResourceRule { verbs: all(), groups: all(), resources: all() }],
-                paths: vec![PathRule { verbs: all(), paths: all() }],
-                incomplete: false,
-            };
-        }
-        let public = ["/healthz", "/livez", "/readyz", "/version", "/version/"].map(str::to_owned).into();
-        let mut rules = Rules {
-            paths: vec![PathRule { verbs: vec!["get".to_owned()], paths: public }],
-            ..Rules::default()
-        };
-        for authorizer in &self.0 {
+        let authorizers = self.0.load_full();
+        let mut rules = Rules::default();
+        for authorizer in &*authorizers {
             let more = authorizer.rules(user, namespace).await;
             rules.resources.extend(more.resources);
             rules.paths.extend(more.paths);
             rules.incomplete |= more.incomplete;
+            rules.errors.extend(more.errors);
         }
         rules
     }
 }
 
-/// Returns true for reads of public paths.
-fn is_public(attributes: &Attributes) -> bool {
-    let public = |path: &&str| {
-        let rest = attributes.path.strip_prefix(*path);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    let reads = attributes.verb == Verb::Get || attributes.verb.as_str() == "head";
-    !attributes.is_resource_request && reads && PUBLIC_PATHS.iter().any(public)
+/// Allows everything.
+#[derive(Clone, Copy, Debug)]
+pub struct AlwaysAllow;
+
+#[async_trait]
+impl Authorizer for AlwaysAllow {
+    async fn authorize(&self, _attributes: &Attributes) -> Evaluation {
+        Decision::Allow(Cow::Borrowed("")).into()
+    }
+
+    async fn rules(&self, _user: &UserInfo, _namespace: &str) -> Rules {
+        let all = || vec!["*".to_owned()];
+        Rules {
+            resources: vec![ResourceRule {
+                verbs: all(),
+                groups: all(),
+                resources: all(),
+                names: Vec::new(),
+            }],
+            paths: vec![PathRule { verbs: all(), paths: all() }],
+            ..Rules::default()
+        }
+    }
+}
+
+/// Allows nothing. As in Kubernetes it has no opinion rather than denying.
+#[derive(Clone, Copy, Debug)]
+pub struct AlwaysDeny;
+
+#[async_trait]
+impl Authorizer for AlwaysDeny {
+    async fn authorize(&self, _attributes: &Attributes) -> Evaluation {
+        Decision::NoOpinion(Cow::Borrowed("Everything is forbidden.")).into()
+    }
+
+    async fn rules(&self, _user: &UserInfo, _namespace: &str) -> Rules {
+        Rules::default()
+    }
 }
 
 /// Returns the Forbidden status of a request, in Kubernetes' words.
 pub fn forbidden(attributes: &Attributes, reason: &str) -> Status {
-    let Attributes { user, verb, group, resource, namespace, name, path, .. } = attributes;
+    let Attributes { user, verb, group, resource, namespace, path, .. } = attributes;
     let because = if reason.is_empty() { String::new() } else { format!(": {reason}") };
     if !attributes.is_resource_request {
         let message = format!("forbidden: User {:?} cannot {verb} path {path:?}{because}", user.name);
@@ -150,7 +209,7 @@ pub fn forbidden(attributes: &Attributes, reason: &str) -> Status {
         "User {:?} cannot {verb} resource {target:?} in API group {group:?} {scope}{because}",
         user.name
     );
-    Status::forbidden(&GroupResource::new(group.clone(), resource.clone()), name, &why)
+    Status::forbidden(&GroupResource::new(group.clone(), resource.clone()), attributes.object_name(), &why)
 }
 
 #[cfg(test)]
@@ -162,8 +221,12 @@ mod tests {
 
     #[async_trait]
     impl Authorizer for Fixed {
-        async fn authorize(&self, _attributes: &Attributes) -> Decision {
-            self.0.clone()
+        async fn authorize(&self, _attributes: &Attributes) -> Evaluation {
+            self.0.clone().into()
+        }
+
+        async fn rules(&self, _user: &UserInfo, _namespace: &str) -> Rules {
+            Rules::default()
         }
     }
 
@@ -187,21 +250,6 @@ mod tests {
         assert_eq!(decide(vec![none("x"), deny.clone(), allow]).await, deny);
         assert_eq!(decide(vec![none("x"), none(""), none("y")]).await, none("x\ny"));
         assert_eq!(decide(Vec::new()).await, none(""));
-    }
-
-    #[tokio::test]
-    async fn anybody_may_get_and_head_health_and_version_only() {
-        let allowed = |verb: &'static str, path: &'static str| async move {
-            matches!(union(&[]).authorize(&attributes(verb, path)).await, Decision::Allow(_))
-        };
-        for verb in ["get", "head"] {
-            assert!(allowed(verb, "/livez").await);
-            assert!(allowed(verb, "/readyz/etcd").await);
-            assert!(allowed(verb, "/version").await);
-            assert!(!allowed(verb, "/versions").await);
-            assert!(!allowed(verb, "/metrics").await);
-        }
-        assert!(!allowed("post", "/version").await);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! kubeconfig                   client configuration
 //! webhook                      clients of webhooks and issuers
 //! authenticator, authorizer    the interfaces, and their unions
+//! rbac, node                   authorizers over roles and bindings, and over what is on a node
 //! ```
 //!
 //! Nothing here knows the store: what needs objects takes a lookup.
@@ -20,12 +21,14 @@ pub mod files;
 pub mod issuer;
 pub mod jose;
 pub mod kubeconfig;
+pub mod node;
 pub mod pki;
+pub mod rbac;
 pub mod request;
 pub mod tokens;
 pub mod webhook;
 
 pub use authenticator::{Authenticated, AuthenticationError, Authenticator, Credentials, UnionAuthenticator};
-pub use authorizer::{Authorizer, Decision, UnionAuthorizer};
+pub use authorizer::{Authorizer, Decision, Evaluation, UnionAuthorizer};
 pub use orlop_api::user::UserInfo as User;
 pub use tokens::{BadLine, TokenDigest, Tokens};

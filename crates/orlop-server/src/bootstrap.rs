@@ -7,7 +7,8 @@ use http::Request;
 use serde_json::{Value, json};
 
 use crate::{
-    auth::User, chain::Chain, endpoints::health::ROUTES, object::now, storage::service_ranges::ServiceRanges,
+    auth::User, bootstrap_policy, chain::Chain, endpoints::health::ROUTES, object::now,
+    storage::service_ranges::ServiceRanges,
 };
 
 /// System namespaces.
@@ -17,6 +18,7 @@ const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-nod
 pub const STEPS: &[&str] = &[
     ROUTES,
     SYSTEM_NAMESPACES,
+    BOOTSTRAP_ROLES,
     "start-kubernetes-service-cidr-controller",
     "bootstrap-controller",
     "start-cluster-authentication-info-controller",
@@ -24,6 +26,7 @@ pub const STEPS: &[&str] = &[
     "scheduling/bootstrap-system-priority-classes",
 ];
 const SYSTEM_NAMESPACES: &str = "start-system-namespaces-controller";
+const BOOTSTRAP_ROLES: &str = "rbac/bootstrap-roles";
 /// ConfigMap with the date since which the use of legacy tokens is tracked: that of the first start.
 const TOKEN_TRACKING: &str = "kube-apiserver-legacy-service-account-token-tracking";
 /// Interval at which missing objects are created again.
@@ -35,6 +38,9 @@ pub enum BootstrapError {
     /// The informer of definitions did not start.
     #[error("cannot serve CustomResourceDefinitions: {0}")]
     Definitions(String),
+    /// The roles and bindings were not loaded, or the default ones not found.
+    #[error("cannot set up roles and bindings: {0}")]
+    Policy(String),
     /// A request was refused.
     #[error("{path} answered {code}")]
     Response {
@@ -60,21 +66,31 @@ pub async fn bootstrap(chain: &Chain, port: u16, ca: &str) -> Result<(), Bootstr
     crate::definition_controllers::start(chain.cluster())
         .await
         .map_err(|status| BootstrapError::Definitions(status.message))?;
+    chain.cluster().policy.load().await.map_err(|status| BootstrapError::Policy(status.message))?;
     chain.done(ROUTES);
-    ensure(chain, port, ca).await
+    ensure_namespaces(chain).await?;
+    // Kept by whoever starts, and not again and again: a role that somebody removes stays away until then.
+    let (policy, objects) = tokio::join!(bootstrap_policy::ensure(chain), ensure(chain, port, ca));
+    policy?;
+    chain.done(BOOTSTRAP_ROLES);
+    objects
 }
 
 /// Creates the objects again when they are deleted.
 pub async fn reconcile(chain: Chain, port: u16, ca: String) {
     loop {
         tokio::time::sleep(RECONCILE_INTERVAL).await;
-        if let Err(error) = ensure(&chain, port, &ca).await {
+        let ensured = async {
+            ensure_namespaces(&chain).await?;
+            ensure(&chain, port, &ca).await
+        };
+        if let Err(error) = ensured.await {
             tracing::debug!(%error, "cannot reconcile system objects");
         }
     }
 }
 
-async fn ensure(chain: &Chain, port: u16, ca: &str) -> Result<(), BootstrapError> {
+async fn ensure_namespaces(chain: &Chain) -> Result<(), BootstrapError> {
     // Concurrent creates share a group commit.
     try_join_all(NAMESPACES.iter().map(|name| async move {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
@@ -82,6 +98,10 @@ async fn ensure(chain: &Chain, port: u16, ca: &str) -> Result<(), BootstrapError
     }))
     .await?;
     chain.done(SYSTEM_NAMESPACES);
+    Ok(())
+}
+
+async fn ensure(chain: &Chain, port: u16, ca: &str) -> Result<(), BootstrapError> {
     let objects = objects(port, ca, chain.cluster().objects.service_ranges());
     try_join_all(objects.iter().map(|(_, path, object)| create(chain, path, object))).await?;
     for (step, ..) in objects {
@@ -194,7 +214,7 @@ async fn create(chain: &Chain, path: &str, object: &Value) -> Result<(), Bootstr
     }
 }
 
-async fn send(
+pub(crate) async fn send(
     chain: &Chain,
     method: &str,
     path: &str,

@@ -16,9 +16,9 @@ use tower::Service;
 
 use crate::{
     auth::{
-        Access, Tokens, UnionAuthenticator, UnionAuthorizer, pki::ClientCertificateUser,
-        service_account::ServiceAccountTokens,
+        Access, Tokens, UnionAuthenticator, pki::ClientCertificateUser, service_account::ServiceAccountTokens,
     },
+    authorization::BuiltinAuthorizers,
     cluster::Cluster,
     endpoints::{
         offload::Offload,
@@ -67,12 +67,14 @@ impl ConnectionState {
 }
 
 impl Chain {
-    /// Returns the chain of a cluster that accepts `tokens` besides its own service accounts'.
+    /// Returns the chain of a cluster that accepts `tokens` besides its own service accounts'. Requests are authorized
+    /// by Node and RBAC, until the cluster's authorizers are replaced.
     pub fn new(cluster: Arc<Cluster>, tokens: Tokens) -> Self {
         let service_accounts = ServiceAccountTokens::new(cluster.issuer().clone(), cluster.objects.clone());
+        cluster.authorizer().replace(BuiltinAuthorizers::new(&cluster).default_modes());
         let access = Access {
             authenticator: UnionAuthenticator::new(tokens, vec![Arc::new(service_accounts)]),
-            authorizer: UnionAuthorizer::default(),
+            authorizer: cluster.authorizer().clone(),
             audiences: cluster.audiences().to_vec(),
         };
         Self {

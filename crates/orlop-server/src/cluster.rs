@@ -9,9 +9,10 @@ use tokio::sync::watch;
 
 use crate::{
     admission::Admission,
-    auth::issuer::Issuer,
+    auth::{UnionAuthorizer, issuer::Issuer},
     definitions::{self, Definitions},
     openapi,
+    rbac::{self, Policy},
     registry::{Kind, Kinds, Registry},
     storage::{
         ObjectStore,
@@ -30,6 +31,9 @@ pub struct Cluster {
     pub(crate) openapi: openapi::Cache,
     /// CustomResourceDefinitions that are served.
     pub(crate) definitions: Definitions,
+    /// Roles and bindings.
+    pub(crate) policy: Arc<Policy>,
+    authorizer: UnionAuthorizer,
     issuer: Arc<Issuer>,
     /// Audiences of the API server, which tokens must be for.
     audiences: Vec<String>,
@@ -42,15 +46,19 @@ pub struct Cluster {
 impl Cluster {
     /// Returns a cluster below `/registry/` of a store. `issuer` signs its service accounts' tokens.
     pub fn new(store: Store, kinds: Kinds, issuer: Issuer) -> Self {
+        let objects = Arc::new(ObjectStore::new(store, Registry::new(kinds)));
+        let closing = watch::Sender::new(false);
         Self {
-            objects: Arc::new(ObjectStore::new(store, Registry::new(kinds))),
+            policy: Arc::new(Policy::new(objects.clone(), closing.subscribe())),
+            authorizer: UnionAuthorizer::default(),
+            objects,
             openapi: openapi::Cache::default(),
             definitions: Definitions::default(),
             audiences: vec![issuer.name().to_owned()],
             issuer: Arc::new(issuer),
             admission: Vec::new(),
             name_suffixes: Arc::new(RandomSuffix),
-            closing: watch::Sender::new(false),
+            closing,
         }
     }
 
@@ -99,6 +107,16 @@ impl Cluster {
         &self.audiences
     }
 
+    /// Returns true once the server shuts down, for tasks that end with it.
+    pub(crate) fn closing_state(&self) -> watch::Receiver<bool> {
+        self.closing.subscribe()
+    }
+
+    /// Returns the authorizers, which all parts of the server share.
+    pub fn authorizer(&self) -> &UnionAuthorizer {
+        &self.authorizer
+    }
+
     /// Returns the issuer of service account tokens.
     pub(crate) fn issuer(&self) -> &Arc<Issuer> {
         &self.issuer
@@ -133,11 +151,14 @@ impl Cluster {
     }
 
     /// Commits a transaction that writes objects of a kind. What a CustomResourceDefinition defines is
-    /// served before this returns.
+    /// served before this returns, and what a role or binding grants is in force.
     pub(crate) async fn commit(&self, kind: &Kind, txn: Txn) -> Result<TxnResult, Status> {
         let result = self.objects.store.txn(txn).await.map_err(|error| status_from_store_error(&error))?;
         if result.succeeded && definitions::is_definition(kind) {
             self.definitions.wait_for(result.revision).await;
+        }
+        if result.succeeded && rbac::is_rbac(kind) {
+            self.policy.wait_for(result.revision).await;
         }
         Ok(result)
     }

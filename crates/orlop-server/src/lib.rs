@@ -9,11 +9,13 @@
 //! registry                 Kind, Kinds; encoding and index terms of stored objects
 //! storage                  objects in the store: keys, selection, namespaces, allocation
 //! auth                     the cluster's identity, service account tokens
+//! rbac, node_graph         authorizers over roles and bindings, and over what is on nodes, which follow the store
 //! webhook                  calls to webhooks
 //! definitions              CustomResourceDefinitions and the kinds they define
 //! admission                the admission plugin interface
 //! openapi                  OpenAPI documents
 //! cluster                  one cluster as a value
+//! authorization            the cluster's authorizers by the names of their modes
 //! metrics                  request metrics, object counts
 //! endpoints                verbs, subresources, reviews, discovery, health, routes
 //! definition_controllers   informer, finalizer and naming of definitions
@@ -30,7 +32,9 @@
 
 pub mod admission;
 pub mod auth;
+pub mod authorization;
 pub mod bootstrap;
+mod bootstrap_policy;
 pub mod chain;
 pub mod cluster;
 mod definition_controllers;
@@ -39,8 +43,10 @@ pub mod endpoints;
 mod filters;
 pub mod http;
 mod metrics;
+mod node_graph;
 pub mod object;
 mod openapi;
+mod rbac;
 pub mod registry;
 pub mod request;
 pub mod serve;

@@ -280,12 +280,11 @@ async fn head_over_http2_has_a_length_and_no_body() {
 }
 
 #[tokio::test]
-async fn anonymous_head_of_health_and_version_is_allowed() {
+async fn anonymous_head_is_forbidden_as_in_kubernetes() {
     let (_chain, address) = listening().await;
-    for path in ["/livez", "/readyz", "/version"] {
-        assert_eq!(head_over_http2(address, path, None).await.0, 200, "{path}");
+    for path in ["/livez", "/readyz", "/version", "/metrics"] {
+        assert_eq!(head_over_http2(address, path, None).await.0, 403, "{path}");
     }
-    assert_eq!(head_over_http2(address, "/metrics", None).await.0, 403);
 }
 
 #[tokio::test]

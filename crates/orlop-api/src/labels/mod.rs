@@ -31,12 +31,17 @@ pub fn validate_label_selector(selector: &Value, path: &FieldPath) -> Vec<FieldE
     }
     let expressions = selector.get("matchExpressions").and_then(Value::as_array);
     for (index, expression) in expressions.into_iter().flatten().enumerate() {
-        errors.extend(validate_expression(expression, &path.child("matchExpressions").index(index)));
+        errors.extend(validate_requirement(expression, &path.child("matchExpressions").index(index), false));
     }
     errors
 }
 
-fn validate_expression(expression: &Value, path: &FieldPath) -> Vec<FieldError> {
+/// Validates a `LabelSelectorRequirement` object. Unknown operators are errors unless they are allowed.
+pub fn validate_requirement(
+    expression: &Value,
+    path: &FieldPath,
+    allow_unknown_operator: bool,
+) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let text = |key: &str| expression.get(key).and_then(Value::as_str).unwrap_or_default();
     let values = expression.get("values").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
@@ -50,6 +55,7 @@ fn validate_expression(expression: &Value, path: &FieldPath) -> Vec<FieldError> 
             errors.push(FieldError::forbidden(&path.child("values"), detail));
         }
         "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+        _ if allow_unknown_operator => {}
         other => {
             errors.push(FieldError::invalid(&path.child("operator"), other, "not a valid selector operator"));
         }

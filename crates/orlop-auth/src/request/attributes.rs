@@ -4,10 +4,9 @@
 use std::sync::{Arc, LazyLock};
 
 use http::Method;
-use orlop_api::{group_version::GroupResource, user::UserInfo};
+use orlop_api::{group_version::GroupResource, names, query::Query, user::UserInfo};
 
-use super::{Subresource, Verb};
-use orlop_api::query::Query;
+use super::{Selectors, Subresource, Verb};
 
 /// The user of requests that are not authenticated (yet).
 static ANONYMOUS: LazyLock<Arc<UserInfo>> = LazyLock::new(|| Arc::new(UserInfo::anonymous()));
@@ -37,6 +36,8 @@ pub struct Attributes {
     pub path: String,
     /// Path after the subresource, of a proxy request.
     pub rest: String,
+    /// Selectors of a list, watch or deletecollection, if it has any.
+    pub selectors: Option<Box<Selectors>>,
 }
 
 impl Default for Attributes {
@@ -53,6 +54,7 @@ impl Default for Attributes {
             name: String::new(),
             path: String::new(),
             rest: String::new(),
+            selectors: None,
         }
     }
 }
@@ -75,11 +77,12 @@ impl Attributes {
             _ => return None,
         };
         let mut verb = Verb::of_resource(method);
-        let mut legacy_proxy = false;
+        let (mut legacy_watch, mut legacy_proxy) = (false, false);
         match rest {
             // Legacy paths of watches and proxies. Only a GET is a watch.
             ["watch", tail @ ..] if !tail.is_empty() => {
                 (verb, rest) = (if verb == Verb::Get { Verb::Watch } else { Verb::none() }, tail);
+                legacy_watch = true;
             }
             ["proxy", tail @ ..] if !tail.is_empty() => {
                 (verb, rest, legacy_proxy) = (Verb::Proxy, tail, true);
@@ -118,6 +121,10 @@ impl Attributes {
                 Verb::Delete => Verb::DeleteCollection,
                 other => other,
             };
+            // Legacy watches do not support selectors consistently: as in Kubernetes, they do not count.
+            if matches!(attributes.verb, Verb::List | Verb::Watch | Verb::DeleteCollection) && !legacy_watch {
+                attributes.selectors = Selectors::of(query);
+            }
         }
         if attributes.resource == "namespaces" && attributes.name == attributes.namespace {
             // A namespace is not in itself.
@@ -139,6 +146,16 @@ impl Attributes {
             name: name.to_owned(),
             ..Self::default()
         }
+    }
+
+    /// Returns the name of the object; of a list or watch, the one name that its field selector requires.
+    pub fn object_name(&self) -> &str {
+        if !self.name.is_empty() || !matches!(self.verb, Verb::List | Verb::Watch) {
+            return &self.name;
+        }
+        let required =
+            self.selectors.as_ref().and_then(|selectors| selectors.required_field("metadata.name"));
+        required.filter(|name| names::path_segment(name).is_empty()).unwrap_or_default()
     }
 
     /// Returns the name of the subresource; empty for none.
@@ -208,6 +225,21 @@ mod tests {
         assert_eq!(classified(Method::POST, "/api/v1/watch/namespaces/a/pods").0, "");
         assert_eq!(classified(Method::DELETE, "/api/v1/namespaces/a/pods").0, "deletecollection");
         assert_eq!(classified(Method::PUT, "/api/v1/namespaces/a/finalize").1, "|v1||namespaces|a|finalize");
+    }
+
+    #[test]
+    fn field_selector_names_the_object_of_a_list_or_watch() {
+        let name = |method: Method, uri: &str| {
+            let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+            Attributes::of(&method, path, &Query::parse(query)).object_name().to_owned()
+        };
+        assert_eq!(name(Method::GET, "/api/v1/pods?fieldSelector=metadata.name%3Dx,spec.nodeName%3Dn"), "x");
+        assert_eq!(name(Method::GET, "/api/v1/pods?watch=1&fieldSelector=metadata.name%3Dx"), "x");
+        assert_eq!(name(Method::GET, "/api/v1/pods?fieldSelector=metadata.name%3Da%252Fb"), "");
+        assert_eq!(name(Method::GET, "/api/v1/pods?fieldSelector=metadata.name!%3Dx"), "");
+        assert_eq!(name(Method::GET, "/api/v1/watch/pods?fieldSelector=metadata.name%3Dx"), "");
+        assert_eq!(name(Method::DELETE, "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dx"), "");
+        assert_eq!(name(Method::GET, "/api/v1/namespaces/a/pods/y?fieldSelector=metadata.name%3Dx"), "y");
     }
 
     #[test]

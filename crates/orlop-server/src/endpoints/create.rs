@@ -6,7 +6,7 @@ use orlop_store::{Compare, Comparison, KeyRange, LeaseId, Op, Put, Read, Revisio
 use serde_json::{Value, json};
 
 use super::{
-    Request, admission, decoder,
+    Request, admission, decoder, escalation,
     preconditions::{self, Preconditions},
     prepare,
     written::Written,
@@ -55,6 +55,7 @@ pub(super) async fn create_object(
         object = prepare::record_managed_fields(request, &nothing, object, manager);
     }
     admission::mutate(request, &mut object, None).await?;
+    escalation::check(request, &object, None).await?;
     if !generated_name::needs_name(&object) {
         return create_once(request, object, options).await?.into_result().map(|written| (201, written));
     }

@@ -3,6 +3,7 @@
 //! A write goes decode → prepare (defaults, metadata, managed fields, strategy, validation) → admission →
 //! preconditions → one transaction. A read copies stored bytes into the response.
 
+mod access_reviews;
 mod admission;
 pub(crate) mod answer;
 pub(crate) mod apply;
@@ -13,6 +14,7 @@ pub(crate) mod delete;
 mod delete_collection;
 pub(crate) mod dependents;
 pub(crate) mod discovery;
+mod escalation;
 mod get;
 pub mod health;
 mod isolation;

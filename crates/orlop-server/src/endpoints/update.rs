@@ -14,7 +14,7 @@ use orlop_store::{Put, Revision, Txn};
 use serde_json::Value;
 
 use super::{
-    Request, admission, create::create_object, decoder, delete, isolation, offload,
+    Request, admission, create::create_object, decoder, delete, escalation, isolation, offload,
     preconditions::Preconditions, prepare, written::Written,
 };
 use crate::{
@@ -111,6 +111,7 @@ async fn compare_and_swap(
         let mut object = offload::block_for(found.bytes.len(), || modify(&old)).await?;
         if writer == Writer::Client {
             admission::mutate(request, &mut object, Some(&old)).await?;
+            escalation::check(request, &object, Some(&old)).await?;
             isolation::isolate(request, &mut object, &old);
             kind.strategy.prepare_for_update(&mut object, &old, &request.context());
             if attributes.subresource.is_some() {

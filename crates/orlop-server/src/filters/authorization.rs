@@ -8,16 +8,20 @@ use crate::{
     request::Attributes,
 };
 
-/// Returns Forbidden unless an authorizer allows the request. The decision is audited.
+/// Returns Forbidden unless an authorizer allows the request; an internal error if one could not decide and none
+/// allows it. The decision is audited.
 pub(crate) async fn authorize(
     authorizer: &UnionAuthorizer,
     attributes: &Attributes,
     record: &mut Record,
 ) -> Result<(), Status> {
-    let decision = authorizer.authorize(attributes).await;
-    record.authorized(&decision);
-    match decision {
+    let evaluation = authorizer.evaluate(attributes).await;
+    record.authorized(&evaluation.decision);
+    match &evaluation.decision {
         Decision::Allow(_) => Ok(()),
-        Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(forbidden(attributes, &reason)),
+        Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(match evaluation.error() {
+            Some(error) => Status::internal(&error),
+            None => forbidden(attributes, reason),
+        }),
     }
 }

@@ -3,4 +3,4 @@
 pub mod options;
 pub(crate) mod resource_version;
 
-pub use orlop_auth::request::{Attributes, Subresource, Verb};
+pub use orlop_auth::request::{Attributes, Selectors, Subresource, Verb};

@@ -3,6 +3,7 @@
 //! Knows kinds, and nothing of requests, verbs or users.
 
 pub(crate) mod allocation;
+pub(crate) mod follower;
 pub mod generated_name;
 pub(crate) mod namespace;
 pub(crate) mod selection;

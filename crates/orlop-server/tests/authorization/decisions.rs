@@ -1,0 +1,125 @@
+//! Decisions: who may do what, at once after a write.
+
+use orlop_server::User;
+use serde_json::json;
+
+use crate::{
+    RBAC, binding, call_as, in_namespace, role,
+    support::{call, create, server},
+    user,
+};
+
+#[tokio::test]
+async fn binding_is_in_force_when_its_write_is_answered() {
+    let (chain, _store) = server().await;
+    let (ann, pods) = (user("ann"), "/api/v1/namespaces/default/pods");
+    for _ in 0..20 {
+        let (code, status) = call_as(&chain, &ann, "GET", pods, None).await;
+        assert_eq!(code, 403);
+        assert_eq!(
+            status["message"],
+            "pods is forbidden: User \"ann\" cannot list resource \"pods\" in API group \"\" in the namespace \"default\""
+        );
+        let view = binding("RoleBinding", "ann", "ClusterRole/system:aggregate-to-view", &["User:ann"]);
+        create(&chain, &in_namespace("default", "rolebindings"), &view).await;
+        assert_eq!(call_as(&chain, &ann, "GET", pods, None).await.0, 200);
+        assert_eq!(call_as(&chain, &ann, "GET", "/api/v1/pods", None).await.0, 403);
+        let path = in_namespace("default", "rolebindings/ann");
+        assert_eq!(call(&chain, "DELETE", &path, None).await.0, 200);
+    }
+}
+
+#[tokio::test]
+async fn change_of_a_role_is_in_force_for_all_its_bindings() {
+    let (chain, _store) = server().await;
+    let path = format!("{RBAC}/clusterroles");
+    let rules = |verb: &str| json!([{"verbs": [verb], "apiGroups": [""], "resources": ["nodes"]}]);
+    create(&chain, &path, &role("ClusterRole", "nodes", rules("get"))).await;
+    let bound = binding("ClusterRoleBinding", "nodes", "ClusterRole/nodes", &["Group:ops"]);
+    create(&chain, &format!("{RBAC}/clusterrolebindings"), &bound).await;
+    let ops = User::authenticated("bob", ["ops".to_owned()]);
+    assert_eq!(call_as(&chain, &ops, "GET", "/api/v1/nodes", None).await.0, 403);
+    let change = json!({"rules": rules("list")});
+    assert_eq!(call(&chain, "PATCH", &format!("{path}/nodes"), Some(&change)).await.0, 200);
+    assert_eq!(call_as(&chain, &ops, "GET", "/api/v1/nodes", None).await.0, 200);
+    assert_eq!(call_as(&chain, &ops, "GET", "/api/v1/nodes/x", None).await.0, 403);
+    assert_eq!(call(&chain, "DELETE", &format!("{path}/nodes"), None).await.0, 200);
+    let (code, status) = call_as(&chain, &ops, "GET", "/api/v1/nodes", None).await;
+    let message = "nodes is forbidden: User \"bob\" cannot list resource \"nodes\" in API group \"\" at the cluster scope: \
+        RBAC: clusterrole.rbac.authorization.k8s.io \"nodes\" not found";
+    assert_eq!((code, status["message"].as_str()), (403, Some(message)));
+}
+
+#[tokio::test]
+async fn users_verbs_and_kinds_decide_as_expected() {
+    let (chain, _store) = server().await;
+    let rolebindings = in_namespace("default", "rolebindings");
+    // Aggregation is a controller's work: the roles that it gathers are bound here.
+    for (name, target, subject) in [
+        ("viewer", "ClusterRole/system:aggregate-to-view", "User:viewer"),
+        ("editor-1", "ClusterRole/system:aggregate-to-edit", "User:editor"),
+        ("editor-2", "ClusterRole/system:aggregate-to-view", "User:editor"),
+        ("admin", "ClusterRole/system:aggregate-to-admin", "User:admin"),
+    ] {
+        create(&chain, &rolebindings, &binding("RoleBinding", name, target, &[subject])).await;
+    }
+    let scheduler = User::authenticated("system:kube-scheduler", []);
+    let reader = User::service_account("kube-system", "namespace-controller");
+    let namespaced = "/api/v1/namespaces/default";
+    let cases = [
+        // Path, method, and the users that may: viewer, editor, admin, scheduler, namespace controller, anonymous.
+        (format!("{namespaced}/configmaps"), "GET", [true, false, false, false, true, false]),
+        (format!("{namespaced}/configmaps/x"), "DELETE", [false, true, false, false, true, false]),
+        (format!("{namespaced}/secrets"), "GET", [false, true, false, false, true, false]),
+        (format!("{namespaced}/secrets"), "DELETE", [false, true, false, false, true, false]),
+        (format!("{namespaced}/pods/x/log"), "GET", [true, true, false, false, true, false]),
+        (format!("{namespaced}/pods/x/exec"), "POST", [false, true, false, false, false, false]),
+        (format!("{namespaced}/pods/x/status"), "PATCH", [false, false, false, true, false, false]),
+        ("/api/v1/namespaces/other/configmaps".to_owned(), "GET", [false, false, false, false, true, false]),
+        ("/api/v1/nodes".to_owned(), "GET", [false, false, false, true, true, false]),
+        (in_namespace("default", "roles"), "GET", [false, false, true, false, true, false]),
+        (in_namespace("default", "rolebindings/x"), "DELETE", [false, false, true, false, true, false]),
+        (format!("{RBAC}/clusterroles"), "GET", [false, false, false, false, true, false]),
+        (
+            "/apis/apps/v1/namespaces/default/deployments/x/scale".to_owned(),
+            "PUT",
+            [false, true, false, false, false, false],
+        ),
+        ("/api".to_owned(), "GET", [true, true, true, true, true, false]),
+        ("/version".to_owned(), "GET", [true; 6]),
+        ("/readyz".to_owned(), "GET", [true; 6]),
+        ("/metrics".to_owned(), "GET", [false; 6]),
+    ];
+    let users = [
+        ("viewer", user("viewer")),
+        ("editor", user("editor")),
+        ("admin", user("admin")),
+        ("scheduler", scheduler),
+        ("namespace-controller", reader),
+        ("anonymous", User::anonymous()),
+    ];
+    for (path, method, expected) in cases {
+        for ((name, user), expected) in users.iter().zip(expected) {
+            let expected =
+                expected || (*name == "editor" && method == "GET" && path.ends_with("/default/configmaps"));
+            let (code, answer) = call_as(&chain, user, method, &path, None).await;
+            assert_eq!(code != 403, expected, "{name} {method} {path}: {code} {answer}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn resource_names_limit_lists_by_field_selector() {
+    let (chain, _store) = server().await;
+    let rules = json!([{"verbs": ["get", "list", "watch"], "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["mine"]}]);
+    create(&chain, &in_namespace("default", "roles"), &role("Role", "mine", rules)).await;
+    let bound = binding("RoleBinding", "mine", "Role/mine", &["User:ann"]);
+    create(&chain, &in_namespace("default", "rolebindings"), &bound).await;
+    let (ann, secrets) = (user("ann"), "/api/v1/namespaces/default/secrets");
+    let code = async |path: String| call_as(&chain, &ann, "GET", &path, None).await.0;
+    assert_eq!(code(format!("{secrets}?fieldSelector=metadata.name%3Dmine")).await, 200);
+    assert_eq!(code(format!("{secrets}?fieldSelector=metadata.name%3Dother")).await, 403);
+    assert_eq!(code(secrets.to_owned()).await, 403);
+    assert_eq!(code(format!("{secrets}/mine")).await, 404);
+    assert_eq!(code(format!("{secrets}/other")).await, 403);
+}
