@@ -11,11 +11,13 @@
 //! webhook                      clients of webhooks and issuers
 //! authenticator, authorizer    the interfaces, and their unions
 //! rbac, node                   authorizers over roles and bindings, and over what is on a node
+//! authorization                webhooks, and the configuration of a chain of authorizers
 //! ```
 //!
 //! Nothing here knows the store: what needs objects takes a lookup.
 
 pub mod authenticator;
+pub mod authorization;
 pub mod authorizer;
 pub mod files;
 pub mod issuer;

@@ -34,7 +34,6 @@ pub mod admission;
 pub mod auth;
 pub mod authorization;
 pub mod bootstrap;
-mod bootstrap_policy;
 pub mod chain;
 pub mod cluster;
 mod definition_controllers;

@@ -75,7 +75,7 @@ impl PolicyRule {
 
     /// Splits the rule into rules of one verb and one group, resource and name, or one verb and one URL.
     pub fn broken_down(&self) -> Vec<Self> {
-        let one = |text: &Box<str>| vec![text.clone()];
+        let one = |text: &str| vec![text.into()];
         let mut rules = Vec::new();
         for group in &self.api_groups {
             for resource in &self.resources {
@@ -114,12 +114,12 @@ impl PolicyRule {
         let names = self.resource_names.is_empty()
             || (!part.resource_names.is_empty()
                 && part.resource_names.iter().all(|name| has(&self.resource_names, name)));
-        let covered_url = |url: &Box<str>| self.non_resource_urls.iter().any(|own| url_covers(own, url));
+        let covered_url = |url: &str| self.non_resource_urls.iter().any(|own| url_covers(own, url));
         all(&self.verbs, &part.verbs)
             && all(&self.api_groups, &part.api_groups)
             && part.resources.iter().all(|resource| self.covers_resource(resource))
             && names
-            && part.non_resource_urls.iter().all(covered_url)
+            && part.non_resource_urls.iter().all(|url| covered_url(url))
     }
 
     fn covers_resource(&self, resource: &str) -> bool {
@@ -127,8 +127,7 @@ impl PolicyRule {
             return true;
         }
         let Some((_, subresource)) = resource.split_once('/') else { return false };
-        let wildcard = |own: &Box<str>| own.strip_prefix("*/") == Some(subresource);
-        self.resources.iter().any(wildcard)
+        self.resources.iter().any(|own| own.strip_prefix("*/") == Some(subresource))
     }
 
     /// Returns the rule in the form of escalation errors, `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`.

@@ -15,7 +15,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// Callers that may wait for a follower at a time; more wait for a place.
 const WAITING_MAX: usize = 64;
 
-/// What follows objects.
+/// Receives objects and their changes.
 pub(crate) trait Sink: Send + 'static {
     /// Begins anew: all objects follow.
     fn reset(&mut self);

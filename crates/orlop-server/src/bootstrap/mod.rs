@@ -1,5 +1,7 @@
 //! Objects of every cluster: system namespaces, the kubernetes service, priority classes.
 
+mod policy;
+
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
@@ -7,8 +9,7 @@ use http::Request;
 use serde_json::{Value, json};
 
 use crate::{
-    auth::User, bootstrap_policy, chain::Chain, endpoints::health::ROUTES, object::now,
-    storage::service_ranges::ServiceRanges,
+    auth::User, chain::Chain, endpoints::health::ROUTES, object::now, storage::service_ranges::ServiceRanges,
 };
 
 /// System namespaces.
@@ -70,7 +71,7 @@ pub async fn bootstrap(chain: &Chain, port: u16, ca: &str) -> Result<(), Bootstr
     chain.done(ROUTES);
     ensure_namespaces(chain).await?;
     // Kept by whoever starts, and not again and again: a role that somebody removes stays away until then.
-    let (policy, objects) = tokio::join!(bootstrap_policy::ensure(chain), ensure(chain, port, ca));
+    let (policy, objects) = tokio::join!(policy::ensure(chain), ensure(chain, port, ca));
     policy?;
     chain.done(BOOTSTRAP_ROLES);
     objects
@@ -214,7 +215,7 @@ async fn create(chain: &Chain, path: &str, object: &Value) -> Result<(), Bootstr
     }
 }
 
-pub(crate) async fn send(
+async fn send(
     chain: &Chain,
     method: &str,
     path: &str,

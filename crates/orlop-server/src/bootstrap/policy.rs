@@ -10,16 +10,14 @@ use orlop_auth::rbac::{
 };
 use serde_json::Value;
 
-use crate::{
-    bootstrap::{BootstrapError, send},
-    chain::Chain,
-};
+use super::{BootstrapError, send};
+use crate::chain::Chain;
 
 /// Attempts at an object that others write at the same time, such as another server that starts.
 const ATTEMPTS: usize = 8;
 
 /// Creates missing roles and bindings, and adds what existing ones lack. Their namespaces must exist.
-pub(crate) async fn ensure(chain: &Chain) -> Result<(), BootstrapError> {
+pub(super) async fn ensure(chain: &Chain) -> Result<(), BootstrapError> {
     // Concurrent writes share a group commit.
     try_join_all(bootstrap::roles().iter().map(|role| ensure_object(chain, role))).await?;
     try_join_all(bootstrap::bindings().iter().map(|binding| ensure_object(chain, binding))).await?;

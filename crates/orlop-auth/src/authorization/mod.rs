@@ -1,0 +1,17 @@
+//! Authorization by webhooks, and the file that configures a chain of authorizers.
+//!
+//! - [`configuration`]: AuthorizationConfiguration, decoded strictly and validated;
+//! - [`match_conditions`]: CEL expressions that select the requests a webhook is asked about;
+//! - [`review`]: SubjectAccessReviews that are sent to webhooks;
+//! - [`webhook`]: the authorizer that sends them, with a cache.
+
+pub mod configuration;
+pub mod match_conditions;
+mod response_cache;
+pub mod review;
+pub mod webhook;
+
+pub use configuration::{
+    AuthorizationConfiguration, AuthorizerConfiguration, FailurePolicy, WebhookConfiguration,
+};
+pub use webhook::WebhookAuthorizer;
