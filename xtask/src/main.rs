@@ -30,8 +30,9 @@ cargo xtask fuzz [--minutes N]
 cargo xtask tidy
     Holds the layers: no crate depends upwards, no modules form a cycle.
 
-cargo xtask generate
-    Makes the data tables of the built-in kinds anew from the pinned Kubernetes version (needs Go).
+cargo xtask generate [kinds|protobuf]
+    Makes anew what is generated and committed: the data tables of the built-in kinds, from the pinned Kubernetes
+    version (needs Go), and the code of the gRPC APIs, from their .proto files.
 
 cargo xtask help
     This text.
@@ -47,7 +48,9 @@ fn main() -> ExitCode {
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["conformance"] => conformance::run(),
         ["tidy"] => tidy::run(),
-        ["generate"] => steps::cargo(&["run", "--quiet", "--package", "orlop-generate"]),
+        ["generate", rest @ ..] => {
+            steps::cargo(&[&["run", "--quiet", "--package", "orlop-generate", "--"], rest].concat())
+        }
         ["help" | "--help" | "-h"] | [] => {
             print!("{HELP}");
             Ok(())

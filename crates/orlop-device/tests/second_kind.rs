@@ -9,7 +9,7 @@ mod kind;
 
 #[allow(clippy::all, unreachable_pub, missing_debug_implementations, reason = "generated")]
 mod api {
-    tonic::include_proto!("example.nic.v1alpha1");
+    include!("../examples/nic/generated/example.nic.v1alpha1.rs");
 }
 
 use api::{nic_service_client::NicServiceClient, *};

@@ -1,4 +1,4 @@
-//! The messages and services, as build.rs generates them from `proto/`.
+//! The messages and services, as `cargo xtask generate protobuf` makes them from `proto/`.
 #![allow(
     missing_docs,
     missing_debug_implementations,
@@ -9,15 +9,15 @@
 
 /// Keys, values and events.
 pub mod mvccpb {
-    tonic::include_proto!("mvccpb");
+    include!("generated/mvccpb.rs");
 }
 
 /// Permissions.
 pub mod authpb {
-    tonic::include_proto!("authpb");
+    include!("generated/authpb.rs");
 }
 
 /// Requests, responses and services.
 pub mod etcdserverpb {
-    tonic::include_proto!("etcdserverpb");
+    include!("generated/etcdserverpb.rs");
 }

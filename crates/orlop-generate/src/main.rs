@@ -4,29 +4,54 @@
 //! `k8s.io/kubernetes`, and the Go types of the API modules, whose struct tags carry protobuf's field
 //! numbers. The next Kubernetes version is a change of [`KUBERNETES`], one run, and a diff to read.
 //!
-//! The tables are committed, so that every build has them and none can come out empty.
+//! `cargo xtask generate protobuf` makes the code of the gRPC APIs from their `.proto` files, which needs no
+//! network.
+//!
+//! All of it is committed, so that every build has it and none can come out empty.
 
 mod discovery;
 mod go_types;
 mod modules;
 mod openapi;
+mod protobuf;
 
 use std::{
-    fs,
+    env, fs,
     io::Write as _,
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use flate2::{Compression, GzBuilder};
 
 /// The version whose API is served, as `/version` reports it.
 const KUBERNETES: &str = "1.37.1";
 
 fn main() -> Result<()> {
+    match env::args().nth(1).as_deref() {
+        None => {
+            generate_kinds()?;
+            generate_protobuf()
+        }
+        Some("kinds") => generate_kinds(),
+        Some("protobuf") => generate_protobuf(),
+        Some(other) => bail!("{other:?} is neither kinds nor protobuf"),
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn generate_protobuf() -> Result<()> {
+    let root = root();
+    protobuf::files(&root)?.iter().try_for_each(|(path, content)| write(&root.join(path), content))
+}
+
+fn generate_kinds() -> Result<()> {
     let modules = modules::download(KUBERNETES)?;
-    let api = Path::new(env!("CARGO_MANIFEST_DIR")).join("../orlop-api/data");
-    let server = Path::new(env!("CARGO_MANIFEST_DIR")).join("../orlop-server/data");
+    let api = root().join("crates/orlop-api/data");
+    let server = root().join("crates/orlop-server/data");
 
     let schemas = openapi::read(&modules.kubernetes.join("api/openapi-spec/v3"))?;
     let go_types = go_types::read(&modules, schemas.type_names())?;

@@ -11,7 +11,7 @@ pub(crate) static NIC: Kind = Kind {
     plural: "nics",
     service: "example.nic.v1alpha1.NicService",
     noun: "Nic",
-    descriptors: include_bytes!(concat!(env!("OUT_DIR"), "/nic.bin")),
+    descriptors: include_bytes!("generated/nic.bin"),
     validate,
 };
 

@@ -13,6 +13,6 @@ pub(crate) use self::{
 /// Generated messages and service.
 #[allow(clippy::all, unreachable_pub, missing_debug_implementations, reason = "generated")]
 pub(crate) mod proto {
-    tonic::include_proto!("grpc.channelz.v1");
-    pub(crate) const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/channelz.bin"));
+    include!("generated/grpc.channelz.v1.rs");
+    pub(crate) const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("generated/channelz.bin");
 }
