@@ -108,12 +108,18 @@ pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
         512
     }
 
-    /// Reads one snapshot. `read.limit` is never 0 here.
-    async fn read(&self, read: &Read) -> Result<ReadResult>;
+    /// Reads one page of one snapshot. It ends at `read.limit`, which is never 0 here, or with the value that makes
+    /// it `bytes` long.
+    async fn read(&self, read: &Read, bytes: usize) -> Result<ReadResult>;
 
-    /// Reads one snapshot and encodes its rows.
-    async fn read_encoded(&self, read: &Read, encoder: &Arc<dyn RowEncoder>) -> Result<EncodedPage> {
-        Ok(EncodedPage::encode(self.read(read).await?, &**encoder))
+    /// Reads one page and encodes its rows.
+    async fn read_encoded(
+        &self,
+        read: &Read,
+        bytes: usize,
+        encoder: &Arc<dyn RowEncoder>,
+    ) -> Result<EncodedPage> {
+        Ok(EncodedPage::encode(self.read(read, bytes).await?, &**encoder))
     }
 
     /// Returns whole commits after `after`, oldest first: at least one if there is one, up to about `limit`.

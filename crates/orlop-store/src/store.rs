@@ -25,8 +25,11 @@ use crate::{
 /// Keys of the first page of a long read, while the size of values is unknown. A page is one short database
 /// transaction: long reads pin a revision, never a lock.
 const FIRST_PAGE_KEYS: usize = 128;
-/// Target size of a page: a read of large values holds few of them at a time.
-const PAGE_BYTES: usize = 2 << 20;
+/// Size of the first page, by how much pages grow, and up to what: a read of large values holds few of them at a time,
+/// and one that nobody takes further pages from holds little.
+const FIRST_PAGE_BYTES: usize = 192 << 10;
+const PAGE_GROWTH: usize = 4;
+const PAGE_BYTES_MAX: usize = 2 << 20;
 
 /// An open store. Clones share it; it closes when the last one is dropped.
 #[derive(Clone, Debug)]
@@ -155,6 +158,7 @@ impl Store {
             revision: None,
             remaining: None,
             keys,
+            bytes: FIRST_PAGE_BYTES,
         })
     }
 
@@ -402,6 +406,8 @@ pub struct Pages {
     remaining: Option<u64>,
     /// Maximum keys of the next page.
     keys: usize,
+    /// Maximum size of the next page.
+    bytes: usize,
 }
 
 impl Pages {
@@ -442,8 +448,8 @@ impl Pages {
         let cached = if read.count { inner.counts.get(&read) } else { None };
         let asked = Read { count: read.count && cached.is_none(), ..read.clone() };
         let mut encoded = match encoder {
-            Some(encoder) => inner.engine.read_encoded(&asked, encoder).await?,
-            None => EncodedPage::stored(inner.engine.read(&asked).await?),
+            Some(encoder) => inner.engine.read_encoded(&asked, self.bytes, encoder).await?,
+            None => EncodedPage::stored(inner.engine.read(&asked, self.bytes).await?),
         };
         let (keys, page) = (encoded.keys, &mut encoded.page);
         page.count = page.count.or(cached);
@@ -464,17 +470,18 @@ impl Pages {
             let range = read.range.after(last);
             self.read = Some(Read { range, revision, limit: limit - keys, count: false, ..read });
         }
-        self.keys = keys_of_next_page(&encoded, inner.engine.max_page_keys());
+        self.bytes = (self.bytes * PAGE_GROWTH).min(PAGE_BYTES_MAX);
+        self.keys = keys_of_next_page(&encoded, self.bytes, inner.engine.max_page_keys());
         Ok(Some(encoded))
     }
 }
 
-/// Returns the keys that come to [`PAGE_BYTES`], if they are like those of the last page.
-fn keys_of_next_page(last: &EncodedPage, keys_max: usize) -> usize {
+/// Returns the keys that come to `bytes`, if they are like those of the last page.
+fn keys_of_next_page(last: &EncodedPage, bytes: usize, keys_max: usize) -> usize {
     let stored: usize = last.page.kvs.iter().map(|kv| kv.key.len() + kv.value.len()).sum();
     let encoded = last.bytes.as_ref().map_or(0, Bytes::len);
     let each = (stored + encoded) / last.keys.max(1);
-    (PAGE_BYTES / each.max(1)).clamp(1, keys_max)
+    (bytes / each.max(1)).clamp(1, keys_max)
 }
 
 impl Pages {

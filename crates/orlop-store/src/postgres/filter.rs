@@ -12,7 +12,7 @@ use super::{
     connection::Session,
     db_error::DbError,
     history,
-    read::{META_COLUMNS, add_values, check, limit, live, within_range},
+    read::{Extent, META_COLUMNS, add_values, check, limit, live, within_range},
     rows::{self, Arena, column},
 };
 use crate::{
@@ -58,8 +58,9 @@ pub(super) async fn read(
     session: &Session,
     limits: &Limits,
     read: &Read,
-    in_transaction: bool,
+    extent: Extent,
 ) -> Result<ReadResult, DbError> {
+    let in_transaction = extent == Extent::Transaction;
     let bounds = session.prepare(BOUNDS).await?;
     let begin = async {
         // The empty statement keeps the pipeline the same within a transaction.
@@ -67,7 +68,7 @@ pub(super) async fn read(
     };
     let (_, row) = session.run(try_join(begin, session.client().query_one(&bounds, &[]))).await?;
     let bounds = Bounds { current: column(&row, 0)?, compacted: column(&row, 1)? };
-    let result = snapshot(session, limits, read, bounds).await;
+    let result = snapshot(session, limits, read, bounds, extent).await;
     if !in_transaction && matches!(result, Ok(_) | Err(DbError::Rejected(_))) {
         session.batch_execute("commit").await?;
     }
@@ -79,6 +80,7 @@ async fn snapshot(
     limits: &Limits,
     read: &Read,
     bounds: Bounds,
+    extent: Extent,
 ) -> Result<ReadResult, DbError> {
     check(bounds, read.revision).map_err(DbError::Rejected)?;
     // If nothing was written since, live rows answer.
@@ -117,7 +119,11 @@ async fn snapshot(
     result.kvs = match read.select {
         Select::Nothing => Vec::new(),
         Select::Keys => found.into_iter().map(|(key, row)| row.kv(key, Bytes::new())).collect(),
-        Select::Values => with_values(session, found).await?,
+        Select::Values => {
+            let (kvs, is_cut) = with_values(session, found, extent).await?;
+            result.more |= is_cut;
+            kvs
+        }
     };
     Ok(result)
 }
@@ -252,11 +258,16 @@ fn all_bytes(values: &[String]) -> Vec<&[u8]> {
     values.iter().map(String::as_bytes).collect()
 }
 
-/// Adds the values. Within one snapshot a missing one means damage.
-async fn with_values(session: &Session, found: Vec<(Bytes, VersionMeta)>) -> Result<Vec<KeyValue>, DbError> {
+/// Returns versions with their values, and true if the page ends before the last of them. Within one snapshot a
+/// missing value means damage.
+async fn with_values(
+    session: &Session,
+    found: Vec<(Bytes, VersionMeta)>,
+    extent: Extent,
+) -> Result<(Vec<KeyValue>, bool), DbError> {
     let mut rows: Vec<_> = found.into_iter().map(|(key, row)| (row.id, row.kv(key, Bytes::new()))).collect();
-    match add_values(session, &mut rows).await? {
-        Ok(()) => Ok(rows.into_iter().map(|(_, kv)| kv).collect()),
+    match add_values(session, &mut rows, extent).await? {
+        Ok(is_cut) => Ok((rows.into_iter().map(|(_, kv)| kv).collect(), is_cut)),
         Err(key) => Err(DbError::Rejected(Error::Corrupt { key })),
     }
 }

@@ -156,18 +156,18 @@ impl Engine for Postgres {
         2048
     }
 
-    async fn read(&self, read: &Read) -> Result<ReadResult> {
+    async fn read(&self, read: &Read, bytes: usize) -> Result<ReadResult> {
         self.run_on(&self.readers, READ, |session| async move {
             // If nothing was written since, live rows answer, which is one index scan instead of two.
             if read.filter.is_empty() && read.revision == Some(self.newest.load(Ordering::Relaxed)) {
                 let live = Read { revision: None, ..read.clone() };
-                let result = read::read(&session, &self.limits, &live, false).await?;
+                let result = read::read(&session, &self.limits, &live, read::Extent::Page { bytes }).await?;
                 self.newest.fetch_max(result.revision, Ordering::Relaxed);
                 if read.revision == Some(result.revision) {
                     return Ok(result);
                 }
             }
-            let result = read::read(&session, &self.limits, read, false).await?;
+            let result = read::read(&session, &self.limits, read, read::Extent::Page { bytes }).await?;
             self.newest.fetch_max(result.revision, Ordering::Relaxed);
             Ok(result)
         })

@@ -24,8 +24,31 @@ use crate::{
     event::VersionId,
 };
 
-/// Values fetched at a time.
-const VALUES_PAGE: usize = 2000;
+/// Values fetched at first while their size is unknown, and at most.
+const FIRST_VALUES: usize = 64;
+const VALUES_MAX: usize = 2000;
+
+/// Extent of a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// One page of a snapshot of its own, which ends with the value that makes it so long.
+    Page {
+        /// Size of keys and values.
+        bytes: usize,
+    },
+    /// All of it, in the snapshot of the transaction that the session is in.
+    Transaction,
+}
+
+impl Extent {
+    /// Returns the size at which a page ends.
+    fn bytes_max(self) -> usize {
+        match self {
+            Self::Page { bytes } => bytes,
+            Self::Transaction => usize::MAX,
+        }
+    }
+}
 
 /// Columns of a version in `live` and `history`.
 pub(super) const META_COLUMNS: &str = "key, id, revision, create_revision, version, lease";
@@ -44,82 +67,115 @@ pub(super) fn live(range: &KeyRange, columns: &str) -> String {
     format!("select {columns} from live where {} and $3::int8 is null", within_range(range))
 }
 
-/// Reads one snapshot. Inside a transaction the snapshot is the transaction's.
+/// Reads one snapshot.
 pub(super) async fn read(
     session: &Session,
     limits: &Limits,
     read: &Read,
-    in_transaction: bool,
+    extent: Extent,
 ) -> Result<ReadResult, DbError> {
     if !read.filter.is_empty() && !read.range.is_empty() {
-        return filter::read(session, limits, read, in_transaction).await;
+        return filter::read(session, limits, read, extent).await;
     }
     let limit = limit(limits, read);
     // Without a limit, the number of rows is the count.
     let counted_by_rows = read.select != Select::Nothing && limit >= limits.read_keys;
     let asked = Read { limit, count: read.count && !counted_by_rows, ..read.clone() };
     let mut result = match read.select {
-        Select::Values => values(session, &asked).await?,
-        Select::Keys | Select::Nothing => page(session, &asked, false).await?.result(),
+        Select::Values => values(session, &asked, extent).await?,
+        Select::Keys | Select::Nothing => page(session, &asked, None).await?.result(),
     };
     if read.count && counted_by_rows && !result.more {
         result.count = Some(result.kvs.len() as u64);
     } else if read.count && result.count.is_none() {
         let again = Read { select: Select::Nothing, revision: Some(result.revision), ..read.clone() };
-        result.count = Box::pin(self::read(session, limits, &again, in_transaction)).await?.count;
+        result.count = Box::pin(self::read(session, limits, &again, extent)).await?.count;
     }
     Ok(result)
 }
 
 /// Reads a page with its values, from the cache or with the one statement.
-async fn values(session: &Session, read: &Read) -> Result<ReadResult, DbError> {
+async fn values(session: &Session, read: &Read, extent: Extent) -> Result<ReadResult, DbError> {
     if session.value_cache().is_warm(read.limit) {
-        let mut page = page(session, read, false).await?;
-        if add_values(session, &mut page.rows).await?.is_ok() {
+        let mut page = page(session, read, None).await?;
+        if let Ok(is_cut) = add_values(session, &mut page.rows, extent).await? {
+            page.more |= is_cut;
             return Ok(page.result());
         }
         // Compaction has deleted a version since. The next statement returns the current state.
     }
-    let page = page(session, read, true).await?;
+    let page = page(session, read, Some(extent)).await?;
     session.value_cache().insert_page(page.rows.iter().map(|(id, kv)| (*id, &kv.key, &kv.value)));
     Ok(page.result())
 }
 
-/// Adds the values of versions, or returns the key of one that no longer exists.
+/// Adds the values of versions, and returns true if the page ends before the last of them; or returns the key of one
+/// that no longer exists.
 pub(super) async fn add_values(
     session: &Session,
-    rows: &mut [(VersionId, KeyValue)],
-) -> Result<Result<(), Bytes>, DbError> {
-    let found = session.value_cache().get(rows.iter().map(|(id, kv)| (*id, &kv.key)));
-    let mut missing = Vec::new();
-    for ((id, kv), value) in rows.iter_mut().zip(found) {
-        match value {
-            Some(value) => kv.value = value,
-            None => missing.push((*id, kv)),
+    rows: &mut Vec<(VersionId, KeyValue)>,
+    extent: Extent,
+) -> Result<Result<bool, Bytes>, DbError> {
+    let cached = session.value_cache().get(rows.iter().map(|(id, kv)| (*id, &kv.key)));
+    let (mut at, mut bytes, mut fetch) = (0, 0, FIRST_VALUES);
+    while at < rows.len() {
+        // Up to as many missing values as are fetched at a time, and the cached ones between them.
+        let mut missing = Vec::new();
+        let mut end = at;
+        while end < rows.len() && missing.len() < fetch {
+            match &cached[end] {
+                Some(value) => rows[end].1.value = value.clone(),
+                None => missing.push(end),
+            }
+            end += 1;
         }
-    }
-    for missing in missing.chunks_mut(VALUES_PAGE) {
-        let ids: Vec<VersionId> = missing.iter().map(|(id, _)| *id).collect();
-        let mut fetched = HashMap::with_capacity(ids.len());
-        let mut arena = Arena::default();
-        for row in &session.query(rows::VALUES, &[&ids]).await? {
-            let (id, value) = rows::value(row, &mut arena)?;
-            fetched.insert(id, value.map_err(DbError::Rejected)?);
+        if let Err(key) = fetch_values(session, rows, &missing).await? {
+            return Ok(Err(key));
         }
-        for (id, kv) in missing.iter_mut() {
-            match fetched.remove(id) {
-                Some(value) => kv.value = value,
-                None => return Ok(Err(kv.key.clone())),
+        for row in at..end {
+            bytes += rows[row].1.key.len() + rows[row].1.value.len();
+            if bytes >= extent.bytes_max() && row + 1 < rows.len() {
+                rows.truncate(row + 1);
+                return Ok(Ok(true));
             }
         }
-        session.cache_values(missing.iter().map(|(id, kv)| (*id, &kv.key, &kv.value)));
+        let each = (bytes / end).max(1);
+        fetch = (extent.bytes_max().saturating_sub(bytes) / each).clamp(1, VALUES_MAX);
+        at = end;
     }
+    Ok(Ok(false))
+}
+
+/// Fetches the values of some rows, or returns the key of one that no longer exists.
+async fn fetch_values(
+    session: &Session,
+    rows: &mut [(VersionId, KeyValue)],
+    missing: &[usize],
+) -> Result<Result<(), Bytes>, DbError> {
+    if missing.is_empty() {
+        return Ok(Ok(()));
+    }
+    let ids: Vec<VersionId> = missing.iter().map(|row| rows[*row].0).collect();
+    let mut fetched = HashMap::with_capacity(ids.len());
+    let mut arena = Arena::default();
+    for row in &session.query(rows::VALUES, &[&ids]).await? {
+        let (id, value) = rows::value(row, &mut arena)?;
+        fetched.insert(id, value.map_err(DbError::Rejected)?);
+    }
+    for row in missing {
+        let (id, kv) = &mut rows[*row];
+        match fetched.remove(id) {
+            Some(value) => kv.value = value,
+            None => return Ok(Err(kv.key.clone())),
+        }
+    }
+    session.cache_values(missing.iter().map(|row| (rows[*row].0, &rows[*row].1.key, &rows[*row].1.value)));
     Ok(Ok(()))
 }
 
-/// Runs the one statement, with or without values.
-async fn page(session: &Session, read: &Read, values: bool) -> Result<Page, DbError> {
-    let statement = session.prepare(&statement(read, values)).await?;
+/// Runs the one statement; with values if there is an extent of them.
+async fn page(session: &Session, read: &Read, values: Option<Extent>) -> Result<Page, DbError> {
+    let statement = session.prepare(&statement(read, values.is_some())).await?;
     let end = read.range.end().map(|end| &end[..]);
     let fetch = if read.select == Select::Nothing { 0 } else { (read.limit as i64).saturating_add(1) };
     let parameters: super::connection::Parameters<'_> =
@@ -181,7 +237,12 @@ fn statement(read: &Read, values: bool) -> String {
     )
 }
 
-async fn collect(rows: tokio_postgres::RowStream, read: &Read, values: bool) -> Result<Page, DbError> {
+async fn collect(
+    rows: tokio_postgres::RowStream,
+    read: &Read,
+    values: Option<Extent>,
+) -> Result<Page, DbError> {
+    let mut bytes = 0;
     let mut arena = Arena::default();
     let mut page =
         Page { bounds: Bounds { current: 0, compacted: 0 }, count: None, rows: Vec::new(), more: false };
@@ -192,7 +253,9 @@ async fn collect(rows: tokio_postgres::RowStream, read: &Read, values: bool) -> 
             page.count = column::<Option<i64>>(&row, 2)?.map(|count| count.max(0) as u64);
         }
         let Some(key) = column::<Option<&[u8]>>(&row, 3)? else { continue };
-        if page.rows.len() == read.limit {
+        // The rest of the rows is received, and not held.
+        let is_long = values.is_some_and(|extent| bytes >= extent.bytes_max());
+        if page.rows.len() == read.limit || is_long {
             page.more = true;
             continue;
         }
@@ -205,9 +268,10 @@ async fn collect(rows: tokio_postgres::RowStream, read: &Read, values: bool) -> 
             return Err(DbError::Rejected(Error::Corrupt { key }));
         }
         let mut value = Bytes::new();
-        if values {
+        if values.is_some() {
             value = rows::checked(&row, 9, &key, &mut arena)?.map_err(DbError::Rejected)?;
         }
+        bytes += key.len() + value.len();
         let current = rows::version_meta(&row, 4, crate::Terms::none())?;
         page.rows.push((current.id, current.kv(key, value)));
     }

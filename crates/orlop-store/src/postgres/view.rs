@@ -189,7 +189,7 @@ impl FetchedView {
                 self.counts.insert(range, count.max(0) as u64);
             }
             Fetch::Past(read) => {
-                let answer = match read::read(session, limits, &read, true).await {
+                let answer = match read::read(session, limits, &read, read::Extent::Transaction).await {
                     Ok(result) => Ok(result),
                     Err(DbError::Rejected(error)) => Err(error),
                     Err(error) => return Err(error),

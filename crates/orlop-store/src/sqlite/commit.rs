@@ -291,7 +291,8 @@ impl View for TableView<'_> {
 
     fn past(&mut self, read: &Read) -> Result<ReadResult, ViewError> {
         let limit = if read.limit == 0 { usize::MAX >> 1 } else { read.limit };
-        Ok(read::within(self.connection, &Read { limit, ..read.clone() }, self.max_key, None)?.page)
+        let read = Read { limit, ..read.clone() };
+        Ok(read::within(self.connection, &read, self.max_key, usize::MAX, None)?.page)
     }
 
     fn lease(&mut self, id: LeaseId) -> Result<Option<LeaseRow>, ViewError> {

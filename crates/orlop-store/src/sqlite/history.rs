@@ -39,7 +39,7 @@ pub(super) fn read(query: &Query<'_>, revision: Revision) -> Result<EncodedPage>
     let mut versions = VersionWalk::prepare(query, revision)?;
     let mut statement = query.connection.prepare_cached(SQL).map_err(sql_error)?;
     let mut rows = statement.query(params![query.start, query.end, revision]).map_err(sql_error)?;
-    let (mut page, mut matching) = (PageBuilder::new(read.limit, query.encoder), 0);
+    let (mut page, mut matching) = (query.page_builder(), 0);
     let mut key = Vec::new();
     while let Some(row) = rows.next().map_err(sql_error)? {
         let next = row.get_ref(0).map_err(sql_error)?.as_blob().map_err(|_| damaged(b""))?;
@@ -47,7 +47,7 @@ pub(super) fn read(query: &Query<'_>, revision: Revision) -> Result<EncodedPage>
             continue;
         }
         next.clone_into(&mut key);
-        let full = page.len() > read.limit;
+        let full = page.has_more();
         // Past the limit rows are only counted.
         if page.encoding_failed() || (full && (!read.count || counts_all)) {
             break;

@@ -172,10 +172,16 @@ impl Sqlite {
     }
 
     /// Reads a page, encoded if there is an encoder, and returns once everything it shows is durable.
-    async fn read_page(&self, read: &Read, encoder: Option<Arc<dyn RowEncoder>>) -> Result<EncodedPage> {
+    async fn read_page(
+        &self,
+        read: &Read,
+        bytes: usize,
+        encoder: Option<Arc<dyn RowEncoder>>,
+    ) -> Result<EncodedPage> {
         let (small, max_key, asked) = (read::is_small(read), self.max_key.clone(), read.clone());
-        let work =
-            move |connection: &Connection| read::read(connection, &asked, &max_key, encoder.as_deref());
+        let work = move |connection: &Connection| {
+            read::read(connection, &asked, &max_key, bytes, encoder.as_deref())
+        };
         let mut encoded = match self.read_with(READ, small, work).await {
             // This error reveals the newest revision too.
             Err(Error::FutureRevision { requested, current }) => {
@@ -332,14 +338,19 @@ impl Engine for Sqlite {
         true
     }
 
-    async fn read(&self, read: &Read) -> Result<ReadResult> {
-        Ok(self.read_page(read, None).await?.page)
+    async fn read(&self, read: &Read, bytes: usize) -> Result<ReadResult> {
+        Ok(self.read_page(read, bytes, None).await?.page)
     }
 
-    async fn read_encoded(&self, read: &Read, encoder: &Arc<dyn RowEncoder>) -> Result<EncodedPage> {
-        match self.read_page(read, Some(encoder.clone())).await? {
+    async fn read_encoded(
+        &self,
+        read: &Read,
+        bytes: usize,
+        encoder: &Arc<dyn RowEncoder>,
+    ) -> Result<EncodedPage> {
+        match self.read_page(read, bytes, Some(encoder.clone())).await? {
             // Some row cannot be encoded: the page is returned as stored.
-            EncodedPage { bytes: None, .. } => self.read_page(read, None).await,
+            EncodedPage { bytes: None, .. } => self.read_page(read, bytes, None).await,
             encoded => Ok(encoded),
         }
     }

@@ -24,6 +24,7 @@ pub(super) fn read(
     connection: &Connection,
     read: &Read,
     max_key: &[u8],
+    bytes: usize,
     encoder: Option<&dyn RowEncoder>,
 ) -> Result<EncodedPage> {
     if let (Some(key), None, Select::Values, true) =
@@ -31,7 +32,7 @@ pub(super) fn read(
     {
         return get(connection, read, key, encoder);
     }
-    in_snapshot(connection, || within(connection, read, max_key, encoder))
+    in_snapshot(connection, || within(connection, read, max_key, bytes, encoder))
 }
 
 /// Reads one key at the newest revision by one statement, which is a snapshot by itself.
@@ -47,7 +48,7 @@ fn get(
         FROM (SELECT 1) LEFT JOIN live ON live.key = ? LEFT JOIN log ON log.id = live.id";
     let mut statement = connection.prepare_cached(SQL).map_err(sql_error)?;
     let mut rows = statement.query([key]).map_err(sql_error)?;
-    let (mut page, mut revision) = (PageBuilder::new(1, encoder), INITIAL_REVISION);
+    let (mut page, mut revision) = (PageBuilder::new(1, usize::MAX, encoder), INITIAL_REVISION);
     if let Some(row) = rows.next().map_err(sql_error)? {
         revision = row.get::<_, Option<Revision>>(7).map_err(sql_error)?.unwrap_or(INITIAL_REVISION);
         if !matches!(row.get_ref(0).map_err(sql_error)?, ValueRef::Null) {
@@ -65,6 +66,7 @@ pub(super) fn within(
     connection: &Connection,
     read: &Read,
     max_key: &[u8],
+    bytes: usize,
     encoder: Option<&dyn RowEncoder>,
 ) -> Result<EncodedPage> {
     let (bounds, _) = rows::bounds(connection)?;
@@ -80,7 +82,7 @@ pub(super) fn within(
         other => other,
     };
     let (start, end) = (read.range.start(), read.range.end().map_or(max_key, |end| end));
-    let query = Query { connection, read, encoder, start, end };
+    let query = Query { connection, read, bytes, encoder, start, end };
     let mut result = match (past, read.filter.is_empty()) {
         (None, true) => query.live(),
         (None, false) => query.live_filtered(),
@@ -107,6 +109,8 @@ fn execute(connection: &Connection, sql: &str) -> Result<()> {
 pub(super) struct Query<'a> {
     pub(super) connection: &'a Connection,
     pub(super) read: &'a Read,
+    /// Size at which a page ends.
+    pub(super) bytes: usize,
     pub(super) encoder: Option<&'a dyn RowEncoder>,
     pub(super) start: &'a [u8],
     pub(super) end: &'a [u8],
@@ -139,8 +143,7 @@ impl Query<'_> {
 
     /// Reads the live versions that match the filter, found by the most selective term.
     fn live_filtered(&self) -> Result<EncodedPage> {
-        let mut found =
-            Matches { query: self, page: PageBuilder::new(self.read.limit, self.encoder), count: 0 };
+        let mut found = Matches { query: self, page: self.page_builder(), count: 0 };
         match self.plan()? {
             Some(Requirement::In(field, values)) => {
                 let merged = MergedRuns::new(self, field, values);
@@ -231,14 +234,18 @@ impl Query<'_> {
     fn collect(&self, sql: &str, params: impl Params) -> Result<EncodedPage> {
         let mut statement = self.connection.prepare_cached(sql).map_err(sql_error)?;
         let mut rows = statement.query(params).map_err(sql_error)?;
-        let mut page = PageBuilder::new(self.read.limit, self.encoder);
+        let mut page = self.page_builder();
         while let Some(row) = rows.next().map_err(sql_error)? {
             push(&mut page, row, self.read.select)?;
-            if page.encoding_failed() {
+            if page.encoding_failed() || page.has_more() {
                 break;
             }
         }
         Ok(self.finish(page))
+    }
+
+    pub(super) fn page_builder(&self) -> PageBuilder<'_> {
+        PageBuilder::new(self.read.limit, self.bytes, self.encoder)
     }
 
     /// Returns the page without rows if only a count was requested.
@@ -340,7 +347,7 @@ impl Matches<'_> {
                 continue;
             }
             self.count += 1;
-            if self.page.len() <= read.limit {
+            if !self.page.has_more() {
                 let (page, row) = (&mut self.page, current.kv(Bytes::new(), Bytes::new()));
                 match read.select {
                     Select::Values => rows::with_value(connection, key, current.id, |value| {

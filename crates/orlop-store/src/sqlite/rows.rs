@@ -99,6 +99,9 @@ pub(super) struct PageBuilder<'a> {
     bytes: Vec<u8>,
     rows: Vec<(usize, usize, KeyValue)>,
     limit: usize,
+    /// Size of keys and values at which the page ends, and so far.
+    bytes_max: usize,
+    stored_bytes: usize,
     keys: usize,
     encoding: Option<Encoding<'a>>,
 }
@@ -113,11 +116,12 @@ struct Encoding<'a> {
 }
 
 impl<'a> PageBuilder<'a> {
-    /// Creates a page of up to `limit` rows. One more row may be pushed, to find out whether there are more.
-    pub(super) fn new(limit: usize, encoder: Option<&'a dyn RowEncoder>) -> Self {
+    /// Creates a page of up to `limit` rows, which ends before that with the row that makes it `bytes_max` long. One
+    /// more row may be pushed, to find out whether there are more.
+    pub(super) fn new(limit: usize, bytes_max: usize, encoder: Option<&'a dyn RowEncoder>) -> Self {
         let encoding =
             encoder.map(|encoder| Encoding { encoder, bytes: BytesMut::new(), failed: false, last: None });
-        Self { bytes: Vec::new(), rows: Vec::new(), limit, keys: 0, encoding }
+        Self { bytes: Vec::new(), rows: Vec::new(), limit, bytes_max, stored_bytes: 0, keys: 0, encoding }
     }
 
     /// Returns whether only revisions and values of rows are used.
@@ -130,9 +134,15 @@ impl<'a> PageBuilder<'a> {
             self.reserve(key, value);
         }
         self.keys += 1;
+        if self.has_more() {
+            return;
+        }
+        self.stored_bytes += key.len() + value.len();
+        if self.stored_bytes >= self.bytes_max {
+            self.limit = self.keys;
+        }
         match &mut self.encoding {
-            Some(encoding) if self.keys <= self.limit => encoding.push(key, value, row.revision),
-            Some(_) => {}
+            Some(encoding) => encoding.push(key, value, row.revision),
             None => {
                 self.bytes.extend_from_slice(key);
                 self.bytes.extend_from_slice(value);
@@ -157,8 +167,9 @@ impl<'a> PageBuilder<'a> {
         }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.keys
+    /// Returns true once a row was pushed that the page has no place for.
+    pub(super) fn has_more(&self) -> bool {
+        self.keys > self.limit
     }
 
     /// Returns whether a row could not be encoded, so that more rows are of no use.
@@ -168,7 +179,7 @@ impl<'a> PageBuilder<'a> {
 
     /// Returns the page, without its revision and count.
     pub(super) fn finish(self) -> EncodedPage {
-        let more = self.keys > self.limit;
+        let more = self.has_more();
         if let Some(Encoding { bytes, failed, last, .. }) = self.encoding {
             return EncodedPage {
                 page: ReadResult { more, ..ReadResult::default() },
@@ -184,9 +195,11 @@ impl<'a> PageBuilder<'a> {
             at += length;
             bytes.slice(start..at)
         };
-        let rows = self.rows.into_iter().take(self.limit);
-        let kvs =
-            rows.map(|(key, value, row)| KeyValue { key: cut(key), value: cut(value), ..row }).collect();
+        let kvs = self
+            .rows
+            .into_iter()
+            .map(|(key, value, row)| KeyValue { key: cut(key), value: cut(value), ..row })
+            .collect();
         EncodedPage::stored(ReadResult { kvs, more, ..ReadResult::default() })
     }
 }

@@ -324,6 +324,49 @@ async fn encoded_pages_equal_stored_pages(db: &Database) {
     }
 }
 
+/// However large the values are, a page holds little more than its size.
+async fn pages_of_large_values_are_bounded_by_size(db: &Database) {
+    const KEYS: usize = 60;
+    const VALUE: usize = 150_000;
+    /// The largest page, and the value that ends it.
+    const PAGE_MAX: usize = (2 << 20) + VALUE + 64;
+    for value_cache_bytes in [0, 64 << 20] {
+        let (store, peer) = db.pair_with(|config| config.value_cache_bytes = value_cache_bytes).await;
+        // Small ones first, by which the size of a page would be guessed too large.
+        write(&store, (0..200).map(|n| put_op(format!("a/{n:03}"), "v"))).await;
+        for n in 0..KEYS {
+            let value = "v".repeat(VALUE);
+            let terms = Terms::new([("half", if n % 2 == 0 { "even" } else { "odd" })]);
+            write(&store, [Op::Put(Put { terms, ..Put::new(format!("k/{n:03}"), value) })]).await;
+        }
+        let then = peer.revision().await.unwrap();
+        let even = Filter(vec![Requirement::equals("half", "even")]);
+        // The second time, values are cached; then the same is read from the past.
+        for time in ["first", "again", "then"] {
+            if time == "then" {
+                write(&store, [put_op("k/000", "other")]).await;
+            }
+            for (filter, expected) in [(Filter::everything(), KEYS + 200), (even.clone(), KEYS / 2)] {
+                let revision = (time == "then").then_some(then);
+                let read = Read { revision, filter, count: true, ..Read::new(KeyRange::all()) };
+                let (mut pages, mut keys) = (peer.pages(read).unwrap(), Vec::new());
+                while let Some(page) = pages.next().await.unwrap() {
+                    let bytes: usize = page.kvs.iter().map(|kv| kv.key.len() + kv.value.len()).sum();
+                    assert!(bytes <= PAGE_MAX, "{time}: a page of {bytes} bytes");
+                    assert!(page.count.is_none_or(|count| count == expected as u64));
+                    for kv in &page.kvs {
+                        assert!(kv.key.starts_with(b"a/") || kv.value.len() == VALUE, "{time}");
+                    }
+                    keys.extend(page.kvs.into_iter().map(|kv| kv.key));
+                }
+                assert_eq!(keys.len(), expected, "{time}");
+                assert!(keys.is_sorted(), "{time}");
+            }
+        }
+        peer.close().await;
+    }
+}
+
 async fn page_with_an_unencodable_row_is_returned_as_stored(db: &Database) {
     let (store, peer) = db.pair().await;
     fill(&store, &["a", "b"]).await;
@@ -338,6 +381,7 @@ async fn page_with_an_unencodable_row_is_returned_as_stored(db: &Database) {
 
 on_every_engine! {
     encoded_pages_equal_stored_pages,
+    pages_of_large_values_are_bounded_by_size,
     page_with_an_unencodable_row_is_returned_as_stored,
     ranges_are_sorted_by_key,
     prefix_read_excludes_neighbours,
