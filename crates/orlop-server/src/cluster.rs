@@ -11,6 +11,7 @@ use crate::{
     admission::Admission,
     auth::{UnionAuthorizer, issuer::Issuer},
     definitions::{self, Definitions},
+    http::stream_budget::StreamBudget,
     openapi,
     rbac::{self, Policy},
     registry::{Kind, Kinds, Registry},
@@ -41,6 +42,8 @@ pub struct Cluster {
     name_suffixes: Arc<dyn NameSuffixSource>,
     /// True once the server shuts down.
     closing: watch::Sender<bool>,
+    /// Bytes that streamed responses hold.
+    pub(crate) stream_budget: StreamBudget,
 }
 
 impl Cluster {
@@ -59,6 +62,7 @@ impl Cluster {
             admission: Vec::new(),
             name_suffixes: Arc::new(RandomSuffix),
             closing,
+            stream_budget: StreamBudget::default(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Streams a list into a response, a page at a time. However long the list and however slow its reader, two
-//! pages of the store and their encoding are in memory.
+//! pages of the store and their encoding are in memory. Pages begin small: of a list that nobody reads, only the first
+//! is held.
 //!
 //! Protobuf writes the length of a list before its items. The pages that are held tell the length of a short
 //! list; the rest of a long one is encoded twice, the first time only to measure it.
@@ -11,13 +12,17 @@ use http::Response;
 use orlop_api::{object_meta, status::Status};
 use orlop_store::{EncodedPage, KeyValue, Revision, RowEncoder};
 use serde_json::Value;
-use tokio::sync::mpsc::{self, error::SendTimeoutError};
+use tokio::{
+    sync::mpsc::{self, Permit},
+    time::{Instant, timeout},
+};
 
 use super::{Request, list::Listing, list_encoder::ListEncoder};
 use crate::{
     http::{
         body::{Aborted, Body},
         response,
+        stream_budget::{HeldBytes, StreamBudget},
     },
     registry::Found,
 };
@@ -28,9 +33,9 @@ const COMPLETE_BYTES_MAX: usize = 128 << 10;
 const HELD_BYTES_MAX: usize = 4 << 20;
 /// Bytes of a chunk, and chunks that are buffered for a slow client.
 const CHUNK_BYTES: usize = 60 << 10;
-const BUFFERED_CHUNKS: usize = 8;
-/// Time after which a client that reads nothing is disconnected.
-const STALLED_TIMEOUT: Duration = Duration::from_secs(60);
+const BUFFERED_CHUNKS: usize = 3;
+/// Interval at which the patience with a client that reads nothing is checked.
+const STALLED_CHECK: Duration = Duration::from_secs(1);
 /// Objects that are decoded before the task yields.
 const OBJECTS_PER_YIELD: usize = 32;
 
@@ -225,8 +230,10 @@ pub(super) async fn respond(mut source: impl PageSource) -> Result<Response<Body
     let (sender, receiver) = mpsc::channel(BUFFERED_CHUNKS + 1);
     // Reserved, so that the body of a client that reads nothing can still be aborted.
     let abort = sender.clone().try_reserve_owned();
+    let budget = source.list().request.cluster.stream_budget.clone();
     tokio::spawn(async move {
-        if let Err(status) = send(&mut source, &sender, held, held_bytes, measured).await {
+        let sink = Sink { sender, budget };
+        if let Err(status) = send(&mut source, &sink, held, held_bytes, measured).await {
             // The response has started: aborting it is the only way to report the failure.
             tracing::warn!(message = status.message, "list aborted");
             if let Ok(abort) = abort {
@@ -237,24 +244,31 @@ pub(super) async fn respond(mut source: impl PageSource) -> Result<Response<Body
     Ok(response::bytes(200, media_type, Body::Stream(receiver)))
 }
 
-type Sender = mpsc::Sender<Result<Bytes, Aborted>>;
+/// The body that is streamed to.
+struct Sink {
+    sender: mpsc::Sender<Result<Bytes, Aborted>>,
+    budget: StreamBudget,
+}
 
 /// Sends what is held, of which `items_bytes` are items, and the rest of the list.
 async fn send(
     source: &mut impl PageSource,
-    sender: &Sender,
+    sink: &Sink,
     held: VecDeque<Bytes>,
     mut items_bytes: usize,
     measured: Option<usize>,
 ) -> Result<(), Status> {
+    let waiting: HeldBytes = sink.budget.hold(held.iter().map(Bytes::len).sum());
     for bytes in held {
-        if !send_chunks(sender, bytes).await? {
+        if !sink.send(bytes).await? {
             return Ok(());
         }
     }
+    drop(waiting);
     while let Some(items) = source.next().await? {
         items_bytes += items.len();
-        if !send_chunks(sender, items).await? {
+        let _waiting = sink.budget.hold(items.len());
+        if !sink.send(items).await? {
             return Ok(());
         }
     }
@@ -264,18 +278,36 @@ async fn send(
     }
     let list = source.list();
     let tail = list.encoder.tail(list.listed > 0, &list.metadata());
-    send_chunks(sender, tail.into()).await.map(drop)
+    sink.send(tail.into()).await.map(drop)
 }
 
-/// Sends bytes in chunks; false once the client has gone.
-async fn send_chunks(sender: &Sender, mut bytes: Bytes) -> Result<bool, Status> {
-    while !bytes.is_empty() {
-        let chunk = bytes.split_to(bytes.len().min(CHUNK_BYTES));
-        match sender.send_timeout(Ok(chunk), STALLED_TIMEOUT).await {
-            Ok(()) => {}
-            Err(SendTimeoutError::Closed(_)) => return Ok(false),
-            Err(SendTimeoutError::Timeout(_)) => return Err(Status::timeout("the client reads nothing", 0)),
+impl Sink {
+    /// Sends bytes in chunks; false once the client has gone.
+    async fn send(&self, mut bytes: Bytes) -> Result<bool, Status> {
+        while !bytes.is_empty() {
+            let chunk = bytes.split_to(bytes.len().min(CHUNK_BYTES));
+            match self.reserve().await? {
+                Some(permit) => permit.send(Ok(chunk)),
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits until the client has read enough for another chunk; `None` once it has gone.
+    async fn reserve(&self) -> Result<Option<Permit<'_, Result<Bytes, Aborted>>>, Status> {
+        if let Ok(permit) = self.sender.try_reserve() {
+            return Ok(Some(permit));
+        }
+        let started = Instant::now();
+        loop {
+            match timeout(STALLED_CHECK, self.sender.reserve()).await {
+                Ok(reserved) => return Ok(reserved.ok()),
+                Err(_) if started.elapsed() >= self.budget.patience() => {
+                    return Err(Status::timeout("the client reads nothing", 0));
+                }
+                Err(_) => {}
+            }
         }
     }
-    Ok(true)
 }

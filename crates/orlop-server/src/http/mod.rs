@@ -5,6 +5,7 @@ pub(crate) mod compression;
 pub mod negotiation;
 pub use orlop_api::query;
 pub(crate) mod response;
+pub(crate) mod stream_budget;
 pub mod warnings;
 pub(crate) mod watch_body;
 pub(crate) mod websocket;
