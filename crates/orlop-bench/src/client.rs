@@ -117,7 +117,8 @@ impl Client {
         Ok(connection.send_request(request).await?)
     }
 
-    async fn whole(
+    /// Sends a request and returns the code and body of its response.
+    pub(crate) async fn whole(
         &self,
         method: &str,
         path: &str,
@@ -143,6 +144,11 @@ impl Client {
         let response = self.send_request(request.body(Full::default())?).await?;
         anyhow::ensure!(response.status() == 200, "{path}: {}", response.status());
         Ok(response.into_body().collect().await?.to_bytes().len())
+    }
+
+    /// GET, without reading the body.
+    pub(crate) async fn open(&self, path: &str) -> anyhow::Result<http::Response<hyper::body::Incoming>> {
+        self.send("GET", path, "application/json", Bytes::new()).await
     }
 
     /// POST.

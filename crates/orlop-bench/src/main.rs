@@ -1,6 +1,7 @@
 //! Benchmarks. Each prints a table and, with `--json FILE`, an array of rows
 //! `{name, unit, value, peer, peer_value, ratio}`; `ratio` above 1 is in our favour. They never fail on time.
 
+mod abuse;
 mod api;
 mod bare;
 mod client;
@@ -40,6 +41,15 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Bench {
+    /// Hostile use of the API server, and a polite client beside it.
+    Abuse {
+        /// The orlop to measure; the one beside this program by default.
+        #[arg(long, value_name = "FILE")]
+        orlop: Option<PathBuf>,
+        /// Only these parts; all of them by default.
+        #[arg(long, value_enum, value_delimiter = ',')]
+        only: Vec<abuse::Part>,
+    },
     /// The API server; with a peer, the same against another one.
     Api {
         /// The orlop to measure; the one beside this program by default.
@@ -115,6 +125,11 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         match arguments.bench {
+            Bench::Abuse { orlop, only } => {
+                let time = Duration::from_secs_f64(arguments.seconds);
+                let parts = if only.is_empty() { abuse::Part::value_variants() } else { &only };
+                abuse::run(&mut report, &program(orlop)?, folder.path(), time, parts).await
+            }
             Bench::Api { orlop, peer, peer_processes, objects, many, only } => {
                 let size = api::Size { time: Duration::from_secs_f64(arguments.seconds), objects, many };
                 let peer = peer.map(|kubeconfig| api::Peer { kubeconfig, processes: peer_processes });
