@@ -1,55 +1,122 @@
-//! The controllers that a control plane cannot be without, and the runtime they share: garbage collection,
-//! namespace deletion, default service accounts, the root CA publisher.
+//! Kubernetes' controllers and scheduler, and the runtime they share.
 //!
 //! They only speak the API, through a [`kube::Client`]: in process over the server's own service, or against
 //! any cluster by kubeconfig. Each can be left out, so that a kube-controller-manager does its work instead.
+//!
+//! Every controller is a module with a `NAME` and one function that registers it; `CONTROLLERS` lists them. The
+//! algorithms are pure functions from cached objects to decisions, with the calls of the API around them.
 
 mod backoff;
+mod deployments;
 mod discovery;
+mod endpoint_slices;
+mod endpoints;
 mod garbage_collector;
 mod namespace_content;
 mod namespaces;
+mod replica_sets;
 mod root_ca_publisher;
 pub mod runtime;
+mod scheduler;
 mod service_accounts;
 mod status;
+mod volumes;
+mod workload;
 
 use kube::Client;
 use runtime::Manager;
 pub use runtime::UnknownController;
 
-/// Names of all controllers, as kube-controller-manager has them.
-pub const NAMES: &[&str] =
-    &[garbage_collector::NAME, namespaces::NAME, service_accounts::NAME, root_ca_publisher::NAME];
-
-/// Selects controllers by the value of `--controllers`.
-pub fn select(choices: &[String]) -> Result<Vec<&'static str>, UnknownController> {
-    runtime::select(NAMES, choices)
+/// Settings that some controllers need.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// PEM of the certificates that clients of the cluster trust.
+    pub root_ca: String,
 }
 
-/// Returns a manager of the selected controllers. `root_ca` is the PEM that clients of the cluster trust.
-pub fn manager(client: Client, selected: &[&'static str], root_ca: &str) -> Manager {
-    let mut manager = Manager::new(client);
-    let is_selected = |name: &str| selected.contains(&name);
-    if is_selected(garbage_collector::NAME) {
+/// A controller: its name, as kube-controller-manager has it, and the function that registers it.
+struct Registration {
+    name: &'static str,
+    set: Set,
+    register: fn(&mut Manager, &Options),
+}
+
+/// Sets of controllers, by when they run unless told otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Set {
+    /// No API server can do without: garbage collection, namespaces.
+    Base,
+    /// They act on workloads, and are for clusters that have nodes.
+    Workloads,
+}
+
+const CONTROLLERS: &[Registration] = &[
+    base(garbage_collector::NAME, |manager, _| {
         manager.register(garbage_collector::NAME, garbage_collector::run);
-    }
-    if is_selected(namespaces::NAME) {
-        manager.register(namespaces::NAME, namespaces::run);
-    }
-    if is_selected(service_accounts::NAME) {
-        manager.register(service_accounts::NAME, service_accounts::run);
-    }
-    if is_selected(root_ca_publisher::NAME) {
-        let root_ca = root_ca.to_owned();
+    }),
+    base(namespaces::NAME, |manager, _| manager.register(namespaces::NAME, namespaces::run)),
+    base(service_accounts::NAME, |manager, _| {
+        manager.register(service_accounts::NAME, service_accounts::run)
+    }),
+    base(root_ca_publisher::NAME, |manager, options| {
+        let root_ca = options.root_ca.clone();
         manager.register(root_ca_publisher::NAME, move |context| {
             root_ca_publisher::run(context, root_ca.clone())
         });
+    }),
+    workloads(replica_sets::NAME, |manager, _| replica_sets::register(manager, replica_sets::NAME)),
+    workloads(replica_sets::REPLICATION_CONTROLLERS, |manager, _| {
+        replica_sets::register(manager, replica_sets::REPLICATION_CONTROLLERS);
+    }),
+    workloads(deployments::NAME, |manager, _| deployments::register(manager)),
+    workloads(endpoints::NAME, |manager, _| endpoints::register(manager)),
+    workloads(endpoint_slices::NAME, |manager, _| endpoint_slices::register(manager)),
+    workloads(endpoint_slices::MIRRORING, |manager, _| endpoint_slices::register_mirroring(manager)),
+    workloads(scheduler::NAME, |manager, _| scheduler::register(manager)),
+];
+
+const fn base(name: &'static str, register: fn(&mut Manager, &Options)) -> Registration {
+    Registration { name, set: Set::Base, register }
+}
+
+const fn workloads(name: &'static str, register: fn(&mut Manager, &Options)) -> Registration {
+    Registration { name, set: Set::Workloads, register }
+}
+
+/// Controllers that run when `--controllers` does not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Defaults {
+    /// Those of an API server alone. Workloads are stored, and nobody acts on them.
+    ApiServer,
+    /// All, for a cluster that has nodes.
+    Cluster,
+}
+
+/// Returns the names of all controllers.
+pub fn names() -> Vec<&'static str> {
+    CONTROLLERS.iter().map(|controller| controller.name).collect()
+}
+
+/// Selects controllers by the value of `--controllers`: `*` for all, `name` for one, `-name` for all of the defaults
+/// but one.
+pub fn select(choices: &[String], defaults: Defaults) -> Result<Vec<&'static str>, UnknownController> {
+    let on_by_default = CONTROLLERS
+        .iter()
+        .filter(|controller| defaults == Defaults::Cluster || controller.set == Set::Base)
+        .map(|controller| controller.name);
+    runtime::select(&names(), &on_by_default.collect::<Vec<_>>(), choices)
+}
+
+/// Returns a manager of the selected controllers.
+pub fn manager(client: Client, selected: &[&'static str], options: &Options) -> Manager {
+    let mut manager = Manager::new(client);
+    for controller in CONTROLLERS.iter().filter(|controller| selected.contains(&controller.name)) {
+        (controller.register)(&mut manager, options);
     }
     manager
 }
 
 /// Runs the selected controllers without leader election, for ever.
-pub async fn run(client: Client, selected: &[&'static str], root_ca: String) {
-    manager(client, selected, &root_ca).run(std::future::pending()).await;
+pub async fn run(client: Client, selected: &[&'static str], options: Options) {
+    manager(client, selected, &options).run(std::future::pending()).await;
 }

@@ -32,3 +32,28 @@ fn code(error: &kube::Error) -> Option<u16> {
         _ => None,
     }
 }
+
+/// Returns whether the object is invalid.
+pub(crate) fn is_invalid(error: &kube::Error) -> bool {
+    code(error) == Some(422)
+}
+
+/// Returns whether an object of that name exists already.
+pub(crate) fn is_already_exists(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.reason == "AlreadyExists")
+}
+
+/// Returns whether the namespace of a create is being deleted.
+pub(crate) fn is_namespace_terminating(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
+}
+
+/// Returns the message of an error, as Kubernetes' controllers quote it.
+pub(crate) fn message(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        error => error.to_string(),
+    }
+}

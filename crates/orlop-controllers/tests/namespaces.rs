@@ -53,8 +53,8 @@ fn run(
     let (client, failures) = failing(client.clone(), move |request| {
         is_broken.load(Ordering::Relaxed) && fails(request.method().as_str(), request.uri().path())
     });
-    let task =
-        tokio::spawn(async move { orlop_controllers::run(client, &[controller], "CA".to_owned()).await });
+    let options = orlop_controllers::Options { root_ca: "CA".to_owned() };
+    let task = tokio::spawn(async move { orlop_controllers::run(client, &[controller], options).await });
     (broken, failures, task)
 }
 

@@ -24,6 +24,7 @@ use std::{
 };
 
 use kube::Client;
+use orlop_controllers::{Defaults, Options};
 use orlop_server::{
     Tokens, User,
     auth::{
@@ -70,23 +71,29 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server with all controllers.
+    /// Starts a server with the controllers that no API server can do without, as `orlop serve` does.
     pub async fn start() -> Result<Self, Error> {
-        Self::with_controllers(&["*"]).await
+        Self::launch(Kinds::builtin(), orlop_controllers::select(&[], Defaults::ApiServer)?).await
     }
 
-    /// Starts a server with some controllers, chosen as with `orlop serve --controllers`: `["*"]` for all,
-    /// `["-garbage-collector-controller"]` for all but one, `[]` for none.
+    /// Starts a server with some controllers, chosen as with `orlop serve --controllers`: `["*"]` for all, those of
+    /// workloads and the scheduler too, `["-garbage-collector-controller"]` for the default but one, `[]` for none.
     pub async fn with_controllers(choices: &[&str]) -> Result<Self, Error> {
         Self::with(Kinds::builtin(), choices).await
     }
 
     /// Starts a server with kinds of your own (see `orlop-typed`) and some controllers.
     pub async fn with(kinds: Kinds, controllers: &[&str]) -> Result<Self, Error> {
-        let choices = controllers;
+        let choices: Vec<String> = controllers.iter().map(|choice| (*choice).to_owned()).collect();
+        let chosen = match choices.is_empty() {
+            true => Vec::new(),
+            false => orlop_controllers::select(&choices, Defaults::ApiServer)?,
+        };
+        Self::launch(kinds, chosen).await
+    }
+
+    async fn launch(kinds: Kinds, controllers: Vec<&'static str>) -> Result<Self, Error> {
         let started = Instant::now();
-        let choices: Vec<String> = choices.iter().map(|choice| (*choice).to_owned()).collect();
-        let chosen = if choices.is_empty() { Vec::new() } else { orlop_controllers::select(&choices)? };
         let store = Store::open(Config::new(Endpoint::Memory)).await?;
         let issuer = Issuer::generate()?;
         let chain = Chain::new(Arc::new(Cluster::new(store, kinds, issuer)), Tokens::default());
@@ -94,8 +101,9 @@ impl Server {
         // Nothing listens: the port is only that of the Service default/kubernetes.
         bootstrap(&chain, 6443, &certificate).await?;
         let client = client_of(&chain, User::master("system:kube-controller-manager"));
+        let options = Options { root_ca: certificate };
         let controllers =
-            tokio::spawn(async move { orlop_controllers::run(client, &chosen, certificate).await });
+            tokio::spawn(async move { orlop_controllers::run(client, &controllers, options).await });
         Ok(Self { chain, controllers, ready_in: started.elapsed() })
     }
 

@@ -31,7 +31,7 @@ enum Pages {
 
 /// A server whose collector is not running yet.
 async fn server() -> anyhow::Result<Server> {
-    Ok(Server::with_controllers(&["*", &format!("-{COLLECTOR}")]).await?)
+    Ok(Server::with_controllers(&[&format!("-{COLLECTOR}")]).await?)
 }
 
 /// Runs a collector. Aborting it is its end.
@@ -40,7 +40,9 @@ fn collect(server: &Server, pages: Pages) -> JoinHandle<()> {
         Pages::All => server.client(),
         Pages::Kubernetes => without_own_pages(server.client()),
     };
-    tokio::spawn(async move { orlop_controllers::run(client, &[COLLECTOR], String::new()).await })
+    tokio::spawn(async move {
+        orlop_controllers::run(client, &[COLLECTOR], orlop_controllers::Options::default()).await
+    })
 }
 
 /// A client to whom the server's own pages do not exist.

@@ -49,8 +49,10 @@ Examples:
   orlop serve --insecure-listen 127.0.0.1:8080
       Also plain HTTP, on loopback only:
       curl -H \"Authorization: Bearer $(cat orlop-data/pki/admin.token)\" http://127.0.0.1:8080/api/v1/namespaces
-  orlop serve --controllers=*,-garbage-collector-controller,-namespace-controller
+  orlop serve --controllers=-garbage-collector-controller,-namespace-controller
       Leaves these controllers to a kube-controller-manager.
+  orlop serve --controllers=*
+      Deployments make pods, and the scheduler binds them to the nodes that join.
   orlop serve --ephemeral
       A server for a test: in memory, on a free port, deleted with its process.";
 
@@ -98,10 +100,12 @@ pub(crate) struct Arguments {
     #[arg(long)]
     ephemeral: bool,
 
-    /// Controllers to run: "*" for all, "name" for one, "-name" for all but one. Of several servers on one
-    /// database one runs each. Known: garbage-collector-controller, namespace-controller,
-    /// serviceaccount-controller, root-ca-certificate-publisher-controller.
-    #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true, value_name = "LIST")]
+    /// Controllers to run: "*" for all, "name" for one, "-name" for all of the default but one. The default is
+    /// garbage-collector-controller, namespace-controller, serviceaccount-controller and
+    /// root-ca-certificate-publisher-controller: workloads are stored, and nobody acts on them. "*" adds
+    /// kube-controller-manager's controllers of workloads and the scheduler (docs/workloads.md lists them). Of
+    /// several servers on one database one runs each.
+    #[arg(long, value_delimiter = ',', allow_hyphen_values = true, value_name = "LIST")]
     controllers: Vec<String>,
 
     /// Audiences of the API server: a service account token must be for one of them. Defaults to the issuer.
@@ -135,7 +139,7 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let started = Instant::now();
     let shutdown = shutdown::requested();
-    let selected = orlop_controllers::select(&arguments.controllers)?;
+    let selected = orlop_controllers::select(&arguments.controllers, orlop_controllers::Defaults::ApiServer)?;
     let ranges =
         ServiceRanges::parse(&arguments.service_cluster_ip_range, &arguments.service_node_port_range)?;
     // An ephemeral server's files are deleted with it.
@@ -196,8 +200,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     // Nobody else can open a database in memory or in the locked data directory: no need to compete.
     let is_private = matches!(endpoint, Endpoint::Memory) || arguments.endpoint.is_none();
     let election = (!is_private).then(|| LeaderElection::new(candidate_name()));
-    let mut manager =
-        orlop_controllers::manager(client, &selected, &identity.root_ca).with_leader_election(election);
+    let options = orlop_controllers::Options { root_ca: identity.root_ca.clone() };
+    let mut manager = orlop_controllers::manager(client, &selected, &options).with_leader_election(election);
     if arguments.compose {
         compose::register(&mut manager, orlop_compose::Settings::default());
     }

@@ -100,8 +100,10 @@ fn deselected_controllers_can_run_by_kubeconfig() {
         let config =
             kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("a configuration");
         let client = kube::Client::try_from(config).expect("a client");
-        let all = orlop_controllers::select(&["*".to_owned()]).expect("all of them");
-        orlop_controllers::run(client, &all, "the CA".to_owned()).await;
+        let all =
+            orlop_controllers::select(&[], orlop_controllers::Defaults::ApiServer).expect("the default");
+        let options = orlop_controllers::Options { root_ca: "the CA".to_owned() };
+        orlop_controllers::run(client, &all, options).await;
     });
     server.eventually(&["get", "namespace", "team"], |said| said.contains("not found"));
     server.eventually(&["get", "serviceaccounts", "-o", "name"], |said| said == "serviceaccount/default");

@@ -9,7 +9,10 @@ use futures_util::{
 use kube::Client;
 use tokio::{sync::watch, time::sleep};
 
-use super::{LeaderElection, Metrics, WorkQueue, election::Candidate, metrics::ControllerMetrics};
+use super::{
+    EventForm, Informers, LeaderElection, Metrics, Recorder, WorkQueue, election::Candidate,
+    events::Recorders, metrics::ControllerMetrics,
+};
 
 /// Pause before a controller that ended or panicked is started again.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
@@ -21,6 +24,9 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 pub struct Context {
     /// Client of the API.
     pub client: Client,
+    /// Caches that controllers of this process share.
+    pub informers: Informers,
+    recorders: Recorders,
     metrics: ControllerMetrics,
 }
 
@@ -34,6 +40,11 @@ impl Context {
     /// Returns a new work queue, measured under the controller's name.
     pub fn work_queue<T: Clone + Debug + Eq + Hash + Send + 'static>(&self) -> Arc<WorkQueue<T>> {
         Arc::new(WorkQueue::new(self.metrics.clone()))
+    }
+
+    /// Returns a recorder of events of a component.
+    pub fn recorder(&self, component: &'static str, form: EventForm) -> Arc<Recorder> {
+        self.recorders.of(component, form)
     }
 }
 
@@ -84,9 +95,16 @@ impl Manager {
     /// Runs every controller until `shutdown`, then frees their leases.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         let (stop, stopped) = watch::channel(false);
+        let (informers, recorders) =
+            (Informers::new(self.client.clone()), Recorders::new(self.client.clone()));
         let running = self.controllers.into_iter().map(|(name, run)| {
             let metrics = self.metrics.of(name);
-            let context = Context { client: self.client.clone(), metrics: metrics.clone() };
+            let context = Context {
+                client: self.client.clone(),
+                informers: informers.clone(),
+                recorders: recorders.clone(),
+                metrics: metrics.clone(),
+            };
             let candidate = self
                 .election
                 .clone()

@@ -8,12 +8,16 @@
 //! The queue keeps keys and no objects: memory does not grow with the number of objects in the cluster.
 
 mod election;
+mod events;
+mod informer;
 mod manager;
 mod metrics;
 mod selection;
 mod work_queue;
 
 pub use election::LeaderElection;
+pub use events::{EventForm, Recorder};
+pub use informer::{Cached, Change, Informer, Informers, Key, Subscription};
 pub use manager::{Context, Manager};
 pub use metrics::Metrics;
 pub use selection::{UnknownController, select};

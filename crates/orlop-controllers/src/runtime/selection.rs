@@ -11,15 +11,23 @@ pub struct UnknownController {
 }
 
 /// Selects controllers as kube-controller-manager's `--controllers` does: `*` for all, `name` for one, `-name`
-/// for all but one. Without any positive choice all are meant.
-pub fn select(known: &[&'static str], choices: &[String]) -> Result<Vec<&'static str>, UnknownController> {
+/// to leave one out. Without any positive choice the defaults are meant.
+pub fn select(
+    known: &[&'static str],
+    defaults: &[&'static str],
+    choices: &[String],
+) -> Result<Vec<&'static str>, UnknownController> {
     let find = |name: &str| {
         let found = known.iter().copied().find(|known| *known == name);
         found.ok_or_else(|| UnknownController { name: name.to_owned(), known: known.to_vec() })
     };
-    let all =
-        choices.iter().all(|choice| choice.starts_with('-')) || choices.iter().any(|choice| choice == "*");
-    let mut selected: Vec<&'static str> = if all { known.to_vec() } else { Vec::new() };
+    let mut selected: Vec<&'static str> = if choices.iter().any(|choice| choice == "*") {
+        known.to_vec()
+    } else if choices.iter().all(|choice| choice.starts_with('-')) {
+        defaults.to_vec()
+    } else {
+        Vec::new()
+    };
     for choice in choices.iter().filter(|choice| *choice != "*") {
         match choice.strip_prefix('-') {
             Some(name) => {
@@ -44,13 +52,14 @@ mod tests {
     #[test]
     fn selection_matches_kube_controller_manager() {
         let known = ["a-controller", "b-controller", "c-controller"];
+        let defaults = ["a-controller", "b-controller"];
         let select = |choices: &[&str]| {
-            select(&known, &choices.iter().map(|choice| (*choice).to_owned()).collect::<Vec<_>>())
+            select(&known, &defaults, &choices.iter().map(|choice| (*choice).to_owned()).collect::<Vec<_>>())
         };
-        assert_eq!(select(&[]).unwrap(), known);
+        assert_eq!(select(&[]).unwrap(), defaults);
         assert_eq!(select(&["*"]).unwrap(), known);
         assert_eq!(select(&["*", "-b-controller"]).unwrap(), ["a-controller", "c-controller"]);
-        assert_eq!(select(&["-b-controller"]).unwrap(), ["a-controller", "c-controller"]);
+        assert_eq!(select(&["-b-controller"]).unwrap(), ["a-controller"]);
         assert_eq!(select(&["b-controller"]).unwrap(), ["b-controller"]);
         let unknown = select(&["nonsense"]).unwrap_err();
         assert_eq!(unknown.name, "nonsense");

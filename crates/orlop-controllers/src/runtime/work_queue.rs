@@ -7,6 +7,7 @@ use std::{
     future::Future,
     hash::Hash,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use tokio::{sync::Notify, task::JoinSet, time::Instant};
@@ -21,6 +22,21 @@ pub enum Action {
     Done,
     /// The item waits for something that no watch reports: requeue it with back-off.
     Requeue,
+    /// The item is due again after this time.
+    After(Duration),
+}
+
+impl Action {
+    /// Returns the action that is due earlier.
+    #[must_use]
+    pub fn sooner(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Requeue, _) | (_, Self::Requeue) => Self::Requeue,
+            (Self::After(one), Self::After(other)) => Self::After(one.min(other)),
+            (Self::Done, other) => other,
+            (after, Self::Done) => after,
+        }
+    }
 }
 
 /// Items to reconcile. `T` is a key, such as a namespace's name.
@@ -40,6 +56,8 @@ struct State<T> {
     processing: HashSet<T>,
     /// Items in back-off, by the time they are due. The number tells items of the same time apart.
     delayed: BTreeMap<(Instant, u64), T>,
+    /// Entry of each item in `delayed`: the earliest that was asked for.
+    due: HashMap<T, (Instant, u64)>,
     next_number: u64,
     /// Consecutive failures of each item.
     failures: HashMap<T, u32>,
@@ -52,6 +70,7 @@ impl<T: Clone + Debug + Eq + Hash + Send + 'static> WorkQueue<T> {
             dirty: HashSet::new(),
             processing: HashSet::new(),
             delayed: BTreeMap::new(),
+            due: HashMap::new(),
             next_number: 0,
             failures: HashMap::new(),
         };
@@ -62,6 +81,15 @@ impl<T: Clone + Debug + Eq + Hash + Send + 'static> WorkQueue<T> {
     pub fn add(&self, item: T) {
         self.metrics.added();
         self.enqueue(&mut self.lock(), item);
+    }
+
+    /// Adds an item after a time, unless it is due earlier already.
+    pub fn add_after(&self, item: T, delay: Duration) {
+        self.metrics.added();
+        let mut state = self.lock();
+        Self::delay(&mut state, item, delay);
+        drop(state);
+        self.changed.notify_one();
     }
 
     /// Runs `reconcile` for every item, at most `concurrency` at a time, for ever. A failure, or a panic,
@@ -76,7 +104,7 @@ impl<T: Clone + Debug + Eq + Hash + Send + 'static> WorkQueue<T> {
             tokio::select! {
                 item = self.next(), if tasks.len() < concurrency => {
                     let work = reconcile(item.clone());
-                    let processing = Processing { queue: self.clone(), item, started: Instant::now(), retry: true };
+                    let processing = Processing { queue: self.clone(), item, started: Instant::now(), action: Action::Requeue };
                     tasks.spawn(processing.finish(work));
                 }
                 Some(ended) = tasks.join_next() => if let Err(error) = ended && error.is_panic() {
@@ -116,6 +144,7 @@ impl<T: Clone + Debug + Eq + Hash + Send + 'static> WorkQueue<T> {
             && entry.key().0 <= now
         {
             let item = entry.remove();
+            state.due.remove(&item);
             self.enqueue(state, item);
         }
     }
@@ -129,20 +158,35 @@ impl<T: Clone + Debug + Eq + Hash + Send + 'static> WorkQueue<T> {
         self.changed.notify_one();
     }
 
-    /// Ends the processing of an item: requeues it if it was added meanwhile, or at once or later if `retry`.
-    fn done(&self, item: &T, retry: bool) {
+    fn delay(state: &mut State<T>, item: T, delay: Duration) {
+        let key = (Instant::now() + delay, state.next_number);
+        match state.due.get(&item) {
+            Some(earlier) if *earlier <= key => return,
+            Some(later) => drop(state.delayed.remove(later)),
+            None => {}
+        }
+        state.next_number += 1;
+        state.due.insert(item.clone(), key);
+        state.delayed.insert(key, item);
+    }
+
+    /// Ends the processing of an item: requeues it if it was added meanwhile, or later if `action` says so.
+    fn done(&self, item: &T, action: Action) {
         let mut state = self.lock();
         state.processing.remove(item);
-        if retry {
-            let failures = state.failures.entry(item.clone()).or_default();
-            let delay = backoff::delay(*failures);
-            *failures += 1;
-            self.metrics.retried();
-            let key = (Instant::now() + delay, state.next_number);
-            state.next_number += 1;
-            state.delayed.insert(key, item.clone());
-        } else {
-            state.failures.remove(item);
+        match action {
+            Action::Requeue => {
+                let failures = state.failures.entry(item.clone()).or_default();
+                let delay = backoff::delay(*failures);
+                *failures = failures.saturating_add(1);
+                self.metrics.retried();
+                Self::delay(&mut state, item.clone(), delay);
+            }
+            Action::After(delay) => {
+                state.failures.remove(item);
+                Self::delay(&mut state, item.clone(), delay);
+            }
+            Action::Done => drop(state.failures.remove(item)),
         }
         if state.dirty.remove(item) {
             self.enqueue(&mut state, item.clone());
@@ -161,13 +205,13 @@ struct Processing<T: Clone + Debug + Eq + Hash + Send + 'static> {
     queue: Arc<WorkQueue<T>>,
     item: T,
     started: Instant,
-    retry: bool,
+    action: Action,
 }
 
 impl<T: Clone + Debug + Eq + Hash + Send + 'static> Processing<T> {
     async fn finish<E: Display>(mut self, work: impl Future<Output = Result<Action, E>>) {
         match work.await {
-            Ok(action) => self.retry = action == Action::Requeue,
+            Ok(action) => self.action = action,
             Err(error) => {
                 self.queue.metrics.failed();
                 tracing::debug!(%error, item = ?self.item, "reconciliation failed; requeued with back-off");
@@ -179,16 +223,13 @@ impl<T: Clone + Debug + Eq + Hash + Send + 'static> Processing<T> {
 impl<T: Clone + Debug + Eq + Hash + Send + 'static> Drop for Processing<T> {
     fn drop(&mut self) {
         self.queue.metrics.finished(self.started.elapsed());
-        self.queue.done(&self.item, self.retry);
+        self.queue.done(&self.item, self.action);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        sync::atomic::{AtomicUsize, Ordering},
-        time::Duration,
-    };
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
     use crate::runtime::Metrics;
@@ -255,11 +296,11 @@ mod tests {
     async fn back_off_is_bounded_and_reset_by_success() {
         let queue = queue();
         for _ in 0..40 {
-            queue.done(&"item", true);
+            queue.done(&"item", Action::Requeue);
         }
         let (due, _) = *queue.lock().delayed.keys().last().unwrap();
         assert!(due <= Instant::now() + backoff::DELAY_MAX);
-        queue.done(&"item", false);
+        queue.done(&"item", Action::Done);
         assert!(queue.lock().failures.is_empty());
     }
 
@@ -319,6 +360,28 @@ mod tests {
             },
         )
         .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn earliest_of_several_delays_counts() {
+        let queue = queue();
+        let began = Instant::now();
+        for delay in [600, 5, 60] {
+            queue.add_after("item", Duration::from_secs(delay));
+        }
+        assert_eq!(queue.lock().delayed.len(), 1);
+        let runs = Arc::new(Mutex::new(Vec::new()));
+        let times = runs.clone();
+        run_until(
+            &queue,
+            || runs.lock().unwrap().len() == 2,
+            move |_| {
+                times.lock().unwrap().push(began.elapsed().as_secs());
+                async { Ok(Action::After(Duration::from_secs(7))) }
+            },
+        )
+        .await;
+        assert_eq!(*runs.lock().unwrap(), [5, 12]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
+pub(crate) mod kubelet;
+
 use std::{
     sync::{
         Arc,

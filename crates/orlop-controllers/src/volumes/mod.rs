@@ -1,0 +1,20 @@
+//! Persistent volumes and claims.
+
+pub(crate) mod matching;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+
+/// Annotation by which the scheduler tells a provisioner the node of a claim's first consumer.
+pub(crate) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+
+/// Returns the names of a pod's claims. A generic ephemeral volume's is made of the pod's name.
+pub(crate) fn claim_names(pod: &Pod) -> impl Iterator<Item = String> {
+    let name = pod.name_any();
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.filter_map(move |volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
+        (Some(claim), _) => Some(claim.claim_name.clone()),
+        (None, Some(_)) => Some(format!("{name}-{}", volume.name)),
+        (None, None) => None,
+    })
+}
