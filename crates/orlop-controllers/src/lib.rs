@@ -12,6 +12,7 @@ mod discovery;
 mod endpoint_slices;
 mod endpoints;
 mod garbage_collector;
+mod jobs;
 mod namespace_content;
 mod namespaces;
 mod replica_sets;
@@ -56,7 +57,7 @@ const CONTROLLERS: &[Registration] = &[
     }),
     base(namespaces::NAME, |manager, _| manager.register(namespaces::NAME, namespaces::run)),
     base(service_accounts::NAME, |manager, _| {
-        manager.register(service_accounts::NAME, service_accounts::run)
+        manager.register(service_accounts::NAME, service_accounts::run);
     }),
     base(root_ca_publisher::NAME, |manager, options| {
         let root_ca = options.root_ca.clone();
@@ -69,6 +70,7 @@ const CONTROLLERS: &[Registration] = &[
         replica_sets::register(manager, replica_sets::REPLICATION_CONTROLLERS);
     }),
     workloads(deployments::NAME, |manager, _| deployments::register(manager)),
+    workloads(jobs::NAME, |manager, _| jobs::register(manager)),
     workloads(endpoints::NAME, |manager, _| endpoints::register(manager)),
     workloads(endpoint_slices::NAME, |manager, _| endpoint_slices::register(manager)),
     workloads(endpoint_slices::MIRRORING, |manager, _| endpoint_slices::register_mirroring(manager)),

@@ -114,7 +114,10 @@ mod tests {
     #[test]
     fn the_only_active_set_gets_everything() {
         let (old, new) = (set("old", 0, 13, 0), set("new", 10, 13, 1));
-        assert_eq!(sizes(rescale(&deployment(3, 1), &[old.clone()], Some(&new))), [("new".into(), 3)]);
+        assert_eq!(
+            sizes(rescale(&deployment(3, 1), std::slice::from_ref(&old), Some(&new))),
+            [("new".into(), 3)]
+        );
         let none = set("new", 0, 0, 1);
         assert_eq!(sizes(rescale(&deployment(3, 1), &[old], Some(&none))), [("new".into(), 3)]);
     }

@@ -346,7 +346,7 @@ mod tests {
         next: &mut usize,
     ) -> Vec<Arc<EndpointSlice>> {
         let gone: Vec<String> =
-            changes.delete.iter().chain(&changes.update).map(|slice| slice.name_any()).collect();
+            changes.delete.iter().chain(&changes.update).map(ResourceExt::name_any).collect();
         let mut slices: Vec<Arc<EndpointSlice>> =
             existing.iter().filter(|slice| !gone.contains(&slice.name_any())).cloned().collect();
         slices.extend(changes.update.into_iter().map(Arc::new));

@@ -10,7 +10,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::{Scheduler, decision::DelayedVolumes};
+use super::{Scheduler, volumes::DelayedVolumes};
 use crate::{
     runtime::Key,
     status::{is_not_found, message},

@@ -3,7 +3,7 @@
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::{
-    core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, PodSpec},
+    core::v1::{Pod, PodSpec},
     policy::v1::PodDisruptionBudget,
 };
 
@@ -14,12 +14,9 @@ use super::{
     preempt::{self, Victims},
     score,
     spread::SpreadState,
-    volumes::{Storage, VolumeNeeds},
+    volumes::{DelayedVolumes, Storage, VolumeNeeds},
 };
 use crate::workload::pods;
-
-/// Claims that wait for a node, with the volumes chosen for them; one without is to be made.
-pub(super) type DelayedVolumes = Vec<(Arc<PersistentVolumeClaim>, Option<Arc<PersistentVolume>>)>;
 
 /// Decision on a pod.
 #[derive(Debug)]
@@ -148,7 +145,10 @@ fn histogram(all: usize, reasons: BTreeMap<String, usize>, preemption: Option<St
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::{core::v1::Node, storage::v1::StorageClass};
+    use k8s_openapi::api::{
+        core::v1::{Node, PersistentVolume, PersistentVolumeClaim},
+        storage::v1::StorageClass,
+    };
     use serde_json::{Value, json};
 
     use super::*;
@@ -198,7 +198,9 @@ mod tests {
     fn cluster(nodes: &[Arc<Node>], pods: &[Arc<Pod>]) -> Cluster {
         let mut cluster = Cluster::default();
         nodes.iter().for_each(|node| cluster.put_node(node.clone()));
-        pods.iter().for_each(|pod| drop(cluster.put_pod(pod)));
+        for pod in pods {
+            cluster.put_pod(pod);
+        }
         cluster
     }
 

@@ -20,6 +20,9 @@ use crate::{
 /// Provisioner of classes whose volumes only an administrator makes.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
+/// Claims that wait for a node, with the volumes chosen for them; one without is to be made.
+pub(super) type DelayedVolumes = Vec<(Arc<PersistentVolumeClaim>, Option<Arc<PersistentVolume>>)>;
+
 /// Objects of storage.
 pub(super) trait Storage {
     fn claim(&self, key: &Key) -> Option<Arc<PersistentVolumeClaim>>;
@@ -108,10 +111,7 @@ impl VolumeNeeds {
 
     /// Returns the volume of every claim that waits for its first consumer, for this node; one without a volume is to
     /// be made. `None` if there is neither.
-    pub(super) fn choose(
-        &self,
-        node: &Node,
-    ) -> Option<Vec<(Arc<PersistentVolumeClaim>, Option<Arc<PersistentVolume>>)>> {
+    pub(super) fn choose(&self, node: &Node) -> Option<DelayedVolumes> {
         let mut available = self.available.clone();
         let mut chosen = Vec::new();
         for (claim, is_provisioned) in self.delayed.iter().zip(&self.provisioned) {

@@ -180,7 +180,7 @@ mod tests {
         };
         let metadata = ObjectMeta {
             owner_references: owner.map(|uid| vec![reference(uid)]),
-            deletion_timestamp: deleting.then(|| Time(Timestamp::UNIX_EPOCH)),
+            deletion_timestamp: deleting.then_some(Time(Timestamp::UNIX_EPOCH)),
             ..ObjectMeta::default()
         };
         Pod { metadata, ..Pod::default() }

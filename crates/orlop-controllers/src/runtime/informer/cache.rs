@@ -41,6 +41,9 @@ struct Unconfirmed {
     at: Instant,
 }
 
+/// A list that has begun: its objects so far, and the own writes before it, which it must contain.
+type Listing<K> = (BTreeMap<Key, Arc<K>>, BTreeSet<Key>);
+
 /// Objects of one kind.
 #[derive(Debug)]
 pub(super) struct Cache<K> {
@@ -50,8 +53,8 @@ pub(super) struct Cache<K> {
     /// Newest resourceVersion that the watch has delivered.
     seen: u64,
     unconfirmed: HashMap<Key, Unconfirmed>,
-    /// Objects of a list that has begun, and the own writes that it must contain.
-    listing: Option<(BTreeMap<Key, Arc<K>>, BTreeSet<Key>)>,
+    /// A list that has begun.
+    listing: Option<Listing<K>>,
 }
 
 impl<K> Default for Cache<K> {
@@ -73,10 +76,6 @@ impl<K: Cached> Cache<K> {
 
     pub(super) fn all(&self) -> Vec<Arc<K>> {
         self.objects.values().cloned().collect()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.objects.len()
     }
 
     pub(super) fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
@@ -325,6 +324,6 @@ mod tests {
         cache.wrote(pod("a", "1", 10), then);
         assert!(cache.expire(then, Duration::from_secs(300)).is_empty());
         assert_eq!(cache.expire(then + Duration::from_secs(301), Duration::from_secs(300)).len(), 1);
-        assert_eq!(cache.len(), 0);
+        assert!(cache.all().is_empty());
     }
 }

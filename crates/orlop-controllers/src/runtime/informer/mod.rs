@@ -89,9 +89,12 @@ pub struct Informer<K: Cached> {
 
 type Handler<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
 
+/// Handlers by their number, and the number of the last one.
+type Handlers<K> = (u64, Vec<(u64, Handler<K>)>);
+
 struct Shared<K: Cached> {
     cache: RwLock<Cache<K>>,
-    handlers: Mutex<(u64, Vec<(u64, Handler<K>)>)>,
+    handlers: Mutex<Handlers<K>>,
 }
 
 impl<K: Cached> Debug for Informer<K> {
@@ -157,11 +160,6 @@ impl<K: Cached> Informer<K> {
         self.shared.read(|cache| cache.without_controller(namespace))
     }
 
-    /// Returns the number of objects.
-    pub fn len(&self) -> usize {
-        self.shared.read(Cache::len)
-    }
-
     /// Puts the answer to an own create or update into the cache.
     pub fn wrote(&self, object: K) {
         self.shared.change(|cache| cache.wrote(object, Instant::now()));
@@ -198,7 +196,7 @@ impl<K: Cached> Drop for Subscription<K> {
 }
 
 impl<K: Cached> Shared<K> {
-    fn handlers(&self) -> MutexGuard<'_, (u64, Vec<(u64, Handler<K>)>)> {
+    fn handlers(&self) -> MutexGuard<'_, Handlers<K>> {
         self.handlers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -236,7 +234,7 @@ async fn follow<K: Cached>(api: Api<K>, shared: Arc<Shared<K>>, sync: watch::Sen
                 }
             }
             Err(error) => {
-                tracing::debug!(%error, kind = %K::kind(&()), "watch failed; retrying with back-off")
+                tracing::debug!(%error, kind = %K::kind(&()), "watch failed; retrying with back-off");
             }
         }
     }
