@@ -329,14 +329,12 @@ impl Lookup for RocksLookup<'_> {
             self.value = self.snapshot.pinned(&self.key)?;
             return Ok(self.value.as_deref());
         }
-        let entries = match &mut self.near {
-            Some(entries) => entries,
-            None => {
-                let mut options = ReadOptions::default();
-                options.set_iterate_upper_bound(self.end.clone());
-                self.near.insert(self.snapshot.inner.raw_iterator_opt(options))
-            }
-        };
+        let (snapshot, end) = (self.snapshot, &self.end);
+        let entries = self.near.get_or_insert_with(|| {
+            let mut options = ReadOptions::default();
+            options.set_iterate_upper_bound(end.clone());
+            snapshot.inner.raw_iterator_opt(options)
+        });
         entries.seek(&self.key);
         entries.status().map_err(store_error)?;
         Ok(entries.item().filter(|(key, _)| *key == self.key.as_slice()).map(|(_, value)| value))

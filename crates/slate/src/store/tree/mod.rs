@@ -40,8 +40,8 @@ impl Tree {
         self.size
     }
 
-    #[cfg(any(test, feature = "rocks"))]
-    pub(super) fn is_empty(&self) -> bool {
+    #[cfg(test)]
+    fn is_empty(&self) -> bool {
         self.root.is_none()
     }
 
