@@ -58,22 +58,22 @@ pub(crate) fn judge(request: &Request, answer: &io::Result<Answer>) -> Option<Fa
 }
 
 /// Messages of malformed patches that Kubernetes answers with 500 too: see COMPAT.md.
-const KUBERNETES_500: &[&str] = &[
-    "failed to create typed patch object",
-    "unknown patch type",
-    "list element types are not identical",
-    "does not contain declared merge key",
+const KUBERNETES_500: &[fn(&str) -> bool] = &[
+    |message| message.starts_with("failed to create typed patch object ("),
+    |message| message.starts_with("unknown patch type: "),
+    |message| message.starts_with("list element types are not identical: "),
+    |message| message.starts_with("map: ") && message.contains(" does not contain declared merge key: "),
 ];
 
 /// Answers of 5xx that Kubernetes gives to the same requests.
 fn is_expected(request: &Request, answer: &Answer) -> bool {
-    let body = String::from_utf8_lossy(&answer.body);
+    let message = status_message(&answer.body).unwrap_or_default();
     match answer.code {
-        500 => KUBERNETES_500.iter().any(|message| body.contains(message)),
+        500 => KUBERNETES_500.iter().any(|is_of| is_of(&message)),
         // A request that asks for a short deadline, or for a revision yet to come, gets this.
         504 => {
             let deadline = request.query.iter().any(|(name, _)| name == "timeout");
-            deadline || body.contains("Too large resource version")
+            deadline || message.starts_with("Too large resource version: ")
         }
         _ => false,
     }

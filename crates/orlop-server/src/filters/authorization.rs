@@ -5,7 +5,7 @@ use orlop_api::status::Status;
 use super::audit::Record;
 use crate::{
     auth::{Decision, UnionAuthorizer, authorizer::forbidden},
-    request::Attributes,
+    request::{Attributes, Verb},
 };
 
 /// Returns Forbidden unless an authorizer allows the request; an internal error if one could not decide and none
@@ -15,7 +15,16 @@ pub(crate) async fn authorize(
     attributes: &Attributes,
     record: &mut Record,
 ) -> Result<(), Status> {
-    let evaluation = authorizer.evaluate(attributes).await;
+    let mut evaluation = authorizer.evaluate(attributes).await;
+    let is_head = !attributes.is_resource_request && attributes.verb.as_str() == "head";
+    if is_head && !matches!(evaluation.decision, Decision::Allow(_)) {
+        // Whoever may read a path may ask for its headers: load balancers check health so.
+        let get = Attributes { verb: Verb::Get, ..attributes.clone() };
+        let as_get = authorizer.evaluate(&get).await;
+        if matches!(as_get.decision, Decision::Allow(_)) {
+            evaluation = as_get;
+        }
+    }
     record.authorized(&evaluation.decision);
     match &evaluation.decision {
         Decision::Allow(_) => Ok(()),

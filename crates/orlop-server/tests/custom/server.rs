@@ -53,7 +53,8 @@ impl Server {
     /// Starts another server on the same store.
     pub(crate) async fn on(store: Store) -> Self {
         let cluster = Arc::new(Cluster::new(store.clone(), Kinds::builtin(), Issuer::generate().unwrap()));
-        let chain = Chain::new(cluster, Tokens::default());
+        let admin = ("secret".to_owned(), User::authenticated("admin", ["system:masters".to_owned()]));
+        let chain = Chain::new(cluster, Tokens::new(vec![admin]));
         bootstrap(&chain, 6443, "certificate").await.unwrap();
         Self { store, chain }
     }

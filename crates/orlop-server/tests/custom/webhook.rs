@@ -12,14 +12,20 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::rt::TokioIo;
-use orlop_server::auth::pki::{self, Authority};
+use hyper::{body::Incoming, client::conn::http2, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use orlop_server::{
+    auth::pki::{self, Authority},
+    serve::serve,
+};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
 use tokio_rustls::TlsAcceptor;
 
-use crate::server::{DEFINITIONS, Server, path, version, widget, widgets};
+use crate::server::{DEFINITIONS, PATIENCE, Server, path, version, widget, widgets};
 
 /// Response of a webhook to a review.
 type Answer = Arc<dyn Fn(&Value) -> Value + Send + Sync>;
@@ -423,4 +429,56 @@ async fn webhook_times_out() {
         )
     );
     drop(listener);
+}
+
+/// Requests that wait for a webhook, more than there are worker threads, leave the others of their connection alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stalled_webhook_delays_no_other_request_of_its_connection() {
+    let hook = Hook::start().await;
+    let server = serving(hook.conversion(hook.url())).await;
+    server.create(&path("v1"), &widget("v1", "a", json!({"size": 1}))).await.ok();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = Mutex::new(released);
+    // The webhook's own runtime has threads to spare for answers that wait.
+    hook.answers(move |review| {
+        let _ = tokio::task::block_in_place(|| released.lock().unwrap().recv());
+        converted(review)
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(serve(listener, server.chain.clone(), None, std::future::pending()));
+    let stream = TokioIo::new(TcpStream::connect(address).await.unwrap());
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+    tokio::spawn(connection);
+    let send = |method: &str, path: &str, media_type: &str, body: &str| {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("http://{address}{path}"))
+            .header("authorization", "Bearer secret")
+            .header("content-type", media_type);
+        let request = request.body(Full::new(Bytes::from(body.to_owned()))).unwrap();
+        let mut sender = sender.clone();
+        async move { sender.send_request(request).await.unwrap().status().as_u16() }
+    };
+    let converted = format!("{}/a", path("v2"));
+    let mut stalled = JoinSet::new();
+    for _ in 0..4 {
+        stalled.spawn(send("GET", &converted, "", ""));
+        stalled.spawn(send("PATCH", &converted, "application/merge-patch+json", r#"{"spec": {"width": 2}}"#));
+    }
+    let called = async {
+        while hook.calls() == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, called).await.expect("the webhook is called");
+    for path in ["/livez", "/api/v1/namespaces/default", path("v1").as_str()] {
+        let answer = tokio::time::timeout(PATIENCE, send("GET", path, "", "")).await;
+        assert_eq!(answer.expect("answered beside the stalled ones"), 200, "{path}");
+    }
+    assert!(stalled.try_join_next().is_none(), "none was answered meanwhile");
+    drop(release);
+    while let Some(code) = stalled.join_next().await {
+        assert!(matches!(code.unwrap(), 200 | 409), "once the webhook answers");
+    }
 }
