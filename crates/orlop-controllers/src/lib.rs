@@ -7,6 +7,7 @@
 //! algorithms are pure functions from cached objects to decisions, with the calls of the API around them.
 
 mod backoff;
+mod cluster_role_aggregation;
 mod deployments;
 mod discovery;
 mod endpoint_slices;
@@ -58,6 +59,9 @@ const CONTROLLERS: &[Registration] = &[
     base(namespaces::NAME, |manager, _| manager.register(namespaces::NAME, namespaces::run)),
     base(service_accounts::NAME, |manager, _| {
         manager.register(service_accounts::NAME, service_accounts::run);
+    }),
+    base(cluster_role_aggregation::NAME, |manager, _| {
+        manager.register(cluster_role_aggregation::NAME, cluster_role_aggregation::run);
     }),
     base(root_ca_publisher::NAME, |manager, options| {
         let root_ca = options.root_ca.clone();

@@ -28,6 +28,7 @@ use orlop_controllers::{Defaults, Options};
 use orlop_server::{
     Tokens, User,
     auth::{
+        controller_user,
         issuer::{Issuer, IssuerError},
         pki::Authority,
     },
@@ -102,8 +103,9 @@ impl Server {
         bootstrap(&chain, 6443, &certificate).await?;
         let client = client_of(&chain, User::master("system:kube-controller-manager"));
         let options = Options { root_ca: certificate };
-        let controllers =
-            tokio::spawn(async move { orlop_controllers::run(client, &controllers, options).await });
+        let manager = orlop_controllers::manager(client, &controllers, &options)
+            .with_clients(|name| client_of(&chain, controller_user(name)));
+        let controllers = tokio::spawn(manager.run(std::future::pending()));
         Ok(Self { chain, controllers, ready_in: started.elapsed() })
     }
 

@@ -1,6 +1,7 @@
 //! `orlop serve`: the Kubernetes API server.
 
 mod audit;
+mod authorization;
 mod data_dir;
 mod identity;
 mod screen;
@@ -20,6 +21,7 @@ use identity::Identity;
 use orlop_controllers::runtime::LeaderElection;
 use orlop_server::{
     User,
+    auth::controller_user,
     bootstrap::{self, bootstrap},
     chain::Chain,
     cluster::Cluster,
@@ -101,10 +103,10 @@ pub(crate) struct Arguments {
     ephemeral: bool,
 
     /// Controllers to run: "*" for all, "name" for one, "-name" for all of the default but one. The default is
-    /// garbage-collector-controller, namespace-controller, serviceaccount-controller and
-    /// root-ca-certificate-publisher-controller: workloads are stored, and nobody acts on them. "*" adds
-    /// kube-controller-manager's controllers of workloads and the scheduler (docs/workloads.md lists them). Of
-    /// several servers on one database one runs each.
+    /// garbage-collector-controller, namespace-controller, serviceaccount-controller,
+    /// root-ca-certificate-publisher-controller and clusterrole-aggregation-controller: workloads are stored, and
+    /// nobody acts on them. "*" adds kube-controller-manager's controllers of workloads and the scheduler
+    /// (docs/workloads.md lists them). Of several servers on one database one runs each.
     #[arg(long, value_delimiter = ',', allow_hyphen_values = true, value_name = "LIST")]
     controllers: Vec<String>,
 
@@ -131,6 +133,9 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     identity: identity::Options,
+
+    #[command(flatten)]
+    authorization: authorization::AuthorizationOptions,
 
     #[command(flatten)]
     audit: audit::AuditOptions,
@@ -183,7 +188,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         .with_audiences(arguments.api_audiences.clone());
     let cluster = Arc::new(cluster);
     let auditor = arguments.audit.open()?;
-    let chain = Chain::new(cluster, identity.tokens).with_auditor(auditor.clone());
+    let chain = Chain::new(cluster.clone(), identity.tokens).with_auditor(auditor.clone());
+    let authorization_loop = arguments.authorization.install(&cluster)?;
+    drop(cluster);
     chain.expect(bootstrap::STEPS);
     chain.expect(&[CONTROLLERS]);
 
@@ -196,15 +203,17 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         .map(|(listener, tls)| tokio::spawn(serve(listener, chain.clone(), tls, is_set(stopped.clone()))))
         .collect();
     bootstrap(&chain, address.port(), &identity.root_ca).await?;
-    let client = kube::Client::new(chain.service(User::master("system:kube-controller-manager")), "default");
+    let client = |user: User| kube::Client::new(chain.service(user), "default");
+    let own = client(User::master("system:kube-controller-manager"));
     // Nobody else can open a database in memory or in the locked data directory: no need to compete.
     let is_private = matches!(endpoint, Endpoint::Memory) || arguments.endpoint.is_none();
     let election = (!is_private).then(|| LeaderElection::new(candidate_name()));
     let options = orlop_controllers::Options { root_ca: identity.root_ca.clone() };
-    let mut manager = orlop_controllers::manager(client, &selected, &options).with_leader_election(election);
+    let mut manager = orlop_controllers::manager(own, &selected, &options).with_leader_election(election);
     if arguments.compose {
         compose::register(&mut manager, orlop_compose::Settings::default());
     }
+    let manager = manager.with_clients(|name| client(controller_user(name)));
     let metrics = manager.metrics();
     chain.add_metrics(Box::new(move |registry| metrics.register(registry)));
     let (stop_controllers, controllers_stopped) = watch::channel(false);
@@ -224,6 +233,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     tokio::time::sleep(arguments.shutdown_delay_duration).await;
     // Before watches end: controllers would only open them again. They free their leases.
     bootstrap_loop.abort();
+    authorization_loop.abort();
     let _ = bootstrap_loop.await;
     stop_controllers.send_replace(true);
     let _ = controllers.await;

@@ -53,14 +53,14 @@ type Run = Box<dyn Fn(Context) -> BoxFuture<'static, ()> + Send + Sync>;
 /// Registered controllers.
 pub struct Manager {
     client: Client,
-    controllers: Vec<(&'static str, Run)>,
+    controllers: Vec<(&'static str, Run, Option<Client>)>,
     election: Option<LeaderElection>,
     metrics: Metrics,
 }
 
 impl Debug for Manager {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names: Vec<_> = self.controllers.iter().map(|(name, _)| name).collect();
+        let names: Vec<_> = self.controllers.iter().map(|(name, ..)| name).collect();
         f.debug_struct("Manager").field("controllers", &names).finish_non_exhaustive()
     }
 }
@@ -79,12 +79,22 @@ impl Manager {
         self
     }
 
+    /// Gives each registered controller a client of its own, as a user of its own. Without this they share the
+    /// manager's, which is always the one for leases.
+    #[must_use]
+    pub fn with_clients(mut self, client: impl Fn(&'static str) -> Client) -> Self {
+        for (name, _, own) in &mut self.controllers {
+            *own = Some(client(name));
+        }
+        self
+    }
+
     /// Registers a controller: a function that runs until it is dropped.
     pub fn register<F>(&mut self, name: &'static str, run: impl Fn(Context) -> F + Send + Sync + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.controllers.push((name, Box::new(move |context| run(context).boxed())));
+        self.controllers.push((name, Box::new(move |context| run(context).boxed()), None));
     }
 
     /// Returns the metrics of its controllers.
@@ -97,10 +107,10 @@ impl Manager {
         let (stop, stopped) = watch::channel(false);
         let (informers, recorders) =
             (Informers::new(self.client.clone()), Recorders::new(self.client.clone()));
-        let running = self.controllers.into_iter().map(|(name, run)| {
+        let running = self.controllers.into_iter().map(|(name, run, own)| {
             let metrics = self.metrics.of(name);
             let context = Context {
-                client: self.client.clone(),
+                client: own.unwrap_or_else(|| self.client.clone()),
                 informers: informers.clone(),
                 recorders: recorders.clone(),
                 metrics: metrics.clone(),

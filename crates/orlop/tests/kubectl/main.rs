@@ -1,5 +1,6 @@
 //! kubectl, unmodified, against `orlop serve`.
 
+mod access;
 mod apply;
 mod custom;
 mod deletion;
