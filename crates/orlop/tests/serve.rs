@@ -225,7 +225,7 @@ fn readyz_fails_during_the_shutdown_delay() {
     assert!(said.contains("[-]shutdown failed: reason withheld\nreadyz check failed\n"), "{said}");
     assert_eq!(get(&url, "/livez", None), (200, "ok".to_owned()));
     assert_eq!(get(&url, "/readyz?exclude=shutdown", None), (200, "ok".to_owned()));
-    let (code, one) = get(&url, "/readyz/shutdown", None);
+    let (code, one) = get(&url, "/readyz/shutdown", Some(&token));
     assert!(code == 500 && one.starts_with("internal server error: "), "{one}");
     assert!(server.process().wait().expect("it ends").success());
 }
