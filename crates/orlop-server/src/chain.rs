@@ -15,9 +15,8 @@ use tokio::task::JoinSet;
 use tower::Service;
 
 use crate::{
-    auth::{
-        Access, Tokens, UnionAuthenticator, pki::ClientCertificateUser, service_account::ServiceAccountTokens,
-    },
+    auth::{Access, authentication::Peer},
+    authentication::AuthenticationOptions,
     authorization::BuiltinAuthorizers,
     cluster::Cluster,
     endpoints::{
@@ -52,8 +51,8 @@ pub struct Chain {
 /// State of a connection that its requests share.
 #[derive(Debug)]
 pub(crate) struct ConnectionState {
-    /// The client's certificate.
-    pub(crate) certificate_user: ClientCertificateUser,
+    /// The client.
+    pub(crate) client: Peer,
     /// The connection's budget of request bodies; `None` in process.
     pub(crate) intake: Option<ConnectionIntake>,
     /// Address of the client; `None` in process.
@@ -67,17 +66,16 @@ impl ConnectionState {
 }
 
 impl Chain {
-    /// Returns the chain of a cluster that accepts `tokens` besides its own service accounts'. Requests are authorized
-    /// by Node and RBAC, until the cluster's authorizers are replaced.
-    pub fn new(cluster: Arc<Cluster>, tokens: Tokens) -> Self {
-        let service_accounts = ServiceAccountTokens::new(cluster.issuer().clone(), cluster.objects.clone());
+    /// Returns the chain of a cluster that accepts other credentials besides its own service accounts': static tokens,
+    /// for one. Requests are authorized by Node and RBAC, until the cluster's authorizers are replaced.
+    pub fn new(cluster: Arc<Cluster>, authentication: impl Into<AuthenticationOptions>) -> Self {
         cluster.authorizer().replace(BuiltinAuthorizers::new(&cluster).default_modes());
         let access = Access {
-            authenticator: UnionAuthenticator::new(tokens, vec![Arc::new(service_accounts)]),
+            authenticator: authentication.into().build(&cluster),
             authorizer: cluster.authorizer().clone(),
-            audiences: cluster.audiences().to_vec(),
         };
-        Self {
+        let metrics = access.authenticator.metrics().clone();
+        let chain = Self {
             endpoints: Endpoints {
                 cluster,
                 access: Arc::new(access),
@@ -88,7 +86,9 @@ impl Chain {
             intake: Intake::default(),
             flow_control: FlowControl::default(),
             auditor: None,
-        }
+        };
+        chain.add_metrics(Box::new(move |registry| metrics.register(registry)));
+        chain
     }
 
     /// Sets the audit of requests.
@@ -136,11 +136,8 @@ impl Chain {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let connection = Arc::new(ConnectionState {
-            certificate_user: ClientCertificateUser::User(Arc::new(user)),
-            intake: None,
-            peer: None,
-        });
+        let connection =
+            Arc::new(ConnectionState { client: Peer::InProcess(Arc::new(user)), intake: None, peer: None });
         let chain = self.clone();
         tower::service_fn(move |request| {
             let (chain, connection) = (chain.clone(), connection.clone());
@@ -171,9 +168,8 @@ impl Chain {
         B: http_body::Body<Data = Bytes>,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let certificate_user = user
-            .map_or(ClientCertificateUser::None, |user| ClientCertificateUser::User(Arc::new(user.clone())));
-        self.answer_on(&ConnectionState { certificate_user, intake: None, peer: None }, request).await
+        let client = user.map_or(Peer::Unknown, |user| Peer::InProcess(Arc::new(user.clone())));
+        self.answer_on(&ConnectionState { client, intake: None, peer: None }, request).await
     }
 
     /// Answers a request of a connection.
@@ -187,6 +183,9 @@ impl Chain {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (mut parts, incoming) = request.into_parts();
+        let access = &self.endpoints.access;
+        // Nothing but authentication and impersonation sees the headers that carry identities.
+        let presented = access.authenticator.take(&mut parts.headers);
         let mut record = audit::Record::start(&parts.headers);
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let mut attributes = Attributes::of(&parts.method, parts.uri.path(), &query);
@@ -197,17 +196,17 @@ impl Chain {
         let labels = Labels::of(&attributes, parts.uri.path(), &query, is_apply);
         let warnings = Warnings::default();
         let mut body_is_unread = !incoming.is_end_stream();
-        let access = &self.endpoints.access;
         let (answered, panic) = panic_guard::guard(async {
             let auditing = Auditing { auditor: self.auditor.as_ref(), parts: &parts, peer: connection.peer };
             let limit = deadline::of(&query).inspect_err(|_| record.refuse(&auditing, &attributes))?;
             let work = async {
-                let user = authentication::authenticate(access, &parts.headers, &connection.certificate_user)
-                    .await
-                    .inspect_err(|_| record.refuse(&auditing, &attributes))?;
-                attributes.user = user.clone();
+                let path = parts.uri.path();
+                attributes.user =
+                    authentication::authenticate(access, &presented, &connection.client, path, &warnings)
+                        .await
+                        .inspect_err(|_| record.refuse(&auditing, &attributes))?;
                 record.receive(&auditing, &attributes).await?;
-                attributes.user = impersonation::impersonate(user, &parts.headers)?;
+                impersonation::impersonate(access, &mut attributes, &presented.impersonation).await?;
                 record.impersonate(&attributes.user);
                 authorization::authorize(&access.authorizer, &attributes, &mut record).await?;
                 let body = self.intake.read(incoming, connection.intake.as_ref()).await?;

@@ -9,7 +9,7 @@ use orlop_net::{
 use tokio::net::TcpListener;
 
 use crate::{
-    auth::pki::ClientCertificateUser,
+    auth::authentication::Peer,
     chain::{Chain, ConnectionState},
     filters::intake::ConnectionIntake,
 };
@@ -87,14 +87,13 @@ async fn serve_connection_with(
     watcher: Watcher,
 ) {
     let session = connection.tls.as_ref();
-    let certificate_user =
-        session.map_or(ClientCertificateUser::None, |session| ClientCertificateUser::of(&session.client));
+    let client = session.map_or(Peer::Unknown, |session| Peer::of(&session.client));
     let peer = match &connection.peer {
         PeerAddress::Tcp { remote, .. } => Some(remote.ip()),
         PeerAddress::Unix { .. } => None,
     };
     let intake = Some(ConnectionIntake::default());
-    let state = Arc::new(ConnectionState { certificate_user, intake, peer });
+    let state = Arc::new(ConnectionState { client, intake, peer });
     let service = service_fn(|request: http::Request<hyper::body::Incoming>| {
         let (chain, state) = (chain.clone(), state.clone());
         // Boxed, so that its memory is freed with the response: the stream would hold it for as long as it sends,

@@ -1,5 +1,6 @@
 //! The command line. Each subcommand has its own file.
 
+mod access;
 mod compose;
 mod device;
 mod duration;
@@ -35,6 +36,9 @@ enum Command {
     Etcd(Box<etcd::Etcd>),
     Device(device::Device),
     Compose(compose::Compose),
+    User(access::user::User),
+    Token(access::token::Token),
+    Kubeconfig(access::kubeconfig::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -54,6 +58,9 @@ fn main() -> anyhow::Result<()> {
             Command::Etcd(etcd) => etcd.run().await,
             Command::Device(device) => device.run().await,
             Command::Compose(compose) => compose.run().await,
+            Command::User(user) => user.run().await,
+            Command::Token(token) => token.run().await,
+            Command::Kubeconfig(kubeconfig) => kubeconfig.run(),
         }
     })
 }

@@ -1,6 +1,7 @@
 //! `orlop serve`: the Kubernetes API server.
 
 mod audit;
+mod authentication;
 mod authorization;
 mod data_dir;
 mod identity;
@@ -18,10 +19,10 @@ use std::{
 use anyhow::{Context, bail};
 use data_dir::DataDir;
 use identity::Identity;
-use orlop_controllers::runtime::LeaderElection;
+use orlop_controllers::{runtime::LeaderElection, service_account_tokens};
 use orlop_server::{
     User,
-    auth::controller_user,
+    auth::{authentication::UseTracker, controller_user},
     bootstrap::{self, bootstrap},
     chain::Chain,
     cluster::Cluster,
@@ -110,10 +111,6 @@ pub(crate) struct Arguments {
     #[arg(long, value_delimiter = ',', allow_hyphen_values = true, value_name = "LIST")]
     controllers: Vec<String>,
 
-    /// Audiences of the API server: a service account token must be for one of them. Defaults to the issuer.
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
-    api_audiences: Vec<String>,
-
     /// Range that cluster IPs of services are allocated from (IPv4). Its first address is the API server's. It
     /// cannot change once the cluster exists, and must be the same on all servers of the cluster.
     #[arg(long, default_value = "10.0.0.0/16", value_name = "CIDR", help_heading = "Services")]
@@ -139,6 +136,9 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     audit: audit::AuditOptions,
+
+    #[command(flatten)]
+    authentication: authentication::AuthenticationFlags,
 }
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
@@ -171,7 +171,11 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         .with_context(|| format!("cannot open {endpoint}"))?;
     let serving_addresses = [listener.local_addr()?.ip(), [127, 0, 0, 1].into(), ranges.api_server().into()];
     let identity = Identity::load(&data_dir, &store, &serving_addresses, &arguments.identity).await?;
-    let tls = identity.tls()?;
+    let verifiers = arguments.authentication.verifiers(identity.ca())?;
+    let tls = identity.tls(verifiers.all.clone())?;
+    if let Some(renewal) = identity.renewal(tls.clone(), &serving_addresses, &arguments.identity) {
+        tokio::spawn(renewal.run());
+    }
     let kubeconfig = arguments.kubeconfig.clone().unwrap_or_else(|| data_dir.join("kubeconfig"));
     identity.write_kubeconfig(&data_dir, &kubeconfig, address)?;
     let screen = Screen {
@@ -183,12 +187,17 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         key_file: identity.key_file.clone(),
     };
 
-    let cluster = Cluster::new(store.clone(), Kinds::builtin(), identity.issuer)
+    let issuer = arguments.authentication.issuer(identity.issuer()?)?;
+    let mut authentication = arguments.authentication.load(&identity, issuer.names(), &verifiers)?;
+    let (tracker, uses) = UseTracker::channel();
+    authentication.use_tracker = Some(tracker);
+    let cluster = Cluster::new(store.clone(), Kinds::builtin(), issuer)
         .with_service_ranges(ranges)
-        .with_audiences(arguments.api_audiences.clone());
+        .with_audiences(arguments.authentication.audiences());
     let cluster = Arc::new(cluster);
+    let issuer = cluster.issuer().clone();
     let auditor = arguments.audit.open()?;
-    let chain = Chain::new(cluster.clone(), identity.tokens).with_auditor(auditor.clone());
+    let chain = Chain::new(cluster.clone(), authentication).with_auditor(auditor.clone());
     let authorization_loop = arguments.authorization.install(&cluster)?;
     drop(cluster);
     chain.expect(bootstrap::STEPS);
@@ -208,7 +217,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     // Nobody else can open a database in memory or in the locked data directory: no need to compete.
     let is_private = matches!(endpoint, Endpoint::Memory) || arguments.endpoint.is_none();
     let election = (!is_private).then(|| LeaderElection::new(candidate_name()));
-    let options = orlop_controllers::Options { root_ca: identity.root_ca.clone() };
+    let uses_loop = tokio::spawn(service_account_tokens::record_uses(own.clone(), uses));
+    let signers = identity.signers(issuer)?;
+    let options = orlop_controllers::Options { root_ca: identity.root_ca.clone(), signers };
     let mut manager = orlop_controllers::manager(own, &selected, &options).with_leader_election(election);
     if arguments.compose {
         compose::register(&mut manager, orlop_compose::Settings::default());
@@ -234,6 +245,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     // Before watches end: controllers would only open them again. They free their leases.
     bootstrap_loop.abort();
     authorization_loop.abort();
+    uses_loop.abort();
     let _ = bootstrap_loop.await;
     stop_controllers.send_replace(true);
     let _ = controllers.await;

@@ -1,5 +1,9 @@
 //! Server-side TLS: certificates, client authentication, reload.
 
+mod client_verifier;
+
+pub use client_verifier::ClientVerifier;
+
 use std::{
     fs, io,
     path::PathBuf,
@@ -8,14 +12,10 @@ use std::{
 };
 
 use rustls::{
-    DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme,
+    DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
     client::danger::HandshakeSignatureValid,
-    crypto::CryptoProvider,
     pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject},
-    server::{
-        WebPkiClientVerifier,
-        danger::{ClientCertVerified, ClientCertVerifier},
-    },
+    server::danger::{ClientCertVerified, ClientCertVerifier},
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
@@ -69,6 +69,9 @@ pub enum TlsError {
     },
 }
 
+/// Modification time and size of a file.
+type Stamp = (SystemTime, u64);
+
 /// PEM data, inline or in a file that is reloaded when it changes.
 #[derive(Clone)]
 pub enum PemSource {
@@ -119,7 +122,7 @@ impl PemSource {
     }
 
     /// Modification time and size, which change when the file is replaced.
-    fn stamp(&self) -> Option<(SystemTime, u64)> {
+    fn stamp(&self) -> Option<Stamp> {
         match self {
             Self::Inline(_) => None,
             Self::File(path) => {
@@ -139,17 +142,18 @@ pub enum ClientAuth {
     Optional(PemSource),
     /// Clients must present a certificate of this CA.
     Required(PemSource),
-    /// Clients may present any certificate whose key they hold; [`TlsSession::client`] tells if this CA signed it.
+    /// Clients may present any certificate whose key they hold. It is verified after the handshake, by the first
+    /// verifier; the CAs of the others are only named to clients, which choose a certificate by them.
     ///
     /// Go's servers do so: a client may present a certificate for something else and authenticate with a token.
-    Deferred(PemSource),
+    Deferred(Vec<Arc<ClientVerifier>>),
 }
 
 impl ClientAuth {
     fn ca(&self) -> Option<&PemSource> {
         match self {
-            Self::Disabled => None,
-            Self::Optional(ca) | Self::Required(ca) | Self::Deferred(ca) => Some(ca),
+            Self::Disabled | Self::Deferred(_) => None,
+            Self::Optional(ca) | Self::Required(ca) => Some(ca),
         }
     }
 }
@@ -174,8 +178,17 @@ pub enum ClientCertificate {
     Absent,
     /// The client CA signed it for client authentication. The chain begins with the client's own.
     Verified(Vec<CertificateDer<'static>>),
-    /// It is not one of the client CA's. Only with [`ClientAuth::Deferred`].
-    Rejected(rustls::Error),
+    /// The client holds its key; nothing else is known of it. Only with [`ClientAuth::Deferred`].
+    Presented(PresentedCertificate),
+}
+
+/// A client's certificate that is yet to be verified.
+#[derive(Clone, Debug)]
+pub struct PresentedCertificate {
+    /// The chain, which begins with the client's own.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// Verifier of the listener's client CAs.
+    pub verifier: Arc<ClientVerifier>,
 }
 
 /// The outcome of a handshake.
@@ -190,41 +203,58 @@ pub struct TlsSession {
 /// A TLS server. Clones share one configuration, which follows its files.
 #[derive(Clone, Debug)]
 pub struct ServerTls {
-    options: Arc<TlsOptions>,
+    options: Arc<Mutex<TlsOptions>>,
     loaded: Arc<Mutex<Loaded>>,
+    /// Verifies client certificates after the handshake, with [`ClientAuth::Deferred`].
+    deferred: Option<Arc<ClientVerifier>>,
 }
 
 #[derive(Debug)]
 struct Loaded {
     config: Arc<ServerConfig>,
-    /// Verifies client certificates after the handshake, with [`ClientAuth::Deferred`].
-    deferred: Option<Arc<dyn ClientCertVerifier>>,
-    stamps: Vec<Option<(SystemTime, u64)>>,
+    stamps: Stamps,
     checked: Instant,
 }
+
+/// Stamps of files, and generations of client CAs.
+type Stamps = (Vec<Option<Stamp>>, Vec<u64>);
 
 impl ServerTls {
     /// Loads certificates and key.
     pub fn new(options: TlsOptions) -> Result<Self, TlsError> {
         let loaded = Arc::new(Mutex::new(load(&options)?));
-        Ok(Self { options: Arc::new(options), loaded })
+        let deferred = match &options.client_auth {
+            ClientAuth::Deferred(verifiers) => verifiers.first().cloned(),
+            _ => None,
+        };
+        Ok(Self { options: Arc::new(Mutex::new(options)), loaded, deferred })
     }
 
     /// Returns the current rustls configuration, for a listener of one's own.
     pub fn config(&self) -> Arc<ServerConfig> {
-        self.current().0
+        self.lock().config.clone()
+    }
+
+    /// Replaces the server's certificate and key. Connections that are open stay.
+    pub fn replace(&self, certificate: PemSource, key: PemSource) -> Result<(), TlsError> {
+        let mut options = self.options();
+        let replaced = TlsOptions { certificate, key, ..options.clone() };
+        *self.lock() = load(&replaced)?;
+        *options = replaced;
+        Ok(())
     }
 
     /// Reloads the files if they changed. A failure is logged and leaves the certificate in use as it is.
     pub fn reload_if_changed(&self) {
-        let stamps = stamps(&self.options);
+        let options = self.options();
+        let stamps = stamps(&options);
         if stamps == self.lock().stamps {
             return;
         }
-        match load(&self.options) {
+        match load(&options) {
             Ok(loaded) => {
                 *self.lock() = loaded;
-                tracing::info!(certificate = ?self.options.certificate, "reloaded TLS certificate");
+                tracing::info!(certificate = ?options.certificate, "reloaded TLS certificate");
             }
             // Half-written files are likely: the stamps stay as they were, and the next check tries again.
             Err(error) => tracing::warn!(%error, "cannot reload TLS certificate"),
@@ -234,19 +264,16 @@ impl ServerTls {
     /// Performs the server's side of a handshake.
     pub(crate) async fn accept(&self, socket: Socket) -> io::Result<(TlsStream<Socket>, TlsSession)> {
         self.check_files();
-        let (config, deferred) = self.current();
-        let stream = TlsAcceptor::from(config).accept(socket).await?;
+        let stream = TlsAcceptor::from(self.config()).accept(socket).await?;
         let session = stream.get_ref().1;
         let chain = session.peer_certificates().unwrap_or_default();
-        let client = match (chain.split_first(), deferred) {
-            (None, _) => ClientCertificate::Absent,
-            (Some(_), None) => ClientCertificate::Verified(owned(chain)),
-            (Some((first, intermediates)), Some(verifier)) => {
-                match verifier.verify_client_cert(first, intermediates, UnixTime::now()) {
-                    Ok(_) => ClientCertificate::Verified(owned(chain)),
-                    Err(error) => ClientCertificate::Rejected(error),
-                }
-            }
+        let client = match (chain, &self.deferred) {
+            ([], _) => ClientCertificate::Absent,
+            (chain, None) => ClientCertificate::Verified(owned(chain)),
+            (chain, Some(verifier)) => ClientCertificate::Presented(PresentedCertificate {
+                chain: owned(chain),
+                verifier: verifier.clone(),
+            }),
         };
         let suite = session.negotiated_cipher_suite().and_then(|suite| suite.suite().as_str());
         Ok((stream, TlsSession { client, cipher_suite: suite.unwrap_or_default() }))
@@ -256,7 +283,9 @@ impl ServerTls {
     fn check_files(&self) {
         {
             let mut loaded = self.lock();
-            if loaded.checked.elapsed() < RELOAD_INTERVAL || loaded.stamps.iter().all(Option::is_none) {
+            let (files, generations) = &loaded.stamps;
+            let is_static = files.iter().all(Option::is_none) && generations.is_empty();
+            if loaded.checked.elapsed() < RELOAD_INTERVAL || is_static {
                 return;
             }
             loaded.checked = Instant::now();
@@ -264,9 +293,8 @@ impl ServerTls {
         self.reload_if_changed();
     }
 
-    fn current(&self) -> (Arc<ServerConfig>, Option<Arc<dyn ClientCertVerifier>>) {
-        let loaded = self.lock();
-        (loaded.config.clone(), loaded.deferred.clone())
+    fn options(&self) -> std::sync::MutexGuard<'_, TlsOptions> {
+        self.options.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Loaded> {
@@ -278,9 +306,14 @@ fn owned(chain: &[CertificateDer<'_>]) -> Vec<CertificateDer<'static>> {
     chain.iter().map(|der| der.clone().into_owned()).collect()
 }
 
-fn stamps(options: &TlsOptions) -> Vec<Option<(SystemTime, u64)>> {
+fn stamps(options: &TlsOptions) -> Stamps {
     let sources = [Some(&options.certificate), Some(&options.key), options.client_auth.ca()];
-    sources.into_iter().flatten().map(PemSource::stamp).collect()
+    let files = sources.into_iter().flatten().map(PemSource::stamp).collect();
+    let verifiers = match &options.client_auth {
+        ClientAuth::Deferred(verifiers) => verifiers.as_slice(),
+        _ => &[],
+    };
+    (files, verifiers.iter().map(|verifier| verifier.generation()).collect())
 }
 
 fn load(options: &TlsOptions) -> Result<Loaded, TlsError> {
@@ -290,55 +323,45 @@ fn load(options: &TlsOptions) -> Result<Loaded, TlsError> {
         |source| TlsError::Certificate { origin: options.certificate.origin("server certificate"), source };
     // Named, so that nothing depends on the provider that another part of the process installed.
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let verifier = client_verifier(&options.client_auth, &provider)?;
-    let builder = ServerConfig::builder_with_provider(provider)
+    let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(certificate_error)?;
-    let (builder, deferred) = match (verifier, &options.client_auth) {
-        (None, _) => (builder.with_no_client_auth(), None),
-        (Some(verifier), ClientAuth::Deferred(_)) => {
-            let possession = KeyPossession(verifier.clone());
-            (builder.with_client_cert_verifier(Arc::new(possession)), Some(verifier))
-        }
-        (Some(verifier), _) => (builder.with_client_cert_verifier(verifier), None),
+    let load_ca = |ca: &PemSource, allow_unauthenticated| {
+        client_verifier::load(std::slice::from_ref(ca), &provider, allow_unauthenticated)
+    };
+    let builder = match &options.client_auth {
+        ClientAuth::Disabled => builder.with_no_client_auth(),
+        ClientAuth::Optional(ca) => builder.with_client_cert_verifier(load_ca(ca, true)?),
+        ClientAuth::Required(ca) => builder.with_client_cert_verifier(load_ca(ca, false)?),
+        ClientAuth::Deferred(verifiers) => match verifiers.first() {
+            None => builder.with_no_client_auth(),
+            Some(first) => builder.with_client_cert_verifier(Arc::new(KeyPossession {
+                verifier: first.current().0,
+                hints: client_verifier::hints(verifiers),
+            })),
+        },
     };
     let chain = options.certificate.certificates("server certificate")?;
     let mut config = builder.with_single_cert(chain, options.key.key()?).map_err(certificate_error)?;
     config.max_fragment_size = Some(RECORD_BYTES);
     config.alpn_protocols = options.alpn.iter().map(|protocol| protocol.to_vec()).collect();
-    Ok(Loaded { config: Arc::new(config), deferred, stamps, checked: Instant::now() })
-}
-
-fn client_verifier(
-    client_auth: &ClientAuth,
-    provider: &Arc<CryptoProvider>,
-) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsError> {
-    let Some(ca) = client_auth.ca() else { return Ok(None) };
-    let origin = || ca.origin("client CA");
-    let mut roots = RootCertStore::empty();
-    for certificate in ca.certificates("client CA")? {
-        roots.add(certificate).map_err(|source| TlsError::Certificate { origin: origin(), source })?;
-    }
-    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
-    let builder = match client_auth {
-        ClientAuth::Required(_) => builder,
-        _ => builder.allow_unauthenticated(),
-    };
-    let verifier = builder.build().map_err(|source| TlsError::ClientCa { origin: origin(), source })?;
-    Ok(Some(verifier))
+    Ok(Loaded { config: Arc::new(config), stamps, checked: Instant::now() })
 }
 
 /// Verifies that a client holds the key of its certificate, and nothing else.
 #[derive(Debug)]
-struct KeyPossession(Arc<dyn ClientCertVerifier>);
+struct KeyPossession {
+    verifier: Arc<dyn ClientCertVerifier>,
+    hints: Vec<DistinguishedName>,
+}
 
 impl ClientCertVerifier for KeyPossession {
     fn client_auth_mandatory(&self) -> bool {
         false
     }
 
-    fn root_hint_subjects(&self) -> &[rustls::DistinguishedName] {
-        self.0.root_hint_subjects()
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &self.hints
     }
 
     fn verify_client_cert(
@@ -356,7 +379,7 @@ impl ClientCertVerifier for KeyPossession {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls12_signature(message, certificate, signature)
+        self.verifier.verify_tls12_signature(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -365,10 +388,10 @@ impl ClientCertVerifier for KeyPossession {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls13_signature(message, certificate, signature)
+        self.verifier.verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
+        self.verifier.supported_verify_schemes()
     }
 }
