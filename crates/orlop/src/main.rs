@@ -1,9 +1,9 @@
 //! The command line. Each subcommand has its own file.
 
-mod access;
 mod compose;
 mod device;
 mod duration;
+mod encrypt;
 mod etcd;
 mod logging;
 mod private_key;
@@ -36,9 +36,7 @@ enum Command {
     Etcd(Box<etcd::Etcd>),
     Device(device::Device),
     Compose(compose::Compose),
-    User(access::user::User),
-    Token(access::token::Token),
-    Kubeconfig(access::kubeconfig::Arguments),
+    Encrypt(encrypt::Encrypt),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -58,9 +56,7 @@ fn main() -> anyhow::Result<()> {
             Command::Etcd(etcd) => etcd.run().await,
             Command::Device(device) => device.run().await,
             Command::Compose(compose) => compose.run().await,
-            Command::User(user) => user.run().await,
-            Command::Token(token) => token.run().await,
-            Command::Kubeconfig(kubeconfig) => kubeconfig.run(),
+            Command::Encrypt(encrypt) => encrypt.run().await,
         }
     })
 }

@@ -2,7 +2,6 @@
 
 mod access;
 mod apply;
-mod credentials;
 mod custom;
 mod deletion;
 mod editing;
