@@ -1,18 +1,19 @@
-//! Issuer of service account tokens: JSON Web Tokens signed with ES256.
+//! Issuer of service account tokens: names, keys and limits.
 
-use aws_lc_rs::{
-    rand::SystemRandom,
-    signature::{
-        ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, UnparsedPublicKey,
-    },
-};
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use rustls::pki_types::{PrivateKeyDer, pem::PemObject};
+use std::time::Duration;
+
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
-/// The issuer's name, the `iss` of all tokens.
+use crate::jose::{KeyError, KeySet, PublicKey, SigningKey, Token};
+
+/// Default name of the issuer, the `iss` of tokens.
 const NAME: &str = "https://kubernetes.default.svc";
+/// Path of the key set.
+const KEYS_PATH: &str = "/openid/v1/jwks";
+/// Lifetime of a token of a pod that asks for [`WARN_AFTER_SECONDS`]: a year.
+const EXTENDED_SECONDS: i64 = 365 * 24 * 60 * 60;
+/// Lifetime that kubelets ask for on behalf of old clients, which do not read their token again.
+pub const WARN_AFTER_SECONDS: i64 = 60 * 60 + 7;
 
 /// A signing key cannot be generated or used.
 #[derive(Debug, thiserror::Error)]
@@ -20,28 +21,25 @@ pub enum IssuerError {
     /// No key could be generated.
     #[error("cannot generate a service account key")]
     Generate(#[from] rcgen::Error),
-    /// The key is not PEM.
-    #[error("the service account key is not PEM")]
-    Pem(#[from] rustls::pki_types::pem::Error),
-    /// The key is not a P-256 key.
+    /// The key cannot be used.
     #[error("the service account key cannot be used: {0}")]
-    Rejected(#[from] aws_lc_rs::error::KeyRejected),
-    /// The signature could not be computed.
-    #[error("cannot sign a service account token")]
-    Sign(#[from] aws_lc_rs::error::Unspecified),
+    Key(#[from] KeyError),
+    /// A name is empty, given twice, or no URL.
+    #[error("{0}")]
+    Name(String),
 }
 
 /// Signs and verifies tokens.
+#[derive(Debug)]
 pub struct Issuer {
-    key: EcdsaKeyPair,
-    key_id: String,
-}
-
-impl std::fmt::Debug for Issuer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The key stays out of logs.
-        f.debug_struct("Issuer").field("key_id", &self.key_id).finish_non_exhaustive()
-    }
+    /// The first is that of new tokens; tokens of all are accepted.
+    names: Vec<String>,
+    signing: SigningKey,
+    /// Keys that tokens are verified with. The first is the one that signs.
+    keys: KeySet,
+    keys_uri: Option<String>,
+    max_expiration: Option<Duration>,
+    extends_expiration: bool,
 }
 
 impl Issuer {
@@ -51,58 +49,139 @@ impl Issuer {
         Self::from_pem(&key.serialize_pem())
     }
 
-    /// Returns an issuer with a P-256 key, in PKCS#8 or SEC 1.
+    /// Returns an issuer with an RSA or ECDSA key in PEM.
     pub fn from_pem(pem: &str) -> Result<Self, IssuerError> {
-        let der = PrivateKeyDer::from_pem_slice(pem.as_bytes())?;
-        let key = EcdsaKeyPair::from_private_key_der(&ECDSA_P256_SHA256_FIXED_SIGNING, der.secret_der())?;
-        let key_id = URL_SAFE_NO_PAD.encode(Sha256::digest(key.public_key().as_ref()));
-        Ok(Self { key, key_id })
-    }
-
-    /// Returns the issuer's name.
-    pub fn name(&self) -> &'static str {
-        NAME
-    }
-
-    /// Returns the OpenID discovery document.
-    pub fn discovery(&self) -> Value {
-        json!({
-            "issuer": NAME, "jwks_uri": format!("{NAME}/openid/v1/jwks"),
-            "response_types_supported": ["id_token"], "subject_types_supported": ["public"],
-            "id_token_signing_alg_values_supported": ["ES256"],
+        let signing = SigningKey::from_pem(pem.as_bytes())?;
+        let keys = KeySet::new(vec![signing.public_key().clone()]);
+        Ok(Self {
+            names: vec![NAME.to_owned()],
+            signing,
+            keys,
+            keys_uri: None,
+            max_expiration: None,
+            extends_expiration: true,
         })
     }
 
+    /// Sets the names. Tokens have the first; tokens with any of them are accepted. Without names the default stays.
+    pub fn with_names(mut self, names: Vec<String>) -> Result<Self, IssuerError> {
+        for (index, name) in names.iter().enumerate() {
+            if name.is_empty() {
+                let why = "service-account-issuer should not be an empty string";
+                return Err(IssuerError::Name(why.to_owned()));
+            }
+            if names.iter().take(index).any(|earlier| earlier == name) {
+                return Err(IssuerError::Name(format!(
+                    "service-account-issuer {name:?} is already specified"
+                )));
+            }
+            if name.contains(':') && name.parse::<http::Uri>().is_err() {
+                let why = format!("service-account-issuer {name:?} contained a ':' but was not a valid URL");
+                return Err(IssuerError::Name(why));
+            }
+        }
+        if !names.is_empty() {
+            self.names = names;
+        }
+        Ok(self)
+    }
+
+    /// Adds keys that tokens are accepted from, so that keys can be rotated.
+    #[must_use]
+    pub fn with_keys(mut self, keys: Vec<PublicKey>) -> Self {
+        let mut all = self.keys.keys().to_vec();
+        for key in keys {
+            if !all.iter().any(|known| known.key_id() == key.key_id()) {
+                all.push(key);
+            }
+        }
+        self.keys = KeySet::new(all);
+        self
+    }
+
+    /// Sets the address of the key set in the discovery document.
+    pub fn with_keys_uri(mut self, uri: Option<String>) -> Result<Self, IssuerError> {
+        if let Some(uri) = &uri
+            && !uri.starts_with("https://")
+        {
+            let why = format!("service-account-jwks-uri requires https scheme, parsed as: {uri}");
+            return Err(IssuerError::Name(why));
+        }
+        self.keys_uri = uri;
+        Ok(self)
+    }
+
+    /// Sets the longest lifetime of tokens.
+    #[must_use]
+    pub fn with_max_expiration(mut self, maximum: Option<Duration>) -> Self {
+        self.max_expiration = maximum.filter(|maximum| !maximum.is_zero());
+        self
+    }
+
+    /// Sets whether tokens of pods whose clients may be old live for a year.
+    #[must_use]
+    pub fn with_extended_expiration(mut self, extends: bool) -> Self {
+        self.extends_expiration = extends;
+        self
+    }
+
+    /// Returns the issuer's name in new tokens.
+    pub fn name(&self) -> &str {
+        self.names.first().map_or(NAME, String::as_str)
+    }
+
+    /// Returns the names of which tokens are accepted.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Returns the longest lifetime of tokens in seconds, if there is a limit.
+    pub fn max_expiration_seconds(&self) -> Option<i64> {
+        self.max_expiration.map(|maximum| i64::try_from(maximum.as_secs()).unwrap_or(i64::MAX))
+    }
+
+    /// Returns the lifetime in seconds instead of the requested one, for a pod's token to the API server whose client
+    /// may not renew it.
+    pub fn extended_expiration_seconds(&self, requested: i64) -> Option<i64> {
+        (self.extends_expiration && requested == WARN_AFTER_SECONDS).then_some(EXTENDED_SECONDS)
+    }
+
+    /// Returns the OpenID discovery document, unless the issuer's name is not one that OpenID allows: an https URL
+    /// without query and fragment.
+    pub fn discovery(&self) -> Option<Value> {
+        let name = self.name();
+        if !name.starts_with("https://") || name.contains(['?', '#']) {
+            return None;
+        }
+        let keys_uri =
+            self.keys_uri.clone().unwrap_or_else(|| format!("{}{KEYS_PATH}", name.trim_end_matches('/')));
+        let mut algorithms: Vec<_> = self.keys.keys().iter().map(PublicKey::default_algorithm).collect();
+        algorithms.sort();
+        algorithms.dedup();
+        let algorithms: Vec<_> = algorithms.iter().map(|algorithm| algorithm.name()).collect();
+        Some(json!({
+            "issuer": name, "jwks_uri": keys_uri,
+            "response_types_supported": ["id_token"], "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": algorithms,
+        }))
+    }
+
     /// Returns the public keys as a JSON Web Key Set.
-    pub fn keys(&self) -> Value {
-        // An uncompressed point: a tag byte, then two coordinates.
-        let point = self.key.public_key().as_ref();
-        let coordinate = |from: usize| URL_SAFE_NO_PAD.encode(point.get(from..from + 32).unwrap_or_default());
-        json!({"keys": [{
-            "use": "sig", "kty": "EC", "kid": self.key_id, "crv": "P-256", "alg": "ES256",
-            "x": coordinate(1), "y": coordinate(33),
-        }]})
+    pub fn key_set(&self) -> Value {
+        self.keys.to_json()
     }
 
     /// Signs claims.
     pub fn sign(&self, claims: &Value) -> Result<String, IssuerError> {
-        let header = json!({"alg": "ES256", "kid": self.key_id});
-        let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-        let signed = format!("{}.{}", part(&header), part(claims));
-        let signature = self.key.sign(&SystemRandom::new(), signed.as_bytes())?;
-        Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
+        Ok(self.signing.sign(claims)?)
     }
 
-    /// Returns the claims of a token of this issuer that has not expired.
-    pub fn check(&self, token: &str, now_seconds: i64) -> Option<Value> {
-        let (signed, signature) = token.rsplit_once('.')?;
-        let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
-        let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.key.public_key().as_ref());
-        key.verify(signed.as_bytes(), &signature).ok()?;
-        let claims = URL_SAFE_NO_PAD.decode(signed.split_once('.')?.1).ok()?;
-        let claims: Value = serde_json::from_slice(&claims).ok()?;
-        let seconds = |name: &str| claims.get(name).and_then(Value::as_i64);
-        (seconds("exp")? > now_seconds && seconds("nbf")? <= now_seconds).then_some(claims)
+    /// Checks the signature of a token. An error says why it is not of this issuer's keys.
+    pub fn verify(&self, token: &Token<'_>) -> Result<(), &'static str> {
+        if !self.keys.has_candidate(token) {
+            return Err("invalid signature, no keys found");
+        }
+        if self.keys.verifies(token) { Ok(()) } else { Err("invalid signature") }
     }
 }
 
@@ -110,18 +189,34 @@ impl Issuer {
 mod tests {
     use super::*;
 
+    fn verifies(issuer: &Issuer, token: &str) -> bool {
+        issuer.verify(&Token::parse(token).unwrap()).is_ok()
+    }
+
     #[test]
-    fn token_verifies_only_with_its_issuer_and_before_it_expires() {
-        let (issuer, other) = (Issuer::generate().unwrap(), Issuer::generate().unwrap());
-        let claims = json!({"sub": "x", "nbf": 100, "exp": 200});
-        let token = issuer.sign(&claims).unwrap();
-        assert_eq!(issuer.check(&token, 150), Some(claims));
-        assert_eq!(issuer.check(&token, 99), None);
-        assert_eq!(issuer.check(&token, 200), None);
-        assert_eq!(other.check(&token, 150), None);
-        let mut forged: Vec<String> = token.split('.').map(str::to_owned).collect();
-        forged[1] = URL_SAFE_NO_PAD.encode("{\"sub\":\"admin\",\"nbf\":100,\"exp\":200}");
-        assert_eq!(issuer.check(&forged.join("."), 150), None);
-        assert_eq!(issuer.check("not a token", 150), None);
+    fn rotated_keys_are_accepted_and_published() {
+        let (old, new) = (Issuer::generate().unwrap(), Issuer::generate().unwrap());
+        let token = old.sign(&json!({"iss": NAME})).unwrap();
+        assert!(verifies(&old, &token) && !verifies(&new, &token));
+        let new = new.with_keys(old.keys.keys().to_vec()).with_keys(old.keys.keys().to_vec());
+        assert!(verifies(&new, &token) && verifies(&new, &new.sign(&json!({})).unwrap()));
+        assert_eq!(new.key_set()["keys"].as_array().unwrap().len(), 2);
+        assert_eq!(new.discovery().unwrap()["id_token_signing_alg_values_supported"], json!(["ES256"]));
+    }
+
+    #[test]
+    fn names_are_validated_and_openid_needs_a_url() {
+        let named = |names: &[&str]| {
+            Issuer::generate().unwrap().with_names(names.iter().map(|name| (*name).to_owned()).collect())
+        };
+        let issuer = named(&["https://a.example.org/x", "old"]).unwrap();
+        assert_eq!(issuer.discovery().unwrap()["jwks_uri"], "https://a.example.org/x/openid/v1/jwks");
+        assert_eq!(issuer.names(), ["https://a.example.org/x", "old"]);
+        assert_eq!(named(&["cluster"]).unwrap().discovery(), None);
+        assert_eq!(named(&[]).unwrap().name(), NAME);
+        for bad in [&["a", "a"][..], &[""], &["http:// x"]] {
+            assert!(named(bad).is_err(), "{bad:?}");
+        }
+        assert!(Issuer::generate().unwrap().with_keys_uri(Some("http://x".to_owned())).is_err());
     }
 }

@@ -29,6 +29,11 @@ impl std::fmt::Debug for Secret<'_> {
     }
 }
 
+/// Returns bytes as a kubeconfig has them.
+pub fn encode(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+
 /// Returns the client certificate and key in a kubeconfig that [`Kubeconfig::to_yaml`] wrote.
 pub fn client_credential(yaml: &str) -> Option<Credential> {
     let data = |field: &str| {
@@ -72,9 +77,9 @@ users:
     client-key-data: {}
 {token_user}",
             self.server,
-            STANDARD.encode(self.trusted),
-            STANDARD.encode(&self.certificate.certificate),
-            STANDARD.encode(&self.certificate.key),
+            encode(self.trusted.as_bytes()),
+            encode(self.certificate.certificate.as_bytes()),
+            encode(self.certificate.key.as_bytes()),
         )
     }
 }

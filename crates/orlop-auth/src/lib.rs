@@ -3,34 +3,49 @@
 //! Modules form layers; each imports only those above it in this list:
 //!
 //! ```text
-//! request                      attributes of requests: user, verb, resource
+//! request, headers, time       attributes of requests: user, verb, resource; identities in headers; the clock
+//! domain_path, encoding        keys of users' extra fields; DER and PEM
 //! files                        files that are followed
 //! jose                         signed JSON Web Tokens and their keys
-//! tokens, issuer, pki          static tokens, service account tokens, certificates
+//! lookup                       objects that credentials depend on
+//! authenticator, authorizer    the interfaces, and their unions
+//! tokens, issuer               static tokens, service account tokens
+//! certificate_request, pki,    signing of requests; the cluster's CA and what it issues; what Kubernetes' signers sign
+//!   signers
 //! kubeconfig                   client configuration
 //! webhook                      clients of webhooks and issuers
-//! authenticator, authorizer    the interfaces, and their unions
 //! rbac, node                   authorizers over roles and bindings, and over what is on a node
 //! authorization                webhooks, and the configuration of a chain of authorizers
+//! authentication               authenticators, a file each, and the one of requests
 //! ```
 //!
 //! Nothing here knows the store: what needs objects takes a lookup.
 
+pub mod authentication;
 pub mod authenticator;
 pub mod authorization;
 pub mod authorizer;
+pub mod certificate_request;
+pub mod domain_path;
+mod encoding;
 pub mod files;
+pub mod headers;
 pub mod issuer;
 pub mod jose;
 pub mod kubeconfig;
+pub mod lookup;
 pub mod node;
 pub mod pki;
 pub mod rbac;
 pub mod request;
+pub mod signers;
+pub mod time;
 pub mod tokens;
 pub mod webhook;
 
-pub use authenticator::{Authenticated, AuthenticationError, Authenticator, Credentials, UnionAuthenticator};
+pub use authenticator::{
+    Authenticated, AuthenticationError, Outcome, TokenAuthenticator, UnionAuthenticator,
+};
 pub use authorizer::{Authorizer, Decision, Evaluation, UnionAuthorizer};
 pub use orlop_api::user::UserInfo as User;
-pub use tokens::{BadLine, TokenDigest, Tokens};
+pub use tokens::{TokenDigest, TokenFileError, Tokens};

@@ -7,17 +7,15 @@ use std::{
     os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::Path,
     sync::Arc,
+    time::Duration,
 };
 
 use aws_lc_rs::{
     encoding::{AsDer, EcPrivateKeyRfc5915Der},
     signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair},
 };
-use base64::{
-    Engine,
-    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
-};
-use orlop_net::{ALPN_HTTP, ClientAuth, ClientCertificate, PemSource, ServerTls, TlsError, TlsOptions};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use orlop_net::{ALPN_HTTP, ClientAuth, ClientVerifier, PemSource, ServerTls, TlsError, TlsOptions};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, SanType,
@@ -30,7 +28,10 @@ use rustls::{
 };
 use x509_parser::extensions::GeneralName;
 
-use crate::User;
+use crate::{
+    certificate_request::{CertificateRequest, Usages},
+    encoding::pem,
+};
 
 /// Errors of certificates.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +65,13 @@ pub struct Credential {
     pub certificate: String,
     /// Its key.
     pub key: String,
+}
+
+impl Credential {
+    /// Returns the certificate and the key as sources of a TLS server.
+    pub fn to_sources(&self) -> (PemSource, PemSource) {
+        (PemSource::Inline(self.certificate.clone()), PemSource::Inline(self.key.clone()))
+    }
 }
 
 impl std::fmt::Debug for Credential {
@@ -126,11 +134,10 @@ impl Authority {
     }
 
     /// Returns whether this CA issued a client certificate that stays valid for `margin`, and the key is its.
-    pub fn is_client_valid(&self, client: &Credential, margin: std::time::Duration) -> bool {
+    pub fn is_client_valid(&self, client: &Credential, margin: Duration) -> bool {
         let Ok(certified) = certified_key(client) else { return false };
         let Some((first, others)) = certified.cert.split_first() else { return false };
-        let at =
-            UnixTime::since_unix_epoch(std::time::Duration::from_secs(UnixTime::now().as_secs()) + margin);
+        let at = UnixTime::since_unix_epoch(Duration::from_secs(UnixTime::now().as_secs()) + margin);
         client_verifier(self.certificate())
             .is_ok_and(|verifier| verifier.verify_client_cert(first, others, at).is_ok())
     }
@@ -157,6 +164,20 @@ impl Authority {
         self.sign(params)
     }
 
+    /// Signs a certificate request. Returns the certificate, PEM.
+    pub fn sign_request(
+        &self,
+        request: &CertificateRequest,
+        usages: Usages,
+        lifetime: Duration,
+    ) -> Result<String, Error> {
+        let now = crate::time::system_clock();
+        let key = KeyPair::from_pem(&self.credential.key)?;
+        request
+            .sign(&self.credential.certificate, &key, usages, lifetime, now)
+            .map_err(|error| Error::Use(error.to_string()))
+    }
+
     fn sign(&self, mut params: CertificateParams) -> Result<Credential, Error> {
         let key = KeyPair::generate()?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
@@ -173,20 +194,11 @@ pub fn generate_key() -> Result<String, Error> {
 
 /// Returns a P-256 key in the form of SEC 1, `BEGIN EC PRIVATE KEY`. Every client reads it; PKCS#8 some do not.
 fn sec1_pem(key: &KeyPair) -> Result<String, Error> {
-    const LINE: usize = 64;
     let unusable = |error: &dyn std::fmt::Display| Error::Use(error.to_string());
     let pair = EcdsaKeyPair::from_private_key_der(&ECDSA_P256_SHA256_ASN1_SIGNING, &key.serialize_der())
         .map_err(|error| unusable(&error))?;
     let der: EcPrivateKeyRfc5915Der<'_> = pair.private_key().as_der().map_err(|error| unusable(&error))?;
-    let mut pem = String::from("-----BEGIN EC PRIVATE KEY-----\n");
-    for (index, character) in STANDARD.encode(der.as_ref()).chars().enumerate() {
-        if index > 0 && index % LINE == 0 {
-            pem.push('\n');
-        }
-        pem.push(character);
-    }
-    pem.push_str("\n-----END EC PRIVATE KEY-----\n");
-    Ok(pem)
+    Ok(pem("EC PRIVATE KEY", der.as_ref()))
 }
 
 /// Loads a certificate chain and its key, which must belong together.
@@ -236,40 +248,41 @@ fn set_validity(params: &mut CertificateParams, years: i64) {
 /// A client that presents none, or one of another CA, completes the handshake all the same: it may have a token.
 /// Go's servers do so, and clients with a certificate for something else in the same store rely on it.
 pub fn server_tls(server: &Credential, client_ca: &str) -> Result<ServerTls, Error> {
-    Ok(ServerTls::new(TlsOptions {
-        certificate: PemSource::Inline(server.certificate.clone()),
-        key: PemSource::Inline(server.key.clone()),
-        client_auth: ClientAuth::Deferred(PemSource::Inline(client_ca.to_owned())),
+    let verifier = ClientVerifier::new(vec![PemSource::Inline(client_ca.to_owned())])?;
+    let (certificate, key) = server.to_sources();
+    Ok(server_tls_with(certificate, key, vec![Arc::new(verifier)])?)
+}
+
+/// Returns TLS for a server whose client certificates the first verifier verifies. The CAs of the others are only
+/// named to clients.
+pub fn server_tls_with(
+    certificate: PemSource,
+    key: PemSource,
+    verifiers: Vec<Arc<ClientVerifier>>,
+) -> Result<ServerTls, TlsError> {
+    ServerTls::new(TlsOptions {
+        certificate,
+        key,
+        client_auth: ClientAuth::Deferred(verifiers),
         alpn: ALPN_HTTP,
-    })?)
+    })
 }
 
-/// The client certificate of a connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ClientCertificateUser {
-    /// No certificate.
-    None,
-    /// A valid certificate of this user.
-    User(Arc<User>),
-    /// A certificate of another CA, or an invalid one.
-    Untrusted,
+/// Returns whether a certificate (PEM) stays valid for `margin`.
+pub fn is_valid_for(certificate: &str, margin: Duration) -> bool {
+    let Some(Ok(first)) = CertificateDer::pem_slice_iter(certificate.as_bytes()).next() else { return false };
+    let Ok((_, parsed)) = x509_parser::parse_x509_certificate(&first) else { return false };
+    let until = crate::time::system_clock() + margin.as_secs().cast_signed();
+    parsed.validity().not_after.timestamp() > until
 }
 
-impl ClientCertificateUser {
-    /// Reads the user from a connection's client certificate.
-    pub fn of(certificate: &ClientCertificate) -> Self {
-        match certificate {
-            ClientCertificate::Absent => Self::None,
-            ClientCertificate::Verified(chain) => {
-                let user = chain.first().and_then(user_of);
-                user.map_or(Self::Untrusted, |user| Self::User(Arc::new(user)))
-            }
-            ClientCertificate::Rejected(error) => {
-                tracing::debug!(%error, "the client's certificate is not one of the client CA's");
-                Self::Untrusted
-            }
-        }
-    }
+/// Returns true if two sets of certificates (PEM) have one in common.
+pub fn share_a_certificate(one: &str, other: &str) -> bool {
+    let all = |pem: &str| -> Vec<CertificateDer<'static>> {
+        CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok).collect()
+    };
+    let known = all(one);
+    all(other).iter().any(|certificate| known.contains(certificate))
 }
 
 /// Returns the TLS server name for clients that reach a server at an address: `None` if its certificate has the address,
@@ -290,15 +303,6 @@ pub fn name_for(certificate: &str, address: IpAddr) -> Option<String> {
         GeneralName::DNSName(name) => Some(name.replacen('*', "orlop", 1)),
         _ => None,
     })
-}
-
-/// Returns the user of a verified certificate: common name and organizations.
-fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
-    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
-    let subject = parsed.subject();
-    let user = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
-    let groups = subject.iter_organization().filter_map(|group| group.as_str().ok()).map(str::to_owned);
-    Some(User::authenticated(user, groups))
 }
 
 /// Loads the service account key in a directory, or generates it there.

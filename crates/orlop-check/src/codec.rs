@@ -114,7 +114,6 @@ impl Words<'_> {
                 revision: self.number()?,
                 version: self.number()?,
                 lease: self.number()?,
-                stale: false,
             });
         }
         Some(list)

@@ -7,6 +7,7 @@
 //! algorithms are pure functions from cached objects to decisions, with the calls of the API around them.
 
 mod backoff;
+pub mod certificate_signing;
 mod cluster_role_aggregation;
 mod deployments;
 mod discovery;
@@ -20,6 +21,7 @@ mod replica_sets;
 mod root_ca_publisher;
 pub mod runtime;
 mod scheduler;
+pub mod service_account_tokens;
 mod service_accounts;
 mod status;
 mod volumes;
@@ -34,6 +36,23 @@ pub use runtime::UnknownController;
 pub struct Options {
     /// PEM of the certificates that clients of the cluster trust.
     pub root_ca: String,
+    /// Signers of credentials. Without one its controller does not run.
+    pub signers: Signers,
+}
+
+/// Signers of credentials, which need keys that only the server has.
+#[derive(Clone, Default)]
+pub struct Signers {
+    /// Signs tokens of service accounts.
+    pub token: Option<service_account_tokens::SignToken>,
+    /// Signs certificates.
+    pub certificate: Option<certificate_signing::SignCertificate>,
+}
+
+impl std::fmt::Debug for Signers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Signers").finish_non_exhaustive()
+    }
 }
 
 /// A controller: its name, as kube-controller-manager has it, and the function that registers it.
@@ -68,6 +87,16 @@ const CONTROLLERS: &[Registration] = &[
         manager.register(root_ca_publisher::NAME, move |context| {
             root_ca_publisher::run(context, root_ca.clone())
         });
+    }),
+    base(service_account_tokens::NAME, |manager, options| {
+        if let Some(sign) = &options.signers.token {
+            service_account_tokens::register(manager, &options.root_ca, sign.clone());
+        }
+    }),
+    base(certificate_signing::NAME, |manager, options| {
+        if let Some(sign) = &options.signers.certificate {
+            certificate_signing::register(manager, sign.clone());
+        }
     }),
     workloads(replica_sets::NAME, |manager, _| replica_sets::register(manager, replica_sets::NAME)),
     workloads(replica_sets::REPLICATION_CONTROLLERS, |manager, _| {

@@ -45,6 +45,6 @@ pub use hyper_util::server::graceful::Watcher;
 pub use listener::{Listener, UnixSocketOptions};
 pub use stream::{PeerAddress, Stream};
 pub use tls::{
-    ALPN_HTTP, ALPN_HTTP2, ClientAuth, ClientCertificate, PemSource, ServerTls, TlsError, TlsOptions,
-    TlsSession,
+    ALPN_HTTP, ALPN_HTTP2, ClientAuth, ClientCertificate, ClientVerifier, PemSource, PresentedCertificate,
+    ServerTls, TlsError, TlsOptions, TlsSession,
 };

@@ -5,11 +5,12 @@ use std::{convert::Infallible, fs, net::SocketAddr, path::Path, sync::Arc, time:
 
 use hyper::{Response, service::service_fn};
 use orlop_net::{
-    ALPN_HTTP, AcceptOptions, ClientAuth, ClientCertificate, Connection, ConnectionLimit, HttpOptions,
-    Listener, PemSource, ServerTls, TlsOptions, UnixSocketOptions, accept, http::serve_connection,
+    ALPN_HTTP, AcceptOptions, ClientAuth, ClientCertificate, ClientVerifier, Connection, ConnectionLimit,
+    HttpOptions, Listener, PemSource, ServerTls, TlsOptions, UnixSocketOptions, accept,
+    http::serve_connection,
 };
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -58,7 +59,12 @@ async fn serve(
                 None => "plain",
                 Some(ClientCertificate::Absent) => "absent",
                 Some(ClientCertificate::Verified(_)) => "verified",
-                Some(ClientCertificate::Rejected(_)) => "rejected",
+                Some(ClientCertificate::Presented(presented)) => {
+                    match presented.verifier.verify(&presented.chain, UnixTime::now()) {
+                        Ok(()) => "verified",
+                        Err(_) => "rejected",
+                    }
+                }
             };
             let service =
                 service_fn(move |_| async move { Ok::<_, Infallible>(Response::new(client.to_owned())) });
@@ -124,7 +130,11 @@ async fn client_auth_decides_which_certificates_complete_the_handshake() {
     for (client_auth, absent, foreign) in [
         (ClientAuth::Optional(ca()), Some("absent"), None),
         (ClientAuth::Required(ca()), None, None),
-        (ClientAuth::Deferred(ca()), Some("absent"), Some("rejected")),
+        (
+            ClientAuth::Deferred(vec![Arc::new(ClientVerifier::new(vec![ca()]).unwrap())]),
+            Some("absent"),
+            Some("rejected"),
+        ),
     ] {
         let shown = format!("{client_auth:?}");
         let tls = files(folder.path(), &ours, client_auth);
@@ -134,6 +144,29 @@ async fn client_auth_decides_which_certificates_complete_the_handshake() {
         assert_eq!(get(address, &ours, None).await.ok().as_deref(), absent, "{shown}");
         assert_eq!(get(address, &ours, Some(other.sign("agent"))).await.ok().as_deref(), foreign, "{shown}");
     }
+}
+
+#[test]
+fn client_cas_follow_their_files() {
+    let (before, after) = (Ca::new(), Ca::new());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("clients.crt");
+    fs::write(&path, &before.pem).unwrap();
+    let verifier = ClientVerifier::new(vec![PemSource::File(path.clone())]).unwrap();
+    let verifies = |ca: &Ca| {
+        let chain = vec![CertificateDer::from_pem_slice(ca.sign("agent").0.as_bytes()).unwrap()];
+        verifier.verify(&chain, UnixTime::now()).is_ok()
+    };
+    assert!(verifies(&before) && !verifies(&after));
+    fs::write(&path, "half a file").unwrap();
+    verifier.reload_if_changed();
+    assert!(verifies(&before) && verifier.generation() == 0, "a broken file changes nothing");
+    fs::write(&path, format!("{}\n{}", before.pem, after.pem)).unwrap();
+    verifier.reload_if_changed();
+    assert!(verifies(&before) && verifies(&after), "several CAs in a file");
+    fs::write(&path, &after.pem).unwrap();
+    verifier.reload_if_changed();
+    assert!(!verifies(&before) && verifies(&after) && verifier.generation() == 2);
 }
 
 #[tokio::test]

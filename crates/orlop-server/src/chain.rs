@@ -1,7 +1,7 @@
 //! The filters of a request, in order.
 //!
-//! CORS → panic guard → deadline → authentication → trace → audit → impersonation → authorization → intake →
-//! flow control → routes.
+//! panic guard → audit → deadline → authentication → impersonation → authorization → intake → flow control →
+//! routes.
 //!
 //! Authorization comes before intake, so that nobody unauthorized can fill it.
 
@@ -11,18 +11,15 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use orlop_api::{status::Status, user::UserInfo};
 use orlop_audit::Auditor;
-use orlop_trace::{Span, Tracer, in_span};
 use tokio::task::JoinSet;
 use tower::Service;
 
 use crate::{
-    auth::{
-        Access, Tokens, UnionAuthenticator, pki::ClientCertificateUser, service_account::ServiceAccountTokens,
-    },
+    auth::{Access, authentication::Peer},
+    authentication::AuthenticationOptions,
     authorization::BuiltinAuthorizers,
     cluster::Cluster,
     endpoints::{
-        health::CheckCall,
         offload::Offload,
         routes::{self, Endpoints},
     },
@@ -30,10 +27,9 @@ use crate::{
         audit::{self, Auditing},
         authentication, authorization, deadline,
         flow_control::{FlowControl, Origin},
-        hygiene::Hygiene,
         impersonation,
         intake::{ConnectionIntake, Intake},
-        panic_guard, trace,
+        panic_guard,
     },
     http::{
         body::Body, compression, negotiation::content_type, query::Query, response, warnings::Warnings,
@@ -50,21 +46,17 @@ pub struct Chain {
     intake: Intake,
     flow_control: FlowControl,
     auditor: Option<Arc<Auditor>>,
-    hygiene: Arc<Hygiene>,
-    tracer: Option<Arc<Tracer>>,
 }
 
 /// State of a connection that its requests share.
 #[derive(Debug)]
 pub(crate) struct ConnectionState {
-    /// The client's certificate.
-    pub(crate) certificate_user: ClientCertificateUser,
+    /// The client.
+    pub(crate) client: Peer,
     /// The connection's budget of request bodies; `None` in process.
     pub(crate) intake: Option<ConnectionIntake>,
     /// Address of the client; `None` in process.
     pub(crate) peer: Option<IpAddr>,
-    /// Tells the client to open another connection, after the requests that are open.
-    pub(crate) goaway: Option<tokio::sync::Notify>,
 }
 
 impl ConnectionState {
@@ -74,17 +66,16 @@ impl ConnectionState {
 }
 
 impl Chain {
-    /// Returns the chain of a cluster that accepts `tokens` besides its own service accounts'. Requests are authorized
-    /// by Node and RBAC, until the cluster's authorizers are replaced.
-    pub fn new(cluster: Arc<Cluster>, tokens: Tokens) -> Self {
-        let service_accounts = ServiceAccountTokens::new(cluster.issuer().clone(), cluster.objects.clone());
+    /// Returns the chain of a cluster that accepts other credentials besides its own service accounts': static tokens,
+    /// for one. Requests are authorized by Node and RBAC, until the cluster's authorizers are replaced.
+    pub fn new(cluster: Arc<Cluster>, authentication: impl Into<AuthenticationOptions>) -> Self {
         cluster.authorizer().replace(BuiltinAuthorizers::new(&cluster).default_modes());
         let access = Access {
-            authenticator: UnionAuthenticator::new(tokens, vec![Arc::new(service_accounts)]),
+            authenticator: authentication.into().build(&cluster),
             authorizer: cluster.authorizer().clone(),
-            audiences: cluster.audiences().to_vec(),
         };
-        Self {
+        let metrics = access.authenticator.metrics().clone();
+        let chain = Self {
             endpoints: Endpoints {
                 cluster,
                 access: Arc::new(access),
@@ -95,9 +86,9 @@ impl Chain {
             intake: Intake::default(),
             flow_control: FlowControl::default(),
             auditor: None,
-            hygiene: Arc::default(),
-            tracer: None,
-        }
+        };
+        chain.add_metrics(Box::new(move |registry| metrics.register(registry)));
+        chain
     }
 
     /// Sets the audit of requests.
@@ -127,30 +118,6 @@ impl Chain {
         self.endpoints.metrics.add(register);
     }
 
-    /// Adds a health check of another part of the process.
-    pub fn add_check(&self, name: &'static str, call: CheckCall) {
-        self.endpoints.health.add_check(name, call);
-    }
-
-    /// Sets the tracer of requests.
-    #[must_use]
-    pub fn with_tracer(mut self, tracer: Option<Arc<Tracer>>) -> Self {
-        self.tracer = tracer;
-        self
-    }
-
-    /// Sets headers for browsers and load balancers.
-    #[must_use]
-    pub fn with_hygiene(mut self, hygiene: Hygiene) -> Self {
-        self.hygiene = Arc::new(hygiene);
-        self
-    }
-
-    /// Returns true if a connection should be told to go away after a request.
-    pub(crate) fn sends_goaway(&self) -> bool {
-        self.hygiene.sends_goaway()
-    }
-
     /// Fails readiness before a shutdown. Requests are still answered.
     pub fn stopping(&self) {
         self.endpoints.health.stop();
@@ -169,12 +136,8 @@ impl Chain {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let connection = Arc::new(ConnectionState {
-            certificate_user: ClientCertificateUser::User(Arc::new(user)),
-            intake: None,
-            peer: None,
-            goaway: None,
-        });
+        let connection =
+            Arc::new(ConnectionState { client: Peer::InProcess(Arc::new(user)), intake: None, peer: None });
         let chain = self.clone();
         tower::service_fn(move |request| {
             let (chain, connection) = (chain.clone(), connection.clone());
@@ -205,10 +168,8 @@ impl Chain {
         B: http_body::Body<Data = Bytes>,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let certificate_user = user
-            .map_or(ClientCertificateUser::None, |user| ClientCertificateUser::User(Arc::new(user.clone())));
-        self.answer_on(&ConnectionState { certificate_user, intake: None, peer: None, goaway: None }, request)
-            .await
+        let client = user.map_or(Peer::Unknown, |user| Peer::InProcess(Arc::new(user.clone())));
+        self.answer_on(&ConnectionState { client, intake: None, peer: None }, request).await
     }
 
     /// Answers a request of a connection.
@@ -222,10 +183,9 @@ impl Chain {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (mut parts, incoming) = request.into_parts();
-        if let Some(preflight) = self.hygiene.preflight(&parts) {
-            return preflight;
-        }
-        self.hygiene.maybe_goaway(&parts, connection.goaway.as_ref());
+        let access = &self.endpoints.access;
+        // Nothing but authentication and impersonation sees the headers that carry identities.
+        let presented = access.authenticator.take(&mut parts.headers);
         let mut record = audit::Record::start(&parts.headers);
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let mut attributes = Attributes::of(&parts.method, parts.uri.path(), &query);
@@ -236,40 +196,27 @@ impl Chain {
         let labels = Labels::of(&attributes, parts.uri.path(), &query, is_apply);
         let warnings = Warnings::default();
         let mut body_is_unread = !incoming.is_end_stream();
-        let access = &self.endpoints.access;
-        let mut span = None;
         let (answered, panic) = panic_guard::guard(async {
             let auditing = Auditing { auditor: self.auditor.as_ref(), parts: &parts, peer: connection.peer };
             let limit = deadline::of(&query).inspect_err(|_| record.refuse(&auditing, &attributes))?;
             let work = async {
-                let user = authentication::authenticate(access, &parts.headers, &connection.certificate_user)
-                    .await
-                    .inspect_err(|_| record.refuse(&auditing, &attributes))?;
-                span = trace::start(self.tracer.as_ref(), &parts, &attributes, &user, record.started());
-                let active = span.as_ref().map(Span::active);
-                let work = async {
-                    attributes.user = user.clone();
-                    record.receive(&auditing, &attributes).await?;
-                    attributes.user = impersonation::impersonate(user, &parts.headers)?;
-                    record.impersonate(&attributes.user);
-                    let authorized = authorization::authorize(&access.authorizer, &attributes, &mut record);
-                    in_span("authorization", Vec::new, authorized).await?;
-                    let body = self.intake.read(incoming, connection.intake.as_ref()).await?;
-                    body_is_unread = false;
-                    let permit = self.flow_control.acquire(&attributes, connection.origin());
-                    let permit = in_span("flow control", Vec::new, permit).await?;
-                    let (bytes, warnings, audit) = (body.bytes.clone(), warnings.clone(), record.context());
-                    let answered =
-                        routes::route(&self.endpoints, &parts, attributes, query, bytes, warnings, audit)
-                            .await;
-                    drop((permit, body));
-                    answered
-                };
-                match active {
-                    None => work.await,
-                    // Boxed: a request that is not traced should not be larger for it.
-                    Some(active) => active.scope(Box::pin(work)).await,
-                }
+                let path = parts.uri.path();
+                attributes.user =
+                    authentication::authenticate(access, &presented, &connection.client, path, &warnings)
+                        .await
+                        .inspect_err(|_| record.refuse(&auditing, &attributes))?;
+                record.receive(&auditing, &attributes).await?;
+                impersonation::impersonate(access, &mut attributes, &presented.impersonation).await?;
+                record.impersonate(&attributes.user);
+                authorization::authorize(&access.authorizer, &attributes, &mut record).await?;
+                let body = self.intake.read(incoming, connection.intake.as_ref()).await?;
+                body_is_unread = false;
+                let permit = self.flow_control.acquire(&attributes, connection.origin()).await?;
+                let (bytes, warnings, audit) = (body.bytes.clone(), warnings.clone(), record.context());
+                let answered =
+                    routes::route(&self.endpoints, &parts, attributes, query, bytes, warnings, audit).await;
+                drop((permit, body));
+                answered
             };
             deadline::within(limit, work).await
         })
@@ -292,9 +239,7 @@ impl Chain {
             // The rest of the body would be taken for the next request: the connection ends with this one.
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        self.hygiene.write_to(&parts.headers, headers);
         record.finish(&parts, headers, code);
-        trace::end(span, code);
         if parts.method == Method::HEAD {
             response = without_body(response);
         }

@@ -4,12 +4,17 @@
 use std::sync::Arc;
 
 use orlop_api::status::Status;
+use orlop_auth::lookup::ObjectChanges;
 use orlop_store::{Store, Txn, TxnResult};
 use tokio::sync::watch;
 
 use crate::{
     admission::Admission,
-    auth::{UnionAuthorizer, issuer::Issuer},
+    auth::{
+        UnionAuthorizer,
+        issuer::Issuer,
+        lookup::{ClusterObjects, keys_of_credentials},
+    },
     definitions::{self, Definitions},
     http::stream_budget::StreamBudget,
     openapi,
@@ -36,6 +41,8 @@ pub struct Cluster {
     pub(crate) policy: Arc<Policy>,
     authorizer: UnionAuthorizer,
     issuer: Arc<Issuer>,
+    /// Changes of objects that credentials depend on.
+    credential_changes: Arc<ObjectChanges>,
     /// Audiences of the API server, which tokens must be for.
     audiences: Vec<String>,
     admission: Vec<Arc<dyn Admission>>,
@@ -57,8 +64,9 @@ impl Cluster {
             objects,
             openapi: openapi::Cache::default(),
             definitions: Definitions::default(),
-            audiences: vec![issuer.name().to_owned()],
+            audiences: issuer.names().to_vec(),
             issuer: Arc::new(issuer),
+            credential_changes: Arc::default(),
             admission: Vec::new(),
             name_suffixes: Arc::new(RandomSuffix),
             closing,
@@ -97,7 +105,7 @@ impl Cluster {
         &*self.name_suffixes
     }
 
-    /// Replaces the audiences of the API server; the issuer's name if empty.
+    /// Replaces the audiences of the API server; the issuer's names if empty.
     #[must_use]
     pub fn with_audiences(mut self, audiences: Vec<String>) -> Self {
         if !audiences.is_empty() {
@@ -122,8 +130,18 @@ impl Cluster {
     }
 
     /// Returns the issuer of service account tokens.
-    pub(crate) fn issuer(&self) -> &Arc<Issuer> {
+    pub fn issuer(&self) -> &Arc<Issuer> {
         &self.issuer
+    }
+
+    /// Returns the objects that credentials depend on.
+    pub(crate) fn credential_objects(&self) -> Arc<ClusterObjects> {
+        Arc::new(ClusterObjects::new(self.objects.clone(), self.credential_changes.clone()))
+    }
+
+    /// Returns the counters of their changes.
+    pub(crate) fn credential_changes(&self) -> &Arc<ObjectChanges> {
+        &self.credential_changes
     }
 
     /// Shuts down: ends watches and fails readiness.
@@ -157,9 +175,11 @@ impl Cluster {
     /// Commits a transaction that writes objects of a kind. What a CustomResourceDefinition defines is
     /// served before this returns, and what a role or binding grants is in force.
     pub(crate) async fn commit(&self, kind: &Kind, txn: Txn) -> Result<TxnResult, Status> {
-        let committed =
-            orlop_trace::in_span("store transaction", Vec::new, self.objects.store.txn(txn)).await;
-        let result = committed.map_err(|error| status_from_store_error(&error))?;
+        let keys = keys_of_credentials(kind, &txn);
+        let result = self.objects.store.txn(txn).await.map_err(|error| status_from_store_error(&error))?;
+        for key in keys {
+            self.credential_changes.record(&key);
+        }
         if result.succeeded && definitions::is_definition(kind) {
             self.definitions.wait_for(result.revision).await;
         }

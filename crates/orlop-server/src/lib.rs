@@ -8,18 +8,18 @@
 //! request                  options of verbs
 //! registry                 Kind, Kinds; encoding and index terms of stored objects
 //! storage                  objects in the store: keys, selection, namespaces, allocation
-//! auth                     the cluster's identity, service account tokens
+//! auth                     the cluster's identity, objects that credentials depend on
 //! rbac, node_graph         authorizers over roles and bindings, and over what is on nodes, which follow the store
 //! webhook                  calls to webhooks
 //! definitions              CustomResourceDefinitions and the kinds they define
 //! admission                the admission plugin interface
 //! openapi                  OpenAPI documents
 //! cluster                  one cluster as a value
+//! authentication           the authenticators of a cluster
 //! authorization            the cluster's authorizers by the names of their modes
 //! metrics                  request metrics, object counts
 //! endpoints                verbs, subresources, reviews, discovery, health, routes
 //! definition_controllers   informer, finalizer and naming of definitions
-//! rekey                    rewriting of objects that would be encrypted otherwise now
 //! filters                  authentication, authorization, intake, flow control, deadline, audit
 //! chain                    the filters of a request, in order
 //! serve, bootstrap         connections; the objects of every cluster
@@ -33,6 +33,7 @@
 
 pub mod admission;
 pub mod auth;
+pub mod authentication;
 pub mod authorization;
 pub mod bootstrap;
 pub mod chain;
@@ -48,7 +49,6 @@ pub mod object;
 mod openapi;
 mod rbac;
 pub mod registry;
-pub mod rekey;
 pub mod request;
 pub mod serve;
 pub mod storage;
@@ -57,7 +57,5 @@ mod webhook;
 
 pub use orlop_kinds::table;
 
-pub use filters::hygiene::{BadHygiene, Hygiene};
-
-pub use auth::{BadLine, TokenDigest, Tokens, User};
+pub use auth::{TokenDigest, TokenFileError, Tokens, User};
 pub use metrics::RegisterMetrics;

@@ -4,13 +4,12 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use hyper::service::service_fn;
 use orlop_net::{
-    AcceptOptions, Connection, HttpOptions, PeerAddress, ServerTls, Watcher, accept,
-    http::{serve_connection, serve_connection_until},
+    AcceptOptions, Connection, HttpOptions, PeerAddress, ServerTls, Watcher, accept, http::serve_connection,
 };
 use tokio::net::TcpListener;
 
 use crate::{
-    auth::pki::ClientCertificateUser,
+    auth::authentication::Peer,
     chain::{Chain, ConnectionState},
     filters::intake::ConnectionIntake,
 };
@@ -88,33 +87,18 @@ async fn serve_connection_with(
     watcher: Watcher,
 ) {
     let session = connection.tls.as_ref();
-    let certificate_user =
-        session.map_or(ClientCertificateUser::None, |session| ClientCertificateUser::of(&session.client));
+    let client = session.map_or(Peer::Unknown, |session| Peer::of(&session.client));
     let peer = match &connection.peer {
         PeerAddress::Tcp { remote, .. } => Some(remote.ip()),
         PeerAddress::Unix { .. } => None,
     };
     let intake = Some(ConnectionIntake::default());
-    let goaway = chain.sends_goaway().then(tokio::sync::Notify::new);
-    let state = Arc::new(ConnectionState { certificate_user, intake, peer, goaway });
+    let state = Arc::new(ConnectionState { client, intake, peer });
     let service = service_fn(|request: http::Request<hyper::body::Incoming>| {
         let (chain, state) = (chain.clone(), state.clone());
         // Boxed, so that its memory is freed with the response: the stream would hold it for as long as it sends,
         // and a watch never ends.
         Box::pin(async move { Ok::<_, Infallible>(chain.answer_on(&state, request).await) })
     });
-    if state.goaway.is_none() {
-        return serve_connection(connection.stream, &http, service, watcher).await;
-    }
-    let closing = chain.cluster().closing();
-    let goaway = async {
-        match &state.goaway {
-            Some(goaway) => tokio::select! {
-                () = goaway.notified() => {}
-                () = closing => {}
-            },
-            None => closing.await,
-        }
-    };
-    serve_connection_until(connection.stream, &http, service, watcher, goaway).await;
+    serve_connection(connection.stream, &http, service, watcher).await;
 }

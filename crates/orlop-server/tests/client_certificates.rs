@@ -6,12 +6,15 @@ mod support;
 
 use std::sync::Arc;
 
+use orlop_net::{ClientVerifier, PemSource};
 use orlop_server::{
     Tokens, User,
     auth::{
+        authentication::{FrontProxy, HeaderNames},
         issuer::Issuer,
-        pki::{Authority, Credential, server_tls},
+        pki::{Authority, Credential, server_tls, server_tls_with},
     },
+    authentication::AuthenticationOptions,
     chain::Chain,
     cluster::Cluster,
     registry::Kinds,
@@ -30,6 +33,17 @@ async fn ask(
     ca: &Authority,
     client: Option<&Credential>,
     token: Option<&str>,
+) -> u16 {
+    let token = token.map_or_else(String::new, |token| format!("authorization: Bearer {token}\r\n"));
+    ask_with(address, ca, client, &token).await
+}
+
+/// Sends a request over TLS with more headers. Returns the code.
+async fn ask_with(
+    address: std::net::SocketAddr,
+    ca: &Authority,
+    client: Option<&Credential>,
+    headers: &str,
 ) -> u16 {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(ca.certificate().as_bytes()).unwrap()).unwrap();
@@ -50,8 +64,7 @@ async fn ask(
     let stream = TcpStream::connect(address).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
     let mut stream = connector.connect(name, stream).await.unwrap();
-    let token = token.map_or_else(String::new, |token| format!("authorization: Bearer {token}\r\n"));
-    let request = format!("GET /api/v1/nodes HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{token}\r\n");
+    let request = format!("GET /api/v1/nodes HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = [0; 12];
     stream.read_exact(&mut answer).await.unwrap();
@@ -79,4 +92,35 @@ async fn certificate_of_another_ca_does_not_authenticate_nor_block_a_token() {
     assert_eq!(ask(address, &ours, Some(&stranger), Some("wrong")).await, 401);
     // A server certificate of the right CA is not valid for clients.
     assert_eq!(ask(address, &ours, Some(&server), None).await, 401);
+}
+
+#[tokio::test]
+async fn only_front_proxies_name_users_in_headers() {
+    let (users, proxies) = (Authority::generate().unwrap(), Authority::generate().unwrap());
+    let verifier = |ca: &Authority| {
+        Arc::new(ClientVerifier::new(vec![PemSource::Inline(ca.certificate().to_owned())]).unwrap())
+    };
+    let verifiers = vec![verifier(&users), verifier(&proxies)];
+    let front_proxy =
+        FrontProxy::new(verifiers[1].clone(), vec!["proxy".to_owned()], HeaderNames::standard());
+    let store = Store::open(Config::new(Endpoint::Memory)).await.unwrap();
+    let cluster = Arc::new(Cluster::new(store, Kinds::builtin(), Issuer::generate().unwrap()));
+    let options = AuthenticationOptions { front_proxy: Some(front_proxy), ..Tokens::new(Vec::new()).into() };
+    let chain = Chain::new(cluster, options);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (certificate, key) = users.server(&["localhost".to_owned()], &[]).unwrap().to_sources();
+    let tls = server_tls_with(certificate, key, verifiers).unwrap();
+    tokio::spawn(serve(listener, chain, Some(tls), std::future::pending()));
+
+    let admin = "x-remote-user: admin\r\nx-remote-group: system:masters\r\n";
+    let proxy = proxies.client("proxy", "").unwrap();
+    let other_proxy = proxies.client("other", "").unwrap();
+    let ann = users.client("ann", "dev").unwrap();
+    assert_eq!(ask_with(address, &users, Some(&proxy), admin).await, 200);
+    assert_eq!(ask_with(address, &users, Some(&proxy), "x-remote-user: bob\r\n").await, 403, "bob may not");
+    assert_eq!(ask_with(address, &users, Some(&proxy), "").await, 401, "a proxy is no user");
+    assert_eq!(ask_with(address, &users, Some(&other_proxy), admin).await, 401, "its name is not allowed");
+    assert_eq!(ask_with(address, &users, Some(&ann), admin).await, 403, "a user stays who they are");
+    assert_eq!(ask_with(address, &users, None, admin).await, 403, "and so does nobody");
 }

@@ -112,7 +112,6 @@ impl VersionMeta {
             revision: self.revision,
             version: self.version,
             lease: self.lease,
-            stale: false,
         }
     }
 }

@@ -102,7 +102,7 @@ impl Server {
         // Nothing listens: the port is only that of the Service default/kubernetes.
         bootstrap(&chain, 6443, &certificate).await?;
         let client = client_of(&chain, User::master("system:kube-controller-manager"));
-        let options = Options { root_ca: certificate };
+        let options = Options { root_ca: certificate, ..Options::default() };
         let manager = orlop_controllers::manager(client, &controllers, &options)
             .with_clients(|name| client_of(&chain, controller_user(name)));
         let controllers = tokio::spawn(manager.run(std::future::pending()));

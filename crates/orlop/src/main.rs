@@ -1,9 +1,9 @@
 //! The command line. Each subcommand has its own file.
 
+mod access;
 mod compose;
 mod device;
 mod duration;
-mod encrypt;
 mod etcd;
 mod logging;
 mod private_key;
@@ -36,7 +36,9 @@ enum Command {
     Etcd(Box<etcd::Etcd>),
     Device(device::Device),
     Compose(compose::Compose),
-    Encrypt(encrypt::Encrypt),
+    User(access::user::User),
+    Token(access::token::Token),
+    Kubeconfig(access::kubeconfig::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -56,7 +58,9 @@ fn main() -> anyhow::Result<()> {
             Command::Etcd(etcd) => etcd.run().await,
             Command::Device(device) => device.run().await,
             Command::Compose(compose) => compose.run().await,
-            Command::Encrypt(encrypt) => encrypt.run().await,
+            Command::User(user) => user.run().await,
+            Command::Token(token) => token.run().await,
+            Command::Kubeconfig(kubeconfig) => kubeconfig.run(),
         }
     })
 }

@@ -1,13 +1,11 @@
 //! `orlop serve`: the Kubernetes API server.
 
 mod audit;
+mod authentication;
 mod authorization;
 mod data_dir;
-mod encryption;
-mod hygiene;
 mod identity;
 mod screen;
-mod tracing;
 
 use std::{
     fs,
@@ -21,10 +19,10 @@ use std::{
 use anyhow::{Context, bail};
 use data_dir::DataDir;
 use identity::Identity;
-use orlop_controllers::runtime::LeaderElection;
+use orlop_controllers::{runtime::LeaderElection, service_account_tokens};
 use orlop_server::{
     User,
-    auth::controller_user,
+    auth::{authentication::UseTracker, controller_user},
     bootstrap::{self, bootstrap},
     chain::Chain,
     cluster::Cluster,
@@ -113,10 +111,6 @@ pub(crate) struct Arguments {
     #[arg(long, value_delimiter = ',', allow_hyphen_values = true, value_name = "LIST")]
     controllers: Vec<String>,
 
-    /// Audiences of the API server: a service account token must be for one of them. Defaults to the issuer.
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
-    api_audiences: Vec<String>,
-
     /// Range that cluster IPs of services are allocated from (IPv4). Its first address is the API server's. It
     /// cannot change once the cluster exists, and must be the same on all servers of the cluster.
     #[arg(long, default_value = "10.0.0.0/16", value_name = "CIDR", help_heading = "Services")]
@@ -144,13 +138,7 @@ pub(crate) struct Arguments {
     audit: audit::AuditOptions,
 
     #[command(flatten)]
-    encryption: encryption::EncryptionOptions,
-
-    #[command(flatten)]
-    hygiene: hygiene::HygieneOptions,
-
-    #[command(flatten)]
-    tracing: tracing::TracingOptions,
+    authentication: authentication::AuthenticationFlags,
 }
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
@@ -178,16 +166,16 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let address = reachable(listener.local_addr()?);
     let insecure_address = insecure_listener.as_ref().map(TcpListener::local_addr).transpose()?;
 
-    let hygiene = arguments.hygiene.hygiene()?;
-    let mut config = store_config(&endpoint, &arguments.durability);
-    let encryption = arguments.encryption.load(&mut config).await?;
-    let store = Store::open(config).await.with_context(|| format!("cannot open {endpoint}"))?;
-    if let Some(encryption) = &encryption {
-        arguments.encryption.open(encryption, &store).await?;
-    }
+    let store = Store::open(store_config(&endpoint, &arguments.durability))
+        .await
+        .with_context(|| format!("cannot open {endpoint}"))?;
     let serving_addresses = [listener.local_addr()?.ip(), [127, 0, 0, 1].into(), ranges.api_server().into()];
     let identity = Identity::load(&data_dir, &store, &serving_addresses, &arguments.identity).await?;
-    let tls = identity.tls()?;
+    let verifiers = arguments.authentication.verifiers(identity.ca())?;
+    let tls = identity.tls(verifiers.all.clone())?;
+    if let Some(renewal) = identity.renewal(tls.clone(), &serving_addresses, &arguments.identity) {
+        tokio::spawn(renewal.run());
+    }
     let kubeconfig = arguments.kubeconfig.clone().unwrap_or_else(|| data_dir.join("kubeconfig"));
     identity.write_kubeconfig(&data_dir, &kubeconfig, address)?;
     let screen = Screen {
@@ -199,19 +187,17 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         key_file: identity.key_file.clone(),
     };
 
-    let cluster = Cluster::new(store.clone(), Kinds::builtin(), identity.issuer)
+    let issuer = arguments.authentication.issuer(identity.issuer()?)?;
+    let mut authentication = arguments.authentication.load(&identity, issuer.names(), &verifiers)?;
+    let (tracker, uses) = UseTracker::channel();
+    authentication.use_tracker = Some(tracker);
+    let cluster = Cluster::new(store.clone(), Kinds::builtin(), issuer)
         .with_service_ranges(ranges)
-        .with_audiences(arguments.api_audiences.clone());
+        .with_audiences(arguments.authentication.audiences());
     let cluster = Arc::new(cluster);
+    let issuer = cluster.issuer().clone();
     let auditor = arguments.audit.open()?;
-    let tracer = arguments.tracing.start(&candidate_name())?;
-    let chain = Chain::new(cluster.clone(), identity.tokens)
-        .with_auditor(auditor.clone())
-        .with_hygiene(hygiene)
-        .with_tracer(tracer);
-    if let Some(encryption) = &encryption {
-        encryption::add_check(&chain, encryption);
-    }
+    let chain = Chain::new(cluster.clone(), authentication).with_auditor(auditor.clone());
     let authorization_loop = arguments.authorization.install(&cluster)?;
     drop(cluster);
     chain.expect(bootstrap::STEPS);
@@ -231,7 +217,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     // Nobody else can open a database in memory or in the locked data directory: no need to compete.
     let is_private = matches!(endpoint, Endpoint::Memory) || arguments.endpoint.is_none();
     let election = (!is_private).then(|| LeaderElection::new(candidate_name()));
-    let options = orlop_controllers::Options { root_ca: identity.root_ca.clone() };
+    let uses_loop = tokio::spawn(service_account_tokens::record_uses(own.clone(), uses));
+    let signers = identity.signers(issuer)?;
+    let options = orlop_controllers::Options { root_ca: identity.root_ca.clone(), signers };
     let mut manager = orlop_controllers::manager(own, &selected, &options).with_leader_election(election);
     if arguments.compose {
         compose::register(&mut manager, orlop_compose::Settings::default());
@@ -257,6 +245,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     // Before watches end: controllers would only open them again. They free their leases.
     bootstrap_loop.abort();
     authorization_loop.abort();
+    uses_loop.abort();
     let _ = bootstrap_loop.await;
     stop_controllers.send_replace(true);
     let _ = controllers.await;
@@ -270,7 +259,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
     // A request that outlived the drain still holds the store. What was acknowledged is durable either way.
     if tokio::time::timeout(CLOSE_TIMEOUT, store.close()).await.is_err() {
-        ::tracing::warn!("requests were still in flight when the server stopped");
+        tracing::warn!("requests were still in flight when the server stopped");
     }
     Ok(())
 }

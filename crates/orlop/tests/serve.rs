@@ -102,7 +102,7 @@ fn deselected_controllers_can_run_by_kubeconfig() {
         let client = kube::Client::try_from(config).expect("a client");
         let all =
             orlop_controllers::select(&[], orlop_controllers::Defaults::ApiServer).expect("the default");
-        let options = orlop_controllers::Options { root_ca: "the CA".to_owned() };
+        let options = orlop_controllers::Options { root_ca: "the CA".to_owned(), ..Default::default() };
         orlop_controllers::run(client, &all, options).await;
     });
     server.eventually(&["get", "namespace", "team"], |said| said.contains("not found"));

@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use x509_parser::{pem::Pem, prelude::FromDer, public_key, x509::SubjectPublicKeyInfo};
 
 use super::{Algorithm, SigningKey};
+use crate::encoding::der;
 
 /// A key cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -241,16 +242,4 @@ fn ec_spki(key_type: KeyType, point: &[u8]) -> Option<Vec<u8>> {
     let algorithm = der(0x30, &[EC_PUBLIC_KEY, curve].concat());
     let bits = der(0x03, &[&[0], point].concat());
     Some(der(0x30, &[algorithm, bits].concat()))
-}
-
-/// Returns a DER value of up to 255 bytes.
-fn der(tag: u8, content: &[u8]) -> Vec<u8> {
-    let mut value = vec![tag];
-    match u8::try_from(content.len()) {
-        Ok(length) if length < 0x80 => value.push(length),
-        Ok(length) => value.extend_from_slice(&[0x81, length]),
-        Err(_) => value.extend_from_slice(&[0x82, (content.len() >> 8) as u8, content.len() as u8]),
-    }
-    value.extend_from_slice(content);
-    value
 }

@@ -93,7 +93,7 @@ fn peer(connection: &Connection, channelz: &Arc<Channelz>) -> Peer {
 fn client_certificate(session: &TlsSession) -> Option<&CertificateDer<'static>> {
     match &session.client {
         ClientCertificate::Verified(chain) => chain.first(),
-        ClientCertificate::Absent | ClientCertificate::Rejected(_) => None,
+        ClientCertificate::Absent | ClientCertificate::Presented(_) => None,
     }
 }
 

@@ -3,22 +3,23 @@
 
 mod controllers;
 pub mod identity;
-pub(crate) mod service_account;
+pub(crate) mod lookup;
 
 pub use controllers::controller_user;
 pub use orlop_auth::{
-    Authenticated, AuthenticationError, Authenticator, Authorizer, BadLine, Credentials, Decision,
-    TokenDigest, Tokens, UnionAuthenticator, UnionAuthorizer, User, authenticator, authorization, authorizer,
-    files, issuer, kubeconfig, pki, tokens,
+    Authenticated, AuthenticationError, Authorizer, Decision, TokenAuthenticator, TokenDigest,
+    TokenFileError, Tokens, UnionAuthenticator, UnionAuthorizer, User, authentication, authenticator,
+    authorization, authorizer, certificate_request, files, issuer, jose, kubeconfig, pki, signers, tokens,
+    webhook,
 };
+
+use orlop_auth::authentication::RequestAuthenticator;
 
 /// The authenticators and authorizers of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// Authenticators, as a union.
-    pub authenticator: UnionAuthenticator,
+    /// Authenticates requests.
+    pub authenticator: RequestAuthenticator,
     /// Authorizers, as a union.
     pub authorizer: UnionAuthorizer,
-    /// Audiences of the API server: a service account token must be for one of them.
-    pub audiences: Vec<String>,
 }

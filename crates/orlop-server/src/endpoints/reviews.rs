@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Request, access_reviews, answer, decoder};
 use crate::{
-    auth::{Access, Authenticated, AuthenticationError, Credentials},
+    auth::{Access, Authenticated, AuthenticationError},
     http::body::Body,
     object::now,
     registry::Kind,
@@ -24,7 +24,7 @@ pub(super) async fn create(access: &Access, request: &Request) -> Result<Respons
     let mut review = decoder::object(request, options.field_validation)?;
     review["status"] = match request.kind.resource.as_str() {
         "selfsubjectreviews" => json!({"userInfo": user_info(&request.attributes.user)}),
-        "tokenreviews" => token_review(access, request, &review).await?,
+        "tokenreviews" => token_review(access, &review).await?,
         "selfsubjectaccessreviews" | "subjectaccessreviews" | "localsubjectaccessreviews" => {
             access_reviews::review(access, request, &review).await?
         }
@@ -58,23 +58,18 @@ fn user_info(user: &UserInfo) -> Value {
 
 /// Answers whose token it is, and for which of the requested audiences. Without a request, for the API
 /// server's own.
-async fn token_review(access: &Access, request: &Request, review: &Value) -> Result<Value, Status> {
+async fn token_review(access: &Access, review: &Value) -> Result<Value, Status> {
     let token = review.pointer("/spec/token").and_then(Value::as_str).unwrap_or_default();
     if token.is_empty() {
         return Err(Status::bad_request("token is required for TokenReview in authentication"));
     }
     let requested = review.pointer("/spec/audiences").and_then(Value::as_array).into_iter().flatten();
     let requested: Vec<String> = requested.filter_map(Value::as_str).map(str::to_owned).collect();
-    let audiences = if requested.is_empty() { &access.audiences } else { &requested };
-    let credentials = Credentials { token: Some(token), headers: &request.headers, audiences };
-    Ok(match access.authenticator.authenticate(&credentials).await {
-        Ok(Some(Authenticated { user, audiences: shared })) => {
-            // A static token has no audiences: it is good for the API server's own.
-            let shared = if shared.is_empty() { intersection(audiences, &access.audiences) } else { shared };
-            if shared.is_empty() {
-                return Ok(json!({"user": {}, "error": "invalid bearer token"}));
-            }
-            json!({"authenticated": true, "user": user_info(&user), "audiences": shared})
+    let audiences =
+        if requested.is_empty() { access.authenticator.audiences() } else { requested.as_slice() };
+    Ok(match access.authenticator.authenticate_token(token, audiences).await {
+        Ok(Some(Authenticated { user, audiences, .. })) => {
+            json!({"authenticated": true, "user": user_info(&user), "audiences": audiences})
         }
         Ok(None) => json!({"user": {}, "error": "invalid bearer token"}),
         Err(AuthenticationError::Invalid(why)) => {
@@ -82,8 +77,4 @@ async fn token_review(access: &Access, request: &Request, review: &Value) -> Res
         }
         Err(AuthenticationError::Unavailable(status)) => return Err(status),
     })
-}
-
-fn intersection(one: &[String], other: &[String]) -> Vec<String> {
-    one.iter().filter(|audience| other.contains(audience)).cloned().collect()
 }

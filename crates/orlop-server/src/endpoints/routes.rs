@@ -145,9 +145,10 @@ async fn page(server: &Endpoints, parts: &Parts, query: &Query) -> Result<Respon
         ["openapi", rest @ ..] => openapi::answer(cluster, rest, &parts.headers, query).await,
         ["api" | "apis", ..] => discovery::answer(cluster, &segments, &parts.headers),
         [".well-known", "openid-configuration"] => {
-            Ok(cacheable(cluster.issuer().discovery(), "application/json"))
+            let document = cluster.issuer().discovery();
+            Ok(document.map_or_else(not_found, |document| cacheable(document, "application/json")))
         }
-        ["openid", "v1", "jwks"] => Ok(cacheable(cluster.issuer().keys(), "application/jwk-set+json")),
+        ["openid", "v1", "jwks"] => Ok(cacheable(cluster.issuer().key_set(), "application/jwk-set+json")),
         [] | ["index.html"] => Ok(json_page(&json!({"paths": paths(&cluster.objects.registry.kinds())}))),
         _ => Ok(not_found()),
     }

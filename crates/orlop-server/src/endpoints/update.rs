@@ -141,10 +141,8 @@ async fn compare_and_swap(
                 return Ok(removed);
             }
         } else {
-            // An object in an older storage version or under an older key is written again: that is how storage is
-            // migrated.
-            let is_current = kind.storage.is_current(&found.bytes) && !found.stale;
-            if object_meta::is_no_op(&object, &old) && is_current {
+            // An object in an older storage version is written again: that is how storage is migrated.
+            if object_meta::is_no_op(&object, &old) && kind.storage.is_current(&found.bytes) {
                 return Ok(Written::Stored(found));
             }
             if dry_run {

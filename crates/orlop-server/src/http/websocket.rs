@@ -82,14 +82,6 @@ impl Upgrade {
     }
 }
 
-/// Returns the bearer token that a browser sends as a subprotocol.
-pub(crate) fn token(headers: &HeaderMap) -> Option<String> {
-    let encoded = protocols(headers).find_map(|protocol| protocol.strip_prefix(BEARER))?;
-    let unpadded = encoded.trim_end_matches('=');
-    let bytes = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(unpadded).ok()?;
-    String::from_utf8(bytes).ok()
-}
-
 fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let values = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
     values.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(',')).map(str::trim)

@@ -83,7 +83,7 @@ impl AuthorizationOptions {
                 }
                 match reload(&path, &configuration, &builtin, &union) {
                     Ok(()) => {
-                        tracing::info!(path = %path.display(), "reloaded the authorization configuration")
+                        tracing::info!(path = %path.display(), "reloaded the authorization configuration");
                     }
                     Err(error) => {
                         tracing::error!(%error, "the authorization configuration stays as it was");

@@ -4,17 +4,21 @@ use std::{
     fs, io,
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context, bail};
+use orlop_controllers::{Signers, certificate_signing};
+use orlop_net::{ClientVerifier, PemSource, ServerTls};
 use orlop_server::{
-    Tokens, User,
+    TokenDigest, Tokens, User,
     auth::{
         identity::{self, ClusterKey, ClusterSecrets},
         issuer::Issuer,
         kubeconfig::{self, Kubeconfig, Secret},
         pki::{self, Authority, Credential},
+        signers,
     },
 };
 use orlop_store::{Store, private_files};
@@ -30,7 +34,9 @@ const NAMES: &[&str] = &[
     "kubernetes.default.svc",
     "kubernetes.default.svc.cluster.local",
 ];
-/// Time before it expires at which the administrator's certificate is replaced.
+/// Interval at which the serving certificate's expiry is checked.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(12 * 60 * 60);
+/// Time before they expire at which the administrator's and the serving certificate are replaced.
 const RENEWAL_MARGIN: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
 /// Files and names that a user passes.
@@ -41,32 +47,38 @@ pub(super) struct Options {
     #[arg(long, env = "ORLOP_CLUSTER_KEY_FILE", value_name = "PATH", help_heading = "Trust")]
     cluster_key_file: Option<PathBuf>,
 
-    /// Serving certificate (PEM, with its chain) to use instead of one that the cluster's CA issues.
+    /// Serving certificate (PEM, with its chain) to use instead of one that the cluster's CA issues. The file is
+    /// followed.
     #[arg(long, requires = "tls_key_file", value_name = "PATH", help_heading = "Trust")]
     tls_cert_file: Option<PathBuf>,
 
     /// Private key (PEM) of the serving certificate.
-    #[arg(long, requires = "tls_cert_file", value_name = "PATH", help_heading = "Trust")]
+    #[arg(
+        long,
+        visible_alias = "tls-private-key-file",
+        requires = "tls_cert_file",
+        value_name = "PATH",
+        help_heading = "Trust"
+    )]
     tls_key_file: Option<PathBuf>,
 
     /// Subject alternative names of the serving certificate, besides localhost and the listen address.
     #[arg(long, value_delimiter = ',', value_name = "NAME", help_heading = "Trust")]
     tls_san: Vec<String>,
-
-    /// Static bearer tokens, one per line: token,user,uid,"group1,group2". Members of system:masters may do
-    /// everything.
-    #[arg(long, value_name = "PATH", help_heading = "Trust")]
-    token_auth_file: Option<PathBuf>,
 }
 
 /// Everything about trust that a server needs. Not `Debug`: it holds secrets.
 pub(super) struct Identity {
     authority: Authority,
     serving: Credential,
+    /// Files of the serving certificate and its key, if they are the user's.
+    serving_files: Option<(PathBuf, PathBuf)>,
     /// The administrator's token, on the server that has it.
     admin_token: Option<String>,
-    pub(super) tokens: Tokens,
-    pub(super) issuer: Issuer,
+    /// Digest and user of the administrator's token.
+    pub(super) tokens: Vec<(TokenDigest, User)>,
+    /// Key that signs service account tokens, PEM.
+    service_account_key: String,
     /// File of the administrator's token.
     pub(super) token_file: PathBuf,
     /// File of the cluster key.
@@ -128,29 +140,61 @@ impl Identity {
             }
             _ => issue_serving(&authority, addresses, &options.tls_san)?,
         };
-        let mut tokens = vec![(secrets.admin_token_digest, User::master("kubernetes-admin"))];
-        if let Some(path) = &options.token_auth_file {
-            refuse_if_public(path)?;
-            let parsed = Tokens::parse(&read(path)?).with_context(|| path.display().to_string())?;
-            tokens.extend(parsed.into_iter().map(|(token, user)| (Tokens::digest(&token), user)));
-        }
         Ok(Self {
             authority,
             serving,
+            serving_files: options.tls_cert_file.clone().zip(options.tls_key_file.clone()),
             admin_token,
-            tokens: Tokens::from_digests(tokens),
-            issuer: Issuer::from_pem(&secrets.service_account_key)
-                .map_err(anyhow::Error::msg)
-                .context("the cluster's service account key in the database cannot be used")?,
+            tokens: vec![(secrets.admin_token_digest, User::master("kubernetes-admin"))],
+            service_account_key: secrets.service_account_key,
             token_file,
             key_file: key.path().to_owned(),
             root_ca,
         })
     }
 
-    /// Returns the TLS configuration to serve with.
-    pub(super) fn tls(&self) -> anyhow::Result<orlop_net::ServerTls> {
-        Ok(pki::server_tls(&self.serving, self.authority.certificate())?)
+    /// Returns the signers of credentials that controllers hand out.
+    pub(super) fn signers(&self, issuer: Arc<Issuer>) -> anyhow::Result<Signers> {
+        let authority = Authority::load(self.authority.credential().clone())?;
+        let certificate = move |request: &certificate_signing::Request| {
+            signers::sign(&authority, &request.signer, &request.pem, &request.usages, request.lifetime)
+        };
+        let token = move |claims: &serde_json::Value| issuer.sign(claims).map_err(|error| error.to_string());
+        Ok(Signers { token: Some(Arc::new(token)), certificate: Some(Arc::new(certificate)) })
+    }
+
+    /// Returns the cluster's own issuer of service account tokens.
+    pub(super) fn issuer(&self) -> anyhow::Result<Issuer> {
+        Issuer::from_pem(&self.service_account_key)
+            .context("the cluster's service account key in the database cannot be used")
+    }
+
+    /// Returns the cluster's CA certificate.
+    pub(super) fn ca(&self) -> &str {
+        self.authority.certificate()
+    }
+
+    /// Returns the TLS configuration to serve with. A user's certificate follows its files.
+    pub(super) fn tls(&self, verifiers: Vec<Arc<ClientVerifier>>) -> anyhow::Result<ServerTls> {
+        let (certificate, key) = match &self.serving_files {
+            Some((certificate, key)) => (PemSource::File(certificate.clone()), PemSource::File(key.clone())),
+            None => self.serving.to_sources(),
+        };
+        Ok(pki::server_tls_with(certificate, key, verifiers).map_err(pki::Error::from)?)
+    }
+
+    /// Returns a task that replaces the serving certificate before it expires, if the cluster's CA has issued it.
+    pub(super) fn renewal(&self, tls: ServerTls, addresses: &[IpAddr], options: &Options) -> Option<Renewal> {
+        if self.serving_files.is_some() {
+            return None;
+        }
+        Some(Renewal {
+            authority: Authority::load(self.authority.credential().clone()).ok()?,
+            serving: self.serving.clone(),
+            addresses: addresses.to_vec(),
+            sans: options.tls_san.clone(),
+            tls,
+        })
     }
 
     /// Returns whether this server knows the administrator's token.
@@ -187,6 +231,39 @@ impl Identity {
         };
         let wanted = kubeconfig.to_yaml();
         if wanted == current { Ok(()) } else { write(data_dir, path, &wanted) }
+    }
+}
+
+/// Renews the serving certificate.
+pub(super) struct Renewal {
+    authority: Authority,
+    serving: Credential,
+    addresses: Vec<IpAddr>,
+    sans: Vec<String>,
+    tls: ServerTls,
+}
+
+impl Renewal {
+    /// Replaces the certificate before it expires, for ever.
+    pub(super) async fn run(mut self) {
+        loop {
+            tokio::time::sleep(RENEWAL_INTERVAL).await;
+            if pki::is_valid_for(&self.serving.certificate, RENEWAL_MARGIN) {
+                continue;
+            }
+            match self.renew() {
+                Ok(()) => tracing::info!("renewed the serving certificate"),
+                Err(error) => tracing::warn!(%error, "cannot renew the serving certificate"),
+            }
+        }
+    }
+
+    fn renew(&mut self) -> anyhow::Result<()> {
+        let renewed = issue_serving(&self.authority, &self.addresses, &self.sans)?;
+        let (certificate, key) = renewed.to_sources();
+        self.tls.replace(certificate, key)?;
+        self.serving = renewed;
+        Ok(())
     }
 }
 

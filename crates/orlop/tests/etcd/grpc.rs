@@ -240,7 +240,6 @@ fn key_value(kv: mvccpb::KeyValue) -> KeyValue {
         revision: kv.mod_revision,
         version: kv.version,
         lease: kv.lease,
-        stale: false,
     }
 }
 

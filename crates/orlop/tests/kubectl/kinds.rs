@@ -131,14 +131,15 @@ fn certificate_signing_requests_are_approved_and_denied() {
         let table = server.kubectl(&["get", "csr", name, "--no-headers"]);
         table.split_whitespace().last().map(str::to_owned)
     };
-    assert_eq!(condition("good").as_deref(), Some("Approved"));
+    // The signer may have been quick.
+    assert!(condition("good").is_some_and(|condition| condition.starts_with("Approved")));
     assert_eq!(condition("bad").as_deref(), Some("Denied"));
     let who = ["get", "csr", "good", "-o", "jsonpath={.spec.username} {.spec.groups[0]}"];
     assert_eq!(server.kubectl(&who), "kubernetes-admin system:masters");
 }
 
 /// Encodes base64: no crate for it is among the dependencies of this test.
-fn base64(text: &str) -> String {
+pub(crate) fn base64(text: &str) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let encode = |chunk: &[u8]| -> String {
         let bits =

@@ -2,6 +2,7 @@
 
 mod access;
 mod apply;
+mod credentials;
 mod custom;
 mod deletion;
 mod editing;

@@ -40,15 +40,9 @@ pub(super) async fn create(request: &Request) -> Result<Response<Body>, Status> 
         let kind = GroupResource::new(kind.group.clone(), kind.kind.clone());
         return Err(Status::conflict(&kind, &attributes.name, &why));
     }
-    let seconds = token_request.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(SECONDS);
-    let path = FieldPath::root("spec").child("expirationSeconds");
-    let error = if seconds < SECONDS_MIN {
-        Some(FieldError::invalid(&path, seconds, "may not specify a duration less than 10 minutes"))
-    } else if seconds > SECONDS_MAX {
-        Some(FieldError::invalid(&path, seconds, "may not specify a duration larger than 2^32 seconds"))
-    } else {
-        None
-    };
+    let mut seconds =
+        token_request.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(SECONDS);
+    let error = check_seconds(seconds);
     if let Some(error) = error {
         return Err(Status::invalid(&kind.group_kind(), "", &[error]));
     }
@@ -64,21 +58,38 @@ pub(super) async fn create(request: &Request) -> Result<Response<Body>, Status> 
     if audiences.is_empty() {
         audiences.extend_from_slice(request.cluster.audiences());
     }
-    let (issued, expires) = (now().unix_seconds, now().unix_seconds + seconds);
-    let mut claims = json!({
-        "iss": issuer.name(), "sub": format!("system:serviceaccount:{}:{}", attributes.namespace, attributes.name),
-        "aud": audiences, "iat": issued, "nbf": issued, "exp": expires, "jti": new_uid(),
-        "kubernetes.io": {
-            "namespace": attributes.namespace,
-            "serviceaccount": {"name": attributes.name, "uid": uid},
-        },
-    });
-    if let Some((claim, object)) = bound {
-        let meta = object_meta::of(&object);
-        claims["kubernetes.io"][claim] =
-            json!({"name": object_meta::text(meta, "name"), "uid": object_meta::text(meta, "uid")});
+    if let Some(maximum) = issuer.max_expiration_seconds().filter(|maximum| seconds > *maximum) {
+        request
+            .warnings
+            .add(format!("requested expiration of {seconds} seconds shortened to {maximum} seconds"));
+        seconds = maximum;
     }
-    let token = issuer.sign(&claims).map_err(|error| Status::internal(&error.to_string()))?;
+    // Clients of pods that do not read their token again are given time: only a warning is due at first.
+    let is_for_api = audiences.iter().all(|audience| request.cluster.audiences().contains(audience));
+    let is_pod = bound.as_ref().is_some_and(|bound| bound.claim == "pod");
+    let extended = issuer.extended_expiration_seconds(seconds).filter(|_| is_pod && is_for_api);
+    let (issued, expires) = (now().unix_seconds, now().unix_seconds + seconds);
+    let mut private = json!({
+        "namespace": attributes.namespace,
+        "serviceaccount": {"name": attributes.name, "uid": uid},
+    });
+    if let Some(bound) = &bound {
+        private[bound.claim] = claim_of(&bound.object);
+        if let Some(node) = &bound.node {
+            private["node"] = node.clone();
+        }
+    }
+    if extended.is_some() {
+        private["warnafter"] = (issued + seconds).into();
+    }
+    let claims = json!({
+        "iss": issuer.name(), "sub": format!("system:serviceaccount:{}:{}", attributes.namespace, attributes.name),
+        "aud": audiences, "iat": issued, "nbf": issued, "exp": issued + extended.unwrap_or(seconds),
+        "jti": new_uid(), "kubernetes.io": private,
+    });
+    let token = issuer
+        .sign(&claims)
+        .map_err(|error| Status::internal(&format!("failed to generate token: {error}")))?;
     token_request["metadata"] = json!({
         "name": attributes.name, "namespace": attributes.namespace, "uid": uid, "creationTimestamp": Time::from_unix(issued).to_string(),
     });
@@ -87,6 +98,37 @@ pub(super) async fn create(request: &Request) -> Result<Response<Body>, Status> 
     token_request["status"] =
         json!({"token": token, "expirationTimestamp": Time::from_unix(expires).to_string()});
     answer::object(request, 201, token_request)
+}
+
+/// Returns an object's name and uid, as a claim.
+fn claim_of(object: &Value) -> Value {
+    let meta = object_meta::of(object);
+    let mut reference = json!({"name": object_meta::text(meta, "name")});
+    let uid = object_meta::text(meta, "uid");
+    if !uid.is_empty() {
+        reference["uid"] = uid.into();
+    }
+    reference
+}
+
+/// Validates the lifetime of a token.
+fn check_seconds(seconds: i64) -> Option<FieldError> {
+    let path = FieldPath::root("spec").child("expirationSeconds");
+    match seconds {
+        ..SECONDS_MIN => {
+            Some(FieldError::invalid(&path, seconds, "may not specify a duration less than 10 minutes"))
+        }
+        SECONDS_MIN..=SECONDS_MAX => None,
+        _ => Some(FieldError::invalid(&path, seconds, "may not specify a duration larger than 2^32 seconds")),
+    }
+}
+
+/// An object that a token is bound to.
+struct Bound {
+    claim: &'static str,
+    object: Value,
+    /// Claim of the node that a pod is on.
+    node: Option<Value>,
 }
 
 /// Checks the name and namespace of a TokenRequest, if it has them.
@@ -104,8 +146,8 @@ fn check_account(token_request: &Value, attributes: &Attributes) -> Result<(), S
     Ok(())
 }
 
-/// Returns the claim and the object that a token is bound to, if any.
-async fn bound_to(request: &Request, asked: &Value) -> Result<Option<(&'static str, Value)>, Status> {
+/// Returns the object that a token is bound to, if any.
+async fn bound_to(request: &Request, asked: &Value) -> Result<Option<Bound>, Status> {
     let Some(reference) = asked.pointer("/spec/boundObjectRef").filter(|reference| !reference.is_null())
     else {
         return Ok(None);
@@ -140,5 +182,17 @@ async fn bound_to(request: &Request, asked: &Value) -> Result<Option<(&'static s
         );
         return Err(Status::conflict(&kind.group_resource(), text("name"), &why));
     }
-    Ok(Some((claim, object)))
+    let node = object.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
+    let node = match (claim, node) {
+        ("pod", node) if !node.is_empty() => {
+            let kind = kinds.get("", "v1", "nodes").ok_or_else(Status::resource_unknown)?;
+            // A node that is not there is named all the same, without its uid.
+            match request.cluster.objects.find(kind, "", node).await? {
+                Some(found) => Some(claim_of(&kind.read(&found).await?)),
+                None => Some(json!({"name": node})),
+            }
+        }
+        _ => None,
+    };
+    Ok(Some(Bound { claim, object, node }))
 }

@@ -1,0 +1,162 @@
+//! Certificates for approved CertificateSigningRequests of Kubernetes' own signers.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::StreamExt;
+use k8s_openapi::{
+    ByteString,
+    api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition},
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams},
+    runtime::{
+        WatchStreamExt,
+        watcher::{self, Event, watcher},
+    },
+};
+use serde_json::json;
+
+use crate::{
+    runtime::{Action, Context, Manager, WorkQueue},
+    status::{is_conflict, is_not_found},
+};
+
+/// Name of the controller.
+pub const NAME: &str = "certificatesigningrequest-signing-controller";
+
+/// Lifetime of certificates that do not ask for one, as kube-controller-manager has it: a year.
+const LIFETIME: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// Shortest lifetime that is honored.
+const LIFETIME_MIN: Duration = Duration::from_secs(600);
+/// Requests that are reconciled at a time.
+const CONCURRENCY: usize = 2;
+
+/// A request to a signer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Name of the signer.
+    pub signer: String,
+    /// The request, PEM.
+    pub pem: Vec<u8>,
+    /// Usages of the certificate.
+    pub usages: Vec<String>,
+    /// Its lifetime.
+    pub lifetime: Duration,
+}
+
+/// Signs a request. Returns the certificate in PEM, or the reason why it cannot be signed; `None` if the signer is
+/// somebody else's.
+pub type SignCertificate = Arc<dyn Fn(&Request) -> Option<Result<String, String>> + Send + Sync>;
+
+/// Registers the controller.
+pub fn register(manager: &mut Manager, sign: SignCertificate) {
+    manager.register(NAME, move |context| run(context, sign.clone()));
+}
+
+async fn run(context: Context, sign: SignCertificate) {
+    let queue = context.work_queue();
+    let client = context.client.clone();
+    tokio::select! {
+        () = watch(&context, &queue) => {}
+        () = queue.run(CONCURRENCY, |name: String| {
+            let reconciled = reconcile(client.clone(), name, sign.clone());
+            async move {
+                match reconciled.await {
+                    Err(error) if is_conflict(&error) || is_not_found(&error) => Ok(Action::Done),
+                    reconciled => reconciled.map(|()| Action::Done),
+                }
+            }
+        }) => {}
+    }
+}
+
+async fn watch(context: &Context, queue: &Arc<WorkQueue<String>>) {
+    let requests = Api::<CertificateSigningRequest>::all(context.client.clone());
+    let mut events = watcher(requests, watcher::Config::default()).default_backoff().boxed();
+    while let Some(event) = events.next().await {
+        if let Ok(Event::Apply(request) | Event::InitApply(request)) = event
+            && to_sign(&request).is_some()
+        {
+            queue.add(request.name_any());
+        }
+    }
+}
+
+/// Returns what is to be signed: of an approved request without a certificate.
+fn to_sign(request: &CertificateSigningRequest) -> Option<Request> {
+    let status = request.status.as_ref()?;
+    let conditions = status.conditions.as_deref().unwrap_or_default();
+    let is = |kind: &str| {
+        let set = |condition: &CertificateSigningRequestCondition| {
+            condition.type_ == kind && condition.status == "True"
+        };
+        conditions.iter().any(set)
+    };
+    let has_certificate = status.certificate.as_ref().is_some_and(|certificate| !certificate.0.is_empty());
+    if !is("Approved") || is("Denied") || is("Failed") || has_certificate {
+        return None;
+    }
+    let seconds = request.spec.expiration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    Some(Request {
+        signer: request.spec.signer_name.clone(),
+        pem: request.spec.request.0.clone(),
+        usages: request.spec.usages.clone().unwrap_or_default(),
+        lifetime: seconds
+            .map_or(LIFETIME, |seconds| Duration::from_secs(seconds).clamp(LIFETIME_MIN, LIFETIME)),
+    })
+}
+
+async fn reconcile(client: Client, name: String, sign: SignCertificate) -> kube::Result<()> {
+    let requests = Api::<CertificateSigningRequest>::all(client);
+    let Some(request) = requests.get_opt(&name).await? else { return Ok(()) };
+    let Some(signed) = to_sign(&request).and_then(|to_sign| sign(&to_sign)) else { return Ok(()) };
+    let status = match signed {
+        Ok(certificate) => json!({"certificate": ByteString(certificate.into_bytes())}),
+        Err(message) => {
+            let mut conditions = request.status.clone().unwrap_or_default().conditions.unwrap_or_default();
+            conditions.push(CertificateSigningRequestCondition {
+                type_: "Failed".to_owned(),
+                status: "True".to_owned(),
+                reason: Some("SignerValidationFailure".to_owned()),
+                message: Some(message),
+                ..CertificateSigningRequestCondition::default()
+            });
+            json!({"conditions": conditions})
+        }
+    };
+    let patch = json!({"metadata": {"resourceVersion": request.resource_version()}, "status": status});
+    requests.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    fn request(conditions: &[&str], certificate: &str, seconds: Option<i32>) -> CertificateSigningRequest {
+        let conditions: Vec<_> =
+            conditions.iter().map(|kind| json!({"type": kind, "status": "True"})).collect();
+        let mut value = json!({
+            "metadata": {"name": "a"},
+            "spec": {"request": "eA==", "signerName": "kubernetes.io/kube-apiserver-client", "usages": ["client auth"]},
+            "status": {"conditions": conditions},
+        });
+        value["status"]["certificate"] = certificate.into();
+        value["spec"]["expirationSeconds"] = seconds.into();
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn only_approved_requests_are_signed_and_once() {
+        let wanted = to_sign(&request(&["Approved"], "", Some(3600))).unwrap();
+        assert_eq!((wanted.pem, wanted.lifetime), (b"x".to_vec(), Duration::from_secs(3600)));
+        assert_eq!(to_sign(&request(&["Approved"], "", None)).unwrap().lifetime, LIFETIME);
+        assert_eq!(to_sign(&request(&["Approved"], "", Some(i32::MAX))).unwrap().lifetime, LIFETIME);
+        for conditions in [&[][..], &["Denied"], &["Approved", "Denied"], &["Approved", "Failed"]] {
+            assert_eq!(to_sign(&request(conditions, "", None)), None, "{conditions:?}");
+        }
+        assert_eq!(to_sign(&request(&["Approved"], "eA==", None)), None);
+    }
+}

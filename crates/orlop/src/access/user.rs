@@ -1,0 +1,151 @@
+//! `orlop user`: users with client certificates.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::{Context, bail};
+use k8s_openapi::{
+    ByteString,
+    api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec},
+};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+    config::{AuthInfo, Kubeconfig, NamedAuthInfo},
+    core::ObjectMeta,
+};
+use orlop_server::auth::{certificate_request::ClientKey, signers::API_SERVER_CLIENT};
+use serde_json::json;
+
+use super::{Administrator, write_or_print};
+use crate::duration;
+
+/// Limit on the wait for a certificate.
+const TIMEOUT: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(100);
+
+const EXAMPLES: &str = "\
+Examples:
+  orlop user add ann --group dev --group ops --output ann.kubeconfig
+      Writes a kubeconfig with a new client certificate. What ann may do is up to RBAC:
+  kubectl create clusterrolebinding dev --clusterrole=edit --group=dev";
+
+/// Users with client certificates.
+#[derive(Debug, clap::Args)]
+pub(crate) struct User {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Issue a client certificate and write a kubeconfig with it.
+    #[command(after_long_help = EXAMPLES)]
+    Add(Add),
+}
+
+#[derive(Debug, clap::Args)]
+struct Add {
+    /// The user's name.
+    name: String,
+
+    /// A group of the user. May be repeated.
+    #[arg(long = "group", short, value_name = "NAME")]
+    groups: Vec<String>,
+
+    /// Lifetime of the certificate, a year at most.
+    #[arg(long, default_value = "8760h", value_parser = duration::parse, value_name = "TIME")]
+    expiration: Duration,
+
+    /// File to write, mode 0600, instead of printing.
+    #[arg(long, short, value_name = "PATH")]
+    output: Option<PathBuf>,
+
+    #[command(flatten)]
+    administrator: Administrator,
+}
+
+impl User {
+    pub(crate) async fn run(self) -> anyhow::Result<()> {
+        let Command::Add(add) = self.command;
+        if add.name.is_empty() || add.groups.iter().any(String::is_empty) {
+            bail!("names of users and groups must not be empty");
+        }
+        let key = ClientKey::generate(&add.name, &add.groups).map_err(anyhow::Error::msg)?;
+        let client = add.administrator.client().await?;
+        let certificate = certificate(client, &key.request, add.expiration).await?;
+        let kubeconfig = kubeconfig(add.administrator.read()?, &add.name, certificate, key.key)?;
+        write_or_print(add.output.as_deref(), &serde_saphyr::to_string(&kubeconfig)?)
+    }
+}
+
+/// Requests a certificate, approves it, and waits for it. The request is deleted afterwards.
+async fn certificate(client: Client, request: &str, expiration: Duration) -> anyhow::Result<Vec<u8>> {
+    let requests = Api::<CertificateSigningRequest>::all(client);
+    let usages = ["digital signature", "key encipherment", "client auth"].map(str::to_owned);
+    let object = CertificateSigningRequest {
+        metadata: ObjectMeta { generate_name: Some("orlop-user-".to_owned()), ..ObjectMeta::default() },
+        spec: CertificateSigningRequestSpec {
+            request: ByteString(request.as_bytes().to_vec()),
+            signer_name: API_SERVER_CLIENT.to_owned(),
+            usages: Some(usages.into()),
+            expiration_seconds: i32::try_from(expiration.as_secs()).ok(),
+            ..CertificateSigningRequestSpec::default()
+        },
+        ..CertificateSigningRequest::default()
+    };
+    let created = requests.create(&PostParams::default(), &object).await?;
+    let name = created.metadata.name.context("the server answered without a name")?;
+    let issued = tokio::time::timeout(TIMEOUT, approve_and_wait(&requests, &name)).await;
+    let _ = requests.delete(&name, &DeleteParams::default()).await;
+    issued
+        .context("no certificate was issued: is the certificatesigningrequest-signing-controller running?")?
+}
+
+async fn approve_and_wait(requests: &Api<CertificateSigningRequest>, name: &str) -> anyhow::Result<Vec<u8>> {
+    let approved = json!({"status": {"conditions": [{
+        "type": "Approved", "status": "True", "reason": "OrlopUserAdd", "message": "orlop user add",
+    }]}});
+    requests.patch_approval(name, &PatchParams::default(), &Patch::Merge(approved)).await?;
+    loop {
+        let status = requests.get(name).await?.status.unwrap_or_default();
+        if let Some(certificate) = status.certificate.filter(|certificate| !certificate.0.is_empty()) {
+            return Ok(certificate.0);
+        }
+        let failed =
+            status.conditions.unwrap_or_default().into_iter().find(|condition| condition.type_ == "Failed");
+        if let Some(failed) = failed {
+            bail!("the certificate was refused: {}", failed.message.unwrap_or_default());
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// Returns the administrator's kubeconfig with another user.
+fn kubeconfig(
+    mut own: Kubeconfig,
+    name: &str,
+    certificate: Vec<u8>,
+    key: String,
+) -> anyhow::Result<Kubeconfig> {
+    let current = own.current_context.clone().unwrap_or_default();
+    let mut context = own
+        .contexts
+        .into_iter()
+        .find(|context| context.name == current)
+        .context("the kubeconfig has no current context")?;
+    if let Some(context) = &mut context.context {
+        context.user = Some(name.to_owned());
+        let cluster = context.cluster.clone();
+        own.clusters.retain(|known| known.name == cluster);
+    }
+    let encode = |bytes: &[u8]| orlop_server::auth::kubeconfig::encode(bytes);
+    let info = AuthInfo {
+        client_certificate_data: Some(encode(&certificate)),
+        client_key_data: Some(encode(key.as_bytes()).into()),
+        ..AuthInfo::default()
+    };
+    own.contexts = vec![context];
+    own.auth_infos =
+        vec![NamedAuthInfo { name: name.to_owned(), auth_info: Some(info), other: Default::default() }];
+    Ok(own)
+}
