@@ -192,26 +192,34 @@ fn objects(port: u16, ca: &str, ranges: &ServiceRanges) -> Vec<(&'static str, &'
 
 /// Creates an object unless it exists. Objects with the server's address or CA are updated: they may have changed.
 async fn create(chain: &Chain, path: &str, object: &Value) -> Result<(), BootstrapError> {
-    let code = send(chain, "POST", path, "application/json", object.to_string()).await?;
-    // An allocated address means that the service exists.
-    let is_there = code == 409 || (code == 422 && path.ends_with("/services"));
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-    match code {
-        200..300 => Ok(()),
-        _ if is_there && path.contains("/namespaces/") && name != TOKEN_TRACKING => {
-            let mut change = object.clone();
-            if let Some(change) = change.as_object_mut() {
-                change.retain(|field, _| !matches!(field.as_str(), "apiVersion" | "kind" | "metadata"));
-            }
-            let path = format!("{path}/{name}");
-            match send(chain, "PATCH", &path, "application/merge-patch+json", change.to_string()).await? {
-                200 => Ok(()),
-                422 if path.ends_with("/services/kubernetes") => Err(BootstrapError::ServiceRange),
-                code => Err(BootstrapError::Response { path: path.to_owned(), code }),
-            }
+    let own_path = format!("{path}/{name}");
+    // Read first: a full disk refuses creates, also those of objects that exist, and must not refuse the start.
+    if send(chain, "GET", &own_path, "", String::new()).await? != 200 {
+        let code = send(chain, "POST", path, "application/json", object.to_string()).await?;
+        // An allocated address means that the service exists.
+        let is_there = code == 409 || (code == 422 && path.ends_with("/services"));
+        match code {
+            200..300 => return Ok(()),
+            _ if is_there => {}
+            code => return Err(BootstrapError::Response { path: path.to_owned(), code }),
         }
-        _ if is_there => Ok(()),
-        code => Err(BootstrapError::Response { path: path.to_owned(), code }),
+    }
+    if !path.contains("/namespaces/") || name == TOKEN_TRACKING {
+        return Ok(());
+    }
+    let mut change = object.clone();
+    if let Some(change) = change.as_object_mut() {
+        change.retain(|field, _| !matches!(field.as_str(), "apiVersion" | "kind" | "metadata"));
+    }
+    match send(chain, "PATCH", &own_path, "application/merge-patch+json", change.to_string()).await? {
+        200 => Ok(()),
+        422 if own_path.ends_with("/services/kubernetes") => Err(BootstrapError::ServiceRange),
+        code if code >= 500 => {
+            tracing::warn!(path = own_path, code, "cannot update; it will be retried");
+            Ok(())
+        }
+        code => Err(BootstrapError::Response { path: own_path, code }),
     }
 }
 
