@@ -4,6 +4,8 @@
 mod checker;
 #[cfg(feature = "rocks")]
 mod crashes;
+#[cfg(feature = "rocks")]
+mod disk;
 mod workload;
 
 use std::sync::{Arc, atomic::AtomicBool};
