@@ -28,7 +28,11 @@ pub(crate) fn run() -> Result<(), String> {
     steps.step("Slate on RocksDB", || {
         // Only here: RocksDB's C++ takes minutes to compile, and nobody else needs libclang.
         orlop_testbed::find_or_install_libclang()?;
-        cargo(&["test", "--package", "slate", "--features", "rocks", "--quiet"])
+        let features = ["--features", "slate/rocks,slate-server/rocks"];
+        cargo(
+            &[&["test", "--package", "slate", "--package", "slate-server", "--quiet"], &features[..]]
+                .concat(),
+        )
     })?;
     steps.step("release build", smoke::build)?;
     steps.step("release build with kubectl", smoke::run)?;

@@ -1,11 +1,11 @@
 //! The engine within this process.
 
-use std::{path::PathBuf, process::Command, time::Instant};
+use std::{path::PathBuf, process::Command};
 
 use bson::{Bson, RawDocumentBuf, doc};
 use slate::{Engine, IndexSpec, Query};
 
-use crate::work::{DOCUMENTS, Subject, Work, conjunction, document, lookup_ids, milliseconds};
+use crate::work::{DOCUMENTS, Stopwatch, Subject, Work, conjunction, document, lookup_ids};
 
 /// Store below the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,10 +59,10 @@ impl Subject for Embedded {
         (self.engine, self._folder) = open(self.store)?;
         create(&self.engine)?;
         let documents = self.documents.clone();
-        let began = Instant::now();
+        let began = Stopwatch::start();
         let inserted =
             self.engine.write(move |transaction| transaction.insert_many("c", &documents, true))?;
-        let took = milliseconds(began);
+        let took = began.milliseconds();
         anyhow::ensure!(inserted.failures.is_empty());
         Ok(took)
     }

@@ -2,8 +2,8 @@
 //!
 //! `cargo xtask bench slate [--json FILE]`. A row's peer is SQLite in the same run (JSON1, expression
 //! indexes; in memory for the memory store, WAL with `synchronous=FULL` for rocks) or the public project's
-//! published figure, the best of its range, from an Apple M-series core. Both sides take turns and the
-//! fastest round counts.
+//! published figure, the best of its range, from an Apple M-series core. Both sides take turns, the fastest
+//! round counts, and time is processor time.
 
 mod embedded;
 mod mixed;
@@ -101,6 +101,6 @@ fn run(
     let name = format!("{store}: TCP, 1,000 point look-ups, one by one");
     report.lower(&name, "ms", remote.one_by_one, &[("the public project", REFERENCE_TCP_LOOKUPS)]);
     let name = format!("{store}: TCP, mixed, 64 clients, 80% reads");
-    report.higher(&name, "ops/s", remote.mixed, ("SQLite in process", peer.mixed()?));
+    report.higher(&name, "ops/core-s", remote.mixed, ("SQLite in process", peer.mixed()?));
     Ok(())
 }

@@ -45,7 +45,7 @@ impl Report {
 
     fn push(&mut self, name: &str, unit: &'static str, value: f64, peer: Option<(&'static str, f64, f64)>) {
         let beside = peer.map(|(peer, value, ratio)| format!("{ratio:8.2}x  {value:.3} of {peer}"));
-        println!("{name:<52}{value:>12.3} {unit:<8}{}", beside.unwrap_or_default());
+        println!("{name:<52}{value:>12.3} {unit:<11}{}", beside.unwrap_or_default());
         self.rows.push(Row {
             name: name.to_owned(),
             unit,

@@ -10,7 +10,7 @@ use rusqlite::{Connection, params};
 
 use crate::{
     mixed,
-    work::{DOCUMENTS, Subject, Work, document, lookup_ids, milliseconds},
+    work::{DOCUMENTS, Stopwatch, Subject, Work, document, lookup_ids},
 };
 
 /// SQLite, in memory or in a file with the durability of the rocks store.
@@ -32,7 +32,7 @@ impl Sqlite {
     /// Runs the mixed load with a thread per client: a connection each on a file, a shared one in memory.
     pub(crate) fn mixed(&mut self) -> anyhow::Result<f64> {
         let in_memory = self.path.is_none().then(|| Mutex::new(&mut self.connection));
-        let began = Instant::now();
+        let (began, processor) = (Instant::now(), Stopwatch::start());
         let total = std::thread::scope(|scope| -> anyhow::Result<i32> {
             let clients: Vec<_> = (0..mixed::CLIENTS)
                 .map(|number| {
@@ -63,7 +63,7 @@ impl Sqlite {
             }
             Ok(total)
         })?;
-        Ok(f64::from(total) / began.elapsed().as_secs_f64())
+        Ok(f64::from(total) / processor.seconds())
     }
 }
 
@@ -100,7 +100,7 @@ impl Subject for Sqlite {
              CREATE INDEX by_status ON docs (json_extract(doc, '$.status'));
              CREATE INDEX by_score ON docs (json_extract(doc, '$.score'));",
         )?;
-        let began = Instant::now();
+        let began = Stopwatch::start();
         let transaction = self.connection.transaction()?;
         {
             let mut statement = transaction.prepare("INSERT INTO docs VALUES (?1, ?2)")?;
@@ -109,7 +109,7 @@ impl Subject for Sqlite {
             }
         }
         transaction.commit()?;
-        Ok(milliseconds(began))
+        Ok(began.milliseconds())
     }
 
     fn read(&mut self, work: Work) -> anyhow::Result<usize> {

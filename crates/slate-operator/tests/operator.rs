@@ -344,7 +344,8 @@ async fn example_ends_with_a_ready_server_and_two_indexed_collections() {
     let database = database().await;
     let cluster = Cluster::start(&[("acme/main-db", database.address().to_string())]).await;
     let text =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/acme.yaml")).expect("a file");
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/slate/acme.yaml"))
+            .expect("a file");
     let mut documents = text.split("---\n").skip(1);
     let server: Server = serde_saphyr::from_str(documents.next().expect("a Server")).expect("YAML");
     cluster.api::<Server>().create(&PostParams::default(), &server).await.expect("create");

@@ -81,6 +81,18 @@ impl Committer {
         Ok((Arc::clone(&catalog), reader))
     }
 
+    /// Reads one document of a collection by its encoded `_id`. The catalog is locked meanwhile, so that the
+    /// collection is not dropped.
+    pub(crate) fn read(
+        &self,
+        collection: &str,
+        id: &[u8],
+        read: &mut dyn FnMut(Option<&[u8]>),
+    ) -> Result<()> {
+        let catalog = self.catalog.read();
+        self.store.read(catalog.get(collection)?.space, id, read)
+    }
+
     pub(crate) fn catalog(&self) -> Arc<Catalog> {
         Arc::clone(&self.catalog.read())
     }

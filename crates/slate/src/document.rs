@@ -17,7 +17,7 @@ pub const DOCUMENT_LEN_MAX: usize = 16 << 20;
 pub const DEPTH_MAX: usize = 100;
 
 /// Longest encoded `_id`, in bytes.
-const ID_LEN_MAX: usize = 32 << 10;
+const ID_LEN_MAX: usize = 8 << 10;
 
 /// Parses bytes as a document, at every level.
 pub fn parse(bytes: &[u8]) -> Result<&RawDocument> {

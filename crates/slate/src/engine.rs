@@ -108,7 +108,8 @@ impl Engine {
         query::collect(reader.as_ref(), catalog.get(collection)?, query)
     }
 
-    /// Returns the document with an `_id`, and hands its bytes to `read` without copying them.
+    /// Returns the document with an `_id`, and hands its bytes to `read` without copying them. `read` must not use
+    /// the engine, which is locked meanwhile.
     pub fn get<T>(
         &self,
         collection: &str,
@@ -128,11 +129,13 @@ impl Engine {
         read: impl FnOnce(&RawDocument) -> T,
     ) -> Result<Option<T>> {
         let key = crate::document::id_key(id)?;
-        let (catalog, reader) = self.committer.snapshot()?;
-        match reader.get(catalog.get(collection)?.space, &key)? {
-            Some(bytes) => Ok(Some(read(stored(&bytes)?))),
-            None => Ok(None),
-        }
+        let (mut read, mut result) = (Some(read), Ok(None));
+        self.committer.read(collection, &key, &mut |bytes| {
+            if let (Some(bytes), Some(read)) = (bytes, read.take()) {
+                result = stored(bytes).map(|document| Some(read(document)));
+            }
+        })?;
+        result
     }
 
     /// Counts the documents of a query.

@@ -8,8 +8,8 @@ use crate::{
     key,
 };
 
-/// Longest encoded key of an index, without the `_id`.
-const KEY_LEN_MAX: usize = 32 << 10;
+/// Longest encoded key of an index, without the `_id`. With one, of at most 8 KiB, it is a store's longest key.
+const KEY_LEN_MAX: usize = 16 << 10;
 /// Most entries of a document in one index.
 const ENTRIES_MAX: usize = 100_000;
 

@@ -14,7 +14,7 @@
 //!
 //! Layers, each knowing only those below: `engine`, `distinct`, `validate` (callers' operations) · `modify`, `query` (writes
 //! and reads) · `scan`, `sorted` (candidates and their order) · `plan` (choice of indexes) · `transaction`, `commit` (documents with their indexes; group
-//! commit) · `catalog`, `index` · `filter`, `update`, `sort`, `projection` (pure) · `key`, `path` (pure) ·
+//! commit) · `catalog`, `index` · `filter`, `update`, `sort`, `projection` (pure) · `key`, `path`, `raw` (pure) ·
 //! `store` (ordered key-value stores).
 
 mod aggregate;
@@ -34,6 +34,7 @@ mod path;
 mod plan;
 mod projection;
 mod query;
+mod raw;
 mod scan;
 mod sort;
 mod sorted;

@@ -2,7 +2,10 @@
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    raw,
+};
 
 /// Most components of a path.
 const COMPONENTS_MAX: usize = 64;
@@ -64,12 +67,17 @@ impl std::fmt::Display for Path {
 
 /// Returns the value of a field without parsing the values before it.
 pub(crate) fn field<'a>(document: &'a RawDocument, name: &str) -> Option<RawBsonRef<'a>> {
-    document
-        .iter_elements()
-        .map_while(std::result::Result::ok)
-        .find(|element| element.key().as_str() == name)?
-        .value()
-        .ok()
+    match raw::find(document.as_bytes(), name.as_bytes()) {
+        raw::Found::Value(value) => Some(value),
+        raw::Found::Nothing => None,
+        // A type that is rare enough to be left to the library.
+        raw::Found::Other => document
+            .iter_elements()
+            .map_while(std::result::Result::ok)
+            .find(|element| element.key().as_str() == name)?
+            .value()
+            .ok(),
+    }
 }
 
 fn in_document<'a>(

@@ -96,9 +96,10 @@ pub(crate) fn run_plan(
         let more = visit(id, document)?;
         Ok(more && query.limit.is_none_or(|limit| returned < limit as u64))
     };
+    let filter = plan.residual.as_ref().unwrap_or(&query.filter);
     if plan.sorted {
         scan.documents(&plan.access, &mut |id, document| {
-            if !plan.exact && !query.filter.matches(document) {
+            if !plan.exact && !filter.matches(document) {
                 return Ok(true);
             }
             emit(id, document)
@@ -106,7 +107,7 @@ pub(crate) fn run_plan(
     } else {
         let mut sorted = Sorted::new(query.wanted());
         scan.documents(&plan.access, &mut |id, document| {
-            if plan.exact || query.filter.matches(document) {
+            if plan.exact || filter.matches(document) {
                 sorted.push(query.sort.key(document), id, document)?;
             }
             Ok(true)

@@ -71,7 +71,7 @@ pub(crate) fn choose(
         return Ok(plan);
     }
     if let Some(union) = by_union(reader, collection, &conjuncts)? {
-        return Ok(Plan { access: union, sorted: sort.is_empty(), exact: false });
+        return Ok(Plan { access: union, sorted: sort.is_empty(), exact: false, residual: None });
     }
     // An index in the right order saves sorting, but reads documents out of their own order.
     match sorting {
@@ -87,6 +87,7 @@ fn scan(filter: &Filter, sort: &Sort) -> Plan {
         access: Access::scan(direction),
         sorted: sort.is_empty() || by_id.is_some(),
         exact: filter.is_empty(),
+        residual: None,
     }
 }
 
@@ -123,6 +124,20 @@ fn bounds_of(conjuncts: &[&Filter], path: &Path, multikey: bool) -> Option<(Boun
     result
 }
 
+/// Returns the conjuncts that bounds on these fields do not stand for.
+fn residual(conjuncts: &[&Filter], fields: &[IndexField]) -> Filter {
+    let held = |conjunct: &Filter| match conjunct {
+        Filter::Field(path, predicate) => {
+            fields.iter().any(|field| field.path == *path)
+                && bounds::of(predicate).is_some_and(|bounds| bounds.exact)
+        }
+        _ => false,
+    };
+    Filter::And(
+        conjuncts.iter().filter(|conjunct| !held(conjunct)).map(|conjunct| (*conjunct).clone()).collect(),
+    )
+}
+
 /// Returns a plan by `_id`, and true if it looks up single documents, which nothing beats.
 fn by_id(conjuncts: &[&Filter], sort: &Sort) -> Option<(Plan, bool)> {
     let path = Path::parse("_id").ok()?;
@@ -138,7 +153,7 @@ fn by_id(conjuncts: &[&Filter], sort: &Sort) -> Option<(Plan, bool)> {
     };
     let sorted = sort.is_empty() || direction.is_some() || single;
     let exact = bounds.exact && used == conjuncts.len();
-    Some((Plan { access, sorted, exact }, bounds.all_points()))
+    Some((Plan { access, sorted, exact, residual: None }, bounds.all_points()))
 }
 
 fn by_index(position: usize, index: &Index, conjuncts: &[&Filter], sort: &Sort) -> Option<Candidate> {
@@ -171,10 +186,11 @@ fn by_index(position: usize, index: &Index, conjuncts: &[&Filter], sort: &Sort) 
         }
         _ => None,
     };
+    let residual = (!index.multikey).then(|| residual(conjuncts, &fields[..bounded]));
     let exact_entries = exact_bounds && !index.multikey;
     let exact = exact_entries && used == conjuncts.len();
     Some(Candidate {
-        plan: Plan { access, sorted, exact },
+        plan: Plan { access, sorted, exact, residual },
         space: index.space,
         bounded,
         prefix,
@@ -216,7 +232,8 @@ fn intersection(
         return None;
     }
     let sorted = sort.is_empty() || sort.id_direction() == Some(Direction::Forward);
-    Some(Plan { access: Access::Intersection(legs), sorted, exact: exact && used == conjuncts.len() })
+    let exact = exact && used == conjuncts.len();
+    Some(Plan { access: Access::Intersection(legs), sorted, exact, residual: None })
 }
 
 /// Outcome of counting candidates' entries.

@@ -10,6 +10,7 @@ pub(crate) use choose::choose;
 
 use crate::{
     catalog::{Collection, ID_INDEX},
+    filter::Filter,
     store::{Direction, Range},
 };
 
@@ -38,13 +39,15 @@ pub(crate) struct Leg {
 }
 
 /// A chosen plan.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) access: Access,
     /// Candidates come in the order that the query asks for.
     pub(crate) sorted: bool,
     /// Every candidate matches; documents need not be read to know.
     pub(crate) exact: bool,
+    /// Part of the filter that candidates may fail, if it is not all of it.
+    pub(crate) residual: Option<Filter>,
 }
 
 impl Access {

@@ -33,6 +33,11 @@ impl Store for MemoryStore {
         Ok(Box::new(self.committed.read().clone()))
     }
 
+    fn read(&self, space: Space, key: &[u8], read: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
+        read(self.committed.read().spaces.get(&space).and_then(|tree| tree.get(key)));
+        Ok(())
+    }
+
     fn begin(&self) -> Result<Box<dyn Writer + '_>> {
         let state = self.committed.read().clone();
         Ok(Box::new(Transaction { store: self, savepoint: state.clone(), state }))

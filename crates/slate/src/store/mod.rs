@@ -28,6 +28,9 @@ pub trait Store: std::fmt::Debug + Send + Sync {
     /// Opens a snapshot of the last committed state.
     fn snapshot(&self) -> Result<Box<dyn Reader + '_>>;
 
+    /// Reads one key of the last committed state, and hands its value to `read`. Cheaper than a snapshot.
+    fn read(&self, space: Space, key: &[u8], read: &mut dyn FnMut(Option<&[u8]>)) -> Result<()>;
+
     /// Begins a write transaction. The caller has at most one open at a time.
     fn begin(&self) -> Result<Box<dyn Writer + '_>>;
 
@@ -58,7 +61,7 @@ pub trait Lookup {
 
 /// A write transaction, which reads its own writes.
 pub trait Writer: Reader {
-    /// Sets a key.
+    /// Sets a key, which has at most 24 KiB.
     fn put(&mut self, space: Space, key: &[u8], value: &[u8]);
 
     /// Deletes a key.

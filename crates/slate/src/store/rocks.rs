@@ -145,6 +145,11 @@ impl Store for RocksStore {
         Ok(Box::new(Snapshot::new(&self.db)))
     }
 
+    fn read(&self, space: Space, key: &[u8], read: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
+        read(self.db.get_pinned(full_key(space, key)).map_err(store_error)?.as_deref());
+        Ok(())
+    }
+
     fn begin(&self) -> Result<Box<dyn Writer + '_>> {
         Ok(Box::new(Transaction {
             store: self,

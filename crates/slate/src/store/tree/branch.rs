@@ -21,7 +21,7 @@ impl Branch {
 
     /// Returns the position of the child that has a key, if any has.
     pub(super) fn position(&self, key: &[u8]) -> usize {
-        self.separators.partition_point(|separator| separator.as_slice() <= key)
+        self.separators.partition_point(|separator| super::compare(separator.as_slice(), key).is_le())
     }
 
     pub(super) fn is_small(&self) -> bool {

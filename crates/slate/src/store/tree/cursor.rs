@@ -1,8 +1,10 @@
 //! Cursors and look-ups.
 
+use std::cmp::Ordering;
+
 use super::{
     super::{Cursor, Direction, Lookup, Range},
-    Branch, Leaf, Node, Tree,
+    Branch, Leaf, Node, Tree, compare,
 };
 use crate::error::Result;
 
@@ -162,23 +164,48 @@ impl Cursor for TreeCursor<'_> {
     }
 }
 
-/// Look-ups that remember the last leaf.
+/// Entries looked at after the last one, before a leaf is searched.
+const NEAR: usize = 3;
+
+/// Look-ups that remember their place.
 pub(in super::super) struct TreeLookup<'a> {
     tree: &'a Tree,
     leaf: Option<&'a Leaf>,
+    /// Position after the last entry found.
+    next: usize,
 }
 
 impl<'a> TreeLookup<'a> {
     pub(in super::super) fn new(tree: &'a Tree) -> Self {
-        Self { tree, leaf: None }
+        Self { tree, leaf: None, next: 0 }
+    }
+
+    /// Finds a key in the leaf of the last look-up. Nothing: it belongs to another leaf.
+    fn near(&self, key: &[u8]) -> Option<(&'a Leaf, Option<usize>)> {
+        let leaf = self.leaf?;
+        for position in self.next..leaf.len().min(self.next + NEAR) {
+            match compare(leaf.key(position), key) {
+                Ordering::Less => {}
+                Ordering::Equal => return Some((leaf, Some(position))),
+                Ordering::Greater => break,
+            }
+        }
+        let within = compare(leaf.key(0), key).is_le() && compare(key, leaf.last_key()).is_le();
+        within.then(|| (leaf, leaf.search(key).ok()))
     }
 }
 
 impl Lookup for TreeLookup<'_> {
     fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>> {
-        let near = self.leaf.filter(|leaf| leaf.key(0) <= key && key <= leaf.last_key());
-        let Some(leaf) = near.or_else(|| self.tree.leaf_of(key)) else { return Ok(None) };
+        let found = self.near(key).or_else(|| {
+            let leaf = self.tree.leaf_of(key)?;
+            Some((leaf, leaf.search(key).ok()))
+        });
+        let Some((leaf, position)) = found else { return Ok(None) };
         self.leaf = Some(leaf);
-        Ok(leaf.search(key).ok().map(|position| leaf.entry(position).1))
+        Ok(position.map(|position| {
+            self.next = position + 1;
+            leaf.value(position)
+        }))
     }
 }

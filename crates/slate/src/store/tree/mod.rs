@@ -1,14 +1,14 @@
 //! A persistent B+tree from byte strings to byte strings.
 //!
 //! Clones share nodes, and a write copies those on its path that are shared: a snapshot is a clone. A leaf
-//! keeps its entries in one buffer, in order, so a scan walks memory in order and an entry costs few bytes
+//! keeps its keys in one buffer and its values in another, in order, so a scan walks memory in order and an entry costs few bytes
 //! beside its key and value.
 
 mod branch;
 mod cursor;
 mod leaf;
 
-use std::sync::Arc;
+use std::{cmp::Ordering, sync::Arc};
 
 pub(super) use self::cursor::{TreeCursor, TreeLookup};
 use self::{
@@ -16,6 +16,9 @@ use self::{
     leaf::Leaf,
 };
 use super::bytes::Bytes;
+
+/// Longest key.
+pub(super) const KEY_LEN_MAX: usize = 24 << 10;
 
 /// The tree.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +32,16 @@ pub(super) struct Tree {
 enum Node {
     Leaf(Leaf),
     Branch(Branch),
+}
+
+/// Compares keys: the first eight bytes, which mostly decide, as a number.
+fn compare(left: &[u8], right: &[u8]) -> Ordering {
+    match (left.split_first_chunk::<8>(), right.split_first_chunk::<8>()) {
+        (Some((left_head, left)), Some((right_head, right))) => {
+            u64::from_be_bytes(*left_head).cmp(&u64::from_be_bytes(*right_head)).then_with(|| left.cmp(right))
+        }
+        _ => left.cmp(right),
+    }
 }
 
 /// Result of an insertion: the length of the superseded value, and a new right neighbour with its separator.
@@ -49,7 +62,7 @@ impl Tree {
     pub(super) fn get(&self, key: &[u8]) -> Option<&[u8]> {
         let leaf = self.leaf_of(key)?;
         let position = leaf.search(key).ok()?;
-        Some(leaf.entry(position).1)
+        Some(leaf.value(position))
     }
 
     fn leaf_of(&self, key: &[u8]) -> Option<&Leaf> {
