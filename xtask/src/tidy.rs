@@ -18,7 +18,7 @@ const LAYERS: &[&[&str]] = &[
     &["orlop-testbed", "orlop-regex"],
     &["orlop-cel", "orlop-api", "orlop-crd", "orlop-kinds"],
     &["orlop-store", "orlop-net", "orlop-auth", "orlop-audit"],
-    &["orlop-check", "orlop-controllers", "orlop-compose", "orlop-device-client"],
+    &["orlop-check", "orlop-controllers", "orlop-compose", "orlop-node", "orlop-device-client"],
     &["orlop-server", "orlop-etcd", "orlop-device"],
     &["orlop-typed", "orlop-test", "orlop-generate"],
     &["slate", "slate-client", "slate-server", "slate-cli", "slate-operator", "slate-bench"],

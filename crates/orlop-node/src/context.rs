@@ -1,0 +1,119 @@
+//! State that all parts of a node share.
+
+use std::{
+    collections::HashMap,
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+
+use crate::{
+    addresses::Addresses,
+    events::Recorder,
+    quantity::Resources,
+    runtime::{Container, Runtime, Support},
+    services::Services,
+    settings::Settings,
+    volumes::Tokens,
+};
+
+/// A running node.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) settings: Settings,
+    pub(crate) client: NodeClient,
+    pub(crate) runtime: Runtime,
+    pub(crate) support: Support,
+    pub(crate) addresses: Addresses,
+    pub(crate) events: Recorder,
+    pub(crate) services: Services,
+    pub(crate) tokens: Arc<Tokens>,
+    pub(crate) allocatable: Resources,
+    pub(crate) directory: Directory,
+}
+
+/// A client that can be shown in logs.
+#[derive(Clone)]
+pub(crate) struct NodeClient(pub(crate) Client);
+
+impl std::fmt::Debug for NodeClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("NodeClient")
+    }
+}
+
+impl Node {
+    /// Returns the log file of a container's run.
+    pub(crate) fn log_path(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+        container: &str,
+        run: u32,
+    ) -> PathBuf {
+        self.log_folder(namespace, name, uid).join(container).join(format!("{run}.log"))
+    }
+
+    /// Returns the directory of a pod's logs.
+    pub(crate) fn log_folder(&self, namespace: &str, name: &str, uid: &str) -> PathBuf {
+        self.settings.data_dir.join("logs").join(format!("{namespace}_{name}_{uid}"))
+    }
+
+    /// Returns the directory of static files of a pod, such as its hosts file.
+    pub(crate) fn pod_file(&self, uid: &str, name: &str) -> PathBuf {
+        self.runtime.pod_folder(uid).join(Path::new(name))
+    }
+}
+
+/// Pods that run here, for the node's own API.
+#[derive(Debug, Default)]
+pub(crate) struct Directory(Mutex<HashMap<(String, String), Entry>>);
+
+/// A pod of the directory.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) pod: Arc<Pod>,
+    pub(crate) uid: String,
+    pub(crate) address: Option<Ipv4Addr>,
+    pub(crate) containers: HashMap<String, Runs>,
+}
+
+/// Runs of a container.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Runs {
+    /// Number of the current run; `None` before the first.
+    pub(crate) current: Option<u32>,
+    /// The container, while it runs.
+    pub(crate) live: Option<Container>,
+}
+
+impl Directory {
+    pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<Entry> {
+        self.lock().get(&(namespace.to_owned(), name.to_owned())).cloned()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Entry> {
+        self.lock().values().cloned().collect()
+    }
+
+    pub(crate) fn set(&self, namespace: &str, name: &str, entry: Entry) {
+        self.lock().insert((namespace.to_owned(), name.to_owned()), entry);
+    }
+
+    /// Removes a pod, unless another of its name has taken its place.
+    pub(crate) fn remove(&self, namespace: &str, name: &str, uid: &str) {
+        let mut all = self.lock();
+        let key = (namespace.to_owned(), name.to_owned());
+        if all.get(&key).is_some_and(|entry| entry.uid == uid) {
+            all.remove(&key);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<(String, String), Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

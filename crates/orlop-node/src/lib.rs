@@ -1,0 +1,141 @@
+//! A node that runs pods as processes of the machine, against any Kubernetes API.
+//!
+//! It does what a kubelet does with the pods that are bound to it, and serves a kubelet's API for logs, exec, attach and
+//! port-forward. An image is the name of a program ([`Images`]); a pod's address is one of 127.0.0.0/8; a container is a
+//! process with a monitor ([`shim`]) that outlives the node.
+//!
+//! Layers, each importing only those before it: `quantity`, `expansion`, `images`, `shim`, `pods` (pure) → `downward`,
+//! `environment`, `volumes`, `runtime`, `logs`, `dial` → `probes`, `events`, `services`, `addresses` → `context` → `worker` →
+//! `manager`; `registration`, `server`, `proxy`, `static_pods` → this file.
+//!
+//! Invariants: only the API is spoken to the cluster; no container runs twice, and none outlives its pod; every queue,
+//! output and wait is bounded.
+
+mod addresses;
+mod context;
+mod dial;
+mod downward;
+mod environment;
+mod events;
+mod expansion;
+mod images;
+mod logs;
+mod manager;
+mod pods;
+mod probes;
+mod proxy;
+mod quantity;
+mod registration;
+mod runtime;
+mod server;
+mod services;
+mod settings;
+pub mod shim;
+mod static_pods;
+mod volumes;
+mod worker;
+
+pub use settings::{BadPodRange, Images, Isolation, POD_RANGE, PodRange, Settings};
+
+use std::{io, sync::Arc};
+
+use kube::Client;
+use tokio::{net::TcpListener, sync::mpsc};
+
+use crate::{
+    addresses::Addresses,
+    context::{Directory, Node, NodeClient},
+    events::Recorder,
+    runtime::{Runtime, Support},
+    services::Services,
+};
+
+/// Errors of starting a node.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A directory or socket could not be used.
+    #[error("{0}: {1}")]
+    Io(String, io::Error),
+    /// Namespaces were asked for, and the machine has none.
+    #[error("containers cannot have namespaces on this machine: {0}")]
+    Isolation(String),
+}
+
+/// Runs a node until `shutdown`, then stops its pods. `listener` is that of its own API; `proxy_client` that of the service
+/// proxy, which reads what a node may not.
+pub async fn run(
+    client: Client,
+    proxy_client: Client,
+    settings: Settings,
+    listener: TcpListener,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), Error> {
+    let in_folder = |error| Error::Io(settings.data_dir.display().to_string(), error);
+    std::fs::create_dir_all(&settings.data_dir).map_err(in_folder)?;
+    registration::raise_file_limit();
+    let port = listener.local_addr().map_err(in_folder)?.port();
+    let support = support(&settings)?;
+    let node = Arc::new(Node {
+        runtime: Runtime::new(settings.data_dir.clone(), settings.program.clone()),
+        support,
+        addresses: Addresses::new(settings.pod_range),
+        events: Recorder::start(client.clone(), settings.name.clone()),
+        services: Services::start(client.clone()),
+        tokens: Arc::default(),
+        allocatable: registration::capacity(&settings),
+        directory: Directory::default(),
+        client: NodeClient(client.clone()),
+        settings,
+    });
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let serving = tokio::spawn(server::serve(node.clone(), listener, async move {
+        let mut stopped = stopped;
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+    }));
+    let mut shutdown = std::pin::pin!(shutdown);
+    let registered = tokio::select! {
+        registered = registration::register(&node, port) => registered,
+        () = &mut shutdown => return Ok(()),
+    };
+    registration::announce(&node, &registered);
+    let lease = tokio::spawn(registration::keep_lease(client, registered));
+    let status = tokio::spawn({
+        let node = node.clone();
+        async move { registration::keep_status(&node, port).await }
+    });
+    let proxy =
+        node.settings.service_proxy.then(|| tokio::spawn(proxy::run(proxy_client, node.services.clone())));
+    let (static_changes, changes) = mpsc::channel(16);
+    let static_pods = node
+        .settings
+        .static_pods
+        .clone()
+        .map(|folder| tokio::spawn(static_pods::watch(node.clone(), folder, static_changes.clone())));
+    let stopping = async {
+        shutdown.await;
+        status.abort();
+        registration::stopping(&node, port).await;
+    };
+    manager::Manager::new(node.clone()).run(changes, stopping).await;
+    lease.abort();
+    for task in [proxy, static_pods].into_iter().flatten() {
+        task.abort();
+    }
+    stop.send_replace(true);
+    let _ = serving.await;
+    Ok(())
+}
+
+fn support(settings: &Settings) -> Result<Support, Error> {
+    if settings.isolation == Isolation::None {
+        return Ok(Support::default());
+    }
+    match Support::probe(&settings.program, &settings.data_dir.join("probe")) {
+        Ok(support) => Ok(support),
+        Err(reason) if settings.isolation == Isolation::Namespaces => Err(Error::Isolation(reason)),
+        Err(reason) => {
+            tracing::info!(reason, "containers have no namespaces on this machine");
+            Ok(Support::default())
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Volumes of claims: the directory behind a bound PersistentVolume.
+
+use std::path::PathBuf;
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::{Api, Client};
+
+/// Returns the directory of a claim.
+pub(super) async fn path(client: &Client, namespace: &str, name: &str) -> Result<PathBuf, String> {
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
+    let claim = claims.get_opt(name).await.map_err(super::text)?;
+    let claim = claim.ok_or_else(|| format!("persistentvolumeclaim {name:?} not found"))?;
+    let phase = claim.status.and_then(|status| status.phase).unwrap_or_default();
+    let volume = claim.spec.and_then(|spec| spec.volume_name).filter(|name| !name.is_empty());
+    let Some(volume) = volume.filter(|_| phase == "Bound") else {
+        return Err(format!("PVC {namespace}/{name} is not bound"));
+    };
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    let found = volumes.get_opt(&volume).await.map_err(super::text)?;
+    let spec =
+        found.and_then(|found| found.spec).ok_or_else(|| format!("persistentvolume {volume:?} not found"))?;
+    let path = spec.host_path.map(|source| source.path).or_else(|| spec.local.map(|source| source.path));
+    path.map(PathBuf::from).ok_or_else(|| {
+        format!("persistentvolume {volume:?}: only hostPath and local volumes are supported by this node")
+    })
+}

@@ -1,0 +1,631 @@
+//! The worker of one pod: follows the plan, and publishes its status.
+//!
+//! It is a loop over `sync`, which brings the pod one step nearer to what it should be, and a wait for whatever may change
+//! that: a new version of the pod, the end of a container, a probe's verdict, or time.
+
+mod files;
+mod identity;
+mod publish;
+mod restore;
+mod start;
+mod stop;
+
+use std::{net::Ipv4Addr, sync::Arc, time::Duration};
+
+use k8s_openapi::{
+    api::core::v1::{Pod, PodStatus},
+    jiff::{Timestamp, ToSpan},
+};
+use tokio::{
+    sync::{mpsc, watch},
+    task::AbortHandle,
+    time::Instant,
+};
+
+use crate::{
+    context::{Entry, Node, Runs},
+    events::Severity,
+    pods::{
+        admission,
+        containers::{Class, Ended, Member, Run, Waiting, members},
+        phase::{self, Phase},
+        plan,
+    },
+    probes::{self, Kind, Outcome, Report, Target, Verdict},
+    runtime::Container,
+    shim::config::Exit,
+    volumes::Sources,
+};
+
+/// Interval at which volumes are brought up to date.
+const REFRESH: Duration = Duration::from_secs(30);
+/// Delay before a failed step is tried again.
+const RETRY: Duration = Duration::from_secs(5);
+/// Grace of a pod whose object is gone.
+const REMOVED_GRACE: Duration = Duration::from_secs(1);
+/// Delay after which a failed pull is shown as waiting.
+const PULL_SHOWN: Duration = Duration::from_secs(1);
+const EVENTS: usize = 64;
+
+/// The pod that a worker is to run.
+#[derive(Clone, Debug)]
+pub(crate) struct Desired {
+    pub(crate) pod: Arc<Pod>,
+    /// The object is gone.
+    pub(crate) removed: bool,
+    /// The node stops, and with it the pod's processes.
+    pub(crate) shutdown: bool,
+}
+
+/// Something that happened to a container.
+#[derive(Debug)]
+enum Event {
+    Exited { index: usize, id: String, exit: Option<Exit> },
+    Probed { index: usize, id: String, kind: Kind, report: Report },
+}
+
+/// Handles of a running container.
+#[derive(Debug)]
+struct Live {
+    container: Container,
+    /// Probes, and the wait for the end.
+    tasks: Vec<AbortHandle>,
+    stop: Option<stop::Stopping>,
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+/// The end of a pod before its containers ended by themselves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Verdicted {
+    phase: Phase,
+    reason: Option<String>,
+    message: Option<String>,
+}
+
+/// Runs one pod.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    node: Arc<Node>,
+    pod: Arc<Pod>,
+    namespace: String,
+    name: String,
+    uid: String,
+    members: Vec<Member>,
+    live: Vec<Option<Live>>,
+    address: Option<Ipv4Addr>,
+    sources: Option<Sources>,
+    start_time: Timestamp,
+    is_admitted: bool,
+    ended: Option<Verdicted>,
+    published: Option<PodStatus>,
+    mount_reported: bool,
+    refresh_at: Instant,
+    wake_at: Option<Instant>,
+    events: mpsc::Receiver<Event>,
+    sender: mpsc::Sender<Event>,
+}
+
+impl Worker {
+    pub(crate) fn new(node: Arc<Node>, pod: Arc<Pod>) -> Self {
+        let metadata = &pod.metadata;
+        let (sender, events) = mpsc::channel(EVENTS);
+        let members = members(&pod);
+        let known = pod.status.as_ref().and_then(|status| status.start_time.as_ref());
+        let start_time = known.map_or_else(Timestamp::now, |time| time.0);
+        let live = members.iter().map(|_| None).collect();
+        Self {
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            members,
+            live,
+            address: None,
+            sources: None,
+            start_time,
+            is_admitted: false,
+            ended: None,
+            published: None,
+            mount_reported: false,
+            refresh_at: Instant::now() + REFRESH,
+            wake_at: None,
+            events,
+            sender,
+            node,
+            pod,
+        }
+    }
+
+    /// Runs the pod until its object is gone and nothing of it is left.
+    pub(crate) async fn run(mut self, mut desired: watch::Receiver<Desired>) {
+        self.restore();
+        loop {
+            let wanted = desired.borrow_and_update().clone();
+            self.update(&wanted.pod);
+            self.wake_at = None;
+            if self.sync(&wanted).await {
+                return;
+            }
+            self.list();
+            let wake_at = self.wake_at.unwrap_or(self.refresh_at).min(self.refresh_at);
+            tokio::select! {
+                changed = desired.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                }
+                Some(event) = self.events.recv() => self.handle(event),
+                () = tokio::time::sleep_until(wake_at) => {}
+            }
+            while let Ok(event) = self.events.try_recv() {
+                self.handle(event);
+            }
+        }
+    }
+
+    /// Takes over a new version of the pod.
+    fn update(&mut self, pod: &Arc<Pod>) {
+        if Arc::ptr_eq(pod, &self.pod) {
+            return;
+        }
+        let changed = pod.metadata.resource_version != self.pod.metadata.resource_version;
+        self.pod = pod.clone();
+        for fresh in members(pod) {
+            match self.members.iter_mut().find(|known| known.spec.name == fresh.spec.name) {
+                Some(known) => {
+                    if changed
+                        && known
+                            .state
+                            .waiting
+                            .as_ref()
+                            .is_some_and(|why| why.reason == "CreateContainerConfigError")
+                    {
+                        known.state.retry_at = None;
+                    }
+                    known.spec = fresh.spec;
+                }
+                None => {
+                    self.members.push(fresh);
+                    self.live.push(None);
+                }
+            }
+        }
+    }
+
+    /// Brings the pod nearer to what it should be. Returns true once nothing of it is left.
+    async fn sync(&mut self, wanted: &Desired) -> bool {
+        if wanted.removed {
+            return self.sync_removed().await;
+        }
+        if wanted.shutdown {
+            self.stop_for(self.node.settings.shutdown_grace, false);
+            return !self.is_running();
+        }
+        let deleting = self.pod.metadata.deletion_timestamp.is_some();
+        let known = self.pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        if self.ended.is_none() {
+            // A terminal phase in the API stays, whoever wrote it.
+            let kept = match known {
+                Some("Failed") => Some(Phase::Failed),
+                Some("Succeeded") => Some(Phase::Succeeded),
+                _ => None,
+            };
+            let status = self.pod.status.as_ref();
+            self.ended = kept.map(|phase| Verdicted {
+                phase,
+                reason: status.and_then(|status| status.reason.clone()),
+                message: status.and_then(|status| status.message.clone()),
+            });
+        }
+        if self.ended.is_none() && !deleting {
+            self.admit();
+            self.check_deadline();
+        }
+        if self.ended.is_some() || deleting {
+            self.sync_ending(deleting).await
+        } else {
+            self.sync_running().await;
+            false
+        }
+    }
+
+    async fn sync_running(&mut self) {
+        if !self.set_up().await {
+            self.publish(false).await;
+            return;
+        }
+        self.restart_changed();
+        let policy = self.restart_policy();
+        let steps = plan::next(&self.members, &policy, Timestamp::now());
+        if let Some(at) = steps.wake_at {
+            self.wake(at);
+        }
+        for index in &steps.stop {
+            self.stop(*index, self.grace(), stop::Reason::Stopping);
+        }
+        if steps.restart_all && !self.is_running() {
+            self.restart_all();
+            self.wake_in(Duration::ZERO);
+            return;
+        }
+        for (index, delay) in steps.back_off {
+            self.wait_for_restart(index, delay);
+        }
+        for index in steps.start {
+            self.start(index).await;
+        }
+        self.show_failed_pulls();
+        if steps.is_finished && !self.is_running() {
+            let phase = phase::of(&self.members, &policy, true);
+            self.ended = Some(Verdicted { phase, reason: None, message: None });
+            self.node.addresses.release(&self.uid);
+        }
+        self.publish(false).await;
+    }
+
+    async fn sync_ending(&mut self, deleting: bool) -> bool {
+        let grace = if deleting { self.deletion_grace() } else { self.grace() };
+        self.stop_for(grace, true);
+        if self.is_running() {
+            self.publish(deleting).await;
+            return false;
+        }
+        let published = self.publish(deleting).await;
+        if deleting && published {
+            self.delete().await;
+        }
+        false
+    }
+
+    async fn sync_removed(&mut self) -> bool {
+        self.stop_for(REMOVED_GRACE, true);
+        if self.is_running() {
+            return false;
+        }
+        self.node.addresses.release(&self.uid);
+        self.node.tokens.forget(&self.uid);
+        self.node.directory.remove(&self.namespace, &self.name, &self.uid);
+        if let Err(error) = self.node.runtime.remove_pod(&self.uid) {
+            tracing::warn!(%error, uid = self.uid, "cannot remove the directory of a pod");
+        }
+        let _ = std::fs::remove_dir_all(self.node.log_folder(&self.namespace, &self.name, &self.uid));
+        true
+    }
+
+    /// Refuses a pod that this node cannot run, before anything of it runs.
+    fn admit(&mut self) {
+        if self.is_admitted {
+            return;
+        }
+        self.is_admitted = true;
+        if self.members.iter().any(|member| member.state.has_run()) {
+            return;
+        }
+        let others: Vec<Arc<Pod>> = self
+            .node
+            .directory
+            .all()
+            .into_iter()
+            .filter(|entry| entry.uid != self.uid)
+            .map(|entry| entry.pod)
+            .filter(|pod| {
+                let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+                !matches!(phase, Some("Succeeded" | "Failed"))
+            })
+            .collect();
+        if let Err(refusal) = admission::admit(&self.pod, &others, &self.node.allocatable) {
+            let reason = refusal.reason.clone().leak_reason();
+            self.node.events.pod(&self.pod, None, Severity::Warning, reason, refusal.message.as_str());
+            self.ended = Some(Verdicted {
+                phase: Phase::Failed,
+                reason: Some(refusal.reason),
+                message: Some(format!("Pod was rejected: {}", refusal.message)),
+            });
+        }
+    }
+
+    /// Fails a pod that has been active for too long.
+    fn check_deadline(&mut self) {
+        let seconds = self.pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
+        let Some(deadline) = seconds.and_then(|seconds| self.start_time.checked_add(seconds.seconds()).ok())
+        else {
+            return;
+        };
+        if Timestamp::now() < deadline {
+            self.wake(deadline);
+            return;
+        }
+        let message = "Pod was active on the node longer than the specified deadline";
+        self.node.events.pod(&self.pod, None, Severity::Normal, "DeadlineExceeded", message);
+        self.ended = Some(Verdicted {
+            phase: Phase::Failed,
+            reason: Some("DeadlineExceeded".to_owned()),
+            message: Some(message.to_owned()),
+        });
+    }
+
+    /// Stops containers whose image has changed: it is the one field of a container that can.
+    fn restart_changed(&mut self) {
+        for index in 0..self.members.len() {
+            let member = &self.members[index];
+            let Some(live) = &self.live[index] else { continue };
+            if live.stop.is_some() {
+                continue;
+            }
+            let image = member.spec.image.as_deref().unwrap_or_default();
+            let id = self.node.settings.images.find(image).map(|image| image.id);
+            if id.is_ok_and(|id| id != member.state.image_id) {
+                self.stop(index, self.grace(), stop::Reason::Changed);
+            }
+        }
+    }
+
+    /// Forgets all runs, so that init containers begin again.
+    fn restart_all(&mut self) {
+        for member in &mut self.members {
+            let state = &mut member.state;
+            if let Run::Ended(ended) = std::mem::take(&mut state.run) {
+                state.last = Some(ended);
+                state.restart_count += 1;
+            }
+            state.waiting = None;
+            if member.class == Class::Main {
+                // With a past run, init containers would be taken for done.
+                state.last = None;
+            }
+        }
+    }
+
+    fn wait_for_restart(&mut self, index: usize, delay: u64) {
+        let member = &mut self.members[index];
+        let pod = format!("{}_{}({})", self.name, self.namespace, self.uid);
+        let container = &member.spec.name;
+        let message =
+            format!("back-off {} restarting failed container={container} pod={pod}", go_duration(delay));
+        let waiting = Waiting { reason: "CrashLoopBackOff", message };
+        if member.state.waiting.as_ref() != Some(&waiting) {
+            let text = format!("Back-off restarting failed container {container} in pod {pod}");
+            let path = Some(member.field_path());
+            self.node.events.pod(&self.pod, path, Severity::Warning, "BackOff", text);
+            member.state.waiting = Some(waiting);
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Exited { index, id, exit } => self.exited(index, &id, exit),
+            Event::Probed { index, id, kind, report } => {
+                let is_current = self.live[index].as_ref().is_some_and(|live| live.container.id() == id);
+                if is_current {
+                    self.probed(index, kind, report);
+                }
+            }
+        }
+    }
+
+    /// Records the end of a container.
+    fn exited(&mut self, index: usize, id: &str, exit: Option<Exit>) {
+        let member = &self.members[index];
+        let Run::Running { id: current, since } = &member.state.run else { return };
+        if current != id {
+            return;
+        }
+        let ended = self.ended_run(index, id, Some(*since), exit);
+        self.live[index] = None;
+        let state = &mut self.members[index].state;
+        (state.ready, state.started, state.stopping) = (false, false, false);
+        state.run = Run::Ended(ended);
+    }
+
+    /// Returns the end of a run with its reason and message.
+    fn ended_run(&self, index: usize, id: &str, since: Option<Timestamp>, exit: Option<Exit>) -> Ended {
+        let member = &self.members[index];
+        let Some(exit) = exit else {
+            return Ended {
+                id: id.to_owned(),
+                exit_code: 137,
+                signal: 9,
+                reason: "ContainerStatusUnknown".to_owned(),
+                message: "The container could not be located when the pod was terminated".to_owned(),
+                started_at: since,
+                finished_at: Timestamp::now(),
+            };
+        };
+        let reason = match exit.code {
+            0 => "Completed",
+            _ => "Error",
+        };
+        Ended {
+            id: id.to_owned(),
+            exit_code: exit.code,
+            signal: exit.signal,
+            reason: reason.to_owned(),
+            message: files::termination_message(
+                &self.node,
+                &member.spec,
+                &self.node.runtime.run_folder(&self.uid, &member.spec.name, member.state.restart_count),
+                &self.log_path(index, member.state.restart_count),
+                exit.code,
+            ),
+            started_at: since,
+            finished_at: exit.at,
+        }
+    }
+
+    fn probed(&mut self, index: usize, kind: Kind, report: Report) {
+        let member = &mut self.members[index];
+        match report {
+            Report::Failed(outcome) => {
+                let (reason, text) = match outcome {
+                    Outcome::Failure(text) => ("Unhealthy", format!("{} probe failed: {text}", kind.name())),
+                    Outcome::Error(text) => (
+                        "Unhealthy",
+                        format!("{} probe errored and resulted in failure state: {text}", kind.name()),
+                    ),
+                    Outcome::Success => return,
+                };
+                let path = Some(member.field_path());
+                self.node.events.pod(&self.pod, path, Severity::Warning, reason, text);
+            }
+            Report::Verdict(verdict) => match (kind, verdict) {
+                (Kind::Readiness, verdict) => member.state.ready = verdict == Verdict::Healthy,
+                (Kind::Startup, Verdict::Healthy) => self.started(index),
+                (Kind::Liveness, Verdict::Healthy) => {}
+                (Kind::Startup | Kind::Liveness, Verdict::Unhealthy) => {
+                    let own = kind.of(&member.spec).and_then(|probe| probe.termination_grace_period_seconds);
+                    let own = own.and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs);
+                    let grace = own.unwrap_or_else(|| self.grace());
+                    self.stop(index, grace, stop::Reason::Unhealthy(kind));
+                }
+            },
+        }
+    }
+
+    /// A container has started: its other probes begin.
+    fn started(&mut self, index: usize) {
+        let Member { spec, state, .. } = &mut self.members[index];
+        if state.started {
+            return;
+        }
+        (state.started, state.ready) = (true, spec.readiness_probe.is_none());
+        for kind in [Kind::Readiness, Kind::Liveness] {
+            self.probe(index, kind);
+        }
+    }
+
+    /// Starts a probe of a running container.
+    fn probe(&mut self, index: usize, kind: Kind) {
+        let spec = self.members[index].spec.clone();
+        let host = self.probe_host();
+        let Some(live) = &mut self.live[index] else { return };
+        if kind.of(&spec).is_none() {
+            return;
+        }
+        let (container, sender, id) =
+            (live.container.clone(), self.sender.clone(), live.container.id().to_owned());
+        let target = Target { container, spec, host };
+        let task = tokio::spawn(async move {
+            let report = move |report| {
+                let (sender, id) = (sender.clone(), id.clone());
+                async move { drop(sender.send(Event::Probed { index, id, kind, report }).await) }
+            };
+            probes::run(target, kind, report).await;
+        });
+        live.tasks.push(task.abort_handle());
+    }
+
+    // === Facts ===
+
+    fn is_running(&self) -> bool {
+        self.live.iter().any(Option::is_some)
+    }
+
+    fn restart_policy(&self) -> String {
+        let policy = self.pod.spec.as_ref().and_then(|spec| spec.restart_policy.clone());
+        policy.unwrap_or_else(|| "Always".to_owned())
+    }
+
+    fn grace(&self) -> Duration {
+        let seconds = self.pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
+        Duration::from_secs(seconds.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(30))
+    }
+
+    fn deletion_grace(&self) -> Duration {
+        let seconds = self.pod.metadata.deletion_grace_period_seconds;
+        let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        seconds.map_or_else(|| self.grace(), Duration::from_secs)
+    }
+
+    fn is_host_network(&self) -> bool {
+        self.pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true)
+    }
+
+    /// Returns the address that containers are probed at.
+    fn probe_host(&self) -> String {
+        self.pod_ip().unwrap_or_else(|| "127.0.0.1".to_owned())
+    }
+
+    /// Returns the address of the pod: that of the node for one on the host's network.
+    fn pod_ip(&self) -> Option<String> {
+        if self.is_host_network() {
+            return Some(self.node.settings.address.to_string());
+        }
+        self.address.map(|address| address.to_string())
+    }
+
+    fn log_path(&self, index: usize, run: u32) -> std::path::PathBuf {
+        self.node.log_path(&self.namespace, &self.name, &self.uid, &self.members[index].spec.name, run)
+    }
+
+    fn wake(&mut self, at: Timestamp) {
+        let delay = Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default();
+        // Times have been cut to what a clock shows: a little later is safely after.
+        self.wake_in(delay + Duration::from_millis(1));
+    }
+
+    fn wake_in(&mut self, delay: Duration) {
+        let at = Instant::now() + delay;
+        self.wake_at = Some(self.wake_at.map_or(at, |known| known.min(at)));
+    }
+
+    /// Tells the node's API what runs.
+    fn list(&self) {
+        let containers = self.members.iter().zip(&self.live).map(|(member, live)| {
+            let runs = Runs {
+                current: member.state.has_run().then_some(member.state.restart_count),
+                live: live.as_ref().map(|live| live.container.clone()),
+            };
+            (member.spec.name.clone(), runs)
+        });
+        let entry = Entry {
+            pod: self.pod.clone(),
+            uid: self.uid.clone(),
+            address: self.address,
+            containers: containers.collect(),
+        };
+        self.node.directory.set(&self.namespace, &self.name, entry);
+    }
+}
+
+/// Reasons of events are few and fixed.
+trait LeakReason {
+    fn leak_reason(self) -> &'static str;
+}
+
+impl LeakReason for String {
+    fn leak_reason(self) -> &'static str {
+        const KNOWN: &[&str] = &[
+            "PodFeatureUnsupported",
+            "PodOSNotSupported",
+            "SysctlForbidden",
+            "NodePorts",
+            "OutOfpods",
+            "OutOfcpu",
+            "OutOfmemory",
+            "OutOfephemeral-storage",
+        ];
+        KNOWN.iter().copied().find(|known| *known == self).unwrap_or("UnexpectedAdmissionError")
+    }
+}
+
+/// Formats seconds as Go does: 1m20s.
+fn go_duration(seconds: u64) -> String {
+    match (seconds / 60, seconds % 60) {
+        (0, seconds) => format!("{seconds}s"),
+        (minutes, seconds) => format!("{minutes}m{seconds}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_written_as_go_does() {
+        assert_eq!([10, 80, 300].map(go_duration), ["10s", "1m20s", "5m0s"]);
+    }
+}
