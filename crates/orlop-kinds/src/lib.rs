@@ -50,6 +50,7 @@ pub use conversion::{BuiltinConverter, Conversion};
 pub use declaration::{BuiltinKind, StrategyFlags};
 pub use strategy::{DefaultStrategy, RequestContext, Strategy};
 pub use update_scope::{ResetFields, UpdateScope, UpdateScopes};
+pub use validation::is_pod_loopback;
 
 /// Declarations by API group.
 const GROUPS: &[&[BuiltinKind]] = &[

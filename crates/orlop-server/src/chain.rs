@@ -190,7 +190,9 @@ impl Chain {
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let mut attributes = Attributes::of(&parts.method, parts.uri.path(), &query);
         let is_watch = attributes.verb == Verb::Watch;
-        let upgrade = Upgrade::of(&mut parts).filter(|_| is_watch);
+        let is_long_running = attributes.is_long_running();
+        // Others that switch protocols are answered by a node.
+        let upgrade = if is_watch { Upgrade::of(&mut parts) } else { None };
         let in_flight = self.endpoints.metrics.requests.begin(&attributes);
         let is_apply = content_type(&parts.headers).starts_with("application/apply-patch");
         let labels = Labels::of(&attributes, parts.uri.path(), &query, is_apply);
@@ -229,7 +231,7 @@ impl Chain {
             answered.unwrap_or_else(|status: Status| response::status(&parts.headers, &status));
         warnings.write_to(&mut response);
         response = record.capture(response);
-        if !is_watch {
+        if !is_long_running {
             response = compression::compress(response, &parts.headers);
         }
         let code = response.status().as_u16();

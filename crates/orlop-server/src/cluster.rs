@@ -18,6 +18,7 @@ use crate::{
     definitions::{self, Definitions},
     http::stream_budget::StreamBudget,
     openapi,
+    proxy::NodeTls,
     rbac::{self, Policy},
     registry::{Kind, Kinds, Registry},
     storage::{
@@ -47,6 +48,8 @@ pub struct Cluster {
     audiences: Vec<String>,
     admission: Vec<Arc<dyn Admission>>,
     name_suffixes: Arc<dyn NameSuffixSource>,
+    /// TLS towards nodes; `None` for a cluster whose nodes cannot be reached.
+    node_tls: Option<NodeTls>,
     /// True once the server shuts down.
     closing: watch::Sender<bool>,
     /// Bytes that streamed responses hold.
@@ -69,6 +72,7 @@ impl Cluster {
             credential_changes: Arc::default(),
             admission: Vec::new(),
             name_suffixes: Arc::new(RandomSuffix),
+            node_tls: None,
             closing,
             stream_budget: StreamBudget::default(),
         }
@@ -79,6 +83,18 @@ impl Cluster {
     pub fn with_admission(mut self, admission: Arc<dyn Admission>) -> Self {
         self.admission.push(admission);
         self
+    }
+
+    /// Makes nodes reachable, with this server's client certificate: logs, exec, attach, port-forward and proxies.
+    #[must_use]
+    pub fn with_node_tls(mut self, tls: NodeTls) -> Self {
+        self.node_tls = Some(tls);
+        self
+    }
+
+    /// Returns TLS towards nodes.
+    pub(crate) fn node_tls(&self) -> Option<&NodeTls> {
+        self.node_tls.as_ref()
     }
 
     /// Sets the ranges that cluster IPs and node ports are allocated from.

@@ -14,6 +14,7 @@
 //! definitions              CustomResourceDefinitions and the kinds they define
 //! admission                the admission plugin interface
 //! openapi                  OpenAPI documents
+//! proxy                    requests that nodes, pods and services answer
 //! cluster                  one cluster as a value
 //! authentication           the authenticators of a cluster
 //! authorization            the cluster's authorizers by the names of their modes
@@ -47,6 +48,7 @@ mod metrics;
 mod node_graph;
 pub mod object;
 mod openapi;
+pub mod proxy;
 mod rbac;
 pub mod registry;
 pub mod request;

@@ -3,7 +3,7 @@
 pub(crate) mod cidr;
 pub(crate) mod ip;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -146,6 +146,17 @@ pub(crate) fn validate_cidr(range: &str, path: &FieldPath) -> Vec<FieldError> {
     vec![FieldError::invalid(path, range, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)")]
 }
 
+/// Returns true for a loopback address of the range that nodes of this program give to pods: 127.64.0.0/10. Programs
+/// that listen on 127.0.0.1 alone cannot be reached there.
+pub fn is_pod_loopback(address: Ipv4Addr) -> bool {
+    let [first, second, ..] = address.octets();
+    first == 127 && second & 0xc0 == 64
+}
+
+fn is_pod_address(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V4(v4) if is_pod_loopback(v4))
+}
+
 /// Validates an address that endpoints may have.
 pub(crate) fn validate_endpoint_ip(address: &str, path: &FieldPath) -> Vec<FieldError> {
     let Ok(parsed) = address.parse::<IpAddr>() else {
@@ -157,7 +168,7 @@ pub(crate) fn validate_endpoint_ip(address: &str, path: &FieldPath) -> Vec<Field
     };
     let problems = [
         (parsed.is_unspecified(), format!("may not be unspecified ({address})")),
-        (parsed.is_loopback(), LOOPBACK.to_owned()),
+        (parsed.is_loopback() && !is_pod_address(parsed), LOOPBACK.to_owned()),
         (link_local, "may not be in the link-local range (169.254.0.0/16, fe80::/10)".to_owned()),
         (multicast, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)".to_owned()),
     ];

@@ -2,7 +2,7 @@
 
 mod policy;
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use futures_util::future::try_join_all;
 use http::Request;
@@ -61,9 +61,29 @@ pub enum BootstrapError {
     Request(#[from] http::Error),
 }
 
-/// Creates missing objects through the chain, so that they are like all others. `port` is that of the API server, `ca`
+/// Address that nodes and pods reach the API server at: that of the `kubernetes` service's endpoints.
+#[derive(Clone, Copy, Debug)]
+pub struct Advertised(SocketAddr);
+
+impl From<u16> for Advertised {
+    fn from(port: u16) -> Self {
+        Self(SocketAddr::from(([127, 0, 0, 1], port)))
+    }
+}
+
+impl From<SocketAddr> for Advertised {
+    fn from(address: SocketAddr) -> Self {
+        Self(address)
+    }
+}
+
+/// Creates missing objects through the chain, so that they are like all others. `address` is that of the API server, `ca`
 /// what its clients trust.
-pub async fn bootstrap(chain: &Chain, port: u16, ca: &str) -> Result<(), BootstrapError> {
+pub async fn bootstrap(
+    chain: &Chain,
+    address: impl Into<Advertised>,
+    ca: &str,
+) -> Result<(), BootstrapError> {
     crate::definition_controllers::start(chain.cluster())
         .await
         .map_err(|status| BootstrapError::Definitions(status.message))?;
@@ -71,19 +91,20 @@ pub async fn bootstrap(chain: &Chain, port: u16, ca: &str) -> Result<(), Bootstr
     chain.done(ROUTES);
     ensure_namespaces(chain).await?;
     // Kept by whoever starts, and not again and again: a role that somebody removes stays away until then.
-    let (policy, objects) = tokio::join!(policy::ensure(chain), ensure(chain, port, ca));
+    let (policy, objects) = tokio::join!(policy::ensure(chain), ensure(chain, address.into(), ca));
     policy?;
     chain.done(BOOTSTRAP_ROLES);
     objects
 }
 
 /// Creates the objects again when they are deleted.
-pub async fn reconcile(chain: Chain, port: u16, ca: String) {
+pub async fn reconcile(chain: Chain, address: impl Into<Advertised>, ca: String) {
+    let address = address.into();
     loop {
         tokio::time::sleep(RECONCILE_INTERVAL).await;
         let ensured = async {
             ensure_namespaces(&chain).await?;
-            ensure(&chain, port, &ca).await
+            ensure(&chain, address, &ca).await
         };
         if let Err(error) = ensured.await {
             tracing::debug!(%error, "cannot reconcile system objects");
@@ -102,8 +123,8 @@ async fn ensure_namespaces(chain: &Chain) -> Result<(), BootstrapError> {
     Ok(())
 }
 
-async fn ensure(chain: &Chain, port: u16, ca: &str) -> Result<(), BootstrapError> {
-    let objects = objects(port, ca, chain.cluster().objects.service_ranges());
+async fn ensure(chain: &Chain, address: Advertised, ca: &str) -> Result<(), BootstrapError> {
+    let objects = objects(address, ca, chain.cluster().objects.service_ranges());
     try_join_all(objects.iter().map(|(_, path, object)| create(chain, path, object))).await?;
     for (step, ..) in objects {
         chain.done(step);
@@ -112,7 +133,13 @@ async fn ensure(chain: &Chain, port: u16, ca: &str) -> Result<(), BootstrapError
 }
 
 /// Returns objects with their step and path.
-fn objects(port: u16, ca: &str, ranges: &ServiceRanges) -> Vec<(&'static str, &'static str, Value)> {
+fn objects(
+    Advertised(address): Advertised,
+    ca: &str,
+    ranges: &ServiceRanges,
+) -> Vec<(&'static str, &'static str, Value)> {
+    let (ip, port) = (address.ip().to_string(), address.port());
+    let family = if address.is_ipv6() { "IPv6" } else { "IPv4" };
     let today: String = now().to_string().chars().take("2026-01-01".len()).collect();
     let labels = json!({"component": "apiserver", "provider": "kubernetes"});
     let priority_class = |name: &str, value: i64, description: &str| {
@@ -142,16 +169,16 @@ fn objects(port: u16, ca: &str, ranges: &ServiceRanges) -> Vec<(&'static str, &'
             json!({"apiVersion": "v1", "kind": "Endpoints",
                 "metadata": {"name": "kubernetes", "namespace": "default",
                     "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
-                "subsets": [{"addresses": [{"ip": "127.0.0.1"}],
+                "subsets": [{"addresses": [{"ip": ip}],
                     "ports": [{"name": "https", "port": port, "protocol": "TCP"}]}]}),
         ),
         (
             "bootstrap-controller",
             "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
-            json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": family,
                 "metadata": {"name": "kubernetes", "namespace": "default",
                     "labels": {"kubernetes.io/service-name": "kubernetes"}},
-                "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": true}}],
+                "endpoints": [{"addresses": [ip], "conditions": {"ready": true}}],
                 "ports": [{"name": "https", "port": port, "protocol": "TCP"}]}),
         ),
         (

@@ -46,6 +46,7 @@ fn request(cluster: &Arc<Cluster>, kind: Arc<Kind>, namespace: &str, name: &str)
         negotiated: Negotiated::default(),
         audit: None,
         warnings: Warnings::default(),
+        upgrade: None,
     }
 }
 

@@ -39,6 +39,7 @@ use std::{pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderMap, Response};
+use hyper::upgrade::OnUpgrade;
 use orlop_api::{protobuf, status::Status, table::IncludeObject};
 
 use self::offload::Offload;
@@ -79,6 +80,8 @@ pub struct Request {
     pub warnings: Warnings,
     /// Additions to the audit event, if the request is audited.
     pub audit: Option<Arc<orlop_audit::Context>>,
+    /// The connection, once it has switched protocols.
+    pub(crate) upgrade: Option<OnUpgrade>,
 }
 
 impl Request {
@@ -105,6 +108,7 @@ impl Request {
             negotiated: Negotiated::default(),
             warnings: self.warnings.clone(),
             audit: None,
+            upgrade: None,
         }
     }
 

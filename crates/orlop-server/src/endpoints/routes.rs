@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Response, header, request::Parts};
+use hyper::upgrade::OnUpgrade;
 use orlop_api::{names, status::Status};
 use serde_json::json;
 
@@ -97,6 +98,7 @@ pub(crate) async fn route(
         negotiated,
         warnings,
         audit,
+        upgrade: parts.extensions.get::<OnUpgrade>().cloned(),
     };
     if let Some(warning) = request.kind.strategy.deprecation_warning() {
         if let Some(audit) = &request.audit {

@@ -44,12 +44,7 @@ impl Upgrade {
         {
             return None;
         }
-        let key = parts.headers.get(header::SEC_WEBSOCKET_KEY)?.to_str().ok()?;
-        let hash = digest::digest(
-            &digest::SHA1_FOR_LEGACY_USE_ONLY,
-            format!("{}{KEY_SUFFIX}", key.trim()).as_bytes(),
-        );
-        let accept = HeaderValue::try_from(STANDARD.encode(hash)).ok()?;
+        let accept = accept_key(&parts.headers)?;
         let protocol = protocols(&parts.headers).find(|protocol| !protocol.starts_with(BEARER));
         let protocol = protocol.and_then(|protocol| HeaderValue::from_str(protocol).ok());
         Some(Self { on: parts.extensions.remove::<OnUpgrade>()?, accept, protocol })
@@ -82,7 +77,16 @@ impl Upgrade {
     }
 }
 
-fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+/// Returns the answer to a client's key.
+pub(crate) fn accept_key(headers: &HeaderMap) -> Option<HeaderValue> {
+    let key = headers.get(header::SEC_WEBSOCKET_KEY)?.to_str().ok()?;
+    let hash =
+        digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, format!("{}{KEY_SUFFIX}", key.trim()).as_bytes());
+    HeaderValue::try_from(STANDARD.encode(hash)).ok()
+}
+
+/// Returns the subprotocols that a client offers.
+pub(crate) fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let values = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
     values.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(',')).map(str::trim)
 }

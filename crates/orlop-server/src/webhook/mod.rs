@@ -2,6 +2,8 @@
 
 mod service;
 
+pub(crate) use service::endpoint;
+
 use std::time::Duration;
 
 use bytes::Bytes;

@@ -40,7 +40,7 @@ pub(super) async fn resolve(
 }
 
 /// Returns an endpoint of a service, from its EndpointSlices or Endpoints.
-async fn endpoint(
+pub(crate) async fn endpoint(
     objects: &ObjectStore,
     namespace: &str,
     name: &str,

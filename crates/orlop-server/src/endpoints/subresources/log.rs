@@ -1,6 +1,7 @@
-//! Logs of pods. There is no node here: a pod that is not scheduled has an empty log.
+//! Logs of pods, which their nodes have. A pod that is not scheduled has an empty log.
 
-use http::Response;
+use bytes::Bytes;
+use http::{HeaderMap, Method, Response};
 use orlop_api::{
     field_error::{FieldError, FieldPath},
     group_version::GroupKind,
@@ -9,10 +10,11 @@ use orlop_api::{
 };
 use serde_json::Value;
 
-use super::pods;
+use super::{nodes, pods};
 use crate::{
     endpoints::Request,
     http::{body::Body, query::Query},
+    proxy::{Forwarded, forward},
 };
 
 /// Responds with the log of a pod.
@@ -23,12 +25,28 @@ pub(super) async fn get(request: &Request) -> Result<Response<Body>, Status> {
         return Err(Status::invalid(&GroupKind::new("", "PodLogOptions"), &attributes.name, &errors));
     }
     let pod = request.cluster.objects.object(&request.kind, &attributes.namespace, &attributes.name).await?;
-    pods::check_container(&request.query, &pod)?;
-    match pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default() {
-        "" => Ok(super::text("")),
-        node => Err(pods::unreachable_node(request, node).await),
+    let container = pods::container(&request.query, &pod)?;
+    let node = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
+    if node.is_empty() {
+        return Ok(super::text(""));
     }
+    let backend = nodes::backend(request, node).await?;
+    let options: Vec<(&str, &str)> =
+        request.query.iter().filter(|(name, _)| FORWARDED.contains(name)).collect();
+    let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(options).finish();
+    let path = format!("/containerLogs/{}/{}/{container}?{query}", attributes.namespace, attributes.name);
+    let forwarded =
+        Forwarded { method: Method::GET, path, headers: HeaderMap::new(), body: Bytes::new(), upgrade: None };
+    let response = forward(&backend, forwarded).await?;
+    if response.status().is_success() {
+        return Ok(response);
+    }
+    Err(nodes::failure(response).await)
 }
+
+/// Options that a node decides about.
+const FORWARDED: &[&str] =
+    &["follow", "previous", "sinceSeconds", "sinceTime", "timestamps", "tailLines", "limitBytes", "stream"];
 
 /// Validates the options of a log.
 fn check(query: &Query) -> Result<Vec<FieldError>, Status> {

@@ -2,9 +2,11 @@
 
 mod eviction;
 mod log;
+mod nodes;
 mod pods;
 mod proxy;
 mod scale;
+mod streams;
 mod token;
 
 use bytes::Bytes;
@@ -31,10 +33,10 @@ pub(super) async fn run(request: &Request) -> Result<Response<Body>, Status> {
         (Verb::Get, Subresource::Log) => log::get(request).await,
         (_, subresource) if subresource.is_connect() => {
             admission::connect(request).await?;
-            Err(match subresource {
-                Subresource::Proxy => proxy::refusal(request).await,
-                _ => pods::unreachable_pod(request).await,
-            })
+            match subresource {
+                Subresource::Proxy => proxy::connect(request).await,
+                _ => streams::connect(request).await,
+            }
         }
         _ => Err(Status::method_unknown()),
     }

@@ -1,4 +1,4 @@
-//! Subresources of pods. There is no node here: what only a node can answer gets the error of an unreachable node.
+//! Subresources of pods: binding, and the choice of a container.
 
 use http::Response;
 use orlop_api::{
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::{
     endpoints::{Request, answer, decoder, update},
     http::{body::Body, query::Query},
-    request::{Subresource, options::WriteOptions},
+    request::options::WriteOptions,
 };
 
 /// Binds a pod to a node.
@@ -88,8 +88,8 @@ fn check_target(binding: &Value, node: &str) -> Vec<FieldError> {
     errors
 }
 
-/// Checks that the named container exists, or that there is only one.
-pub(super) fn check_container(query: &Query, pod: &Value) -> Result<(), Status> {
+/// Returns the container that a request names, or the only one.
+pub(super) fn container(query: &Query, pod: &Value) -> Result<String, Status> {
     let name = object_meta::text(object_meta::of(pod), "name");
     let named = |list: &str| {
         let containers = pod.pointer(list).and_then(Value::as_array).into_iter().flatten();
@@ -100,45 +100,14 @@ pub(super) fn check_container(query: &Query, pod: &Value) -> Result<(), Status> 
         .flat_map(named)
         .collect();
     match query.text("container") {
-        "" if named("/spec/containers").count() == 1 => Ok(()),
+        "" if named("/spec/containers").count() == 1 => {
+            Ok(named("/spec/containers").next().unwrap_or_default().to_owned())
+        }
         "" => Err(Status::bad_request(format!(
             "a container name must be specified for pod {name}, choose one of: [{}]",
             all.join(" ")
         ))),
-        container if all.contains(&container) => Ok(()),
+        container if all.contains(&container) => Ok(container.to_owned()),
         container => Err(Status::bad_request(format!("container {container} is not valid for pod {name}"))),
-    }
-}
-
-/// Returns the error of exec, attach and portforward.
-pub(super) async fn unreachable_pod(request: &Request) -> Status {
-    let attributes = &request.attributes;
-    if request.query.get("dryRun").is_some() {
-        return Status::bad_request("dryRun is not supported");
-    }
-    let pod =
-        match request.cluster.objects.object(&request.kind, &attributes.namespace, &attributes.name).await {
-            Ok(pod) => pod,
-            Err(status) => return status,
-        };
-    // A port is forwarded to the pod, not to a container.
-    if attributes.subresource != Some(Subresource::PortForward)
-        && let Err(status) = check_container(&request.query, &pod)
-    {
-        return status;
-    }
-    match pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default() {
-        "" => Status::bad_request(format!("pod {} does not have a host assigned", attributes.name)),
-        node => unreachable_node(request, node).await,
-    }
-}
-
-/// Returns the error of a node that cannot be reached.
-pub(super) async fn unreachable_node(request: &Request, node: &str) -> Status {
-    let kinds = request.cluster.objects.registry.kinds();
-    let Some(nodes) = kinds.get("", "v1", "nodes") else { return Status::resource_unknown() };
-    match request.cluster.objects.get(nodes, "", node).await {
-        Err(status) => status,
-        Ok(_) => Status::internal(&format!("error dialing backend: node {node} cannot be reached")),
     }
 }

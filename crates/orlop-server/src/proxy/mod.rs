@@ -1,0 +1,10 @@
+//! Requests that another server answers: a node, a pod or a service. Responses are streamed back, and upgraded connections
+//! are joined.
+
+mod forward;
+mod tls;
+mod tunnel;
+
+pub(crate) use forward::{Backend, Forwarded, forward};
+pub use tls::NodeTls;
+pub(crate) use tunnel::tunnel;
