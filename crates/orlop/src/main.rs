@@ -6,11 +6,12 @@ mod device;
 mod duration;
 mod etcd;
 mod logging;
+mod node;
 mod private_key;
 mod serve;
 mod shutdown;
 
-use std::time::Duration;
+use std::{process::ExitCode, time::Duration};
 
 use clap::{Parser, Subcommand};
 
@@ -39,9 +40,15 @@ enum Command {
     User(access::user::User),
     Token(access::token::Token),
     Kubeconfig(access::kubeconfig::Arguments),
+    /// Run a node: pods as processes of this machine.
+    Node(Box<node::Arguments>),
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<ExitCode> {
+    // Before any thread: a container's monitor may have to enter a user namespace.
+    if let Some(code) = orlop_node::shim::main() {
+        return Ok(code);
+    }
     let arguments = Arguments::parse();
     arguments.logging.start()?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
@@ -61,6 +68,8 @@ fn main() -> anyhow::Result<()> {
             Command::User(user) => user.run().await,
             Command::Token(token) => token.run().await,
             Command::Kubeconfig(kubeconfig) => kubeconfig.run(),
+            Command::Node(arguments) => node::run(*arguments).await,
         }
-    })
+    })?;
+    Ok(ExitCode::SUCCESS)
 }

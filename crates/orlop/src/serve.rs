@@ -9,7 +9,7 @@ mod screen;
 
 use std::{
     fs,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     os::unix::fs::PermissionsExt,
     path::PathBuf,
     sync::Arc,
@@ -19,7 +19,7 @@ use std::{
 use anyhow::{Context, bail};
 use data_dir::DataDir;
 use identity::Identity;
-use orlop_controllers::{runtime::LeaderElection, service_account_tokens};
+use orlop_controllers::{Defaults, runtime::LeaderElection, service_account_tokens};
 use orlop_server::{
     User,
     auth::{authentication::UseTracker, controller_user},
@@ -35,7 +35,7 @@ use orlop_store::{Config, Durability, Endpoint, Store};
 use screen::Screen;
 use tokio::{net::TcpListener, sync::watch};
 
-use crate::{compose, duration, shutdown};
+use crate::{compose, duration, node, shutdown};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -57,10 +57,15 @@ Examples:
   orlop serve --controllers=*
       Deployments make pods, and the scheduler binds them to the nodes that join.
   orlop serve --ephemeral
-      A server for a test: in memory, on a free port, deleted with its process.";
+      A server for a test: in memory, on a free port, deleted with its process.
+  orlop serve --ephemeral --node --image web=./target/debug/web
+      A cluster in one process tree: pods with the image web run that program.";
 
 /// Limit on closing the store once no request is served any more.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Range of cluster IPs without a node in the process.
+const DEFAULT_SERVICE_RANGE: &str = "10.0.0.0/16";
 
 /// Name of the health check of the controllers' start.
 const CONTROLLERS: &str = "start-orlop-controllers";
@@ -107,14 +112,15 @@ pub(crate) struct Arguments {
     /// garbage-collector-controller, namespace-controller, serviceaccount-controller,
     /// root-ca-certificate-publisher-controller and clusterrole-aggregation-controller: workloads are stored, and
     /// nobody acts on them. "*" adds kube-controller-manager's controllers of workloads and the scheduler
-    /// (docs/workloads.md lists them). Of several servers on one database one runs each.
+    /// (docs/workloads.md lists them), and is the default with --node. Of several servers on one database one runs each.
     #[arg(long, value_delimiter = ',', allow_hyphen_values = true, value_name = "LIST")]
     controllers: Vec<String>,
 
     /// Range that cluster IPs of services are allocated from (IPv4). Its first address is the API server's. It
-    /// cannot change once the cluster exists, and must be the same on all servers of the cluster.
-    #[arg(long, default_value = "10.0.0.0/16", value_name = "CIDR", help_heading = "Services")]
-    service_cluster_ip_range: String,
+    /// cannot change once the cluster exists, and must be the same on all servers of the cluster [default:
+    /// 10.0.0.0/16; with --node 127.128.0.0/16].
+    #[arg(long, value_name = "CIDR", help_heading = "Services")]
+    service_cluster_ip_range: Option<String>,
 
     /// Range that node ports of services are allocated from.
     #[arg(long, default_value = "30000-32767", value_name = "FIRST-LAST", help_heading = "Services")]
@@ -127,6 +133,17 @@ pub(crate) struct Arguments {
     /// Time to go on serving after SIGTERM while /readyz fails, so that load balancers notice.
     #[arg(long, default_value = "0", value_parser = duration::parse, value_name = "TIME")]
     shutdown_delay_duration: Duration,
+
+    /// Address that nodes and pods reach this server at [default: the one listened on].
+    #[arg(long, value_name = "ADDR")]
+    advertise_address: Option<IpAddr>,
+
+    /// Also run a node in this process: pods run as processes of this machine.
+    #[arg(long, help_heading = "Node")]
+    node: bool,
+
+    #[command(flatten)]
+    node_options: node::Options,
 
     #[command(flatten)]
     identity: identity::Options,
@@ -144,9 +161,15 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let started = Instant::now();
     let shutdown = shutdown::requested();
-    let selected = orlop_controllers::select(&arguments.controllers, orlop_controllers::Defaults::ApiServer)?;
-    let ranges =
-        ServiceRanges::parse(&arguments.service_cluster_ip_range, &arguments.service_node_port_range)?;
+    let default_controllers = if arguments.node { Defaults::Cluster } else { Defaults::ApiServer };
+    let selected = orlop_controllers::select(&arguments.controllers, default_controllers)?;
+    let node_ranges = match arguments.node {
+        true => Some(node::Ranges::choose(&arguments.node_options, arguments.ephemeral)?),
+        false => None,
+    };
+    let default_range = node_ranges.as_ref().map_or(DEFAULT_SERVICE_RANGE, |ranges| &ranges.services);
+    let service_range = arguments.service_cluster_ip_range.as_deref().unwrap_or(default_range);
+    let ranges = ServiceRanges::parse(service_range, &arguments.service_node_port_range)?;
     // An ephemeral server's files are deleted with it.
     let private = || tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o700)).tempdir();
     let temporary = arguments.ephemeral.then(private).transpose()?;
@@ -169,7 +192,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let store = Store::open(store_config(&endpoint, &arguments.durability))
         .await
         .with_context(|| format!("cannot open {endpoint}"))?;
-    let serving_addresses = [listener.local_addr()?.ip(), [127, 0, 0, 1].into(), ranges.api_server().into()];
+    let advertised = arguments.advertise_address.unwrap_or_else(|| advertised(&listener));
+    let serving_addresses =
+        [listener.local_addr()?.ip(), [127, 0, 0, 1].into(), ranges.api_server().into(), advertised];
     let identity = Identity::load(&data_dir, &store, &serving_addresses, &arguments.identity).await?;
     let verifiers = arguments.authentication.verifiers(identity.ca())?;
     let tls = identity.tls(verifiers.all.clone())?;
@@ -187,12 +212,19 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         key_file: identity.key_file.clone(),
     };
 
+    let node_tls = identity.node_tls()?;
+    let node_options = &arguments.node_options;
+    let kubelet_tls = match arguments.node {
+        true => Some(identity.kubelet_tls(&node_options.name(), node_options.address())?),
+        false => None,
+    };
     let issuer = arguments.authentication.issuer(identity.issuer()?)?;
     let mut authentication = arguments.authentication.load(&identity, issuer.names(), &verifiers)?;
     let (tracker, uses) = UseTracker::channel();
     authentication.use_tracker = Some(tracker);
     let cluster = Cluster::new(store.clone(), Kinds::builtin(), issuer)
         .with_service_ranges(ranges)
+        .with_node_tls(node_tls)
         .with_audiences(arguments.authentication.audiences());
     let cluster = Arc::new(cluster);
     let issuer = cluster.issuer().clone();
@@ -211,7 +243,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         .flatten()
         .map(|(listener, tls)| tokio::spawn(serve(listener, chain.clone(), tls, is_set(stopped.clone()))))
         .collect();
-    bootstrap(&chain, address.port(), &identity.root_ca).await?;
+    let advertised = SocketAddr::new(advertised, address.port());
+    bootstrap(&chain, advertised, &identity.root_ca).await?;
     let client = |user: User| kube::Client::new(chain.service(user), "default");
     let own = client(User::master("system:kube-controller-manager"));
     // Nobody else can open a database in memory or in the locked data directory: no need to compete.
@@ -230,7 +263,14 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let (stop_controllers, controllers_stopped) = watch::channel(false);
     let controllers = tokio::spawn(manager.run(is_set(controllers_stopped)));
     let bootstrap_loop =
-        tokio::spawn(bootstrap::reconcile(chain.clone(), address.port(), identity.root_ca.clone()));
+        tokio::spawn(bootstrap::reconcile(chain.clone(), advertised, identity.root_ca.clone()));
+    let node = match kubelet_tls.zip(node_ranges) {
+        Some((tls, ranges)) => {
+            let (folder, is_ephemeral) = (data_dir.join("node"), arguments.ephemeral);
+            Some(node::InProcess::start(&chain, node_options, folder, is_ephemeral, ranges, tls).await?)
+        }
+        None => None,
+    };
     chain.done(CONTROLLERS);
 
     if arguments.ephemeral {
@@ -249,6 +289,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let _ = bootstrap_loop.await;
     stop_controllers.send_replace(true);
     let _ = controllers.await;
+    if let Some(node) = node {
+        node.stop().await;
+    }
     stop.send_replace(true);
     for serving in serving {
         let _ = serving.await;
@@ -291,6 +334,20 @@ async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
 /// Returns once the value is set or its sender is dropped.
 async fn is_set(mut value: watch::Receiver<bool>) {
     let _ = value.wait_for(|is_set| *is_set).await;
+}
+
+/// Returns the address that a server is known by: the one listened on, or for all addresses that of the default route.
+fn advertised(listener: &TcpListener) -> IpAddr {
+    let listened = listener.local_addr().map_or(IpAddr::from([127, 0, 0, 1]), |address| address.ip());
+    if !listened.is_unspecified() {
+        return listened;
+    }
+    // Nothing is sent: the system chooses the address that it would send from.
+    let probe = std::net::UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
+        socket.connect("192.0.2.1:9")?;
+        socket.local_addr()
+    });
+    probe.map_or(IpAddr::from([127, 0, 0, 1]), |address| address.ip())
 }
 
 /// Parses an address, which must be a loopback address.

@@ -20,6 +20,7 @@ use orlop_server::{
         pki::{self, Authority, Credential},
         signers,
     },
+    proxy::NodeTls,
 };
 use orlop_store::{Store, private_files};
 
@@ -195,6 +196,18 @@ impl Identity {
             sans: options.tls_san.clone(),
             tls,
         })
+    }
+
+    /// Returns the TLS of this server towards nodes.
+    pub(super) fn node_tls(&self) -> anyhow::Result<NodeTls> {
+        let client = self.authority.client("kube-apiserver-kubelet-client", "system:masters")?;
+        Ok(NodeTls::new(&client, None)?)
+    }
+
+    /// Returns the TLS of a node's own API.
+    pub(super) fn kubelet_tls(&self, name: &str, address: IpAddr) -> anyhow::Result<orlop_net::ServerTls> {
+        let serving = self.authority.server(&[name.to_owned()], &[address])?;
+        Ok(pki::server_tls(&serving, self.authority.certificate())?)
     }
 
     /// Returns whether this server knows the administrator's token.

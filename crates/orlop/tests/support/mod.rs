@@ -80,6 +80,11 @@ impl Server {
         &self.ready
     }
 
+    /// Returns the path of the administrator's kubeconfig.
+    pub(crate) fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
     /// Returns its process.
     pub(crate) fn process(&mut self) -> &mut Child {
         &mut self.process

@@ -1,0 +1,297 @@
+//! `orlop node`: a node that runs pods as processes, by kubeconfig; and the same in the process of a server.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr as UnixAddress, UnixListener},
+    },
+    path::PathBuf,
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use kube::{Client, Config, config::Kubeconfig};
+use orlop_net::ServerTls;
+use orlop_node::{Images, Isolation, POD_RANGE, PodRange, Settings};
+use orlop_server::{User, auth::pki, chain::Chain};
+use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
+
+use crate::{duration, shutdown};
+
+/// Range of cluster IPs in a cluster whose nodes have loopback addresses.
+const SERVICE_RANGE: &str = "127.128.0.0/16";
+
+const EXAMPLES: &str = "\
+Examples:
+  orlop node --kubeconfig orlop-data/kubeconfig --image web=./target/debug/web
+      A node of the cluster in the kubeconfig. Pods with the image \"web\" run that program.
+  orlop node --images ./images --name second --pod-range 127.65.0.0/16 --listen 127.0.0.1:10251
+      A second node on the same machine, with images from a folder: images/NAME/image.yaml.";
+
+/// Options of a node.
+#[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
+pub(crate) struct Options {
+    /// Program of an image, as NAME=PATH. May be repeated. NAME= is an image without a program: its containers
+    /// name their command.
+    #[arg(long = "image", value_name = "NAME=PATH", value_parser = image, help_heading = "Node")]
+    images: Vec<(String, PathBuf)>,
+
+    /// Folder of images: NAME/image.yaml has entrypoint, cmd, env and workdir.
+    #[arg(long = "images", value_name = "DIR", help_heading = "Node")]
+    image_folder: Option<PathBuf>,
+
+    /// Name of the node [default: the host name].
+    #[arg(long, value_name = "NAME", help_heading = "Node")]
+    node_name: Option<String>,
+
+    /// Address and port of the node's own API [default: 127.0.0.1 and a free port].
+    #[arg(long, value_name = "ADDR:PORT", help_heading = "Node")]
+    node_listen: Option<SocketAddr>,
+
+    /// Labels of the node, as KEY=VALUE.
+    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = label, help_heading = "Node")]
+    node_labels: Vec<(String, String)>,
+
+    /// Addresses of pods: a range within 127.64.0.0/10 [default: 127.64.0.0/16; with --ephemeral one that no other
+    /// process has].
+    #[arg(long, value_name = "CIDR", help_heading = "Node")]
+    pod_range: Option<PodRange>,
+
+    /// Pods that run at a time.
+    #[arg(long, default_value_t = 110, value_name = "COUNT", help_heading = "Node")]
+    max_pods: u32,
+
+    /// Isolation of containers: "namespaces" (mount, pid and host name), "none" (ordinary processes), or "auto"
+    /// for namespaces where the machine allows them.
+    #[arg(long, default_value = "auto", value_parser = ["auto", "namespaces", "none"], help_heading = "Node")]
+    isolation: String,
+
+    /// Leave services to another proxy.
+    #[arg(long, help_heading = "Node")]
+    no_service_proxy: bool,
+
+    /// Folder with manifests of static pods.
+    #[arg(long, value_name = "DIR", help_heading = "Node")]
+    pod_manifest_path: Option<PathBuf>,
+
+    /// Longest time for containers to end when the node stops.
+    #[arg(long, default_value = "30s", value_parser = duration::parse, value_name = "TIME", help_heading = "Node")]
+    shutdown_grace_period: Duration,
+}
+
+/// Runs a node of the cluster in a kubeconfig. Pods that are bound to it run as processes of this machine.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// Kubeconfig of the cluster [default: $KUBECONFIG, ~/.kube/config, or that of the pod it runs in].
+    #[arg(long, value_name = "PATH")]
+    kubeconfig: Option<PathBuf>,
+
+    /// Directory of pods, volumes and logs.
+    #[arg(long, default_value = "orlop-node", value_name = "DIR")]
+    data_dir: PathBuf,
+
+    /// Address of this node in the Node object [default: the one of --node-listen].
+    #[arg(long, value_name = "ADDR")]
+    node_ip: Option<IpAddr>,
+
+    #[command(flatten)]
+    options: Options,
+}
+
+impl Options {
+    /// Returns the name of the node.
+    pub(crate) fn name(&self) -> String {
+        let host =
+            || fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_lowercase();
+        let name = self.node_name.clone().unwrap_or_else(host);
+        if name.is_empty() { "localhost".to_owned() } else { name }
+    }
+
+    fn listen(&self, default_port: u16) -> SocketAddr {
+        self.node_listen.unwrap_or(([127, 0, 0, 1], default_port).into())
+    }
+
+    /// Returns the address of the node.
+    pub(crate) fn address(&self) -> IpAddr {
+        let listened = self.listen(0).ip();
+        if listened.is_unspecified() { [127, 0, 0, 1].into() } else { listened }
+    }
+
+    fn settings(&self, data_dir: PathBuf, tls: ServerTls) -> anyhow::Result<Settings> {
+        Ok(Settings {
+            name: self.name(),
+            data_dir: std::path::absolute(&data_dir).with_context(|| data_dir.display().to_string())?,
+            program: std::env::current_exe().context("cannot find this program")?,
+            address: self.address(),
+            pod_range: self.pod_range.unwrap_or(POD_RANGE),
+            pods_max: self.max_pods,
+            images: Images {
+                programs: self.programs()?,
+                folder: self.image_folder.as_ref().map(std::path::absolute).transpose()?,
+            },
+            isolation: match self.isolation.as_str() {
+                "namespaces" => Isolation::Namespaces,
+                "none" => Isolation::None,
+                _ => Isolation::Auto,
+            },
+            static_pods: self.pod_manifest_path.clone(),
+            labels: self.node_labels.iter().cloned().collect(),
+            service_proxy: !self.no_service_proxy,
+            cluster_domain: "cluster.local".to_owned(),
+            cluster_dns: None,
+            is_ephemeral: false,
+            shutdown_grace: self.shutdown_grace_period,
+            tls,
+        })
+    }
+
+    fn programs(&self) -> anyhow::Result<BTreeMap<String, PathBuf>> {
+        let mut programs = BTreeMap::new();
+        for (name, path) in &self.images {
+            let absolute = match path.as_os_str().is_empty() {
+                true => PathBuf::new(),
+                false => path.canonicalize().with_context(|| format!("--image {name}={}", path.display()))?,
+            };
+            programs.insert(name.clone(), absolute);
+        }
+        Ok(programs)
+    }
+}
+
+/// Runs a node until it is told to stop.
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    const KUBELET_PORT: u16 = 10250;
+    let shutdown = shutdown::requested();
+    let config = match &arguments.kubeconfig {
+        Some(path) => {
+            let kubeconfig = Kubeconfig::read_from(path)?;
+            Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await?
+        }
+        None => Config::infer().await.context("no cluster is configured: pass --kubeconfig")?,
+    };
+    let client_ca = client_ca(&config);
+    let client = Client::try_from(config)?;
+    let options = &arguments.options;
+    let address = arguments.node_ip.unwrap_or_else(|| options.address());
+    // Its own, as a kubelet's: the API server does not verify it unless it is told to.
+    let authority = pki::Authority::generate()?;
+    let serving = authority.server(&[options.name()], &[address])?;
+    let tls = pki::server_tls(&serving, &client_ca.unwrap_or_else(|| authority.certificate().to_owned()))?;
+    let mut settings = options.settings(arguments.data_dir.clone(), tls)?;
+    settings.address = address;
+    let listen = options.listen(KUBELET_PORT);
+    let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
+    println!("orlop node {} runs pods of {}", settings.name, settings.pod_range);
+    orlop_node::run(client.clone(), client, settings, listener, shutdown).await?;
+    Ok(())
+}
+
+/// Returns the CA of the cluster, which signs the client certificate of its API server.
+fn client_ca(config: &Config) -> Option<String> {
+    let certificates = config.root_cert.iter().flatten();
+    let pem: String = certificates
+        .map(|der| {
+            format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", STANDARD.encode(der))
+        })
+        .collect();
+    (!pem.is_empty()).then_some(pem)
+}
+
+/// A node in the process of a server.
+#[derive(Debug)]
+pub(crate) struct InProcess {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<Result<(), orlop_node::Error>>,
+    _ranges: Ranges,
+}
+
+/// Ranges of loopback addresses of a cluster in one process.
+#[derive(Debug)]
+pub(crate) struct Ranges {
+    pods: PodRange,
+    /// Cluster IPs of services.
+    pub(crate) services: String,
+    /// Keeps other processes from the same ranges for as long as this one runs.
+    _reservation: Option<UnixListener>,
+}
+
+impl Ranges {
+    /// Returns the default ranges, or for a server of a test ranges that no other process on the machine has.
+    pub(crate) fn choose(options: &Options, is_ephemeral: bool) -> anyhow::Result<Self> {
+        const SIZE: u32 = 1 << 12;
+        const COUNT: u32 = 1 << 10;
+        if !is_ephemeral || options.pod_range.is_some() {
+            let pods = options.pod_range.unwrap_or(POD_RANGE);
+            return Ok(Self { pods, services: SERVICE_RANGE.to_owned(), _reservation: None });
+        }
+        let start = std::process::id() % COUNT;
+        for offset in 0..COUNT {
+            let index = (start + offset) % COUNT;
+            let range =
+                |first: [u8; 4]| format!("{}/20", Ipv4Addr::from(u32::from_be_bytes(first) + index * SIZE));
+            let address = UnixAddress::from_abstract_name(format!("orlop-node/range/{index}"))?;
+            if let Ok(reservation) = UnixListener::bind_addr(&address) {
+                return Ok(Self {
+                    pods: range([127, 64, 0, 0]).parse()?,
+                    services: range([127, 128, 0, 0]),
+                    _reservation: Some(reservation),
+                });
+            }
+        }
+        bail!("other processes have all ranges of loopback addresses: pass --pod-range")
+    }
+}
+
+impl InProcess {
+    /// Starts a node that speaks to the chain directly.
+    pub(crate) async fn start(
+        chain: &Chain,
+        options: &Options,
+        data_dir: PathBuf,
+        is_ephemeral: bool,
+        ranges: Ranges,
+        tls: ServerTls,
+    ) -> anyhow::Result<Self> {
+        let mut settings = options.settings(data_dir, tls)?;
+        (settings.is_ephemeral, settings.pod_range) = (is_ephemeral, ranges.pods);
+        let listen = options.listen(0);
+        let listener =
+            TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
+        let user = User::authenticated(format!("system:node:{}", settings.name), ["system:nodes".to_owned()]);
+        let client = Client::new(chain.service(user), "default");
+        let proxy_client =
+            Client::new(chain.service(User::authenticated("system:kube-proxy", [])), "default");
+        let (stop, mut stopped) = watch::channel(false);
+        let shutdown = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
+        let task = tokio::spawn(orlop_node::run(client, proxy_client, settings, listener, shutdown));
+        Ok(Self { stop, task, _ranges: ranges })
+    }
+
+    /// Stops the node and its pods.
+    pub(crate) async fn stop(self) {
+        self.stop.send_replace(true);
+        match self.task.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(%error, "the node failed"),
+            Err(error) => tracing::error!(%error, "the node failed"),
+        }
+    }
+}
+
+fn image(text: &str) -> anyhow::Result<(String, PathBuf)> {
+    match text.split_once('=') {
+        Some((name, path)) if !name.is_empty() => Ok((name.to_owned(), PathBuf::from(path))),
+        _ => bail!("write NAME=PATH, as in web=./target/debug/web"),
+    }
+}
+
+fn label(text: &str) -> anyhow::Result<(String, String)> {
+    let (name, value) = text.split_once('=').context("write KEY=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
