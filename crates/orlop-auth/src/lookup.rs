@@ -86,6 +86,13 @@ impl ObjectChanges {
         }
     }
 
+    /// Records that any object may have changed.
+    pub fn record_all(&self) {
+        for counter in &self.counters {
+            counter.fetch_add(1, Ordering::Release);
+        }
+    }
+
     /// Observes the object of a key, which is about to be read.
     pub fn observe(&self, key: &[u8]) -> Observation {
         let counter = self.counter(key);

@@ -203,11 +203,15 @@ impl Chain {
             let limit = deadline::of(&query).inspect_err(|_| record.refuse(&auditing, &attributes))?;
             let work = async {
                 let path = parts.uri.path();
-                attributes.user =
+                let authenticated =
                     authentication::authenticate(access, &presented, &connection.client, path, &warnings)
                         .await
                         .inspect_err(|_| record.refuse(&auditing, &attributes))?;
+                attributes.user = authenticated.user;
                 record.receive(&auditing, &attributes).await?;
+                if let Some(audit) = record.context() {
+                    authenticated.annotations.into_iter().for_each(|(key, value)| audit.annotate(key, value));
+                }
                 impersonation::impersonate(access, &mut attributes, &presented.impersonation).await?;
                 record.impersonate(&attributes.user);
                 authorization::authorize(&access.authorizer, &attributes, &mut record).await?;

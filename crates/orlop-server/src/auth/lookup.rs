@@ -1,14 +1,47 @@
 //! Objects of a cluster that credentials depend on.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use orlop_api::status::Status;
 use orlop_auth::lookup::{ObjectChanges, ObjectLookup, Observation, Resource};
-use orlop_store::{Op, Txn};
+use orlop_store::{KeyRange, Op, Txn, Watch};
 use serde_json::Value;
 
 use crate::{registry::Kind, storage::ObjectStore};
+
+/// Resources of objects that credentials depend on.
+const RESOURCES: [Resource; 4] =
+    [Resource::Nodes, Resource::Pods, Resource::Secrets, Resource::ServiceAccounts];
+/// Pause before a watch that failed begins again.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+
+/// Records what other servers of the cluster write, for ever. What this one writes it records itself, at once.
+pub(crate) async fn follow(objects: Arc<ObjectStore>, changes: Arc<ObjectChanges>) {
+    let follow = |resource| follow_resource(&objects, &changes, resource);
+    futures_util::future::join_all(RESOURCES.map(follow)).await;
+}
+
+async fn follow_resource(objects: &ObjectStore, changes: &ObjectChanges, resource: Resource) {
+    loop {
+        let collection = {
+            let kinds = objects.registry.kinds();
+            kinds.get("", "v1", resource.as_str()).map(|kind| objects.collection(kind, ""))
+        };
+        let Some(collection) = collection else { return };
+        match objects.store.watch(Watch::new(KeyRange::prefix(collection))).await {
+            Ok(mut watcher) => {
+                // Nobody watched before.
+                changes.record_all();
+                while let Ok(batch) = watcher.next().await {
+                    batch.events().for_each(|seen| changes.record(&seen.event.kv.key));
+                }
+            }
+            Err(error) => tracing::warn!(%error, resource = resource.as_str(), "cannot watch credentials"),
+        }
+        tokio::time::sleep(RETRY_PAUSE).await;
+    }
+}
 
 /// Reads objects from the store.
 #[derive(Debug)]

@@ -9,7 +9,12 @@ use http::Request;
 use serde_json::{Value, json};
 
 use crate::{
-    auth::User, chain::Chain, endpoints::health::ROUTES, object::now, storage::service_ranges::ServiceRanges,
+    auth::{User, lookup},
+    chain::Chain,
+    cluster::Cluster,
+    endpoints::health::ROUTES,
+    object::now,
+    storage::service_ranges::ServiceRanges,
 };
 
 /// System namespaces.
@@ -84,6 +89,7 @@ pub async fn bootstrap(
     address: impl Into<Advertised>,
     ca: &str,
 ) -> Result<(), BootstrapError> {
+    follow_credentials(chain.cluster());
     crate::definition_controllers::start(chain.cluster())
         .await
         .map_err(|status| BootstrapError::Definitions(status.message))?;
@@ -215,6 +221,18 @@ fn objects(
             ),
         ),
     ]
+}
+
+/// Follows the objects that credentials depend on, until the cluster is closed.
+fn follow_credentials(cluster: &Cluster) {
+    let closing = cluster.closing();
+    let following = lookup::follow(cluster.objects.clone(), cluster.credential_changes().clone());
+    tokio::spawn(async move {
+        tokio::select! {
+            () = following => {}
+            () = closing => {}
+        }
+    });
 }
 
 /// Creates an object unless it exists. Objects with the server's address or CA are updated: they may have changed.

@@ -1,28 +1,27 @@
 //! Authentication filter.
 
-use std::sync::Arc;
-
-use orlop_api::{status::Status, user::UserInfo};
+use orlop_api::status::Status;
 
 use crate::{
     auth::{
-        Access,
+        Access, Authenticated,
         authentication::{Peer, PresentedCredentials},
     },
     http::warnings::Warnings,
 };
 
-/// Returns the user of a request. An invalid credential is Unauthorized; none at all is the anonymous user.
+/// Returns the user of a request, and what is to be recorded of the credential. An invalid credential is Unauthorized;
+/// none at all is the anonymous user.
 pub(crate) async fn authenticate(
     access: &Access,
     presented: &PresentedCredentials,
     peer: &Peer,
     path: &str,
     warnings: &Warnings,
-) -> Result<Arc<UserInfo>, Status> {
+) -> Result<Authenticated, Status> {
     let authenticated = access.authenticator.authenticate(peer, presented, path).await?;
-    for warning in authenticated.warnings {
-        warnings.add(warning);
+    for warning in &authenticated.warnings {
+        warnings.add(warning.as_str());
     }
-    Ok(authenticated.user)
+    Ok(authenticated)
 }

@@ -105,7 +105,7 @@ fn users_are_impersonated_by_permission_only() {
     let folder = tempfile::tempdir().expect("a folder");
     let token = server.kubectl(&["create", "token", "proxy"]);
     let proxy = kubeconfig_with(&server, folder.path(), &format!("{{token: {token}}}"));
-    let (may, refused) = kubectl_as(&proxy, &["get", "configmaps", "--as", "bob"]);
+    let (may, refused) = kubectl_as(&proxy, &["get", "--raw", "/api/v1/pods", "--as", "bob"]);
     assert!(!may && refused.contains("cannot impersonate-on:user-info:list"), "{refused}");
     server.kubectl(&[
         "create",
