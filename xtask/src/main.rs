@@ -2,6 +2,7 @@
 
 mod bench;
 mod conformance;
+mod example;
 mod fuzz;
 mod smoke;
 mod steps;

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything that must hold before a change goes in.
 
 use crate::{
-    smoke,
+    example, smoke,
     steps::{Steps, cargo},
     tidy,
 };
@@ -25,6 +25,7 @@ pub(crate) fn run() -> Result<(), String> {
         cargo(&["test", "--workspace", "--quiet", "--no-fail-fast", "--lib", "--bins", "--tests"])
     })?;
     steps.step("examples in the documentation", || cargo(&["test", "--workspace", "--quiet", "--doc"]))?;
+    steps.step("Slate on Kubernetes", example::slate)?;
     steps.step("Slate on RocksDB", || {
         // Only here: RocksDB's C++ takes minutes to compile, and nobody else needs libclang.
         orlop_testbed::find_or_install_libclang()?;

@@ -404,6 +404,33 @@ fn printed_manifests_are_valid_and_grant_no_wildcards() {
     }
 }
 
+/// Applies an object with strict validation: unknown and duplicate fields are errors.
+async fn apply_strictly(client: &Client, object: &serde_json::Value) {
+    let text =
+        |path: &str| object.pointer(path).and_then(|value| value.as_str()).unwrap_or_default().to_owned();
+    let (api_version, kind) = (text("/apiVersion"), text("/kind"));
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", &api_version));
+    let resource = kube::api::ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk(group, version, &kind));
+    let api: Api<kube::api::DynamicObject> = match object.pointer("/metadata/namespace") {
+        Some(_) => Api::namespaced_with(client.clone(), &text("/metadata/namespace"), &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    let parameters = PatchParams::apply("lint").validation_strict();
+    let applied = api.patch(&text("/metadata/name"), &parameters, &Patch::Apply(object)).await;
+    assert!(applied.is_ok(), "{kind}: {:?}", applied.err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn printed_and_plain_manifests_pass_strict_validation() {
+    let server = orlop_test::Server::with_controllers(&[]).await.expect("an API server");
+    let operator = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/operator.yaml");
+    let plain = std::fs::read_to_string(operator).expect("a file");
+    let all = manifests::all();
+    for text in all.split("\n---\n").chain(plain.split("\n---\n")) {
+        apply_strictly(&server.client(), &serde_saphyr::from_str(text).expect("YAML")).await;
+    }
+}
+
 #[test]
 fn chart_and_plain_manifests_agree() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -110,7 +110,8 @@ impl Leaf {
 
     /// Sets a key. Returns the length of the value that it had, and the right half if the leaf had to split.
     pub(super) fn insert(&mut self, key: &[u8], value: &[u8]) -> (Option<usize>, Option<Self>) {
-        debug_assert!(key.len() <= super::KEY_LEN_MAX);
+        // Beyond, offsets would wrap. The engine bounds `_id`s and index keys.
+        assert!(key.len() <= super::KEY_LEN_MAX, "a key of {} bytes", key.len());
         let (position, replaced) = match self.search(key) {
             Ok(position) => {
                 let replaced = self.value(position).len();

@@ -169,6 +169,7 @@ mod tests {
             (0_u16..3000).prop_map(|n| n.to_be_bytes().to_vec()),
             proptest::collection::vec(0_u8..3, 0..6),
             (0_u8..4).prop_map(|n| vec![n; 3000]),
+            (0_u8..4).prop_map(|n| vec![n; KEY_LEN_MAX]),
         ]
     }
 
