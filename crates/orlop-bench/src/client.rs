@@ -75,6 +75,8 @@ pub(crate) struct Client {
     authority: Arc<str>,
     connections: Arc<Vec<SendRequest<Full<Bytes>>>>,
     turn: Arc<AtomicUsize>,
+    /// User that is impersonated.
+    user: Option<&'static str>,
 }
 
 impl Client {
@@ -89,7 +91,17 @@ impl Client {
             tokio::spawn(connection);
             open.push(sender);
         }
-        Ok(Self { authority: target.authority.into(), connections: Arc::new(open), turn: Arc::default() })
+        Ok(Self {
+            authority: target.authority.into(),
+            connections: Arc::new(open),
+            turn: Arc::default(),
+            user: None,
+        })
+    }
+
+    /// Impersonates a user, whose permissions the requests then have.
+    pub(crate) fn impersonating(self, user: &'static str) -> Self {
+        Self { user: Some(user), ..self }
     }
 
     async fn send(
@@ -104,6 +116,10 @@ impl Client {
             .uri(format!("https://{}{path}", self.authority))
             .header("content-type", media_type)
             .header("accept", "application/json");
+        let request = match self.user {
+            Some(user) => request.header("impersonate-user", user),
+            None => request,
+        };
         self.send_request(request.body(Full::new(body))?).await
     }
 

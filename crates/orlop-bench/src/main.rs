@@ -2,6 +2,7 @@
 //! `{name, unit, value, peer, peer_value, ratio}`; `ratio` above 1 is in our favour. They never fail on time.
 
 mod abuse;
+mod access;
 mod api;
 mod bare;
 mod client;
@@ -49,6 +50,15 @@ enum Bench {
         /// Only these parts; all of them by default.
         #[arg(long, value_enum, value_delimiter = ',')]
         only: Vec<abuse::Part>,
+    },
+    /// RBAC with many bindings, beside a server that allows everything.
+    Access {
+        /// The orlop to measure; the one beside this program by default.
+        #[arg(long, value_name = "FILE")]
+        orlop: Option<PathBuf>,
+        /// Bindings of other users.
+        #[arg(long, default_value_t = 10_000)]
+        bindings: usize,
     },
     /// The API server; with a peer, the same against another one.
     Api {
@@ -129,6 +139,10 @@ fn main() -> anyhow::Result<()> {
                 let time = Duration::from_secs_f64(arguments.seconds);
                 let parts = if only.is_empty() { abuse::Part::value_variants() } else { &only };
                 abuse::run(&mut report, &program(orlop)?, folder.path(), time, parts).await
+            }
+            Bench::Access { orlop, bindings } => {
+                let time = Duration::from_secs_f64(arguments.seconds);
+                access::run(&mut report, &program(orlop)?, folder.path(), time, bindings).await
             }
             Bench::Api { orlop, peer, peer_processes, objects, many, only } => {
                 let size = api::Size { time: Duration::from_secs_f64(arguments.seconds), objects, many };

@@ -88,11 +88,17 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start(program: &Path, folder: &Path) -> anyhow::Result<Self> {
+        Self::start_with(program, folder, &[])
+    }
+
+    /// Starts a server with more options.
+    pub(crate) fn start_with(program: &Path, folder: &Path, options: &[&str]) -> anyhow::Result<Self> {
         let kubeconfig = folder.join("kubeconfig");
         let started = Instant::now();
         let mut process = Command::new(program)
             .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
             .arg(folder)
+            .args(options)
             .stdout(Stdio::piped())
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
