@@ -9,21 +9,29 @@
 mod backoff;
 pub mod certificate_signing;
 mod cluster_role_aggregation;
+mod cron_jobs;
+mod daemon_sets;
 mod deployments;
 mod discovery;
+mod disruption;
 mod endpoint_slices;
 mod endpoints;
 mod garbage_collector;
 mod jobs;
 mod namespace_content;
 mod namespaces;
+mod node_lifecycle;
+mod pod_garbage_collector;
 mod replica_sets;
+mod resource_quotas;
 mod root_ca_publisher;
 pub mod runtime;
 mod scheduler;
 pub mod service_account_tokens;
 mod service_accounts;
+mod stateful_sets;
 mod status;
+mod ttl_after_finished;
 mod volumes;
 mod workload;
 
@@ -36,6 +44,8 @@ pub use runtime::UnknownController;
 pub struct Options {
     /// PEM of the certificates that clients of the cluster trust.
     pub root_ca: String,
+    /// Folder of nodes for volumes that are made on demand. Without it there is no such class.
+    pub local_volumes: Option<std::path::PathBuf>,
     /// Signers of credentials. Without one its controller does not run.
     pub signers: Signers,
 }
@@ -103,7 +113,28 @@ const CONTROLLERS: &[Registration] = &[
         replica_sets::register(manager, replica_sets::REPLICATION_CONTROLLERS);
     }),
     workloads(deployments::NAME, |manager, _| deployments::register(manager)),
+    workloads(stateful_sets::NAME, |manager, _| stateful_sets::register(manager)),
+    workloads(daemon_sets::NAME, |manager, _| daemon_sets::register(manager)),
     workloads(jobs::NAME, |manager, _| jobs::register(manager)),
+    workloads(cron_jobs::NAME, |manager, _| cron_jobs::register(manager)),
+    workloads(ttl_after_finished::NAME, |manager, _| ttl_after_finished::register(manager)),
+    workloads(pod_garbage_collector::NAME, |manager, _| pod_garbage_collector::register(manager)),
+    workloads(resource_quotas::NAME, |manager, _| resource_quotas::register(manager)),
+    workloads(disruption::NAME, |manager, _| disruption::register(manager)),
+    workloads(node_lifecycle::NAME, |manager, _| node_lifecycle::register(manager)),
+    workloads(node_lifecycle::TAINT_EVICTION, |manager, _| node_lifecycle::register_taint_eviction(manager)),
+    workloads(volumes::binder::NAME, |manager, _| volumes::binder::register(manager)),
+    workloads(volumes::protection::CLAIMS, |manager, _| {
+        volumes::protection::register(manager, volumes::protection::CLAIMS);
+    }),
+    workloads(volumes::protection::VOLUMES, |manager, _| {
+        volumes::protection::register(manager, volumes::protection::VOLUMES);
+    }),
+    workloads(volumes::local_path::NAME, |manager, options| {
+        if let Some(folder) = &options.local_volumes {
+            volumes::local_path::register(manager, folder.clone());
+        }
+    }),
     workloads(endpoints::NAME, |manager, _| endpoints::register(manager)),
     workloads(endpoint_slices::NAME, |manager, _| endpoint_slices::register(manager)),
     workloads(endpoint_slices::MIRRORING, |manager, _| endpoint_slices::register_mirroring(manager)),

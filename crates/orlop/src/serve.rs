@@ -254,7 +254,14 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let election = (!is_private).then(|| LeaderElection::new(candidate_name()));
     let uses_loop = tokio::spawn(service_account_tokens::record_uses(own.clone(), uses));
     let signers = identity.signers(issuer)?;
-    let options = orlop_controllers::Options { root_ca: identity.root_ca.clone(), signers };
+    let options = orlop_controllers::Options {
+        root_ca: identity.root_ca.clone(),
+        local_volumes: match arguments.node {
+            true => Some(std::path::absolute(data_dir.join("volumes"))?),
+            false => None,
+        },
+        signers,
+    };
     let mut manager = orlop_controllers::manager(own, &selected, &options).with_leader_election(election);
     if arguments.compose {
         compose::register(&mut manager, orlop_compose::Settings::default());

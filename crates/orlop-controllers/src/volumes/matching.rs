@@ -67,7 +67,6 @@ pub(crate) fn is_for(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -
 }
 
 /// Returns the reason that a volume does not suit a claim which names it.
-#[allow(dead_code, reason = "for the volume binder")]
 pub(crate) fn mismatch(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Option<&'static str> {
     if capacity(volume) < requested(claim) {
         return Some("requested PV is too small");

@@ -1,6 +1,9 @@
 //! Persistent volumes and claims.
 
+pub(crate) mod binder;
+pub(crate) mod local_path;
 pub(crate) mod matching;
+pub(crate) mod protection;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -18,3 +21,8 @@ pub(crate) fn claim_names(pod: &Pod) -> impl Iterator<Item = String> {
         (None, None) => None,
     })
 }
+
+/// Annotation of a binding that a controller made, not a user.
+pub(crate) const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
+/// Annotation of the class of claims that name none.
+pub(crate) const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";

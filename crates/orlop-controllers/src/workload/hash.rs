@@ -19,7 +19,6 @@ pub(crate) fn fnv1a(bytes: impl IntoIterator<Item = u8>) -> u32 {
 }
 
 /// Returns the FNV-1 hash.
-#[allow(dead_code, reason = "for StatefulSets")]
 pub(crate) fn fnv1(bytes: impl IntoIterator<Item = u8>) -> u32 {
     bytes.into_iter().fold(FNV_OFFSET, |hash, byte| hash.wrapping_mul(FNV_PRIME) ^ u32::from(byte))
 }

@@ -8,6 +8,7 @@ pub(crate) mod ownership;
 pub(crate) mod pod_control;
 pub(crate) mod pods;
 pub(crate) mod resources;
+pub(crate) mod revisions;
 pub(crate) mod selector;
 pub(crate) mod slow_start;
 pub(crate) mod time;

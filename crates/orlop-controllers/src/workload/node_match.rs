@@ -103,7 +103,6 @@ pub(crate) fn untolerated<'a>(
 }
 
 /// Returns whether a node's condition Ready is true.
-#[allow(dead_code, reason = "for the node lifecycle")]
 pub(crate) fn is_ready(node: &Node) -> bool {
     let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")

@@ -15,7 +15,6 @@ pub(crate) struct Resources(pub(crate) BTreeMap<String, i64>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Requests,
-    #[allow(dead_code, reason = "for resource quotas")]
     Limits,
 }
 

@@ -3,9 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod deployments;
+mod disruption;
 mod fixture;
+mod jobs;
 mod replica_sets;
 mod scheduler;
 mod services;
+mod stateful_sets;
 #[path = "../support/mod.rs"]
 mod support;

@@ -13,3 +13,4 @@ mod output;
 mod rollout;
 #[path = "../support/mod.rs"]
 mod support;
+mod workloads;

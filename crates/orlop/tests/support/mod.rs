@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses its part")]
 
 pub(crate) mod daemon;
+pub(crate) mod kubelet;
 
 use std::{
     io::{BufRead, BufReader, Write},

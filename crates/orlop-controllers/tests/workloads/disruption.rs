@@ -1,0 +1,159 @@
+//! Disruption budgets, taints and volumes.
+
+use k8s_openapi::api::{
+    apps::v1::{Deployment, StatefulSet},
+    core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
+    policy::v1::PodDisruptionBudget,
+};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+
+use crate::{
+    fixture::{Cluster, template},
+    support::eventually,
+};
+
+fn allowed(budget: &PodDisruptionBudget) -> Option<i32> {
+    let status = budget.status.as_ref()?;
+    status.disruptions_allowed.filter(|_| status.observed_generation == budget.metadata.generation)
+}
+
+#[tokio::test]
+async fn eviction_honours_the_budget() {
+    let cluster = Cluster::new().await;
+    let web = json!({"metadata": {"name": "web"}, "spec": {"replicas": 2,
+        "selector": {"matchLabels": {"app": "web"}}, "template": template("web", "local/pause")}});
+    cluster.create::<Deployment>(web).await;
+    let budget = json!({"metadata": {"name": "web"}, "spec": {"maxUnavailable": 1,
+        "selector": {"matchLabels": {"app": "web"}}}});
+    cluster.create::<PodDisruptionBudget>(budget).await;
+    let budget = cluster.wait::<PodDisruptionBudget>("web", |budget| allowed(budget) == Some(1)).await;
+    let status = budget.status.unwrap();
+    assert_eq!(
+        (status.expected_pods, status.current_healthy, status.desired_healthy),
+        (Some(2), Some(2), Some(1))
+    );
+    assert_eq!(status.conditions.unwrap()[0].reason, "SufficientPods");
+    let strict = json!({"spec": {"maxUnavailable": 0}});
+    cluster.patch::<PodDisruptionBudget>("web", strict).await;
+    cluster.wait::<PodDisruptionBudget>("web", |budget| allowed(budget) == Some(0)).await;
+    let pods = cluster.pods("app=web").await;
+    let victim = pods[0].name_any();
+    let refused = cluster.api::<Pod>().evict(&victim, &EvictParams::default()).await.unwrap_err();
+    assert!(
+        refused.to_string().contains("Cannot evict pod as it would violate the pod's disruption budget."),
+        "{refused}"
+    );
+    cluster.patch::<PodDisruptionBudget>("web", json!({"spec": {"maxUnavailable": 1}})).await;
+    cluster.wait::<PodDisruptionBudget>("web", |budget| allowed(budget) == Some(1)).await;
+    cluster.api::<Pod>().evict(&victim, &EvictParams::default()).await.unwrap();
+    cluster
+        .wait_for_pods("app=web", |pods| pods.len() == 2 && pods.iter().all(|pod| pod.name_any() != victim))
+        .await;
+}
+
+#[tokio::test]
+async fn cordon_shows_as_a_taint_and_no_execute_drives_pods_out() {
+    let cluster = Cluster::new().await.with_node("node-2").await;
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    let patch = |change| async {
+        nodes.patch("node-1", &PatchParams::default(), &Patch::Merge(change)).await.unwrap()
+    };
+    let pinned = json!({"metadata": {"name": "pinned"}, "spec": {"nodeName": "node-1",
+        "containers": [{"name": "main", "image": "local/pause"}], "terminationGracePeriodSeconds": 1}});
+    cluster.create::<Pod>(pinned).await;
+    patch(json!({"spec": {"unschedulable": true}})).await;
+    eventually("the taint", || async {
+        let node = nodes.get("node-1").await.unwrap();
+        let taints = node.spec.unwrap_or_default().taints.unwrap_or_default();
+        taints.iter().any(|taint| taint.key == "node.kubernetes.io/unschedulable").then_some(())
+    })
+    .await;
+    assert!(cluster.api::<Pod>().get_opt("pinned").await.unwrap().is_some());
+    patch(json!({"spec": {"taints": [{"key": "gone", "effect": "NoExecute"}]}})).await;
+    eventually("no pod", || async {
+        cluster.api::<Pod>().get_opt("pinned").await.unwrap().is_none().then_some(())
+    })
+    .await;
+    assert_eq!(
+        cluster.event("pinned", "TaintManagerEviction").await,
+        "Marking for deletion Pod default/pinned"
+    );
+}
+
+#[tokio::test]
+async fn claims_are_bound_to_volumes_and_released() {
+    let cluster = Cluster::new().await;
+    let volumes: Api<PersistentVolume> = Api::all(cluster.client.clone());
+    for (name, size) in [("large", "5Gi"), ("small", "2Gi")] {
+        let volume = json!({"metadata": {"name": name}, "spec": {"capacity": {"storage": size},
+            "accessModes": ["ReadWriteOnce"], "storageClassName": "manual", "hostPath": {"path": "/tmp/x"}}});
+        volumes.create(&PostParams::default(), &serde_json::from_value(volume).unwrap()).await.unwrap();
+    }
+    let claim = json!({"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "storageClassName": "manual", "resources": {"requests": {"storage": "1Gi"}}}});
+    cluster.create::<PersistentVolumeClaim>(claim).await;
+    let phase =
+        |claim: &PersistentVolumeClaim| claim.status.clone().unwrap_or_default().phase.unwrap_or_default();
+    let claim = cluster.wait::<PersistentVolumeClaim>("data", |claim| phase(claim) == "Bound").await;
+    assert_eq!(claim.spec.unwrap().volume_name.as_deref(), Some("small"));
+    assert!(
+        claim.metadata.finalizers.unwrap_or_default().contains(&"kubernetes.io/pvc-protection".to_owned())
+    );
+    let volume_phase = |name: &'static str, wanted: &'static str| {
+        let volumes = volumes.clone();
+        async move {
+            eventually(wanted, || async {
+                let volume = volumes.get(name).await.unwrap();
+                (volume.status.unwrap_or_default().phase.as_deref() == Some(wanted)).then_some(())
+            })
+            .await;
+        }
+    };
+    volume_phase("small", "Bound").await;
+    volume_phase("large", "Available").await;
+    let user = json!({"metadata": {"name": "user"}, "spec": {"containers": [{"name": "main", "image": "local/pause"}],
+        "terminationGracePeriodSeconds": 1,
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}});
+    cluster.create::<Pod>(user).await;
+    cluster.wait::<Pod>("user", |pod| pod.status.as_ref().unwrap().phase.as_deref() == Some("Running")).await;
+    let claims = cluster.api::<PersistentVolumeClaim>();
+    claims.delete("data", &DeleteParams::default()).await.unwrap();
+    cluster.wait::<PersistentVolumeClaim>("data", |claim| claim.metadata.deletion_timestamp.is_some()).await;
+    cluster.api::<Pod>().delete("user", &DeleteParams::default()).await.unwrap();
+    eventually("no claim", || async { claims.get_opt("data").await.unwrap().is_none().then_some(()) }).await;
+    volume_phase("small", "Released").await;
+}
+
+#[tokio::test]
+async fn local_volumes_are_made_where_the_pod_goes() {
+    let cluster = Cluster::without("local-path-provisioner").await.with_node("node-1").await;
+    let options = orlop_controllers::Options {
+        local_volumes: Some("/tmp/orlop-volumes-of-a-test".into()),
+        ..orlop_controllers::Options::default()
+    };
+    let client = cluster.client.clone();
+    let provisioner =
+        tokio::spawn(
+            async move { orlop_controllers::run(client, &["local-path-provisioner"], options).await },
+        );
+    let set = json!({"metadata": {"name": "db"}, "spec": {"replicas": 1, "serviceName": "db",
+        "selector": {"matchLabels": {"app": "db"}}, "template": template("db", "local/pause"),
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}}}}]}});
+    cluster.create::<StatefulSet>(set).await;
+    cluster
+        .wait::<StatefulSet>("db", |db| {
+            db.status.as_ref().is_some_and(|status| status.ready_replicas == Some(1))
+        })
+        .await;
+    let claim = cluster.api::<PersistentVolumeClaim>().get("data-db-0").await.unwrap();
+    let volumes: Api<PersistentVolume> = Api::all(cluster.client.clone());
+    let volume = volumes.get(&claim.spec.unwrap().volume_name.unwrap()).await.unwrap().spec.unwrap();
+    assert!(volume.host_path.unwrap().path.starts_with("/tmp/orlop-volumes-of-a-test/pvc-"));
+    assert_eq!(volume.storage_class_name.as_deref(), Some("local-path"));
+    provisioner.abort();
+}
