@@ -17,6 +17,7 @@ mod disruption;
 mod endpoint_slices;
 mod endpoints;
 mod garbage_collector;
+mod horizontal_pod_autoscaling;
 mod jobs;
 mod namespace_content;
 mod namespaces;
@@ -119,11 +120,13 @@ const CONTROLLERS: &[Registration] = &[
     workloads(cron_jobs::NAME, |manager, _| cron_jobs::register(manager)),
     workloads(ttl_after_finished::NAME, |manager, _| ttl_after_finished::register(manager)),
     workloads(pod_garbage_collector::NAME, |manager, _| pod_garbage_collector::register(manager)),
+    workloads(horizontal_pod_autoscaling::NAME, |manager, _| horizontal_pod_autoscaling::register(manager)),
     workloads(resource_quotas::NAME, |manager, _| resource_quotas::register(manager)),
     workloads(disruption::NAME, |manager, _| disruption::register(manager)),
     workloads(node_lifecycle::NAME, |manager, _| node_lifecycle::register(manager)),
     workloads(node_lifecycle::TAINT_EVICTION, |manager, _| node_lifecycle::register_taint_eviction(manager)),
     workloads(volumes::binder::NAME, |manager, _| volumes::binder::register(manager)),
+    workloads(volumes::ephemeral::NAME, |manager, _| volumes::ephemeral::register(manager)),
     workloads(volumes::protection::CLAIMS, |manager, _| {
         volumes::protection::register(manager, volumes::protection::CLAIMS);
     }),

@@ -1,6 +1,7 @@
 //! Persistent volumes and claims.
 
 pub(crate) mod binder;
+pub(crate) mod ephemeral;
 pub(crate) mod local_path;
 pub(crate) mod matching;
 pub(crate) mod protection;

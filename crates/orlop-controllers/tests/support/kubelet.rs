@@ -56,12 +56,32 @@ pub(crate) async fn start_with(
     tokio::spawn(async move { run(client, name, outcome).await })
 }
 
+async fn beat(client: &Client, node: &str) {
+    let now = k8s_openapi::jiff::Timestamp::now().to_string();
+    let beat = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady",
+        "lastHeartbeatTime": now}]}});
+    let nodes: Api<Node> = Api::all(client.clone());
+    let _ = nodes.patch_status(node, &PatchParams::default(), &Patch::Strategic(beat)).await;
+}
+
 async fn run(client: Client, node: String, outcome: Outcome) {
     let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
     let mut pods =
         watcher(Api::<Pod>::all(client.clone()), config).default_backoff().applied_objects().boxed();
     static NEXT: AtomicUsize = AtomicUsize::new(1);
-    while let Some(Ok(pod)) = pods.next().await {
+    let mut beats = tokio::time::interval(std::time::Duration::from_secs(10));
+    loop {
+        let pod = tokio::select! {
+            // Without heartbeats the node lifecycle controller gives the node up.
+            _ = beats.tick() => {
+                beat(&client, &node).await;
+                continue;
+            }
+            pod = pods.next() => match pod {
+                Some(Ok(pod)) => pod,
+                _ => return,
+            },
+        };
         let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap());
         let name = pod.name_any();
         if pod.metadata.deletion_timestamp.is_some() {

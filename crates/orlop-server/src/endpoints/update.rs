@@ -152,7 +152,8 @@ async fn compare_and_swap(
                 return Ok(written);
             }
         }
-        if has_version {
+        // The server's own change is of what is stored, whatever version that is: it is made again.
+        if has_version && writer == Writer::Client {
             return Err(Status::conflict_modified(&kind.group_resource(), &attributes.name));
         }
     }

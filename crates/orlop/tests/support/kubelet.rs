@@ -1,6 +1,6 @@
 //! A stand-in for kubelets: pods that are bound run and are ready at once, and go as soon as they are deleted.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kube::{
     Api, Client, ResourceExt,
@@ -53,7 +53,20 @@ async fn run(client: Client, names: &[String]) {
     }
     let pods: Api<DynamicObject> = Api::all_with(client.clone(), &resource("Pod"));
     let mut next = 0_usize;
+    let (mut beaten, mut beats): (Option<Instant>, u32) = (None, 0);
     loop {
+        // Without heartbeats the node lifecycle controller gives nodes up.
+        if beaten.is_none_or(|beaten| beaten.elapsed() > Duration::from_secs(10)) {
+            beaten = Some(Instant::now());
+            beats += 1;
+            // A heartbeat is a change of the time, whatever it is.
+            let time = format!("2026-01-01T{:02}:{:02}:00Z", beats / 60 % 24, beats % 60);
+            for name in names {
+                let beat = json!({"status": {"conditions": [{"type": "Ready", "status": "True",
+                    "reason": "KubeletReady", "lastHeartbeatTime": time}]}});
+                let _ = nodes.patch_status(name, &PatchParams::default(), &Patch::Strategic(beat)).await;
+            }
+        }
         for pod in pods.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default() {
             if pod.data.pointer("/spec/nodeName").is_none() {
                 continue;

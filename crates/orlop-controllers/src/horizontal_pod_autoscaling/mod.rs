@@ -1,0 +1,349 @@
+//! HorizontalPodAutoscalers, on the resource metrics that an aggregated `metrics.k8s.io` serves. Without it replicas
+//! are only kept within the limits.
+
+mod decision;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use k8s_openapi::{
+    api::{
+        autoscaling::v2::{
+            HorizontalPodAutoscaler, HorizontalPodAutoscalerCondition, MetricSpec, MetricStatus,
+            MetricValueStatus, ResourceMetricStatus,
+        },
+        core::v1::Pod,
+    },
+    apimachinery::pkg::apis::meta::v1::Time,
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use self::decision::{Limit, Target, Usage, bounded};
+use crate::{
+    discovery::Resources,
+    runtime::{Action, Context, EventForm, Informer, Key, Manager, Recorder},
+    status::{is_not_found, message},
+    workload::{
+        pods,
+        resources::{self, Side, amount},
+        time::{now, seconds},
+    },
+};
+
+/// Name of the controller.
+pub(crate) const NAME: &str = "horizontal-pod-autoscaler-controller";
+/// Source of its events.
+const COMPONENT: &str = "horizontal-pod-autoscaler";
+const CONCURRENCY: usize = 5;
+const PERIOD: Duration = Duration::from_secs(15);
+/// Time for which the largest recommendation counts before replicas are taken away.
+const STABILIZATION_S: i32 = 300;
+
+/// Registers the controller.
+pub(crate) fn register(manager: &mut Manager) {
+    manager.register(NAME, run);
+}
+
+struct Controller {
+    client: Client,
+    autoscalers: Arc<Informer<HorizontalPodAutoscaler>>,
+    recorder: Arc<Recorder>,
+    recommendations: Mutex<HashMap<Key, VecDeque<(Instant, i32)>>>,
+}
+
+async fn run(context: Context) {
+    let autoscalers = context.informers.of::<HorizontalPodAutoscaler>();
+    autoscalers.synced().await;
+    let controller = Arc::new(Controller {
+        client: context.client.clone(),
+        autoscalers: autoscalers.clone(),
+        recorder: context.recorder(COMPONENT, EventForm::Counted),
+        recommendations: Mutex::default(),
+    });
+    let queue = context.work_queue::<Key>();
+    let of_autoscalers = queue.clone();
+    let subscription = autoscalers.subscribe(move |change| {
+        // Its own status is no reason to look again.
+        let is_other =
+            change.old.as_ref().zip(change.new.as_ref()).is_none_or(|(old, new)| old.spec != new.spec);
+        if let Some(new) = change.new.as_ref().filter(|_| is_other) {
+            of_autoscalers.add(Key::of(&**new));
+        }
+    });
+    queue
+        .run(CONCURRENCY, |key| {
+            let controller = controller.clone();
+            async move { controller.reconcile(&key).await }
+        })
+        .await;
+    drop(subscription);
+}
+
+/// Result of one look at a target.
+struct Look {
+    current: i32,
+    desired: i32,
+    metrics: Vec<MetricStatus>,
+    conditions: Vec<(&'static str, bool, &'static str, String)>,
+    /// Reason of a change of the scale.
+    reason: &'static str,
+}
+
+impl Controller {
+    async fn reconcile(&self, key: &Key) -> kube::Result<Action> {
+        let Some(autoscaler) = self.autoscalers.get(key) else {
+            self.recommendations.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+            return Ok(Action::Done);
+        };
+        let mut changed = HorizontalPodAutoscaler::clone(&autoscaler);
+        let look = self.look(key, &autoscaler).await?;
+        let status = changed.status.get_or_insert_default();
+        if look.desired != look.current {
+            status.last_scale_time = Some(now());
+            let text = format!("New size: {}; reason: {}", look.desired, look.reason);
+            self.recorder.normal(&*autoscaler, "SuccessfulRescale", text);
+        }
+        status.current_replicas = Some(look.current);
+        status.desired_replicas = look.desired;
+        status.observed_generation = autoscaler.metadata.generation;
+        status.current_metrics = (!look.metrics.is_empty()).then_some(look.metrics);
+        let conditions = status.conditions.get_or_insert_default();
+        for (type_, is_true, reason, message) in look.conditions {
+            set_condition(conditions, type_, is_true, reason, message);
+        }
+        if changed.status != autoscaler.status {
+            let api: Api<HorizontalPodAutoscaler> = Api::namespaced(self.client.clone(), &key.namespace);
+            match api.replace_status(&key.name, &PostParams::default(), &changed).await {
+                Ok(written) => self.autoscalers.wrote(written),
+                Err(error) if is_not_found(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Action::After(PERIOD))
+    }
+
+    /// Looks at the target, and scales it.
+    async fn look(&self, key: &Key, autoscaler: &HorizontalPodAutoscaler) -> kube::Result<Look> {
+        let spec = &autoscaler.spec;
+        let target = &spec.scale_target_ref;
+        let mut look =
+            Look { current: 0, desired: 0, metrics: Vec::new(), conditions: Vec::new(), reason: "" };
+        let served = Resources::discover(&self.client).await?;
+        let resource = served.get(target.api_version.as_deref().unwrap_or("v1"), &target.kind);
+        let objects = resource.map(|resource| resource.objects(&self.client, Some(&key.namespace)));
+        let scale = match &objects {
+            Some(objects) => objects.get_scale(&target.name).await.map_err(|error| message(&error)),
+            None => Err(format!("no matches for kind {:?}", target.kind)),
+        };
+        let (Some(objects), Ok(scale)) = (&objects, &scale) else {
+            let text = scale.err().unwrap_or_default();
+            let text = format!("the HPA controller was unable to get the target's current scale: {text}");
+            self.recorder.warning(autoscaler, "FailedGetScale", text.clone());
+            look.conditions.push(("AbleToScale", false, "FailedGetScale", text));
+            return Ok(look);
+        };
+        let scale_status = scale.status.clone().unwrap_or_default();
+        look.current = scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0);
+        let (min, max) = (spec.min_replicas.unwrap_or(1), spec.max_replicas);
+        let succeeded = "the HPA controller was able to get the target's current scale".to_owned();
+        look.conditions.push(("AbleToScale", true, "SucceededGetScale", succeeded));
+        if look.current == 0 && min != 0 {
+            let text = "scaling is disabled since the replica count of the target is zero".to_owned();
+            look.conditions.push(("ScalingActive", false, "ScalingDisabled", text));
+            return Ok(look);
+        }
+        (look.desired, look.reason) = match look.current {
+            current if current > max => (max, "Current number of replicas above Spec.MaxReplicas"),
+            current if current < min => (min, "Current number of replicas below Spec.MinReplicas"),
+            current => {
+                let selector = scale_status.selector.unwrap_or_default();
+                match self.recommend(key, autoscaler, &selector, current, &mut look).await {
+                    Some(desired) if desired > current => (desired, "resource metrics above target"),
+                    Some(desired) if desired < current => (desired, "All metrics below target"),
+                    _ => (current, ""),
+                }
+            }
+        };
+        if look.desired != look.current {
+            let patch = Patch::Merge(json!({"spec": {"replicas": look.desired}}));
+            objects.patch_scale(&target.name, &PatchParams::default(), &patch).await?;
+            let text = format!("the HPA controller was able to update the target scale to {}", look.desired);
+            look.conditions.push(("AbleToScale", true, "SucceededRescale", text));
+        }
+        Ok(look)
+    }
+
+    /// Returns the number of replicas that the metrics ask for, within the limits. `None` without metrics.
+    async fn recommend(
+        &self,
+        key: &Key,
+        autoscaler: &HorizontalPodAutoscaler,
+        selector: &str,
+        current: i32,
+        look: &mut Look,
+    ) -> Option<i32> {
+        let mut wanted: Option<i32> = None;
+        for metric in autoscaler.spec.metrics.iter().flatten() {
+            match self.measure(key, metric, selector, current).await {
+                Ok((replicas, status)) => {
+                    wanted = Some(wanted.map_or(replicas, |wanted| wanted.max(replicas)));
+                    look.metrics.push(status);
+                }
+                Err(text) => {
+                    self.recorder.warning(autoscaler, "FailedGetResourceMetric", text.clone());
+                    let text = format!("the HPA was unable to compute the replica count: {text}");
+                    look.conditions.push(("ScalingActive", false, "FailedGetResourceMetric", text));
+                }
+            }
+        }
+        let wanted = wanted?;
+        let text = "the HPA was able to successfully calculate a replica count from the metrics".to_owned();
+        look.conditions.push(("ScalingActive", true, "ValidMetricFound", text));
+        let stable = self.stabilize(key, autoscaler, wanted, current);
+        let (min, max) = (autoscaler.spec.min_replicas.unwrap_or(1), autoscaler.spec.max_replicas);
+        let (desired, limit) = bounded(stable, current, min, max);
+        look.conditions.push(match limit {
+            Limit::None => {
+                let text = "the desired count is within the acceptable range".to_owned();
+                ("ScalingLimited", false, "DesiredWithinRange", text)
+            }
+            Limit::TooFew => {
+                let text = "the desired replica count is less than the minimum replica count".to_owned();
+                ("ScalingLimited", true, "TooFewReplicas", text)
+            }
+            Limit::TooMany => {
+                let text = "the desired replica count is more than the maximum replica count".to_owned();
+                ("ScalingLimited", true, "TooManyReplicas", text)
+            }
+            Limit::ScaleUp => {
+                let text =
+                    "the desired replica count is increasing faster than the maximum scale rate".to_owned();
+                ("ScalingLimited", true, "ScaleUpLimit", text)
+            }
+        });
+        Some(desired)
+    }
+
+    /// Returns the largest recommendation of the last minutes, so that replicas are not taken away too early.
+    fn stabilize(&self, key: &Key, autoscaler: &HorizontalPodAutoscaler, wanted: i32, current: i32) -> i32 {
+        let behavior = autoscaler.spec.behavior.as_ref().and_then(|behavior| behavior.scale_down.as_ref());
+        let window = behavior.and_then(|rules| rules.stabilization_window_seconds).unwrap_or(STABILIZATION_S);
+        let window = Duration::from_secs(window.max(0).unsigned_abs().into());
+        let mut all = self.recommendations.lock().unwrap_or_else(PoisonError::into_inner);
+        // What was before the first look is unknown: it counts as what there is.
+        let recent = all.entry(key.clone()).or_insert_with(|| VecDeque::from([(Instant::now(), current)]));
+        recent.push_back((Instant::now(), wanted));
+        while recent.front().is_some_and(|(at, _)| at.elapsed() > window) {
+            recent.pop_front();
+        }
+        recent.iter().map(|(_, wanted)| *wanted).max().unwrap_or(wanted).min(current.max(wanted))
+    }
+
+    /// Measures one metric.
+    async fn measure(
+        &self,
+        key: &Key,
+        metric: &MetricSpec,
+        selector: &str,
+        current: i32,
+    ) -> Result<(i32, MetricStatus), String> {
+        let Some(source) = metric.resource.as_ref().filter(|_| metric.type_ == "Resource") else {
+            return Err(format!("metrics of type {:?} are not supported", metric.type_));
+        };
+        let name = source.name.as_str();
+        let goal = match (source.target.average_utilization, &source.target.average_value) {
+            (Some(percent), _) => Target::Utilization(percent),
+            (None, Some(value)) => Target::AverageValue(amount(name, value).unwrap_or(0)),
+            (None, None) => return Err("the metric has no target".to_owned()),
+        };
+        let usage = self.usage(key, name, selector).await.map_err(|error| {
+            format!(
+                "failed to get {name} utilization: unable to get metrics for resource {name}: unable to fetch metrics from resource metrics API: {}",
+                message(&error)
+            )
+        })?;
+        let wanted = usage.wanted(goal, current).ok_or_else(|| {
+            format!("failed to get {name} utilization: no metrics returned from resource metrics API")
+        })?;
+        let average = usage.used / i64::from(usage.measured.max(1));
+        let average = if name == "cpu" { format!("{average}m") } else { average.to_string() };
+        let status = MetricStatus {
+            type_: "Resource".to_owned(),
+            resource: Some(ResourceMetricStatus {
+                name: name.to_owned(),
+                current: MetricValueStatus {
+                    average_utilization: usage.percent().filter(|_| matches!(goal, Target::Utilization(_))),
+                    average_value: Some(k8s_openapi::apimachinery::pkg::api::resource::Quantity(average)),
+                    value: None,
+                },
+            }),
+            ..MetricStatus::default()
+        };
+        Ok((wanted, status))
+    }
+
+    /// Adds up the usage of a target's pods.
+    async fn usage(&self, key: &Key, name: &str, selector: &str) -> kube::Result<Usage> {
+        let parameters = ListParams::default().labels(selector);
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+        let pods = pods.list(&parameters).await?.items;
+        let query: String = selector.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let path =
+            format!("/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods?labelSelector={query}", key.namespace);
+        let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
+        let metrics: Value = self.client.request(request).await?;
+        let mut usage = Usage::default();
+        for pod in pods.iter().filter(|pod| pods::is_active(pod)) {
+            let items = metrics["items"].as_array().into_iter().flatten();
+            let own = items.into_iter().find(|item| item["metadata"]["name"] == json!(pod.name_any()));
+            let Some(own) = own else {
+                usage.missing += 1;
+                continue;
+            };
+            usage.measured += 1;
+            for container in own["containers"].as_array().into_iter().flatten() {
+                let text = container["usage"][name].as_str().unwrap_or("0").to_owned();
+                let quantity = k8s_openapi::apimachinery::pkg::api::resource::Quantity(text);
+                usage.used = usage.used.saturating_add(amount(name, &quantity).unwrap_or(0));
+            }
+            let requests = pod.spec.as_ref().map(|spec| resources::of_pod(spec, Side::Requests));
+            usage.requested =
+                usage.requested.saturating_add(requests.map_or(0, |requests| requests.get(name)));
+        }
+        Ok(usage)
+    }
+}
+
+fn set_condition(
+    conditions: &mut Vec<HorizontalPodAutoscalerCondition>,
+    type_: &str,
+    is_true: bool,
+    reason: &str,
+    message: String,
+) {
+    let status = if is_true { "True" } else { "False" };
+    let known = conditions.iter().find(|known| known.type_ == type_ && known.status == status);
+    let since = known.and_then(|known| known.last_transition_time.clone());
+    let position = conditions.iter().position(|known| known.type_ == type_);
+    let condition = HorizontalPodAutoscalerCondition {
+        type_: type_.to_owned(),
+        status: status.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message),
+        last_transition_time: since.or_else(|| Some(Time(seconds(Timestamp::now())))),
+        observed_generation: None,
+    };
+    match position {
+        Some(position) => conditions[position] = condition,
+        None => conditions.push(condition),
+    }
+}

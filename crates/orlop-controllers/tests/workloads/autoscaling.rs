@@ -1,0 +1,74 @@
+//! HorizontalPodAutoscalers, resource quotas and ephemeral volumes.
+
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    autoscaling::v2::HorizontalPodAutoscaler,
+    core::v1::{PersistentVolumeClaim, Pod, ResourceQuota},
+};
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use crate::fixture::{Cluster, template};
+
+fn deployment(name: &str, replicas: i32) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}},
+        "template": template(name, "local/pause")}})
+}
+
+#[tokio::test]
+async fn replicas_are_kept_within_the_limits_without_metrics() {
+    let cluster = Cluster::new().await;
+    cluster.create::<Deployment>(deployment("web", 1)).await;
+    let autoscaler = json!({"metadata": {"name": "web"}, "spec": {"minReplicas": 2, "maxReplicas": 4,
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "metrics": [{"type": "Resource", "resource": {"name": "cpu",
+            "target": {"type": "Utilization", "averageUtilization": 50}}}]}});
+    cluster.create::<HorizontalPodAutoscaler>(autoscaler).await;
+    cluster.wait::<Deployment>("web", |web| web.spec.replicas == Some(2)).await;
+    let message = cluster.event("web", "SuccessfulRescale").await;
+    assert_eq!(message, "New size: 2; reason: Current number of replicas below Spec.MinReplicas");
+    let autoscaler = cluster
+        .wait::<HorizontalPodAutoscaler>("web", |web| {
+            web.status.as_ref().is_some_and(|status| status.desired_replicas == 2)
+        })
+        .await;
+    let conditions = autoscaler.status.unwrap().conditions.unwrap();
+    let able = conditions.iter().find(|condition| condition.type_ == "AbleToScale").unwrap();
+    assert_eq!((able.status.as_str(), able.reason.as_deref()), ("True", Some("SucceededRescale")));
+}
+
+#[tokio::test]
+async fn quota_status_follows_usage() {
+    let cluster = Cluster::new().await;
+    let hard = json!({"pods": "10", "requests.cpu": "4", "count/deployments.apps": "5", "configmaps": "9"});
+    cluster.create::<ResourceQuota>(json!({"metadata": {"name": "all"}, "spec": {"hard": hard}})).await;
+    let mut web = deployment("web", 2);
+    web["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "250m"}});
+    cluster.create::<Deployment>(web).await;
+    let used = |quota: &ResourceQuota, name: &str| {
+        let used = quota.status.as_ref().and_then(|status| status.used.as_ref());
+        used.and_then(|used| used.get(name)).map(|quantity| quantity.0.clone()).unwrap_or_default()
+    };
+    let quota = cluster.wait::<ResourceQuota>("all", |quota| used(quota, "pods") == "2").await;
+    assert_eq!(used(&quota, "requests.cpu"), "500m");
+    assert_eq!(used(&quota, "count/deployments.apps"), "1");
+    cluster.patch::<Deployment>("web", json!({"spec": {"replicas": 0}})).await;
+    cluster.wait::<ResourceQuota>("all", |quota| used(quota, "pods") == "0").await;
+}
+
+#[tokio::test]
+async fn ephemeral_volume_has_a_claim_that_goes_with_its_pod() {
+    let cluster = Cluster::new().await;
+    let claim =
+        json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    let pod = json!({"metadata": {"name": "scratch"}, "spec": {"containers": [{"name": "main", "image": "local/pause"}],
+        "volumes": [{"name": "data", "ephemeral": {"volumeClaimTemplate": claim}}]}});
+    cluster.create::<Pod>(pod).await;
+    let claim = cluster.wait::<PersistentVolumeClaim>("scratch-data", |_| true).await;
+    assert_eq!(claim.owner_references()[0].name, "scratch");
+    let waits = cluster.event("scratch", "FailedScheduling").await;
+    assert!(
+        waits.contains("unbound immediate PersistentVolumeClaims") || waits.contains("not found"),
+        "{waits}"
+    );
+}
