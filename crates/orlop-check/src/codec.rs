@@ -114,6 +114,7 @@ impl Words<'_> {
                 revision: self.number()?,
                 version: self.number()?,
                 lease: self.number()?,
+                stale: false,
             });
         }
         Some(list)

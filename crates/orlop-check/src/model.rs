@@ -244,6 +244,7 @@ impl Step<'_> {
             revision,
             version: current.as_ref().map_or(1, |version| version.kv.version + 1),
             lease,
+            stale: false,
         };
         self.change(&put.key, Some(Version { kv, terms }))?;
         Ok(current.map(|version| version.kv).filter(|_| put.previous))

@@ -1,8 +1,11 @@
 //! Configuration of a store.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    transform::Transformer,
+};
 
 /// Location of the data.
 #[derive(Clone, PartialEq, Eq)]
@@ -162,6 +165,8 @@ pub struct Config {
     /// Writes speculatively on PostgreSQL: one round trip a batch instead of two. Off, every batch reads under the
     /// exclusive lock first.
     pub speculative_writes: bool,
+    /// Encodes values before they are stored, such as by encryption.
+    pub transformer: Option<Arc<dyn Transformer>>,
 }
 
 impl Config {
@@ -184,6 +189,7 @@ impl Config {
             commit_timeout: Duration::from_secs(20),
             reserve_bytes: 4 << 20,
             speculative_writes: true,
+            transformer: None,
         }
     }
 }

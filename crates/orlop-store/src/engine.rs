@@ -4,7 +4,7 @@
 //! read the tail of the log, signal other processes' writes, delete compacted history, and elect a leader. Group
 //! commit, evaluation of transactions, watches, leases and the schedule of compaction are written once, above it.
 //!
-//! Features of some databases only are capabilities: [`FileSnapshot`], [`Shrink`].
+//! Features of some databases only are capabilities: [`FileSnapshot`], [`Shrink`], [`Purge`].
 
 use std::{path::Path, sync::Arc};
 
@@ -129,6 +129,11 @@ pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
     /// Returns the values of versions, `None` where compaction has deleted one.
     async fn values(&self, ids: &[VersionId]) -> Result<Vec<Option<Bytes>>>;
 
+    /// Decodes a value that [`Self::values`] returned.
+    async fn decode(&self, _key: &Bytes, value: Bytes) -> Result<Bytes> {
+        Ok(value)
+    }
+
     /// Returns the newest and the oldest readable revision.
     async fn bounds(&self) -> Result<Bounds>;
 
@@ -182,6 +187,11 @@ pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
     fn shrink(&self) -> Option<&dyn Shrink> {
         None
     }
+
+    /// Returns the capability to overwrite what deleted rows leave behind.
+    fn purge(&self) -> Option<&dyn Purge> {
+        None
+    }
 }
 
 /// Copies a database to a file while it is in use.
@@ -196,4 +206,12 @@ pub(crate) trait FileSnapshot: Send + Sync {
 pub(crate) trait Shrink: Send + Sync {
     /// Gives back up to about `pages` pages. Returns whether more are left.
     async fn shrink_step(&self, pages: usize) -> Result<bool>;
+}
+
+/// Overwrites what deleted rows leave behind in the database's files.
+#[async_trait::async_trait]
+pub(crate) trait Purge: Send + Sync {
+    /// Rewrites the database from its rows, and empties its write-ahead log. Returns whether the log is empty: another
+    /// process may still use it.
+    async fn purge(&self) -> Result<bool>;
 }

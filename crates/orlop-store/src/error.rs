@@ -92,6 +92,15 @@ pub enum Error {
         key: Bytes,
     },
 
+    /// A value cannot be encoded for the database, or decoded: its key is missing, wrong or unavailable.
+    #[error("unable to transform key {:?}: {reason}", Printable(.key).to_string())]
+    Transform {
+        /// The key.
+        key: Bytes,
+        /// The reason, in the transformer's words.
+        reason: String,
+    },
+
     /// The disk is full or the quota is exceeded. Reads work, and so do deletes on SQLite or over a quota.
     #[error("out of space: {0}")]
     Full(String),

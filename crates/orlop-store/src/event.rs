@@ -112,6 +112,7 @@ impl VersionMeta {
             revision: self.revision,
             version: self.version,
             lease: self.lease,
+            stale: false,
         }
     }
 }

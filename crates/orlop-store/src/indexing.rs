@@ -28,7 +28,11 @@ impl Store {
         let mut rest = range;
         loop {
             let page = self.read(Read { limit: STEP_KEYS, ..Read::new(rest.clone()) }).await?;
-            let keys = page.kvs.iter().map(|kv| (kv.key.clone(), kv.revision, terms_of(kv))).collect();
+            let keys = page
+                .kvs
+                .iter()
+                .map(|kv| (kv.key.clone(), kv.revision, self.stored_terms(&kv.key, terms_of(kv))))
+                .collect();
             self.submit(Command::Reindex(keys)).await?;
             match page.kvs.last() {
                 Some(last) if page.more => rest = rest.after(&last.key),

@@ -42,6 +42,8 @@ mod request;
 mod sqlite;
 mod store;
 mod terms;
+mod transform;
+mod transforming_engine;
 mod watch;
 mod writer;
 
@@ -58,6 +60,7 @@ pub use request::{
 };
 pub use store::{Pages, Store};
 pub use terms::{Filter, Requirement, Terms};
+pub use transform::{Decoded, Transformer};
 pub use watch::{Watch, WatchBatch, WatchEvent, Watcher};
 
 /// A point in the store's history. A new store is at revision 1; its first write makes revision 2.

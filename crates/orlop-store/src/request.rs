@@ -19,6 +19,8 @@ pub struct KeyValue {
     pub version: i64,
     /// The lease the key is attached to; 0 for none.
     pub lease: LeaseId,
+    /// Set if the value should be written again, since it would be stored in another form now.
+    pub stale: bool,
 }
 
 /// Parts of each matching key that a read returns.

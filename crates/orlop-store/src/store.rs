@@ -6,8 +6,8 @@ use bytes::Bytes;
 use tokio::task::JoinSet;
 
 use crate::{
-    Config, EncodedPage, Endpoint, KeyRange, Lease, LeaseId, Limits, Op, Read, ReadResult, Revision,
-    RowEncoder, Select, Size, Txn, TxnResult, Watch, Watcher,
+    Config, Delete, EncodedPage, Endpoint, KeyRange, Lease, LeaseId, Limits, Op, Put, Read, ReadResult,
+    Revision, RowEncoder, Select, Size, Terms, Txn, TxnResult, Watch, Watcher,
     engine::{Bounds, Command, Engine, Outcome, TailLimit},
     error::{Error, Result},
     housekeeping::Housekeeper,
@@ -18,6 +18,8 @@ use crate::{
     postgres::Postgres,
     sqlite::Sqlite,
     terms::check_terms,
+    transform::Transform,
+    transforming_engine::TransformingEngine,
     watch::Hub,
     writer::Writer,
 };
@@ -49,6 +51,7 @@ struct Inner {
     limits: Limits,
     watcher_queue: usize,
     metrics: Metrics,
+    transform: Transform,
     /// The dispatcher, the log tailer and the housekeeper; they end with the store.
     _tasks: JoinSet<()>,
 }
@@ -83,6 +86,11 @@ impl Store {
     }
 
     pub(crate) async fn start(engine: Arc<dyn Engine>, config: Config, metrics: Metrics) -> Result<Self> {
+        let transform = Transform::new(config.transformer.clone());
+        let engine: Arc<dyn Engine> = match config.transformer.is_some() {
+            true => Arc::new(TransformingEngine::new(engine, transform.clone())),
+            false => engine,
+        };
         let bounds = engine.bounds().await?;
         let hub =
             Arc::new(Hub::new(bounds.current, config.ring_bytes, config.catch_up_bytes, metrics.clone()));
@@ -108,6 +116,7 @@ impl Store {
                 limits: config.limits,
                 watcher_queue: config.watcher_queue,
                 metrics,
+                transform,
                 _tasks: tasks,
             }),
         })
@@ -145,8 +154,9 @@ impl Store {
     }
 
     /// Reads a range page by page, all at the revision of the first.
-    pub fn pages(&self, read: Read) -> Result<Pages> {
+    pub fn pages(&self, mut read: Read) -> Result<Pages> {
         self.check_range(&read.range)?;
+        self.inner.transform.hide_filter(&mut read);
         let limit = if read.limit == 0 { self.inner.limits.read_keys } else { read.limit };
         let keys = match read.select {
             Select::Values => FIRST_PAGE_KEYS,
@@ -198,6 +208,11 @@ impl Store {
     /// Opens a watch.
     pub async fn watch(&self, watch: Watch) -> Result<Watcher> {
         let inner = &self.inner;
+        let (start, filter) = watch.selection();
+        let watch = match inner.transform.stored_filter(start, filter) {
+            Some(filter) => watch.filter(filter),
+            None => watch,
+        };
         Watcher::open(watch, inner.watcher_queue, inner.hub.clone(), inner.engine.clone()).await
     }
 
@@ -213,8 +228,12 @@ impl Store {
         let mut operations = 0;
         self.refresh_index_floor(&txn).await?;
         self.check_txn(&txn, 1, &mut operations)?;
+        let txn = self.inner.transform.encode(txn)?;
         match self.submit(Command::Txn(txn)).await? {
-            Outcome::Txn(result) => Ok(result),
+            Outcome::Txn(mut result) => {
+                self.inner.transform.decode_result(&mut result).await?;
+                Ok(result)
+            }
             other => Err(unexpected(&other)),
         }
     }
@@ -338,6 +357,30 @@ impl Store {
     /// Returns when everything before the compacted revision has been deleted.
     pub async fn wait_for_compaction(&self) -> Result<()> {
         self.inner.housekeeper.delete_compacted().await
+    }
+
+    /// Returns the terms of a key as they are stored.
+    pub(crate) fn stored_terms(&self, key: &[u8], terms: Terms) -> Terms {
+        self.inner.transform.stored_terms(key, terms)
+    }
+
+    /// Deletes all history, and overwrites what deleted rows left behind in the database's files. Returns `None` if the
+    /// database cannot do the latter, and `Some(false)` if another process still uses the write-ahead log.
+    pub async fn purge(&self) -> Result<Option<bool>> {
+        /// Written and deleted again: compaction keeps what the commit at its revision superseded.
+        const MARK: &str = "/orlop/purged";
+        self.txn(Txn::of([Op::Put(Put::new(MARK, ""))])).await?;
+        let delete = Delete { range: KeyRange::key(MARK), previous: false };
+        self.txn(Txn::of([Op::Delete(delete)])).await?;
+        match self.compact(self.revision().await?).await {
+            Ok(()) | Err(Error::Expired { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        self.wait_for_compaction().await?;
+        match self.inner.engine.purge() {
+            Some(engine) => engine.purge().await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Returns the size of the database.

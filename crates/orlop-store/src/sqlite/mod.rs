@@ -12,6 +12,7 @@ mod history;
 mod pool;
 #[cfg(test)]
 mod power_loss_tests;
+mod purge;
 mod read;
 mod read_mark;
 mod rows;
@@ -38,7 +39,9 @@ use self::{
 use crate::{
     Config, Durability as DurabilityLevel, EncodedPage, Endpoint, Lease, LeaseId, Limits, Read, ReadResult,
     Revision, RowEncoder, Size,
-    engine::{Bounds, Command, CommitSequence, CommittedBatch, Engine, FileSnapshot, Shrink, TailLimit},
+    engine::{
+        Bounds, Command, CommitSequence, CommittedBatch, Engine, FileSnapshot, Purge, Shrink, TailLimit,
+    },
     error::{Error, Result},
     event::{Commit, VersionId},
     metrics::{Metrics, READ},
@@ -496,6 +499,23 @@ impl Engine for Sqlite {
 
     fn shrink(&self) -> Option<&dyn Shrink> {
         Some(self)
+    }
+
+    fn purge(&self) -> Option<&dyn Purge> {
+        Some(self)
+    }
+}
+
+#[async_trait::async_trait]
+impl Purge for Sqlite {
+    async fn purge(&self) -> Result<bool> {
+        self.durability.wait_for_all().await?;
+        self.write_with("purge", purge::rewrite).await?;
+        if self.file.is_none() {
+            return Ok(true);
+        }
+        self.connections.release_read_mark();
+        self.write_with("purge_log", purge::empty_log).await
     }
 }
 

@@ -114,7 +114,7 @@ mod tests {
 
     async fn read_repeatedly(store: &Sqlite) {
         for _ in 0..READS * 3 {
-            store.read(&Read::new(KeyRange::key("key"))).await.unwrap();
+            store.read(&Read::new(KeyRange::key("key")), usize::MAX).await.unwrap();
         }
     }
 

@@ -253,7 +253,7 @@ impl Hub {
             for commit in commits {
                 watchers.for_each_match(commit, |subscription, event| {
                     if subscription.wants_previous(event) {
-                        wanted.extend(&event.previous);
+                        wanted.extend(event.previous.as_ref().map(|previous| (&event.kv.key, previous)));
                     }
                 });
             }

@@ -46,6 +46,11 @@ impl Watch {
         Self { range, filter: Filter::everything(), after: None, previous: PreviousValues::None }
     }
 
+    /// Returns the start of the range and the filter.
+    pub(crate) fn selection(&self) -> (&[u8], &Filter) {
+        (self.range.start(), &self.filter)
+    }
+
     /// Starts after a revision, past or future, instead of now.
     #[must_use]
     pub fn after(self, revision: Revision) -> Self {
@@ -129,15 +134,16 @@ impl Subscription {
     }
 
     /// Returns the superseded versions of a commit whose values this watch loads.
-    fn wanted_previous<'a>(&'a self, commit: &'a Commit) -> impl Iterator<Item = &'a Previous> {
+    fn wanted_previous<'a>(&'a self, commit: &'a Commit) -> impl Iterator<Item = (&'a Bytes, &'a Previous)> {
         let selected =
             commit.events.iter().filter(|event| self.range().contains(&event.kv.key) && self.selects(event));
-        selected.filter(|event| self.wants_previous(event)).filter_map(|event| event.previous.as_ref())
+        let wanted = selected.filter(|event| self.wants_previous(event));
+        wanted.filter_map(|event| Some((&event.kv.key, event.previous.as_ref()?)))
     }
 
     /// Returns whether superseded values that this watch loads are missing.
     fn misses_previous(&self, commit: &Commit) -> bool {
-        self.wanted_previous(commit).any(|previous| previous.value.get().is_none())
+        self.wanted_previous(commit).any(|(_, previous)| previous.value.get().is_none())
     }
 
     /// Tests the filter against the event's version and the one it supersedes.
@@ -432,16 +438,16 @@ impl Drop for Watcher {
 /// Loads the superseded values that are not loaded yet.
 pub(super) async fn load_previous(
     engine: &dyn Engine,
-    wanted: impl IntoIterator<Item = &Previous>,
+    wanted: impl IntoIterator<Item = (&Bytes, &Previous)>,
 ) -> Result<()> {
-    let missing: Vec<_> = wanted.into_iter().filter(|previous| previous.value.get().is_none()).collect();
+    let missing: Vec<_> = wanted.into_iter().filter(|(_, previous)| previous.value.get().is_none()).collect();
     if missing.is_empty() {
         return Ok(());
     }
-    let ids: Vec<_> = missing.iter().map(|previous| previous.row.id).collect();
-    for (previous, value) in missing.iter().zip(engine.values(&ids).await?) {
+    let ids: Vec<_> = missing.iter().map(|(_, previous)| previous.row.id).collect();
+    for ((key, previous), value) in missing.iter().zip(engine.values(&ids).await?) {
         if let Some(value) = value {
-            let _ = previous.value.set(value);
+            let _ = previous.value.set(engine.decode(key, value).await?);
         }
     }
     Ok(())

@@ -39,7 +39,7 @@ impl Model {
             let (version, create_revision) =
                 self.now.get(&key).map_or((1, revision), |kv| (kv.version + 1, kv.create_revision));
             let (key, value) = (key.into(), value.into());
-            let kv = KeyValue { key, value, revision, version, create_revision, lease: 0 };
+            let kv = KeyValue { key, value, revision, version, create_revision, lease: 0, stale: false };
             self.now.insert(String::from_utf8(kv.key.to_vec()).unwrap(), kv);
             revision
         };

@@ -240,6 +240,7 @@ fn key_value(kv: mvccpb::KeyValue) -> KeyValue {
         revision: kv.mod_revision,
         version: kv.version,
         lease: kv.lease,
+        stale: false,
     }
 }
 
