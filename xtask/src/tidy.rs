@@ -16,8 +16,8 @@ use crate::steps::root;
 /// only if they stand before it.
 const LAYERS: &[&[&str]] = &[
     &["orlop-testbed", "orlop-regex"],
-    &["orlop-cel", "orlop-api", "orlop-crd", "orlop-kinds"],
-    &["orlop-store", "orlop-net", "orlop-auth", "orlop-audit"],
+    &["orlop-cel", "orlop-api", "orlop-crd", "orlop-kinds", "orlop-trace"],
+    &["orlop-store", "orlop-net", "orlop-auth", "orlop-audit", "orlop-encryption"],
     &["orlop-check", "orlop-controllers", "orlop-compose", "orlop-node", "orlop-device-client"],
     &["orlop-server", "orlop-etcd", "orlop-device"],
     &["orlop-typed", "orlop-test", "orlop-generate"],

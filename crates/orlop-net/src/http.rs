@@ -8,7 +8,7 @@ use hyper::{body::Incoming, service::Service};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::{
-        conn::auto::{Builder, HttpServerConnExec},
+        conn::auto::{Builder, HttpServerConnExec, UpgradeableConnection},
         graceful::Watcher,
     },
 };
@@ -107,6 +107,58 @@ where
     }
 }
 
+/// As [`serve_connection`], and tells the client to go away once `goaway` resolves: open requests end as they would, and
+/// the client opens another connection for new ones. `goaway` must also resolve on shutdown; `watcher` is only held.
+pub async fn serve_connection_until<S, B>(
+    stream: Stream,
+    options: &HttpOptions,
+    service: S,
+    watcher: Watcher,
+    goaway: impl Future<Output = ()> + Send,
+) where
+    S: Service<Request<Incoming>, Response = Response<B>, Future: Send + 'static> + Send,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+{
+    let http2 = stream.negotiated_http2();
+    let protocols = if http2 { Protocols::Http2 } else { options.protocols };
+    let options = HttpOptions { protocols, ..options.clone() };
+    let builder = builder(Inline::default(), &options);
+    if http2 {
+        let coalescing = CoalescingStream::new(stream);
+        let stream = TokioIo::new(coalescing.clone());
+        let connection = builder.serve_connection_with_upgrades(stream, service).into_owned();
+        coalescing.drive(until(connection, goaway)).await;
+    } else {
+        let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
+        until(connection, goaway).await;
+    }
+    drop(watcher);
+}
+
+/// Drives a connection, gracefully to its end once `goaway` resolves.
+async fn until<I, S, E, B>(connection: UpgradeableConnection<'_, I, S, E>, goaway: impl Future<Output = ()>)
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Future: 'static>,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: Body<Error: Into<Box<dyn Error + Send + Sync>>> + 'static,
+    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    E: HttpServerConnExec<S::Future, B>,
+{
+    let (mut connection, mut goaway) = (std::pin::pin!(connection), std::pin::pin!(goaway));
+    tokio::select! {
+        ended = connection.as_mut() => return log_end(ended),
+        () = goaway.as_mut() => connection.as_mut().graceful_shutdown(),
+    }
+    log_end(connection.await);
+}
+
+fn log_end(ended: Result<(), Box<dyn Error + Send + Sync>>) {
+    if let Err(error) = ended {
+        tracing::debug!(%error, "connection ended");
+    }
+}
+
 /// Serves any byte stream, such as one within the process.
 pub async fn serve_stream<S, B>(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -141,6 +193,14 @@ where
     B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
     E: HttpServerConnExec<S::Future, B> + Clone + Send + Sync + 'static,
 {
+    let builder = builder(executor, options);
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
+    async move {
+        log_end(watcher.watch(connection).await);
+    }
+}
+
+fn builder<E>(executor: E, options: &HttpOptions) -> Builder<E> {
     let mut builder = Builder::new(executor);
     if options.protocols == Protocols::Http2 {
         builder = builder.http2_only();
@@ -162,10 +222,5 @@ where
     if let Some(Windows { stream, connection }) = options.windows {
         builder.http2().initial_stream_window_size(stream).initial_connection_window_size(connection);
     }
-    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
-    async move {
-        if let Err(error) = watcher.watch(connection).await {
-            tracing::debug!(%error, "connection ended");
-        }
-    }
+    builder
 }

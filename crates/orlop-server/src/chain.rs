@@ -1,7 +1,7 @@
 //! The filters of a request, in order.
 //!
-//! panic guard → audit → deadline → authentication → impersonation → authorization → intake → flow control →
-//! routes.
+//! CORS → panic guard → deadline → authentication → trace → audit → impersonation → authorization → intake →
+//! flow control → routes.
 //!
 //! Authorization comes before intake, so that nobody unauthorized can fill it.
 
@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use orlop_api::{status::Status, user::UserInfo};
 use orlop_audit::Auditor;
+use orlop_trace::{Span, Tracer, in_span};
 use tokio::task::JoinSet;
 use tower::Service;
 
@@ -20,6 +21,7 @@ use crate::{
     authorization::BuiltinAuthorizers,
     cluster::Cluster,
     endpoints::{
+        health::CheckCall,
         offload::Offload,
         routes::{self, Endpoints},
     },
@@ -27,9 +29,10 @@ use crate::{
         audit::{self, Auditing},
         authentication, authorization, deadline,
         flow_control::{FlowControl, Origin},
+        hygiene::Hygiene,
         impersonation,
         intake::{ConnectionIntake, Intake},
-        panic_guard,
+        panic_guard, trace,
     },
     http::{
         body::Body, compression, negotiation::content_type, query::Query, response, warnings::Warnings,
@@ -46,6 +49,8 @@ pub struct Chain {
     intake: Intake,
     flow_control: FlowControl,
     auditor: Option<Arc<Auditor>>,
+    hygiene: Arc<Hygiene>,
+    tracer: Option<Arc<Tracer>>,
 }
 
 /// State of a connection that its requests share.
@@ -57,6 +62,8 @@ pub(crate) struct ConnectionState {
     pub(crate) intake: Option<ConnectionIntake>,
     /// Address of the client; `None` in process.
     pub(crate) peer: Option<IpAddr>,
+    /// Tells the client to open another connection, after the requests that are open.
+    pub(crate) goaway: Option<tokio::sync::Notify>,
 }
 
 impl ConnectionState {
@@ -86,6 +93,8 @@ impl Chain {
             intake: Intake::default(),
             flow_control: FlowControl::default(),
             auditor: None,
+            hygiene: Arc::default(),
+            tracer: None,
         };
         chain.add_metrics(Box::new(move |registry| metrics.register(registry)));
         chain
@@ -118,6 +127,30 @@ impl Chain {
         self.endpoints.metrics.add(register);
     }
 
+    /// Adds a health check of another part of the process.
+    pub fn add_check(&self, name: &'static str, call: CheckCall) {
+        self.endpoints.health.add_check(name, call);
+    }
+
+    /// Sets the tracer of requests.
+    #[must_use]
+    pub fn with_tracer(mut self, tracer: Option<Arc<Tracer>>) -> Self {
+        self.tracer = tracer;
+        self
+    }
+
+    /// Sets headers for browsers and load balancers.
+    #[must_use]
+    pub fn with_hygiene(mut self, hygiene: Hygiene) -> Self {
+        self.hygiene = Arc::new(hygiene);
+        self
+    }
+
+    /// Returns true if a connection should be told to go away after a request.
+    pub(crate) fn sends_goaway(&self) -> bool {
+        self.hygiene.sends_goaway()
+    }
+
     /// Fails readiness before a shutdown. Requests are still answered.
     pub fn stopping(&self) {
         self.endpoints.health.stop();
@@ -136,8 +169,8 @@ impl Chain {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let connection =
-            Arc::new(ConnectionState { client: Peer::InProcess(Arc::new(user)), intake: None, peer: None });
+        let client = Peer::InProcess(Arc::new(user));
+        let connection = Arc::new(ConnectionState { client, intake: None, peer: None, goaway: None });
         let chain = self.clone();
         tower::service_fn(move |request| {
             let (chain, connection) = (chain.clone(), connection.clone());
@@ -169,7 +202,7 @@ impl Chain {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let client = user.map_or(Peer::Unknown, |user| Peer::InProcess(Arc::new(user.clone())));
-        self.answer_on(&ConnectionState { client, intake: None, peer: None }, request).await
+        self.answer_on(&ConnectionState { client, intake: None, peer: None, goaway: None }, request).await
     }
 
     /// Answers a request of a connection.
@@ -183,6 +216,10 @@ impl Chain {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (mut parts, incoming) = request.into_parts();
+        if let Some(preflight) = self.hygiene.preflight(&parts) {
+            return preflight;
+        }
+        self.hygiene.maybe_goaway(&parts, connection.goaway.as_ref());
         let access = &self.endpoints.access;
         // Nothing but authentication and impersonation sees the headers that carry identities.
         let presented = access.authenticator.take(&mut parts.headers);
@@ -198,6 +235,7 @@ impl Chain {
         let labels = Labels::of(&attributes, parts.uri.path(), &query, is_apply);
         let warnings = Warnings::default();
         let mut body_is_unread = !incoming.is_end_stream();
+        let mut span = None;
         let (answered, panic) = panic_guard::guard(async {
             let auditing = Auditing { auditor: self.auditor.as_ref(), parts: &parts, peer: connection.peer };
             let limit = deadline::of(&query).inspect_err(|_| record.refuse(&auditing, &attributes))?;
@@ -208,21 +246,34 @@ impl Chain {
                         .await
                         .inspect_err(|_| record.refuse(&auditing, &attributes))?;
                 attributes.user = authenticated.user;
-                record.receive(&auditing, &attributes).await?;
-                if let Some(audit) = record.context() {
-                    authenticated.annotations.into_iter().for_each(|(key, value)| audit.annotate(key, value));
+                span = trace::start(self.tracer.as_ref(), &parts, &attributes, record.started());
+                let active = span.as_ref().map(Span::active);
+                let work = async {
+                    record.receive(&auditing, &attributes).await?;
+                    if let Some(audit) = record.context() {
+                        let annotations = authenticated.annotations.into_iter();
+                        annotations.for_each(|(key, value)| audit.annotate(key, value));
+                    }
+                    impersonation::impersonate(access, &mut attributes, &presented.impersonation).await?;
+                    record.impersonate(&attributes.user);
+                    let authorized = authorization::authorize(&access.authorizer, &attributes, &mut record);
+                    in_span("authorization", Vec::new, authorized).await?;
+                    let body = self.intake.read(incoming, connection.intake.as_ref()).await?;
+                    body_is_unread = false;
+                    let permit = self.flow_control.acquire(&attributes, connection.origin());
+                    let permit = in_span("flow control", Vec::new, permit).await?;
+                    let (bytes, warnings, audit) = (body.bytes.clone(), warnings.clone(), record.context());
+                    let answered =
+                        routes::route(&self.endpoints, &parts, attributes, query, bytes, warnings, audit)
+                            .await;
+                    drop((permit, body));
+                    answered
+                };
+                match active {
+                    None => work.await,
+                    // Boxed: a request that is not traced should not be larger for it.
+                    Some(active) => active.scope(Box::pin(work)).await,
                 }
-                impersonation::impersonate(access, &mut attributes, &presented.impersonation).await?;
-                record.impersonate(&attributes.user);
-                authorization::authorize(&access.authorizer, &attributes, &mut record).await?;
-                let body = self.intake.read(incoming, connection.intake.as_ref()).await?;
-                body_is_unread = false;
-                let permit = self.flow_control.acquire(&attributes, connection.origin()).await?;
-                let (bytes, warnings, audit) = (body.bytes.clone(), warnings.clone(), record.context());
-                let answered =
-                    routes::route(&self.endpoints, &parts, attributes, query, bytes, warnings, audit).await;
-                drop((permit, body));
-                answered
             };
             deadline::within(limit, work).await
         })
@@ -245,7 +296,9 @@ impl Chain {
             // The rest of the body would be taken for the next request: the connection ends with this one.
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
+        self.hygiene.write_to(&parts.headers, headers);
         record.finish(&parts, headers, code);
+        trace::end(span, code);
         if parts.method == Method::HEAD {
             response = without_body(response);
         }

@@ -192,7 +192,9 @@ impl Cluster {
     /// served before this returns, and what a role or binding grants is in force.
     pub(crate) async fn commit(&self, kind: &Kind, txn: Txn) -> Result<TxnResult, Status> {
         let keys = keys_of_credentials(kind, &txn);
-        let result = self.objects.store.txn(txn).await.map_err(|error| status_from_store_error(&error))?;
+        let committed =
+            orlop_trace::in_span("store transaction", Vec::new, self.objects.store.txn(txn)).await;
+        let result = committed.map_err(|error| status_from_store_error(&error))?;
         for key in keys {
             self.credential_changes.record(&key);
         }

@@ -21,6 +21,7 @@
 //! metrics                  request metrics, object counts
 //! endpoints                verbs, subresources, reviews, discovery, health, routes
 //! definition_controllers   informer, finalizer and naming of definitions
+//! rekey                    rewriting of objects that would be encrypted otherwise now
 //! filters                  authentication, authorization, intake, flow control, deadline, audit
 //! chain                    the filters of a request, in order
 //! serve, bootstrap         connections; the objects of every cluster
@@ -51,6 +52,7 @@ mod openapi;
 pub mod proxy;
 mod rbac;
 pub mod registry;
+pub mod rekey;
 pub mod request;
 pub mod serve;
 pub mod storage;
@@ -60,4 +62,5 @@ mod webhook;
 pub use orlop_kinds::table;
 
 pub use auth::{TokenDigest, TokenFileError, Tokens, User};
+pub use filters::hygiene::{BadHygiene, Hygiene};
 pub use metrics::RegisterMetrics;

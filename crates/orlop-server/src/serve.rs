@@ -4,7 +4,8 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use hyper::service::service_fn;
 use orlop_net::{
-    AcceptOptions, Connection, HttpOptions, PeerAddress, ServerTls, Watcher, accept, http::serve_connection,
+    AcceptOptions, Connection, HttpOptions, PeerAddress, ServerTls, Watcher, accept,
+    http::{serve_connection, serve_connection_until},
 };
 use tokio::net::TcpListener;
 
@@ -93,12 +94,26 @@ async fn serve_connection_with(
         PeerAddress::Unix { .. } => None,
     };
     let intake = Some(ConnectionIntake::default());
-    let state = Arc::new(ConnectionState { client, intake, peer });
+    let goaway = chain.sends_goaway().then(tokio::sync::Notify::new);
+    let state = Arc::new(ConnectionState { client, intake, peer, goaway });
     let service = service_fn(|request: http::Request<hyper::body::Incoming>| {
         let (chain, state) = (chain.clone(), state.clone());
         // Boxed, so that its memory is freed with the response: the stream would hold it for as long as it sends,
         // and a watch never ends.
         Box::pin(async move { Ok::<_, Infallible>(chain.answer_on(&state, request).await) })
     });
-    serve_connection(connection.stream, &http, service, watcher).await;
+    if state.goaway.is_none() {
+        return serve_connection(connection.stream, &http, service, watcher).await;
+    }
+    let closing = chain.cluster().closing();
+    let goaway = async {
+        match &state.goaway {
+            Some(goaway) => tokio::select! {
+                () = goaway.notified() => {}
+                () = closing => {}
+            },
+            None => closing.await,
+        }
+    };
+    serve_connection_until(connection.stream, &http, service, watcher, goaway).await;
 }

@@ -4,6 +4,7 @@ mod access;
 mod compose;
 mod device;
 mod duration;
+mod encrypt;
 mod etcd;
 mod logging;
 mod node;
@@ -42,6 +43,7 @@ enum Command {
     Kubeconfig(access::kubeconfig::Arguments),
     /// Run a node: pods as processes of this machine.
     Node(Box<node::Arguments>),
+    Encrypt(encrypt::Encrypt),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -69,6 +71,7 @@ fn main() -> anyhow::Result<ExitCode> {
             Command::Token(token) => token.run().await,
             Command::Kubeconfig(kubeconfig) => kubeconfig.run(),
             Command::Node(arguments) => node::run(*arguments).await,
+            Command::Encrypt(encrypt) => encrypt.run().await,
         }
     })?;
     Ok(ExitCode::SUCCESS)

@@ -4,8 +4,11 @@ mod audit;
 mod authentication;
 mod authorization;
 mod data_dir;
+mod encryption;
+mod hygiene;
 mod identity;
 mod screen;
+mod tracing;
 
 use std::{
     fs,
@@ -158,6 +161,15 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     authentication: authentication::AuthenticationFlags,
+
+    #[command(flatten)]
+    encryption: encryption::EncryptionOptions,
+
+    #[command(flatten)]
+    hygiene: hygiene::HygieneOptions,
+
+    #[command(flatten)]
+    tracing: tracing::TracingOptions,
 }
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
@@ -191,9 +203,13 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let address = reachable(listener.local_addr()?);
     let insecure_address = insecure_listener.as_ref().map(TcpListener::local_addr).transpose()?;
 
-    let store = Store::open(store_config(&endpoint, &arguments.durability))
-        .await
-        .with_context(|| format!("cannot open {endpoint}"))?;
+    let hygiene = arguments.hygiene.hygiene()?;
+    let mut config = store_config(&endpoint, &arguments.durability);
+    let encryption = arguments.encryption.load(&mut config).await?;
+    let store = Store::open(config).await.with_context(|| format!("cannot open {endpoint}"))?;
+    if let Some(encryption) = &encryption {
+        arguments.encryption.open(encryption, &store).await?;
+    }
     let advertised = arguments.advertise_address.unwrap_or_else(|| advertised(&listener));
     let serving_addresses =
         [listener.local_addr()?.ip(), [127, 0, 0, 1].into(), ranges.api_server().into(), advertised];
@@ -231,7 +247,14 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let cluster = Arc::new(cluster);
     let issuer = cluster.issuer().clone();
     let auditor = arguments.audit.open()?;
-    let chain = Chain::new(cluster.clone(), authentication).with_auditor(auditor.clone());
+    let tracer = arguments.tracing.start(&candidate_name())?;
+    let chain = Chain::new(cluster.clone(), authentication)
+        .with_auditor(auditor.clone())
+        .with_hygiene(hygiene)
+        .with_tracer(tracer);
+    if let Some(encryption) = &encryption {
+        encryption::add_check(&chain, encryption);
+    }
     let authorization_loop = arguments.authorization.install(&cluster)?;
     drop(cluster);
     chain.expect(bootstrap::STEPS);
@@ -311,7 +334,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
     // A request that outlived the drain still holds the store. What was acknowledged is durable either way.
     if tokio::time::timeout(CLOSE_TIMEOUT, store.close()).await.is_err() {
-        tracing::warn!("requests were still in flight when the server stopped");
+        ::tracing::warn!("requests were still in flight when the server stopped");
     }
     Ok(())
 }

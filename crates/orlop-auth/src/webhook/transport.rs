@@ -180,6 +180,9 @@ impl Transport {
             .headers
             .insert(header::HOST, host.map_err(|_| Failure::Unreachable("invalid host".to_owned()))?);
         parts.headers.entry(header::USER_AGENT).or_insert(header::HeaderValue::from_static("orlop"));
+        if let Some(traceparent) = orlop_trace::current().and_then(|span| span.traceparent().parse().ok()) {
+            parts.headers.insert("traceparent", traceparent);
+        }
         let request = || Request::from_parts(parts.clone(), Full::new(body.clone()));
         // The server may have closed an idle connection; then a new one is opened.
         if let Some(mut connection) = self.idle_connection(origin)

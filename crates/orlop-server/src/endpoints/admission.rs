@@ -24,7 +24,7 @@ pub(super) async fn mutate(request: &Request, object: &mut Value, old: Option<&V
     let admission = admission_request(request, operation);
     let managed_before = object.pointer("/metadata/managedFields").cloned();
     for plugin in plugins {
-        plugin.mutate(&admission, object, old).await?;
+        orlop_trace::in_span("mutating admission", Vec::new, plugin.mutate(&admission, object, old)).await?;
     }
     if let Err(why) = ManagedFields::of(object) {
         let metadata = metadata_mut(object);
@@ -60,7 +60,8 @@ pub(super) async fn validate(
     };
     let admission = admission_request(request, operation);
     for plugin in plugins {
-        plugin.validate(&admission, object, old).await?;
+        let validated = plugin.validate(&admission, object, old);
+        orlop_trace::in_span("validating admission", Vec::new, validated).await?;
     }
     Ok(())
 }

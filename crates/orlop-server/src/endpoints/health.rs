@@ -1,7 +1,9 @@
 //! Health checks: each by itself or all together, as Kubernetes' probes ask for them.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    fmt,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -20,13 +22,28 @@ use crate::{
 
 /// Timeout of the database check.
 const STORE: Duration = Duration::from_secs(2);
+/// Timeout of a check of another part of the process.
+const ADDITIONAL: Duration = Duration::from_secs(10);
 
 /// Step of the start after which all routes are known.
 pub const ROUTES: &str = "crd-informer-synced";
 
 /// Progress of the start and shutdown of the server.
 #[derive(Debug, Default)]
-pub(crate) struct Health(Mutex<Progress>);
+pub(crate) struct Health(Mutex<Progress>, Mutex<Vec<Check>>);
+
+/// A health check of another part of the process: its name, and a call that resolves to true if it passes.
+#[derive(Clone)]
+struct Check(&'static str, CheckCall);
+
+/// Runs a health check.
+pub type CheckCall = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = bool> + Send>> + Send + Sync>;
+
+impl fmt::Debug for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Check").field(&self.0).finish_non_exhaustive()
+    }
+}
 
 #[derive(Debug, Default)]
 struct Progress {
@@ -39,6 +56,11 @@ impl Health {
     /// Declares steps of the start; each is a check that fails until it is done.
     pub(crate) fn expect(&self, steps: &[&'static str]) {
         self.progress().steps.extend(steps.iter().map(|step| (*step, false)));
+    }
+
+    /// Adds a check to every page.
+    pub(crate) fn add_check(&self, name: &'static str, call: CheckCall) {
+        self.1.lock().unwrap_or_else(PoisonError::into_inner).push(Check(name, call));
     }
 
     /// Completes a step.
@@ -66,6 +88,11 @@ impl Health {
         let store = matches!(store.await, Ok(Ok(_)));
         let mut checks =
             vec![("ping".to_owned(), true), ("log".to_owned(), true), ("etcd".to_owned(), store)];
+        let additional = self.1.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for Check(name, call) in additional {
+            let passes = tokio::time::timeout(ADDITIONAL, call()).await.unwrap_or(false);
+            checks.push((name.to_owned(), passes));
+        }
         let ready = page == "readyz";
         if ready {
             let writable = cluster.objects.store.health();

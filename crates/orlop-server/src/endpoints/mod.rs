@@ -32,6 +32,7 @@ pub(crate) mod reviews;
 pub(crate) mod routes;
 mod subresources;
 pub(crate) mod update;
+mod verb_span;
 mod watch;
 pub(crate) mod written;
 
@@ -156,8 +157,8 @@ pub(crate) async fn run(
     if let Some(remote) = request.kind.storage.remote_server() {
         return Box::pin(remote::forward(remote, &request)).await;
     }
-    let access = access.clone();
-    offload.run(request, move |request| dispatch(access, request)).await
+    let (access, span) = (access.clone(), orlop_trace::current());
+    offload.run(request, move |request| verb_span::dispatch_in(span, access, request)).await
 }
 
 async fn dispatch(access: Arc<Access>, request: Request) -> Result<Response<Body>, Status> {

@@ -141,8 +141,10 @@ async fn compare_and_swap(
                 return Ok(removed);
             }
         } else {
-            // An object in an older storage version is written again: that is how storage is migrated.
-            if object_meta::is_no_op(&object, &old) && kind.storage.is_current(&found.bytes) {
+            // An object in an older storage version or under an older key is written again: that is how storage is
+            // migrated.
+            let is_current = kind.storage.is_current(&found.bytes) && !found.stale;
+            if object_meta::is_no_op(&object, &old) && is_current {
                 return Ok(Written::Stored(found));
             }
             if dry_run {

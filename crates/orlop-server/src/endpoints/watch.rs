@@ -377,7 +377,7 @@ fn event_state(kind: &str, event: &Event) -> Found {
     } else {
         event.kv.value.clone()
     };
-    Found { bytes, revision }
+    Found { bytes, revision, stale: false }
 }
 
 fn event_prefix(kind: &str, capacity: usize) -> BytesMut {

@@ -24,7 +24,7 @@ impl Written {
     /// Returns what was written at a revision.
     pub(super) fn of(kind: &Kind, encoded: Encoded, object: &Value, revision: Revision) -> Self {
         if kind.storage.is_own() {
-            return Self::Stored(Found { bytes: encoded.bytes, revision });
+            return Self::Stored(Found { bytes: encoded.bytes, revision, stale: false });
         }
         let mut object = object.clone();
         metadata_mut(&mut object).insert("resourceVersion".into(), revision.to_string().into());

@@ -5,6 +5,8 @@ pub(crate) mod authentication;
 pub(crate) mod authorization;
 pub(crate) mod deadline;
 pub(crate) mod flow_control;
+pub(crate) mod hygiene;
 pub(crate) mod impersonation;
 pub(crate) mod intake;
 pub(crate) mod panic_guard;
+pub(crate) mod trace;

@@ -157,6 +157,8 @@ pub struct Found {
     pub bytes: Bytes,
     /// The resourceVersion.
     pub revision: Revision,
+    /// True if the object should be written again even if it does not change: it would be encrypted otherwise now.
+    pub stale: bool,
 }
 
 impl Found {
@@ -169,7 +171,7 @@ impl Found {
 
 impl From<KeyValue> for Found {
     fn from(kv: KeyValue) -> Self {
-        Self { bytes: kv.value, revision: kv.revision }
+        Self { bytes: kv.value, revision: kv.revision, stale: kv.stale }
     }
 }
 

@@ -98,7 +98,8 @@ impl ObjectStore {
     /// Reads the newest version of an object, if there is one.
     pub async fn find(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Option<Found>, Status> {
         let key = self.key(kind, namespace, name);
-        let read = self.store.read(Read::new(KeyRange::key(key))).await;
+        let read = self.store.read(Read::new(KeyRange::key(key)));
+        let read = orlop_trace::in_span("store read", Vec::new, read).await;
         let read = read.map_err(|error| status_from_store_error(&error))?;
         Ok(read.kvs.into_iter().next().map(Found::from))
     }

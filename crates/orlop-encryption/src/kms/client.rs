@@ -1,0 +1,120 @@
+//! The KMS v2 service over a unix socket.
+
+use std::{collections::HashMap, path::PathBuf, time::Duration};
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use hyper_util::rt::TokioIo;
+use prost::Message;
+use tokio::net::UnixStream;
+use tonic::{
+    Request, Status,
+    client::Grpc,
+    transport::{Channel, Endpoint, Uri},
+};
+use tonic_prost::ProstCodec;
+
+/// Bytes of a plugin's answer.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct StatusRequest {}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct StatusResponse {
+    #[prost(string, tag = "1")]
+    pub(crate) version: String,
+    #[prost(string, tag = "2")]
+    pub(crate) healthz: String,
+    #[prost(string, tag = "3")]
+    pub(crate) key_id: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct EncryptRequest {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub(crate) plaintext: Bytes,
+    #[prost(string, tag = "2")]
+    pub(crate) uid: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct EncryptResponse {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub(crate) ciphertext: Bytes,
+    #[prost(string, tag = "2")]
+    pub(crate) key_id: String,
+    #[prost(map = "string, bytes", tag = "3")]
+    pub(crate) annotations: HashMap<String, Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct DecryptRequest {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub(crate) ciphertext: Bytes,
+    #[prost(string, tag = "2")]
+    pub(crate) uid: String,
+    #[prost(string, tag = "3")]
+    pub(crate) key_id: String,
+    #[prost(map = "string, bytes", tag = "4")]
+    pub(crate) annotations: HashMap<String, Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct DecryptResponse {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub(crate) plaintext: Bytes,
+}
+
+/// A client of one plugin. It connects when it is first used, and again after a failure.
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    channel: Channel,
+    timeout: Duration,
+}
+
+impl Client {
+    /// Returns a client of `unix:///path`.
+    pub(super) fn new(endpoint: &str, timeout: Duration) -> Self {
+        let path = PathBuf::from(endpoint.strip_prefix("unix://").unwrap_or(endpoint));
+        let connector = tower::service_fn(move |_: Uri| {
+            let path = path.clone();
+            async move { UnixStream::connect(path).await.map(TokioIo::new) }
+        });
+        // The authority that Kubernetes sends; the connector ignores it.
+        let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector);
+        Self { channel, timeout }
+    }
+
+    async fn call<Q, A>(&self, method: &'static str, request: Q) -> Result<A, String>
+    where
+        Q: Message + Send + Sync + 'static,
+        A: Message + Default + Send + Sync + 'static,
+    {
+        let mut grpc = Grpc::new(self.channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX);
+        let call = async {
+            grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+            let path = PathAndQuery::from_static(method);
+            grpc.unary(Request::new(request), path, ProstCodec::<Q, A>::default()).await
+        };
+        match tokio::time::timeout(self.timeout, call).await {
+            Ok(Ok(answer)) => Ok(answer.into_inner()),
+            Ok(Err(status)) => {
+                Err(format!("rpc error: code = {:?} desc = {}", status.code(), status.message()))
+            }
+            Err(_) => Err("rpc error: code = DeadlineExceeded desc = context deadline exceeded".to_owned()),
+        }
+    }
+
+    pub(super) async fn status(&self) -> Result<StatusResponse, String> {
+        self.call("/v2.KeyManagementService/Status", StatusRequest {}).await
+    }
+
+    pub(super) async fn encrypt(&self, request: EncryptRequest) -> Result<EncryptResponse, String> {
+        self.call("/v2.KeyManagementService/Encrypt", request).await
+    }
+
+    pub(super) async fn decrypt(&self, request: DecryptRequest) -> Result<DecryptResponse, String> {
+        self.call("/v2.KeyManagementService/Decrypt", request).await
+    }
+}

@@ -1,0 +1,160 @@
+//! Encryption at rest of `orlop serve`, and `orlop encrypt`.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+use support::daemon::Daemon;
+
+const KEYS: [&str; 2] =
+    ["YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE=", "YmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmI="];
+
+/// Writes a configuration of secrets and custom gadgets.
+fn configure(folder: &Path, providers: &str) -> String {
+    let path = folder.join("encryption.yaml");
+    let text = format!(
+        "kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\nresources:\n\
+         - resources: [secrets, gadgets.example.org]\n  providers: [{providers}]\n"
+    );
+    fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+fn aesgcm(name: &str, key: &str) -> String {
+    format!("{{aesgcm: {{keys: [{{name: {name}, secret: {key}}}]}}}}")
+}
+
+/// Returns true if a file in the data directory contains a text.
+fn contains(data: &Path, text: &str) -> bool {
+    let files = fs::read_dir(data).unwrap().map(|entry| entry.unwrap().path());
+    let has = |path: std::path::PathBuf| {
+        let bytes = fs::read(path).unwrap_or_default();
+        bytes.windows(text.len()).any(|window| window == text.as_bytes())
+    };
+    files.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("orlop.db")).any(has)
+}
+
+fn encrypt(data: &Path, config: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_orlop"))
+        .args(["encrypt", "--rekey", "--encryption-provider-config", config, "--data-dir"])
+        .arg(data)
+        .output()
+        .unwrap()
+}
+
+#[track_caller]
+fn rekey(data: &Path, config: &str) -> String {
+    let output = encrypt(data, config);
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{said}");
+    said
+}
+
+const GADGETS: &str = r#"{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
+"metadata":{"name":"gadgets.example.org"},"spec":{"group":"example.org","scope":"Namespaced",
+"names":{"plural":"gadgets","singular":"gadget","kind":"Gadget"},"versions":[{"name":"v1","served":true,
+"storage":true,"selectableFields":[{"jsonPath":".spec.color"}],"schema":{"openAPIV3Schema":{"type":"object",
+"properties":{"spec":{"type":"object","properties":{"color":{"type":"string"}}}}}}}]}}"#;
+
+#[test]
+fn database_is_encrypted_in_place_rotated_and_decrypted_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    // In clear at first.
+    let server = Daemon::start(&data, &[]);
+    server.kubectl(&["create", "secret", "generic", "a", "--from-literal=k=plaintext-one"]);
+    server.kubectl(&["label", "secret", "a", "tier=labelvalue"]);
+    server.with_input(&["apply", "-f", "-"], GADGETS);
+    let gadget = r#"{"apiVersion":"example.org/v1","kind":"Gadget","metadata":{"name":"g"},"spec":{"color":"ultramarine"}}"#;
+    server.with_input(&["apply", "-f", "-"], gadget);
+    server.stop();
+    let base64 = "cGxhaW50ZXh0LW9uZQ==";
+    assert!(contains(&data, base64) && contains(&data, "labelvalue") && contains(&data, "ultramarine"));
+
+    let config = configure(folder.path(), &format!("{}, {{identity: {{}}}}", aesgcm("one", KEYS[0])));
+    let said = rekey(&data, &config);
+    assert!(said.contains("objects were written again"), "{said}");
+    for text in [base64, "labelvalue", "ultramarine"] {
+        assert!(!contains(&data, text), "{text} is still in the database");
+    }
+    assert!(contains(&data, "k8s:enc:aesgcm:v1:one:"));
+    assert!(
+        rekey(&data, &config).starts_with("0 of") || rekey(&data, &config).contains("\n0 of"),
+        "nothing is left"
+    );
+
+    let server = Daemon::start(&data, &["--encryption-provider-config", &config]);
+    let value = ["get", "secret", "a", "-o", "jsonpath={.data.k}"];
+    assert_eq!(server.kubectl(&value), base64);
+    assert_eq!(server.kubectl(&["get", "secrets", "-l", "tier=labelvalue", "-o", "name"]), "secret/a");
+    assert_eq!(
+        server.kubectl(&["get", "gadgets", "--field-selector", "spec.color=ultramarine", "-o", "name"]),
+        "gadget.example.org/g"
+    );
+    server.kubectl(&["create", "secret", "generic", "b", "--from-literal=k=plaintext-two"]);
+    assert!(server.kubectl(&["get", "secrets"]).contains('b'));
+    server.kubectl(&["delete", "secret", "b"]);
+    server.stop();
+    assert!(!contains(&data, "cGxhaW50ZXh0LXR3bw=="));
+
+    // Another key, beside a running server.
+    let config = configure(folder.path(), &format!("{}, {}", aesgcm("two", KEYS[1]), aesgcm("one", KEYS[0])));
+    let server = Daemon::start(&data, &["--encryption-provider-config", &config]);
+    rekey(&data, &config);
+    assert_eq!(server.kubectl(&value), base64);
+    server.stop();
+    let config = configure(folder.path(), &aesgcm("two", KEYS[1]));
+    let server = Daemon::start(&data, &["--encryption-provider-config", &config]);
+    assert_eq!(server.kubectl(&value), base64);
+    server.stop();
+
+    // Without the key the server does not start, or the object is an error that names it.
+    let wrong = configure(folder.path(), &aesgcm("two", KEYS[0]));
+    let refused = Daemon::refused(&data, &["--encryption-provider-config", &wrong]);
+    assert!(refused.contains("message authentication failed"), "{refused}");
+    let config = configure(folder.path(), &format!("{{identity: {{}}}}, {}", aesgcm("two", KEYS[1])));
+    rekey(&data, &config);
+    let server = Daemon::start(&data, &[]);
+    assert_eq!(server.kubectl(&value), base64, "decrypted for good");
+    assert_eq!(server.kubectl(&["get", "secrets", "-l", "tier=labelvalue", "-o", "name"]), "secret/a");
+}
+
+#[test]
+fn update_without_a_change_rewrites_a_stale_object() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let server = Daemon::start(&data, &[]);
+    server.kubectl(&["create", "secret", "generic", "a", "--from-literal=k=v"]);
+    server.stop();
+    let config = configure(folder.path(), &format!("{}, {{identity: {{}}}}", aesgcm("one", KEYS[0])));
+    let server = Daemon::start(&data, &["--encryption-provider-config", &config]);
+    let version = ["get", "secret", "a", "-o", "jsonpath={.metadata.resourceVersion}"];
+    let before = server.kubectl(&version);
+    let object = server.kubectl(&["get", "secret", "a", "-o", "json"]);
+    server.with_input(&["replace", "-f", "-"], &object);
+    let after = server.kubectl(&version);
+    assert_ne!(before, after, "it is encrypted now");
+    let object = server.kubectl(&["get", "secret", "a", "-o", "json"]);
+    server.with_input(&["replace", "-f", "-"], &object);
+    assert_eq!(server.kubectl(&version), after);
+    assert_eq!(server.kubectl(&["get", "--raw", "/readyz/kms-providers"]), "ok");
+}
+
+#[test]
+fn bad_configurations_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let config = configure(folder.path(), "{aesgcm: {keys: [{name: a, secret: c2hvcnQ=}]}}");
+    let refused = Daemon::refused(&data, &["--encryption-provider-config", &config]);
+    assert!(refused.contains("secret is not of the expected length, got 5"), "{refused}");
+    let refused = Daemon::refused(&data, &["--cors-allowed-origins", "example.org"]);
+    assert!(refused.contains("does not pin to start/end of host"), "{refused}");
+    let output = encrypt(&folder.path().join("nothing"), &config);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("there is no database"));
+}
