@@ -72,9 +72,14 @@ impl Policy {
     /// Waits until a revision is in force in this process. An index that is not loaded will contain it. There is no
     /// time-out but the request's: a write that is not in force is not answered as if it were.
     pub(crate) async fn wait_for(&self, revision: Revision) {
-        if self.loaded.initialized() {
-            // An error means that the server shuts down.
-            let _ = self.synced.subscribe().wait_for(|synced| *synced >= revision).await;
+        if !self.loaded.initialized() {
+            return;
+        }
+        let (mut synced, mut closing) = (self.synced.subscribe(), self.closing.clone());
+        tokio::select! {
+            _ = synced.wait_for(|synced| *synced >= revision) => {}
+            // Nothing follows the store any more, and nobody is served who could be allowed too much.
+            _ = closing.wait_for(|closing| *closing) => {}
         }
     }
 }
