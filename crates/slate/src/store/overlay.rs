@@ -54,7 +54,7 @@ impl Changes {
 
     /// Visits changed keys in order, with the new value or nothing.
     #[cfg(feature = "rocks")]
-    pub(super) fn visit(&self, visit: &mut dyn FnMut(Space, &[u8], Option<&[u8]>)) -> Result<()> {
+    pub(super) fn visit(&self, mut visit: impl FnMut(Space, &[u8], Option<&[u8]>)) -> Result<()> {
         for (space, tree) in &self.spaces {
             let mut cursor = TreeCursor::new(tree, &Range::all(), Direction::Forward);
             while cursor.advance()? {

@@ -401,7 +401,7 @@ impl Writer for Transaction<'_> {
             batch.delete_range(space.to_be_bytes(), (space + 1).to_be_bytes());
         }
         let mut full = Vec::with_capacity(64);
-        self.changes.visit(&mut |space, key, change| {
+        self.changes.visit(|space, key, change| {
             full.clear();
             full.extend_from_slice(&space.to_be_bytes());
             full.extend_from_slice(key);
