@@ -57,7 +57,7 @@ async fn quota_status_follows_usage() {
 }
 
 #[tokio::test]
-async fn ephemeral_volume_has_a_claim_that_goes_with_its_pod() {
+async fn ephemeral_volume_has_a_claim_that_its_pod_owns() {
     let cluster = Cluster::new().await;
     let claim =
         json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
