@@ -62,7 +62,7 @@ async fn node_subresources_report_missing_pods_and_nodes() {
         ("pods/p/proxy/x", 400, "address not allowed"),
         ("pods/none/proxy", 404, "pods \"none\" not found"),
         ("services/s/proxy", 503, "no endpoints available for service \"s\""),
-        ("services/https:s:443/proxy/x", 503, "no endpoints available for service \"s\""),
+        ("services/https:s:443/proxy/x", 503, "no service port 443 found for service \"s\""),
         ("services/http:none:80/proxy", 404, "services \"none\" not found"),
     ] {
         refused(&chain, "GET", &format!("/api/v1/namespaces/default/{path}"), None, code, message).await;

@@ -86,22 +86,18 @@ fn pod(request: &Request, pod: &Value, target: &Target<'_>) -> Result<Backend, S
 }
 
 async fn service(request: &Request, service: &Value, target: &Target<'_>) -> Result<Backend, Status> {
-    let ports = service.pointer("/spec/ports").and_then(Value::as_array).cloned().unwrap_or_default();
-    let found = match target.port {
-        "" if ports.len() == 1 => ports.first(),
-        // Several ports, none named: the one without a name.
-        "" => ports.iter().find(|port| port["name"].as_str().unwrap_or_default().is_empty()),
-        text => ports.iter().find(|port| port["name"] == text || port["port"].as_u64() == text.parse().ok()),
-    };
     let none =
         || Status::service_unavailable(format!("no endpoints available for service {:?}", target.name));
-    let Some(port) = found else {
-        return Err(Status::service_unavailable(format!(
-            "no service port {:?} found for service {:?}",
-            target.port, target.name
-        )));
+    let name = match target.port.parse::<u64>() {
+        Err(_) => target.port,
+        Ok(number) => {
+            let mut ports = service.pointer("/spec/ports").and_then(Value::as_array).into_iter().flatten();
+            let found = ports.find(|port| port["port"].as_u64() == Some(number));
+            let unknown = || format!("no service port {number} found for service {:?}", target.name);
+            let port = found.ok_or_else(|| Status::service_unavailable(unknown()))?;
+            port["name"].as_str().unwrap_or_default()
+        }
     };
-    let name = port["name"].as_str().unwrap_or_default();
     let namespace = &request.attributes.namespace;
     let endpoint = webhook::endpoint(&request.cluster.objects, namespace, target.name, name).await?;
     let (address, port) = endpoint.ok_or_else(none)?;
