@@ -6,7 +6,7 @@ use orlop_auth::{
     TokenAuthenticator, Tokens, UnionAuthenticator,
     authentication::{
         Anonymous, AuthenticationMetrics, BootstrapTokens, Cached, FrontProxy, LegacyServiceAccountTokens,
-        Lifetimes, RequestAuthenticator, ServiceAccountTokens, UseTracker,
+        Lifetimes, RequestAuthenticator, ServiceAccountTokens, UseTracker, oidc::ReloadCounts,
     },
     authenticator::AudienceAgnostic,
     lookup::ObjectLookup,
@@ -33,6 +33,8 @@ pub struct AuthenticationOptions {
     pub anonymous: Anonymous,
     /// Records uses of tokens in secrets.
     pub use_tracker: Option<UseTracker>,
+    /// Reloads of the configuration of issuers, for metrics.
+    pub reloads: Option<ReloadCounts>,
 }
 
 impl From<Tokens> for AuthenticationOptions {
@@ -44,6 +46,7 @@ impl From<Tokens> for AuthenticationOptions {
             front_proxy: None,
             anonymous: Anonymous::Enabled,
             use_tracker: None,
+            reloads: None,
         }
     }
 }

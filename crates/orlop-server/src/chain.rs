@@ -77,8 +77,10 @@ impl Chain {
     /// for one. Requests are authorized by Node and RBAC, until the cluster's authorizers are replaced.
     pub fn new(cluster: Arc<Cluster>, authentication: impl Into<AuthenticationOptions>) -> Self {
         cluster.authorizer().replace(BuiltinAuthorizers::new(&cluster).default_modes());
+        let authentication = authentication.into();
+        let reloads = authentication.reloads.clone();
         let access = Access {
-            authenticator: authentication.into().build(&cluster),
+            authenticator: authentication.build(&cluster),
             authorizer: cluster.authorizer().clone(),
         };
         let metrics = access.authenticator.metrics().clone();
@@ -97,6 +99,9 @@ impl Chain {
             tracer: None,
         };
         chain.add_metrics(Box::new(move |registry| metrics.register(registry)));
+        if let Some(reloads) = reloads {
+            chain.add_metrics(Box::new(move |registry| reloads.register(registry)));
+        }
         chain
     }
 

@@ -230,7 +230,7 @@ async fn changed_configuration_takes_effect_and_a_broken_one_does_not() {
         assert!(error.contains(why), "{error}");
         assert_eq!(ask(&file, &token).await, Ok(Some("oidc:ann@example.org".to_owned())), "the last stays");
     }
-    assert_eq!(file.reloads().succeeded.load(Ordering::Relaxed), 1);
-    assert_eq!(file.reloads().failed.load(Ordering::Relaxed), 4);
+    assert_eq!(file.reloads().succeeded(), 1);
+    assert_eq!(file.reloads().failed(), 4);
     assert!(ConfigurationFile::load(&folder.path().join("missing"), &[]).is_err());
 }

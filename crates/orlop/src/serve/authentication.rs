@@ -265,10 +265,11 @@ impl AuthenticationFlags {
             tokens.extend(parsed.into_iter().map(|(token, user)| (Tokens::digest(&token), user)));
         }
         let mut remote: Vec<Arc<dyn TokenAuthenticator>> = Vec::new();
-        let mut anonymous = None;
+        let (mut anonymous, mut reloads) = (None, None);
         if let Some(path) = &self.authentication_config {
             let file = ConfigurationFile::load(path, issuers).map_err(anyhow::Error::msg)?;
             anonymous = file.configuration().anonymous;
+            reloads = Some(file.reloads().clone());
             let file = Arc::new(file);
             file.follow();
             remote.push(Arc::new(AudienceAgnostic::new(file, audiences.clone())));
@@ -310,6 +311,7 @@ impl AuthenticationFlags {
             remote,
             front_proxy: self.request_header.load(verifiers)?,
             anonymous,
+            reloads,
             ..Tokens::from_digests(tokens).into()
         })
     }

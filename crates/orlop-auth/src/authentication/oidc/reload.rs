@@ -3,15 +3,17 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use orlop_api::field_error::aggregate;
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family},
+    registry::Registry,
+};
 
 use super::{config::AuthenticationConfiguration, issuers::JwtIssuers};
 use crate::{
@@ -36,13 +38,39 @@ pub struct ConfigurationFile {
     reloads: ReloadCounts,
 }
 
-/// Numbers of reloads, for metrics.
+/// Numbers of reloads. Clones share their values.
 #[derive(Clone, Debug, Default)]
-pub struct ReloadCounts {
-    /// Reloads that took effect.
-    pub succeeded: Arc<AtomicU64>,
-    /// Files that could not be used.
-    pub failed: Arc<AtomicU64>,
+pub struct ReloadCounts(Family<StatusLabel, Counter>);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StatusLabel {
+    status: &'static str,
+}
+
+impl ReloadCounts {
+    /// Returns the number of reloads that took effect.
+    pub fn succeeded(&self) -> u64 {
+        self.counter(true).get()
+    }
+
+    /// Returns the number of files that could not be used.
+    pub fn failed(&self) -> u64 {
+        self.counter(false).get()
+    }
+
+    /// Registers the metric.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "apiserver_authentication_config_controller_automatic_reloads",
+            "Automatic reloads of the authentication configuration by status",
+            self.0.clone(),
+        );
+    }
+
+    fn counter(&self, succeeded: bool) -> Counter {
+        let status = if succeeded { "success" } else { "failure" };
+        self.0.get_or_create_owned(&StatusLabel { status })
+    }
 }
 
 impl ConfigurationFile {
@@ -86,9 +114,8 @@ impl ConfigurationFile {
     pub async fn reload(&self) -> Result<bool, String> {
         let reloaded = self.replace().await;
         match &reloaded {
-            Ok(true) => drop(self.reloads.succeeded.fetch_add(1, Ordering::Relaxed)),
             Ok(false) => {}
-            Err(_) => drop(self.reloads.failed.fetch_add(1, Ordering::Relaxed)),
+            reloaded => drop(self.reloads.counter(reloaded.is_ok()).inc()),
         }
         reloaded
     }
