@@ -44,9 +44,12 @@ struct Attack {
     repeat: Call,
 }
 
+/// Makes an attack of a size.
+type MakeAttack = fn(usize) -> Attack;
+
 /// Sends every attack in each of its sizes.
 pub(super) async fn run(report: &mut Report, target: &Target) -> anyhow::Result<()> {
-    let sizes: [(fn(usize) -> Attack, [usize; 2]); 8] = [
+    let sizes: [(MakeAttack, [usize; 2]); 8] = [
         (strategic_merge, [1_000, 8_000]),
         (json_patch, [1_000, 10_000]),
         (apply_conflicts, [3_000, 20_000]),

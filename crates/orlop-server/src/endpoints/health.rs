@@ -28,6 +28,21 @@ const ADDITIONAL: Duration = Duration::from_secs(10);
 /// Step of the start after which all routes are known.
 pub const ROUTES: &str = "crd-informer-synced";
 
+/// Outcome of a check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It passes.
+    Passed,
+    /// It fails, with a reason that anybody may read; `None` to withhold it.
+    Failed(Option<String>),
+}
+
+impl From<bool> for Outcome {
+    fn from(passes: bool) -> Self {
+        if passes { Self::Passed } else { Self::Failed(None) }
+    }
+}
+
 /// Progress of the start and shutdown of the server.
 #[derive(Debug, Default)]
 pub(crate) struct Health(Mutex<Progress>, Mutex<Vec<Check>>);
@@ -82,30 +97,40 @@ impl Health {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs the checks of a page. Returns the name of each, and true if it passes.
-    pub(crate) async fn checks(&self, cluster: &Cluster, page: &str) -> Vec<(String, bool)> {
+    /// Runs the checks of a page. Returns the name and outcome of each.
+    pub(crate) async fn checks(&self, cluster: &Cluster, page: &str) -> Vec<(String, Outcome)> {
         let store = tokio::time::timeout(STORE, cluster.objects.store.revision());
         let store = matches!(store.await, Ok(Ok(_)));
-        let mut checks =
-            vec![("ping".to_owned(), true), ("log".to_owned(), true), ("etcd".to_owned(), store)];
+        let mut checks = vec![
+            ("ping".to_owned(), Outcome::Passed),
+            ("log".to_owned(), Outcome::Passed),
+            ("etcd".to_owned(), store.into()),
+        ];
         let additional = self.1.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for Check(name, call) in additional {
             let passes = tokio::time::timeout(ADDITIONAL, call()).await.unwrap_or(false);
-            checks.push((name.to_owned(), passes));
+            checks.push((name.to_owned(), passes.into()));
         }
         let ready = page == "readyz";
         if ready {
-            let writable = cluster.objects.store.health();
-            if let Err(error) = &writable {
-                tracing::warn!(%error, "the store does not accept writes");
-            }
-            checks.push(("etcd-readiness".to_owned(), store && writable.is_ok()));
-            checks.push(("informer-sync".to_owned(), true));
+            let writable = match cluster.objects.store.health() {
+                Ok(()) => store.into(),
+                Err(error) => {
+                    tracing::warn!(%error, "the store does not accept writes");
+                    // Whoever runs the server must learn that the disk is full.
+                    Outcome::Failed(Some(error.to_string()))
+                }
+            };
+            checks.push(("etcd-readiness".to_owned(), writable));
+            checks.push(("informer-sync".to_owned(), Outcome::Passed));
         }
         let progress = self.progress();
-        checks.extend(progress.steps.iter().map(|(name, done)| (format!("poststarthook/{name}"), *done)));
+        checks.extend(
+            progress.steps.iter().map(|(name, done)| (format!("poststarthook/{name}"), (*done).into())),
+        );
         if ready {
-            checks.push(("shutdown".to_owned(), !progress.stopping && !cluster.is_closing()));
+            let is_serving = !progress.stopping && !cluster.is_closing();
+            checks.push(("shutdown".to_owned(), is_serving.into()));
         }
         checks
     }
@@ -133,21 +158,24 @@ pub(crate) async fn answer(
         let name = check.join("/");
         return match checks.iter().find(|(known, _)| *known == name) {
             None => not_found(),
-            Some((_, true)) => text(200, "ok".to_owned()),
-            Some((_, false)) => text(500, format!("internal server error: {name} is not healthy\n")),
+            Some((_, Outcome::Passed)) => text(200, "ok".to_owned()),
+            Some((_, Outcome::Failed(reason))) => {
+                let reason = reason.clone().unwrap_or_else(|| format!("{name} is not healthy"));
+                text(500, format!("internal server error: {reason}\n"))
+            }
         };
     }
     let excluded: Vec<&str> = query.all("exclude").collect();
     let (mut report, mut failed) = (String::new(), Vec::new());
-    for (name, passes) in &checks {
-        if excluded.contains(&name.as_str()) {
-            report.push_str(&format!("[+]{name} excluded: ok\n"));
-        } else if *passes {
-            report.push_str(&format!("[+]{name} ok\n"));
-        } else {
-            failed.push(name.as_str());
-            report.push_str(&format!("[-]{name} failed: reason withheld\n"));
-        }
+    for (name, outcome) in &checks {
+        report.push_str(&match outcome {
+            _ if excluded.contains(&name.as_str()) => format!("[+]{name} excluded: ok\n"),
+            Outcome::Passed => format!("[+]{name} ok\n"),
+            Outcome::Failed(reason) => {
+                failed.push(name.as_str());
+                format!("[-]{name} failed: {}\n", reason.as_deref().unwrap_or("reason withheld"))
+            }
+        });
     }
     let known = |name: &&&str| checks.iter().any(|(check, _)| check == **name);
     let unknown: Vec<String> =

@@ -8,7 +8,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::health::Health;
+use super::health::{Health, Outcome};
 use crate::{
     cluster::Cluster,
     http::{body::Body, response},
@@ -31,9 +31,9 @@ pub(super) async fn service_levels(
     let mut registry = Registry::default();
     let family = Family::<Vec<(&'static str, String)>, Gauge>::default();
     for page in ["healthz", "livez", "readyz"] {
-        for (name, passes) in health.checks(cluster, page).await {
+        for (name, outcome) in health.checks(cluster, page).await {
             let labels = vec![("name", name), ("type", page.to_owned())];
-            family.get_or_create(&labels).set(i64::from(passes));
+            family.get_or_create(&labels).set(i64::from(outcome == Outcome::Passed));
         }
     }
     registry.register("kubernetes_healthcheck", "Result of a health check: 1 if it passes", family);
