@@ -13,7 +13,9 @@ use crate::{
     chain::Chain,
     cluster::Cluster,
     endpoints::health::ROUTES,
+    http::query::Query,
     object::now,
+    request::Attributes,
     storage::service_ranges::ServiceRanges,
 };
 
@@ -240,7 +242,7 @@ async fn create(chain: &Chain, path: &str, object: &Value) -> Result<(), Bootstr
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     let own_path = format!("{path}/{name}");
     // Read first: a full disk refuses creates, also those of objects that exist, and must not refuse the start.
-    if send(chain, "GET", &own_path, "", String::new()).await? != 200 {
+    if !exists(chain, &own_path).await {
         let code = send(chain, "POST", path, "application/json", object.to_string()).await?;
         // An allocated address means that the service exists.
         let is_there = code == 409 || (code == 422 && path.ends_with("/services"));
@@ -265,6 +267,17 @@ async fn create(chain: &Chain, path: &str, object: &Value) -> Result<(), Bootstr
             Ok(())
         }
         code => Err(BootstrapError::Response { path: own_path, code }),
+    }
+}
+
+/// Returns true if the object at a path is in the store.
+async fn exists(chain: &Chain, path: &str) -> bool {
+    let objects = &chain.cluster().objects;
+    let Attributes { group, version, resource, namespace, name, .. } =
+        Attributes::of(&http::Method::GET, path, &Query::default());
+    match objects.registry.kinds().get(&group, &version, &resource) {
+        Some(kind) => objects.find(kind, &namespace, &name).await.is_ok_and(|found| found.is_some()),
+        None => false,
     }
 }
 
