@@ -11,7 +11,7 @@ use crate::{api::CONFIG_MAPS, client::Client, report::Report};
 const OBJECTS: usize = 100;
 const OBJECT_BYTES: usize = 860_000;
 const LISTS: usize = 300;
-const WATCHES: usize = 1_000;
+const WATCHES: usize = 10_000;
 /// Requests that share a connection.
 const CONNECTION_REQUESTS: usize = 100;
 
