@@ -71,9 +71,9 @@ struct Audited {
 /// Events of a request that are still to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// Only that of the response's start: the request was refused before its user was known.
+    /// Only ResponseStarted: the request was refused before its user was known.
     Refused,
-    /// That of the end.
+    /// ResponseComplete, or Panic.
     Running,
     /// None.
     Finished,

@@ -32,9 +32,9 @@ const MESSAGE_MAX: usize = 1024;
 /// Form of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventForm {
-    /// That of most controllers: a source, and a count of repetitions.
+    /// The shape of most controllers' events: a source, and a count of repetitions.
     Counted,
-    /// That of events.k8s.io/v1, which the scheduler writes: an action, and a series.
+    /// The shape of events.k8s.io/v1, which the scheduler writes: an action, and a series.
     Series,
 }
 
