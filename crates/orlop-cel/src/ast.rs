@@ -16,6 +16,8 @@ pub struct Ast {
     pub root: Expr,
     /// Character offset of each node, by id.
     pub positions: Vec<u32>,
+    /// Depth of nesting as it was written.
+    pub depth: u32,
 }
 
 impl Ast {

@@ -49,13 +49,16 @@
 //! cel-go are listed in `docs/cel.md`.
 
 mod activation;
+mod admission;
 pub mod ast;
 mod checker;
+mod composition;
 mod cost;
 mod env;
 mod error;
 mod escape;
 mod evaluator;
+mod expression_compiler;
 mod functions;
 mod lexer;
 mod library;
@@ -73,10 +76,15 @@ mod value;
 mod zone;
 
 pub use activation::{Activation, LazyVariable};
+pub use admission::{AdmissionVariables, ExpressionOrigin};
+pub use composition::{Composed, Composition};
 pub use cost::{Budget, CostEstimate};
 pub use env::{Env, EnvBuilder};
 pub use error::{CompileErrors, EvalError, Issue};
 pub use escape::{escape, is_reserved, unescape};
+pub use expression_compiler::{
+    EXPRESSION_COST_MAX, ExpressionCompiler, MATCH_CONDITIONS_COST_MAX, POLICY_COST_MAX, ReturnType,
+};
 pub use functions::EvalResult;
 pub use library::Library;
 pub use library::authorizer::{

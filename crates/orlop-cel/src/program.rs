@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::activation::Activation;
 use crate::checker::{Checked, Reference};
+use crate::composition::Composed;
 use crate::cost::estimator::estimate;
 use crate::cost::{Budget, CostEstimate};
 use crate::env::Env;
@@ -24,6 +25,8 @@ pub(crate) struct Compiled {
     pub(crate) env: Env,
     pub(crate) root: Node,
     pub(crate) slots: usize,
+    /// Depth of nesting, which bounds the stack that an evaluation takes.
+    pub(crate) depth: u32,
     result: Type,
     cost: CostEstimate,
     /// Indices of the environment's variables that the expression names.
@@ -51,7 +54,8 @@ impl Program {
         let mut variables: Vec<usize> = named.collect();
         variables.sort_unstable();
         variables.dedup();
-        let compiled = Compiled { env, root, slots: checked.slots, result, cost, variables };
+        let compiled =
+            Compiled { env, root, slots: checked.slots, depth: checked.ast.depth, result, cost, variables };
         Ok(Self { compiled: Arc::new(compiled) })
     }
 
@@ -81,6 +85,16 @@ impl Program {
         activation: &Activation<'a>,
         budget: &mut Budget<'_>,
     ) -> Result<Value<'a>, EvalError> {
-        Evaluator::new(&self.compiled, activation, budget).run()
+        Evaluator::new(&self.compiled, activation, None, budget).run()
+    }
+
+    /// Evaluates the expression with variables that are expressions themselves.
+    pub fn evaluate_composed<'a>(
+        &'a self,
+        activation: &Activation<'a>,
+        composed: &Composed<'a>,
+        budget: &mut Budget<'_>,
+    ) -> Result<Value<'a>, EvalError> {
+        Evaluator::new(&self.compiled, activation, Some(composed), budget).run()
     }
 }

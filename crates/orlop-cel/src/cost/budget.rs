@@ -48,6 +48,11 @@ impl<'h> Budget<'h> {
         self
     }
 
+    /// Returns a budget of its own for an expression that this one's evaluation needs.
+    pub(crate) fn nested(&self, limit: u64) -> Self {
+        Self { interrupted: self.interrupted, ..Self::new(limit) }
+    }
+
     /// Returns the cost used so far.
     pub fn used(&self) -> u64 {
         self.used

@@ -13,6 +13,7 @@ mod operators;
 pub(crate) use operators::add;
 
 use crate::activation::Activation;
+use crate::composition::Composed;
 use crate::cost::Budget;
 use crate::error::EvalError;
 use crate::functions::EvalResult;
@@ -23,6 +24,7 @@ use crate::value::Value;
 pub(crate) struct Evaluator<'e, 'h, 'a> {
     compiled: &'a Compiled,
     activation: &'e Activation<'a>,
+    composed: Option<&'e Composed<'a>>,
     budget: &'e mut Budget<'h>,
     slots: Vec<Slot<'a>>,
 }
@@ -41,9 +43,10 @@ impl<'e, 'h, 'a> Evaluator<'e, 'h, 'a> {
     pub(crate) fn new(
         compiled: &'a Compiled,
         activation: &'e Activation<'a>,
+        composed: Option<&'e Composed<'a>>,
         budget: &'e mut Budget<'h>,
     ) -> Self {
-        Self { compiled, activation, budget, slots: vec![Slot::Empty; compiled.slots] }
+        Self { compiled, activation, composed, budget, slots: vec![Slot::Empty; compiled.slots] }
     }
 
     pub(crate) fn run(mut self) -> EvalResult<'a> {
@@ -89,6 +92,11 @@ impl<'e, 'h, 'a> Evaluator<'e, 'h, 'a> {
         let Some(variable) = self.compiled.env.scope.variables.get(index) else {
             return Err(EvalError::failed("no such attribute"));
         };
+        if let Some(composed) = self.composed
+            && let Some(value) = composed.resolve(&variable.name, self.activation, self.budget)
+        {
+            return value;
+        }
         self.activation.resolve(&variable.name, &variable.declared, variable.schema.as_ref())
     }
 

@@ -1,8 +1,8 @@
 //! Kubernetes' authorizer library.
 //!
 //! An expression builds the attributes of a request step by step and `check(verb)` authorizes it. The caller binds an
-//! [`Authorizer`] to the variable `authorizer` with [`authorizer_value`]. Expressions are evaluated synchronously, so
-//! the authorizer must decide without I/O.
+//! [`Authorizer`] to the variable `authorizer` with [`authorizer_value`]. Expressions are evaluated synchronously: an
+//! authorizer that has to wait interrupts the evaluation.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,8 +21,13 @@ pub const RESOURCE_CHECK: Type = Type::Opaque("kubernetes.authorization.Resource
 
 /// Decides authorization checks of expressions.
 pub trait Authorizer: Send + Sync {
-    /// Authorizes access for the request's user, or for `subject` if given.
-    fn authorize(&self, subject: Option<&ServiceAccount>, attributes: &AccessAttributes) -> Decision;
+    /// Authorizes access for the request's user, or for `subject` if given. An authorizer that cannot decide without
+    /// waiting returns [`EvalError::Interrupted`], which ends the evaluation; the caller waits and evaluates again.
+    fn authorize(
+        &self,
+        subject: Option<&ServiceAccount>,
+        attributes: &AccessAttributes,
+    ) -> Result<Decision, EvalError>;
 }
 
 /// A service account to authorize instead of the request's user.
@@ -253,7 +258,7 @@ fn check<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
         }
         _ => return Err(EvalError::no_such_overload()),
     };
-    let decision = authorization.authorizer.authorize(authorization.subject.as_ref(), &attributes);
+    let decision = authorization.authorizer.authorize(authorization.subject.as_ref(), &attributes)?;
     Ok(Value::Opaque(Opaque::Decision(Arc::new(decision))))
 }
 

@@ -56,14 +56,14 @@ pub(crate) fn parse(source: &Source, macros: Macros) -> Result<Ast, CompileError
         return Err(errors);
     }
     let tokens = tokens(source.text(), &mut errors);
-    let mut parser = Parser { tokens, next: 0, depth: 0, positions: Vec::new(), errors, macros };
+    let mut parser = Parser { tokens, next: 0, depth: 0, deepest: 0, positions: Vec::new(), errors, macros };
     let root = parser.expression().and_then(|root| match parser.peek().kind {
         Kind::End => Ok(root),
         _ => Err(parser.unexpected("<EOF>", |token| token.kind == Kind::End)),
     });
-    let Parser { errors, positions, .. } = parser;
+    let Parser { errors, positions, deepest, .. } = parser;
     match root {
-        Ok(root) => errors.into_result(Ast { root, positions }),
+        Ok(root) => errors.into_result(Ast { root, positions, depth: deepest }),
         // A syntax error has been reported; the error branch carries the list.
         Err(Stop) => Err(errors.into_result(()).err().unwrap_or_else(|| CompileErrors::new(source.clone()))),
     }
@@ -78,6 +78,8 @@ pub(crate) struct Parser<'s> {
     tokens: Vec<Token<'s>>,
     next: usize,
     depth: u32,
+    /// The greatest depth reached.
+    deepest: u32,
     positions: Vec<u32>,
     errors: CompileErrors,
     pub(crate) macros: Macros,
@@ -151,6 +153,7 @@ impl<'s> Parser<'s> {
 
     fn deepen(&mut self) -> Parsed<()> {
         self.depth += 1;
+        self.deepest = self.deepest.max(self.depth);
         if self.depth > DEPTH_MAX {
             self.errors.report_nowhere("max recursion depth exceeded");
             return Err(Stop);
