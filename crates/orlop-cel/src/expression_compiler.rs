@@ -107,6 +107,11 @@ impl ExpressionCompiler {
         Self { schemas: Some((object, params)), ..Self::with_variables(ExpressionOrigin::Stored) }
     }
 
+    /// Sets the origin of the expressions that follow.
+    pub fn set_origin(&mut self, origin: ExpressionOrigin) {
+        self.origin = origin;
+    }
+
     /// Compiles a variable, and declares it for expressions that are compiled after it.
     pub fn compile_variable(
         &mut self,

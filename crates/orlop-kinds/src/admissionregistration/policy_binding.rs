@@ -61,7 +61,7 @@ impl Strategy for PolicyBinding {
             errors.extend(validate_param_ref(reference, &path.child("paramRef")));
         }
         if let Some(matched) = present(spec, "/matchResources") {
-            errors.extend(validate_match_resources(matched, &path.child("matchResources")));
+            errors.extend(validate_match_resources(matched, &path.child("matchResources"), self.mutating));
         }
         if !self.mutating {
             errors.extend(validate_validation_actions(
