@@ -41,6 +41,8 @@ pub use names::Names;
 pub use rules::{Rules, ValidationResult};
 pub use scale::Scale;
 pub use selectable::SelectableFields;
-pub use validate::{validate_create, validate_status_update, validate_update, validate_webhook_service};
+pub use validate::{
+    validate_create, validate_status_update, validate_update, validate_webhook_service, validate_webhook_url,
+};
 pub use version::Version;
 pub use warnings::{object_warnings, warnings};

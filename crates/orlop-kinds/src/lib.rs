@@ -46,6 +46,7 @@ mod scheduling;
 mod storage;
 mod storagemigration;
 
+pub use admissionregistration::virtual_resources::VIRTUAL_RESOURCES;
 pub use conversion::{BuiltinConverter, Conversion};
 pub use declaration::{BuiltinKind, StrategyFlags};
 pub use strategy::{DefaultStrategy, RequestContext, Strategy};

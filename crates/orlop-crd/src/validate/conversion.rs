@@ -1,7 +1,7 @@
 //! Validation of `spec.conversion`.
 
 use super::ca_bundle;
-use super::webhook::{validate_url, validate_webhook_service};
+use super::webhook::{validate_webhook_service, validate_webhook_url};
 use orlop_api::field_error::{FieldError, FieldPath};
 use orlop_api::names::dns1035_label;
 use orlop_api::schema::unstructured::{strings, text};
@@ -67,7 +67,7 @@ fn validate_config(config: &Value, options: ConversionOptions, path: &FieldPath)
     let url = config.get("url").and_then(Value::as_str);
     let service = config.get("service").filter(|service| !service.is_null());
     let mut errors = match (url, service) {
-        (Some(url), None) => validate_url(url, &path.child("url")),
+        (Some(url), None) => validate_webhook_url(url, &path.child("url")),
         (None, Some(service)) => validate_webhook_service(service, &path.child("service")),
         _ => vec![FieldError::required(path, "exactly one of url or service is required")],
     };

@@ -15,7 +15,7 @@ mod versions;
 pub(crate) mod walk;
 mod webhook;
 
-pub use webhook::validate_webhook_service;
+pub use webhook::{validate_webhook_service, validate_webhook_url};
 
 use crate::conditions::{Conditions, ESTABLISHED};
 use options::Options;

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 const FORM: &str = "; desired format: https://host[/path]";
 
-pub(super) fn validate_url(url: &str, path: &FieldPath) -> Vec<FieldError> {
+/// Validates a webhook's URL.
+pub fn validate_webhook_url(url: &str, path: &FieldPath) -> Vec<FieldError> {
     let parts = match Parts::of(url) {
         Ok(parts) => parts,
         Err(problem) => {

@@ -7,8 +7,12 @@ use orlop_api::{
 };
 use serde_json::Value;
 
-use super::policy_expressions::PolicyExpressions;
-use super::webhook_configuration::{set_match_defaults, validate_match_conditions, validate_rule};
+use super::{
+    match_conditions::{expressions, validate_match_conditions},
+    match_rules::validate_rule,
+    policy_expressions::PolicyExpressions,
+    webhook_configuration::set_match_defaults,
+};
 use crate::{
     accessors::{list, present, text, texts},
     defaulting,
@@ -87,12 +91,14 @@ impl AdmissionPolicy {
         }
         let same = |field: &str| old.is_some_and(|old| old.get(field) == spec.get(field));
         if !(same("paramKind") && same("matchConditions")) {
-            errors.extend(validate_match_conditions(spec, &path));
+            let has_params = present(spec, "/paramKind").is_some();
+            let stored: Vec<&str> = old.into_iter().flat_map(expressions).collect();
+            errors.extend(validate_match_conditions(spec, &path, has_params, &stored));
         }
         let composed = self.mutating || !list(spec, "/variables").is_empty();
-        let mut expressions = PolicyExpressions::new(spec, old, composed);
-        errors.extend(expressions.validate_variables(spec, &path));
-        errors.extend((self.validate_rules)(object, &mut expressions, &path));
+        let mut compiler = PolicyExpressions::new(spec, old, composed);
+        errors.extend(compiler.validate_variables(spec, &path));
+        errors.extend((self.validate_rules)(object, &mut compiler, &path));
         errors
     }
 }

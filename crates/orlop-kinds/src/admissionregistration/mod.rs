@@ -1,6 +1,8 @@
 //! Kinds of `admissionregistration.k8s.io`.
 
 mod admission_policy;
+mod match_conditions;
+mod match_rules;
 mod mutating_admission_policy;
 mod mutating_admission_policy_binding;
 mod mutating_webhook_configuration;
@@ -9,6 +11,7 @@ mod policy_expressions;
 mod validating_admission_policy;
 mod validating_admission_policy_binding;
 mod validating_webhook_configuration;
+pub(crate) mod virtual_resources;
 mod webhook_configuration;
 
 use crate::BuiltinKind;

@@ -1,14 +1,17 @@
 //! Strategy that ValidatingWebhookConfiguration and MutatingWebhookConfiguration share.
 
-use std::collections::HashSet;
-
 use orlop_api::{
     field_error::{FieldError, FieldPath},
-    labels, names,
+    labels, names, object_meta,
 };
-use orlop_crd::validate_webhook_service;
+use orlop_crd::{validate_webhook_service, validate_webhook_url};
 use serde_json::{Value, json};
 
+use super::{
+    match_conditions::{expressions, validate_match_conditions},
+    match_rules::validate_rule,
+    virtual_resources,
+};
 use crate::{
     accessors::{list, mark_repeated, present, text, texts},
     defaulting,
@@ -16,6 +19,9 @@ use crate::{
     strategy::Strategy,
     validation,
 };
+
+/// Suffix of configurations that come from files, which the API cannot write.
+const STATIC_SUFFIX: &str = ".static.k8s.io";
 
 pub(crate) static COLUMNS: PrinterColumns = PrinterColumns {
     definitions: &[ColumnDefinition::NAME, ColumnDefinition::integer("Webhooks"), ColumnDefinition::AGE],
@@ -45,14 +51,70 @@ impl Strategy for WebhookConfiguration {
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let path = FieldPath::root("webhooks");
-        let mut errors = Vec::new();
-        let webhooks = list(object, "/webhooks");
-        for (index, webhook) in webhooks.iter().enumerate() {
-            errors.extend(self.validate_webhook(webhook, &path.index(index)));
-        }
-        errors.extend(validation::validate_unique(webhooks, "name", &path));
+        let mut errors = self.validate_webhooks(object, &Lenience::default());
+        let name = object_meta::text(object_meta::of(object), "name");
+        errors.extend(
+            static_suffix(name)
+                .map(|detail| FieldError::invalid(&FieldPath::root("metadata").child("name"), name, detail)),
+        );
         errors
+    }
+
+    fn validate_replacement(&self, object: &Value, old: &Value, _subresource: &str) -> Vec<FieldError> {
+        self.validate_webhooks(object, &Lenience::of_update(object, old))
+    }
+
+    fn warnings_on_create(&self, object: &Value) -> Vec<String> {
+        virtual_resources::warnings(object)
+    }
+
+    fn warnings_on_update(&self, object: &Value, _old: &Value) -> Vec<String> {
+        let detail = static_suffix(object_meta::text(object_meta::of(object), "name"));
+        let reserved = detail.map(|detail| format!("metadata.name: {detail}"));
+        reserved.into_iter().chain(virtual_resources::warnings(object)).collect()
+    }
+}
+
+/// Returns the reason why a name is reserved.
+fn static_suffix(name: &str) -> Option<String> {
+    name.ends_with(STATIC_SUFFIX).then(|| {
+        format!(
+            "names ending with {STATIC_SUFFIX:?} are reserved for static manifest-based configurations and cannot be \
+             managed via the API"
+        )
+    })
+}
+
+/// Rules that an update need not meet, because the stored object does not.
+#[derive(Default)]
+struct Lenience<'a> {
+    /// Match conditions are unchanged.
+    match_conditions: bool,
+    side_effects: bool,
+    review_versions: bool,
+    names: bool,
+    /// Expressions that were accepted before.
+    stored_expressions: Vec<&'a str>,
+}
+
+impl<'a> Lenience<'a> {
+    fn of_update(new: &Value, old: &'a Value) -> Self {
+        let (new, old) = (list(new, "/webhooks"), list(old, "/webhooks"));
+        let same_conditions =
+            |(one, other): (&Value, &Value)| list(one, "/matchConditions") == list(other, "/matchConditions");
+        let has_side_effects =
+            |webhook: &Value| !matches!(text(webhook, "/sideEffects"), "None" | "NoneOnDryRun");
+        let has_unknown_versions = |webhook: &Value| {
+            let versions = texts(webhook, "/admissionReviewVersions");
+            !versions.is_empty() && !versions.iter().any(|version| is_review_version(version))
+        };
+        Self {
+            match_conditions: new.len() == old.len() && new.iter().zip(old).all(same_conditions),
+            side_effects: old.iter().any(has_side_effects),
+            review_versions: old.iter().any(has_unknown_versions),
+            names: mark_repeated(old, |webhook| text(webhook, "/name")).contains(&true),
+            stored_expressions: old.iter().flat_map(expressions).collect(),
+        }
     }
 }
 
@@ -64,21 +126,41 @@ pub(crate) fn set_match_defaults(target: &mut Value) {
 }
 
 impl WebhookConfiguration {
-    fn validate_webhook(&self, webhook: &Value, path: &FieldPath) -> Vec<FieldError> {
+    fn validate_webhooks(&self, object: &Value, lenience: &Lenience<'_>) -> Vec<FieldError> {
+        let (webhooks, path) = (list(object, "/webhooks"), FieldPath::root("webhooks"));
+        let repeated = mark_repeated(webhooks, |webhook| text(webhook, "/name"));
+        let mut errors = Vec::new();
+        for ((index, webhook), repeated) in webhooks.iter().enumerate().zip(repeated) {
+            let (path, name) = (path.index(index), text(webhook, "/name"));
+            errors.extend(self.validate_webhook(webhook, &path, lenience));
+            let at = path.child("admissionReviewVersions");
+            errors.extend(validate_admission_review_versions(webhook, &at, lenience.review_versions));
+            if repeated && !lenience.names && !name.is_empty() {
+                errors.push(FieldError::duplicate(&path.child("name"), name));
+            }
+        }
+        errors
+    }
+
+    fn validate_webhook(
+        &self,
+        webhook: &Value,
+        path: &FieldPath,
+        lenience: &Lenience<'_>,
+    ) -> Vec<FieldError> {
         let mut errors = validate_webhook_name(text(webhook, "/name"), &path.child("name"));
         errors.extend(validation::validate_items(webhook, "rules", path, validate_rule));
         errors.extend(validation::validate_supported(webhook, "failurePolicy", path, &["Fail", "Ignore"]));
         errors.extend(validation::validate_supported(webhook, "matchPolicy", path, &["Equivalent", "Exact"]));
+        let side_effects: &[&str] = match lenience.side_effects {
+            true => &["None", "NoneOnDryRun", "Some", "Unknown"],
+            false => &["None", "NoneOnDryRun"],
+        };
         if present(webhook, "/sideEffects").is_none() {
-            let detail = "must specify one of None, NoneOnDryRun";
+            let detail = format!("must specify one of {}", side_effects.join(", "));
             errors.push(FieldError::required(&path.child("sideEffects"), detail));
         }
-        errors.extend(validation::validate_supported(
-            webhook,
-            "sideEffects",
-            path,
-            &["None", "NoneOnDryRun"],
-        ));
+        errors.extend(validation::validate_supported(webhook, "sideEffects", path, side_effects));
         if let Some(seconds) = present(webhook, "/timeoutSeconds").and_then(Value::as_i64)
             && !(1..=30).contains(&seconds)
         {
@@ -91,16 +173,13 @@ impl WebhookConfiguration {
             }
         }
         if self.mutating {
-            errors.extend(validation::validate_supported(
-                webhook,
-                "reinvocationPolicy",
-                path,
-                &["IfNeeded", "Never"],
-            ));
+            let policies = &["IfNeeded", "Never"];
+            errors.extend(validation::validate_supported(webhook, "reinvocationPolicy", path, policies));
         }
         errors.extend(validate_client_config(webhook, &path.child("clientConfig")));
-        errors.extend(validate_match_conditions(webhook, path));
-        errors.extend(validate_admission_review_versions(webhook, &path.child("admissionReviewVersions")));
+        if !lenience.match_conditions {
+            errors.extend(validate_match_conditions(webhook, path, false, &lenience.stored_expressions));
+        }
         errors
     }
 }
@@ -121,83 +200,6 @@ fn validate_webhook_name(name: &str, path: &FieldPath) -> Vec<FieldError> {
     Vec::new()
 }
 
-/// Validates a RuleWithOperations.
-pub(crate) fn validate_rule(rule: &Value, path: &FieldPath) -> Vec<FieldError> {
-    const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
-    let mut errors = Vec::new();
-    let operations = texts(rule, "/operations");
-    let at = path.child("operations");
-    if operations.is_empty() {
-        errors.push(FieldError::required(&at, ""));
-    }
-    if operations.len() > 1 && operations.contains(&"*") {
-        let detail = "if '*' is present, must not specify other operations";
-        errors.push(FieldError::invalid(&at, json!(operations), detail));
-    }
-    for (index, operation) in operations.iter().enumerate() {
-        if !OPERATIONS.contains(operation) {
-            errors.push(FieldError::not_supported(&at.index(index), *operation, OPERATIONS));
-        }
-    }
-    for (field, items) in [("apiGroups", "API groups"), ("apiVersions", "API versions")] {
-        let (values, at) = (texts(rule, &format!("/{field}")), path.child(field));
-        if values.is_empty() {
-            errors.push(FieldError::required(&at, ""));
-        }
-        if values.len() > 1 && values.contains(&"*") {
-            let detail = format!("if '*' is present, must not specify other {items}");
-            errors.push(FieldError::invalid(&at, json!(values), detail));
-        }
-        let empty = values.iter().enumerate().filter(|(_, value)| field == "apiVersions" && value.is_empty());
-        errors.extend(empty.map(|(index, _)| FieldError::required(&at.index(index), "")));
-    }
-    errors.extend(validate_rule_resources(&texts(rule, "/resources"), &path.child("resources")));
-    errors.extend(validation::validate_supported(rule, "scope", path, &["*", "Cluster", "Namespaced"]));
-    errors
-}
-
-fn validate_rule_resources(resources: &[&str], path: &FieldPath) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    if resources.is_empty() {
-        errors.push(FieldError::required(path, ""));
-    }
-    // `pods/*` covers all subresources of pods; `*/status` covers status of all resources.
-    let (mut whole, mut everywhere) = (HashSet::new(), HashSet::new());
-    for (index, given) in resources.iter().enumerate() {
-        let at = path.index(index);
-        if given.is_empty() {
-            errors.push(FieldError::required(&at, ""));
-        }
-        let Some((resource, subresource)) = given.split_once('/') else { continue };
-        for (holds, wider) in [
-            (whole.contains(resource), format!("{resource}/*")),
-            (everywhere.contains(subresource), format!("*/{subresource}")),
-        ] {
-            if holds {
-                let detail = format!("if '{wider}' is present, must not specify {given}");
-                errors.push(FieldError::invalid(&at, *given, detail));
-            }
-        }
-        if subresource == "*" {
-            whole.insert(resource);
-        }
-        if resource == "*" {
-            everywhere.insert(subresource);
-        }
-    }
-    if resources.len() > 1 && resources.contains(&"*/*") {
-        let detail = "if '*/*' is present, must not specify other resources";
-        errors.push(FieldError::invalid(path, json!(resources), detail));
-    }
-    if resources.contains(&"*")
-        && resources.iter().any(|resource| *resource != "*" && !resource.contains('/'))
-    {
-        let detail = "if '*' is present, must not specify other resources without subresources";
-        errors.push(FieldError::invalid(path, json!(resources), detail));
-    }
-    errors
-}
-
 fn validate_client_config(webhook: &Value, path: &FieldPath) -> Vec<FieldError> {
     let none = json!({});
     let client = webhook.get("clientConfig").unwrap_or(&none);
@@ -205,66 +207,16 @@ fn validate_client_config(webhook: &Value, path: &FieldPath) -> Vec<FieldError> 
         (Some(_), Some(_)) | (None, None) => {
             vec![FieldError::required(path, "exactly one of url or service is required")]
         }
-        (Some(url), None) => validate_url(url.as_str().unwrap_or_default(), &path.child("url")),
+        (Some(url), None) => validate_webhook_url(url.as_str().unwrap_or_default(), &path.child("url")),
         (None, Some(service)) => validate_webhook_service(service, &path.child("service")),
     }
 }
 
-/// Validates matchConditions: unique names.
-pub(crate) fn validate_match_conditions(object: &Value, path: &FieldPath) -> Vec<FieldError> {
-    let conditions = list(object, "/matchConditions");
-    let repeated = mark_repeated(conditions, |condition| text(condition, "/name"));
-    let mut errors = Vec::new();
-    for ((index, condition), repeated) in conditions.iter().enumerate().zip(repeated) {
-        let (path, name) = (path.child("matchConditions").index(index), text(condition, "/name"));
-        if text(condition, "/expression").trim().is_empty() {
-            errors.push(FieldError::required(&path.child("expression"), ""));
-        }
-        if name.is_empty() {
-            errors.push(FieldError::required(&path.child("name"), ""));
-        } else {
-            errors.extend(validation::invalid_for_each(
-                &path.child("name"),
-                name,
-                names::qualified_name(name),
-            ));
-        }
-        if repeated && !name.is_empty() {
-            errors.push(FieldError::duplicate(&path.child("name"), name));
-        }
-    }
-    errors
+fn is_review_version(version: &str) -> bool {
+    matches!(version, "v1" | "v1beta1")
 }
 
-fn validate_url(url: &str, path: &FieldPath) -> Vec<FieldError> {
-    const FORM: &str = "; desired format: https://host[/path]";
-    let mut errors = Vec::new();
-    let rest = match url.split_once("://") {
-        Some(("https", rest)) => rest,
-        other => {
-            let scheme = other.map_or("", |(scheme, _)| scheme);
-            let detail = format!("'https' is the only allowed URL scheme{FORM}");
-            errors.push(FieldError::invalid(path, scheme, detail));
-            other.map_or(url, |(_, rest)| rest)
-        }
-    };
-    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    if host.is_empty() {
-        errors.push(FieldError::invalid(path, "", format!("host must be specified{FORM}")));
-    }
-    if let Some((user, _)) = host.split_once('@') {
-        errors.push(FieldError::invalid(path, user, "user information is not permitted in the URL"));
-    }
-    if let Some((_, fragment)) = rest.split_once('#') {
-        errors.push(FieldError::invalid(path, fragment, "fragments are not permitted in the URL"));
-    }
-    if let Some((_, query)) = rest.split_once('?') {
-        errors.push(FieldError::invalid(path, query, "query parameters are not permitted in the URL"));
-    }
-    errors
-}
-
-fn validate_admission_review_versions(webhook: &Value, path: &FieldPath) -> Vec<FieldError> {
+fn validate_admission_review_versions(webhook: &Value, path: &FieldPath, lenient: bool) -> Vec<FieldError> {
     let versions = texts(webhook, "/admissionReviewVersions");
     if versions.is_empty() {
         return vec![FieldError::required(path, "must specify one of v1, v1beta1")];
@@ -281,7 +233,7 @@ fn validate_admission_review_versions(webhook: &Value, path: &FieldPath) -> Vec<
             ));
         }
     }
-    if !versions.iter().any(|version| matches!(*version, "v1" | "v1beta1")) {
+    if !lenient && !versions.iter().any(|version| is_review_version(version)) {
         errors.push(FieldError::invalid(path, json!(versions), "must include at least one of v1, v1beta1"));
     }
     errors
@@ -338,17 +290,40 @@ mod tests {
                 "webhooks[0].admissionReviewVersions: Required value: must specify one of v1, v1beta1",
             ]
         );
-        let path = FieldPath::root("u");
-        assert!(validate_url("https://a.b/c", &path).is_empty());
-        assert_eq!(
-            messages(validate_url("http://a", &path)),
-            [
-                r#"u: Invalid value: "http": 'https' is the only allowed URL scheme; desired format: https://host[/path]"#
-            ]
-        );
         let mut twice = configuration();
         let copy = twice["webhooks"][0].clone();
         twice["webhooks"].as_array_mut().unwrap().push(copy);
         assert_eq!(messages(HOOKS.validate(&twice)), [r#"webhooks[1].name: Duplicate value: "a.b.c""#]);
+    }
+
+    #[test]
+    fn update_keeps_what_was_accepted_before() {
+        let mut old = configuration();
+        old["webhooks"][0]["sideEffects"] = "Some".into();
+        old["webhooks"][0]["matchConditions"] = json!([{"name": "c", "expression": "no such thing"}]);
+        let mut new = old.clone();
+        new["webhooks"][0]["timeoutSeconds"] = 5.into();
+        assert_eq!(messages(HOOKS.validate_replacement(&new, &old, "")), Vec::<String>::new());
+        new["webhooks"][0]["matchConditions"][0]["name"] = "d".into();
+        assert_eq!(HOOKS.validate_replacement(&new, &old, "").len(), 1, "changed conditions are compiled");
+        old["webhooks"][0]["sideEffects"] = "None".into();
+        let errors = messages(HOOKS.validate_replacement(&new, &old, ""));
+        assert_eq!(
+            errors[0],
+            r#"webhooks[0].sideEffects: Unsupported value: "Some": supported values: "None", "NoneOnDryRun""#
+        );
+    }
+
+    #[test]
+    fn names_of_static_configurations_are_reserved() {
+        let mut object = configuration();
+        object["metadata"]["name"] = "a.static.k8s.io".into();
+        assert_eq!(
+            messages(HOOKS.validate(&object)),
+            [
+                r#"metadata.name: Invalid value: "a.static.k8s.io": names ending with ".static.k8s.io" are reserved for static manifest-based configurations and cannot be managed via the API"#
+            ]
+        );
+        assert_eq!(HOOKS.warnings_on_update(&object, &object).len(), 1);
     }
 }
