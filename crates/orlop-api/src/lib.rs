@@ -19,6 +19,7 @@ pub mod names;
 pub mod status;
 pub mod time;
 pub mod user;
+pub mod warnings;
 
 pub mod apply;
 pub mod continue_token;

@@ -18,23 +18,23 @@ fn find<'a>(value: &'a Value, pointer: &str) -> Option<&'a Value> {
 }
 
 /// Returns, for each item, whether an earlier one has the same key. One pass, because clients choose the length.
-pub(crate) fn mark_repeated<'a, K: Eq + Hash>(items: &'a [Value], key: impl Fn(&'a Value) -> K) -> Vec<bool> {
+pub fn mark_repeated<'a, K: Eq + Hash>(items: &'a [Value], key: impl Fn(&'a Value) -> K) -> Vec<bool> {
     let mut seen = HashSet::new();
     items.iter().map(|item| !seen.insert(key(item))).collect()
 }
 
 /// Returns the value at a JSON pointer, unless it is null.
-pub(crate) fn present<'a>(value: &'a Value, pointer: &str) -> Option<&'a Value> {
+pub fn present<'a>(value: &'a Value, pointer: &str) -> Option<&'a Value> {
     find(value, pointer).filter(|found| !found.is_null())
 }
 
 /// Returns a string; empty if absent.
-pub(crate) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+pub fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     find(value, pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Returns a string, or `absent` if it is absent or empty.
-pub(crate) fn text_or<'a>(value: &'a Value, pointer: &str, absent: &'a str) -> &'a str {
+pub fn text_or<'a>(value: &'a Value, pointer: &str, absent: &'a str) -> &'a str {
     match text(value, pointer) {
         "" => absent,
         found => found,
@@ -42,57 +42,57 @@ pub(crate) fn text_or<'a>(value: &'a Value, pointer: &str, absent: &'a str) -> &
 }
 
 /// Returns an integer; zero if absent.
-pub(crate) fn integer(value: &Value, pointer: &str) -> i64 {
+pub fn integer(value: &Value, pointer: &str) -> i64 {
     find(value, pointer).and_then(Value::as_i64).unwrap_or_default()
 }
 
 /// Returns a boolean; false if absent.
-pub(crate) fn flag(value: &Value, pointer: &str) -> bool {
+pub fn flag(value: &Value, pointer: &str) -> bool {
     find(value, pointer) == Some(&Value::Bool(true))
 }
 
 /// Returns a list; empty if absent.
-pub(crate) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
+pub fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     find(value, pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// Returns the strings of a list.
-pub(crate) fn texts<'a>(value: &'a Value, pointer: &str) -> Vec<&'a str> {
+pub fn texts<'a>(value: &'a Value, pointer: &str) -> Vec<&'a str> {
     list(value, pointer).iter().filter_map(Value::as_str).collect()
 }
 
 /// Returns a map; empty if absent.
-pub(crate) fn map<'a>(value: &'a Value, pointer: &str) -> &'a Map<String, Value> {
+pub fn map<'a>(value: &'a Value, pointer: &str) -> &'a Map<String, Value> {
     find(value, pointer).and_then(Value::as_object).unwrap_or(&EMPTY)
 }
 
 /// Returns a timestamp.
-pub(crate) fn time(value: &Value, pointer: &str) -> Option<Time> {
+pub fn time(value: &Value, pointer: &str) -> Option<Time> {
     Time::parse(text(value, pointer))
 }
 
 /// Returns the status condition of a type.
-pub(crate) fn condition<'a>(value: &'a Value, kind: &str) -> Option<&'a Value> {
+pub fn condition<'a>(value: &'a Value, kind: &str) -> Option<&'a Value> {
     list(value, "/status/conditions").iter().find(|condition| text(condition, "/type") == kind)
 }
 
 /// Returns true if the status condition of a type is `True`.
-pub(crate) fn is_condition_true(value: &Value, kind: &str) -> bool {
+pub fn is_condition_true(value: &Value, kind: &str) -> bool {
     condition(value, kind).is_some_and(|condition| text(condition, "/status") == "True")
 }
 
 /// Returns an annotation; empty if absent.
-pub(crate) fn annotation<'a>(object: &'a Value, key: &str) -> &'a str {
+pub fn annotation<'a>(object: &'a Value, key: &str) -> &'a str {
     map(object, "/metadata/annotations").get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Returns true if the object has a deletionTimestamp.
-pub(crate) fn is_terminating(object: &Value) -> bool {
+pub fn is_terminating(object: &Value) -> bool {
     present(object, "/metadata/deletionTimestamp").is_some()
 }
 
 /// Returns a number or string without quotes: quantities and ports may be either.
-pub(crate) fn scalar_text(value: Option<&Value>) -> String {
+pub fn scalar_text(value: Option<&Value>) -> String {
     match value {
         Some(Value::String(text)) => text.clone(),
         None | Some(Value::Null) => "0".to_owned(),

@@ -16,11 +16,11 @@ mod strategy;
 pub mod table;
 mod update_scope;
 
-mod accessors;
+pub mod accessors;
 mod defaulting;
 mod equality;
 mod printer;
-mod quantities;
+pub mod quantities;
 mod validation;
 
 mod admissionregistration;

@@ -9,28 +9,28 @@ use serde_json::Value;
 use crate::{accessors::scalar_text, validation::NOT_NEGATIVE};
 
 /// Parses a quantity.
-pub(crate) fn parse(value: &Value) -> Option<Quantity> {
+pub fn parse(value: &Value) -> Option<Quantity> {
     Quantity::parse(&scalar_text(Some(value))).ok()
 }
 
 /// Returns a quantity in canonical form; `0` if absent.
-pub(crate) fn canonical_text(value: Option<&Value>) -> String {
+pub fn canonical_text(value: Option<&Value>) -> String {
     value.and_then(parse).map_or_else(|| scalar_text(value), |amount| amount.to_string())
 }
 
 /// Returns true if the quantity is greater than zero.
-pub(crate) fn is_positive(amount: &Quantity) -> bool {
+pub fn is_positive(amount: &Quantity) -> bool {
     !amount.is_negative() && !amount.is_zero()
 }
 
 /// Validates that a quantity is at least zero.
-pub(crate) fn validate_non_negative(value: &Value, path: &FieldPath) -> Option<FieldError> {
+pub fn validate_non_negative(value: &Value, path: &FieldPath) -> Option<FieldError> {
     let amount = parse(value)?;
     amount.is_negative().then(|| FieldError::invalid(path, amount.to_string(), NOT_NEGATIVE))
 }
 
 /// Validates that a quantity is greater than zero.
-pub(crate) fn validate_positive(value: &Value, path: &FieldPath) -> Option<FieldError> {
+pub fn validate_positive(value: &Value, path: &FieldPath) -> Option<FieldError> {
     let amount = parse(value)?;
     (!is_positive(&amount))
         .then(|| FieldError::invalid(path, amount.to_string(), "must be greater than zero"))

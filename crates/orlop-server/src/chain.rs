@@ -289,7 +289,7 @@ impl Chain {
         }
         let mut response =
             answered.unwrap_or_else(|status: Status| response::status(&parts.headers, &status));
-        warnings.write_to(&mut response);
+        crate::http::warnings::write_to(&warnings, &mut response);
         response = record.capture(response);
         if !is_long_running {
             response = compression::compress(response, &parts.headers);

@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
+use orlop_admission::plugins::Initializer;
 use orlop_api::status::Status;
 use orlop_auth::lookup::ObjectChanges;
 use orlop_store::{Store, Txn, TxnResult};
 use tokio::sync::watch;
 
 use crate::{
-    admission::Admission,
+    admission::{Admission, ConfigurationError, Settings, chain, listers::ClusterListers},
     auth::{
         UnionAuthorizer,
         issuer::Issuer,
@@ -46,7 +47,9 @@ pub struct Cluster {
     credential_changes: Arc<ObjectChanges>,
     /// Audiences of the API server, which tokens must be for.
     audiences: Vec<String>,
-    admission: Vec<Arc<dyn Admission>>,
+    admission: chain::Chain,
+    /// Objects that admission plugins read.
+    pub(crate) listers: Arc<ClusterListers>,
     name_suffixes: Arc<dyn NameSuffixSource>,
     /// TLS towards nodes; `None` for a cluster whose nodes cannot be reached.
     node_tls: Option<NodeTls>,
@@ -63,6 +66,7 @@ impl Cluster {
         let closing = watch::Sender::new(false);
         Self {
             policy: Arc::new(Policy::new(objects.clone(), closing.subscribe())),
+            listers: Arc::new(ClusterListers::new(objects.clone(), closing.subscribe())),
             authorizer: UnionAuthorizer::default(),
             objects,
             openapi: openapi::Cache::default(),
@@ -70,7 +74,7 @@ impl Cluster {
             audiences: issuer.names().to_vec(),
             issuer: Arc::new(issuer),
             credential_changes: Arc::default(),
-            admission: Vec::new(),
+            admission: chain::Chain::default(),
             name_suffixes: Arc::new(RandomSuffix),
             node_tls: None,
             closing,
@@ -78,10 +82,22 @@ impl Cluster {
         }
     }
 
-    /// Appends an admission plugin.
+    /// Turns on built-in admission plugins, by name (see [`chain::select`]). A cluster is without any at first.
+    pub fn with_admission_plugins(
+        mut self,
+        names: &[&'static str],
+        settings: Settings,
+    ) -> Result<Self, ConfigurationError> {
+        let initializer =
+            Initializer { listers: self.listers.clone(), authorizer: self.authorizer.clone(), settings };
+        self.admission = chain::Chain::build(names, &initializer)?;
+        Ok(self)
+    }
+
+    /// Appends an admission plugin of the library's user.
     #[must_use]
     pub fn with_admission(mut self, admission: Arc<dyn Admission>) -> Self {
-        self.admission.push(admission);
+        self.admission.push("Custom", admission);
         self
     }
 
@@ -104,8 +120,8 @@ impl Cluster {
         self
     }
 
-    /// Returns the admission plugins, in order.
-    pub(crate) fn admission(&self) -> &[Arc<dyn Admission>] {
+    /// Returns the admission chain.
+    pub(crate) fn admission(&self) -> &chain::Chain {
         &self.admission
     }
 
@@ -189,7 +205,7 @@ impl Cluster {
     }
 
     /// Commits a transaction that writes objects of a kind. What a CustomResourceDefinition defines is
-    /// served before this returns, and what a role or binding grants is in force.
+    /// served before this returns, what a role or binding grants is in force, and so is what admission depends on.
     pub(crate) async fn commit(&self, kind: &Kind, txn: Txn) -> Result<TxnResult, Status> {
         let keys = keys_of_credentials(kind, &txn);
         let committed =
@@ -203,6 +219,9 @@ impl Cluster {
         }
         if result.succeeded && rbac::is_rbac(kind) {
             self.policy.wait_for(result.revision).await;
+        }
+        if result.succeeded {
+            self.listers.wait_for(kind, result.revision).await;
         }
         Ok(result)
     }

@@ -12,7 +12,7 @@
 //! rbac, node_graph         authorizers over roles and bindings, and over what is on nodes, which follow the store
 //! webhook                  calls to webhooks
 //! definitions              CustomResourceDefinitions and the kinds they define
-//! admission                the admission plugin interface
+//! admission                objects that admission plugins read, which follow the store
 //! openapi                  OpenAPI documents
 //! proxy                    requests that nodes, pods and services answer
 //! cluster                  one cluster as a value

@@ -27,6 +27,7 @@ use kube::Client;
 use orlop_controllers::{Defaults, Options};
 use orlop_server::{
     Tokens, User,
+    admission::{ConfigurationError, Settings, chain},
     auth::{
         controller_user,
         issuer::{Issuer, IssuerError},
@@ -58,6 +59,9 @@ pub enum Error {
     /// The system objects were not created.
     #[error("the cluster could not be set up")]
     Bootstrap(#[from] BootstrapError),
+    /// An admission plugin was not set up.
+    #[error(transparent)]
+    Admission(#[from] ConfigurationError),
     /// The issuer of service account tokens has no key.
     #[error("the token issuer could not be set up")]
     Issuer(#[from] IssuerError),
@@ -97,7 +101,9 @@ impl Server {
         let started = Instant::now();
         let store = Store::open(Config::new(Endpoint::Memory)).await?;
         let issuer = Issuer::generate()?;
-        let chain = Chain::new(Arc::new(Cluster::new(store, kinds, issuer)), Tokens::default());
+        let cluster = Cluster::new(store, kinds, issuer)
+            .with_admission_plugins(&plugins(&controllers), Settings::default())?;
+        let chain = Chain::new(Arc::new(cluster), Tokens::default());
         let certificate = Authority::generate()?.certificate().to_owned();
         // Nothing listens: the port is only that of the Service default/kubernetes.
         bootstrap(&chain, 6443, &certificate).await?;
@@ -132,6 +138,14 @@ impl Drop for Server {
         // Ends watches that clients still hold.
         self.chain.close();
     }
+}
+
+/// Returns the admission plugins of a server: the default ones. Without the controller of service accounts no pod would
+/// find its own.
+fn plugins(controllers: &[&'static str]) -> Vec<&'static str> {
+    let has_accounts = controllers.contains(&"serviceaccount-controller");
+    let plugins = chain::defaults().into_iter();
+    plugins.filter(|plugin| has_accounts || *plugin != "ServiceAccount").collect()
 }
 
 fn client_of(chain: &Chain, user: User) -> Client {

@@ -1,5 +1,6 @@
 //! `orlop serve`: the Kubernetes API server.
 
+mod admission;
 mod audit;
 mod authentication;
 mod authorization;
@@ -157,6 +158,9 @@ pub(crate) struct Arguments {
     authorization: authorization::AuthorizationOptions,
 
     #[command(flatten)]
+    admission: admission::AdmissionOptions,
+
+    #[command(flatten)]
     audit: audit::AuditOptions,
 
     #[command(flatten)]
@@ -244,7 +248,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         .with_service_ranges(ranges)
         .with_node_tls(node_tls)
         .with_audiences(arguments.authentication.audiences());
-    let cluster = Arc::new(cluster);
+    let cluster = Arc::new(arguments.admission.install(cluster)?);
     let issuer = cluster.issuer().clone();
     let auditor = arguments.audit.open()?;
     let tracer = arguments.tracing.start(&candidate_name())?;

@@ -58,11 +58,18 @@ const VOLUME_SECRETS: &[&str] = &[
 
 /// Returns the objects in its own namespace that a pod uses.
 pub fn of_pod(pod: &Value) -> Vec<(Target, String)> {
-    let mut found = References::default();
+    if is_mirror(pod) { Vec::new() } else { named_by(pod) }
+}
+
+/// Returns true for a pod that stands for a static pod of its node.
+pub fn is_mirror(pod: &Value) -> bool {
     let annotations = pod.pointer("/metadata/annotations");
-    if annotations.is_some_and(|annotations| annotations.get(MIRROR_POD).is_some()) {
-        return found.0;
-    }
+    annotations.is_some_and(|annotations| annotations.get(MIRROR_POD).is_some())
+}
+
+/// Returns the objects in its own namespace that a pod names, whoever made it.
+pub fn named_by(pod: &Value) -> Vec<(Target, String)> {
+    let mut found = References::default();
     let Some(spec) = pod.get("spec") else { return found.0 };
     found.add(Target::ServiceAccount, spec.get("serviceAccountName"));
     for secret in items(spec, "/imagePullSecrets") {

@@ -1,31 +1,34 @@
-//! Runs the admission plugins for a request.
+//! Runs the admission chain for a request.
 
-use orlop_api::{managed_fields::ManagedFields, status::Status};
+use std::borrow::Cow;
+
+use orlop_admission::{AdmissionRequest, Operation, Phase, Reinvocation};
+use orlop_api::{
+    group_version::GroupVersionKind, managed_fields::ManagedFields, object_meta, status::Status,
+};
 use serde_json::{Value, json};
 
 use super::{
     Request,
     decoder::{self, BodySchema},
-    prepare,
+    preconditions, prepare,
 };
-use crate::{
-    admission::{AdmissionRequest, Operation},
-    object::metadata_mut,
-    request::Verb,
-};
+use crate::{object::metadata_mut, request::Verb};
 
-/// Runs the mutating plugins in order, then restores the invariants of the object's schema.
+/// Runs the mutating pass, then restores the invariants of the object's schema.
 pub(super) async fn mutate(request: &Request, object: &mut Value, old: Option<&Value>) -> Result<(), Status> {
-    let plugins = request.cluster.admission();
-    if plugins.is_empty() {
+    let operation = if old.is_none() { Operation::Create } else { Operation::Update };
+    if !is_handled(request, Phase::Mutating, operation) {
         return Ok(());
     }
-    let operation = if old.is_none() { Operation::Create } else { Operation::Update };
-    let admission = admission_request(request, operation);
-    let managed_before = object.pointer("/metadata/managedFields").cloned();
-    for plugin in plugins {
-        orlop_trace::in_span("mutating admission", Vec::new, plugin.mutate(&admission, object, old)).await?;
+    if operation == Operation::Create {
+        // A namespace that does not exist is reported before anything that is missing in it.
+        preconditions::check_namespace(request, object).await?;
     }
+    let managed_before = object.pointer("/metadata/managedFields").cloned();
+    let call = Call::new(request, operation, &request.kind.gvk, object);
+    let mutated = call.mutate(object, old).await;
+    preconditions::prefer_namespace(request, object, operation, mutated).await?;
     if let Err(why) = ManagedFields::of(object) {
         let metadata = metadata_mut(object);
         match managed_before {
@@ -43,56 +46,118 @@ pub(super) async fn mutate(request: &Request, object: &mut Value, old: Option<&V
     Ok(())
 }
 
-/// Runs the validating plugins in order. `object` is absent on delete, `old` on create.
-pub(super) async fn validate(
-    request: &Request,
-    object: Option<&Value>,
-    old: Option<&Value>,
-) -> Result<(), Status> {
-    let plugins = request.cluster.admission();
-    if plugins.is_empty() {
+/// Runs the validating pass of a create or update. `old` is absent on create.
+pub(super) async fn validate(request: &Request, object: &Value, old: Option<&Value>) -> Result<(), Status> {
+    let operation = if old.is_none() { Operation::Create } else { Operation::Update };
+    if !is_handled(request, Phase::Validating, operation) {
         return Ok(());
     }
-    let operation = match (object, old) {
-        (None, _) => Operation::Delete,
-        (Some(_), None) => Operation::Create,
-        (Some(_), Some(_)) => Operation::Update,
-    };
-    let admission = admission_request(request, operation);
-    for plugin in plugins {
-        let validated = plugin.validate(&admission, object, old);
-        orlop_trace::in_span("validating admission", Vec::new, validated).await?;
+    let call = Call::new(request, operation, &request.kind.gvk, object);
+    let validated = call.validate(Some(object), old).await;
+    preconditions::prefer_namespace(request, object, operation, validated).await
+}
+
+/// Runs both passes of a delete.
+pub(super) async fn delete(request: &Request, old: &Value) -> Result<(), Status> {
+    let call = Call::new(request, Operation::Delete, &request.kind.gvk, old);
+    if is_handled(request, Phase::Mutating, Operation::Delete) {
+        call.mutate(&mut Value::Null, Some(old)).await?;
+    }
+    if is_handled(request, Phase::Validating, Operation::Delete) {
+        call.validate(None, Some(old)).await?;
     }
     Ok(())
 }
 
-/// Runs the validating plugins for a connection, such as exec. The object is its options.
+/// Runs both passes of a subresource that is an object of its own and is never stored, such as a binding. Returns the
+/// object.
+pub(super) async fn create_virtual(request: &Request, mut object: Value) -> Result<Value, Status> {
+    let subresource = request.attributes.subresource_name();
+    let gvk = request.kind.subresource(subresource).map_or(&request.kind.gvk, |subresource| &subresource.gvk);
+    let call = Call::new(request, Operation::Create, gvk, &object);
+    if is_handled(request, Phase::Mutating, Operation::Create) {
+        call.mutate(&mut object, None).await?;
+    }
+    if is_handled(request, Phase::Validating, Operation::Create) {
+        call.validate(Some(&object), None).await?;
+    }
+    Ok(object)
+}
+
+/// Runs both passes of a connection, such as exec. The object is its options.
 pub(super) async fn connect(request: &Request) -> Result<(), Status> {
-    let plugins = request.cluster.admission();
-    if plugins.is_empty() {
+    let handled = |phase| is_handled(request, phase, Operation::Connect);
+    if !handled(Phase::Mutating) && !handled(Phase::Validating) {
         return Ok(());
     }
     let subresource = request.attributes.subresource_name();
     let gvk = request.kind.subresource(subresource).map_or(&request.kind.gvk, |subresource| &subresource.gvk);
-    let admission = AdmissionRequest { kind: gvk, ..admission_request(request, Operation::Connect) };
     let mut options = json!({"apiVersion": gvk.api_version(), "kind": gvk.kind});
     for (name, value) in request.query.iter() {
         options[name] = value.into();
     }
-    for plugin in plugins {
-        plugin.validate(&admission, Some(&options), None).await?;
-    }
-    Ok(())
+    let call = Call::new(request, Operation::Connect, gvk, &options);
+    // A change of the options would have to change the request, which is on its way to a node as it is.
+    call.mutate(&mut options.clone(), None).await?;
+    call.validate(Some(&options), None).await
 }
 
-fn admission_request(request: &Request, operation: Operation) -> AdmissionRequest<'_> {
-    AdmissionRequest {
-        operation,
-        attributes: &request.attributes,
-        kind: &request.kind.gvk,
-        options: options(request, operation),
-        dry_run: !request.query.text("dryRun").is_empty(),
-        warnings: &request.warnings,
+fn is_handled(request: &Request, phase: Phase, operation: Operation) -> bool {
+    let attributes = &request.attributes;
+    !request.cluster.admission().is_empty(phase, operation, &attributes.group, &attributes.resource)
+}
+
+/// A request's call of the chain.
+struct Call<'a> {
+    request: &'a Request,
+    operation: Operation,
+    kind: &'a GroupVersionKind,
+    name: Cow<'a, str>,
+    reinvocation: Reinvocation,
+}
+
+impl<'a> Call<'a> {
+    fn new(request: &'a Request, operation: Operation, kind: &'a GroupVersionKind, object: &Value) -> Self {
+        let name = match request.attributes.name.as_str() {
+            "" => {
+                let meta = object_meta::of(object);
+                let is_generated =
+                    operation == Operation::Create && !object_meta::text(meta, "generateName").is_empty();
+                match is_generated {
+                    true => Cow::Borrowed(""),
+                    false => Cow::Owned(object_meta::text(meta, "name").to_owned()),
+                }
+            }
+            name => Cow::Borrowed(name),
+        };
+        Self { request, operation, kind, name, reinvocation: Reinvocation::default() }
+    }
+
+    async fn mutate(&self, object: &mut Value, old: Option<&Value>) -> Result<(), Status> {
+        let options = || options(self.request, self.operation);
+        let admission = self.admission(&options);
+        self.request.cluster.admission().mutate(&admission, object, old).await
+    }
+
+    async fn validate(&self, object: Option<&Value>, old: Option<&Value>) -> Result<(), Status> {
+        let options = || options(self.request, self.operation);
+        let admission = self.admission(&options);
+        self.request.cluster.admission().validate(&admission, object, old).await
+    }
+
+    fn admission<'b>(&'b self, options: &'b (dyn Fn() -> Value + Send + Sync)) -> AdmissionRequest<'b> {
+        let request = self.request;
+        AdmissionRequest {
+            operation: self.operation,
+            attributes: &request.attributes,
+            name: Cow::Borrowed(&*self.name),
+            kind: self.kind,
+            options,
+            dry_run: !request.query.text("dryRun").is_empty(),
+            warnings: &request.warnings,
+            audit: request.audit.as_deref(),
+            reinvocation: &self.reinvocation,
+        }
     }
 }
 

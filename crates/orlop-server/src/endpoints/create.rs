@@ -98,7 +98,7 @@ async fn create_once(
     set_system_fields(request, &mut object);
     prepare::refuse_invalid(&request.kind, &object, &prepare::validate(&request.kind, &object))?;
     request.kind.strategy.warnings_on_create(&object).into_iter().for_each(|warning| request.warn(warning));
-    admission::validate(request, Some(&object), None).await?;
+    admission::validate(request, &object, None).await?;
     let stored = match options.dry_run {
         true => store_dry_run(request, object.clone()).await?,
         false => store(request, &mut object).await?,

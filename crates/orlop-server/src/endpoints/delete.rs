@@ -21,7 +21,7 @@ use crate::{
     },
     object::{is_terminating, metadata_mut, now},
     registry::{Found, Kind},
-    request::options::refuse,
+    request::{Subresource, options::refuse},
     storage::Contribution,
 };
 
@@ -198,7 +198,10 @@ pub(crate) async fn delete_named(
         kind.strategy.prepare_for_delete(&mut object, &request.context());
         let grace = grace_seconds(request, options, &object);
         let waits = has_finalizers(&object) || grace > 0 || kind.strategy.has_pending_finalization(&object);
-        admission::validate(request, None, Some(&old)).await?;
+        // The eviction was admitted, and its delete is part of it.
+        if request.attributes.subresource != Some(Subresource::Eviction) {
+            admission::delete(request, &old).await?;
+        }
         if !waits {
             if kind.strategy.grace_period_seconds(&object, None).is_some() {
                 mark(request, &mut object, 0);

@@ -1,5 +1,6 @@
 //! Preconditions of writes. Each contributes compares and operations to the transaction of the write.
 
+use orlop_admission::{Operation, chain::NAMESPACE_LIFECYCLE};
 use orlop_api::{object_meta, status::Status};
 use orlop_store::Op;
 use serde_json::Value;
@@ -100,7 +101,7 @@ impl Precondition {
             }
             Self::DefinitionNames => definitions::is_definition(&request.kind),
             Self::DefinitionServed => old.is_none() && request.kind.flags.custom,
-            Self::NamespaceActive => old.is_none() && request.kind.namespaced,
+            Self::NamespaceActive => old.is_none() && request.kind.namespaced && has_lifecycle(request),
         }
     }
 
@@ -119,7 +120,36 @@ pub(super) fn complete_object(request: &Request) -> bool {
 pub(super) async fn check(request: &Request, name: &str) -> Result<(), Status> {
     let (objects, kind) = (&request.cluster.objects, &request.kind);
     request.cluster.definitions.precondition(objects, kind, name)?;
+    if !has_lifecycle(request) {
+        return Ok(());
+    }
     namespace::read(objects, kind, &request.attributes.namespace, name).await.map(drop)
+}
+
+/// Checks early that the namespace of a new object exists and is not terminating. One that was active when it was last
+/// read is not read again: the transaction of the write compares its revision.
+pub(super) async fn check_namespace(request: &Request, object: &Value) -> Result<(), Status> {
+    let (objects, kind, namespace) = (&request.cluster.objects, &request.kind, &request.attributes.namespace);
+    let is_known = || namespace::cached(objects, kind, namespace).is_some();
+    if !kind.namespaced || !has_lifecycle(request) || is_known() {
+        return Ok(());
+    }
+    namespace::read(objects, kind, namespace, name(object)).await.map(drop)
+}
+
+/// Returns the result of admission. A namespace that is gone by now is reported before what a plugin missed in it.
+pub(super) async fn prefer_namespace(
+    request: &Request,
+    object: &Value,
+    operation: Operation,
+    admitted: Result<(), Status>,
+) -> Result<(), Status> {
+    let is_in_namespace = request.kind.namespaced && has_lifecycle(request);
+    if admitted.is_err() && operation == Operation::Create && is_in_namespace {
+        let (objects, namespace) = (&request.cluster.objects, &request.attributes.namespace);
+        namespace::read(objects, &request.kind, namespace, name(object)).await?;
+    }
+    admitted
 }
 
 /// Returns the operations that release what a deleted object was allocated.
@@ -132,6 +162,10 @@ pub(super) fn release(request: &Request, object: &Value) -> Vec<Op> {
     } else {
         Vec::new()
     }
+}
+
+fn has_lifecycle(request: &Request) -> bool {
+    request.cluster.admission().is_enabled(NAMESPACE_LIFECYCLE)
 }
 
 fn name(object: &Value) -> &str {

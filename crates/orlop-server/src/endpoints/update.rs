@@ -80,8 +80,7 @@ pub(crate) async fn write(
     compare_and_swap(request, dry_run, modify, Writer::Client).await
 }
 
-/// Writes a change of the server itself: `modify` returns what is stored, without mutating admission or
-/// strategy.
+/// Writes a change of the server itself: `modify` returns what is stored, without admission or strategy.
 pub(crate) async fn change(
     request: &Request,
     dry_run: bool,
@@ -132,7 +131,9 @@ async fn compare_and_swap(
         let errors = validate(request, &object, &old);
         prepare::refuse_invalid(kind, &object, &errors)?;
         kind.strategy.warnings_on_update(&object, &old).into_iter().for_each(|warning| request.warn(warning));
-        admission::validate(request, Some(&object), Some(&old)).await?;
+        if writer == Writer::Client {
+            admission::validate(request, &object, Some(&old)).await?;
+        }
         if delete::is_released(kind, &object) {
             if dry_run {
                 return Ok(Written::Object(object));

@@ -12,7 +12,7 @@ use orlop_api::{
 use serde_json::{Value, json};
 
 use crate::{
-    endpoints::{Request, answer, decoder, delete, list, update},
+    endpoints::{Request, admission, answer, decoder, delete, list, update},
     http::body::Body,
     object::{is_terminating, now},
     request::{Attributes, Subresource, options::WriteOptions},
@@ -31,6 +31,7 @@ pub(super) async fn evict(request: &Request) -> Result<Response<Body>, Status> {
     if named != request.attributes.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
+    let eviction = admission::create_virtual(request, eviction).await?;
     let delete_options = eviction.get("deleteOptions").cloned().unwrap_or_else(|| json!({}));
     let dry_run = options.dry_run || delete_options.get("dryRun").is_some_and(|dry_run| !dry_run.is_null());
     let attributes = &request.attributes;

@@ -11,7 +11,7 @@ use orlop_api::{
 use serde_json::{Value, json};
 
 use crate::{
-    endpoints::{Request, answer, decoder, update},
+    endpoints::{Request, admission, answer, decoder, update},
     http::{body::Body, query::Query},
     request::options::WriteOptions,
 };
@@ -21,6 +21,7 @@ pub(super) async fn bind(request: &Request) -> Result<Response<Body>, Status> {
     let options = WriteOptions::of(&request.query, "CreateOptions")?;
     let kind = GroupVersionKind::new("", "v1", "Binding");
     let binding = decoder::decode_as(request, &request.body, &kind, options.field_validation)?;
+    let binding = admission::create_virtual(request, binding).await?;
     let node = binding.pointer("/target/name").and_then(Value::as_str).unwrap_or_default().to_owned();
     if object_meta::text(object_meta::of(&binding), "name") != request.attributes.name {
         return Err(Status::bad_request("name in URL does not match name in Binding object"));

@@ -11,7 +11,7 @@ use orlop_api::{
 use serde_json::{Value, json};
 
 use crate::{
-    endpoints::{Request, answer, decoder},
+    endpoints::{Request, admission, answer, decoder},
     http::body::Body,
     object::{new_uid, now},
     request::{Attributes, options::WriteOptions},
@@ -29,6 +29,7 @@ pub(super) async fn create(request: &Request) -> Result<Response<Body>, Status> 
     let mut token_request = decoder::decode_as(request, &request.body, &kind, options.field_validation)?;
     let attributes = &request.attributes;
     check_account(&token_request, attributes)?;
+    token_request = admission::create_virtual(request, token_request).await?;
     let account =
         request.cluster.objects.object(&request.kind, &attributes.namespace, &attributes.name).await?;
     let uid = object_meta::text(object_meta::of(&account), "uid").to_owned();
