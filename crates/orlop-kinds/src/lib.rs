@@ -36,7 +36,7 @@ mod coordination;
 mod core;
 mod discovery;
 mod events;
-mod flowcontrol;
+pub mod flowcontrol;
 mod networking;
 mod node;
 mod policy;

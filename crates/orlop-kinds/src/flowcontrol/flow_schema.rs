@@ -1,12 +1,17 @@
 //! FlowSchema: classifies requests into priority levels.
 
-use orlop_api::field_error::{FieldError, FieldPath};
+use orlop_api::{
+    field_error::{FieldError, FieldPath},
+    names,
+};
 use serde_json::{Value, json};
 
+use super::bootstrap;
 use crate::{
     BuiltinKind, StrategyFlags,
     accessors::{condition, flag, integer, list, present, text, text_or, texts},
     defaulting,
+    equality::semantically_equal,
     printer::{ColumnDefinition, PrinterColumns, age, name},
     strategy::Strategy,
     update_scope::STATUS_ONLY,
@@ -84,8 +89,27 @@ impl Strategy for FlowSchema {
             name => errors.extend(validation::validate_dns_subdomain(name, &level)),
         }
         errors.extend(validation::validate_items(spec, "rules", &path, validate_rule));
+        let name = text(object, "/metadata/name");
+        if let Some(mandatory) = bootstrap::mandatory_object("FlowSchema", name)
+            && !semantically_equal(spec, &mandatory["spec"])
+        {
+            let detail = format!("spec of '{name}' must equal the fixed value");
+            errors.push(FieldError::invalid(&path, spec.clone(), detail));
+        }
+        errors.extend(validate_conditions(object));
         errors
     }
+}
+
+/// Validates the conditions of a status.
+pub(super) fn validate_conditions(object: &Value) -> Vec<FieldError> {
+    let (conditions, path) =
+        (list(object, "/status/conditions"), FieldPath::root("status").child("conditions"));
+    let mut errors = validation::validate_unique(conditions, "type", &path);
+    for (index, condition) in conditions.iter().enumerate() {
+        errors.extend(validation::require_text(condition, "type", &path.index(index)));
+    }
+    errors
 }
 
 fn validate_rule(rule: &Value, path: &FieldPath) -> Vec<FieldError> {
@@ -106,19 +130,67 @@ fn validate_rule(rule: &Value, path: &FieldPath) -> Vec<FieldError> {
         ] {
             errors.extend(validate_wildcard_list(rule, field, none, items, path));
         }
-        if list(rule, "/namespaces").is_empty() && !flag(rule, "/clusterScope") {
-            let detail = "resource rules that are not cluster scoped must supply at least one namespace";
-            errors.push(FieldError::required(&path.child("namespaces"), detail));
-        }
+        errors.extend(validate_namespaces(rule, path));
         errors
     }));
     errors.extend(validation::validate_items(rule, "nonResourceRules", path, |rule, path| {
         let mut errors = validate_verbs(rule, path);
         let none = "nonResourceURLs must contain at least one value";
-        errors.extend(validate_wildcard_list(rule, "nonResourceURLs", none, "non-resource URLs", path));
+        let found = validate_wildcard_list(rule, "nonResourceURLs", none, "non-resource URLs", path);
+        match found {
+            Some(error) => errors.push(error),
+            None => {
+                let urls = texts(rule, "/nonResourceURLs").into_iter().enumerate();
+                let at = path.child("nonResourceURLs");
+                errors.extend(urls.filter(|(_, url)| *url != "*").filter_map(|(index, url)| {
+                    let problem = url_problem(url)?;
+                    Some(FieldError::invalid(&at.index(index), url, problem))
+                }));
+            }
+        }
         errors
     }));
     errors
+}
+
+fn validate_namespaces(rule: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let (namespaces, path) = (texts(rule, "/namespaces"), path.child("namespaces"));
+    if namespaces.is_empty() && !flag(rule, "/clusterScope") {
+        let detail = "resource rules that are not cluster scoped must supply at least one namespace";
+        return vec![FieldError::required(&path, detail)];
+    }
+    if namespaces.contains(&"*") {
+        let detail = "if '*' is present, must not specify other namespaces";
+        let others = namespaces.len() > 1;
+        return others.then(|| FieldError::invalid(&path, json!(namespaces), detail)).into_iter().collect();
+    }
+    let mut errors = Vec::new();
+    for (index, namespace) in namespaces.into_iter().enumerate() {
+        for problem in names::dns1123_label(namespace) {
+            let detail = format!("each member of this list must be '*' or a DNS-1123 label; {problem}");
+            errors.push(FieldError::invalid(&path.index(index), namespace, detail));
+        }
+    }
+    errors
+}
+
+/// Returns the problem of a path, whose only wildcard may be its last segment.
+fn url_problem(url: &str) -> Option<&'static str> {
+    if url.is_empty() {
+        Some("must not be empty")
+    } else if url == "/" {
+        None
+    } else if !url.starts_with('/') {
+        Some("must start with slash")
+    } else if url.contains(' ') {
+        Some("must not contain white-space")
+    } else if url.contains("//") {
+        Some("must not contain double slash")
+    } else if url.contains('*') && (!url.ends_with("/*") || url.matches('*').count() > 1) {
+        Some("wildcard can only do suffix matching")
+    } else {
+        None
+    }
 }
 
 /// Validates a list that is not empty, and has nothing besides `*`.
@@ -169,9 +241,20 @@ fn validate_subject(subject: &Value, path: &FieldPath) -> Vec<FieldError> {
         }
         Some(given) => {
             errors.extend(validation::require_text(given, "name", &at));
-            if *own == "serviceAccount" && text(given, "/namespace").is_empty() {
-                let detail = "must specify namespace for service account";
-                errors.push(FieldError::required(&at.child("namespace"), detail));
+            if *own == "serviceAccount" {
+                if !matches!(text(given, "/name"), "" | "*") {
+                    errors
+                        .extend(validation::validate_dns_subdomain(text(given, "/name"), &at.child("name")));
+                }
+                match text(given, "/namespace") {
+                    "" => {
+                        let detail = "must specify namespace for service account";
+                        errors.push(FieldError::required(&at.child("namespace"), detail));
+                    }
+                    namespace => {
+                        errors.extend(validation::validate_dns_label(namespace, &at.child("namespace")));
+                    }
+                }
             }
         }
     }
@@ -210,6 +293,49 @@ mod tests {
                 "spec.rules[0].resourceRules[0].apiGroups: Required value: resource rules must supply at least one api group",
                 "spec.rules[0].resourceRules[0].resources: Required value: resource rules must supply at least one resource",
                 "spec.rules[0].resourceRules[0].namespaces: Required value: resource rules that are not cluster scoped must supply at least one namespace",
+            ]
+        );
+    }
+
+    #[test]
+    fn namespaces_paths_and_accounts_are_validated() {
+        let rule = json!({
+            "subjects": [{"kind": "ServiceAccount", "serviceAccount": {"namespace": "A", "name": "b_"}}],
+            "resourceRules": [
+                {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*", "a"]},
+                {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["a."]}],
+            "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": ["x", "/a//b", "/a*", "/a/*", "/", "/a b"]}]});
+        let found = messages(validate_rule(&rule, &FieldPath::root("rules").index(0)));
+        let short: Vec<&str> = found.iter().map(|message| message.split(':').next().unwrap()).collect();
+        assert_eq!(
+            short,
+            [
+                "rules[0].subjects[0].serviceAccount.name",
+                "rules[0].subjects[0].serviceAccount.namespace",
+                "rules[0].resourceRules[0].namespaces",
+                "rules[0].resourceRules[1].namespaces[0]",
+                "rules[0].nonResourceRules[0].nonResourceURLs[0]",
+                "rules[0].nonResourceRules[0].nonResourceURLs[1]",
+                "rules[0].nonResourceRules[0].nonResourceURLs[2]",
+                "rules[0].nonResourceRules[0].nonResourceURLs[5]",
+            ],
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn mandatory_schemas_and_conditions_are_fixed() {
+        let mut schema = bootstrap::mandatory_object("FlowSchema", "catch-all").unwrap();
+        assert!(messages(FlowSchema.validate(&schema)).is_empty());
+        schema["spec"]["matchingPrecedence"] = 9999.into();
+        schema["status"] = json!({"conditions": [{"type": "a"}, {"type": "a"}, {}]});
+        let found = messages(FlowSchema.validate(&schema));
+        assert!(found[0].contains("spec of 'catch-all' must equal the fixed value"), "{found:?}");
+        assert_eq!(
+            found[1..],
+            [
+                r#"status.conditions[1].type: Duplicate value: "a""#,
+                "status.conditions[2].type: Required value",
             ]
         );
     }

@@ -3,10 +3,12 @@
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::{Value, json};
 
+use super::{bootstrap, flow_schema::validate_conditions};
 use crate::{
     BuiltinKind, StrategyFlags,
     accessors::{integer, present, text},
     defaulting,
+    equality::semantically_equal,
     printer::{ColumnDefinition, PrinterColumns, age, name},
     strategy::Strategy,
     update_scope::STATUS_ONLY,
@@ -22,6 +24,8 @@ pub(crate) const KIND: BuiltinKind = BuiltinKind {
 };
 
 const QUEUES_MAX: i64 = 10_000_000;
+/// Bits of a flow's hash that a hand of queues may take.
+const ENTROPY_BITS_MAX: f64 = 60.0;
 
 static COLUMNS: PrinterColumns = PrinterColumns {
     definitions: &[
@@ -95,20 +99,50 @@ impl Strategy for PriorityLevelConfiguration {
             ("Limited", Some(limited), None) => {
                 errors.extend(self::validate_limited(limited, &path.child("limited")));
             }
-            ("Exempt", None, _) => {}
+            ("Exempt", None, exempt) => {
+                let at = path.child("exempt");
+                errors.extend(exempt.into_iter().flat_map(|exempt| validate_shares(exempt, &at)));
+            }
             _ => errors.extend(validation::require_supported(spec, "type", &path, &["Exempt", "Limited"])),
         }
+        errors.extend(validate_mandatory(object, spec, &path));
+        errors.extend(validate_conditions(object));
         errors
     }
 }
 
-fn validate_limited(limited: &Value, path: &FieldPath) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let number = |field: &str| limited.get(field).and_then(Value::as_i64).unwrap_or_default();
-    if number("nominalConcurrencyShares") < 0 {
-        let (at, given) = (path.child("nominalConcurrencyShares"), number("nominalConcurrencyShares"));
-        errors.push(FieldError::invalid(&at, given, "must be a non-negative integer"));
+/// Validates that the spec of a mandatory level is the fixed one. The limits of the exempt level may change.
+fn validate_mandatory(object: &Value, spec: &Value, path: &FieldPath) -> Option<FieldError> {
+    let name = text(object, "/metadata/name");
+    let mut fixed = bootstrap::mandatory_object("PriorityLevelConfiguration", name)?["spec"].take();
+    let mut except = "";
+    if name == "exempt" {
+        fixed["exempt"] = spec.get("exempt").cloned().unwrap_or_default();
+        except = " except the 'spec.exempt' field";
     }
+    let detail = format!("spec of '{name}'{except} must equal the fixed value");
+    (!semantically_equal(spec, &fixed)).then(|| FieldError::invalid(path, spec.clone(), detail))
+}
+
+/// Validates the shares and the lendable part of a level.
+fn validate_shares(limits: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let number = |field: &str| limits.get(field).and_then(Value::as_i64).unwrap_or_default();
+    let mut errors = Vec::new();
+    let (shares, lendable) = (number("nominalConcurrencyShares"), number("lendablePercent"));
+    if shares < 0 {
+        let at = path.child("nominalConcurrencyShares");
+        errors.push(FieldError::invalid(&at, shares, "must be a non-negative integer"));
+    }
+    if !(0..=100).contains(&lendable) {
+        let at = path.child("lendablePercent");
+        errors.push(FieldError::invalid(&at, lendable, "must be between 0 and 100, inclusive"));
+    }
+    errors
+}
+
+fn validate_limited(limited: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = validate_shares(limited, path);
+    let number = |field: &str| limited.get(field).and_then(Value::as_i64).unwrap_or_default();
     let response = path.child("limitResponse");
     let queuing = present(limited, "/limitResponse/queuing");
     match (text(limited, "/limitResponse/type"), queuing) {
@@ -129,14 +163,6 @@ fn validate_limited(limited: &Value, path: &FieldPath) -> Vec<FieldError> {
             let given = limited.get("limitResponse").unwrap_or(&none);
             errors.extend(validation::require_supported(given, "type", &response, &["Queue", "Reject"]));
         }
-    }
-    if !(0..=100).contains(&number("lendablePercent")) {
-        let at = path.child("lendablePercent");
-        errors.push(FieldError::invalid(
-            &at,
-            number("lendablePercent"),
-            "must be between 0 and 100, inclusive",
-        ));
     }
     if number("borrowingLimitPercent") < 0 {
         let at = path.child("borrowingLimitPercent");
@@ -164,6 +190,12 @@ fn validate_queuing(queuing: &Value, path: &FieldPath) -> Vec<FieldError> {
     if hand > queues {
         let detail = format!("should not be greater than queues ({queues})");
         errors.push(FieldError::invalid(&path.child("handSize"), hand, detail));
+    } else if hand > 0 && ((queues as f64).log2() * hand as f64).ceil() > ENTROPY_BITS_MAX {
+        let detail = format!(
+            "required entropy bits of deckSize {queues} and handSize {hand} should not be greater than \
+             {ENTROPY_BITS_MAX}"
+        );
+        errors.push(FieldError::invalid(&path.child("handSize"), hand, detail));
     }
     errors
 }
@@ -187,6 +219,33 @@ mod tests {
         assert_eq!(
             messages(PriorityLevelConfiguration.validate(&json!({"spec": {"type": "Exempt"}}))),
             [r#"spec.type: Invalid value: "Exempt": must be 'Exempt' if and only if `name` is 'exempt'"#]
+        );
+    }
+
+    #[test]
+    fn mandatory_levels_and_hands_are_limited() {
+        let exempt = |field: &str, value: Value| {
+            let mut level = bootstrap::mandatory_object("PriorityLevelConfiguration", "exempt").unwrap();
+            level["spec"]["exempt"][field] = value;
+            messages(PriorityLevelConfiguration.validate(&level))
+        };
+        assert!(exempt("nominalConcurrencyShares", json!(5)).is_empty());
+        assert_eq!(
+            exempt("lendablePercent", json!(101)),
+            ["spec.exempt.lendablePercent: Invalid value: 101: must be between 0 and 100, inclusive"]
+        );
+        let mut level = bootstrap::mandatory_object("PriorityLevelConfiguration", "catch-all").unwrap();
+        assert!(messages(PriorityLevelConfiguration.validate(&level)).is_empty());
+        level["spec"]["limited"]["lendablePercent"] = 1.into();
+        let found = messages(PriorityLevelConfiguration.validate(&level));
+        assert!(found[0].ends_with("spec of 'catch-all' must equal the fixed value"), "{found:?}");
+        let queuing = json!({"queues": 2048, "handSize": 6, "queueLengthLimit": 1});
+        assert_eq!(
+            messages(validate_queuing(&queuing, &FieldPath::root("q"))),
+            [
+                "q.handSize: Invalid value: 6: required entropy bits of deckSize 2048 and handSize 6 should not be \
+              greater than 60"
+            ]
         );
     }
 }
