@@ -17,7 +17,15 @@ use crate::steps::root;
 const LAYERS: &[&[&str]] = &[
     &["orlop-testbed", "orlop-regex"],
     &["orlop-cel", "orlop-api", "orlop-crd", "orlop-kinds", "orlop-trace"],
-    &["orlop-store", "orlop-net", "orlop-auth", "orlop-audit", "orlop-encryption", "orlop-admission"],
+    &[
+        "orlop-store",
+        "orlop-net",
+        "orlop-auth",
+        "orlop-audit",
+        "orlop-encryption",
+        "orlop-admission",
+        "orlop-flow-control",
+    ],
     &["orlop-check", "orlop-controllers", "orlop-compose", "orlop-node", "orlop-device-client"],
     &["orlop-server", "orlop-etcd", "orlop-device"],
     &["orlop-typed", "orlop-test", "orlop-generate"],
