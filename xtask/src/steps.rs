@@ -1,7 +1,7 @@
 //! Steps that are named, timed and summed up; the first that fails ends the chore.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     path::PathBuf,
     process::Command,
     time::{Duration, Instant},
@@ -51,9 +51,15 @@ impl Steps {
 
 /// Runs cargo in the workspace, with its output shown.
 pub(crate) fn cargo(arguments: &[&str]) -> Result<(), String> {
+    cargo_with(arguments, &[])
+}
+
+/// Runs cargo in the workspace with environment variables, with its output shown.
+pub(crate) fn cargo_with(arguments: &[&str], variables: &[(&str, &OsStr)]) -> Result<(), String> {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let status = Command::new(program)
         .args(arguments)
+        .envs(variables.iter().copied())
         .current_dir(root())
         .status()
         .map_err(|error| format!("cargo could not be run: {error}"))?;

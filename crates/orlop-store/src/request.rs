@@ -143,6 +143,17 @@ impl Txn {
             Op::Delete(_) | Op::Read(_) => false,
         })
     }
+
+    /// Returns the bytes of all keys and values that it may put.
+    pub(crate) fn put_bytes(&self) -> usize {
+        let ops = self.then.iter().chain(&self.otherwise);
+        ops.map(|op| match op {
+            Op::Put(put) => put.key.len() + put.value.len(),
+            Op::Txn(inner) => inner.put_bytes(),
+            Op::Delete(_) | Op::Read(_) => 0,
+        })
+        .sum()
+    }
 }
 
 /// One operation of a transaction. Operations see the effects of those before them.

@@ -413,13 +413,15 @@ const SMALL_READ_KEYS: usize = 64;
 fn bytes_of(command: &Command) -> usize {
     fn txn_bytes(txn: &Txn) -> usize {
         let ops = txn.then.iter().chain(&txn.otherwise);
-        ops.map(|op| match op {
-            Op::Put(put) => put.key.len() + put.value.len(),
-            Op::Txn(inner) => txn_bytes(inner),
+        txn.put_bytes() + ops.map(other_bytes).sum::<usize>()
+    }
+    fn other_bytes(op: &Op) -> usize {
+        match op {
+            Op::Put(_) => 0,
+            Op::Txn(inner) => inner.then.iter().chain(&inner.otherwise).map(other_bytes).sum(),
             Op::Read(read) if is_large(read) => BATCH_BYTES,
             Op::Delete(_) | Op::Read(_) => 64,
-        })
-        .sum()
+        }
     }
     fn is_large(read: &Read) -> bool {
         let unlimited = read.limit == 0 || read.limit > SMALL_READ_KEYS;

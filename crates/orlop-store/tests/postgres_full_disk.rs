@@ -1,47 +1,17 @@
 //! PostgreSQL on a full disk: a clear error, nothing half written, and service again once there is room.
 //!
-//! A small file system in memory stands in for the disk, as a tablespace. Only root may mount one; for anybody
-//! else the test says that it was left out.
+//! A small file system in memory stands in for the disk, as a tablespace. Only root may mount one; for
+//! others the test is listed as not run.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 mod postgres_support;
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::process::Command;
 
 use orlop_store::{Error, KeyRange, Op, Put, Read, Store, Txn};
-use orlop_testbed::Cluster;
+use orlop_testbed::{Cluster, Disk};
 use postgres_support::{get, open, put};
-
-struct Disk(PathBuf);
-
-impl Disk {
-    /// `None` where this process may not mount.
-    fn mount(folder: &Path, size: &str) -> Option<Self> {
-        // The cluster's account owns what is in it.
-        let options = format!("size={size},mode=0777");
-        std::fs::create_dir(folder).unwrap();
-        let mounted = run(Command::new("mount").args(["-t", "tmpfs", "-o", &options, "none"]).arg(folder));
-        if !mounted {
-            println!("left out: only root may mount a small disk");
-        }
-        mounted.then(|| Self(folder.to_owned()))
-    }
-
-    fn grow(&self, size: &str) {
-        let options = format!("remount,size={size}");
-        assert!(run(Command::new("mount").args(["-o", &options]).arg(&self.0)));
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        run(Command::new("umount").arg("--lazy").arg(&self.0));
-    }
-}
 
 fn run(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
@@ -69,7 +39,7 @@ async fn fill(store: &Store, written: &mut usize) -> Error {
 async fn full_tablespace_refuses_writes_and_service_resumes() {
     let cluster = Cluster::start().unwrap();
     let Some(disk) = Disk::mount(&cluster.folder().join("disk"), "24m") else { return };
-    let place = disk.0.join("space");
+    let place = disk.path().join("space");
     std::fs::create_dir(&place).unwrap();
     assert!(run(Command::new("chown").arg("--reference").arg(cluster.folder().join("data")).arg(&place)));
     cluster.sql("postgres", &format!("create tablespace small location '{}'", place.display())).unwrap();
@@ -83,7 +53,7 @@ async fn full_tablespace_refuses_writes_and_service_resumes() {
     assert!(written > 0);
     assert_eq!(store.revision().await.unwrap(), 2 + written as i64, "nothing half written");
     assert_eq!(get(&store, "before").await.as_deref(), Some("x"), "reads work");
-    disk.grow("64m");
+    disk.remount("size=64m");
     put(&store, "after", "y").await;
     let count = store.read(Read::count(KeyRange::all())).await.unwrap().count;
     assert_eq!(count, Some(2 + written as u64));

@@ -1,5 +1,5 @@
-//! Fixtures of tests and benchmarks: throw-away PostgreSQL clusters, programs from Debian, packages of Python and
-//! Node.js.
+//! Fixtures of tests and benchmarks: throw-away PostgreSQL clusters, small disks, programs from Debian, packages of
+//! Python and Node.js.
 //!
 //! ```no_run
 //! let cluster = orlop_testbed::Cluster::start()?;
@@ -17,12 +17,15 @@
 mod certificates;
 mod cluster;
 pub mod debian;
+mod disk;
 pub mod http2;
 mod install;
 pub mod node;
+pub mod not_run;
 pub mod python;
 mod shell;
 mod tools;
 
 pub use cluster::{Cluster, Options};
+pub use disk::Disk;
 pub use install::{find, find_or_install, find_or_install_libclang};

@@ -102,9 +102,18 @@ fn evaluate_and_write(connection: &Connection, batch: &[Command], context: Conte
 
 /// Returns the bytes that hold data. Free pages do not count: they are reused.
 pub(super) fn database_bytes(connection: &Connection) -> Result<u64> {
-    let number =
-        |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(sql_error);
-    Ok(((number("page_count")? - number("freelist_count")?) * number("page_size")?) as u64)
+    let pages = pragma(connection, "page_count")? - pragma(connection, "freelist_count")?;
+    Ok(pages * pragma(connection, "page_size")?)
+}
+
+/// Returns the bytes of all pages: the size of the database file after a checkpoint.
+pub(super) fn file_bytes(connection: &Connection) -> Result<u64> {
+    Ok(pragma(connection, "page_count")? * pragma(connection, "page_size")?)
+}
+
+fn pragma(connection: &Connection, name: &str) -> Result<u64> {
+    let number = connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(sql_error)?;
+    Ok(number.unsigned_abs())
 }
 
 /// Writes the changes of an evaluation. Returns whether there were any.

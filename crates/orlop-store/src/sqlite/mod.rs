@@ -57,6 +57,7 @@ pub(crate) struct Sqlite {
     /// Declared first: it ends before the connections do.
     _checkpointer: Option<Checkpointer>,
     connections: Arc<Connections>,
+    log_length: Arc<LogLength>,
     durability: Arc<Durability>,
     /// Of a database in a file.
     file: Option<Arc<DatabaseFile>>,
@@ -131,12 +132,14 @@ impl Sqlite {
             }
             _ => Durability::immediate(metrics.clone()),
         };
-        let checkpointer = file.is_some().then(|| Checkpointer::start(&connections, length)).transpose()?;
+        let checkpointer =
+            file.is_some().then(|| Checkpointer::start(&connections, length.clone())).transpose()?;
         Ok(Self {
             durability: Arc::new(durability),
             file,
             _checkpointer: checkpointer,
             connections,
+            log_length: length,
             read_permits: tokio::sync::Semaphore::new(config.readers.max(1)),
             limits: config.limits.clone(),
             max_key: vec![0xff; config.limits.key_bytes + 2].into(),
@@ -240,13 +243,18 @@ impl Sqlite {
         work: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let started = std::time::Instant::now();
+        let (connections, file) = (self.connections.clone(), self.file.clone());
+        let work = move || {
+            let result = work();
+            if let (Err(Error::Full(_)), Some(file)) = (&result, file) {
+                // Maintenance retries, and frees space where it succeeds.
+                make_room(&connections, &file);
+            }
+            result
+        };
         let result = tokio::task::spawn_blocking(work)
             .await
             .unwrap_or_else(|_| Err(Error::Unavailable("the write was cancelled".into())));
-        if let (Err(Error::Full(_)), Some(file)) = (&result, &self.file) {
-            // Maintenance retries, and frees space where it succeeds.
-            file.reserve.release();
-        }
         self.metrics.sql(name, started, &result);
         result
     }
@@ -262,6 +270,16 @@ impl Sqlite {
             };
             commit::commit(connection, batch, context)
         })
+    }
+
+    /// Covers a batch by the disk reserve, so that the checkpoint after it succeeds on a full disk too.
+    fn cover(&self, file: &DatabaseFile, batch: &[Command]) -> Result<()> {
+        let put_bytes = batch.iter().map(|command| match command {
+            Command::Txn(txn) => txn.put_bytes(),
+            _ => 0,
+        });
+        let pages_bytes = || self.connections.write(commit::file_bytes);
+        file.reserve.cover(self.log_length.bytes(), put_bytes.sum::<usize>() as u64, pages_bytes)
     }
 
     /// Returns the revision to report for a read, once it is durable. See [`Durability::readable_revision`].
@@ -283,6 +301,15 @@ impl Sqlite {
     async fn once_durable<T>(&self, read: T) -> Result<T> {
         self.durability.wait_for_all().await?;
         Ok(read)
+    }
+}
+
+/// Releases the disk reserve after a write has failed, and copies the log into the database with it: a log that is copied is
+/// overwritten rather than appended to.
+fn make_room(connections: &Connections, file: &DatabaseFile) {
+    file.reserve.release();
+    if let Err(error) = connections.write(|writer| checkpoint::passive(writer).map(drop)) {
+        tracing::warn!(%error, "checkpoint failed on a full disk");
     }
 }
 
@@ -319,8 +346,12 @@ pub(crate) fn open_copy(path: &Path) -> Result<Connection> {
 impl Engine for Sqlite {
     async fn commit(&self, batch: &[Command]) -> Result<CommittedBatch> {
         let Some(file) = &self.file else { return self.commit_batch(batch, None) };
+        self.cover(file, batch)?;
         let committed = match self.commit_batch(batch, file.reserve.check().err()) {
-            Err(error @ Error::Full(_)) if file.reserve.release() => self.commit_batch(batch, Some(error)),
+            Err(error @ Error::Full(_)) => {
+                make_room(&self.connections, file);
+                self.commit_batch(batch, Some(error))
+            }
             committed => committed,
         };
         if !self.durability.is_deferred() {
@@ -466,13 +497,7 @@ impl Engine for Sqlite {
 
     async fn size(&self) -> Result<Size> {
         self.read_with("size", true, |connection| {
-            let number = |name| {
-                connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(sql_error)
-            };
-            Ok(Size {
-                total: (number("page_count")? * number("page_size")?) as u64,
-                used: commit::database_bytes(connection)?,
-            })
+            Ok(Size { total: commit::file_bytes(connection)?, used: commit::database_bytes(connection)? })
         })
         .await
     }

@@ -1,63 +1,22 @@
 //! Disks that are full or read-only: clear errors, and recovery.
 //!
-//! Small tmpfs mounts stand in for disks. Only root may mount them; for others these tests print that they are skipped.
-
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+//! Small tmpfs mounts stand in for disks. Only root may mount them; for others these tests are listed as not run.
 
 use orlop_store::{Config, Delete, Endpoint, Error, KeyRange, Op, Store, Txn, Watch};
+use orlop_testbed::Disk;
 
 use crate::{database::Database, shorthand::*};
 
-/// A small disk, unmounted on drop.
-struct Disk(PathBuf);
-
-impl Disk {
-    /// Mounts a disk; `None` without permission.
-    fn mount(db: &Database, size: &str) -> Option<Self> {
-        let folder = db.beside("disk");
-        std::fs::create_dir(&folder).unwrap();
-        let mounted = run(Command::new("mount")
-            .args(["-t", "tmpfs", "-o"])
-            .arg(format!("size={size}"))
-            .args(["none"])
-            .arg(&folder));
-        if !mounted {
-            println!("skipped: only root may mount a small disk");
-        }
-        mounted.then_some(Self(folder))
-    }
-
-    fn remount(&self, options: &str) {
-        assert!(run(Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(&self.0)));
-    }
-
-    async fn store(&self) -> Store {
-        Store::open(self.config()).await.unwrap()
-    }
-
-    fn config(&self) -> Config {
-        Config { retention: None, ..Config::new(Endpoint::Sqlite(self.0.join("store.db"))) }
-    }
+fn mount(db: &Database, size: &str) -> Option<Disk> {
+    Disk::mount(&db.beside("disk"), size)
 }
 
-impl Drop for Disk {
-    fn drop(&mut self) {
-        run(Command::new("umount").arg("--lazy").arg(&self.0));
-    }
+async fn open(disk: &Disk) -> Store {
+    Store::open(config(disk)).await.unwrap()
 }
 
-fn run(command: &mut Command) -> bool {
-    command.output().is_ok_and(|output| output.status.success())
-}
-
-/// Fills the disk to the last byte.
-fn fill(disk: &Path, name: &str) -> PathBuf {
-    let filler = disk.join(name);
-    std::fs::write(&filler, vec![0; 64 << 20]).unwrap_err();
-    filler
+fn config(disk: &Disk) -> Config {
+    Config { retention: None, ..Config::new(Endpoint::Sqlite(disk.path().join("store.db"))) }
 }
 
 /// Puts values until one is refused. Returns the number of values written and the error.
@@ -72,12 +31,12 @@ async fn put_until_refused(store: &Store) -> (i64, Error) {
 }
 
 async fn full_disk_refuses_puts_and_service_resumes(db: &Database) {
-    let Some(disk) = Disk::mount(db, "24m") else { return };
-    let store = disk.store().await;
+    let Some(disk) = mount(db, "24m") else { return };
+    let store = open(&disk).await;
     let mut watcher = store.watch(Watch::new(KeyRange::all())).await.unwrap();
     put(&store, "before", "x").await;
     // Another process takes nearly all there is.
-    let filler = disk.0.join("filler");
+    let filler = disk.path().join("filler");
     std::fs::write(&filler, vec![0; 16 << 20]).unwrap();
     assert_eq!(store.health(), Ok(()));
     let (written, error) = put_until_refused(&store).await;
@@ -92,17 +51,17 @@ async fn full_disk_refuses_puts_and_service_resumes(db: &Database) {
     let delivered = delivered_up_to(&mut watcher, revision).await.unwrap();
     assert_eq!(delivered.len() as i64, written + 2);
     store.close().await;
-    let store = disk.store().await;
+    let store = open(&disk).await;
     assert_eq!(list(&store, KeyRange::all()).await.len() as i64, written + 2);
 }
 
 async fn full_disk_accepts_deletes_and_is_unhealthy(db: &Database) {
-    let Some(disk) = Disk::mount(db, "24m") else { return };
-    let store = disk.store().await;
+    let Some(disk) = mount(db, "24m") else { return };
+    let store = open(&disk).await;
     for number in 0..20 {
         put(&store, format!("key-{number}"), vec![b'x'; 50_000]).await;
     }
-    let filler = fill(&disk.0, "filler");
+    let filler = disk.fill("filler");
     let (_, error) = put_until_refused(&store).await;
     assert!(matches!(error, Error::Full(_)), "{error:?}");
     assert!(matches!(store.health(), Err(Error::Full(_))), "{:?}", store.health());
@@ -118,15 +77,28 @@ async fn full_disk_accepts_deletes_and_is_unhealthy(db: &Database) {
     put(&store, "after", "y").await;
 }
 
+/// Deletes that append more to the write-ahead log than the reserve holds succeed, because the log can be copied.
+async fn full_disk_accepts_any_number_of_deletes(db: &Database) {
+    let Some(disk) = mount(db, "40m") else { return };
+    let store = open(&disk).await;
+    let (written, error) = put_until_refused(&store).await;
+    assert!(matches!(error, Error::Full(_)), "{error:?}");
+    for number in 0..written {
+        let delete = Delete { range: KeyRange::key(format!("{number:03}")), previous: false };
+        store.txn(Txn::of([Op::Delete(delete)])).await.unwrap();
+    }
+    assert_eq!(list(&store, KeyRange::all()).await, [""; 0]);
+}
+
 async fn store_starts_on_a_full_disk(db: &Database) {
-    let Some(disk) = Disk::mount(db, "24m") else { return };
-    let store = disk.store().await;
+    let Some(disk) = mount(db, "24m") else { return };
+    let store = open(&disk).await;
     put(&store, "a", "1").await;
-    fill(&disk.0, "filler");
+    disk.fill("filler");
     put_until_refused(&store).await;
     // Another process takes what the reserve has released. The store is not closed cleanly.
-    let left = fill(&disk.0, "another-filler");
-    let restarted = disk.store().await;
+    let left = disk.fill("another-filler");
+    let restarted = open(&disk).await;
     assert_eq!(list(&restarted, KeyRange::key("a")).await, ["a=1"]);
     std::fs::remove_file(left).unwrap();
     let delete = Delete { range: KeyRange::key("a"), previous: false };
@@ -134,13 +106,13 @@ async fn store_starts_on_a_full_disk(db: &Database) {
 }
 
 async fn compaction_on_a_full_disk_is_retried(db: &Database) {
-    let Some(disk) = Disk::mount(db, "16m") else { return };
-    let store = disk.store().await;
+    let Some(disk) = mount(db, "16m") else { return };
+    let store = open(&disk).await;
     for number in 0..20_u8 {
         put(&store, "a", vec![number; 100_000]).await;
     }
     let used = store.size().await.unwrap().used;
-    let filler = fill(&disk.0, "filler");
+    let filler = disk.fill("filler");
     // Compaction may or may not find space; either way the store must be consistent and usable afterwards.
     let compacted = store.compact(21).await;
     assert!(matches!(compacted, Ok(()) | Err(Error::Full(_))), "{compacted:?}");
@@ -156,16 +128,16 @@ async fn compaction_on_a_full_disk_is_retried(db: &Database) {
 }
 
 async fn read_only_disk_is_reported_and_recovered_from(db: &Database) {
-    let Some(disk) = Disk::mount(db, "8m") else { return };
-    let store = disk.store().await;
+    let Some(disk) = mount(db, "8m") else { return };
+    let store = open(&disk).await;
     put(&store, "a", "1").await;
     store.close().await;
     disk.remount("ro");
-    let refused = Store::open(disk.config()).await;
+    let refused = Store::open(config(&disk)).await;
     let Err(Error::Unavailable(reason)) = &refused else { panic!("{refused:?}") };
     assert!(reason.contains("read-only") || reason.contains("cannot open"), "{reason}");
     disk.remount("rw");
-    let store = disk.store().await;
+    let store = open(&disk).await;
     assert_eq!(list(&store, KeyRange::all()).await, ["a=1"]);
     assert_eq!(put(&store, "a", "2").await, 3);
 }
@@ -173,6 +145,7 @@ async fn read_only_disk_is_reported_and_recovered_from(db: &Database) {
 on_sqlite_files! {
     full_disk_refuses_puts_and_service_resumes,
     full_disk_accepts_deletes_and_is_unhealthy,
+    full_disk_accepts_any_number_of_deletes,
     store_starts_on_a_full_disk,
     compaction_on_a_full_disk_is_retried,
     read_only_disk_is_reported_and_recovered_from,

@@ -88,7 +88,7 @@ impl Daemon {
         self.run_kubectl(kubeconfig, arguments, "")
     }
 
-    fn run_kubectl(&self, kubeconfig: &Path, arguments: &[&str], input: &str) -> (bool, String) {
+    pub(crate) fn run_kubectl(&self, kubeconfig: &Path, arguments: &[&str], input: &str) -> (bool, String) {
         let url =
             self.screen.split_whitespace().find(|word| word.starts_with("https://")).expect("its address");
         let options = [&["--server", url], arguments].concat();

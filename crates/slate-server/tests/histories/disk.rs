@@ -1,52 +1,23 @@
 //! The rocks store on a disk that is full: writes are refused, reads go on, and service resumes with space.
 //!
-//! A small tmpfs mount stands in for the disk. Only root may mount one; for others the test prints that it is
-//! skipped.
+//! A small tmpfs mount stands in for the disk. Only root may mount one; for others the test is listed as
+//! not run.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use bson::{Bson, doc};
+use orlop_testbed::Disk;
 use slate_client::{Client, Options, protocol::ErrorCode};
 
 use crate::crashes::Process;
-
-/// A small disk, unmounted on drop.
-struct Disk(PathBuf);
-
-impl Disk {
-    /// Mounts a disk; `None` without permission.
-    fn mount(path: &Path, size: &str) -> Option<Self> {
-        std::fs::create_dir(path).expect("a folder");
-        let mounted =
-            run(Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "none"]).arg(path));
-        if !mounted {
-            println!("skipped: only root may mount a small disk");
-        }
-        mounted.then(|| Self(path.to_owned()))
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        run(Command::new("umount").arg("--lazy").arg(&self.0));
-    }
-}
-
-fn run(command: &mut Command) -> bool {
-    command.output().is_ok_and(|output| output.status.success())
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn full_disk_refuses_writes_and_service_resumes_with_space() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(disk) = Disk::mount(&folder.path().join("disk"), "64m") else { return };
-    let ballast = disk.0.join("ballast");
+    let ballast = disk.path().join("ballast");
     std::fs::write(&ballast, vec![1; 40 << 20]).expect("ballast");
-    let (data, ready) = (disk.0.join("data"), folder.path().join("ready"));
+    let (data, ready) = (disk.path().join("data"), folder.path().join("ready"));
     let mut server = Process::start(&data, &ready);
     let options = Options { timeout: Duration::from_secs(60), ..Options::new(server.address.as_str()) };
     let client = Client::new(options);
