@@ -6,6 +6,7 @@
 //! listers        the objects that plugins read
 //! matching       rules, selectors and conditions of webhooks and policies
 //! configuration  the AdmissionConfiguration file
+//! policy         ValidatingAdmissionPolicy and MutatingAdmissionPolicy
 //! plugins        built-in plugins, a file each
 //! chain          all plugins in order: selection, the mutating and the validating pass, reinvocation
 //! ```
@@ -17,6 +18,7 @@ pub mod configuration;
 pub mod listers;
 pub mod matching;
 pub mod plugins;
+pub mod policy;
 
 use std::{
     any::Any,

@@ -102,8 +102,11 @@ fn object(fields: &[(&str, SchemaSpec)]) -> SchemaSpec {
 
 /// Returns the type of `request`: an AdmissionRequest without `uid`, `object` and `oldObject`.
 fn request() -> SchemaSpec {
+    let named = |name: &str, spec: SchemaSpec| SchemaSpec { name: name.to_owned(), ..spec };
     let kind_type = object(&[("group", text()), ("version", text()), ("kind", text())]);
+    let kind_type = named("kubernetes.GroupVersionKind", kind_type);
     let resource = object(&[("group", text()), ("version", text()), ("resource", text())]);
+    let resource = named("kubernetes.GroupVersionResource", resource);
     let user = object(&[
         ("username", text()),
         ("uid", text()),
@@ -181,6 +184,7 @@ mod tests {
             "request.userInfo.extra['k'].exists(v, v == 'x')",
             "namespaceObject.metadata.labels['env'] == 'prod' && namespaceObject.status.phase == 'Active'",
             "request.options.fieldManager == 'kubectl'",
+            "request.kind == request.requestKind && request.resource == request.requestResource",
         ] {
             compiles(expression, none).unwrap();
         }

@@ -10,7 +10,10 @@ use orlop_store::{Store, Txn, TxnResult};
 use tokio::sync::watch;
 
 use crate::{
-    admission::{Admission, ConfigurationError, Settings, chain, listers::ClusterListers},
+    admission::{
+        Admission, ConfigurationError, Settings, chain, interfaces::ClusterInterfaces,
+        listers::ClusterListers,
+    },
     auth::{
         UnionAuthorizer,
         issuer::Issuer,
@@ -88,8 +91,12 @@ impl Cluster {
         names: &[&'static str],
         settings: Settings,
     ) -> Result<Self, ConfigurationError> {
-        let initializer =
-            Initializer { listers: self.listers.clone(), authorizer: self.authorizer.clone(), settings };
+        let initializer = Initializer {
+            listers: self.listers.clone(),
+            objects: Arc::new(ClusterInterfaces::new(self.objects.clone())),
+            authorizer: self.authorizer.clone(),
+            settings,
+        };
         self.admission = chain::Chain::build(names, &initializer)?;
         Ok(self)
     }

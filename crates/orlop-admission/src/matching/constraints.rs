@@ -152,6 +152,7 @@ mod tests {
     use crate::matching::Equivalent;
 
     /// Deployments in two groups; a namespace `prod`.
+    #[derive(Debug)]
     struct Cluster;
 
     #[async_trait]

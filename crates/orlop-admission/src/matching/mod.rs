@@ -15,9 +15,12 @@ pub use conditions::{ConditionsOutcome, MatchConditions, Variables};
 pub use constraints::{Constraints, Match};
 pub use rules::Rule;
 
+use std::fmt;
+
 use async_trait::async_trait;
 use orlop_api::{
     group_version::{GroupVersionKind, GroupVersionResource},
+    schema::Schema,
     status::Status,
 };
 use serde_json::{Map, Value};
@@ -56,7 +59,7 @@ pub struct Equivalent {
 
 /// The kinds of a cluster, as matching and webhooks need them.
 #[async_trait]
-pub trait ObjectInterfaces: Send + Sync {
+pub trait ObjectInterfaces: fmt::Debug + Send + Sync {
     /// Returns the resources that serve the same objects, with their kinds for a subresource; those without that
     /// subresource are left out. The resource itself is among them.
     fn equivalents(&self, resource: &GroupVersionResource, subresource: &str) -> Vec<Equivalent>;
@@ -67,6 +70,9 @@ pub trait ObjectInterfaces: Send + Sync {
     /// Decodes an object that a webhook or policy changed: checks the types of its fields, drops unknown ones and
     /// applies defaults.
     fn decode(&self, object: Value, kind: &GroupVersionKind) -> Result<Value, String>;
+
+    /// Calls `work` with the schema of a kind, if the kind is served.
+    fn with_schema(&self, _kind: &GroupVersionKind, _work: &mut dyn FnMut(&Schema)) {}
 }
 
 /// Labels of namespaces.

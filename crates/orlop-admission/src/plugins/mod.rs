@@ -13,13 +13,20 @@ use std::sync::Arc;
 use orlop_auth::UnionAuthorizer;
 use serde_json::Value;
 
-use crate::{Admission, listers::Listers};
+use crate::{
+    Admission,
+    listers::Listers,
+    matching::ObjectInterfaces,
+    policy::{mutating::MutatingAdmissionPolicy, validating::ValidatingAdmissionPolicy},
+};
 
 /// Everything that plugins are built from.
 #[derive(Clone, Debug)]
 pub struct Initializer {
     /// Objects.
     pub listers: Arc<dyn Listers>,
+    /// Kinds of objects.
+    pub objects: Arc<dyn ObjectInterfaces>,
     /// The server's authorizers.
     pub authorizer: UnionAuthorizer,
     /// Settings of plugins.
@@ -77,6 +84,14 @@ pub(crate) fn build(
         "Priority" => Arc::new(priority::Priority::new(listers())),
         "DefaultTolerationSeconds" => {
             Arc::new(default_toleration_seconds::DefaultTolerationSeconds::new(&initializer.settings))
+        }
+        "MutatingAdmissionPolicy" => {
+            let (objects, authorizer) = (initializer.objects.clone(), initializer.authorizer.clone());
+            Arc::new(MutatingAdmissionPolicy::new(listers(), objects, authorizer))
+        }
+        "ValidatingAdmissionPolicy" => {
+            let (objects, authorizer) = (initializer.objects.clone(), initializer.authorizer.clone());
+            Arc::new(ValidatingAdmissionPolicy::new(listers(), objects, authorizer))
         }
         _ => return Ok(None),
     };

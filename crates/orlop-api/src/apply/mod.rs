@@ -8,10 +8,11 @@
 //! - `to_field_set`: the field set of an object;
 //! - `compare`: fields added, modified and removed between two objects;
 //! - `merge`: merge of two objects;
-//! - `remove`: removal of fields;
+//! - `remove`: removal of fields; `atomics`: atomic fields;
 //! - `reconcile`: field sets of older schemas;
 //! - `updater`: ownership; `conflicts`: conflict errors.
 
+mod atomics;
 mod compare;
 mod conflicts;
 mod field_manager;
@@ -24,6 +25,7 @@ mod to_field_set;
 pub mod typed;
 mod updater;
 
+pub use atomics::atomic_paths;
 pub use compare::{Comparison, compare};
 pub use conflicts::{Conflict, conflict_status};
 pub use field_manager::{Applied, FieldManager, UPDATE_MANAGERS_MAX};

@@ -19,6 +19,8 @@ pub const REQUEST_BYTES_MAX: u64 = 3 * 1024 * 1024;
 /// Keywords of a structural schema that CEL uses.
 #[derive(Clone, Debug, Default)]
 pub struct SchemaSpec {
+    /// Name of an object type; empty for one that is named by its path.
+    pub name: String,
     /// `type`; empty when the schema has none.
     pub kind: String,
     /// `format`
@@ -150,6 +152,7 @@ impl Schema {
         } else {
             spec
         };
+        let name = if spec.name.is_empty() { name } else { &spec.name };
         let (shape, max_elements, min_bytes) = shape(name, spec)?;
         // Only objects are known by name; a large schema has many more other nodes.
         let name = if matches!(shape, Shape::Object { .. }) { name.to_owned() } else { String::new() };

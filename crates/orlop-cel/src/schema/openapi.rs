@@ -85,6 +85,7 @@ impl<'j> Reader<'_, 'j> {
         };
         let properties = json.get("properties").and_then(Json::as_object).into_iter().flatten();
         SchemaSpec {
+            name: String::new(),
             kind: text("type"),
             nullable: flag("nullable"),
             properties: properties.map(|(name, property)| (name.clone(), self.read(property))).collect(),

@@ -1,6 +1,7 @@
-//! Admission of a cluster: the objects that plugins read, which follow the store. The chain and its plugins are in
+//! Admission of a cluster: the objects that plugins read, which follow the store, and the kinds they are of. The chain and its plugins are in
 //! `orlop-admission`.
 
+pub(crate) mod interfaces;
 pub(crate) mod listers;
 
 pub use orlop_admission::{

@@ -42,7 +42,7 @@ pub(super) async fn mutate(request: &Request, object: &mut Value, old: Option<&V
     }
     decoder::prune_again(request, BodySchema::of(request, &request.kind.gvk)?, object)?;
     prepare::deduplicate_owners(request, object, " after mutating admission happens");
-    prepare::default(&request.kind, object);
+    request.kind.set_defaults(object);
     Ok(())
 }
 

@@ -46,7 +46,7 @@ pub(super) async fn create_object(
     object_meta::clear_for_create(&mut object);
     prepare::set_namespace(request, &mut object)?;
     prepare::deduplicate_owners(request, &mut object, "");
-    prepare::default(&request.kind, &mut object);
+    request.kind.set_defaults(&mut object);
     if let Some(manager) = manager {
         let kind = &request.kind;
         let mut nothing = if kind.flags.custom { json!({}) } else { schema::zero_value(kind.schema.get()) };

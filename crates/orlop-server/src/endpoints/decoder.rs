@@ -7,15 +7,15 @@ use orlop_api::{
     group_version::{GroupKind, GroupVersion, GroupVersionKind},
     options::FieldValidation,
     protobuf::{self, DecodeError, Envelope},
-    schema::{Malformed, Root, Schema, builtin, check_types, coerce_metadata, prune},
+    schema::{Schema, builtin, check_types},
     status::Status,
 };
 use serde_json::{Value, json};
 
-use super::{Request, prepare};
+use super::Request;
 use crate::{
     http::negotiation::{MEDIA_TYPES, content_type},
-    registry::has_protobuf,
+    registry::{self, has_protobuf},
 };
 
 /// Decodes a body as an object of the request's kind. Unknown fields are dropped and reported as fieldValidation
@@ -59,7 +59,7 @@ pub(crate) fn decode_as(
 fn record(audit: &orlop_audit::Context, request: &Request, expected: &GroupVersionKind, object: &Value) {
     if audit.wants_request_object() && *expected == request.kind.gvk {
         let mut completed = object.clone();
-        prepare::default(&request.kind, &mut completed);
+        request.kind.set_defaults(&mut completed);
         audit.request_object(&completed);
     } else {
         audit.request_object(object);
@@ -197,14 +197,7 @@ impl<'a> BodySchema<'a> {
 
     /// Drops unknown fields, and returns their paths.
     pub(super) fn prune(self, object: &mut Value) -> Result<Vec<String>, FieldError> {
-        let mut unknown = Vec::new();
-        if self.custom {
-            unknown = coerce_metadata(object, self.schema, Malformed::Refuse)?;
-        }
-        // The schema of a definition does not describe metadata.
-        let root = if self.custom { Root::Resource } else { Root::Plain };
-        unknown.extend(prune(object, self.schema, root));
-        Ok(unknown)
+        registry::prune(object, self.schema, self.custom)
     }
 }
 

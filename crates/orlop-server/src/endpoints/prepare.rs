@@ -5,7 +5,6 @@ use orlop_api::{
     field_error::{FieldError, FieldPath},
     managed_fields::entries,
     object_meta::{self, MetaRules},
-    schema,
     status::Status,
 };
 use serde_json::Value;
@@ -58,21 +57,6 @@ pub(super) async fn encode(request: &Request, object: &mut Value) -> Result<Enco
     }
     entries::remove_from(object);
     request.kind.write(object).await
-}
-
-/// Applies defaults.
-pub(crate) fn default(kind: &Kind, object: &mut Value) {
-    // Empty lists and maps of metadata are the same as absent, and never served. An empty list of managedFields in a
-    // built-in kind resets them.
-    metadata_mut(object).retain(|field, value| match value {
-        Value::Array(items) => !items.is_empty() || (field == "managedFields" && !kind.flags.custom),
-        Value::Object(map) => !map.is_empty(),
-        value => !value.is_null(),
-    });
-    let schema = kind.schema.get();
-    schema::canonicalize(object, schema);
-    schema::apply_defaults(object, schema);
-    kind.strategy.set_defaults(object);
 }
 
 /// Records the managed fields of an update.

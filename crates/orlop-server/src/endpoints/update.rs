@@ -173,7 +173,7 @@ pub(crate) fn complete(
     let kind = &request.kind;
     object_meta::carry_over(&mut object, old);
     prepare::deduplicate_owners(request, &mut object, "");
-    prepare::default(kind, &mut object);
+    kind.set_defaults(&mut object);
     if let Some(manager) = manager {
         object = prepare::record_managed_fields(request, old, object, manager);
     }

@@ -3,14 +3,17 @@
 use std::{fmt, ops::Deref, sync::Arc};
 
 use orlop_api::{
+    field_error::FieldError,
     group_version::{GroupKind, GroupResource, GroupVersionKind},
     names::NameRule,
-    schema::Schema,
+    schema::{self, Malformed, Root, Schema},
 };
 use orlop_kinds::{Strategy, StrategyFlags, UpdateScopes, table::Columns};
+use serde_json::Value;
 use tokio::sync::watch;
 
 use super::storage::Storage;
+use crate::object::metadata_mut;
 
 /// One resource in one version.
 pub struct Kind {
@@ -158,12 +161,40 @@ impl Kind {
         self.verbs.iter().any(|allowed| allowed == verb)
     }
 
+    /// Applies defaults to an object.
+    pub(crate) fn set_defaults(&self, object: &mut Value) {
+        // Empty lists and maps of metadata are the same as absent, and never served. An empty list of managedFields in
+        // a built-in kind resets them.
+        metadata_mut(object).retain(|field, value| match value {
+            Value::Array(items) => !items.is_empty() || (field == "managedFields" && !self.flags.custom),
+            Value::Object(map) => !map.is_empty(),
+            value => !value.is_null(),
+        });
+        let schema = self.schema.get();
+        schema::canonicalize(object, schema);
+        schema::apply_defaults(object, schema);
+        self.strategy.set_defaults(object);
+    }
+
     /// Returns the part that all keys of its objects share: `group/resource/`.
     pub fn key_prefix(&self) -> String {
         let kind = self.stored_kind();
         let group = if kind.gvk.group.is_empty() { "core" } else { &kind.gvk.group };
         [group, "/", &kind.resource, "/"].concat()
     }
+}
+
+/// Drops unknown fields of an object, and returns their paths. `custom` is true for the schema of a
+/// CustomResourceDefinition.
+pub(crate) fn prune(object: &mut Value, schema: &Schema, custom: bool) -> Result<Vec<String>, FieldError> {
+    let mut unknown = Vec::new();
+    if custom {
+        unknown = schema::coerce_metadata(object, schema, Malformed::Refuse)?;
+    }
+    // The schema of a definition does not describe metadata.
+    let root = if custom { Root::Resource } else { Root::Plain };
+    unknown.extend(schema::prune(object, schema, root));
+    Ok(unknown)
 }
 
 /// A trait object that a declaration shares, or that a kind made at run time owns.

@@ -13,6 +13,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use orlop_api::group_version::GroupVersionKind;
 
+pub(crate) use kind::prune;
 pub use kind::{Kind, KindSchema, LazySchema, Retirement, StaticOrBoxed, Subresource};
 pub use orlop_kinds::{
     DefaultStrategy, RequestContext, ResetFields, Strategy, StrategyFlags, UpdateScope, UpdateScopes,
