@@ -5,6 +5,7 @@ mod compose;
 mod device;
 mod duration;
 mod encrypt;
+mod envtest;
 mod etcd;
 mod logging;
 mod node;
@@ -44,6 +45,7 @@ enum Command {
     /// Run a node: pods as processes of this machine.
     Node(Box<node::Arguments>),
     Encrypt(encrypt::Encrypt),
+    Envtest(envtest::Envtest),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -51,7 +53,11 @@ fn main() -> anyhow::Result<ExitCode> {
     if let Some(code) = orlop_node::shim::main() {
         return Ok(code);
     }
-    let arguments = Arguments::parse();
+    let arguments = match envtest::Called::of(std::env::args_os())? {
+        envtest::Called::Orlop => Arguments::parse(),
+        envtest::Called::As(own) => Arguments::parse_from(own),
+        envtest::Called::Answered => return Ok(ExitCode::SUCCESS),
+    };
     arguments.logging.start()?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     // Blocking threads wait for the database. More of them than it has readers only hold memory, which is
@@ -72,6 +78,7 @@ fn main() -> anyhow::Result<ExitCode> {
             Command::Kubeconfig(kubeconfig) => kubeconfig.run(),
             Command::Node(arguments) => node::run(*arguments).await,
             Command::Encrypt(encrypt) => encrypt.run().await,
+            Command::Envtest(envtest) => envtest.run(),
         }
     })?;
     Ok(ExitCode::SUCCESS)

@@ -10,8 +10,11 @@ pub struct UnknownController {
     pub known: Vec<&'static str>,
 }
 
+/// The choice of no controller.
+const NONE: &str = "-*";
+
 /// Selects controllers as kube-controller-manager's `--controllers` does: `*` for all, `name` for one, `-name`
-/// to leave one out. Without any positive choice the defaults are meant.
+/// to leave one out; also `-*` for none. Without any positive choice the defaults are meant.
 pub fn select(
     known: &[&'static str],
     defaults: &[&'static str],
@@ -23,12 +26,12 @@ pub fn select(
     };
     let mut selected: Vec<&'static str> = if choices.iter().any(|choice| choice == "*") {
         known.to_vec()
-    } else if choices.iter().all(|choice| choice.starts_with('-')) {
+    } else if choices.iter().all(|choice| choice.starts_with('-') && choice != NONE) {
         defaults.to_vec()
     } else {
         Vec::new()
     };
-    for choice in choices.iter().filter(|choice| *choice != "*") {
+    for choice in choices.iter().filter(|choice| !["*", NONE].contains(&choice.as_str())) {
         match choice.strip_prefix('-') {
             Some(name) => {
                 let name = find(name)?;
@@ -58,6 +61,7 @@ mod tests {
         };
         assert_eq!(select(&[]).unwrap(), defaults);
         assert_eq!(select(&["*"]).unwrap(), known);
+        assert_eq!(select(&["-*"]).unwrap(), [""; 0]);
         assert_eq!(select(&["*", "-b-controller"]).unwrap(), ["a-controller", "c-controller"]);
         assert_eq!(select(&["-b-controller"]).unwrap(), ["a-controller"]);
         assert_eq!(select(&["b-controller"]).unwrap(), ["b-controller"]);
