@@ -5,6 +5,7 @@
 //! ```text
 //! listers        the objects that plugins read
 //! matching       rules, selectors and conditions of webhooks and policies
+//! webhook        mutating and validating webhooks
 //! configuration  the AdmissionConfiguration file
 //! policy         ValidatingAdmissionPolicy and MutatingAdmissionPolicy
 //! plugins        built-in plugins, a file each
@@ -19,6 +20,7 @@ pub mod listers;
 pub mod matching;
 pub mod plugins;
 pub mod policy;
+pub mod webhook;
 
 use std::{
     any::Any,
@@ -29,11 +31,12 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
 use orlop_api::{
-    group_version::{GroupResource, GroupVersionKind},
+    group_version::{GroupResource, GroupVersionKind, GroupVersionResource},
     object_meta,
     status::{Reason, Status},
     warnings::Warnings,
@@ -104,6 +107,8 @@ pub struct AdmissionRequest<'a> {
     pub audit: Option<&'a orlop_audit::Context>,
     /// State of reinvocation of the mutating pass.
     pub reinvocation: &'a Reinvocation,
+    /// Time at which the request is answered in any case, if it has a limit.
+    pub deadline: Option<Instant>,
 }
 
 impl fmt::Debug for AdmissionRequest<'_> {
@@ -136,6 +141,22 @@ impl AdmissionRequest<'_> {
     /// Returns the namespace of the object; empty for one of the cluster.
     pub fn namespace(&self) -> &str {
         &self.attributes.namespace
+    }
+
+    /// Returns the time that the request has left, if it has a limit.
+    pub fn remaining(&self) -> Option<Duration> {
+        self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
+    }
+
+    /// Returns the namespace as webhooks and policies see it: that of a Namespace is its name.
+    pub fn review_namespace(&self) -> &str {
+        if self.is_for("", "namespaces") { &self.name } else { self.namespace() }
+    }
+
+    /// Returns the resource in the version of the request, without the subresource.
+    pub fn resource(&self) -> GroupVersionResource {
+        let Attributes { group, version, resource, .. } = self.attributes;
+        GroupVersionResource::new(group, version, resource)
     }
 
     /// Adds a warning for the client.

@@ -133,7 +133,10 @@ impl From<&Status> for ResponseStatus {
         Self {
             status: Cow::Borrowed("Failure"),
             message: status.message.clone(),
-            reason: Cow::Borrowed(status.reason.as_str()),
+            reason: match &status.custom_reason {
+                Some(reason) => Cow::Owned(reason.to_string()),
+                None => Cow::Borrowed(status.reason.as_str()),
+            },
             details,
             code: status.code,
         }

@@ -44,7 +44,7 @@ pub struct Webhook {
 }
 
 /// Endpoint of a webhook.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum WebhookTarget {
     Url(String),
     Service { namespace: String, name: String, path: String, port: u16 },
@@ -154,23 +154,27 @@ fn conversion(spec: &Value) -> Conversion {
     webhook.and_then(webhook_of).map_or(Conversion::None, Conversion::Webhook)
 }
 
-fn webhook_of(conversion: &Value) -> Option<Webhook> {
-    let webhook = conversion.get("webhook")?;
-    let config = webhook.get("clientConfig")?;
-    let target = match (config.get("url").and_then(Value::as_str), config.get("service")) {
-        (Some(url), _) => WebhookTarget::Url(url.to_owned()),
-        (None, Some(service)) => WebhookTarget::Service {
+impl WebhookTarget {
+    /// Reads the `clientConfig` of a webhook; `None` if it names neither a URL nor a service.
+    pub fn read(config: &Value) -> Option<Self> {
+        let service = match (config.get("url").and_then(Value::as_str), config.get("service")) {
+            (Some(url), _) => return Some(Self::Url(url.to_owned())),
+            (None, service) => service?,
+        };
+        let port = service.get("port").and_then(Value::as_u64).and_then(|port| port.try_into().ok());
+        Some(Self::Service {
             namespace: text(service, "namespace").to_owned(),
             name: text(service, "name").to_owned(),
             path: text(service, "path").to_owned(),
-            port: service
-                .get("port")
-                .and_then(Value::as_u64)
-                .and_then(|port| port.try_into().ok())
-                .unwrap_or(443),
-        },
-        (None, None) => return None,
-    };
+            port: port.unwrap_or(443),
+        })
+    }
+}
+
+fn webhook_of(conversion: &Value) -> Option<Webhook> {
+    let webhook = conversion.get("webhook")?;
+    let config = webhook.get("clientConfig")?;
+    let target = WebhookTarget::read(config)?;
     Some(Webhook {
         target,
         ca_bundle: ca_bundle(config),

@@ -42,7 +42,8 @@ pub use rules::{Rules, ValidationResult};
 pub use scale::Scale;
 pub use selectable::SelectableFields;
 pub use validate::{
-    validate_create, validate_status_update, validate_update, validate_webhook_service, validate_webhook_url,
+    ca_bundle_problem, validate_create, validate_status_update, validate_update, validate_webhook_service,
+    validate_webhook_url,
 };
 pub use version::Version;
 pub use warnings::{object_warnings, warnings};

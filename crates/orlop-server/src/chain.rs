@@ -5,7 +5,7 @@
 //!
 //! Authorization comes before intake, so that nobody unauthorized can fill it.
 
-use std::{convert::Infallible, net::IpAddr, sync::Arc};
+use std::{convert::Infallible, net::IpAddr, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
@@ -39,7 +39,7 @@ use crate::{
         websocket::Upgrade,
     },
     metrics::{Labels, RegisterMetrics},
-    request::{Attributes, Verb},
+    request::{Attributes, Deadline, Verb},
 };
 
 /// The filters and endpoints of a cluster.
@@ -98,6 +98,8 @@ impl Chain {
             hygiene: Arc::default(),
             tracer: None,
         };
+        chain.add_metrics(Box::new(move |registry| metrics.register(registry)));
+        let metrics = chain.endpoints.cluster.webhook_metrics.clone();
         chain.add_metrics(Box::new(move |registry| metrics.register(registry)));
         if let Some(reloads) = reloads {
             chain.add_metrics(Box::new(move |registry| reloads.register(registry)));
@@ -241,9 +243,15 @@ impl Chain {
         let warnings = Warnings::default();
         let mut body_is_unread = !incoming.is_end_stream();
         let mut span = None;
+        let limit = deadline::of(&query);
+        if let Ok(limit) = &limit
+            && !attributes.verb.is_read_only()
+        {
+            parts.extensions.insert(Deadline(Instant::now() + *limit));
+        }
         let (answered, panic) = panic_guard::guard(async {
             let auditing = Auditing { auditor: self.auditor.as_ref(), parts: &parts, peer: connection.peer };
-            let limit = deadline::of(&query).inspect_err(|_| record.refuse(&auditing, &attributes))?;
+            let limit = limit.inspect_err(|_| record.refuse(&auditing, &attributes))?;
             let work = async {
                 let path = parts.uri.path();
                 let authenticated =

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use orlop_admission::plugins::Initializer;
+use orlop_admission::{plugins::Initializer, webhook::WebhookMetrics};
 use orlop_api::status::Status;
 use orlop_auth::lookup::ObjectChanges;
 use orlop_store::{Store, Txn, TxnResult};
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use crate::{
     admission::{
         Admission, ConfigurationError, Settings, chain, interfaces::ClusterInterfaces,
-        listers::ClusterListers,
+        listers::ClusterListers, webhook_clients::AdmissionClients,
     },
     auth::{
         UnionAuthorizer,
@@ -51,6 +51,8 @@ pub struct Cluster {
     /// Audiences of the API server, which tokens must be for.
     audiences: Vec<String>,
     admission: chain::Chain,
+    /// Metrics of admission webhooks.
+    pub(crate) webhook_metrics: WebhookMetrics,
     /// Objects that admission plugins read.
     pub(crate) listers: Arc<ClusterListers>,
     name_suffixes: Arc<dyn NameSuffixSource>,
@@ -78,6 +80,7 @@ impl Cluster {
             issuer: Arc::new(issuer),
             credential_changes: Arc::default(),
             admission: chain::Chain::default(),
+            webhook_metrics: WebhookMetrics::default(),
             name_suffixes: Arc::new(RandomSuffix),
             node_tls: None,
             closing,
@@ -94,6 +97,8 @@ impl Cluster {
         let initializer = Initializer {
             listers: self.listers.clone(),
             objects: Arc::new(ClusterInterfaces::new(self.objects.clone())),
+            webhook_clients: Arc::new(AdmissionClients::new(self.objects.clone())),
+            webhook_metrics: self.webhook_metrics.clone(),
             authorizer: self.authorizer.clone(),
             settings,
         };

@@ -13,19 +13,7 @@ pub fn now() -> Time {
 
 /// Returns a new object's uid: a random UUID, version 4.
 pub fn new_uid() -> String {
-    let mut bytes: [u8; 16] = rand::random();
-    bytes[6] = (bytes[6] & 0x0f) | 0x40;
-    bytes[8] = (bytes[8] & 0x3f) | 0x80;
-    let mut text = String::with_capacity(36);
-    for (index, byte) in bytes.into_iter().enumerate() {
-        if matches!(index, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        for digit in [byte >> 4, byte & 0x0f] {
-            text.extend(char::from_digit(digit.into(), 16));
-        }
-    }
-    text
+    object_meta::uuid(rand::random())
 }
 
 /// Returns true if an object has a deletionTimestamp.

@@ -94,7 +94,9 @@ impl Constraints {
         if rules.iter().any(|rule| rule.matches(request, request.resource)) {
             return Some(Match { resource: request.resource.clone(), kind: request.kind.clone() });
         }
-        if !self.is_equivalent || rules.is_empty() {
+        // Equivalents share the plural name, so that most requests need no look at them.
+        let may_match = |rule: &Rule| rule.may_match(request, request.resource);
+        if !self.is_equivalent || !rules.iter().any(may_match) {
             return None;
         }
         let equivalents = interfaces.equivalents(request.resource, request.subresource);

@@ -8,11 +8,13 @@
 mod authorizer;
 mod conditions;
 mod constraints;
+mod namespaces;
 mod rules;
 
 pub use authorizer::AuthorizerChecks;
 pub use conditions::{ConditionsOutcome, MatchConditions, Variables};
 pub use constraints::{Constraints, Match};
+pub use namespaces::ListedNamespaces;
 pub use rules::Rule;
 
 use std::fmt;
@@ -60,8 +62,8 @@ pub struct Equivalent {
 /// The kinds of a cluster, as matching and webhooks need them.
 #[async_trait]
 pub trait ObjectInterfaces: fmt::Debug + Send + Sync {
-    /// Returns the resources that serve the same objects, with their kinds for a subresource; those without that
-    /// subresource are left out. The resource itself is among them.
+    /// Returns the resources of the same plural name that serve the same objects, with their kinds for a subresource;
+    /// those without that subresource are left out. The resource itself is among them.
     fn equivalents(&self, resource: &GroupVersionResource, subresource: &str) -> Vec<Equivalent>;
 
     /// Converts an object to another kind of the same objects.

@@ -58,15 +58,18 @@ impl Rule {
 
     /// Returns true if a request matches, taken as one for `resource`.
     pub(super) fn matches(&self, request: &MatchAttributes<'_>, resource: &GroupVersionResource) -> bool {
-        let is_listed =
-            |items: &[String], wanted: &str| items.iter().any(|item| item == "*" || item == wanted);
+        self.may_match(request, resource)
+            && is_listed(&self.groups, &resource.group)
+            && is_listed(&self.versions, &resource.version)
+    }
+
+    /// Returns true if a request matches in some group and version.
+    pub(super) fn may_match(&self, request: &MatchAttributes<'_>, resource: &GroupVersionResource) -> bool {
         let is_resource = |(name, subresource): &(String, String)| {
             (name == "*" || *name == resource.resource)
                 && (subresource == "*" || subresource == request.subresource)
         };
         is_listed(&self.operations, request.operation.name())
-            && is_listed(&self.groups, &resource.group)
-            && is_listed(&self.versions, &resource.version)
             && self.resources.iter().any(is_resource)
             && self.has_scope(request, resource)
             && (self.names.is_empty() || self.names.iter().any(|name| name == request.name))
@@ -83,6 +86,10 @@ impl Rule {
             Scope::Cluster => is_cluster_scoped,
         }
     }
+}
+
+fn is_listed(items: &[String], wanted: &str) -> bool {
+    items.iter().any(|item| item == "*" || item == wanted)
 }
 
 #[cfg(test)]

@@ -16,8 +16,9 @@ use serde_json::Value;
 use crate::{
     Admission,
     listers::Listers,
-    matching::ObjectInterfaces,
+    matching::{ListedNamespaces, ObjectInterfaces},
     policy::{mutating::MutatingAdmissionPolicy, validating::ValidatingAdmissionPolicy},
+    webhook::{self, MutatingWebhooks, ValidatingWebhooks, WebhookClients, WebhookMetrics},
 };
 
 /// Everything that plugins are built from.
@@ -25,8 +26,12 @@ use crate::{
 pub struct Initializer {
     /// Objects.
     pub listers: Arc<dyn Listers>,
-    /// Kinds of objects.
+    /// Kinds, and conversion between their versions.
     pub objects: Arc<dyn ObjectInterfaces>,
+    /// Clients of webhooks.
+    pub webhook_clients: Arc<dyn WebhookClients>,
+    /// Metrics of webhooks.
+    pub webhook_metrics: WebhookMetrics,
     /// The server's authorizers.
     pub authorizer: UnionAuthorizer,
     /// Settings of plugins.
@@ -93,7 +98,25 @@ pub(crate) fn build(
             let (objects, authorizer) = (initializer.objects.clone(), initializer.authorizer.clone());
             Arc::new(ValidatingAdmissionPolicy::new(listers(), objects, authorizer))
         }
+        "MutatingAdmissionWebhook" => {
+            let clients = initializer.webhook_clients.clone();
+            Arc::new(MutatingWebhooks::new(listers(), clients, webhooks(initializer)))
+        }
+        "ValidatingAdmissionWebhook" => {
+            let clients = initializer.webhook_clients.clone();
+            Arc::new(ValidatingWebhooks::new(listers(), clients, webhooks(initializer)))
+        }
         _ => return Ok(None),
     };
     Ok(Some(plugin))
+}
+
+/// Returns what webhooks need of the server.
+fn webhooks(initializer: &Initializer) -> webhook::Context {
+    webhook::Context {
+        interfaces: initializer.objects.clone(),
+        namespaces: ListedNamespaces::new(initializer.listers.clone()),
+        authorizer: initializer.authorizer.clone(),
+        metrics: initializer.webhook_metrics.clone(),
+    }
 }

@@ -119,6 +119,7 @@ impl Run {
             warnings: &self.warnings,
             audit: None,
             reinvocation: &reinvocation,
+            deadline: None,
         };
         if plugin.handles(crate::Phase::Mutating, self.operation) {
             plugin.mutate(&request, &mut object, self.old.as_ref()).await?;

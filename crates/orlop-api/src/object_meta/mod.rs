@@ -310,6 +310,22 @@ pub fn deduplicate_owner_references(meta: &mut Map<String, Value>) -> Vec<String
     repeated
 }
 
+/// Returns random bytes as a UUID, version 4.
+pub fn uuid(mut random: [u8; 16]) -> String {
+    random[6] = (random[6] & 0x0f) | 0x40;
+    random[8] = (random[8] & 0x3f) | 0x80;
+    let mut text = String::with_capacity(36);
+    for (index, byte) in random.into_iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        for digit in [byte >> 4, byte & 0x0f] {
+            text.extend(char::from_digit(digit.into(), 16));
+        }
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -39,6 +39,34 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// All reasons.
+    const ALL: [Self; 19] = [
+        Self::Unknown,
+        Self::Unauthorized,
+        Self::Forbidden,
+        Self::NotFound,
+        Self::AlreadyExists,
+        Self::Conflict,
+        Self::Gone,
+        Self::Invalid,
+        Self::ServerTimeout,
+        Self::Timeout,
+        Self::TooManyRequests,
+        Self::BadRequest,
+        Self::MethodNotAllowed,
+        Self::NotAcceptable,
+        Self::RequestEntityTooLarge,
+        Self::UnsupportedMediaType,
+        Self::InternalError,
+        Self::Expired,
+        Self::ServiceUnavailable,
+    ];
+
+    /// Returns the reason of this text.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == text)
+    }
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Unknown => "",
@@ -92,12 +120,21 @@ pub struct Status {
     pub details: Option<Box<Details>>,
     /// `metadata.continue` of an expired list, for an inconsistent continuation.
     pub continue_token: Option<Box<str>>,
+    /// Reason of a webhook's own, which is none of [`Reason`].
+    pub custom_reason: Option<Box<str>>,
 }
 
 impl Status {
     /// Creates a status without details.
     pub fn new(code: u16, reason: Reason, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None, continue_token: None }
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: None,
+            continue_token: None,
+            custom_reason: None,
+        }
     }
 
     fn about(mut self, resource: &GroupResource, name: &str) -> Self {
@@ -106,6 +143,11 @@ impl Status {
         details.kind.clone_from(&resource.resource);
         name.clone_into(&mut details.name);
         self
+    }
+
+    /// Returns the reason as text.
+    pub fn reason_text(&self) -> &str {
+        self.custom_reason.as_deref().unwrap_or(self.reason.as_str())
     }
 
     /// Returns the details, created if absent.
@@ -420,7 +462,7 @@ impl Status {
         object.insert("metadata".into(), Value::Object(metadata));
         object.insert("status".into(), "Failure".into());
         insert_text(&mut object, "message", &self.message);
-        insert_text(&mut object, "reason", self.reason.as_str());
+        insert_text(&mut object, "reason", self.reason_text());
         if let Some(details) = &self.details {
             object.insert("details".into(), details.to_value());
         }

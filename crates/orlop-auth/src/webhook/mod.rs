@@ -17,6 +17,7 @@
 //! Redirects are not followed: an answer that is not 2xx is an error. A webhook that could send its caller
 //! elsewhere could also send the credentials there.
 
+mod bundle_verifier;
 mod client;
 mod client_config;
 mod handshake;

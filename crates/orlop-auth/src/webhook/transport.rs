@@ -7,9 +7,10 @@ use std::{
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, header};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use orlop_api::go_text;
 use rustls::{
     ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -20,11 +21,13 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::handshake;
+use super::{bundle_verifier::BundleVerifier, handshake};
 use crate::pki::Credential;
 
-/// Maximum idle connections.
-const IDLE_MAX: usize = 4;
+/// Maximum idle connections, as in client-go.
+const IDLE_MAX: usize = 25;
+/// Certificates of a bundle beyond which the rest is ignored.
+const BUNDLE_CERTIFICATES_MAX: usize = 10_000;
 /// Characters of a server's error message that are passed on.
 const MESSAGE_CHARS_MAX: usize = 1024;
 
@@ -130,18 +133,51 @@ impl Answer {
         if self.status.is_success() {
             return Ok(());
         }
-        // Other content than a Status is for the server's own log.
         let answer: Value = serde_json::from_slice(&self.body).unwrap_or_default();
         let message = answer.get("message").and_then(Value::as_str).filter(|message| !message.is_empty());
-        Err(message.map_or_else(
-            || {
-                format!(
-                    "the server responded with the status code {} but did not return more information",
-                    self.status.as_u16()
-                )
-            },
-            |message| message.chars().take(MESSAGE_CHARS_MAX).collect(),
-        ))
+        let message = message.map_or_else(|| self.generic_error(), str::to_owned);
+        Err(message.chars().take(MESSAGE_CHARS_MAX).collect())
+    }
+
+    /// Returns the error of an answer without a Status, in the words of client-go.
+    fn generic_error(&self) -> String {
+        let code = self.status.as_u16();
+        let media_type = self.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let is_text = media_type.is_some_and(|media_type| media_type.starts_with("text/"));
+        let said = match is_text {
+            true => String::from_utf8_lossy(&self.body).trim().chars().take(MESSAGE_CHARS_MAX).collect(),
+            false => "unknown".to_owned(),
+        };
+        let message = match code {
+            400 => "the server rejected our request for an unknown reason",
+            401 => "the server has asked for the client to provide credentials",
+            403 | 415 => &said,
+            404 => "the server could not find the requested resource",
+            405 => "the server does not allow this method on the requested resource",
+            406 if said == "unknown" => {
+                "the server was unable to respond with a content type that the client supports"
+            }
+            406 => &said,
+            409 => "the server reported a conflict",
+            422 => "the server rejected our request due to an error in our request",
+            429 => "the server has received too many requests and has asked us to try again later",
+            503 => "the server is currently unable to handle the request",
+            504 => {
+                "the server was unable to return a response in the time allotted, but may still be processing the request"
+            }
+            500.. => {
+                return format!(
+                    "an error on the server ({}) has prevented the request from succeeding",
+                    go_text::quote(&said)
+                );
+            }
+            _ => {
+                return format!(
+                    "the server responded with the status code {code} but did not return more information"
+                );
+            }
+        };
+        message.to_owned()
     }
 }
 
@@ -204,7 +240,7 @@ impl Transport {
     ) -> Result<Answer, Failure> {
         let (parts, body) = response.into_parts();
         let body = Limited::new(body, self.answer_bytes_max).collect().await;
-        let body = body.map_err(|error| Failure::Answered(error.to_string()))?.to_bytes();
+        let body = body.map_err(|error| Failure::Answered(self.unread(&*error)))?.to_bytes();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() == IDLE_MAX {
             idle.swap_remove(0);
@@ -212,6 +248,14 @@ impl Transport {
         idle.push((origin.clone(), connection));
         drop(idle);
         Ok(Answer { status: parts.status, headers: parts.headers, body })
+    }
+
+    /// Returns the reason why a body could not be read, in the words of client-go.
+    fn unread(&self, error: &(dyn std::error::Error + Send + Sync + 'static)) -> String {
+        if error.is::<LengthLimitError>() {
+            return format!("the response is larger than {} bytes", self.answer_bytes_max);
+        }
+        "unexpected error when reading response body. Please retry. Original error: unexpected EOF".to_owned()
     }
 
     fn idle_connection(&self, origin: &Origin) -> Option<Connection> {
@@ -249,15 +293,21 @@ impl Transport {
         if let Some(tls) = self.tls.get() {
             return Ok(tls.clone());
         }
-        let mut roots = RootCertStore::empty();
+        let (mut roots, mut bundle) = (RootCertStore::empty(), Vec::new());
         match &self.trust {
             Trust::System => {
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
             Trust::Bundle(pem) => {
-                for certificate in CertificateDer::pem_slice_iter(pem) {
-                    let certificate = certificate.map_err(|error| format!("invalid caBundle: {error}"))?;
-                    roots.add(certificate).map_err(|error| format!("invalid caBundle: {error}"))?;
+                // Like Go, takes what it can use and leaves the rest.
+                for certificate in CertificateDer::pem_slice_iter(pem).flatten().take(BUNDLE_CERTIFICATES_MAX)
+                {
+                    let _ = roots.add(certificate.clone());
+                    bundle.push(certificate);
+                }
+                if bundle.is_empty() {
+                    return Err("unable to load root certificates: no valid certificate authority data seen"
+                        .to_owned());
                 }
             }
             Trust::Anything => {}
@@ -270,7 +320,11 @@ impl Transport {
             Trust::Anything => {
                 builder.dangerous().with_custom_certificate_verifier(Arc::new(Unverified(provider)))
             }
-            _ => builder.with_root_certificates(roots),
+            Trust::Bundle(_) => {
+                let verifier = BundleVerifier::new(roots, bundle, provider)?;
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+            }
+            Trust::System => builder.with_root_certificates(roots),
         };
         let config = match &self.identity {
             None => builder.with_no_client_auth(),

@@ -7,8 +7,14 @@ use orlop_api::field_error::{FieldError, FieldPath};
 /// Validates a `caBundle` (base64 of PEM).
 pub(super) fn validate(bundle: &str, path: &FieldPath) -> Option<FieldError> {
     let bytes = STANDARD.decode(bundle).unwrap_or_default();
-    let problem = problem(&String::from_utf8_lossy(&bytes))?;
-    Some(FieldError::invalid(path, bundle, format!("unable to load root certificates: {problem}")))
+    let problem = ca_bundle_problem(&bytes)?;
+    Some(FieldError::invalid(path, bundle, problem))
+}
+
+/// Returns the reason why a bundle of CAs (PEM) cannot be used, as Go words it.
+pub fn ca_bundle_problem(pem: &[u8]) -> Option<String> {
+    let problem = problem(&String::from_utf8_lossy(pem))?;
+    Some(format!("unable to load root certificates: {problem}"))
 }
 
 fn problem(pem: &str) -> Option<String> {

@@ -15,6 +15,7 @@ mod versions;
 pub(crate) mod walk;
 mod webhook;
 
+pub use ca_bundle::ca_bundle_problem;
 pub use webhook::{validate_webhook_service, validate_webhook_url};
 
 use crate::conditions::{Conditions, ESTABLISHED};

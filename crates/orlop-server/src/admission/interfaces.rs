@@ -6,15 +6,13 @@ use async_trait::async_trait;
 use orlop_admission::matching::{Equivalent, ObjectInterfaces};
 use orlop_api::{
     group_version::{GroupVersionKind, GroupVersionResource},
-    object_meta,
     schema::{Schema, builtin, check_types},
     status::Status,
 };
-use orlop_store::Revision;
 use serde_json::Value;
 
 use crate::{
-    registry::{self, Found, Kind},
+    registry::{self, Kind},
     storage::ObjectStore,
 };
 
@@ -48,10 +46,11 @@ impl ObjectInterfaces for ClusterInterfaces {
             return Vec::new();
         };
         let stored = kind.stored_kind();
-        let of_same_objects = kinds.iter().filter(|other| {
-            let other = other.stored_kind();
-            other.gvk.group == stored.gvk.group && other.resource == stored.resource
-        });
+        let of_same_objects =
+            kinds.iter().filter(|other| other.resource == resource.resource).filter(|other| {
+                let other = other.stored_kind();
+                other.gvk.group == stored.gvk.group && other.resource == stored.resource
+            });
         let equivalent = |kind: &Arc<Kind>| {
             let gvk = match subresource {
                 "" => &kind.gvk,
@@ -69,21 +68,18 @@ impl ObjectInterfaces for ClusterInterfaces {
             return Ok(object);
         }
         let (source, target) = (self.served_kind(&from)?, self.served_kind(to)?);
-        let version = object_meta::of(&object).get("resourceVersion").cloned();
-        let revision: Revision =
-            version.as_ref().and_then(Value::as_str).and_then(|text| text.parse().ok()).unwrap_or_default();
-        let bytes = source.write(&object).await?.bytes;
-        let mut converted = target.read(&Found { bytes, revision, stale: false }).await?;
-        // A new object has no version.
-        if version.is_none()
-            && let Some(metadata) = converted.get_mut("metadata").and_then(Value::as_object_mut)
-        {
-            metadata.remove("resourceVersion");
-        }
-        Ok(converted)
+        source.convert_to(&target, object).await
     }
 
     fn decode(&self, mut object: Value, kind: &GroupVersionKind) -> Result<Value, String> {
+        let found = GroupVersionKind::of(&object);
+        if found != *kind {
+            return Err(format!(
+                "no kind {:?} is registered for version {:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
+                found.kind,
+                found.api_version()
+            ));
+        }
         match self.kind(kind) {
             Some(kind) => {
                 if !kind.flags.custom {

@@ -3,6 +3,7 @@
 
 pub(crate) mod interfaces;
 pub(crate) mod listers;
+pub(crate) mod webhook_clients;
 
 pub use orlop_admission::{
     Admission, AdmissionRequest, Operation, Phase, Reinvocation, Resources, chain, configuration,

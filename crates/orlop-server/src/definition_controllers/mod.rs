@@ -45,6 +45,7 @@ fn request(cluster: &Arc<Cluster>, kind: Arc<Kind>, namespace: &str, name: &str)
         body: bytes::Bytes::new(),
         negotiated: Negotiated::default(),
         audit: None,
+        deadline: None,
         warnings: Warnings::default(),
         upgrade: None,
     }

@@ -17,7 +17,12 @@ use orlop_crd::{Conversion, Definition, Version, conversion};
 use serde_json::Value;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use crate::{object::new_uid, registry::Convert, storage::ObjectStore, webhook::Webhook};
+use crate::{
+    object::new_uid,
+    registry::Convert,
+    storage::ObjectStore,
+    webhook::{CONVERSION_BYTES_MAX, Webhook},
+};
 
 /// Timeout of a webhook.
 const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(30);
@@ -44,7 +49,7 @@ impl ConversionStrategy {
         match &definition.conversion {
             Conversion::None => Self::Rename,
             Conversion::Webhook(orlop_crd::Webhook { target, ca_bundle, review_versions }) => {
-                let webhook = Webhook::new(target.clone(), ca_bundle.clone());
+                let webhook = Webhook::new(target.clone(), ca_bundle.clone(), CONVERSION_BYTES_MAX);
                 Self::Webhook(Arc::new(ConversionWebhook {
                     webhook,
                     review_versions: review_versions.clone(),

@@ -4,7 +4,11 @@ use std::borrow::Cow;
 
 use orlop_admission::{AdmissionRequest, Operation, Phase, Reinvocation};
 use orlop_api::{
-    group_version::GroupVersionKind, managed_fields::ManagedFields, object_meta, status::Status,
+    group_version::GroupVersionKind,
+    managed_fields::ManagedFields,
+    object_meta,
+    schema::{Type, builtin},
+    status::Status,
 };
 use serde_json::{Value, json};
 
@@ -12,8 +16,12 @@ use super::{
     Request,
     decoder::{self, BodySchema},
     preconditions, prepare,
+    scale_view::{scale_kind, scale_of, set_replicas},
 };
-use crate::{object::metadata_mut, request::Verb};
+use crate::{
+    object::metadata_mut,
+    request::{Subresource, Verb},
+};
 
 /// Runs the mutating pass, then restores the invariants of the object's schema.
 pub(super) async fn mutate(request: &Request, object: &mut Value, old: Option<&Value>) -> Result<(), Status> {
@@ -24,6 +32,9 @@ pub(super) async fn mutate(request: &Request, object: &mut Value, old: Option<&V
     if operation == Operation::Create {
         // A namespace that does not exist is reported before anything that is missing in it.
         preconditions::check_namespace(request, object).await?;
+    }
+    if let Some(old) = old.filter(|_| is_scale(request)) {
+        return mutate_scale(request, object, old).await;
     }
     let managed_before = object.pointer("/metadata/managedFields").cloned();
     let call = Call::new(request, operation, &request.kind.gvk, object);
@@ -46,11 +57,24 @@ pub(super) async fn mutate(request: &Request, object: &mut Value, old: Option<&V
     Ok(())
 }
 
+/// Runs the mutating pass of an object's scale, and sets its replicas.
+async fn mutate_scale(request: &Request, object: &mut Value, old: &Value) -> Result<(), Status> {
+    let (mut scale, _) = scale_of(&request.kind, object)?;
+    let (old, _) = scale_of(&request.kind, old)?;
+    let (before, gvk) = (scale.clone(), scale_kind());
+    Call::new(request, Operation::Update, &gvk, &scale).mutate(&mut scale, Some(&old)).await?;
+    if scale == before { Ok(()) } else { set_replicas(request, object, &scale) }
+}
+
 /// Runs the validating pass of a create or update. `old` is absent on create.
 pub(super) async fn validate(request: &Request, object: &Value, old: Option<&Value>) -> Result<(), Status> {
     let operation = if old.is_none() { Operation::Create } else { Operation::Update };
     if !is_handled(request, Phase::Validating, operation) {
         return Ok(());
+    }
+    if let Some(old) = old.filter(|_| is_scale(request)) {
+        let ((scale, _), (old, _)) = (scale_of(&request.kind, object)?, scale_of(&request.kind, old)?);
+        return Call::new(request, operation, &scale_kind(), &scale).validate(Some(&scale), Some(&old)).await;
     }
     let call = Call::new(request, operation, &request.kind.gvk, object);
     let validated = call.validate(Some(object), old).await;
@@ -92,14 +116,16 @@ pub(super) async fn connect(request: &Request) -> Result<(), Status> {
     }
     let subresource = request.attributes.subresource_name();
     let gvk = request.kind.subresource(subresource).map_or(&request.kind.gvk, |subresource| &subresource.gvk);
-    let mut options = json!({"apiVersion": gvk.api_version(), "kind": gvk.kind});
-    for (name, value) in request.query.iter() {
-        options[name] = value.into();
-    }
+    let options = connect_options(request, gvk);
     let call = Call::new(request, Operation::Connect, gvk, &options);
     // A change of the options would have to change the request, which is on its way to a node as it is.
     call.mutate(&mut options.clone(), None).await?;
     call.validate(Some(&options), None).await
+}
+
+/// Returns true if the objects of a request are scales.
+fn is_scale(request: &Request) -> bool {
+    request.attributes.subresource == Some(Subresource::Scale)
 }
 
 fn is_handled(request: &Request, phase: Phase, operation: Operation) -> bool {
@@ -119,15 +145,9 @@ struct Call<'a> {
 impl<'a> Call<'a> {
     fn new(request: &'a Request, operation: Operation, kind: &'a GroupVersionKind, object: &Value) -> Self {
         let name = match request.attributes.name.as_str() {
-            "" => {
-                let meta = object_meta::of(object);
-                let is_generated =
-                    operation == Operation::Create && !object_meta::text(meta, "generateName").is_empty();
-                match is_generated {
-                    true => Cow::Borrowed(""),
-                    false => Cow::Owned(object_meta::text(meta, "name").to_owned()),
-                }
-            }
+            // The objects of a collection are deleted without their names, as in Kubernetes.
+            "" if operation == Operation::Delete => Cow::Borrowed(""),
+            "" => Cow::Owned(object_meta::text(object_meta::of(object), "name").to_owned()),
             name => Cow::Borrowed(name),
         };
         Self { request, operation, kind, name, reinvocation: Reinvocation::default() }
@@ -157,8 +177,37 @@ impl<'a> Call<'a> {
             warnings: &request.warnings,
             audit: request.audit.as_deref(),
             reinvocation: &self.reinvocation,
+            deadline: request.deadline,
         }
     }
+}
+
+/// Returns the options of a connection, such as PodExecOptions, from its query.
+fn connect_options(request: &Request, gvk: &GroupVersionKind) -> Value {
+    let mut options = json!({"kind": gvk.kind, "apiVersion": gvk.api_version()});
+    let entry = builtin::type_of(&gvk.group, &gvk.version, &gvk.kind);
+    for (name, text) in request.query.iter() {
+        let field = entry.and_then(|entry| entry.schema().field(name));
+        let Some(field) = field else { continue };
+        let schema = field.schema();
+        match schema.kind {
+            Type::Boolean => options[name] = request.query.switch(name).unwrap_or_default().into(),
+            Type::Integer => options[name] = text.parse::<i64>().map_or(Value::Null, Value::from),
+            Type::Array => {
+                let item = |text: &str| match schema.items().map(|items| items.kind) {
+                    Some(Type::Integer) => text.parse::<i64>().map_or(Value::Null, Value::from),
+                    _ => text.into(),
+                };
+                options[name] = request.query.all(name).map(item).collect();
+            }
+            _ => options[name] = text.into(),
+        }
+    }
+    // Proxies have the rest of the path.
+    if request.attributes.subresource == Some(Subresource::Proxy) {
+        options["path"] = format!("/{}", request.attributes.rest).into();
+    }
+    options
 }
 
 /// Returns the options of a write as an object: those of a delete from its body, if it has one.
@@ -171,7 +220,7 @@ fn options(request: &Request, operation: Operation) -> Value {
         (Operation::Update, _) => "UpdateOptions",
     };
     let mut options = match operation {
-        Operation::Delete => serde_json::from_slice(&request.body).unwrap_or_default(),
+        Operation::Delete => decoder::delete_options(request).unwrap_or_default(),
         _ => Value::Null,
     };
     if !options.is_object() {

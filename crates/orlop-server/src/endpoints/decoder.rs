@@ -55,6 +55,23 @@ pub(crate) fn decode_as(
     Ok(object)
 }
 
+/// Decodes a body as DeleteOptions.
+pub(super) fn delete_options(request: &Request) -> Result<Value, Status> {
+    let body = &request.body;
+    let unrecognized =
+        |error: &dyn ToString| Status::unrecognized_body("DeleteOptions", &error.to_string(), body);
+    let value = match content_type(&request.headers) {
+        "" | "application/json" => decode::json(body).map_err(|error| unrecognized(&error))?.value,
+        "application/yaml" => decode::yaml(body).map_err(|error| unrecognized(&error))?.value,
+        protobuf::MEDIA_TYPE => protobuf::decode(body).map_err(|error| unrecognized(&error))?,
+        _ => return Err(Status::unsupported_media_type(MEDIA_TYPES)),
+    };
+    if !value.is_object() {
+        return Err(unrecognized(&"they are not an object"));
+    }
+    Ok(value)
+}
+
 /// Records an object in the audit event, with its defaults as Kubernetes does.
 fn record(audit: &orlop_audit::Context, request: &Request, expected: &GroupVersionKind, object: &Value) {
     if audit.wants_request_object() && *expected == request.kind.gvk {

@@ -2,23 +2,17 @@
 
 use http::Response;
 use orlop_api::{
-    decode,
     object_meta::{self, Propagation},
-    options, protobuf,
+    options,
     status::Status,
     time::Time,
 };
 use orlop_store::Txn;
 use serde_json::Value;
 
-use super::{Request, admission, answer, preconditions, update, written::Written};
+use super::{Request, admission, answer, decoder, preconditions, update, written::Written};
 use crate::{
-    http::{
-        body::Body,
-        negotiation::{MEDIA_TYPES, content_type},
-        query::Query,
-        response,
-    },
+    http::{body::Body, query::Query, response},
     object::{is_terminating, metadata_mut, now},
     registry::{Found, Kind},
     request::{Subresource, options::refuse},
@@ -84,18 +78,7 @@ fn from_query(query: &Query) -> Result<DeleteOptions, Status> {
 }
 
 fn from_body(request: &Request) -> Result<DeleteOptions, Status> {
-    let body = &request.body;
-    let unrecognized =
-        |error: &dyn ToString| Status::unrecognized_body("DeleteOptions", &error.to_string(), body);
-    let value = match content_type(&request.headers) {
-        "" | "application/json" => decode::json(body).map_err(|error| unrecognized(&error))?.value,
-        "application/yaml" => decode::yaml(body).map_err(|error| unrecognized(&error))?.value,
-        protobuf::MEDIA_TYPE => protobuf::decode(body).map_err(|error| unrecognized(&error))?,
-        _ => return Err(Status::unsupported_media_type(MEDIA_TYPES)),
-    };
-    if !value.is_object() {
-        return Err(unrecognized(&"they are not an object"));
-    }
+    let value = decoder::delete_options(request)?;
     if let Some(audit) = &request.audit {
         audit.request_object(&value);
     }

@@ -30,13 +30,14 @@ pub(crate) mod prepare;
 mod remote;
 pub(crate) mod reviews;
 pub(crate) mod routes;
+mod scale_view;
 mod subresources;
 pub(crate) mod update;
 mod verb_span;
 mod watch;
 pub(crate) mod written;
 
-use std::{pin::Pin, sync::Arc};
+use std::{pin::Pin, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use http::{HeaderMap, Response};
@@ -81,6 +82,8 @@ pub struct Request {
     pub warnings: Warnings,
     /// Additions to the audit event, if the request is audited.
     pub audit: Option<Arc<orlop_audit::Context>>,
+    /// Time at which the request is answered in any case, if it has a limit.
+    pub deadline: Option<Instant>,
     /// The connection, once it has switched protocols.
     pub(crate) upgrade: Option<OnUpgrade>,
 }
@@ -109,6 +112,7 @@ impl Request {
             negotiated: Negotiated::default(),
             warnings: self.warnings.clone(),
             audit: None,
+            deadline: self.deadline,
             upgrade: None,
         }
     }

@@ -27,7 +27,7 @@ use crate::{
     },
     metrics::Metrics,
     registry::{Kind, Kinds},
-    request::{Attributes, Subresource, Verb},
+    request::{Attributes, Deadline, Subresource, Verb},
 };
 
 /// The endpoints of a cluster.
@@ -98,6 +98,7 @@ pub(crate) async fn route(
         negotiated,
         warnings,
         audit,
+        deadline: parts.extensions.get::<Deadline>().map(|deadline| deadline.0),
         upgrade: parts.extensions.get::<OnUpgrade>().cloned(),
     };
     if let Some(warning) = request.kind.strategy.deprecation_warning() {

@@ -313,6 +313,22 @@ impl Kind {
         Ok(objects)
     }
 
+    /// Converts an object of this kind to another kind of the same objects.
+    pub(crate) async fn convert_to(&self, target: &Self, object: Value) -> Result<Value, Status> {
+        // Custom resources are converted from any version; others by way of the storage version.
+        let stored = match &self.storage.convert {
+            Some(convert) if !self.flags.custom && !self.storage.is_own() => convert.stored(object).await?,
+            _ => object,
+        };
+        match &target.storage.convert {
+            Some(convert) if target.flags.custom || !target.storage.is_own() => {
+                let converted = convert.served(vec![stored]).await?;
+                converted.into_iter().next().ok_or_else(|| Status::internal("a conversion lost its object"))
+            }
+            _ => Ok(stored),
+        }
+    }
+
     /// Sets apiVersion and kind of an object that differs only in those.
     fn renamed(&self, mut object: Value) -> Value {
         if let Some(map) = object.as_object_mut().filter(|_| !self.storage.is_own()) {

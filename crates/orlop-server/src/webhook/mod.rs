@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, header};
-use orlop_auth::webhook::{Failure, Origin, Scheme, Transport, Trust};
+use orlop_api::go_text;
+use orlop_auth::webhook::{Answer, Failure, Origin, Scheme, Transport, Trust};
 use orlop_crd::WebhookTarget;
 use serde_json::Value;
 
 use crate::storage::ObjectStore;
 
-/// Maximum bytes of a response.
-const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// Maximum bytes of a response to a conversion, which may be of many objects.
+pub(crate) const CONVERSION_BYTES_MAX: usize = 64 << 20;
 
 /// A client of one webhook.
 #[derive(Debug)]
@@ -26,9 +27,9 @@ pub(crate) struct Webhook {
 
 impl Webhook {
     /// Returns a client. `ca_bundle` is PEM; empty to trust the system's CAs.
-    pub(crate) fn new(target: WebhookTarget, ca_bundle: Vec<u8>) -> Self {
+    pub(crate) fn new(target: WebhookTarget, ca_bundle: Vec<u8>, answer_bytes_max: usize) -> Self {
         let trust = if ca_bundle.is_empty() { Trust::System } else { Trust::Bundle(ca_bundle) };
-        Self { target, transport: Transport::new(trust, None, ANSWER_BYTES_MAX) }
+        Self { target, transport: Transport::new(trust, None, answer_bytes_max) }
     }
 
     /// Posts a value, and returns the response's. Errors are worded as by Go's client.
@@ -38,15 +39,27 @@ impl Webhook {
         value: &Value,
         timeout: Duration,
     ) -> Result<Value, String> {
-        let query = format!("timeout={}s", timeout.as_secs());
-        let url = self.url(&query);
-        let called = tokio::time::timeout(timeout, self.call(objects, value, &query)).await;
+        self.send(objects, Bytes::from(value.to_string()), timeout).await?.json()
+    }
+
+    /// Posts JSON, and returns the answer whatever its status. Errors are worded as by Go's client.
+    pub(crate) async fn send(
+        &self,
+        objects: &ObjectStore,
+        body: Bytes,
+        timeout: Duration,
+    ) -> Result<Answer, String> {
+        // The webhook is told in whole seconds, rounded up.
+        let seconds = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
+        let query = format!("timeout={seconds}s");
+        let url = || go_text::quote(&self.url(&query));
+        let called = tokio::time::timeout(timeout, self.call(objects, body, &query)).await;
         match called {
             Ok(answered) => answered.map_err(|why| match why {
-                Failure::Unreachable(why) | Failure::Reset(why) => format!("Post {url:?}: {why}"),
+                Failure::Unreachable(why) | Failure::Reset(why) => format!("Post {}: {why}", url()),
                 Failure::Answered(why) => why,
             }),
-            Err(_) => Err(format!("Post {url:?}: context deadline exceeded")),
+            Err(_) => Err(format!("Post {}: context deadline exceeded", url())),
         }
     }
 
@@ -59,14 +72,14 @@ impl Webhook {
         }
     }
 
-    async fn call(&self, objects: &ObjectStore, value: &Value, query: &str) -> Result<Value, Failure> {
+    async fn call(&self, objects: &ObjectStore, body: Bytes, query: &str) -> Result<Answer, Failure> {
         let (origin, path) = self.origin(objects).await.map_err(Failure::Unreachable)?;
         let request = Request::post(format!("{path}?{query}"))
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "application/json, */*")
-            .body(Bytes::from(value.to_string()))
+            .body(body)
             .map_err(|error| Failure::Unreachable(error.to_string()))?;
-        self.transport.send(&origin, request).await?.json().map_err(Failure::Answered)
+        self.transport.send(&origin, request).await
     }
 
     /// Returns the server to call and the path there.

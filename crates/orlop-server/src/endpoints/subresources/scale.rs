@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use http::Response;
 use orlop_api::{
     apply::{FieldManager, ScaleHandler, SingleVersion, TypeRef},
-    field_error::{FieldError, FieldPath},
-    group_version::{GroupVersion, GroupVersionKind},
-    labels,
+    group_version::GroupVersion,
     managed_fields::{ManagedFields, Path},
     object_meta,
     status::Status,
@@ -21,6 +19,7 @@ use crate::{
         apply::Configuration,
         decoder::{self, BodySchema},
         patch::{APPLY, Patch},
+        scale_view::{scale_kind, scale_of, set_replicas},
         update,
     },
     http::{
@@ -32,10 +31,6 @@ use crate::{
     registry::Kind,
     request::options::WriteOptions,
 };
-
-fn scale_kind() -> GroupVersionKind {
-    GroupVersionKind::new("autoscaling", "v1", "Scale")
-}
 
 pub(super) async fn get(request: &Request) -> Result<Response<Body>, Status> {
     let attributes = &request.attributes;
@@ -114,12 +109,8 @@ async fn write(
         {
             return Err(Status::bad_request(paths.empty_replicas()));
         }
-        let replicas = replicas(request, &scale)?;
         let mut object = old.clone();
-        match paths {
-            Some(paths) => paths.write(&mut object, replicas).map_err(|why| Status::plain(&why))?,
-            None => object["spec"]["replicas"] = replicas.into(),
-        }
+        set_replicas(request, &mut object, &scale)?;
         let owners_of_scale = ManagedFields::of(&scale).unwrap_or_default();
         handler.to_parent(&owners, owners_of_scale).store(&mut object);
         // A scale of the current version is treated as one without: after a lost race `make` runs again, and refuses a
@@ -175,55 +166,4 @@ fn handler(request: &Request, owners: &ManagedFields) -> ScaleHandler {
 fn replicas_path(kind: &Kind) -> Path {
     let path = kind.strategy.scale().map_or(".spec.replicas", |paths| &paths.spec_replicas_path);
     Path::of_fields(&path.split('.').filter(|step| !step.is_empty()).collect::<Vec<_>>())
-}
-
-/// Returns the replicas of a scale.
-fn replicas(request: &Request, scale: &Value) -> Result<i32, Status> {
-    let asked = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
-    if asked < 0 {
-        let path = FieldPath::root("spec").child("replicas");
-        let error = FieldError::invalid(&path, asked, "must be greater than or equal to 0");
-        return Err(Status::invalid(&scale_kind().group_kind(), &request.attributes.name, &[error]));
-    }
-    i32::try_from(asked).map_err(|_| {
-        let why = format!(
-            "json: cannot unmarshal number {asked} into Go struct field ScaleSpec.spec.replicas of type int32"
-        );
-        Status::cannot_decode(&scale_kind(), "Scale", &why)
-    })
-}
-
-/// Returns the scale of an object, and true if the object sets its replicas.
-fn scale_of(kind: &Kind, object: &Value) -> Result<(Value, bool), Status> {
-    match kind.strategy.scale() {
-        Some(paths) => paths.read(object).map_err(|why| Status::plain(&why)),
-        None => Ok((builtin_scale_of(object), true)),
-    }
-}
-
-/// Returns the scale of an object with replicas at the usual paths.
-fn builtin_scale_of(object: &Value) -> Value {
-    let meta = object_meta::of(object);
-    let fields = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"];
-    let metadata: serde_json::Map<String, Value> =
-        fields.iter().filter_map(|field| Some(((*field).to_owned(), meta.get(*field)?.clone()))).collect();
-    let number = |path: &str| object.pointer(path).and_then(Value::as_i64).unwrap_or(0);
-    let mut status = json!({"replicas": number("/status/replicas")});
-    let selector = match object.pointer("/spec/selector") {
-        // The selector of a ReplicationController is a plain map.
-        Some(Value::Object(map))
-            if !map.contains_key("matchLabels") && !map.contains_key("matchExpressions") =>
-        {
-            labels::Selector::from_label_selector(&json!({"matchLabels": map})).ok()
-        }
-        Some(selector) => labels::Selector::from_label_selector(selector).ok(),
-        None => None,
-    };
-    if let Some(selector) = selector {
-        status["selector"] = selector.to_string().into();
-    }
-    json!({
-        "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
-        "spec": {"replicas": number("/spec/replicas")}, "status": status,
-    })
 }

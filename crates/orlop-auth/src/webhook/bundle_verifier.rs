@@ -1,0 +1,119 @@
+//! Verification of servers against a bundle of CAs, as lenient as Go's.
+//!
+//! Webhooks often serve with a certificate that is its own CA, or is listed in the bundle itself. Go accepts a server
+//! certificate that is in the pool, whatever its basic constraints are; rustls does not use a CA's certificate for a
+//! server. Name and dates are verified in any case.
+
+use std::sync::Arc;
+
+use rustls::{
+    CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+        verify_server_name,
+    },
+    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, ServerName, UnixTime},
+    server::ParsedCertificate,
+};
+use x509_parser::parse_x509_certificate;
+
+/// Verifies servers against a bundle.
+#[derive(Debug)]
+pub(super) struct BundleVerifier {
+    /// `None` if no certificate of the bundle can be a CA.
+    chains: Option<Arc<WebPkiServerVerifier>>,
+    bundle: Vec<CertificateDer<'static>>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl BundleVerifier {
+    /// Returns the verifier of a bundle. `roots` has those of its certificates that can be CAs.
+    pub(super) fn new(
+        roots: RootCertStore,
+        bundle: Vec<CertificateDer<'static>>,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Self, String> {
+        let chains = match roots.is_empty() {
+            true => None,
+            false => Some(
+                WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+                    .build()
+                    .map_err(|error| error.to_string())?,
+            ),
+        };
+        Ok(Self { chains, bundle, provider })
+    }
+}
+
+impl ServerCertVerifier for BundleVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        if self.bundle.iter().any(|trusted| **trusted == **end_entity) {
+            verify_dates(end_entity, now)?;
+            verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+            return Ok(ServerCertVerified::assertion());
+        }
+        match &self.chains {
+            Some(chains) => {
+                chains.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+            }
+            None => Err(CertificateError::UnknownIssuer.into()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+fn verify_dates(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), Error> {
+    let (_, parsed) = parse_x509_certificate(certificate).map_err(|_| CertificateError::BadEncoding)?;
+    let validity = parsed.validity();
+    let (seconds, time) = (now.as_secs() as i64, |seconds: i64| {
+        UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds.max(0) as u64))
+    });
+    let (not_before, not_after) = (validity.not_before.timestamp(), validity.not_after.timestamp());
+    if seconds < not_before {
+        return Err(CertificateError::NotValidYetContext { time: now, not_before: time(not_before) }.into());
+    }
+    if seconds > not_after {
+        return Err(CertificateError::ExpiredContext { time: now, not_after: time(not_after) }.into());
+    }
+    Ok(())
+}
