@@ -1,6 +1,6 @@
 //! The accept loop: connection limit, TLS handshakes, graceful shutdown.
 
-use std::{future::Future, io, pin::pin, sync::Arc, time::Duration};
+use std::{future::Future, io, pin::Pin, sync::Arc, time::Duration};
 
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::{
@@ -10,6 +10,7 @@ use tokio::{
 };
 
 use crate::{
+    erased::Served,
     listener::Listener,
     stream::{PeerAddress, Socket, Stream},
     tls::{ServerTls, TlsSession},
@@ -76,16 +77,38 @@ pub struct Connection {
 pub async fn accept<H, F>(
     listener: Listener,
     options: AcceptOptions,
-    shutdown: impl Future<Output = ()>,
+    shutdown: impl Future<Output = ()> + Send,
     handler: H,
 ) where
-    H: Fn(Connection, Watcher) -> F + Clone + Send + 'static,
+    H: Fn(Connection, Watcher) -> F + Send + Sync + 'static,
     F: Future<Output = ()> + Send + 'static,
 {
+    let handler: Handler =
+        Arc::new(move |connection, watcher| -> Served { Box::pin(handler(connection, watcher)) });
+    accept_all(listener, options, Box::pin(shutdown), handler).await;
+}
+
+type Handler = Arc<dyn Fn(Connection, Watcher) -> Served + Send + Sync>;
+
+/// The accept loop. It is not generic: handshakes are compiled once, for all fronts.
+fn accept_all<'a>(
+    listener: Listener,
+    options: AcceptOptions,
+    shutdown: Pin<Box<dyn Future<Output = ()> + Send + 'a>>,
+    handler: Handler,
+) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+    Box::pin(accept_until(listener, options, shutdown, handler))
+}
+
+async fn accept_until(
+    listener: Listener,
+    options: AcceptOptions,
+    mut shutdown: Pin<Box<dyn Future<Output = ()> + Send + '_>>,
+    handler: Handler,
+) {
     let graceful = GracefulShutdown::new();
     // Dropped on return, which closes whatever outlives the drain timeout.
     let mut connections = JoinSet::new();
-    let mut shutdown = pin!(shutdown);
     loop {
         let accepted = tokio::select! {
             () = &mut shutdown => break,

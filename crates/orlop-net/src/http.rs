@@ -1,14 +1,17 @@
 //! HTTP/1.1 and HTTP/2 on one connection.
+//!
+//! Byte streams, services and bodies are erased types here: hyper's connections are compiled once, for all fronts.
 
-use std::{error::Error, future::Future, time::Duration};
+use std::{error::Error, future::Future, pin::Pin, time::Duration};
 
 use ::http::{Request, Response};
+use bytes::Bytes;
 use http_body::Body;
 use hyper::{body::Incoming, service::Service};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::{
-        conn::auto::{Builder, HttpServerConnExec, UpgradeableConnection},
+        conn::auto::{Builder, UpgradeableConnection},
         graceful::Watcher,
     },
 };
@@ -16,7 +19,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
     coalesce::CoalescingStream,
-    executor::{ConnectionTask, Inline},
+    erased::{ErasedService, ErasedStream, Served},
+    executor::{ConnectionTask, Inline, RequestExecutor},
     stream::Stream,
 };
 
@@ -93,18 +97,11 @@ impl Default for HttpOptions {
 /// driven by a task that would not flush the buffer.
 pub async fn serve_connection<S, B>(stream: Stream, options: &HttpOptions, service: S, watcher: Watcher)
 where
-    S: Service<Request<Incoming>, Response = Response<B>, Future: Send + 'static> + Send,
+    S: Service<Request<Incoming>, Response = Response<B>, Future: Send + 'static> + Send + Sync + 'static,
     S::Error: Into<Box<dyn Error + Send + Sync>>,
-    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
 {
-    if stream.negotiated_http2() {
-        let coalescing = CoalescingStream::new(stream);
-        let options = HttpOptions { protocols: Protocols::Http2, ..options.clone() };
-        let served = serve_stream(coalescing.clone(), &options, service, watcher);
-        coalescing.drive(served).await;
-    } else {
-        serve_stream(stream, options, service, watcher).await;
-    }
+    serve_accepted(stream, options.clone(), ErasedService::new(service), End::Watched(watcher)).await;
 }
 
 /// As [`serve_connection`], and tells the client to go away once `goaway` resolves: open requests end as they would, and
@@ -114,38 +111,81 @@ pub async fn serve_connection_until<S, B>(
     options: &HttpOptions,
     service: S,
     watcher: Watcher,
-    goaway: impl Future<Output = ()> + Send,
+    goaway: impl Future<Output = ()> + Send + 'static,
 ) where
-    S: Service<Request<Incoming>, Response = Response<B>, Future: Send + 'static> + Send,
+    S: Service<Request<Incoming>, Response = Response<B>, Future: Send + 'static> + Send + Sync + 'static,
     S::Error: Into<Box<dyn Error + Send + Sync>>,
-    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
 {
-    let http2 = stream.negotiated_http2();
-    let protocols = if http2 { Protocols::Http2 } else { options.protocols };
-    let options = HttpOptions { protocols, ..options.clone() };
-    let builder = builder(Inline::default(), &options);
-    if http2 {
-        let coalescing = CoalescingStream::new(stream);
-        let stream = TokioIo::new(coalescing.clone());
-        let connection = builder.serve_connection_with_upgrades(stream, service).into_owned();
-        coalescing.drive(until(connection, goaway)).await;
-    } else {
-        let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
-        until(connection, goaway).await;
-    }
-    drop(watcher);
+    let end = End::Goaway(Box::pin(goaway), watcher);
+    serve_accepted(stream, options.clone(), ErasedService::new(service), end).await;
 }
 
-/// Drives a connection, gracefully to its end once `goaway` resolves.
-async fn until<I, S, E, B>(connection: UpgradeableConnection<'_, I, S, E>, goaway: impl Future<Output = ()>)
-where
-    S: Service<Request<Incoming>, Response = Response<B>, Future: 'static>,
+/// Serves any byte stream, such as one within the process.
+pub async fn serve_stream<S, B>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    options: &HttpOptions,
+    service: S,
+    watcher: Watcher,
+) where
+    S: Service<Request<Incoming>, Response = Response<B>, Future: Send + 'static> + Send + Sync + 'static,
     S::Error: Into<Box<dyn Error + Send + Sync>>,
-    B: Body<Error: Into<Box<dyn Error + Send + Sync>>> + 'static,
-    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-    E: HttpServerConnExec<S::Future, B>,
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
 {
-    let (mut connection, mut goaway) = (std::pin::pin!(connection), std::pin::pin!(goaway));
+    let (service, end) = (ErasedService::new(service), End::Watched(watcher));
+    serve_bytes(Box::new(stream), options.clone(), service, end).await;
+}
+
+/// End of a connection that its client keeps open.
+enum End {
+    /// A graceful shutdown of the front.
+    Watched(Watcher),
+    /// The client is told to go away once the future resolves. The shutdown only waits.
+    Goaway(Pin<Box<dyn Future<Output = ()> + Send>>, Watcher),
+}
+
+fn serve_accepted(stream: Stream, options: HttpOptions, service: ErasedService, end: End) -> Served {
+    Box::pin(async move {
+        if stream.negotiated_http2() {
+            let coalescing = CoalescingStream::new(stream);
+            let options = HttpOptions { protocols: Protocols::Http2, ..options };
+            let served = serve_bytes(Box::new(coalescing.clone()), options, service, end);
+            coalescing.drive(served).await;
+        } else {
+            serve_bytes(Box::new(stream), options, service, end).await;
+        }
+    })
+}
+
+fn serve_bytes(stream: ErasedStream, options: HttpOptions, service: ErasedService, end: End) -> Served {
+    Box::pin(async move {
+        let executor = match options.scheduling {
+            Scheduling::Inline => RequestExecutor::Inline(Inline::default()),
+            Scheduling::ConnectionTask => RequestExecutor::ConnectionTask(ConnectionTask::default()),
+        };
+        let builder = builder(executor.clone(), &options);
+        let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
+        let served = async move {
+            match end {
+                End::Watched(watcher) => log_end(watcher.watch(connection).await),
+                End::Goaway(goaway, watcher) => {
+                    until(connection, goaway).await;
+                    drop(watcher);
+                }
+            }
+        };
+        match executor {
+            RequestExecutor::Inline(_) => served.await,
+            RequestExecutor::ConnectionTask(executor) => executor.drive(served).await,
+        }
+    })
+}
+
+type HttpConnection = UpgradeableConnection<'static, TokioIo<ErasedStream>, ErasedService, RequestExecutor>;
+
+/// Drives a connection, gracefully to its end once `goaway` resolves.
+async fn until(connection: HttpConnection, mut goaway: Pin<Box<dyn Future<Output = ()> + Send>>) {
+    let mut connection = std::pin::pin!(connection);
     tokio::select! {
         ended = connection.as_mut() => return log_end(ended),
         () = goaway.as_mut() => connection.as_mut().graceful_shutdown(),
@@ -156,47 +196,6 @@ where
 fn log_end(ended: Result<(), Box<dyn Error + Send + Sync>>) {
     if let Err(error) = ended {
         tracing::debug!(%error, "connection ended");
-    }
-}
-
-/// Serves any byte stream, such as one within the process.
-pub async fn serve_stream<S, B>(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    options: &HttpOptions,
-    service: S,
-    watcher: Watcher,
-) where
-    S: Service<Request<Incoming>, Response = Response<B>, Future: Send + 'static> + Send,
-    S::Error: Into<Box<dyn Error + Send + Sync>>,
-    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
-{
-    match options.scheduling {
-        Scheduling::Inline => serve_on(Inline::default(), stream, options, service, watcher).await,
-        Scheduling::ConnectionTask => {
-            let executor = ConnectionTask::default();
-            let served = serve_on(executor.clone(), stream, options, service, watcher);
-            executor.drive(served).await;
-        }
-    }
-}
-
-fn serve_on<E, S, B>(
-    executor: E,
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    options: &HttpOptions,
-    service: S,
-    watcher: Watcher,
-) -> impl Future<Output = ()> + Send
-where
-    S: Service<Request<Incoming>, Response = Response<B>, Future: Send + 'static> + Send,
-    S::Error: Into<Box<dyn Error + Send + Sync>>,
-    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
-    E: HttpServerConnExec<S::Future, B> + Clone + Send + Sync + 'static,
-{
-    let builder = builder(executor, options);
-    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
-    async move {
-        log_end(watcher.watch(connection).await);
     }
 }
 

@@ -21,7 +21,7 @@
 //! # }
 //! ```
 //!
-//! Layers, each importing only those before it: `address`, `authority`, `coalesce`, `executor` → `stream` → `listener`, `tls` →
+//! Layers, each importing only those before it: `address`, `authority`, `coalesce`, `erased`, `executor` → `stream` → `listener`, `tls` →
 //! `accept`, `http`.
 //!
 //! Invariants: nothing here knows what a front serves; every handshake, header and shutdown has a deadline; the number
@@ -31,6 +31,7 @@ mod accept;
 mod address;
 mod authority;
 mod coalesce;
+mod erased;
 mod executor;
 pub mod grpc;
 pub mod http;

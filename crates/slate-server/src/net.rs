@@ -26,7 +26,7 @@ pub(crate) struct Front {
 /// Accepts connections until told to stop, then waits for those that are open.
 pub(crate) async fn serve<F, T>(listener: Listener, front: Front, handle: F)
 where
-    F: Fn(Stream, SharedContext, watch::Receiver<bool>) -> T + Clone + Send + 'static,
+    F: Fn(Stream, SharedContext, watch::Receiver<bool>) -> T + Clone + Send + Sync + 'static,
     T: Future<Output = ()> + Send + 'static,
 {
     let options = AcceptOptions {

@@ -32,7 +32,7 @@ pub(crate) async fn serve(
     http: HttpOptions,
     service: Observe,
     channelz: Arc<Channelz>,
-    shutdown: impl Future<Output = ()>,
+    shutdown: impl Future<Output = ()> + Send,
 ) {
     let http = Arc::new(http);
     accept(listener, options, shutdown, move |connection, watcher| {

@@ -5,5 +5,24 @@
 mod connection_task;
 mod inline;
 
+use std::future::Future;
+
 pub(crate) use connection_task::ConnectionTask;
+use hyper::rt::Executor;
 pub(crate) use inline::Inline;
+
+/// Either executor.
+#[derive(Clone)]
+pub(crate) enum RequestExecutor {
+    Inline(Inline),
+    ConnectionTask(ConnectionTask),
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for RequestExecutor {
+    fn execute(&self, future: F) {
+        match self {
+            Self::Inline(executor) => executor.execute(future),
+            Self::ConnectionTask(executor) => executor.execute(future),
+        }
+    }
+}

@@ -30,7 +30,7 @@ const DRAIN: Duration = Duration::from_secs(2);
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
 /// Serves the node's API until `stop`.
-pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener, stop: impl Future<Output = ()>) {
+pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener, stop: impl Future<Output = ()> + Send) {
     let options = AcceptOptions {
         tls: Some(node.settings.tls.clone()),
         drain_timeout: DRAIN,
