@@ -8,13 +8,11 @@ use k8s_openapi::{
     api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition},
 };
 use kube::{
-    Api, Client, ResourceExt,
+    Client, ResourceExt,
     api::{Patch, PatchParams},
-    runtime::{
-        WatchStreamExt,
-        watcher::{self, Event, watcher},
-    },
+    runtime::watcher::{self, Event},
 };
+use orlop_client::{Api, watch_kind};
 use serde_json::json;
 
 use crate::{
@@ -73,7 +71,7 @@ async fn run(context: Context, sign: SignCertificate) {
 
 async fn watch(context: &Context, queue: &Arc<WorkQueue<String>>) {
     let requests = Api::<CertificateSigningRequest>::all(context.client.clone());
-    let mut events = watcher(requests, watcher::Config::default()).default_backoff().boxed();
+    let mut events = watch_kind(&requests, watcher::Config::default());
     while let Some(event) = events.next().await {
         if let Ok(Event::Apply(request) | Event::InitApply(request)) = event
             && to_sign(&request).is_some()

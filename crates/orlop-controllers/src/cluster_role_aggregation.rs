@@ -9,14 +9,12 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
 use kube::{
-    Api, ResourceExt,
+    ResourceExt,
     api::{Patch, PatchParams},
     core::{Selector, SelectorExt},
-    runtime::{
-        WatchStreamExt,
-        watcher::{self, Event, watcher},
-    },
+    runtime::watcher::{self, Event},
 };
+use orlop_client::{Api, watch_kind};
 use serde_json::json;
 use tokio::sync::RwLock;
 
@@ -46,7 +44,7 @@ pub(crate) async fn run(context: Context) {
 
 /// Keeps the roles, and queues every aggregated one with each change: any change may concern it.
 async fn watch(api: Api<ClusterRole>, roles: &Roles, queue: &Arc<WorkQueue<String>>) {
-    let mut changes = watcher(api, watcher::Config::default()).default_backoff().boxed();
+    let mut changes = watch_kind(&api, watcher::Config::default());
     let mut listed = None;
     while let Some(change) = changes.next().await {
         let mut present = roles.write().await;

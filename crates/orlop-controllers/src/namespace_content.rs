@@ -5,13 +5,11 @@ use std::{fmt::Debug, sync::Arc};
 use futures_util::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
-    Api, ResourceExt,
+    ResourceExt,
     core::PartialObjectMeta,
-    runtime::{
-        WatchStreamExt,
-        watcher::{self, Event, watcher},
-    },
+    runtime::watcher::{self, Event},
 };
+use orlop_client::{Api, watch_kind};
 use serde::de::DeserializeOwned;
 
 use crate::{
@@ -57,7 +55,7 @@ where
     K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let namespaces = Api::<PartialObjectMeta<Namespace>>::all(context.client.clone());
-    let namespaces = watcher(namespaces, watcher::Config::default()).default_backoff().filter_map(|event| {
+    let namespaces = watch_kind(&namespaces, watcher::Config::default()).filter_map(|event| {
         std::future::ready(match event {
             Ok(Event::Apply(namespace) | Event::InitApply(namespace))
                 if namespace.metadata.deletion_timestamp.is_none() =>
@@ -71,7 +69,7 @@ where
     // Only those of the name: there may be very many others.
     let config = watcher::Config::default().fields(&format!("metadata.name={object_name}"));
     let objects = Api::<PartialObjectMeta<K>>::all(context.client.clone());
-    let objects = watcher(objects, config).default_backoff().filter_map(|event| {
+    let objects = watch_kind(&objects, config).filter_map(|event| {
         std::future::ready(match event {
             Ok(Event::Apply(object) | Event::Delete(object)) => object.namespace(),
             Ok(_) => None,

@@ -8,9 +8,10 @@ use std::{
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
-    Api, Client, ResourceExt,
+    Client, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
 };
+use orlop_client::Api;
 use serde_json::json;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 

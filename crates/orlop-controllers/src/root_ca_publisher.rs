@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{
-    Api,
-    api::{ObjectMeta, Patch, PatchParams, PostParams},
-};
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use orlop_client::Api;
 
 use crate::{namespace_content::ensure_in_every_namespace, runtime::Context, status::is_conflict};
 

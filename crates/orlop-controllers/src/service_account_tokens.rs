@@ -1,5 +1,6 @@
 //! Tokens in secrets of type `kubernetes.io/service-account-token`: filled for their service account, deleted with it.
 
+use futures_util::future::BoxFuture;
 use std::{collections::BTreeMap, sync::Arc};
 
 use futures_util::{StreamExt, stream};
@@ -9,14 +10,12 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{
-    Api, Client, ResourceExt,
+    Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
     core::PartialObjectMeta,
-    runtime::{
-        WatchStreamExt,
-        watcher::{self, Event, watcher},
-    },
+    runtime::watcher::{self, Event},
 };
+use orlop_client::{Api, watch_kind};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -70,7 +69,7 @@ async fn run(context: Context, root_ca: String, sign: SignToken) {
 async fn watch(context: &Context, queue: &Arc<WorkQueue<Key>>) {
     let only_tokens = watcher::Config::default().fields(&format!("type={TYPE}"));
     let secrets = Api::<PartialObjectMeta<Secret>>::all(context.client.clone());
-    let secrets = watcher(secrets, only_tokens).default_backoff().filter_map(|event| {
+    let secrets = watch_kind(&secrets, only_tokens).filter_map(|event| {
         std::future::ready(match event {
             Ok(Event::Apply(secret) | Event::InitApply(secret)) => {
                 Some(vec![(secret.namespace().unwrap_or_default(), secret.name_any())])
@@ -80,7 +79,7 @@ async fn watch(context: &Context, queue: &Arc<WorkQueue<Key>>) {
     });
     let accounts = Api::<PartialObjectMeta<ServiceAccount>>::all(context.client.clone());
     let client = context.client.clone();
-    let accounts = watcher(accounts, watcher::Config::default()).default_backoff().filter_map(move |event| {
+    let accounts = watch_kind(&accounts, watcher::Config::default()).filter_map(move |event| {
         let client = client.clone();
         async move {
             let (Ok(Event::Delete(account)) | Ok(Event::Apply(account))) = event else { return None };
@@ -155,23 +154,25 @@ async fn reconcile(
 
 /// Labels secrets with the day on which their token was last used, until there are no more uses. `uses` are the
 /// namespaces and names of secrets.
-pub async fn record_uses(client: Client, mut uses: mpsc::Receiver<Key>) {
-    while let Some((namespace, name)) = uses.recv().await {
-        let secrets = Api::<Secret>::namespaced(client.clone(), &namespace);
-        if let Err(error) = record_use(&secrets, &name).await {
-            tracing::debug!(%error, namespace, name, "cannot record the use of a token");
+pub fn record_uses(client: Client, mut uses: mpsc::Receiver<Key>) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        while let Some((namespace, name)) = uses.recv().await {
+            let secrets = Api::<PartialObjectMeta<Secret>>::namespaced(client.clone(), &namespace);
+            if let Err(error) = record_use(&secrets, &name).await {
+                tracing::debug!(%error, namespace, name, "cannot record the use of a token");
+            }
         }
-    }
+    })
 }
 
-async fn record_use(secrets: &Api<Secret>, name: &str) -> kube::Result<()> {
-    let Some(secret) = secrets.get_metadata_opt(name).await? else { return Ok(()) };
+async fn record_use(secrets: &Api<PartialObjectMeta<Secret>>, name: &str) -> kube::Result<()> {
+    let Some(secret) = secrets.get_opt(name).await? else { return Ok(()) };
     let today: String = Timestamp::now().to_string().chars().take("2026-01-01".len()).collect();
     if secret.labels().get(LAST_USED) == Some(&today) {
         return Ok(());
     }
     let patch = json!({"metadata": {"uid": secret.metadata.uid, "labels": {LAST_USED: today}}});
-    secrets.patch_metadata(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+    secrets.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
 }
 
 /// Returns the fields that a secret lacks or has wrong; `None` if no token can be made.

@@ -1,10 +1,8 @@
 //! The default service account of every namespace.
 
 use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::{
-    Api,
-    api::{ObjectMeta, PostParams},
-};
+use kube::api::{ObjectMeta, PostParams};
+use orlop_client::Api;
 
 use crate::{namespace_content::ensure_in_every_namespace, runtime::Context};
 

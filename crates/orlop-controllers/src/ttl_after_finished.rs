@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use k8s_openapi::{api::batch::v1::Job, jiff::Timestamp};
 use kube::{
-    Api, Client, ResourceExt,
+    Client, ResourceExt,
     api::{DeleteParams, Preconditions},
 };
+use orlop_client::Api;
 
 use crate::{
     jobs::finished,

@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, Secret, Service};
-use kube::{Api, Client};
+use kube::Client;
+use orlop_client::Api;
 
 use crate::{
     downward::{self, Place},

@@ -8,9 +8,10 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{
-    Api, Client,
+    Client,
     api::{Patch, PatchParams, PostParams},
 };
+use orlop_client::Api;
 use serde_json::json;
 use tokio::sync::mpsc;
 

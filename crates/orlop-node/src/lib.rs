@@ -37,6 +37,7 @@ mod worker;
 
 pub use settings::{BadPodRange, Images, Isolation, POD_RANGE, PodRange, Settings};
 
+use futures_util::future::BoxFuture;
 use std::{io, sync::Arc};
 
 use kube::Client;
@@ -63,67 +64,81 @@ pub enum Error {
 
 /// Runs a node until `shutdown`, then stops its pods. `listener` is that of its own API; `proxy_client` that of the service
 /// proxy, which reads what a node may not.
-pub async fn run(
+pub fn run(
     client: Client,
     proxy_client: Client,
     settings: Settings,
     listener: TcpListener,
-    shutdown: impl Future<Output = ()>,
-) -> Result<(), Error> {
-    let in_folder = |error| Error::Io(settings.data_dir.display().to_string(), error);
-    std::fs::create_dir_all(&settings.data_dir).map_err(in_folder)?;
-    registration::raise_file_limit();
-    let port = listener.local_addr().map_err(in_folder)?.port();
-    let support = support(&settings)?;
-    let node = Arc::new(Node {
-        runtime: Runtime::new(settings.data_dir.clone(), settings.program.clone()),
-        support,
-        addresses: Addresses::new(settings.pod_range),
-        events: Recorder::start(client.clone(), settings.name.clone()),
-        services: Services::start(client.clone()),
-        tokens: Arc::default(),
-        allocatable: registration::capacity(&settings),
-        directory: Directory::default(),
-        client: NodeClient(client.clone()),
-        settings,
-    });
-    let (stop, stopped) = tokio::sync::watch::channel(false);
-    let serving = tokio::spawn(server::serve(node.clone(), listener, async move {
-        let mut stopped = stopped;
-        let _ = stopped.wait_for(|stopped| *stopped).await;
-    }));
-    let mut shutdown = std::pin::pin!(shutdown);
-    let registered = tokio::select! {
-        registered = registration::register(&node, port) => registered,
-        () = &mut shutdown => return Ok(()),
-    };
-    registration::announce(&node, &registered);
-    let lease = tokio::spawn(registration::keep_lease(client, registered));
-    let status = tokio::spawn({
-        let node = node.clone();
-        async move { registration::keep_status(&node, port).await }
-    });
-    let proxy =
-        node.settings.service_proxy.then(|| tokio::spawn(proxy::run(proxy_client, node.services.clone())));
-    let (static_changes, changes) = mpsc::channel(16);
-    let static_pods = node
-        .settings
-        .static_pods
-        .clone()
-        .map(|folder| tokio::spawn(static_pods::watch(node.clone(), folder, static_changes.clone())));
-    let stopping = async {
-        shutdown.await;
-        status.abort();
-        registration::stopping(&node, port).await;
-    };
-    manager::Manager::new(node.clone()).run(changes, stopping).await;
-    lease.abort();
-    for task in [proxy, static_pods].into_iter().flatten() {
-        task.abort();
-    }
-    stop.send_replace(true);
-    let _ = serving.await;
-    Ok(())
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> BoxFuture<'static, Result<(), Error>> {
+    run_until(client, proxy_client, settings, listener, Box::pin(shutdown))
+}
+
+fn run_until(
+    client: Client,
+    proxy_client: Client,
+    settings: Settings,
+    listener: TcpListener,
+    shutdown: BoxFuture<'static, ()>,
+) -> BoxFuture<'static, Result<(), Error>> {
+    Box::pin(async move {
+        let in_folder = |error| Error::Io(settings.data_dir.display().to_string(), error);
+        std::fs::create_dir_all(&settings.data_dir).map_err(in_folder)?;
+        registration::raise_file_limit();
+        let port = listener.local_addr().map_err(in_folder)?.port();
+        let support = support(&settings)?;
+        let node = Arc::new(Node {
+            runtime: Runtime::new(settings.data_dir.clone(), settings.program.clone()),
+            support,
+            addresses: Addresses::new(settings.pod_range),
+            events: Recorder::start(client.clone(), settings.name.clone()),
+            services: Services::start(client.clone()),
+            tokens: Arc::default(),
+            allocatable: registration::capacity(&settings),
+            directory: Directory::default(),
+            client: NodeClient(client.clone()),
+            settings,
+        });
+        let (stop, stopped) = tokio::sync::watch::channel(false);
+        let serving = tokio::spawn(server::serve(node.clone(), listener, async move {
+            let mut stopped = stopped;
+            let _ = stopped.wait_for(|stopped| *stopped).await;
+        }));
+        let mut shutdown = std::pin::pin!(shutdown);
+        let registered = tokio::select! {
+            registered = registration::register(&node, port) => registered,
+            () = &mut shutdown => return Ok(()),
+        };
+        registration::announce(&node, &registered);
+        let lease = tokio::spawn(registration::keep_lease(client, registered));
+        let status = tokio::spawn({
+            let node = node.clone();
+            async move { registration::keep_status(&node, port).await }
+        });
+        let proxy = node
+            .settings
+            .service_proxy
+            .then(|| tokio::spawn(proxy::run(proxy_client, node.services.clone())));
+        let (static_changes, changes) = mpsc::channel(16);
+        let static_pods = node
+            .settings
+            .static_pods
+            .clone()
+            .map(|folder| tokio::spawn(static_pods::watch(node.clone(), folder, static_changes.clone())));
+        let stopping = async {
+            shutdown.await;
+            status.abort();
+            registration::stopping(&node, port).await;
+        };
+        manager::Manager::new(node.clone()).run(changes, stopping).await;
+        lease.abort();
+        for task in [proxy, static_pods].into_iter().flatten() {
+            task.abort();
+        }
+        stop.send_replace(true);
+        let _ = serving.await;
+        Ok(())
+    })
 }
 
 fn support(settings: &Settings) -> Result<Support, Error> {

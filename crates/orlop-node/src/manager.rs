@@ -8,10 +8,8 @@ use std::{
 
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api,
-    runtime::{WatchStreamExt, watcher, watcher::Event},
-};
+use kube::runtime::{watcher, watcher::Event};
+use orlop_client::{Api, watch_kind};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
@@ -62,7 +60,7 @@ impl Manager {
     ) {
         let pods: Api<Pod> = Api::all(self.node.client.0.clone());
         let mine = watcher::Config::default().fields(&format!("spec.nodeName={}", self.node.settings.name));
-        let mut events = watcher(pods, mine).default_backoff().boxed();
+        let mut events = watch_kind(&pods, mine);
         let mut listed = HashSet::new();
         let mut shutdown = std::pin::pin!(shutdown);
         loop {

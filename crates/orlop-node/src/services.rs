@@ -9,9 +9,10 @@ use std::{
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Service;
 use kube::{
-    Api, Client, ResourceExt,
-    runtime::{WatchStreamExt, watcher, watcher::Event},
+    Client, ResourceExt,
+    runtime::{watcher, watcher::Event},
 };
+use orlop_client::{Api, watch_kind};
 use tokio::sync::watch;
 
 /// Longest wait for the first list.
@@ -58,7 +59,7 @@ impl Services {
 
     async fn run(self, client: Client) {
         let api: Api<Service> = Api::all(client);
-        let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
+        let mut events = watch_kind(&api, watcher::Config::default());
         let mut listed = Map::new();
         while let Some(event) = events.next().await {
             let key = |service: &Service| (service.namespace().unwrap_or_default(), service.name_any());

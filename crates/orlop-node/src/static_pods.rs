@@ -13,10 +13,8 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::OwnerReference,
     jiff::Timestamp,
 };
-use kube::{
-    Api,
-    api::{DeleteParams, PostParams},
-};
+use kube::api::{DeleteParams, PostParams};
+use orlop_client::Api;
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 
@@ -81,7 +79,9 @@ fn read(folder: &Path, node: &str) -> HashMap<String, Pod> {
 
 /// Returns the pod of a manifest, with the identity that a kubelet gives it.
 fn parse(text: &str, node: &str) -> Result<Pod, String> {
-    let mut pod: Pod = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
+    // YAML is decoded as a value: decoders of a pod's types are large, and exist for JSON values already.
+    let manifest: serde_json::Value = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
+    let mut pod: Pod = serde_json::from_value(manifest).map_err(|error| error.to_string())?;
     let metadata = &mut pod.metadata;
     let name = metadata.name.take().filter(|name| !name.is_empty()).ok_or("the pod has no name")?;
     let digest = Sha256::digest(format!("{node}\n{text}").as_bytes());

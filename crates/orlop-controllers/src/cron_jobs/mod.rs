@@ -10,9 +10,10 @@ use k8s_openapi::{
     jiff::{Timestamp, tz::TimeZone},
 };
 use kube::{
-    Api, Client, Resource, ResourceExt,
+    Client, Resource, ResourceExt,
     api::{DeleteParams, PostParams, Preconditions},
 };
+use orlop_client::Api;
 
 use self::{
     plan::{Due, Started},

@@ -18,9 +18,10 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{
-    Api, ResourceExt,
+    ResourceExt,
     api::{ObjectMeta, PostParams},
 };
+use orlop_client::Api;
 use tokio::time::Instant;
 
 use self::plan::Plan;

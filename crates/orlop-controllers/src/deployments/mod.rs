@@ -18,7 +18,8 @@ use k8s_openapi::{
     },
     jiff::Timestamp,
 };
-use kube::{Api, Client, ResourceExt, api::PostParams};
+use kube::{Client, ResourceExt, api::PostParams};
+use orlop_client::Api;
 
 use crate::{
     runtime::{Action, Change, Context, EventForm, Informer, Key, Manager, Recorder, WorkQueue},

@@ -11,9 +11,10 @@ use k8s_openapi::api::{
     discovery::v1::EndpointSlice,
 };
 use kube::{
-    Api, Client, ResourceExt,
+    Client, ResourceExt,
     api::{DeleteParams, PostParams, Preconditions},
 };
+use orlop_client::Api;
 
 pub(crate) use self::mirroring::{NAME as MIRRORING, register as register_mirroring};
 use self::slices::{Changes, MANAGED_BY, SERVICE_NAME};

@@ -6,9 +6,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
 use kube::{
-    Api, Client, ResourceExt,
+    Client, ResourceExt,
     api::{DeleteParams, ObjectMeta, PostParams},
 };
+use orlop_client::Api;
 
 use crate::{
     endpoint_slices::{addresses::is_headless, queue_services_of},

@@ -21,9 +21,10 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{
-    Api, Client, ResourceExt,
+    Client, ResourceExt,
     api::{ListParams, Patch, PatchParams, PostParams},
 };
+use orlop_client::Api;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

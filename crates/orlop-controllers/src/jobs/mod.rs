@@ -21,7 +21,8 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
-use kube::{Api, ResourceExt, api::PostParams};
+use kube::{ResourceExt, api::PostParams};
+use orlop_client::Api;
 
 use self::{
     backoff::Record,

@@ -8,9 +8,10 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{
-    Api, ResourceExt,
+    ResourceExt,
     api::{Patch, PatchParams},
 };
+use orlop_client::Api;
 use serde_json::json;
 
 use super::Remaining;

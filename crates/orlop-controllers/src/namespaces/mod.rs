@@ -8,15 +8,13 @@ use std::{collections::BTreeMap, sync::Arc};
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
-    Api, Client, ResourceExt,
+    Client, ResourceExt,
     api::{DeleteParams, ListParams, PostParams},
     core::PartialObjectMeta,
     discovery::verbs,
-    runtime::{
-        WatchStreamExt,
-        watcher::{self, Event, watcher},
-    },
+    runtime::watcher::{self, Event},
 };
+use orlop_client::{Api, watch_kind};
 
 use crate::{
     discovery::{Resource, Resources},
@@ -46,7 +44,7 @@ pub(crate) async fn run(context: Context) {
 /// Queues terminating namespaces, for ever.
 async fn watch(client: &Client, queue: &Arc<WorkQueue<String>>) {
     let namespaces = Api::<PartialObjectMeta<Namespace>>::all(client.clone());
-    let mut events = watcher(namespaces, watcher::Config::default()).default_backoff().boxed();
+    let mut events = watch_kind(&namespaces, watcher::Config::default());
     while let Some(event) = events.next().await {
         match event {
             Ok(Event::Apply(namespace) | Event::InitApply(namespace))

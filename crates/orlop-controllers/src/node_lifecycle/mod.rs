@@ -13,9 +13,10 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{
-    Api, Client, ResourceExt,
+    Client, ResourceExt,
     api::{Patch, PatchParams, PostParams},
 };
+use orlop_client::Api;
 use serde_json::json;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 

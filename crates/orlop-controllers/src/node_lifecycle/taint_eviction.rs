@@ -7,9 +7,10 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{
-    Api, Client, ResourceExt,
+    Client, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
 };
+use orlop_client::Api;
 use serde_json::json;
 
 use crate::{

@@ -14,7 +14,8 @@ use k8s_openapi::{
     },
     jiff::Timestamp,
 };
-use kube::{Api, ResourceExt, api::PostParams};
+use kube::{ResourceExt, api::PostParams};
+use orlop_client::Api;
 
 use self::kind::Replicated;
 pub(crate) use self::status::REPLICA_FAILURE;

@@ -9,9 +9,10 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 use kube::{
-    Api, Client, ResourceExt,
+    Client, ResourceExt,
     api::{ListParams, PostParams},
 };
+use orlop_client::Api;
 
 use crate::{
     discovery::Resources,

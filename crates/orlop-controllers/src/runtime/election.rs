@@ -14,13 +14,11 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{
-    Api, Client,
+    Client,
     api::{ObjectMeta, PostParams},
-    runtime::{
-        WatchStreamExt,
-        watcher::{self, Event, watcher},
-    },
+    runtime::watcher::{self, Event},
 };
+use orlop_client::{Api, watch_kind};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::status::{is_conflict, is_not_found};
@@ -214,7 +212,7 @@ impl Candidate {
 /// Returns once the lease has no holder or is gone.
 async fn wait_until_free(leases: Api<Lease>, name: String) {
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let mut events = watcher(leases, config).default_backoff().boxed();
+    let mut events = watch_kind(&leases, config);
     while let Some(event) = events.next().await {
         let is_free = match event {
             Ok(Event::Apply(lease) | Event::InitApply(lease)) => {

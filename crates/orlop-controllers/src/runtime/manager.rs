@@ -103,30 +103,36 @@ impl Manager {
     }
 
     /// Runs every controller until `shutdown`, then frees their leases.
-    pub async fn run(self, shutdown: impl Future<Output = ()>) {
-        let (stop, stopped) = watch::channel(false);
-        let (informers, recorders) =
-            (Informers::new(self.client.clone()), Recorders::new(self.client.clone()));
-        let running = self.controllers.into_iter().map(|(name, run, own)| {
-            let metrics = self.metrics.of(name);
-            let context = Context {
-                client: own.unwrap_or_else(|| self.client.clone()),
-                informers: informers.clone(),
-                recorders: recorders.clone(),
-                metrics: metrics.clone(),
-            };
-            let candidate = self
-                .election
-                .clone()
-                .map(|settings| Candidate::new(self.client.clone(), format!("orlop-{name}"), settings));
-            let controller = Controller { name, run, context, metrics };
-            // A task each: one that is busy does not delay another.
-            tokio::spawn(controller.run(candidate, stopped.clone()))
-        });
-        let running = join_all(running.collect::<Vec<_>>());
-        shutdown.await;
-        stop.send_replace(true);
-        running.await;
+    pub fn run(self, shutdown: impl Future<Output = ()> + Send + 'static) -> BoxFuture<'static, ()> {
+        self.run_until(Box::pin(shutdown))
+    }
+
+    fn run_until(self, shutdown: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let (stop, stopped) = watch::channel(false);
+            let (informers, recorders) =
+                (Informers::new(self.client.clone()), Recorders::new(self.client.clone()));
+            let running = self.controllers.into_iter().map(|(name, run, own)| {
+                let metrics = self.metrics.of(name);
+                let context = Context {
+                    client: own.unwrap_or_else(|| self.client.clone()),
+                    informers: informers.clone(),
+                    recorders: recorders.clone(),
+                    metrics: metrics.clone(),
+                };
+                let candidate = self
+                    .election
+                    .clone()
+                    .map(|settings| Candidate::new(self.client.clone(), format!("orlop-{name}"), settings));
+                let controller = Controller { name, run, context, metrics };
+                // A task each: one that is busy does not delay another.
+                tokio::spawn(controller.run(candidate, stopped.clone()))
+            });
+            let running = join_all(running.collect::<Vec<_>>());
+            shutdown.await;
+            stop.send_replace(true);
+            running.await;
+        })
     }
 }
 

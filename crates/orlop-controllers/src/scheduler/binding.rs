@@ -4,9 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{Binding, ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::{
-    Api, Resource, ResourceExt,
+    Resource, ResourceExt,
     api::{ObjectMeta, Patch, PatchParams, PostParams},
 };
+use orlop_client::Api;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until, timeout};
 

@@ -7,9 +7,10 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use kube::{
-    Api, Resource, ResourceExt,
+    Resource, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
 };
+use orlop_client::Api;
 use serde_json::json;
 use tokio::time::Instant;
 

@@ -7,7 +7,8 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
-use kube::{Api, ResourceExt, api::PostParams};
+use kube::{ResourceExt, api::PostParams};
+use orlop_client::Api;
 
 use super::{Controller, identity};
 use crate::{

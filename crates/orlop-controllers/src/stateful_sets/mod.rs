@@ -14,9 +14,10 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{
-    Api, ResourceExt,
+    ResourceExt,
     api::{ObjectMeta, PostParams},
 };
+use orlop_client::Api;
 
 use self::plan::{Step, View};
 use crate::{

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Volume};
 use kube::{
-    Api, Client, ResourceExt,
+    Client, ResourceExt,
     api::{ObjectMeta, PostParams},
 };
+use orlop_client::Api;
 
 use crate::{
     runtime::{Action, Context, EventForm, Informer, Key, Manager, Recorder},

@@ -10,9 +10,10 @@ use k8s_openapi::api::{
     storage::v1::StorageClass,
 };
 use kube::{
-    Api, Client, Resource, ResourceExt,
+    Client, Resource, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
+use orlop_client::Api;
 use serde_json::json;
 
 use super::{

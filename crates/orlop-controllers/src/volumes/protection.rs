@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::{
-    Api, ResourceExt,
+    ResourceExt,
     api::{ListParams, PostParams},
 };
+use orlop_client::Api;
 
 use super::{claim_names, matching::volume_phase};
 use crate::{

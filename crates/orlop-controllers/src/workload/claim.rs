@@ -3,10 +3,11 @@
 use std::{fmt::Debug, sync::Arc};
 
 use kube::{
-    Api, Client, Resource, ResourceExt,
+    Client, Resource, ResourceExt,
     api::{Patch, PatchParams},
     core::NamespaceResourceScope,
 };
+use orlop_client::Api;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -157,7 +158,7 @@ async fn release<K: Cached>(
 /// Sends a strategic merge patch.
 pub(crate) async fn patch<K>(objects: &Api<K>, name: &str, patch: Value) -> kube::Result<K>
 where
-    K: Clone + DeserializeOwned + Debug,
+    K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned,
 {
     objects.patch(name, &PatchParams::default(), &Patch::Strategic(patch)).await
 }

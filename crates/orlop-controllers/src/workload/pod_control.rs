@@ -7,9 +7,10 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use kube::{
-    Api, Client, Resource, ResourceExt,
+    Client, Resource, ResourceExt,
     api::{DeleteParams, ObjectMeta, PostParams, Preconditions},
 };
+use orlop_client::Api;
 
 use crate::{
     runtime::{Informer, Recorder},
@@ -101,7 +102,7 @@ impl PodControl {
         let deleted = self.api(&namespace).delete(&pod.name_any(), parameters).await;
         match deleted {
             Ok(answer) => {
-                match answer.left() {
+                match answer {
                     // It goes when its node says so.
                     Some(left) if left.metadata.deletion_grace_period_seconds.unwrap_or(0) > 0 => {
                         self.pods.wrote(left);

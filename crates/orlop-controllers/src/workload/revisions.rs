@@ -7,9 +7,10 @@ use k8s_openapi::{
     apimachinery::pkg::runtime::RawExtension,
 };
 use kube::{
-    Api, Client, ResourceExt,
+    Client, ResourceExt,
     api::{DeleteParams, PostParams},
 };
+use orlop_client::Api;
 use serde_json::{Value, json};
 
 use crate::{

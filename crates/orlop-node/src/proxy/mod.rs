@@ -16,9 +16,10 @@ use std::{
 use futures_util::StreamExt;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{
-    Api, Client, ResourceExt,
-    runtime::{WatchStreamExt, watcher, watcher::Event},
+    Client, ResourceExt,
+    runtime::{watcher, watcher::Event},
 };
+use orlop_client::{Api, watch_kind};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,
@@ -52,7 +53,7 @@ impl Drop for Port {
 pub(crate) async fn run(client: Client, services: Services) {
     let mut changes = services.changes();
     let api: Api<EndpointSlice> = Api::all(client);
-    let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
+    let mut events = watch_kind(&api, watcher::Config::default());
     let mut slices: HashMap<(String, String), Arc<EndpointSlice>> = HashMap::new();
     let mut listed = HashMap::new();
     let mut is_synced = false;

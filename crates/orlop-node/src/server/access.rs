@@ -12,7 +12,8 @@ use k8s_openapi::api::{
     authentication::v1::{TokenReview, TokenReviewSpec},
     authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
 };
-use kube::{Api, Client, api::PostParams};
+use kube::{Client, api::PostParams};
+use orlop_client::Api;
 use orlop_net::ClientCertificate;
 use rustls::pki_types::UnixTime;
 use tokio::time::Instant;

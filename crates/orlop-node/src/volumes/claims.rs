@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::{Api, Client};
+use kube::Client;
+use orlop_client::Api;
 
 /// Returns the directory of a claim.
 pub(super) async fn path(client: &Client, namespace: &str, name: &str) -> Result<PathBuf, String> {

@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, path::PathBuf};
 use k8s_openapi::api::core::v1::{
     ConfigMap, DownwardAPIVolumeFile, KeyToPath, Secret, Volume, VolumeProjection,
 };
-use kube::{Api, api::ListParams};
+use kube::api::ListParams;
+use orlop_client::Api;
 
 use super::{
     Volumes,
@@ -120,7 +121,7 @@ impl Volumes<'_> {
         use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
         let kind = GroupVersionKind::gvk("certificates.k8s.io", "v1beta1", "ClusterTrustBundle");
         let resource = ApiResource::from_gvk(&kind);
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let api: kube::Api<DynamicObject> = kube::Api::all_with(self.client.clone(), &resource);
         let bundle = |object: DynamicObject| {
             object.data.pointer("/spec/trustBundle").and_then(|text| text.as_str()).map(str::to_owned)
         };

@@ -12,7 +12,8 @@ use k8s_openapi::{
     },
     jiff::{Timestamp, ToSpan},
 };
-use kube::{Api, Client, api::PostParams};
+use kube::{Client, api::PostParams};
+use orlop_client::Api;
 
 /// Life of a token that names none, in seconds.
 const DEFAULT_SECONDS: i64 = 3600;
@@ -66,8 +67,9 @@ impl Tokens {
             }),
             ..TokenRequest::default()
         };
-        let answer = accounts.create_token_request(account, &PostParams::default(), &request).await;
-        let status = answer.map_err(|error| format!("failed to fetch token: {error}"))?.status;
+        let answer = accounts.create_subresource("token", account, &PostParams::default(), &request).await;
+        let answer: TokenRequest = answer.map_err(|error| format!("failed to fetch token: {error}"))?;
+        let status = answer.status;
         let status = status.ok_or("failed to fetch token: no token")?;
         let life = status.expiration_timestamp.map_or(0, |at| at.0.duration_since(now).as_secs());
         let age = (life * 4 / 5).min(AGE_MAX);

@@ -4,10 +4,8 @@ use k8s_openapi::{
     api::core::v1::{Pod, PodCondition},
     jiff::Timestamp,
 };
-use kube::{
-    Api,
-    api::{DeleteParams, Patch, PatchParams, Preconditions},
-};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use orlop_client::Api;
 use serde_json::json;
 
 use super::{RETRY, Worker};

@@ -21,13 +21,8 @@ use cache::Cache;
 pub use cache::Change;
 use futures_util::StreamExt;
 pub use key::Key;
-use kube::{
-    Api, Client,
-    runtime::{
-        WatchStreamExt,
-        watcher::{self, watcher},
-    },
-};
+use kube::{Client, runtime::watcher};
+use orlop_client::{Api, watch_kind};
 use serde::de::DeserializeOwned;
 use tokio::{
     sync::watch,
@@ -219,7 +214,7 @@ impl<K: Cached> Shared<K> {
 
 /// Follows a kind for ever.
 async fn follow<K: Cached>(api: Api<K>, shared: Arc<Shared<K>>, sync: watch::Sender<bool>) {
-    let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
+    let mut events = watch_kind(&api, watcher::Config::default());
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => {
