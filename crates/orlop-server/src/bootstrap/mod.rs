@@ -1,21 +1,23 @@
 //! Objects of every cluster: system namespaces, the kubernetes service, priority classes.
 
+mod objects;
 mod policy;
 
 use std::{net::SocketAddr, time::Duration};
 
-use futures_util::future::try_join_all;
+use futures_util::future::{BoxFuture, try_join_all};
 use http::Request;
+use orlop_api::object_meta;
 use serde_json::{Value, json};
 
+use self::objects::Expected;
 use crate::{
     auth::{User, lookup},
     chain::Chain,
     cluster::Cluster,
     endpoints::health::ROUTES,
-    http::query::Query,
     object::now,
-    request::Attributes,
+    registry::Found,
     storage::service_ranges::ServiceRanges,
 };
 
@@ -49,6 +51,20 @@ pub enum BootstrapError {
     /// The roles and bindings were not loaded, or the default ones not found.
     #[error("cannot set up roles and bindings: {0}")]
     Policy(String),
+    /// A kind of these objects is not served.
+    #[error("{0} is not served")]
+    NotServed(String),
+    /// The store could not be read.
+    #[error("cannot read the objects of the cluster: {0}")]
+    Read(String),
+    /// An object could not be read or created.
+    #[error("{path}: {message}")]
+    Object {
+        /// Path of the object.
+        path: String,
+        /// Message of the Status.
+        message: String,
+    },
     /// A request was refused.
     #[error("{path} answered {code}")]
     Response {
@@ -86,11 +102,15 @@ impl From<SocketAddr> for Advertised {
 
 /// Creates missing objects through the chain, so that they are like all others. `address` is that of the API server, `ca`
 /// what its clients trust.
-pub async fn bootstrap(
-    chain: &Chain,
+pub fn bootstrap<'a>(
+    chain: &'a Chain,
     address: impl Into<Advertised>,
-    ca: &str,
-) -> Result<(), BootstrapError> {
+    ca: &'a str,
+) -> BoxFuture<'a, Result<(), BootstrapError>> {
+    Box::pin(create_objects(chain, address.into(), ca))
+}
+
+async fn create_objects(chain: &Chain, address: Advertised, ca: &str) -> Result<(), BootstrapError> {
     follow_credentials(chain.cluster());
     crate::definition_controllers::start(chain.cluster())
         .await
@@ -99,15 +119,18 @@ pub async fn bootstrap(
     chain.done(ROUTES);
     ensure_namespaces(chain).await?;
     // Kept by whoever starts, and not again and again: a role that somebody removes stays away until then.
-    let (policy, objects) = tokio::join!(policy::ensure(chain), ensure(chain, address.into(), ca));
+    let (policy, objects) = tokio::join!(policy::ensure(chain), ensure(chain, address, ca));
     policy?;
     chain.done(BOOTSTRAP_ROLES);
     objects
 }
 
 /// Creates the objects again when they are deleted.
-pub async fn reconcile(chain: Chain, address: impl Into<Advertised>, ca: String) {
-    let address = address.into();
+pub fn reconcile(chain: Chain, address: impl Into<Advertised>, ca: String) -> BoxFuture<'static, ()> {
+    Box::pin(reconcile_forever(chain, address.into(), ca))
+}
+
+async fn reconcile_forever(chain: Chain, address: Advertised, ca: String) {
     loop {
         tokio::time::sleep(RECONCILE_INTERVAL).await;
         let ensured = async {
@@ -121,31 +144,26 @@ pub async fn reconcile(chain: Chain, address: impl Into<Advertised>, ca: String)
 }
 
 async fn ensure_namespaces(chain: &Chain) -> Result<(), BootstrapError> {
-    // Concurrent creates share a group commit.
-    try_join_all(NAMESPACES.iter().map(|name| async move {
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        create(chain, "/api/v1/namespaces", &namespace).await
-    }))
-    .await?;
+    let namespace =
+        |name: &&str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    objects::create_missing(chain, &NAMESPACES.iter().map(namespace).collect::<Vec<_>>()).await?;
     chain.done(SYSTEM_NAMESPACES);
     Ok(())
 }
 
 async fn ensure(chain: &Chain, address: Advertised, ca: &str) -> Result<(), BootstrapError> {
     let objects = objects(address, ca, chain.cluster().objects.service_ranges());
-    try_join_all(objects.iter().map(|(_, path, object)| create(chain, path, object))).await?;
-    for (step, ..) in objects {
+    let found = objects::find(chain, objects.iter().map(|(_, object)| object)).await?;
+    // Concurrent writes share a group commit.
+    try_join_all(found.into_iter().map(|(expected, stored)| ensure_object(chain, expected, stored))).await?;
+    for (step, _) in objects {
         chain.done(step);
     }
     Ok(())
 }
 
-/// Returns objects with their step and path.
-fn objects(
-    Advertised(address): Advertised,
-    ca: &str,
-    ranges: &ServiceRanges,
-) -> Vec<(&'static str, &'static str, Value)> {
+/// Returns objects with their step.
+fn objects(Advertised(address): Advertised, ca: &str, ranges: &ServiceRanges) -> Vec<(&'static str, Value)> {
     let (ip, port) = (address.ip().to_string(), address.port());
     let family = if address.is_ipv6() { "IPv6" } else { "IPv4" };
     let today: String = now().to_string().chars().take("2026-01-01".len()).collect();
@@ -159,13 +177,11 @@ fn objects(
     vec![
         (
             "start-kubernetes-service-cidr-controller",
-            "/apis/networking.k8s.io/v1/servicecidrs",
             json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"},
                 "spec": {"cidrs": [ranges.cidr()]}}),
         ),
         (
             "bootstrap-controller",
-            "/api/v1/namespaces/default/services",
             json!({"apiVersion": "v1", "kind": "Service",
                 "metadata": {"name": "kubernetes", "namespace": "default", "labels": labels},
                 "spec": {"type": "ClusterIP", "clusterIP": ranges.api_server().to_string(), "sessionAffinity": "None",
@@ -173,7 +189,6 @@ fn objects(
         ),
         (
             "bootstrap-controller",
-            "/api/v1/namespaces/default/endpoints",
             json!({"apiVersion": "v1", "kind": "Endpoints",
                 "metadata": {"name": "kubernetes", "namespace": "default",
                     "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
@@ -182,7 +197,6 @@ fn objects(
         ),
         (
             "bootstrap-controller",
-            "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
             json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": family,
                 "metadata": {"name": "kubernetes", "namespace": "default",
                     "labels": {"kubernetes.io/service-name": "kubernetes"}},
@@ -191,7 +205,6 @@ fn objects(
         ),
         (
             "start-cluster-authentication-info-controller",
-            "/api/v1/namespaces/kube-system/configmaps",
             json!({"apiVersion": "v1", "kind": "ConfigMap",
                 "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
                 "data": {"client-ca-file": ca}}),
@@ -199,14 +212,12 @@ fn objects(
         (
             // kube-controller-manager reads it before it removes legacy tokens.
             "start-legacy-token-tracking-controller",
-            "/api/v1/namespaces/kube-system/configmaps",
             json!({"apiVersion": "v1", "kind": "ConfigMap",
                 "metadata": {"name": TOKEN_TRACKING, "namespace": "kube-system"},
                 "data": {"since": today}}),
         ),
         (
             "scheduling/bootstrap-system-priority-classes",
-            "/apis/scheduling.k8s.io/v1/priorityclasses",
             priority_class(
                 "system-node-critical",
                 2_000_001_000,
@@ -215,7 +226,6 @@ fn objects(
         ),
         (
             "scheduling/bootstrap-system-priority-classes",
-            "/apis/scheduling.k8s.io/v1/priorityclasses",
             priority_class(
                 "system-cluster-critical",
                 2_000_000_000,
@@ -238,46 +248,57 @@ fn follow_credentials(cluster: &Cluster) {
 }
 
 /// Creates an object unless it exists. Objects with the server's address or CA are updated: they may have changed.
-async fn create(chain: &Chain, path: &str, object: &Value) -> Result<(), BootstrapError> {
-    let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-    let own_path = format!("{path}/{name}");
-    // Read first: a full disk refuses creates, also those of objects that exist, and must not refuse the start.
-    if !exists(chain, &own_path).await {
-        let code = send(chain, "POST", path, "application/json", object.to_string()).await?;
-        // An allocated address means that the service exists.
-        let is_there = code == 409 || (code == 422 && path.ends_with("/services"));
-        match code {
-            200..300 => return Ok(()),
-            _ if is_there => {}
-            code => return Err(BootstrapError::Response { path: path.to_owned(), code }),
-        }
-    }
-    if !path.contains("/namespaces/") || name == TOKEN_TRACKING {
+async fn ensure_object(
+    chain: &Chain,
+    expected: Expected<'_>,
+    stored: Option<Found>,
+) -> Result<(), BootstrapError> {
+    let stored = match stored {
+        Some(stored) => Some(stored),
+        None => match expected.create(chain).await {
+            Ok(true) => return Ok(()),
+            Ok(false) => expected.find(chain).await?,
+            // Another server may have created it meanwhile, and its address is allocated.
+            Err(error) => Some(expected.find(chain).await?.ok_or(error)?),
+        },
+    };
+    let meta = object_meta::of(expected.object);
+    let is_own = !object_meta::text(meta, "namespace").is_empty();
+    if !is_own || object_meta::text(meta, "name") == TOKEN_TRACKING {
         return Ok(());
     }
-    let mut change = object.clone();
+    let mut change = expected.object.clone();
     if let Some(change) = change.as_object_mut() {
         change.retain(|field, _| !matches!(field.as_str(), "apiVersion" | "kind" | "metadata"));
     }
-    match send(chain, "PATCH", &own_path, "application/merge-patch+json", change.to_string()).await? {
+    if let Some(stored) = &stored
+        && is_part_of(&change, &expected.read(stored).await?)
+    {
+        return Ok(());
+    }
+    let path = expected.path();
+    match send(chain, "PATCH", &path, "application/merge-patch+json", change.to_string()).await? {
         200 => Ok(()),
-        422 if own_path.ends_with("/services/kubernetes") => Err(BootstrapError::ServiceRange),
+        422 if path.ends_with("/services/kubernetes") => Err(BootstrapError::ServiceRange),
         code if code >= 500 => {
-            tracing::warn!(path = own_path, code, "cannot update; it will be retried");
+            tracing::warn!(path, code, "cannot update; it will be retried");
             Ok(())
         }
-        code => Err(BootstrapError::Response { path: own_path, code }),
+        code => Err(BootstrapError::Response { path, code }),
     }
 }
 
-/// Returns true if the object at a path is in the store.
-async fn exists(chain: &Chain, path: &str) -> bool {
-    let objects = &chain.cluster().objects;
-    let Attributes { group, version, resource, namespace, name, .. } =
-        Attributes::of(&http::Method::GET, path, &Query::default());
-    match objects.registry.kinds().get(&group, &version, &resource) {
-        Some(kind) => objects.find(kind, &namespace, &name).await.is_ok_and(|found| found.is_some()),
-        None => false,
+/// Returns true if a merge patch would not change an object.
+fn is_part_of(change: &Value, object: &Value) -> bool {
+    match (change, object) {
+        (Value::Object(change), Value::Object(object)) => change
+            .iter()
+            .all(|(field, value)| object.get(field).is_some_and(|object| is_part_of(value, object))),
+        (Value::Array(change), Value::Array(object)) => {
+            let same = change.len() == object.len();
+            same && change.iter().zip(object).all(|(change, object)| is_part_of(change, object))
+        }
+        (change, object) => change == object,
     }
 }
 

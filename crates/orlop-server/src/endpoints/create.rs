@@ -1,7 +1,10 @@
 //! Create.
 
 use http::Response;
-use orlop_api::{object_meta, schema, status::Status};
+use orlop_api::{
+    object_meta, schema,
+    status::{Reason, Status},
+};
 use orlop_store::{Compare, Comparison, KeyRange, LeaseId, Op, Put, Read, Revision, Target, Txn};
 use serde_json::{Value, json};
 
@@ -70,6 +73,15 @@ pub(super) async fn create_object(
             Created::NameTaken(_) if attempts > 0 => {}
             created => return created.into_result().map(|written| (201, written)),
         }
+    }
+}
+
+/// Creates an object of the server itself. Returns false if one of its name exists.
+pub(crate) async fn create_missing(request: &Request, object: Value, manager: &str) -> Result<bool, Status> {
+    match create_object(request, object, &WriteOptions::default(), Some(manager)).await {
+        Ok(_) => Ok(true),
+        Err(status) if status.reason == Reason::AlreadyExists => Ok(false),
+        Err(status) => Err(status),
     }
 }
 

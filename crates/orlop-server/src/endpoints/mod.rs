@@ -44,6 +44,7 @@ use http::{HeaderMap, Response};
 use hyper::upgrade::OnUpgrade;
 use orlop_api::{protobuf, status::Status, table::IncludeObject};
 
+pub(crate) use self::create::create_missing;
 use self::offload::Offload;
 use crate::{
     auth::Access,
