@@ -1,5 +1,6 @@
 //! Plans: the changes a pass would make. Every write is a dry run.
 
+use futures_util::future::BoxFuture;
 use std::collections::BTreeSet;
 
 use kube::Client;
@@ -60,36 +61,40 @@ pub enum PlanError {
 }
 
 /// Plans a definition's effect on every live instance.
-pub async fn plan_definition(client: Client, definition: &Json) -> Result<Vec<Plan>, PlanError> {
-    let cluster = Cluster::new(client);
-    let graph = compile(&cluster, definition).await?;
-    let resource =
-        Resource { gvk: graph.gvk.clone(), plural: graph.plural.clone(), namespaced: graph.namespaced };
-    let mut plans = Vec::new();
-    for instance in cluster.list(&resource, None, "").await? {
-        plans.push(plan(&cluster, &graph, &instance).await?);
-    }
-    Ok(plans)
+pub fn plan_definition(client: Client, definition: &Json) -> BoxFuture<'_, Result<Vec<Plan>, PlanError>> {
+    Box::pin(async move {
+        let cluster = Cluster::new(client);
+        let graph = compile(&cluster, definition).await?;
+        let resource =
+            Resource { gvk: graph.gvk.clone(), plural: graph.plural.clone(), namespaced: graph.namespaced };
+        let mut plans = Vec::new();
+        for instance in cluster.list(&resource, None, "").await? {
+            plans.push(plan(&cluster, &graph, &instance).await?);
+        }
+        Ok(plans)
+    })
 }
 
 /// Plans an instance, live or not, of a definition in the cluster.
-pub async fn plan_instance(client: Client, instance: &Json) -> Result<Plan, PlanError> {
-    let cluster = Cluster::new(client);
-    let text = |key: &str| instance.get(key).and_then(Json::as_str).unwrap_or_default();
-    let gvk = crate::kinds::Gvk::new(text("apiVersion"), text("kind"));
-    let definitions = cluster.list(&definition_resource(), None, "").await?;
-    let definition = definitions.iter().find(|definition| {
-        let text = |key: &str| definition.pointer(&format!("/spec/schema/{key}")).and_then(Json::as_str);
-        text("kind") == Some(&gvk.kind)
-            && text("apiVersion") == Some(&gvk.version)
-            && text("group").unwrap_or(names::GROUP) == gvk.group
-    });
-    let Some(definition) = definition else {
-        return Err(PlanError::Invalid(format!("no ResourceGraphDefinition defines {gvk}")));
-    };
-    let graph = compile(&cluster, definition).await?;
-    let instance = defaulted(&cluster, &graph, instance).await?;
-    plan(&cluster, &graph, &instance).await
+pub fn plan_instance(client: Client, instance: &Json) -> BoxFuture<'_, Result<Plan, PlanError>> {
+    Box::pin(async move {
+        let cluster = Cluster::new(client);
+        let text = |key: &str| instance.get(key).and_then(Json::as_str).unwrap_or_default();
+        let gvk = crate::kinds::Gvk::new(text("apiVersion"), text("kind"));
+        let definitions = cluster.list(&definition_resource(), None, "").await?;
+        let definition = definitions.iter().find(|definition| {
+            let text = |key: &str| definition.pointer(&format!("/spec/schema/{key}")).and_then(Json::as_str);
+            text("kind") == Some(&gvk.kind)
+                && text("apiVersion") == Some(&gvk.version)
+                && text("group").unwrap_or(names::GROUP) == gvk.group
+        });
+        let Some(definition) = definition else {
+            return Err(PlanError::Invalid(format!("no ResourceGraphDefinition defines {gvk}")));
+        };
+        let graph = compile(&cluster, definition).await?;
+        let instance = defaulted(&cluster, &graph, instance).await?;
+        plan(&cluster, &graph, &instance).await
+    })
 }
 
 /// The instance as the server would store it: with defaults, and with what it has already.

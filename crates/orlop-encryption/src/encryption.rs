@@ -4,6 +4,7 @@
 //! read. This key is random, made once for a database, and kept in it, encrypted by the first provider that encrypts. It
 //! does not change when keys are rotated: the terms of all objects would change with it.
 
+use futures_util::future::BoxFuture;
 use std::{
     fmt,
     path::{Path, PathBuf},
@@ -52,16 +53,18 @@ impl fmt::Debug for Encryption {
 
 impl Encryption {
     /// Reads a configuration file and starts its KMS plugins.
-    pub async fn load(path: &Path, timing: KmsTiming) -> Result<Arc<Self>, ConfigError> {
-        let bytes = config::read(path)?;
-        let resources = Resources::build(&bytes, timing).await?;
-        Ok(Arc::new(Self {
-            path: path.to_owned(),
-            timing,
-            resources: RwLock::new(Arc::new(resources)),
-            index_key: RwLock::default(),
-            loaded: tokio::sync::Mutex::new(bytes),
-        }))
+    pub fn load(path: &Path, timing: KmsTiming) -> BoxFuture<'_, Result<Arc<Self>, ConfigError>> {
+        Box::pin(async move {
+            let bytes = config::read(path)?;
+            let resources = Resources::build(&bytes, timing).await?;
+            Ok(Arc::new(Self {
+                path: path.to_owned(),
+                timing,
+                resources: RwLock::new(Arc::new(resources)),
+                index_key: RwLock::default(),
+                loaded: tokio::sync::Mutex::new(bytes),
+            }))
+        })
     }
 
     fn resources(&self) -> Arc<Resources> {
@@ -69,20 +72,23 @@ impl Encryption {
     }
 
     /// Loads or makes the key of the index. Waits a while for KMS plugins that have just started.
-    pub async fn open_index(&self, store: &Store) -> Result<(), String> {
-        let started = tokio::time::Instant::now();
-        loop {
-            match self.try_open_index(store).await {
-                Err(error) if started.elapsed() < START_MAX && self.check().await.is_err() => {
-                    tracing::warn!(error, "cannot open the index' key yet: a KMS plugin is not healthy");
-                    tokio::time::sleep(Duration::from_secs(1)).await;
-                }
-                result => {
-                    return result
-                        .map_err(|error| format!("cannot open the key of encrypted index terms: {error}"));
+    pub fn open_index<'a>(&'a self, store: &'a Store) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            let started = tokio::time::Instant::now();
+            loop {
+                match self.try_open_index(store).await {
+                    Err(error) if started.elapsed() < START_MAX && self.check().await.is_err() => {
+                        tracing::warn!(error, "cannot open the index' key yet: a KMS plugin is not healthy");
+                        tokio::time::sleep(Duration::from_secs(1)).await;
+                    }
+                    result => {
+                        return result.map_err(|error| {
+                            format!("cannot open the key of encrypted index terms: {error}")
+                        });
+                    }
                 }
             }
-        }
+        })
     }
 
     async fn try_open_index(&self, store: &Store) -> Result<(), String> {
@@ -133,21 +139,23 @@ impl Encryption {
     }
 
     /// Loads the file again if it has changed. Returns true if it has.
-    pub async fn reload(&self, store: &Store) -> Result<bool, ConfigError> {
-        let mut loaded = self.loaded.lock().await;
-        let bytes = config::read(&self.path)?;
-        if bytes == *loaded {
-            return Ok(false);
-        }
-        let resources = Arc::new(Resources::build(&bytes, self.timing).await?);
-        for plugin in resources.plugins() {
-            plugin.check().await.map_err(ConfigError)?;
-        }
-        *self.resources.write().unwrap_or_else(PoisonError::into_inner) = resources;
-        *loaded = bytes;
-        self.try_open_index(store).await.map_err(ConfigError)?;
-        tracing::info!(path = %self.path.display(), "encryption configuration reloaded");
-        Ok(true)
+    pub fn reload<'a>(&'a self, store: &'a Store) -> BoxFuture<'a, Result<bool, ConfigError>> {
+        Box::pin(async move {
+            let mut loaded = self.loaded.lock().await;
+            let bytes = config::read(&self.path)?;
+            if bytes == *loaded {
+                return Ok(false);
+            }
+            let resources = Arc::new(Resources::build(&bytes, self.timing).await?);
+            for plugin in resources.plugins() {
+                plugin.check().await.map_err(ConfigError)?;
+            }
+            *self.resources.write().unwrap_or_else(PoisonError::into_inner) = resources;
+            *loaded = bytes;
+            self.try_open_index(store).await.map_err(ConfigError)?;
+            tracing::info!(path = %self.path.display(), "encryption configuration reloaded");
+            Ok(true)
+        })
     }
 
     /// Returns the health of the KMS plugins.

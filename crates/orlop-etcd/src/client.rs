@@ -1,5 +1,6 @@
 //! A client for copying between endpoints, and for tests.
 
+use futures_util::future::BoxFuture;
 use std::path::PathBuf;
 
 use hyper_util::rt::TokioIo;
@@ -77,40 +78,45 @@ pub struct Client {
 
 impl Client {
     /// Connects to `http://…`, `https://…` or `unix:///…`.
-    pub async fn connect(address: &str, tls: &ClientTls) -> Result<Self, ConnectError> {
-        let failed = |source| ConnectError::Transport { address: address.to_owned(), source };
-        if let Some(path) = address.strip_prefix("unix://") {
-            let path = PathBuf::from(path);
-            let connector = tower::service_fn(move |_: Uri| {
-                let path = path.clone();
-                async move { tokio::net::UnixStream::connect(path).await.map(TokioIo::new) }
-            });
-            let channel = placeholder_endpoint().connect_with_connector(connector).await.map_err(failed)?;
-            return Ok(Self::new(channel));
-        }
-        let full = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
-        let mut endpoint =
-            Endpoint::from_shared(full.clone()).map_err(|_| ConnectError::Address(address.to_owned()))?;
-        if full.starts_with("https://") {
-            endpoint = endpoint.tls_config(tls_config(tls)?).map_err(failed)?;
-        }
-        let channel = endpoint.tcp_nodelay(true).connect().await.map_err(failed)?;
-        Ok(Self::new(channel))
+    pub fn connect<'a>(address: &'a str, tls: &'a ClientTls) -> BoxFuture<'a, Result<Self, ConnectError>> {
+        Box::pin(async move {
+            let failed = |source| ConnectError::Transport { address: address.to_owned(), source };
+            if let Some(path) = address.strip_prefix("unix://") {
+                let path = PathBuf::from(path);
+                let connector = tower::service_fn(move |_: Uri| {
+                    let path = path.clone();
+                    async move { tokio::net::UnixStream::connect(path).await.map(TokioIo::new) }
+                });
+                let channel =
+                    placeholder_endpoint().connect_with_connector(connector).await.map_err(failed)?;
+                return Ok(Self::new(channel));
+            }
+            let full = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
+            let mut endpoint =
+                Endpoint::from_shared(full.clone()).map_err(|_| ConnectError::Address(address.to_owned()))?;
+            if full.starts_with("https://") {
+                endpoint = endpoint.tls_config(tls_config(tls)?).map_err(failed)?;
+            }
+            let channel = endpoint.tcp_nodelay(true).connect().await.map_err(failed)?;
+            Ok(Self::new(channel))
+        })
     }
 
     /// Connects to a server in this process, without a socket.
-    pub async fn in_process(server: &Server) -> Result<Self, ConnectError> {
-        let server = server.clone();
-        let connector = tower::service_fn(move |_: Uri| {
-            let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
-            tokio::spawn(server.clone().serve_in_process(theirs));
-            async move { Ok::<_, std::io::Error>(TokioIo::new(ours)) }
-        });
-        let channel = placeholder_endpoint()
-            .connect_with_connector(connector)
-            .await
-            .map_err(|source| ConnectError::Transport { address: "this process".into(), source })?;
-        Ok(Self::new(channel))
+    pub fn in_process(server: &Server) -> BoxFuture<'_, Result<Self, ConnectError>> {
+        Box::pin(async move {
+            let server = server.clone();
+            let connector = tower::service_fn(move |_: Uri| {
+                let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
+                tokio::spawn(server.clone().serve_in_process(theirs));
+                async move { Ok::<_, std::io::Error>(TokioIo::new(ours)) }
+            });
+            let channel = placeholder_endpoint()
+                .connect_with_connector(connector)
+                .await
+                .map_err(|source| ConnectError::Transport { address: "this process".into(), source })?;
+            Ok(Self::new(channel))
+        })
     }
 
     fn new(channel: Channel) -> Self {

@@ -6,6 +6,7 @@
 //!
 //! Revisions and history are not copied, and a lease's TTL starts anew. Stop writers first: later writes are not copied.
 
+use futures_util::future::BoxFuture;
 use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
@@ -92,29 +93,42 @@ pub struct Progress {
 }
 
 /// Copies everything from `source` to `target`, reports each page to `on_progress`, and verifies the result.
-pub async fn copy(
-    source: &Client,
-    target: &Client,
+pub fn copy<'a>(
+    source: &'a Client,
+    target: &'a Client,
     options: Options,
-    mut on_progress: impl FnMut(Progress),
-) -> Result<Progress, CopyError> {
-    let mut copy = Copy {
-        source: source.clone(),
-        target: target.clone(),
-        options,
-        leases: HashMap::new(),
-        progress: Progress::default(),
-        mismatches: Mismatches::default(),
-    };
-    let mut attempts = 1;
-    loop {
-        match copy.run(&mut on_progress).await {
-            Err(CopyError::Source(status)) if status.message() == COMPACTED.1 && attempts < ATTEMPTS_MAX => {
-                attempts += 1;
+    on_progress: impl FnMut(Progress) + Send + 'a,
+) -> BoxFuture<'a, Result<Progress, CopyError>> {
+    copy_all(source, target, options, Box::new(on_progress))
+}
+
+fn copy_all<'a>(
+    source: &'a Client,
+    target: &'a Client,
+    options: Options,
+    mut on_progress: Box<dyn FnMut(Progress) + Send + 'a>,
+) -> BoxFuture<'a, Result<Progress, CopyError>> {
+    Box::pin(async move {
+        let mut copy = Copy {
+            source: source.clone(),
+            target: target.clone(),
+            options,
+            leases: HashMap::new(),
+            progress: Progress::default(),
+            mismatches: Mismatches::default(),
+        };
+        let mut attempts = 1;
+        loop {
+            match copy.run(&mut on_progress).await {
+                Err(CopyError::Source(status))
+                    if status.message() == COMPACTED.1 && attempts < ATTEMPTS_MAX =>
+                {
+                    attempts += 1;
+                }
+                ended => return ended.map(|()| copy.progress),
             }
-            ended => return ended.map(|()| copy.progress),
         }
-    }
+    })
 }
 
 /// Keys that differ.

@@ -1,5 +1,6 @@
 //! The server: all services on a listener.
 
+use futures_util::future::BoxFuture;
 use std::{future::Future, sync::Arc, time::Duration};
 
 use hyper_util::{server::graceful::GracefulShutdown, service::TowerToHyperService};
@@ -44,8 +45,8 @@ pub struct Server {
 
 impl Server {
     /// Creates a server for a store.
-    pub async fn new(store: Store, options: Options) -> orlop_store::Result<Self> {
-        Ok(Self { node: Node::new(store, options).await? })
+    pub fn new(store: Store, options: Options) -> BoxFuture<'static, orlop_store::Result<Self>> {
+        Box::pin(async move { Ok(Self { node: Node::new(store, options).await? }) })
     }
 
     /// Returns the cluster id.
@@ -71,42 +72,63 @@ impl Server {
     }
 
     /// Serves until `shutdown` resolves, then drains open requests. Watches are ended.
-    pub async fn serve(
-        &self,
+    pub fn serve<'a>(
+        &'a self,
         listener: Listener,
         tls: Option<ServerTls>,
-        shutdown: impl Future<Output = ()> + Send,
-    ) {
-        let node = &self.node;
-        // Aborted on return.
-        let mut background = JoinSet::new();
-        let Options { compact_interval, compact_min_retain, .. } = node.options;
-        if let Some(interval) = compact_interval {
-            background.spawn(compactor::run(node.store.clone(), interval, compact_min_retain));
-        }
-        let options = AcceptOptions { tls, drain_timeout: DRAIN, ..AcceptOptions::default() };
-        let (http, dispatcher) = (Arc::new(self.http_options()), self.dispatcher());
-        let shutdown = async {
-            shutdown.await;
-            node.stop();
-        };
-        accept(listener, options, shutdown, move |connection, watcher| {
-            let (http, dispatcher) = (http.clone(), dispatcher.clone());
-            async move { serve_connection(connection.stream, &http, dispatcher, watcher).await }
+        shutdown: impl Future<Output = ()> + Send + 'a,
+    ) -> BoxFuture<'a, ()> {
+        self.serve_until(listener, tls, Box::pin(shutdown))
+    }
+
+    fn serve_until<'a>(
+        &'a self,
+        listener: Listener,
+        tls: Option<ServerTls>,
+        shutdown: BoxFuture<'a, ()>,
+    ) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let node = &self.node;
+            // Aborted on return.
+            let mut background = JoinSet::new();
+            let Options { compact_interval, compact_min_retain, .. } = node.options;
+            if let Some(interval) = compact_interval {
+                background.spawn(compactor::run(node.store.clone(), interval, compact_min_retain));
+            }
+            let options = AcceptOptions { tls, drain_timeout: DRAIN, ..AcceptOptions::default() };
+            let (http, dispatcher) = (Arc::new(self.http_options()), self.dispatcher());
+            let shutdown = async {
+                shutdown.await;
+                node.stop();
+            };
+            accept(listener, options, shutdown, move |connection, watcher| {
+                let (http, dispatcher) = (http.clone(), dispatcher.clone());
+                async move { serve_connection(connection.stream, &http, dispatcher, watcher).await }
+            })
+            .await;
         })
-        .await;
     }
 
     /// Serves `/health`, `/metrics` and `/version` without gRPC, on an address of their own.
-    pub async fn serve_http(&self, listener: Listener, shutdown: impl Future<Output = ()> + Send) {
-        let service = TowerToHyperService::new(http::routes(self.node.clone()));
-        let http = Arc::new(HttpOptions::default());
-        let options = AcceptOptions { drain_timeout: DRAIN, ..AcceptOptions::default() };
-        accept(listener, options, shutdown, move |connection, watcher| {
-            let (http, service) = (http.clone(), service.clone());
-            async move { serve_connection(connection.stream, &http, service, watcher).await }
+    pub fn serve_http<'a>(
+        &'a self,
+        listener: Listener,
+        shutdown: impl Future<Output = ()> + Send + 'a,
+    ) -> BoxFuture<'a, ()> {
+        self.serve_http_until(listener, Box::pin(shutdown))
+    }
+
+    fn serve_http_until<'a>(&'a self, listener: Listener, shutdown: BoxFuture<'a, ()>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let service = TowerToHyperService::new(http::routes(self.node.clone()));
+            let http = Arc::new(HttpOptions::default());
+            let options = AcceptOptions { drain_timeout: DRAIN, ..AcceptOptions::default() };
+            accept(listener, options, shutdown, move |connection, watcher| {
+                let (http, service) = (http.clone(), service.clone());
+                async move { serve_connection(connection.stream, &http, service, watcher).await }
+            })
+            .await;
         })
-        .await;
     }
 
     /// Serves one byte stream within the process until its end.

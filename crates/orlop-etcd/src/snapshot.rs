@@ -4,6 +4,7 @@
 //! snapshot save` checks that the digest is there, [`restore`] that it is right. The copy is written to a temporary file
 //! first, so that a slow reader does not block the store.
 
+use futures_util::future::BoxFuture;
 use std::path::{Path, PathBuf};
 
 use futures_util::{Stream, stream};
@@ -72,40 +73,42 @@ pub(crate) async fn stream(
 }
 
 /// Restores a snapshot into a new database file, after verifying its digest. Returns the number of bytes.
-pub async fn restore(from: &Path, to: &Path) -> Result<u64, RestoreError> {
-    let reading = |source| RestoreError::File { path: from.into(), source };
-    let writing = |source| RestoreError::File { path: to.into(), source };
-    let corrupt = |reason| RestoreError::Corrupt { path: from.into(), reason };
-    if to.exists() {
-        return Err(RestoreError::Exists(to.into()));
-    }
-    let mut source = tokio::fs::File::open(from).await.map_err(reading)?;
-    let length = source.metadata().await.map_err(reading)?.len();
-    let length = length.checked_sub(DIGEST_BYTES).ok_or(corrupt("it is too short"))?;
-    let partial = to.with_extension("restoring");
-    let mut target = tokio::fs::File::create(&partial).await.map_err(writing)?;
-    let (mut digest, mut left, mut buffer) = (Sha256::new(), length, vec![0; CHUNK_BYTES]);
-    while left > 0 {
-        let part = CHUNK_BYTES.min(usize::try_from(left).unwrap_or(CHUNK_BYTES));
-        let chunk = &mut buffer[..part];
-        source.read_exact(chunk).await.map_err(reading)?;
-        if left == length && !chunk.starts_with(b"SQLite format 3\0") {
-            let _ = tokio::fs::remove_file(&partial).await;
-            return Err(corrupt(
-                "it is not made by orlop (an etcd snapshot is copied with `orlop etcd import`)",
-            ));
+pub fn restore<'a>(from: &'a Path, to: &'a Path) -> BoxFuture<'a, Result<u64, RestoreError>> {
+    Box::pin(async move {
+        let reading = |source| RestoreError::File { path: from.into(), source };
+        let writing = |source| RestoreError::File { path: to.into(), source };
+        let corrupt = |reason| RestoreError::Corrupt { path: from.into(), reason };
+        if to.exists() {
+            return Err(RestoreError::Exists(to.into()));
         }
-        digest.update(&*chunk);
-        target.write_all(chunk).await.map_err(writing)?;
-        left -= part as u64;
-    }
-    let mut expected = [0; DIGEST_BYTES as usize];
-    source.read_exact(&mut expected).await.map_err(reading)?;
-    if digest.finalize()[..] != expected[..] {
-        let _ = tokio::fs::remove_file(&partial).await;
-        return Err(corrupt("its digest does not match"));
-    }
-    target.sync_all().await.map_err(writing)?;
-    tokio::fs::rename(&partial, to).await.map_err(writing)?;
-    Ok(length)
+        let mut source = tokio::fs::File::open(from).await.map_err(reading)?;
+        let length = source.metadata().await.map_err(reading)?.len();
+        let length = length.checked_sub(DIGEST_BYTES).ok_or(corrupt("it is too short"))?;
+        let partial = to.with_extension("restoring");
+        let mut target = tokio::fs::File::create(&partial).await.map_err(writing)?;
+        let (mut digest, mut left, mut buffer) = (Sha256::new(), length, vec![0; CHUNK_BYTES]);
+        while left > 0 {
+            let part = CHUNK_BYTES.min(usize::try_from(left).unwrap_or(CHUNK_BYTES));
+            let chunk = &mut buffer[..part];
+            source.read_exact(chunk).await.map_err(reading)?;
+            if left == length && !chunk.starts_with(b"SQLite format 3\0") {
+                let _ = tokio::fs::remove_file(&partial).await;
+                return Err(corrupt(
+                    "it is not made by orlop (an etcd snapshot is copied with `orlop etcd import`)",
+                ));
+            }
+            digest.update(&*chunk);
+            target.write_all(chunk).await.map_err(writing)?;
+            left -= part as u64;
+        }
+        let mut expected = [0; DIGEST_BYTES as usize];
+        source.read_exact(&mut expected).await.map_err(reading)?;
+        if digest.finalize()[..] != expected[..] {
+            let _ = tokio::fs::remove_file(&partial).await;
+            return Err(corrupt("its digest does not match"));
+        }
+        target.sync_all().await.map_err(writing)?;
+        tokio::fs::rename(&partial, to).await.map_err(writing)?;
+        Ok(length)
+    })
 }

@@ -8,6 +8,7 @@
 use std::{convert::Infallible, net::IpAddr, sync::Arc, time::Instant};
 
 use bytes::Bytes;
+use futures_util::{FutureExt, future::BoxFuture};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use orlop_api::{status::Status, user::UserInfo};
 use orlop_audit::Auditor;
@@ -35,8 +36,8 @@ use crate::{
         panic_guard, trace,
     },
     http::{
-        body::Body, compression, negotiation::content_type, query::Query, response, warnings::Warnings,
-        websocket::Upgrade,
+        body::Body, compression, negotiation::content_type, query::Query, request_body::RequestBody,
+        response, warnings::Warnings, websocket::Upgrade,
     },
     metrics::{Labels, RegisterMetrics},
     request::{Attributes, Deadline, Verb},
@@ -67,6 +68,10 @@ pub(crate) struct ConnectionState {
 }
 
 impl ConnectionState {
+    fn in_process(client: Peer) -> Self {
+        Self { client, intake: None, peer: None, goaway: None }
+    }
+
     fn origin(&self) -> Origin {
         if self.intake.is_some() { Origin::Client } else { Origin::InProcess }
     }
@@ -176,19 +181,26 @@ impl Chain {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let client = Peer::InProcess(Arc::new(user));
-        let connection = Arc::new(ConnectionState { client, intake: None, peer: None, goaway: None });
+        let connection = Arc::new(ConnectionState::in_process(Peer::InProcess(Arc::new(user))));
         let chain = self.clone();
-        tower::service_fn(move |request| {
-            let (chain, connection) = (chain.clone(), connection.clone());
-            let response = async move { chain.answer_on(&connection, request).await.map(Body::detach) };
-            async move {
-                // A set of one task, which is aborted with the request's future.
-                let mut task = JoinSet::new();
-                task.spawn(response);
-                // The chain catches panics: only a runtime that shuts down cancels the task.
-                Ok(task.join_next().await.and_then(Result::ok).unwrap_or_else(unavailable))
-            }
+        tower::service_fn(move |request: Request<B>| {
+            let answer =
+                chain.clone().answer_detached(connection.clone(), request.map(RequestBody::in_process));
+            answer.map(Ok)
+        })
+    }
+
+    /// Answers a request on a task of its own, which is aborted with the returned future.
+    fn answer_detached(
+        self,
+        connection: Arc<ConnectionState>,
+        request: Request<RequestBody>,
+    ) -> BoxFuture<'static, Response<Body>> {
+        Box::pin(async move {
+            let mut task = JoinSet::new();
+            task.spawn(async move { self.answer_on(&connection, request).await.map(Body::detach) });
+            // The chain catches panics: only a runtime that shuts down cancels the task.
+            task.join_next().await.and_then(Result::ok).unwrap_or_else(unavailable)
         })
     }
 
@@ -203,25 +215,29 @@ impl Chain {
     }
 
     /// Answers a request of this process. `user` is the authenticated user, if any.
-    pub async fn answer<B>(&self, request: Request<B>, user: Option<&UserInfo>) -> Response<Body>
+    pub fn answer<B>(&self, request: Request<B>, user: Option<&UserInfo>) -> BoxFuture<'_, Response<Body>>
     where
-        B: http_body::Body<Data = Bytes>,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let client = user.map_or(Peer::Unknown, |user| Peer::InProcess(Arc::new(user.clone())));
-        self.answer_on(&ConnectionState { client, intake: None, peer: None, goaway: None }, request).await
+        self.answer_in_process(ConnectionState::in_process(client), request.map(RequestBody::in_process))
+    }
+
+    fn answer_in_process(
+        &self,
+        connection: ConnectionState,
+        request: Request<RequestBody>,
+    ) -> BoxFuture<'_, Response<Body>> {
+        Box::pin(async move { self.answer_on(&connection, request).await })
     }
 
     /// Answers a request of a connection.
-    pub(crate) async fn answer_on<B>(
+    pub(crate) async fn answer_on(
         &self,
         connection: &ConnectionState,
-        request: Request<B>,
-    ) -> Response<Body>
-    where
-        B: http_body::Body<Data = Bytes>,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+        request: Request<RequestBody>,
+    ) -> Response<Body> {
         let (mut parts, incoming) = request.into_parts();
         if let Some(preflight) = self.hygiene.preflight(&parts) {
             return preflight;
@@ -241,7 +257,7 @@ impl Chain {
         let is_apply = content_type(&parts.headers).starts_with("application/apply-patch");
         let labels = Labels::of(&attributes, parts.uri.path(), &query, is_apply);
         let warnings = Warnings::default();
-        let mut body_is_unread = !incoming.is_end_stream();
+        let mut body_is_unread = !http_body::Body::is_end_stream(&incoming);
         let mut span = None;
         let limit = deadline::of(&query);
         if let Ok(limit) = &limit

@@ -2,7 +2,8 @@
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use hyper::service::service_fn;
+use futures_util::future::BoxFuture;
+use hyper::{body::Incoming, service::service_fn};
 use orlop_net::{
     AcceptOptions, Connection, HttpOptions, PeerAddress, ServerTls, Watcher, accept,
     http::{serve_connection, serve_connection_until},
@@ -13,6 +14,7 @@ use crate::{
     auth::authentication::Peer,
     chain::{Chain, ConnectionState},
     filters::intake::ConnectionIntake,
+    http::request_body::RequestBody,
 };
 
 /// Timeouts of a server.
@@ -44,7 +46,7 @@ pub async fn serve(
     listener: TcpListener,
     chain: Chain,
     tls: Option<ServerTls>,
-    stop: impl Future<Output = ()>,
+    stop: impl Future<Output = ()> + Send + 'static,
 ) {
     serve_with(Timeouts::default(), listener, chain, tls, stop).await;
 }
@@ -55,8 +57,19 @@ pub async fn serve_with(
     listener: TcpListener,
     chain: Chain,
     tls: Option<ServerTls>,
-    stop: impl Future<Output = ()>,
+    stop: impl Future<Output = ()> + Send + 'static,
 ) {
+    serve_until(timeouts, listener, chain, tls, Box::pin(stop)).await;
+}
+
+/// Serves a chain. Not generic, and boxed: its code is compiled here, and not in each program that serves.
+fn serve_until(
+    timeouts: Timeouts,
+    listener: TcpListener,
+    chain: Chain,
+    tls: Option<ServerTls>,
+    stop: BoxFuture<'static, ()>,
+) -> BoxFuture<'static, ()> {
     let options = AcceptOptions {
         tls,
         handshake_timeout: timeouts.handshake,
@@ -75,10 +88,9 @@ pub async fn serve_with(
         // Ends watches, which would otherwise hold up the drain.
         closing.close();
     };
-    accept(listener.into(), options, shutdown, move |connection, watcher| {
+    Box::pin(accept(listener.into(), options, shutdown, move |connection, watcher| {
         serve_connection_with(connection, http.clone(), chain.clone(), watcher)
-    })
-    .await;
+    }))
 }
 
 async fn serve_connection_with(
@@ -96,17 +108,16 @@ async fn serve_connection_with(
     let intake = Some(ConnectionIntake::default());
     let goaway = chain.sends_goaway().then(tokio::sync::Notify::new);
     let state = Arc::new(ConnectionState { client, intake, peer, goaway });
-    let service = service_fn(|request: http::Request<hyper::body::Incoming>| {
-        let (chain, state) = (chain.clone(), state.clone());
-        // Boxed, so that its memory is freed with the response: the stream would hold it for as long as it sends,
-        // and a watch never ends.
-        Box::pin(async move { Ok::<_, Infallible>(chain.answer_on(&state, request).await) })
+    let closing = chain.cluster().closing();
+    let requests = state.clone();
+    let service = service_fn(move |request: http::Request<Incoming>| {
+        let (chain, state) = (chain.clone(), requests.clone());
+        async move { Ok::<_, Infallible>(chain.answer_on(&state, request.map(RequestBody::Incoming)).await) }
     });
     if state.goaway.is_none() {
         return serve_connection(connection.stream, &http, service, watcher).await;
     }
-    let closing = chain.cluster().closing();
-    let goaway = async {
+    let goaway = async move {
         match &state.goaway {
             Some(goaway) => tokio::select! {
                 () = goaway.notified() => {}

@@ -1,5 +1,6 @@
 //! The store's API: validates requests and passes them to the writer, the engine or the hub.
 
+use futures_util::future::BoxFuture;
 use std::{path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
@@ -64,25 +65,29 @@ impl Drop for Inner {
 
 impl Store {
     /// Opens the store, creating or migrating its tables as needed.
-    pub async fn open(config: Config) -> Result<Self> {
-        let metrics = Metrics::default();
-        let engine: Arc<dyn Engine> = match &config.endpoint {
-            Endpoint::Memory | Endpoint::Sqlite(_) => Arc::new(Sqlite::open(&config, metrics.clone())?),
-            Endpoint::Postgres(url) => Arc::new(Postgres::open(url, &config, metrics.clone()).await?),
-        };
-        Self::start(engine, config, metrics).await
+    pub fn open(config: Config) -> BoxFuture<'static, Result<Self>> {
+        Box::pin(async move {
+            let metrics = Metrics::default();
+            let engine: Arc<dyn Engine> = match &config.endpoint {
+                Endpoint::Memory | Endpoint::Sqlite(_) => Arc::new(Sqlite::open(&config, metrics.clone())?),
+                Endpoint::Postgres(url) => Arc::new(Postgres::open(url, &config, metrics.clone()).await?),
+            };
+            Self::start(engine, config, metrics).await
+        })
     }
 
     /// Restores a copy that [`Self::snapshot`] wrote into an empty PostgreSQL database, with revisions, history and
     /// leases, and returns its revision. A database that holds data is refused. (SQLite needs no such step: the
     /// copy is a SQLite database.)
-    pub async fn restore(config: &Config, copy: &Path) -> Result<Revision> {
-        match &config.endpoint {
-            Endpoint::Postgres(url) => Postgres::restore(url, config, copy).await,
-            Endpoint::Memory | Endpoint::Sqlite(_) => {
-                Err(Error::Invalid("a copy is a SQLite database already: open it".into()))
+    pub fn restore<'a>(config: &'a Config, copy: &'a Path) -> BoxFuture<'a, Result<Revision>> {
+        Box::pin(async move {
+            match &config.endpoint {
+                Endpoint::Postgres(url) => Postgres::restore(url, config, copy).await,
+                Endpoint::Memory | Endpoint::Sqlite(_) => {
+                    Err(Error::Invalid("a copy is a SQLite database already: open it".into()))
+                }
             }
-        }
+        })
     }
 
     pub(crate) async fn start(engine: Arc<dyn Engine>, config: Config, metrics: Metrics) -> Result<Self> {
@@ -423,17 +428,19 @@ impl Store {
 
     /// Closes the store for all its clones: answers the writes that were submitted, refuses new ones, and leaves the
     /// database as a clean stop should. A SQLite file is complete by itself afterwards, without its write-ahead log.
-    pub async fn close(self) {
-        self.inner.writer.drain().await;
-        if let Err(error) = self.inner.engine.close().await {
-            tracing::warn!(%error, "the database was not closed cleanly; nothing acknowledged is lost");
-        }
-        let mut finished = self.inner.writer.finished();
-        if let Some(inner) = Arc::into_inner(self.inner) {
-            drop(inner);
-            // Fails only if the writer has ended already.
-            let _ = finished.wait_for(|finished| *finished).await;
-        }
+    pub fn close(self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            self.inner.writer.drain().await;
+            if let Err(error) = self.inner.engine.close().await {
+                tracing::warn!(%error, "the database was not closed cleanly; nothing acknowledged is lost");
+            }
+            let mut finished = self.inner.writer.finished();
+            if let Some(inner) = Arc::into_inner(self.inner) {
+                drop(inner);
+                // Fails only if the writer has ended already.
+                let _ = finished.wait_for(|finished| *finished).await;
+            }
+        })
     }
 }
 

@@ -39,6 +39,11 @@ impl Administrator {
     }
 }
 
+/// Returns a kubeconfig as YAML.
+fn to_yaml(kubeconfig: &Kubeconfig) -> anyhow::Result<String> {
+    Ok(serde_saphyr::to_string(&serde_json::to_value(kubeconfig)?)?)
+}
+
 /// Writes a file with credentials, for its owner only, or prints it.
 fn write_or_print(path: Option<&Path>, content: &str) -> anyhow::Result<()> {
     match path {

@@ -65,8 +65,9 @@ impl ClientConfig {
     }
 
     fn parse(text: &str, folder: &Path) -> Result<Self, String> {
-        let config: Config =
-            serde_saphyr::from_str(text).map_err(|error| format!("not a kubeconfig: {error}"))?;
+        let not_one = |error: &dyn std::fmt::Display| format!("not a kubeconfig: {error}");
+        let document: serde_json::Value = serde_saphyr::from_str(text).map_err(|error| not_one(&error))?;
+        let config: Config = serde_json::from_value(document).map_err(|error| not_one(&error))?;
         let context = config.current_context.as_deref().filter(|name| !name.is_empty());
         let context = context.ok_or("no current-context is set")?;
         let context =

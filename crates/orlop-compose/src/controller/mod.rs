@@ -12,6 +12,7 @@ mod pass;
 mod revisions;
 mod watches;
 
+use futures_util::future::BoxFuture;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -93,34 +94,36 @@ struct Controller {
 }
 
 /// Runs the controller until it is dropped. Installs its own CRDs first.
-pub async fn run(context: Context, settings: Settings) {
-    let controller = Arc::new(Controller {
-        cluster: Cluster::new(context.client.clone()),
-        settings,
-        queue: context.work_queue(),
-        memories: Memories::default(),
-        watches: Watches::default(),
-        served: RwLock::default(),
-        waiting: Mutex::default(),
-        deleting: Mutex::default(),
-        definitions_seen: Mutex::default(),
-        crd_versions: Mutex::default(),
-    });
-    let mut wait = INSTALL_RETRY_FIRST;
-    while let Err(error) = controller.install().await {
-        tracing::warn!(%error, "the CRDs could not be installed; will be tried again");
-        tokio::time::sleep(wait).await;
-        wait = (wait * 2).min(INSTALL_RETRY_MAX);
-    }
-    controller.watch_definitions();
-    let working = controller.clone();
-    controller
-        .queue
-        .run(settings.workers, move |key| {
-            let controller = working.clone();
-            async move { controller.reconcile(key).await }
-        })
-        .await;
+pub fn run(context: Context, settings: Settings) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        let controller = Arc::new(Controller {
+            cluster: Cluster::new(context.client.clone()),
+            settings,
+            queue: context.work_queue(),
+            memories: Memories::default(),
+            watches: Watches::default(),
+            served: RwLock::default(),
+            waiting: Mutex::default(),
+            deleting: Mutex::default(),
+            definitions_seen: Mutex::default(),
+            crd_versions: Mutex::default(),
+        });
+        let mut wait = INSTALL_RETRY_FIRST;
+        while let Err(error) = controller.install().await {
+            tracing::warn!(%error, "the CRDs could not be installed; will be tried again");
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(INSTALL_RETRY_MAX);
+        }
+        controller.watch_definitions();
+        let working = controller.clone();
+        controller
+            .queue
+            .run(settings.workers, move |key| {
+                let controller = working.clone();
+                async move { controller.reconcile(key).await }
+            })
+            .await;
+    })
 }
 
 impl Controller {

@@ -16,6 +16,7 @@ mod source;
 mod sync;
 mod xid;
 
+use futures_util::future::BoxFuture;
 use std::{thread, time::Duration};
 
 use orlop_device_client::{Cache, Connection, Gpus};
@@ -36,20 +37,26 @@ const BACK_OFF: Duration = Duration::from_secs(1);
 type Readings = Option<Result<Vec<Reading>, String>>;
 
 /// Runs an agent until it is dropped. Returns only if the source cannot be created.
-pub async fn run(connection: Connection, make: MakeSource, period: Duration) -> Result<(), NoDriver> {
-    let (sender, readings) = watch::channel(None);
-    let (ended, end) = tokio::sync::oneshot::channel();
-    let thread = thread::Builder::new().name("orlop-gpu-source".into()).spawn(move || {
-        let result = make(&mut |source| poll_source(source, period, &sender));
-        let _ = ended.send(result);
-    });
-    if let Err(error) = thread {
-        return Err(NoDriver::new(format!("cannot start a thread: {error}")));
-    }
-    tokio::select! {
-        () = reconcile(connection, readings) => Ok(()),
-        result = end => result.unwrap_or_else(|_| Err(NoDriver::new("the source's thread ended".into()))),
-    }
+pub fn run(
+    connection: Connection,
+    make: MakeSource,
+    period: Duration,
+) -> BoxFuture<'static, Result<(), NoDriver>> {
+    Box::pin(async move {
+        let (sender, readings) = watch::channel(None);
+        let (ended, end) = tokio::sync::oneshot::channel();
+        let thread = thread::Builder::new().name("orlop-gpu-source".into()).spawn(move || {
+            let result = make(&mut |source| poll_source(source, period, &sender));
+            let _ = ended.send(result);
+        });
+        if let Err(error) = thread {
+            return Err(NoDriver::new(format!("cannot start a thread: {error}")));
+        }
+        tokio::select! {
+            () = reconcile(connection, readings) => Ok(()),
+            result = end => result.unwrap_or_else(|_| Err(NoDriver::new("the source's thread ended".into()))),
+        }
+    })
 }
 
 /// Polls the source until the receiver is dropped.

@@ -10,6 +10,7 @@ mod observe;
 mod routes;
 mod web;
 
+use futures_util::future::BoxFuture;
 use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
 
 pub use orlop_net::Address;
@@ -64,104 +65,108 @@ pub struct Server {
 
 impl Server {
     /// Starts a server, which is ready when this returns.
-    pub async fn start(config: Config) -> Result<Self, StartError> {
-        config.validate()?;
-        let store = open_store(&config).await?;
-        let (stop, stopping) = watch::channel(false);
-        let mut services = HashMap::new();
-        let policy = Arc::new(config.policy.clone());
-        let versions = Versions::of(&config.storage);
-        for kind in &config.kinds {
-            let resource = Arc::new(Resource {
-                kind,
-                shape: Shape::of(kind)?,
+    pub fn start(config: Config) -> BoxFuture<'static, Result<Self, StartError>> {
+        Box::pin(async move {
+            config.validate()?;
+            let store = open_store(&config).await?;
+            let (stop, stopping) = watch::channel(false);
+            let mut services = HashMap::new();
+            let policy = Arc::new(config.policy.clone());
+            let versions = Versions::of(&config.storage);
+            for kind in &config.kinds {
+                let resource = Arc::new(Resource {
+                    kind,
+                    shape: Shape::of(kind)?,
+                    store: store.clone(),
+                    versions,
+                    bookmark_period: config.bookmark_period,
+                    stopping: stopping.clone(),
+                    encoded: EncodedCache::default(),
+                });
+                services.insert(kind.service, DeviceService::new(resource, policy.clone()));
+            }
+            let health = HealthReporter::new();
+            let channelz = Channelz::new("orlop device".to_owned());
+            let metrics = Arc::new(Metrics::new(store.metrics(), &descriptors(&config.kinds)));
+            let monitor = Monitor {
                 store: store.clone(),
-                versions,
-                bookmark_period: config.bookmark_period,
-                stopping: stopping.clone(),
-                encoded: EncodedCache::default(),
-            });
-            services.insert(kind.service, DeviceService::new(resource, policy.clone()));
-        }
-        let health = HealthReporter::new();
-        let channelz = Channelz::new("orlop device".to_owned());
-        let metrics = Arc::new(Metrics::new(store.metrics(), &descriptors(&config.kinds)));
-        let monitor = Monitor {
-            store: store.clone(),
-            kinds: config.kinds.clone(),
-            health: health.clone(),
-            metrics: metrics.clone(),
-            period: config.monitor_period,
-        };
-        let serves = monitor.probe(None).await;
+                kinds: config.kinds.clone(),
+                health: health.clone(),
+                metrics: metrics.clone(),
+                period: config.monitor_period,
+            };
+            let serves = monitor.probe(None).await;
 
-        let (mut serving, mut background) = (JoinSet::new(), JoinSet::new());
-        let observed = |routes| Observe { routes, metrics: metrics.clone() };
-        let routes = Routes::new(services, &config.kinds, &health, &channelz)?;
-        let http = HttpOptions {
-            protocols: Protocols::Http2,
-            header_bytes_max: HEADERS_BYTES_MAX,
-            streams_max: STREAMS_MAX,
-            keep_alive_interval: config.keep_alive,
-            keep_alive_timeout: KEEP_ALIVE_TIMEOUT.min(config.keep_alive),
-            windows: Some(Windows { stream: WINDOW_BYTES, connection: WINDOW_BYTES }),
-            date_header: false,
-            ..HttpOptions::default()
-        };
-        let accept = AcceptOptions {
-            limit: ConnectionLimit::new(CONNECTIONS_MAX),
-            drain_timeout: config.grace,
-            ..AcceptOptions::default()
-        };
-        let mut serve = |listener: Listener, tls: Option<ServerTls>, routes: Routes| {
-            channelz.listen(listener.local_address());
-            let accept = AcceptOptions { tls, ..accept.clone() };
-            let shutdown = stopped(stopping.clone());
-            serving.spawn(connection::serve(
-                listener,
-                accept,
-                http.clone(),
-                observed(routes),
-                channelz.clone(),
-                shutdown,
-            ));
-        };
-        if let Some(path) = &config.socket {
-            serve(bind(&Address::Unix(path.clone()), &config).await?, None, routes.clone());
-        }
-        let mut tcp = None;
-        if let Some(address) = &config.tcp {
-            let tls = config.tls.clone().map(ServerTls::new).transpose()?;
-            let listener = bind(address, &config).await?;
-            tcp = listener.tcp_address();
-            serve(listener, tls, routes.clone());
-        }
-        let mut admin = None;
-        if let Some(address) = &config.admin {
-            let listener = bind(address, &config).await?;
-            admin = listener.tcp_address();
-            serve(listener, None, routes.without_kinds());
-        }
-        let mut web = None;
-        if let Some(address) = &config.metrics {
-            let listener = bind(address, &config).await?;
-            web = listener.tcp_address();
-            background.spawn(web::serve(listener, metrics.clone()));
-        }
-        background.spawn(monitor.run(serves, stopping));
-        Ok(Self { stop, serving, _background: background, store, tcp, admin, metrics: web })
+            let (mut serving, mut background) = (JoinSet::new(), JoinSet::new());
+            let observed = |routes| Observe { routes, metrics: metrics.clone() };
+            let routes = Routes::new(services, &config.kinds, &health, &channelz)?;
+            let http = HttpOptions {
+                protocols: Protocols::Http2,
+                header_bytes_max: HEADERS_BYTES_MAX,
+                streams_max: STREAMS_MAX,
+                keep_alive_interval: config.keep_alive,
+                keep_alive_timeout: KEEP_ALIVE_TIMEOUT.min(config.keep_alive),
+                windows: Some(Windows { stream: WINDOW_BYTES, connection: WINDOW_BYTES }),
+                date_header: false,
+                ..HttpOptions::default()
+            };
+            let accept = AcceptOptions {
+                limit: ConnectionLimit::new(CONNECTIONS_MAX),
+                drain_timeout: config.grace,
+                ..AcceptOptions::default()
+            };
+            let mut serve = |listener: Listener, tls: Option<ServerTls>, routes: Routes| {
+                channelz.listen(listener.local_address());
+                let accept = AcceptOptions { tls, ..accept.clone() };
+                let shutdown = stopped(stopping.clone());
+                serving.spawn(connection::serve(
+                    listener,
+                    accept,
+                    http.clone(),
+                    observed(routes),
+                    channelz.clone(),
+                    shutdown,
+                ));
+            };
+            if let Some(path) = &config.socket {
+                serve(bind(&Address::Unix(path.clone()), &config).await?, None, routes.clone());
+            }
+            let mut tcp = None;
+            if let Some(address) = &config.tcp {
+                let tls = config.tls.clone().map(ServerTls::new).transpose()?;
+                let listener = bind(address, &config).await?;
+                tcp = listener.tcp_address();
+                serve(listener, tls, routes.clone());
+            }
+            let mut admin = None;
+            if let Some(address) = &config.admin {
+                let listener = bind(address, &config).await?;
+                admin = listener.tcp_address();
+                serve(listener, None, routes.without_kinds());
+            }
+            let mut web = None;
+            if let Some(address) = &config.metrics {
+                let listener = bind(address, &config).await?;
+                web = listener.tcp_address();
+                background.spawn(web::serve(listener, metrics.clone()));
+            }
+            background.spawn(monitor.run(serves, stopping));
+            Ok(Self { stop, serving, _background: background, store, tcp, admin, metrics: web })
+        })
     }
 
     /// Stops: closes the listeners, ends watches, drains other calls, and closes the store.
-    pub async fn stop(mut self) {
-        self.stop.send_replace(true);
-        // Each ends within the drain timeout.
-        while self.serving.join_next().await.is_some() {}
-        drop(self._background);
-        if tokio::time::timeout(Duration::from_secs(5), self.store.close()).await.is_err() {
-            // Calls past the drain timeout still hold it. Acknowledged writes are durable all the same.
-            tracing::debug!("the store is still in use after shutdown");
-        }
+    pub fn stop(mut self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            self.stop.send_replace(true);
+            // Each ends within the drain timeout.
+            while self.serving.join_next().await.is_some() {}
+            drop(self._background);
+            if tokio::time::timeout(Duration::from_secs(5), self.store.close()).await.is_err() {
+                // Calls past the drain timeout still hold it. Acknowledged writes are durable all the same.
+                tracing::debug!("the store is still in use after shutdown");
+            }
+        })
     }
 }
 

@@ -4,6 +4,7 @@ pub mod body;
 pub(crate) mod compression;
 pub mod negotiation;
 pub use orlop_api::query;
+pub(crate) mod request_body;
 pub(crate) mod response;
 pub(crate) mod stream_budget;
 pub mod warnings;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Administrator, write_or_print};
+use super::{Administrator, to_yaml, write_or_print};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -35,6 +35,6 @@ impl Arguments {
                 cluster.server = Some(server.clone());
             }
         }
-        write_or_print(self.output.as_deref(), &serde_saphyr::to_string(&kubeconfig)?)
+        write_or_print(self.output.as_deref(), &to_yaml(&kubeconfig)?)
     }
 }

@@ -16,7 +16,7 @@ use kube::{
 use orlop_server::auth::{certificate_request::ClientKey, signers::API_SERVER_CLIENT};
 use serde_json::json;
 
-use super::{Administrator, write_or_print};
+use super::{Administrator, to_yaml, write_or_print};
 use crate::duration;
 
 /// Limit on the wait for a certificate.
@@ -74,7 +74,7 @@ impl User {
         let client = add.administrator.client().await?;
         let certificate = certificate(client, &key.request, add.expiration).await?;
         let kubeconfig = kubeconfig(add.administrator.read()?, &add.name, certificate, key.key)?;
-        write_or_print(add.output.as_deref(), &serde_saphyr::to_string(&kubeconfig)?)
+        write_or_print(add.output.as_deref(), &to_yaml(&kubeconfig)?)
     }
 }
 
