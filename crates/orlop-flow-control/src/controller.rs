@@ -8,6 +8,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use http::HeaderValue;
 use orlop_auth::request::Attributes;
 use tokio::sync::Notify;
 
@@ -35,10 +36,10 @@ const IN_PROCESS_QUEUE_LENGTH_MAX: usize = 4096;
 pub struct Classified {
     /// Name of the FlowSchema.
     pub schema: Arc<str>,
-    /// UID of the FlowSchema; empty if there is no object.
-    pub schema_uid: String,
+    /// UID of the FlowSchema, ready for a header; empty if there is no object.
+    pub schema_uid: HeaderValue,
     /// UID of the PriorityLevelConfiguration; empty if there is no object.
-    pub level_uid: String,
+    pub level_uid: HeaderValue,
     pub(crate) level: Arc<Level>,
     /// Index of the schema in the metrics of the level.
     flow: usize,
@@ -58,8 +59,8 @@ impl Classified {
     ) -> Self {
         let name: Arc<str> = schema.name.as_str().into();
         Self {
-            schema_uid: schema.uid.clone(),
-            level_uid: level_uid.to_owned(),
+            schema_uid: header_value(&schema.uid),
+            level_uid: header_value(level_uid),
             level: level.clone(),
             flow: level.lock().metrics.index_of(&name),
             schema: name,
@@ -83,6 +84,10 @@ impl Classified {
     }
 }
 
+fn header_value(uid: &str) -> HeaderValue {
+    HeaderValue::from_str(uid).unwrap_or(HeaderValue::from_static(""))
+}
+
 /// A change of a FlowSchema's condition Dangling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DanglingUpdate {
@@ -98,7 +103,7 @@ pub struct DanglingUpdate {
 
 impl DanglingUpdate {
     /// Returns the change that a schema needs; `None` if its condition is right.
-    fn of(schema: &FlowSchema, is_found: bool) -> Option<Self> {
+    pub fn of(schema: &FlowSchema, is_found: bool) -> Option<Self> {
         let references = format!(
             "This FlowSchema references the PriorityLevelConfiguration object named {:?}",
             schema.level
@@ -122,7 +127,7 @@ struct Classes {
     catch_all: Arc<Classified>,
 }
 
-/// What changes together.
+/// State that changes together.
 #[derive(Debug)]
 struct State {
     books: Books,

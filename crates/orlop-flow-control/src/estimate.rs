@@ -54,6 +54,8 @@ pub struct ListWork {
     pub limit: u64,
     /// True if a selector may discard objects.
     pub has_selector: bool,
+    /// True if a selector names the one object that is selected.
+    pub is_single: bool,
     /// True if a watch begins with the present objects.
     pub sends_present: bool,
 }
@@ -103,6 +105,9 @@ impl Estimator<'_> {
             // Nobody has listed it yet, or another server answers: as in Kubernetes, the least is assumed.
             return WorkEstimate::ONE_SEAT;
         };
+        if list.is_single {
+            return WorkEstimate::ONE_SEAT;
+        }
         let limited = if list.limit > 0 { list.limit.min(objects) } else { objects };
         let read = if list.has_selector { limited.max(objects / 2) } else { limited };
         let bytes = read.saturating_mul(average_bytes).min(STREAMED_BYTES_MAX);
@@ -142,6 +147,7 @@ mod tests {
         let list = || ListWork {
             limit: query.text("limit").parse().unwrap_or(0),
             has_selector: !query.text("labelSelector").is_empty(),
+            is_single: false,
             sends_present: query.text("resourceVersion").is_empty(),
         };
         Estimator { statistics, watches }.estimate(&attributes, list, 8).0

@@ -32,7 +32,7 @@ use crate::{
 /// Duration that is expected of a request before it has executed.
 const SERVICE_DURATION: Duration = Duration::from_millis(3);
 
-/// What happens to requests that find no free seats.
+/// Treatment of requests that find no free seats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queuing {
     /// There is no limit.

@@ -197,7 +197,11 @@ fn schemas_match_by_precedence_then_name_and_dangling_ones_not_at_all() {
     );
     let class = |user: &str| {
         let class = server.controller.classify(&request(user, &Method::GET, "/api/v1/pods"));
-        (class.schema.to_string(), class.level_name().to_owned(), class.level_uid.clone())
+        (
+            class.schema.to_string(),
+            class.level_name().to_owned(),
+            class.level_uid.to_str().unwrap().to_owned(),
+        )
     };
     assert_eq!(class("jane"), ("y".to_owned(), "l".to_owned(), "uid-l".to_owned()));
     assert_eq!(class("joe"), ("late".to_owned(), "m".to_owned(), "uid-m".to_owned()));

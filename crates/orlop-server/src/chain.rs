@@ -12,6 +12,7 @@ use futures_util::{FutureExt, future::BoxFuture};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use orlop_api::{status::Status, user::UserInfo};
 use orlop_audit::Auditor;
+use orlop_flow_control::Collected;
 use orlop_trace::{Span, Tracer, in_span};
 use tokio::task::JoinSet;
 use tower::Service;
@@ -29,7 +30,7 @@ use crate::{
     filters::{
         audit::{self, Auditing},
         authentication, authorization, deadline,
-        flow_control::{FlowControl, Origin},
+        flow_control::{self, Arrived, Origin},
         hygiene::Hygiene,
         impersonation,
         intake::{ConnectionIntake, Intake},
@@ -48,7 +49,6 @@ use crate::{
 pub struct Chain {
     endpoints: Endpoints,
     intake: Intake,
-    flow_control: FlowControl,
     auditor: Option<Arc<Auditor>>,
     hygiene: Arc<Hygiene>,
     tracer: Option<Arc<Tracer>>,
@@ -98,7 +98,6 @@ impl Chain {
                 metrics: Arc::default(),
             },
             intake: Intake::default(),
-            flow_control: FlowControl::default(),
             auditor: None,
             hygiene: Arc::default(),
             tracer: None,
@@ -106,6 +105,10 @@ impl Chain {
         chain.add_metrics(Box::new(move |registry| metrics.register(registry)));
         let metrics = chain.endpoints.cluster.webhook_metrics.clone();
         chain.add_metrics(Box::new(move |registry| metrics.register(registry)));
+        let controller = chain.cluster().flow_control.controller.clone();
+        chain.add_metrics(Box::new(move |registry| {
+            registry.register_collector(Box::new(Collected(controller.clone())));
+        }));
         if let Some(reloads) = reloads {
             chain.add_metrics(Box::new(move |registry| reloads.register(registry)));
         }
@@ -265,6 +268,7 @@ impl Chain {
         {
             parts.extensions.insert(Deadline(Instant::now() + *limit));
         }
+        let mut class = None;
         let (answered, panic) = panic_guard::guard(async {
             let auditing = Auditing { auditor: self.auditor.as_ref(), parts: &parts, peer: connection.peer };
             let limit = limit.inspect_err(|_| record.refuse(&auditing, &attributes))?;
@@ -289,14 +293,27 @@ impl Chain {
                     in_span("authorization", Vec::new, authorized).await?;
                     let body = self.intake.read(incoming, connection.intake.as_ref()).await?;
                     body_is_unread = false;
-                    let permit = self.flow_control.acquire(&attributes, connection.origin());
-                    let permit = in_span("flow control", Vec::new, permit).await?;
+                    let arrived = Arrived {
+                        attributes: &attributes,
+                        path,
+                        query: &query,
+                        origin: connection.origin(),
+                        started: record.started(),
+                        limit,
+                    };
+                    let admitted = flow_control::admit(&self.endpoints.cluster.flow_control, arrived);
+                    let permit;
+                    (permit, class) = in_span("flow control", Vec::new, admitted).await;
+                    let permit = match permit {
+                        Ok(permit) => permit,
+                        Err(rejected) => return Ok(rejected.response()),
+                    };
                     let (bytes, warnings, audit) = (body.bytes.clone(), warnings.clone(), record.context());
                     let answered =
                         routes::route(&self.endpoints, &parts, attributes, query, bytes, warnings, audit)
                             .await;
-                    drop((permit, body));
-                    answered
+                    drop(body);
+                    answered.map(|response| permit.hold(response))
                 };
                 match active {
                     None => work.await,
@@ -320,6 +337,9 @@ impl Chain {
         }
         let code = response.status().as_u16();
         let headers = response.headers_mut();
+        if let Some(class) = &class {
+            flow_control::write_headers(class, headers);
+        }
         headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
         if body_is_unread && parts.version <= Version::HTTP_11 {
             // The rest of the body would be taken for the next request: the connection ends with this one.

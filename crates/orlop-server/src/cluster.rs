@@ -20,6 +20,7 @@ use crate::{
         lookup::{ClusterObjects, keys_of_credentials},
     },
     definitions::{self, Definitions},
+    flow_control::{self, FlowControl, FlowControlOptions},
     http::stream_budget::StreamBudget,
     openapi,
     proxy::NodeTls,
@@ -44,6 +45,8 @@ pub struct Cluster {
     pub(crate) definitions: Definitions,
     /// Roles and bindings.
     pub(crate) policy: Arc<Policy>,
+    /// Flow control of requests.
+    pub(crate) flow_control: Arc<FlowControl>,
     authorizer: UnionAuthorizer,
     issuer: Arc<Issuer>,
     /// Changes of objects that credentials depend on.
@@ -71,6 +74,11 @@ impl Cluster {
         let closing = watch::Sender::new(false);
         Self {
             policy: Arc::new(Policy::new(objects.clone(), closing.subscribe())),
+            flow_control: Arc::new(FlowControl::new(
+                objects.clone(),
+                closing.subscribe(),
+                FlowControlOptions::default(),
+            )),
             listers: Arc::new(ClusterListers::new(objects.clone(), closing.subscribe())),
             authorizer: UnionAuthorizer::default(),
             objects,
@@ -110,6 +118,14 @@ impl Cluster {
     #[must_use]
     pub fn with_admission(mut self, admission: Arc<dyn Admission>) -> Self {
         self.admission.push("Custom", admission);
+        self
+    }
+
+    /// Sets limits of requests in flight, and whether they are queued by priority and fairness.
+    #[must_use]
+    pub fn with_flow_control(mut self, options: FlowControlOptions) -> Self {
+        let closing = self.closing.subscribe();
+        self.flow_control = Arc::new(FlowControl::new(self.objects.clone(), closing, options));
         self
     }
 
@@ -231,6 +247,9 @@ impl Cluster {
         }
         if result.succeeded && rbac::is_rbac(kind) {
             self.policy.wait_for(result.revision).await;
+        }
+        if result.succeeded && flow_control::is_flow_control(kind) {
+            self.flow_control.wait_for(result.revision).await;
         }
         if result.succeeded {
             self.listers.wait_for(kind, result.revision).await;

@@ -10,6 +10,7 @@
 //! storage                  objects in the store: keys, selection, namespaces, allocation
 //! auth                     the cluster's identity, objects that credentials depend on
 //! rbac, node_graph         authorizers over roles and bindings, and over what is on nodes, which follow the store
+//! flow_control             configuration of flow control, which follows the store
 //! webhook                  calls to webhooks
 //! definitions              CustomResourceDefinitions and the kinds they define
 //! admission                objects that admission plugins read, which follow the store
@@ -44,6 +45,7 @@ mod definition_controllers;
 mod definitions;
 pub mod endpoints;
 mod filters;
+mod flow_control;
 pub mod http;
 mod metrics;
 mod node_graph;
@@ -63,4 +65,5 @@ pub use orlop_kinds::table;
 
 pub use auth::{TokenDigest, TokenFileError, Tokens, User};
 pub use filters::hygiene::{BadHygiene, Hygiene};
+pub use flow_control::FlowControlOptions;
 pub use metrics::RegisterMetrics;

@@ -6,6 +6,7 @@ mod authentication;
 mod authorization;
 mod data_dir;
 mod encryption;
+mod flow_control;
 mod hygiene;
 mod identity;
 mod screen;
@@ -170,6 +171,9 @@ pub(crate) struct Arguments {
     encryption: encryption::EncryptionOptions,
 
     #[command(flatten)]
+    flow_control: flow_control::FlowControlFlags,
+
+    #[command(flatten)]
     hygiene: hygiene::HygieneOptions,
 
     #[command(flatten)]
@@ -208,6 +212,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let insecure_address = insecure_listener.as_ref().map(TcpListener::local_addr).transpose()?;
 
     let hygiene = arguments.hygiene.hygiene()?;
+    let flow_control = arguments.flow_control.options()?;
     let mut config = store_config(&endpoint, &arguments.durability);
     let encryption = arguments.encryption.load(&mut config).await?;
     let store = Store::open(config).await.with_context(|| format!("cannot open {endpoint}"))?;
@@ -247,6 +252,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let cluster = Cluster::new(store.clone(), Kinds::builtin(), issuer)
         .with_service_ranges(ranges)
         .with_node_tls(node_tls)
+        .with_flow_control(flow_control)
         .with_audiences(arguments.authentication.audiences());
     let cluster = Arc::new(arguments.admission.install(cluster)?);
     let issuer = cluster.issuer().clone();

@@ -1,5 +1,6 @@
 //! Objects of every cluster: system namespaces, the kubernetes service, priority classes.
 
+mod flow_control;
 mod objects;
 mod policy;
 
@@ -34,9 +35,13 @@ pub const STEPS: &[&str] = &[
     "start-cluster-authentication-info-controller",
     "start-legacy-token-tracking-controller",
     "scheduling/bootstrap-system-priority-classes",
+    FLOW_CONTROL_CONSUMER,
+    FLOW_CONTROL_PRODUCER,
 ];
 const SYSTEM_NAMESPACES: &str = "start-system-namespaces-controller";
 const BOOTSTRAP_ROLES: &str = "rbac/bootstrap-roles";
+const FLOW_CONTROL_CONSUMER: &str = "priority-and-fairness-config-consumer";
+const FLOW_CONTROL_PRODUCER: &str = "priority-and-fairness-config-producer";
 /// ConfigMap with the date since which the use of legacy tokens is tracked: that of the first start.
 const TOKEN_TRACKING: &str = "kube-apiserver-legacy-service-account-token-tracking";
 /// Interval at which missing objects are created again.
@@ -65,6 +70,9 @@ pub enum BootstrapError {
         /// Message of the Status.
         message: String,
     },
+    /// The configuration of flow control was not loaded.
+    #[error("cannot set up flow control: {0}")]
+    FlowControl(String),
     /// A request was refused.
     #[error("{path} answered {code}")]
     Response {
@@ -116,10 +124,15 @@ async fn create_objects(chain: &Chain, address: Advertised, ca: &str) -> Result<
         .await
         .map_err(|status| BootstrapError::Definitions(status.message))?;
     chain.cluster().policy.load().await.map_err(|status| BootstrapError::Policy(status.message))?;
+    flow_control::load(chain).await?;
+    chain.done(FLOW_CONTROL_CONSUMER);
     chain.done(ROUTES);
     ensure_namespaces(chain).await?;
     // Kept by whoever starts, and not again and again: a role that somebody removes stays away until then.
-    let (policy, objects) = tokio::join!(policy::ensure(chain), ensure(chain, address, ca));
+    let (policy, flow_control, objects) =
+        tokio::join!(policy::ensure(chain), flow_control::ensure(chain), ensure(chain, address, ca));
+    flow_control?;
+    chain.done(FLOW_CONTROL_PRODUCER);
     policy?;
     chain.done(BOOTSTRAP_ROLES);
     objects
@@ -135,6 +148,7 @@ async fn reconcile_forever(chain: Chain, address: Advertised, ca: String) {
         tokio::time::sleep(RECONCILE_INTERVAL).await;
         let ensured = async {
             ensure_namespaces(&chain).await?;
+            flow_control::keep(&chain).await?;
             ensure(&chain, address, &ca).await
         };
         if let Err(error) = ensured.await {

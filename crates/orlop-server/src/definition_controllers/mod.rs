@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Returns a request of the server itself about an object of a kind.
-fn request(cluster: &Arc<Cluster>, kind: Arc<Kind>, namespace: &str, name: &str) -> Request {
+pub(crate) fn request(cluster: &Arc<Cluster>, kind: Arc<Kind>, namespace: &str, name: &str) -> Request {
     Request {
         cluster: cluster.clone(),
         attributes: Attributes {

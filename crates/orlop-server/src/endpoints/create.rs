@@ -51,11 +51,7 @@ pub(super) async fn create_object(
     prepare::deduplicate_owners(request, &mut object, "");
     request.kind.set_defaults(&mut object);
     if let Some(manager) = manager {
-        let kind = &request.kind;
-        let mut nothing = if kind.flags.custom { json!({}) } else { schema::zero_value(kind.schema.get()) };
-        nothing["apiVersion"] = kind.gvk.api_version().into();
-        nothing["kind"] = kind.gvk.kind.as_str().into();
-        object = prepare::record_managed_fields(request, &nothing, object, manager);
+        object = record_manager(request, object, manager);
     }
     admission::mutate(request, &mut object, None).await?;
     escalation::check(request, &object, None).await?;
@@ -83,6 +79,33 @@ pub(crate) async fn create_missing(request: &Request, object: Value, manager: &s
         Err(status) if status.reason == Reason::AlreadyExists => Ok(false),
         Err(status) => Err(status),
     }
+}
+
+/// Records the manager of all fields of a new object.
+fn record_manager(request: &Request, object: Value, manager: &str) -> Value {
+    let kind = &request.kind;
+    let mut nothing = if kind.flags.custom { json!({}) } else { schema::zero_value(kind.schema.get()) };
+    nothing["apiVersion"] = kind.gvk.api_version().into();
+    nothing["kind"] = kind.gvk.kind.as_str().into();
+    prepare::record_managed_fields(request, &nothing, object, manager)
+}
+
+/// Creates an object of the server itself, and its status if it has one, in one write: without admission. Does nothing
+/// if an object of the name exists.
+pub(crate) async fn create_own(
+    request: &Request,
+    mut object: Value,
+    status: Option<Value>,
+    manager: &str,
+) -> Result<(), Status> {
+    request.kind.set_defaults(&mut object);
+    object = record_manager(request, object, manager);
+    set_system_fields(request, &mut object);
+    if let Some(status) = status {
+        object["status"] = status;
+    }
+    prepare::refuse_invalid(&request.kind, &object, &prepare::validate(&request.kind, &object))?;
+    store(request, &mut object).await.map(drop)
 }
 
 /// Result of an attempt to create an object under one name.

@@ -32,6 +32,8 @@ pub(super) struct Listing {
     pinned: Option<Revision>,
     /// True if remainingItemCount is known: there is a limit and no selector.
     pub(super) counted: bool,
+    /// True if the list begins at the first object of the collection, and selects all.
+    pub(super) is_of_all: bool,
 }
 
 pub(super) async fn list(request: Request) -> Result<Response<Body>, Status> {
@@ -48,6 +50,7 @@ impl Listing {
         let limit = usize::try_from(query.number("limit")?.unwrap_or(0)).unwrap_or(0);
         let mut pinned = None;
         let mut revision = None;
+        let mut is_of_all = !selection.selective;
         match Moment::of(query)? {
             Moment::Newest => {}
             Moment::NotOlderThan(wanted) => request.cluster.objects.not_older_than(wanted).await?,
@@ -57,6 +60,7 @@ impl Listing {
                 (revision, pinned) = (Some(wanted), Some(wanted));
             }
             Moment::Continued(token) => {
+                is_of_all = false;
                 let start = format!("{}{}", selection.prefix, token.start_key);
                 if !selection.range.contains(start.as_bytes()) {
                     return Err(Status::bad_request("invalid continue token: continue key is not valid"));
@@ -81,7 +85,7 @@ impl Listing {
         };
         let pages =
             request.cluster.objects.store.pages(read).map_err(|error| status_from_store_error(&error))?;
-        Ok(Self { selection, pages, limit, pinned, counted })
+        Ok(Self { selection, pages, limit, pinned, counted, is_of_all })
     }
 
     /// Reads the next page as stored.

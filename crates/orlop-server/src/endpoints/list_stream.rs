@@ -149,6 +149,19 @@ impl ListPages {
         Ok(items.freeze())
     }
 
+    /// Records the size of the collection, which the next list's work is estimated by. `items_bytes` is that of the
+    /// objects listed.
+    fn record_size(&self, items_bytes: usize) {
+        if !self.listing.is_of_all {
+            return;
+        }
+        let listed = self.listed as u64;
+        let objects = if self.more { self.count.unwrap_or(listed) } else { listed };
+        let average = (items_bytes as u64).div_ceil(listed.max(1));
+        let statistics = &self.request.cluster.flow_control.controller.statistics;
+        statistics.record(&self.request.attributes, objects, objects.saturating_mul(average));
+    }
+
     /// Returns the metadata of the list, if it ends here.
     fn metadata(&self) -> Value {
         let rest = self.last.as_ref().filter(|_| self.more).map(|last| {
@@ -221,6 +234,7 @@ pub(super) async fn respond(mut source: impl PageSource) -> Result<Response<Body
     let head = encoder.head(length, &metadata);
     if source.list().done && held_bytes <= COMPLETE_BYTES_MAX {
         let tail = encoder.tail(source.list().listed > 0, &metadata);
+        source.list().record_size(held_bytes);
         let parts = std::iter::once(head.into()).chain(held).chain([tail.into()]);
         let complete: Vec<Bytes> = parts.collect();
         return Ok(response::bytes(200, media_type, complete.concat()));
@@ -277,6 +291,7 @@ async fn send(
         return Err(Status::internal("the length of a list changed while it was sent"));
     }
     let list = source.list();
+    list.record_size(items_bytes);
     let tail = list.encoder.tail(list.listed > 0, &list.metadata());
     sink.send(tail.into()).await.map(drop)
 }

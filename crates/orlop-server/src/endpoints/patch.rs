@@ -34,7 +34,7 @@ const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 pub(crate) const APPLY: &str = "application/apply-patch+yaml";
 
-pub(super) async fn patch(request: &Request) -> Result<Response<Body>, Status> {
+pub(crate) async fn patch(request: &Request) -> Result<Response<Body>, Status> {
     let media_type = content_type(&request.headers);
     if let Some(audit) = &request.audit {
         audit.request_patch(|| {

@@ -9,7 +9,7 @@ use orlop_api::{names, status::Status};
 use serde_json::json;
 
 use super::{
-    Request, changes, dependents, discovery,
+    Request, changes, dependents, discovery, flow_control,
     health::{self, Health},
     metrics, negotiate_for,
     offload::Offload,
@@ -142,6 +142,7 @@ async fn page(server: &Endpoints, parts: &Parts, query: &Query) -> Result<Respon
         }
         ["metrics"] => Ok(metrics::metrics(&server.metrics, cluster, &parts.headers).await),
         ["metrics", "slis"] => Ok(metrics::service_levels(&server.health, cluster, &parts.headers).await),
+        ["debug", "api_priority_and_fairness", dump] => Ok(flow_control::dump(cluster, dump, query)),
         ["orlop", "v1", "dependents"] => dependents::answer(cluster, query).await,
         ["orlop", "v1", "changes"] => changes::answer(cluster, query).await,
         ["orlop", "v1", "elsewhere"] => Ok(changes::remote_kinds(cluster)),
@@ -160,8 +161,19 @@ async fn page(server: &Endpoints, parts: &Parts, query: &Query) -> Result<Respon
 /// Returns true if there may be a page at a path.
 fn is_page(segments: &[&str]) -> bool {
     let first = segments.first().copied().unwrap_or_default();
-    let pages =
-        ["", "index.html", "version", "metrics", "orlop", "openapi", "api", "apis", ".well-known", "openid"];
+    let pages = [
+        "",
+        "index.html",
+        "version",
+        "metrics",
+        "debug",
+        "orlop",
+        "openapi",
+        "api",
+        "apis",
+        ".well-known",
+        "openid",
+    ];
     pages.contains(&first)
 }
 

@@ -85,14 +85,25 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
     };
     let watcher = request.cluster.objects.store.watch(wanted).await.map_err(|error| expired(&error))?;
     let sink = EventSink::default();
+    if initial.is_none() {
+        sink.initialized();
+    }
+    // Counted as long as it is open: a write's work grows with the watches that it wakes.
+    let node = match (request.kind.resource.as_str(), request.attributes.selectors.as_deref()) {
+        ("pods", Some(_)) => node_of(request.query.text("fieldSelector")),
+        _ => "",
+    };
+    let watched = request.cluster.flow_control.controller.watches.register(&request.attributes, node);
     let ending_sink = sink.clone();
     let (closing, retired) = (request.cluster.closing(), request.kind.retirement.retired());
     let mut stream = EventWriter { request, selection, sink: sink.clone(), definitions_sent: false };
     let deadline = Instant::now() + timeout;
     let events = WatchBody::new(sink, async move {
+        let _watched = watched;
         let work = async {
             if let Some((first, pages, mark)) = initial {
                 stream.send_present(first, pages, mark).await?;
+                stream.sink.initialized();
             }
             stream.send_changes(watcher, deadline).await
         };
@@ -112,6 +123,12 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
         }
     });
     Ok(response::bytes(200, media_type, Body::Watch(Box::new(events))))
+}
+
+/// Returns the node that a field selector of pods requires; empty if it does not.
+fn node_of(selector: &str) -> &str {
+    let terms = selector.split(',').filter_map(|term| term.strip_prefix("spec.nodeName="));
+    terms.map(|node| node.strip_prefix('=').unwrap_or(node)).next().unwrap_or_default()
 }
 
 /// Returns the time of the next bookmark of a watch with a deadline; `None` if there is none before it.

@@ -2,6 +2,7 @@
 
 pub mod body;
 pub(crate) mod compression;
+pub(crate) mod held;
 pub mod negotiation;
 pub use orlop_api::query;
 pub(crate) mod request_body;

@@ -30,6 +30,8 @@ struct Pending {
     events: u64,
     /// Sends each event as a chunk of its own.
     separate: bool,
+    /// True once the objects that were there at the start are sent.
+    is_initialized: bool,
 }
 
 impl Pending {
@@ -74,6 +76,11 @@ impl EventSink {
             .await;
     }
 
+    /// Notes that the objects that were there at the start are sent, or that there is no need to.
+    pub(crate) fn initialized(&self) {
+        self.pending().is_initialized = true;
+    }
+
     /// Awaits a future, except while a chunk is full: then the watch may have more events to send first.
     pub(crate) async fn unless_full(&self, awaited: impl Future<Output = ()>) {
         let mut awaited = std::pin::pin!(awaited);
@@ -101,6 +108,11 @@ impl WatchBody {
     /// Returns a body of the events that `watch` sends to `sink` until it completes.
     pub(crate) fn new(sink: EventSink, watch: impl Future<Output = ()> + Send + 'static) -> Self {
         Self { sink, watch: Box::pin(watch), done: false }
+    }
+
+    /// Returns true once the objects that were there at the start are sent.
+    pub(crate) fn is_initialized(&self) -> bool {
+        self.sink.pending().is_initialized
     }
 
     /// Makes each event a chunk of its own from now on.
