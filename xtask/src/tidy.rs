@@ -15,7 +15,7 @@ use crate::steps::root;
 /// Crates from the lowest layer to the highest. A crate may depend on crates of lower rows, and of its own row
 /// only if they stand before it.
 const LAYERS: &[&[&str]] = &[
-    &["orlop-testbed", "orlop-regex"],
+    &["orlop-testbed", "orlop-regex", "orlop-grpc"],
     &["orlop-cel", "orlop-api", "orlop-crd", "orlop-kinds", "orlop-trace"],
     &[
         "orlop-store",

@@ -1,15 +1,14 @@
 //! Connections to a server: unix socket, or TCP with TLS and a token.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
-use hyper_util::rt::TokioIo;
+use orlop_grpc::{Target, connect_lazy};
 use tonic::{
     Request, Status,
     metadata::{Ascii, MetadataValue},
     service::{Interceptor, interceptor::InterceptedService},
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Uri},
 };
-use tower::service_fn;
 
 /// Deadline of connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -83,17 +82,9 @@ impl Connect {
 
     fn channel(self) -> Result<Channel, ConnectError> {
         if let Some(path) = self.address.strip_prefix("unix://") {
-            let path = PathBuf::from(path);
-            // Only for the :authority header: the connector ignores it.
+            // Only for the :authority header.
             let endpoint = settings(Endpoint::from_static("http://localhost"));
-            return Ok(
-                endpoint.connect_with_connector_lazy(service_fn(move |_: Uri| {
-                    let path = path.clone();
-                    async move {
-                        Ok::<_, std::io::Error>(TokioIo::new(tokio::net::UnixStream::connect(path).await?))
-                    }
-                })),
-            );
+            return Ok(connect_lazy(&endpoint, Target::Unix(path.into())));
         }
         let uri = Uri::try_from(&self.address)
             .ok()
@@ -111,7 +102,7 @@ impl Connect {
             }
             endpoint = endpoint.tls_config(tls)?;
         }
-        Ok(endpoint.connect_lazy())
+        Ok(connect_lazy(&endpoint, Target::Address))
     }
 }
 

@@ -1,10 +1,10 @@
 //! A client for copying between endpoints, and for tests.
 
-use futures_util::future::BoxFuture;
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
-use hyper_util::rt::TokioIo;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Uri};
+use futures_util::future::BoxFuture;
+use orlop_grpc::{ByteStream, Open, Target, connect};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use crate::{
     pb::etcdserverpb::{
@@ -82,14 +82,8 @@ impl Client {
         Box::pin(async move {
             let failed = |source| ConnectError::Transport { address: address.to_owned(), source };
             if let Some(path) = address.strip_prefix("unix://") {
-                let path = PathBuf::from(path);
-                let connector = tower::service_fn(move |_: Uri| {
-                    let path = path.clone();
-                    async move { tokio::net::UnixStream::connect(path).await.map(TokioIo::new) }
-                });
-                let channel =
-                    placeholder_endpoint().connect_with_connector(connector).await.map_err(failed)?;
-                return Ok(Self::new(channel));
+                let channel = connect(placeholder_endpoint(), Target::Unix(path.into())).await;
+                return Ok(Self::new(channel.map_err(failed)?));
             }
             let full = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
             let mut endpoint =
@@ -97,8 +91,8 @@ impl Client {
             if full.starts_with("https://") {
                 endpoint = endpoint.tls_config(tls_config(tls)?).map_err(failed)?;
             }
-            let channel = endpoint.tcp_nodelay(true).connect().await.map_err(failed)?;
-            Ok(Self::new(channel))
+            let channel = connect(endpoint.tcp_nodelay(true), Target::Address).await;
+            Ok(Self::new(channel.map_err(failed)?))
         })
     }
 
@@ -106,13 +100,13 @@ impl Client {
     pub fn in_process(server: &Server) -> BoxFuture<'_, Result<Self, ConnectError>> {
         Box::pin(async move {
             let server = server.clone();
-            let connector = tower::service_fn(move |_: Uri| {
+            let open: Open = Arc::new(move || {
                 let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
                 tokio::spawn(server.clone().serve_in_process(theirs));
-                async move { Ok::<_, std::io::Error>(TokioIo::new(ours)) }
+                let ours: Box<dyn ByteStream> = Box::new(ours);
+                Box::pin(std::future::ready(Ok(ours)))
             });
-            let channel = placeholder_endpoint()
-                .connect_with_connector(connector)
+            let channel = connect(placeholder_endpoint(), Target::Stream(open))
                 .await
                 .map_err(|source| ConnectError::Transport { address: "this process".into(), source })?;
             Ok(Self::new(channel))

@@ -19,10 +19,10 @@ type Answer =
 pub(crate) type Served = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Any byte stream.
-pub(crate) type ErasedStream = Box<dyn ByteStream>;
+pub type ErasedStream = Box<dyn ByteStream>;
 
 /// A byte stream in both directions.
-pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
+pub trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for T {}
 

@@ -22,7 +22,7 @@
 //! ```
 //!
 //! Layers, each importing only those before it: `address`, `authority`, `coalesce`, `erased`, `executor` → `stream` → `listener`, `tls` →
-//! `accept`, `http`.
+//! `accept`, `client`, `http`.
 //!
 //! Invariants: nothing here knows what a front serves; every handshake, header and shutdown has a deadline; the number
 //! of connections is bounded; no peer can end the process or stop the accept loop.
@@ -30,6 +30,7 @@
 mod accept;
 mod address;
 mod authority;
+pub mod client;
 mod coalesce;
 mod erased;
 mod executor;
@@ -41,6 +42,7 @@ mod tls;
 
 pub use accept::{AcceptOptions, Connection, ConnectionLimit, accept};
 pub use address::{Address, AddressError};
+pub use erased::{ByteStream, ErasedStream};
 pub use http::HttpOptions;
 pub use hyper_util::server::graceful::Watcher;
 pub use listener::{Listener, UnixSocketOptions};

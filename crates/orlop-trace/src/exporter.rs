@@ -9,12 +9,12 @@ use std::{
 };
 
 use http::uri::PathAndQuery;
-use hyper_util::rt::TokioIo;
-use tokio::{net::UnixStream, sync::mpsc, task::JoinHandle, time::Instant};
+use orlop_grpc::{Target, connect_lazy};
+use tokio::{sync::mpsc, task::JoinHandle, time::Instant};
 use tonic::{
     Request,
     client::Grpc,
-    transport::{Channel, Endpoint, Uri},
+    transport::{Channel, Endpoint},
 };
 use tonic_prost::ProstCodec;
 
@@ -71,17 +71,12 @@ fn text(key: &str, value: &str) -> KeyValue {
 
 fn channel(endpoint: &str) -> Result<Channel, String> {
     if let Some(path) = endpoint.strip_prefix("unix://").or_else(|| endpoint.strip_prefix("unix:")) {
-        let path = std::path::PathBuf::from(path);
-        let connector = tower::service_fn(move |_: Uri| {
-            let path = path.clone();
-            async move { UnixStream::connect(path).await.map(TokioIo::new) }
-        });
-        return Ok(Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector));
+        return Ok(connect_lazy(&Endpoint::from_static("http://localhost"), Target::Unix(path.into())));
     }
     let host = endpoint.strip_prefix("dns://").unwrap_or(endpoint).trim_start_matches('/');
     let endpoint = Endpoint::from_shared(format!("http://{host}"));
     let endpoint = endpoint.map_err(|error| format!("cannot trace to {host:?}: {error}"))?;
-    Ok(endpoint.connect_timeout(EXPORT_TIMEOUT).connect_lazy())
+    Ok(connect_lazy(&endpoint.connect_timeout(EXPORT_TIMEOUT), Target::Address))
 }
 
 async fn export(

@@ -6,11 +6,12 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
+use hyper::client::conn::http1::SendRequest;
 use orlop_api::go_text;
+use orlop_net::{ErasedStream, client};
 use rustls::{
     ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -209,27 +210,34 @@ impl Transport {
     }
 
     /// Sends a request whose URI is a path and query. The answer is returned whatever its code.
-    pub async fn send(&self, origin: &Origin, request: Request<Bytes>) -> Result<Answer, Failure> {
-        let (mut parts, body) = request.into_parts();
-        let host = origin.authority().parse();
-        parts
-            .headers
-            .insert(header::HOST, host.map_err(|_| Failure::Unreachable("invalid host".to_owned()))?);
-        parts.headers.entry(header::USER_AGENT).or_insert(header::HeaderValue::from_static("orlop"));
-        if let Some(traceparent) = orlop_trace::current().and_then(|span| span.traceparent().parse().ok()) {
-            parts.headers.insert("traceparent", traceparent);
-        }
-        let request = || Request::from_parts(parts.clone(), Full::new(body.clone()));
-        // The server may have closed an idle connection; then a new one is opened.
-        if let Some(mut connection) = self.idle_connection(origin)
-            && connection.ready().await.is_ok()
-            && let Ok(response) = connection.send_request(request()).await
-        {
-            return self.read(origin, connection, response).await;
-        }
-        let mut connection = self.connect(origin).await?;
-        let response = connection.send_request(request()).await;
-        self.read(origin, connection, response.map_err(|error| broken(&error))?).await
+    pub fn send<'a>(
+        &'a self,
+        origin: &'a Origin,
+        request: Request<Bytes>,
+    ) -> BoxFuture<'a, Result<Answer, Failure>> {
+        Box::pin(async move {
+            let (mut parts, body) = request.into_parts();
+            let host = origin.authority().parse();
+            parts
+                .headers
+                .insert(header::HOST, host.map_err(|_| Failure::Unreachable("invalid host".to_owned()))?);
+            parts.headers.entry(header::USER_AGENT).or_insert(header::HeaderValue::from_static("orlop"));
+            if let Some(traceparent) = orlop_trace::current().and_then(|span| span.traceparent().parse().ok())
+            {
+                parts.headers.insert("traceparent", traceparent);
+            }
+            let request = || Request::from_parts(parts.clone(), Full::new(body.clone()));
+            // The server may have closed an idle connection; then a new one is opened.
+            if let Some(mut connection) = self.idle_connection(origin)
+                && connection.ready().await.is_ok()
+                && let Ok(response) = connection.send_request(request()).await
+            {
+                return self.read(origin, connection, response).await;
+            }
+            let mut connection = self.connect(origin).await?;
+            let response = connection.send_request(request()).await;
+            self.read(origin, connection, response.map_err(|error| broken(&error))?).await
+        })
     }
 
     async fn read(
@@ -273,7 +281,7 @@ impl Transport {
         })?;
         let _ = stream.set_nodelay(true);
         if *scheme == Scheme::Http {
-            return handshake_http(TokioIo::new(stream)).await;
+            return handshake_http(Box::new(stream)).await;
         }
         let name = ServerName::try_from(server_name.clone())
             .map_err(|error| Failure::Unreachable(error.to_string()))?;
@@ -286,7 +294,7 @@ impl Transport {
             io::ErrorKind::ConnectionReset => Failure::Reset(error.to_string()),
             _ => Failure::Unreachable(handshake::reason(&error, bundle)),
         })?;
-        handshake_http(TokioIo::new(tls)).await
+        handshake_http(Box::new(tls)).await
     }
 
     fn tls(&self) -> Result<Arc<ClientConfig>, String> {
@@ -344,17 +352,8 @@ impl Transport {
     }
 }
 
-async fn handshake_http<S>(stream: S) -> Result<Connection, Failure>
-where
-    S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-{
-    let (sender, connection) = http1::handshake(stream).await.map_err(|error| broken(&error))?;
-    tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "a connection to a webhook ended");
-        }
-    });
-    Ok(sender)
+async fn handshake_http(stream: ErasedStream) -> Result<Connection, Failure> {
+    client::handshake(stream).await.map_err(|error| broken(&error))
 }
 
 /// Returns the failure of a connection that broke during a request.

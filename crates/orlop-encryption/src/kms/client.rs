@@ -1,16 +1,15 @@
 //! The KMS v2 service over a unix socket.
 
-use std::{collections::HashMap, path::PathBuf, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
-use hyper_util::rt::TokioIo;
+use orlop_grpc::{Target, connect_lazy};
 use prost::Message;
-use tokio::net::UnixStream;
 use tonic::{
     Request, Status,
     client::Grpc,
-    transport::{Channel, Endpoint, Uri},
+    transport::{Channel, Endpoint},
 };
 use tonic_prost::ProstCodec;
 
@@ -76,13 +75,9 @@ pub(super) struct Client {
 impl Client {
     /// Returns a client of `unix:///path`.
     pub(super) fn new(endpoint: &str, timeout: Duration) -> Self {
-        let path = PathBuf::from(endpoint.strip_prefix("unix://").unwrap_or(endpoint));
-        let connector = tower::service_fn(move |_: Uri| {
-            let path = path.clone();
-            async move { UnixStream::connect(path).await.map(TokioIo::new) }
-        });
-        // The authority that Kubernetes sends; the connector ignores it.
-        let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector);
+        let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
+        // The authority that Kubernetes sends.
+        let channel = connect_lazy(&Endpoint::from_static("http://localhost"), Target::Unix(path.into()));
         Self { channel, timeout }
     }
 

@@ -5,9 +5,10 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body_util::Full;
-use hyper::{body::Incoming, client::conn::http1, upgrade::OnUpgrade};
+use hyper::{body::Incoming, upgrade::OnUpgrade};
 use hyper_util::rt::TokioIo;
 use orlop_api::status::Status;
+use orlop_net::{ErasedStream, client};
 use rustls::{ClientConfig, pki_types::ServerName};
 use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::TlsConnector;
@@ -109,25 +110,21 @@ pub(super) async fn send(
     };
     let _ = stream.set_nodelay(true);
     match &backend.tls {
-        None => exchange(TokioIo::new(stream), request).await,
+        None => exchange(Box::new(stream), request).await,
         Some(tls) => {
             let name = ServerName::try_from(backend.host.clone()).map_err(|error| dialling(&error))?;
             let connecting = TlsConnector::from(tls.clone()).connect(name, stream);
             let stream =
                 timeout(CONNECT_TIMEOUT, connecting).await.map_err(|_| dialling(&"TLS handshake timeout"))?;
-            exchange(TokioIo::new(stream.map_err(|error| dialling(&error))?), request).await
+            exchange(Box::new(stream.map_err(|error| dialling(&error))?), request).await
         }
     }
 }
 
-async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Status>
-where
-    S: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
-{
+async fn exchange(stream: ErasedStream, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Status> {
     let failed =
         |error: hyper::Error| Status::service_unavailable(format!("error trying to reach service: {error}"));
-    let (mut sender, connection) = http1::handshake(stream).await.map_err(failed)?;
-    tokio::spawn(connection.with_upgrades());
+    let mut sender = client::handshake(stream).await.map_err(failed)?;
     sender.send_request(request).await.map_err(failed)
 }
 
