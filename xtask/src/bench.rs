@@ -2,7 +2,7 @@
 
 use crate::steps::cargo;
 
-const SUBJECTS: [&str; 7] = ["store", "api", "access", "abuse", "definitions", "etcd", "slate"];
+const SUBJECTS: [&str; 8] = ["store", "api", "access", "abuse", "fairness", "definitions", "etcd", "slate"];
 
 pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     match arguments {

@@ -8,6 +8,7 @@ mod bare;
 mod client;
 mod download;
 mod etcd;
+mod fairness;
 mod load;
 // Debian's etcd, as the tests of the endpoint start it.
 #[path = "../../orlop-etcd/tests/support/peer.rs"]
@@ -108,6 +109,30 @@ enum Bench {
         #[arg(long, value_parser = ["sqlite", "postgres"])]
         only: Option<String>,
     },
+    /// A polite client beside a flood of another user, with flow control and without.
+    Fairness {
+        /// The orlop to measure; the one beside this program by default.
+        #[arg(long, value_name = "FILE")]
+        orlop: Option<PathBuf>,
+        /// A kubeconfig (with certificates in it) of another API server.
+        #[arg(long, value_name = "KUBECONFIG")]
+        peer: Option<PathBuf>,
+        /// Objects that the flood lists.
+        #[arg(long, default_value_t = 5_000)]
+        objects: usize,
+        /// Only these floods; all of them by default.
+        #[arg(long, value_enum, value_delimiter = ',')]
+        only: Vec<fairness::Flood>,
+    },
+    /// The flood that fairness is measured beside.
+    #[command(hide = true)]
+    Flood {
+        /// Kubeconfig of the server.
+        kubeconfig: PathBuf,
+        /// Kind of flood.
+        #[arg(value_enum)]
+        flood: fairness::Flood,
+    },
     /// The store, beside kine's schema and statements on the same database.
     Store {
         /// Keys in the large database.
@@ -164,6 +189,15 @@ fn main() -> anyhow::Result<()> {
                 };
                 let plan = etcd::Plan { time, program: orlop, databases };
                 etcd::run(&mut report, folder.path(), &plan).await
+            }
+            Bench::Fairness { orlop, peer, objects, only } => {
+                let floods = if only.is_empty() { fairness::Flood::value_variants().to_vec() } else { only };
+                let time = Duration::from_secs_f64(arguments.seconds);
+                let plan = fairness::Plan { time, floods, objects, peer };
+                fairness::run(&mut report, &program(orlop)?, folder.path(), &plan).await
+            }
+            Bench::Flood { kubeconfig, flood } => {
+                fairness::flood(&kubeconfig, flood, Duration::from_secs_f64(arguments.seconds)).await
             }
             Bench::Store { keys, only, part, clients } => {
                 let time = Duration::from_secs_f64(arguments.seconds);
