@@ -6,6 +6,7 @@
 //! Every controller is a module with a `NAME` and one function that registers it; `CONTROLLERS` lists them. The
 //! algorithms are pure functions from cached objects to decisions, with the calls of the API around them.
 
+mod admission_policy_status;
 mod backoff;
 pub mod certificate_signing;
 mod cluster_role_aggregation;
@@ -92,6 +93,9 @@ const CONTROLLERS: &[Registration] = &[
     }),
     base(cluster_role_aggregation::NAME, |manager, _| {
         manager.register(cluster_role_aggregation::NAME, cluster_role_aggregation::run);
+    }),
+    base(admission_policy_status::NAME, |manager, _| {
+        manager.register(admission_policy_status::NAME, admission_policy_status::run);
     }),
     base(root_ca_publisher::NAME, |manager, options| {
         let root_ca = options.root_ca.clone();

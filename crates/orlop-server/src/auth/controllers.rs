@@ -16,6 +16,7 @@ const SERVICE_ACCOUNTS: &[(&str, &str)] = &[
     ("namespace-controller", "namespace-controller"),
     ("root-ca-certificate-publisher-controller", "root-ca-cert-publisher"),
     ("serviceaccount-controller", "service-account-controller"),
+    ("validatingadmissionpolicy-status-controller", "validatingadmissionpolicy-status-controller"),
 ];
 
 /// Returns the user that an in-process controller acts as.
