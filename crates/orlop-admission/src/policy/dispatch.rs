@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{
     definition::Binding,
     params,
-    request::{Context, Namespaces},
+    request::{Context, Interfaces},
     source::{Hook, Hooks, Policy},
 };
 use crate::matching::Match;
@@ -54,14 +54,14 @@ async fn of_hook<C>(
 ) -> Result<(), String> {
     let definition = &hook.policy.definition;
     let (attributes, objects) = (context.attributes(object, old), &*context.interfaces.objects);
-    let namespaces = Namespaces(context.listers());
+    let Interfaces { listers, namespaces, .. } = context.interfaces;
     let Some(constraints) = &definition.constraints else {
         return Err("policy contained no match constraints, a required field".to_owned());
     };
-    let matched = constraints.matches(&attributes, objects, &namespaces).await;
+    let matched = constraints.matches(&attributes, objects, namespaces).await;
     let Some(matched) = matched.map_err(|status| status.message)? else { return Ok(()) };
     if let Some(kind) = &definition.param_kind
-        && params::find_resource(context.listers(), kind).is_none()
+        && params::find_resource(&**listers, kind).is_none()
     {
         return Err(params::unknown_kind(kind));
     }
@@ -69,14 +69,14 @@ async fn of_hook<C>(
         let is_bound = match &binding.constraints {
             None => Ok(true),
             Some(constraints) => {
-                constraints.matches(&attributes, objects, &namespaces).await.map(|matched| matched.is_some())
+                constraints.matches(&attributes, objects, namespaces).await.map(|matched| matched.is_some())
             }
         };
         let params = match is_bound {
             Ok(false) => continue,
             Ok(true) => {
                 let (kind, reference) = (definition.param_kind.as_ref(), binding.param_ref.as_ref());
-                params::collect(context.interfaces, kind, reference, context.namespace()).await
+                params::collect(context.interfaces, kind, reference, context.request.review_namespace()).await
             }
             Err(status) => Err(status.message),
         };

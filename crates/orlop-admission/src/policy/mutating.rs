@@ -47,7 +47,7 @@ impl MutatingAdmissionPolicy {
         authorizer: UnionAuthorizer,
     ) -> Self {
         let source = Source::new(POLICIES, BINDINGS, Mutator::compile);
-        Self { source, interfaces: Interfaces { listers, objects, authorizer } }
+        Self { source, interfaces: Interfaces::new(listers, objects, authorizer) }
     }
 }
 
@@ -124,7 +124,7 @@ async fn invoke(
             return Ok(vec![PolicyError { binding: None, ..failed(message) }]);
         }
     };
-    let admission_request = context.admission_request(matched);
+    let admission_request = context.request_variable(matched);
     let mut current = versioned.object.map(Cow::into_owned).unwrap_or_default();
     let variables = Variables {
         object: None,

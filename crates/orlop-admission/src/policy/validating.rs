@@ -14,7 +14,7 @@ use super::{
     definition::{Action, FailurePolicy},
     dispatch::{Invocation, PolicyError, invocations},
     expression::Stop,
-    request::{Context, Interfaces, Versioned, is_exempt},
+    request::{Context, Interfaces, is_exempt},
     source::Source,
 };
 use crate::{
@@ -47,7 +47,7 @@ impl ValidatingAdmissionPolicy {
         authorizer: UnionAuthorizer,
     ) -> Self {
         let source = Source::new(POLICIES, BINDINGS, Validator::compile);
-        Self { source, interfaces: Interfaces { listers, objects, authorizer } }
+        Self { source, interfaces: Interfaces::new(listers, objects, authorizer) }
     }
 }
 
@@ -108,11 +108,11 @@ async fn evaluate(
         }
     };
     let namespace = context.namespace_object().await?;
-    let request = context.admission_request(matched);
-    let Versioned { object, old } = &versioned;
+    let request = context.request_variable(matched);
+    let (object, old) = versioned.objects();
     let variables = Variables {
-        object: object.as_deref(),
-        old: old.as_deref(),
+        object,
+        old,
         request: &request,
         namespace: None,
         params: invocation.params.as_deref(),

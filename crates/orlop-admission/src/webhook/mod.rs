@@ -34,6 +34,7 @@ pub use metrics::WebhookMetrics;
 pub(crate) use mutating::MutatingWebhooks;
 pub(crate) use review::request_variable;
 pub(crate) use validating::ValidatingWebhooks;
+pub(crate) use versioned::Versioned;
 
 use orlop_api::{group_version::GroupVersionResource, status::Status};
 use orlop_auth::UnionAuthorizer;

@@ -9,25 +9,25 @@ use crate::matching::ObjectInterfaces;
 
 /// The objects of a request in one version.
 #[derive(Clone, Debug)]
-pub(super) struct Versioned<'a> {
-    pub(super) kind: GroupVersionKind,
-    pub(super) object: Option<Cow<'a, Value>>,
-    pub(super) old: Option<Cow<'a, Value>>,
+pub(crate) struct Versioned<'a> {
+    pub(crate) kind: GroupVersionKind,
+    pub(crate) object: Option<Cow<'a, Value>>,
+    pub(crate) old: Option<Cow<'a, Value>>,
 }
 
 impl<'a> Versioned<'a> {
     /// Returns the objects of a request in its own version.
-    pub(super) fn new(kind: &GroupVersionKind, object: Option<&'a Value>, old: Option<&'a Value>) -> Self {
+    pub(crate) fn new(kind: &GroupVersionKind, object: Option<&'a Value>, old: Option<&'a Value>) -> Self {
         Self { kind: kind.clone(), object: object.map(Cow::Borrowed), old: old.map(Cow::Borrowed) }
     }
 
     /// Returns the objects, new and old.
-    pub(super) fn objects(&self) -> (Option<&Value>, Option<&Value>) {
+    pub(crate) fn objects(&self) -> (Option<&Value>, Option<&Value>) {
         (self.object.as_deref(), self.old.as_deref())
     }
 
     /// Converts the objects to another version.
-    pub(super) async fn convert(
+    pub(crate) async fn convert(
         self,
         interfaces: &dyn ObjectInterfaces,
         kind: &GroupVersionKind,

@@ -9,7 +9,7 @@ use orlop_store::{Compare, Comparison, KeyRange, LeaseId, Op, Put, Read, Revisio
 use serde_json::{Value, json};
 
 use super::{
-    Request, admission, decoder, escalation,
+    Request, admission, decoder, escalation, parameter_access,
     preconditions::{self, Preconditions},
     prepare,
     written::Written,
@@ -132,6 +132,7 @@ async fn create_once(
 ) -> Result<Created, Status> {
     set_system_fields(request, &mut object);
     prepare::refuse_invalid(&request.kind, &object, &prepare::validate(&request.kind, &object))?;
+    parameter_access::check(request, &object, None).await?;
     request.kind.strategy.warnings_on_create(&object).into_iter().for_each(|warning| request.warn(warning));
     admission::validate(request, &object, None).await?;
     let stored = match options.dry_run {

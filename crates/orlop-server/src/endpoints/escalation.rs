@@ -29,7 +29,7 @@ pub(super) async fn check(request: &Request, object: &Value, old: Option<&Value>
 
 async fn check_role(request: &Request, role: &Value, old: Option<&Value>) -> Result<(), Status> {
     let Attributes { resource, namespace, name, .. } = &request.attributes;
-    if is_allowed(request, "escalate", resource, namespace, name).await {
+    if is_allowed(request, "escalate", GroupResource::new(GROUP, resource), namespace, name).await {
         return Ok(());
     }
     let forbidden = |why: &str| {
@@ -53,7 +53,7 @@ async fn check_binding(request: &Request, binding: &Value) -> Result<(), Status>
         "Role" => ("roles", namespace.as_str()),
         other => return Err(Status::internal(&format!("unsupported role reference kind: {other:?}"))),
     };
-    if is_allowed(request, "bind", resource, namespace, &role.name).await {
+    if is_allowed(request, "bind", GroupResource::new(GROUP, resource), namespace, &role.name).await {
         return Ok(());
     }
     // Read from the store: another server may have changed the role a moment ago.
@@ -70,11 +70,17 @@ async fn check_binding(request: &Request, binding: &Value) -> Result<(), Status>
     })
 }
 
-/// Returns true if the user has a verb on a role.
-async fn is_allowed(request: &Request, verb: &str, resource: &str, namespace: &str, name: &str) -> bool {
+/// Returns true if the user has a verb on an object.
+pub(super) async fn is_allowed(
+    request: &Request,
+    verb: &str,
+    resource: GroupResource,
+    namespace: &str,
+    name: &str,
+) -> bool {
     let attributes = Attributes {
         verb: Verb::from(verb),
-        ..request.attributes.for_object(GroupResource::new(GROUP, resource), "*", namespace, name)
+        ..request.attributes.for_object(resource, "*", namespace, name)
     };
     matches!(request.cluster.authorizer().authorize(&attributes).await, Decision::Allow(_))
 }

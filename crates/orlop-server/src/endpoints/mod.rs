@@ -25,6 +25,7 @@ mod list_stream;
 pub(crate) mod metrics;
 pub(crate) mod offload;
 pub(crate) mod openapi;
+mod parameter_access;
 pub(crate) mod patch;
 mod preconditions;
 pub(crate) mod prepare;

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::{
     Request, admission, create::create_object, decoder, delete, escalation, isolation, offload,
-    preconditions::Preconditions, prepare, written::Written,
+    parameter_access, preconditions::Preconditions, prepare, written::Written,
 };
 use crate::{
     http::body::Body, object::metadata_mut, registry::Found, request::options::WriteOptions,
@@ -130,6 +130,9 @@ async fn compare_and_swap(
         let contribution = Preconditions::evaluate(request, &mut object, Some(&old)).await?.contribution;
         let errors = validate(request, &object, &old);
         prepare::refuse_invalid(kind, &object, &errors)?;
+        if writer == Writer::Client {
+            parameter_access::check(request, &object, Some(&old)).await?;
+        }
         kind.strategy.warnings_on_update(&object, &old).into_iter().for_each(|warning| request.warn(warning));
         if writer == Writer::Client {
             admission::validate(request, &object, Some(&old)).await?;
