@@ -10,6 +10,7 @@ mod kinds;
 mod nodes;
 mod objects;
 mod output;
+mod policies;
 mod rollout;
 #[path = "../support/mod.rs"]
 mod support;
