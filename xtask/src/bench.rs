@@ -2,7 +2,8 @@
 
 use crate::steps::cargo;
 
-const SUBJECTS: [&str; 8] = ["store", "api", "access", "abuse", "fairness", "definitions", "etcd", "slate"];
+const SUBJECTS: [&str; 9] =
+    ["store", "api", "access", "admission", "abuse", "fairness", "definitions", "etcd", "slate"];
 
 pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     match arguments {

@@ -3,6 +3,7 @@
 
 mod abuse;
 mod access;
+mod admission;
 mod api;
 mod bare;
 mod client;
@@ -61,6 +62,8 @@ enum Bench {
         #[arg(long, default_value_t = 10_000)]
         bindings: usize,
     },
+    /// Cost of admission policies for a write.
+    Admission,
     /// The API server; with a peer, the same against another one.
     Api {
         /// The orlop to measure; the one beside this program by default.
@@ -169,6 +172,7 @@ fn main() -> anyhow::Result<()> {
                 let time = Duration::from_secs_f64(arguments.seconds);
                 access::run(&mut report, &program(orlop)?, folder.path(), time, bindings).await
             }
+            Bench::Admission => admission::run(&mut report, Duration::from_secs_f64(arguments.seconds)).await,
             Bench::Api { orlop, peer, peer_processes, objects, many, only } => {
                 let size = api::Size { time: Duration::from_secs_f64(arguments.seconds), objects, many };
                 let peer = peer.map(|kubeconfig| api::Peer { kubeconfig, processes: peer_processes });
