@@ -12,15 +12,13 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::APIResourceList,
 };
 use kube::{
-    Api, Client, ResourceExt,
+    Client, ResourceExt,
     api::{Patch, PatchParams},
-    runtime::{
-        WatchStreamExt,
-        watcher::{self, watcher},
-    },
+    runtime::watcher::{self, Event},
 };
 use orlop_api::group_version::{GroupVersion, GroupVersionKind};
 use orlop_cel::Schema;
+use orlop_client::{Api, watch_kind};
 use serde_json::{Value, json};
 
 use self::type_checking::{Types, check, resources_to_check, schema_of};
@@ -48,11 +46,12 @@ pub(crate) async fn run(context: Context) {
 }
 
 async fn watch(api: Api<ValidatingAdmissionPolicy>, queue: &WorkQueue<String>) {
-    let changes = watcher(api, watcher::Config::default()).default_backoff().applied_objects();
-    let mut changes = changes.boxed();
+    let mut changes = watch_kind(&api, watcher::Config::default());
     while let Some(change) = changes.next().await {
         match change {
-            Ok(policy) if !is_checked(&policy) => queue.add(policy.name_any()),
+            Ok(Event::InitApply(policy) | Event::Apply(policy)) if !is_checked(&policy) => {
+                queue.add(policy.name_any());
+            }
             Ok(_) => {}
             Err(error) => tracing::debug!(%error, "watch failed; retrying with back-off"),
         }
