@@ -16,7 +16,7 @@ use crate::steps::root;
 /// only if they stand before it.
 const LAYERS: &[&[&str]] = &[
     &["orlop-testbed", "orlop-regex", "orlop-grpc"],
-    &["orlop-cel", "orlop-api", "orlop-crd", "orlop-kinds", "orlop-trace"],
+    &["orlop-cel", "orlop-api", "orlop-crd", "orlop-kinds", "orlop-quota", "orlop-trace"],
     &[
         "orlop-store",
         "orlop-net",

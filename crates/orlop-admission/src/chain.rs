@@ -24,7 +24,7 @@ pub struct Registration {
 pub const PLUGINS: &[Registration] = &[
     off("AlwaysAdmit"),
     off("NamespaceAutoProvision"),
-    on(NAMESPACE_LIFECYCLE),
+    on("NamespaceLifecycle"),
     off("NamespaceExists"),
     off("LimitPodHardAntiAffinityTopology"),
     on("LimitRanger"),
@@ -63,8 +63,41 @@ pub const PLUGINS: &[Registration] = &[
     off("AlwaysDeny"),
 ];
 
-/// The plugin that the preconditions of creates implement, in the transaction of the write itself.
-pub const NAMESPACE_LIFECYCLE: &str = "NamespaceLifecycle";
+/// Plugins that are part of the server, because they are part of the transaction of a write or write themselves.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerPlugins {
+    /// NamespaceLifecycle: a create needs a namespace that is not terminating, and some namespaces stay.
+    pub namespace_lifecycle: bool,
+    /// NamespaceAutoProvision: a create makes its namespace.
+    pub namespace_auto_provision: bool,
+    /// NamespaceExists: a create needs a namespace.
+    pub namespace_exists: bool,
+    /// ResourceQuota: a write is charged to the quotas of its namespace.
+    pub resource_quota: bool,
+}
+
+impl ServerPlugins {
+    fn of(names: &[&str]) -> Self {
+        Self {
+            namespace_lifecycle: names.contains(&"NamespaceLifecycle"),
+            namespace_auto_provision: names.contains(&"NamespaceAutoProvision"),
+            namespace_exists: names.contains(&"NamespaceExists"),
+            resource_quota: names.contains(&"ResourceQuota"),
+        }
+    }
+}
+
+/// Those of a server without a chain: only namespaces are held.
+impl Default for ServerPlugins {
+    fn default() -> Self {
+        Self {
+            namespace_lifecycle: true,
+            namespace_auto_provision: false,
+            namespace_exists: false,
+            resource_quota: false,
+        }
+    }
+}
 
 const fn on(name: &'static str) -> Registration {
     Registration { name, is_default: true }
@@ -123,8 +156,7 @@ type Row = [[Vec<u16>; Operation::ALL.len()]; Phase::ALL.len()];
 #[derive(Debug, Default)]
 pub struct Chain {
     plugins: Vec<(&'static str, Arc<dyn Admission>)>,
-    /// Names of all built-in plugins that are on; `None` for a chain that was not built from names.
-    enabled: Option<Vec<&'static str>>,
+    server_plugins: ServerPlugins,
     /// Plugins of the resources that any plugin names, by plural name and group.
     by_resource: HashMap<&'static str, Vec<(&'static str, Row)>>,
     /// Plugins of all other resources.
@@ -137,7 +169,7 @@ impl Chain {
         names: &[&'static str],
         initializer: &Initializer,
     ) -> Result<Self, plugins::ConfigurationError> {
-        let mut chain = Self { enabled: Some(names.to_vec()), ..Self::default() };
+        let mut chain = Self { server_plugins: ServerPlugins::of(names), ..Self::default() };
         for name in names {
             if let Some(plugin) = plugins::build(name, initializer)? {
                 chain.plugins.push((name, plugin));
@@ -153,12 +185,9 @@ impl Chain {
         self.index();
     }
 
-    /// Returns true if a built-in plugin is on. NamespaceLifecycle is, unless a flag says otherwise.
-    pub fn is_enabled(&self, name: &str) -> bool {
-        match &self.enabled {
-            Some(enabled) => enabled.contains(&name),
-            None => name == NAMESPACE_LIFECYCLE,
-        }
+    /// Returns the plugins that are part of the server.
+    pub fn server_plugins(&self) -> ServerPlugins {
+        self.server_plugins
     }
 
     /// Returns true if no plugin handles a request.

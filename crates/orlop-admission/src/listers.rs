@@ -69,16 +69,15 @@ pub trait Listers: fmt::Debug + Send + Sync {
     /// a write through this server is in the snapshot before it is answered. For resources with few objects.
     async fn list(&self, resource: Resource<'_>) -> Result<Arc<Snapshot>, Status>;
 
-    /// Returns all objects of a resource if they are loaded, without waiting.
-    fn loaded(&self, resource: Resource<'_>) -> Option<Arc<Snapshot>>;
-
-    /// Replaces the status of an object if its resourceVersion is still that of `object`. Returns the new version, or
-    /// `None` if somebody else has changed or removed it.
-    async fn replace_status(
+    /// Reads the objects of a resource in one namespace from the store. For rare questions.
+    async fn list_namespace(
         &self,
         resource: Resource<'_>,
-        object: Value,
-    ) -> Result<Option<Arc<Value>>, Status>;
+        namespace: &str,
+    ) -> Result<Vec<Arc<Value>>, Status>;
+
+    /// Returns all objects of a resource if they are loaded, without waiting.
+    fn loaded(&self, resource: Resource<'_>) -> Option<Arc<Snapshot>>;
 
     /// Returns the resource that serves a kind, and true if it is namespaced.
     fn resource_of(&self, group: &str, version: &str, kind: &str) -> Option<(GroupVersionResource, bool)>;

@@ -113,6 +113,7 @@ const CONTROLLERS: &[Registration] = &[
             certificate_signing::register(manager, sign.clone());
         }
     }),
+    base(resource_quotas::NAME, |manager, _| resource_quotas::register(manager)),
     workloads(replica_sets::NAME, |manager, _| replica_sets::register(manager, replica_sets::NAME)),
     workloads(replica_sets::REPLICATION_CONTROLLERS, |manager, _| {
         replica_sets::register(manager, replica_sets::REPLICATION_CONTROLLERS);
@@ -125,7 +126,6 @@ const CONTROLLERS: &[Registration] = &[
     workloads(ttl_after_finished::NAME, |manager, _| ttl_after_finished::register(manager)),
     workloads(pod_garbage_collector::NAME, |manager, _| pod_garbage_collector::register(manager)),
     workloads(horizontal_pod_autoscaling::NAME, |manager, _| horizontal_pod_autoscaling::register(manager)),
-    workloads(resource_quotas::NAME, |manager, _| resource_quotas::register(manager)),
     workloads(disruption::NAME, |manager, _| disruption::register(manager)),
     workloads(node_lifecycle::NAME, |manager, _| node_lifecycle::register(manager)),
     workloads(node_lifecycle::TAINT_EVICTION, |manager, _| node_lifecycle::register_taint_eviction(manager)),

@@ -7,6 +7,7 @@ use orlop_admission::{plugins::Initializer, webhook::WebhookMetrics};
 use orlop_api::status::Status;
 use orlop_auth::lookup::ObjectChanges;
 use orlop_store::{Store, Txn, TxnResult};
+use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::{
@@ -31,6 +32,7 @@ use crate::{
         generated_name::{NameSuffixSource, RandomSuffix},
         service_ranges::ServiceRanges,
         status_from_store_error,
+        turns::Turns,
     },
 };
 
@@ -56,6 +58,10 @@ pub struct Cluster {
     admission: chain::Chain,
     /// Metrics of admission webhooks.
     pub(crate) webhook_metrics: WebhookMetrics,
+    /// Resources that may only be used where a quota covers them.
+    limited_resources: Vec<Value>,
+    /// Turns of writes that quotas are charged for.
+    pub(crate) quota_turns: Turns,
     /// Objects that admission plugins read.
     pub(crate) listers: Arc<ClusterListers>,
     name_suffixes: Arc<dyn NameSuffixSource>,
@@ -89,6 +95,8 @@ impl Cluster {
             credential_changes: Arc::default(),
             admission: chain::Chain::default(),
             webhook_metrics: WebhookMetrics::default(),
+            limited_resources: Vec::new(),
+            quota_turns: Turns::default(),
             name_suffixes: Arc::new(RandomSuffix),
             node_tls: None,
             closing,
@@ -102,6 +110,8 @@ impl Cluster {
         names: &[&'static str],
         settings: Settings,
     ) -> Result<Self, ConfigurationError> {
+        let limited = settings.configuration("ResourceQuota").get("limitedResources");
+        self.limited_resources = limited.and_then(Value::as_array).cloned().unwrap_or_default();
         let initializer = Initializer {
             listers: self.listers.clone(),
             objects: Arc::new(ClusterInterfaces::new(self.objects.clone())),
@@ -146,6 +156,11 @@ impl Cluster {
     pub fn with_service_ranges(self, ranges: ServiceRanges) -> Self {
         self.objects.set_service_ranges(ranges);
         self
+    }
+
+    /// Returns the resources that may only be used where a quota covers them.
+    pub(crate) fn limited_resources(&self) -> &[Value] {
+        &self.limited_resources
     }
 
     /// Returns the admission chain.

@@ -116,8 +116,9 @@ pub(crate) struct Arguments {
     /// Controllers to run: "*" for all, "name" for one, "-name" for all of the default but one. The default is
     /// garbage-collector-controller, namespace-controller, serviceaccount-controller,
     /// serviceaccount-token-controller, root-ca-certificate-publisher-controller,
-    /// clusterrole-aggregation-controller, certificatesigningrequest-signing-controller and
-    /// validatingadmissionpolicy-status-controller: workloads are stored, and nobody acts on them. "*" adds kube-controller-manager's controllers of workloads and the scheduler
+    /// clusterrole-aggregation-controller, certificatesigningrequest-signing-controller,
+    /// validatingadmissionpolicy-status-controller and resourcequota-controller: workloads are stored, and nobody acts
+    /// on them. "*" adds kube-controller-manager's controllers of workloads and the scheduler
     /// (docs/workloads.md lists them), and is the default with --node. Of several servers on one database one runs
     /// each.
     #[arg(long, value_delimiter = ',', allow_hyphen_values = true, value_name = "LIST")]

@@ -1,12 +1,29 @@
 //! Built-in admission plugins, a file each. They do what Kubernetes' plugins of the same names do.
 
+mod always_deny;
+mod authorization;
+mod certificates;
+mod default_classes;
 mod default_toleration_seconds;
+mod event_rate_limit;
+mod limit_ranger;
+mod node_restriction;
+mod owner_references;
+mod persistent_volume_claim_resize;
+mod pod_defaults;
+mod pod_placement;
+mod pod_resize_validator;
+mod pod_security;
+mod pod_topology_labels;
 mod pods;
 mod priority;
+mod protection;
+mod runtime_class;
 mod service_account;
 mod taint_nodes_by_condition;
 #[cfg(test)]
 mod testing;
+mod tolerations;
 
 use std::sync::Arc;
 
@@ -77,13 +94,47 @@ pub struct ConfigurationError {
     pub why: String,
 }
 
-/// Builds a plugin; `None` for one that has nothing to do here.
+/// Builds a plugin; `None` for one that is part of the server (NamespaceLifecycle, ResourceQuota) or does nothing.
 pub(crate) fn build(
     name: &'static str,
     initializer: &Initializer,
 ) -> Result<Option<Arc<dyn Admission>>, ConfigurationError> {
     let listers = || initializer.listers.clone();
+    let authorizer = || initializer.authorizer.clone();
+    let configuration = initializer.settings.configuration(name);
+    let refuse = |why: String| ConfigurationError { plugin: name, why };
     let plugin: Arc<dyn Admission> = match name {
+        "LimitPodHardAntiAffinityTopology" => Arc::new(pod_defaults::LimitPodHardAntiAffinityTopology),
+        "LimitRanger" => Arc::new(limit_ranger::LimitRanger::new(listers())),
+        "NodeRestriction" => Arc::new(node_restriction::NodeRestriction::new(listers(), authorizer())),
+        "AlwaysPullImages" => Arc::new(pod_defaults::AlwaysPullImages),
+        "PodSecurity" => Arc::new(pod_security::PodSecurity::new(listers(), configuration).map_err(refuse)?),
+        "PodNodeSelector" => Arc::new(pod_placement::PodNodeSelector::new(listers(), configuration)),
+        "PodTolerationRestriction" => {
+            pod_placement::check_tolerations(configuration).map_err(refuse)?;
+            Arc::new(pod_placement::PodTolerationRestriction::new(listers(), configuration))
+        }
+        "EventRateLimit" => Arc::new(event_rate_limit::EventRateLimit::new(configuration).map_err(refuse)?),
+        "ExtendedResourceToleration" => Arc::new(pod_defaults::ExtendedResourceToleration),
+        "DefaultStorageClass" => Arc::new(default_classes::DefaultClass::of_storage(listers())),
+        "DefaultIngressClass" => Arc::new(default_classes::DefaultClass::of_ingress(listers())),
+        "StorageObjectInUseProtection" => Arc::new(protection::Protection::of_storage()),
+        "PodGroupProtection" => Arc::new(protection::Protection::of_pod_groups()),
+        "OwnerReferencesPermissionEnforcement" => {
+            Arc::new(owner_references::OwnerReferencesPermissionEnforcement::new(authorizer(), listers()))
+        }
+        "PersistentVolumeClaimResize" => {
+            Arc::new(persistent_volume_claim_resize::PersistentVolumeClaimResize::new(listers()))
+        }
+        "RuntimeClass" => Arc::new(runtime_class::RuntimeClass::new(listers())),
+        "CertificateApproval" => Arc::new(certificates::CertificateApproval(authorizer())),
+        "CertificateSigning" => Arc::new(certificates::CertificateSigning(authorizer())),
+        "ClusterTrustBundleAttest" => Arc::new(certificates::ClusterTrustBundleAttest(authorizer())),
+        "CertificateSubjectRestriction" => Arc::new(certificates::CertificateSubjectRestriction),
+        "DenyServiceExternalIPs" => Arc::new(pod_defaults::DenyServiceExternalIPs),
+        "PodTopologyLabels" => Arc::new(pod_topology_labels::PodTopologyLabels::new(listers())),
+        "PodResizeValidator" => Arc::new(pod_resize_validator::PodResizeValidator::new(listers())),
+        "AlwaysDeny" => Arc::new(always_deny::AlwaysDeny),
         "ServiceAccount" => Arc::new(service_account::ServiceAccount::new(listers())),
         "TaintNodesByCondition" => Arc::new(taint_nodes_by_condition::TaintNodesByCondition),
         "Priority" => Arc::new(priority::Priority::new(listers())),

@@ -13,7 +13,11 @@ use orlop_api::{
     user::UserInfo,
     warnings::Warnings,
 };
-use orlop_auth::request::Attributes;
+use orlop_auth::{
+    Authorizer, Decision, Evaluation, UnionAuthorizer,
+    authorizer::Rules,
+    request::{Attributes, Subresource},
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -30,6 +34,14 @@ impl FakeListers {
         let name = object_meta::text(object_meta::of(&object), "name").to_owned();
         let key = if namespace.is_empty() { name } else { format!("{namespace}/{name}") };
         self.0.lock().unwrap().entry(resource.resource.to_owned()).or_default().apply(&key, Some(object));
+    }
+
+    pub(crate) fn with(objects: &[(Resource<'_>, &str, Value)]) -> Arc<Self> {
+        let listers = Self::default();
+        objects
+            .iter()
+            .for_each(|(resource, namespace, object)| listers.add(*resource, namespace, object.clone()));
+        Arc::new(listers)
     }
 }
 
@@ -48,23 +60,45 @@ impl Listers for FakeListers {
         Ok(Arc::new(self.0.lock().unwrap().get(resource.resource).cloned().unwrap_or_default()))
     }
 
-    fn loaded(&self, resource: Resource<'_>) -> Option<Arc<Snapshot>> {
-        self.0.lock().unwrap().get(resource.resource).cloned().map(Arc::new)
-    }
-
-    async fn replace_status(
+    async fn list_namespace(
         &self,
         resource: Resource<'_>,
-        object: Value,
-    ) -> Result<Option<Arc<Value>>, Status> {
-        let namespace = object_meta::text(object_meta::of(&object), "namespace").to_owned();
-        self.add(resource, &namespace, object.clone());
-        Ok(Some(Arc::new(object)))
+        namespace: &str,
+    ) -> Result<Vec<Arc<Value>>, Status> {
+        Ok(self.list(resource).await?.in_namespace(namespace).cloned().collect())
+    }
+
+    fn loaded(&self, resource: Resource<'_>) -> Option<Arc<Snapshot>> {
+        self.0.lock().unwrap().get(resource.resource).cloned().map(Arc::new)
     }
 
     fn resource_of(&self, group: &str, version: &str, kind: &str) -> Option<(GroupVersionResource, bool)> {
         let plural = format!("{}s", kind.to_lowercase());
         Some((GroupVersionResource::new(group, version, plural), kind != "Node" && kind != "Namespace"))
+    }
+}
+
+/// An authorizer that allows verbs on names.
+#[derive(Debug)]
+pub(crate) struct Grants(Vec<(String, String)>);
+
+impl Grants {
+    pub(crate) fn authorizer(grants: &[(&str, &str)]) -> UnionAuthorizer {
+        let grants = grants.iter().map(|(verb, name)| ((*verb).to_owned(), (*name).to_owned())).collect();
+        UnionAuthorizer::new(vec![Arc::new(Self(grants))])
+    }
+}
+
+#[async_trait]
+impl Authorizer for Grants {
+    async fn authorize(&self, attributes: &Attributes) -> Evaluation {
+        let asked = (attributes.verb.to_string(), attributes.name.clone());
+        let is_granted = self.0.contains(&asked);
+        if is_granted { Decision::Allow("".into()).into() } else { Decision::NoOpinion("".into()).into() }
+    }
+
+    async fn rules(&self, _user: &UserInfo, _namespace: &str) -> Rules {
+        Rules::default()
     }
 }
 
@@ -100,6 +134,16 @@ impl Run {
 
     pub(crate) fn update(group: &str, resource: &str, old: Value) -> Self {
         Self { old: Some(old), ..Self::new(Operation::Update, group, resource) }
+    }
+
+    pub(crate) fn by(mut self, user: UserInfo) -> Self {
+        self.attributes.user = Arc::new(user);
+        self
+    }
+
+    pub(crate) fn at(mut self, subresource: &str) -> Self {
+        self.attributes.subresource = Some(Subresource::from(subresource));
+        self
     }
 
     /// Runs both passes of a plugin, as far as it handles them. Returns the object.

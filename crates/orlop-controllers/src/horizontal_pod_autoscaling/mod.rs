@@ -35,7 +35,7 @@ use crate::{
     status::{is_not_found, message},
     workload::{
         pods,
-        resources::{self, Side, amount},
+        resources::{self, amount},
         time::{now, seconds},
     },
 };
@@ -316,7 +316,7 @@ impl Controller {
                 let quantity = k8s_openapi::apimachinery::pkg::api::resource::Quantity(text);
                 usage.used = usage.used.saturating_add(amount(name, &quantity).unwrap_or(0));
             }
-            let requests = pod.spec.as_ref().map(|spec| resources::of_pod(spec, Side::Requests));
+            let requests = pod.spec.as_ref().map(|spec| resources::of_pod(spec));
             usage.requested =
                 usage.requested.saturating_add(requests.map_or(0, |requests| requests.get(name)));
         }

@@ -1,22 +1,33 @@
 //! Status of ResourceQuotas: what a namespace uses.
+//!
+//! Admission charges writes to a quota in the transaction of the write. This controller computes the first status, and
+//! lowers it again when objects are deleted, pods end, or charges shrink. A quota is read before the objects are listed,
+//! and its status is written only if it has not changed since: every charge up to the quota's version is in the list,
+//! and a later one fails the write. So usage is never set below what was charged.
 
-mod usage;
+mod monitors;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use k8s_openapi::{
-    api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, ResourceQuotaStatus, Service},
+    api::core::v1::{ResourceQuota, ResourceQuotaStatus},
     apimachinery::pkg::api::resource::Quantity,
+    jiff::Timestamp,
 };
 use kube::{
-    Client, ResourceExt,
+    Client,
     api::{ListParams, PostParams},
+    core::DynamicObject,
 };
+use monitors::Monitors;
+use orlop_api::time::Time;
 use orlop_client::Api;
+use orlop_quota::{Evaluator, ResourceList};
+use serde_json::Value;
 
 use crate::{
-    discovery::Resources,
-    runtime::{Action, Context, Informer, Key, Manager, WorkQueue},
+    discovery::{Resource, Resources},
+    runtime::{Action, Context, Informer, Key, Manager},
     status::is_not_found,
 };
 
@@ -25,7 +36,7 @@ pub(crate) const NAME: &str = "resourcequota-controller";
 const CONCURRENCY: usize = 5;
 /// Time after which a quota is computed again whatever happens.
 const RESYNC: Duration = Duration::from_secs(300);
-/// Objects that are counted at a time.
+/// Objects that are read at a time.
 const PAGE: u32 = 500;
 
 /// Registers the controller.
@@ -36,88 +47,59 @@ pub(crate) fn register(manager: &mut Manager) {
 struct Controller {
     client: Client,
     quotas: Arc<Informer<ResourceQuota>>,
-    pods: Arc<Informer<Pod>>,
-    services: Arc<Informer<Service>>,
-    claims: Arc<Informer<PersistentVolumeClaim>>,
+    monitors: Monitors,
 }
 
 async fn run(context: Context) {
-    let informers = &context.informers;
-    let controller = Arc::new(Controller {
-        client: context.client.clone(),
-        quotas: informers.of(),
-        pods: informers.of(),
-        services: informers.of(),
-        claims: informers.of(),
-    });
-    let Controller { quotas, pods, services, claims, .. } = &*controller;
-    tokio::join!(quotas.synced(), pods.synced(), services.synced(), claims.synced());
+    let quotas: Arc<Informer<ResourceQuota>> = context.informers.of();
+    quotas.synced().await;
     let queue = context.work_queue::<Key>();
-    let of_quotas = queue.clone();
-    let replenish = |queue: &Arc<WorkQueue<Key>>| (queue.clone(), quotas.clone());
-    let (of_pods, of_services, of_claims) = (replenish(&queue), replenish(&queue), replenish(&queue));
-    let subscriptions = (
-        quotas.subscribe(move |change| change.new.iter().for_each(|quota| of_quotas.add(Key::of(&**quota)))),
-        pods.subscribe(move |change| {
-            let charge = |pod: &Option<Arc<Pod>>| pod.as_ref().map(|pod| usage::of_pod(pod));
-            if charge(&change.old) != charge(&change.new) {
-                queue_namespace(&of_pods, change.latest().and_then(|pod| pod.namespace()));
-            }
-        }),
-        services.subscribe(move |change| {
-            queue_namespace(&of_services, change.latest().and_then(|service| service.namespace()));
-        }),
-        claims.subscribe(move |change| {
-            queue_namespace(&of_claims, change.latest().and_then(|claim| claim.namespace()));
-        }),
-    );
+    let monitors = Monitors::new(context.client.clone(), &context.informers, quotas.clone(), queue.clone());
+    let controller =
+        Arc::new(Controller { client: context.client.clone(), quotas: quotas.clone(), monitors });
+    let changed = queue.clone();
+    let subscription = quotas.subscribe(move |change| {
+        // Charges of admission are no news.
+        change.new.iter().filter(|quota| is_unknown(quota)).for_each(|quota| changed.add(Key::of(&**quota)));
+    });
+    // Quotas that were computed by an earlier process may have missed deletes since.
+    quotas.all().iter().for_each(|quota| queue.add(Key::of(&**quota)));
     queue
         .run(CONCURRENCY, |key| {
             let controller = controller.clone();
             async move { controller.reconcile(&key).await }
         })
         .await;
-    drop(subscriptions);
+    drop(subscription);
 }
 
-/// Queues the quotas of a namespace.
-fn queue_namespace(
-    (queue, quotas): &(Arc<WorkQueue<Key>>, Arc<Informer<ResourceQuota>>),
-    namespace: Option<String>,
-) {
-    let quotas = quotas.in_namespace(&namespace.unwrap_or_default());
-    quotas.iter().for_each(|quota| queue.add(Key::of(&**quota)));
+/// Returns whether the status of a quota is not of its spec.
+fn is_unknown(quota: &ResourceQuota) -> bool {
+    let hard = quota.spec.as_ref().and_then(|spec| spec.hard.as_ref());
+    let known = quota.status.as_ref().and_then(|status| status.hard.as_ref());
+    hard != known
 }
 
 impl Controller {
     async fn reconcile(&self, key: &Key) -> kube::Result<Action> {
-        let Some(quota) = self.quotas.get(key) else { return Ok(Action::Done) };
-        let spec = quota.spec.clone().unwrap_or_default();
-        let hard = spec.hard.clone().unwrap_or_default();
-        let namespace = &key.namespace;
-        let (pods, services, claims) = (
-            self.pods.in_namespace(namespace),
-            self.services.in_namespace(namespace),
-            self.claims.in_namespace(namespace),
-        );
-        let mut used = usage::of_namespace(&spec, &pods, &services, &claims);
-        for name in hard.keys().filter(|name| !used.contains_key(*name)).cloned().collect::<Vec<_>>() {
-            let count = match usage::counted(&name) {
-                Some((resource, group)) if usage::is_unscoped(&spec) => {
-                    self.count(namespace, &resource, &group).await?
-                }
-                _ => 0,
-            };
-            used.insert(name, Quantity(count.to_string()));
+        if self.quotas.get(key).is_none() {
+            return Ok(Action::Done);
         }
-        used.retain(|name, _| hard.contains_key(name));
-        let status = ResourceQuotaStatus { hard: Some(hard), used: Some(used) };
-        let is_same = quota.status.as_ref().is_some_and(|old| is_equal(old, &status));
-        if !is_same {
-            let mut changed = ResourceQuota::clone(&quota);
-            changed.status = Some(status);
-            let api: Api<ResourceQuota> = Api::namespaced(self.client.clone(), namespace);
-            match api.replace_status(&key.name, &PostParams::default(), &changed).await {
+        let api: Api<ResourceQuota> = Api::namespaced(self.client.clone(), &key.namespace);
+        // Read before the objects are: see above.
+        let Some(mut quota) = api.get_opt(&key.name).await? else { return Ok(Action::Done) };
+        let object = serde_json::to_value(&quota).unwrap_or_default();
+        let hard = ResourceList::of(&object, "/spec/hard");
+        let used = self.usage(&key.namespace, &object, &hard).await?;
+        let (known_hard, known_used) =
+            (ResourceList::of(&object, "/status/hard"), ResourceList::of(&object, "/status/used"));
+        if (known_hard, known_used) != (hard.clone(), used.clone()) {
+            let quantities = |list: &ResourceList| {
+                list.0.iter().map(|(name, amount)| (name.clone(), Quantity(amount.to_string()))).collect()
+            };
+            quota.status =
+                Some(ResourceQuotaStatus { hard: Some(quantities(&hard)), used: Some(quantities(&used)) });
+            match api.replace_status(&key.name, &PostParams::default(), &quota).await {
                 Ok(written) => self.quotas.wrote(written),
                 Err(error) if is_not_found(&error) => {}
                 Err(error) => return Err(error),
@@ -126,33 +108,99 @@ impl Controller {
         Ok(Action::After(RESYNC))
     }
 
-    /// Counts the objects of a resource in a namespace, page by page.
-    async fn count(&self, namespace: &str, resource: &str, group: &str) -> kube::Result<usize> {
+    /// Returns what the objects of a namespace use of a quota's resources.
+    async fn usage(&self, namespace: &str, quota: &Value, hard: &ResourceList) -> kube::Result<ResourceList> {
+        let names = hard.names();
+        let now = Time::from_unix(Timestamp::now().as_second());
+        let mut used = ResourceList::default();
         let served = Resources::discover(&self.client).await?;
-        let found = served.iter().find(|known| known.api.plural == resource && known.api.group == group);
-        let Some(found) = found.filter(|found| found.namespaced) else { return Ok(0) };
-        let objects = found.objects(&self.client, Some(namespace));
+        for (group, resource) in tracked(&names) {
+            let Some(evaluator) = Evaluator::of(&group, &resource) else { continue };
+            let found = served.iter().find(|known| known.api.plural == resource && known.api.group == group);
+            let Some(found) = found.filter(|found| found.namespaced && found.can("list")) else { continue };
+            self.monitors.start(found);
+            evaluator.matching(&names).into_iter().for_each(|name| used.insert_count(name, 0));
+            let sum = self.sum(&evaluator, found, namespace, quota, now).await?;
+            used.add(&sum);
+        }
+        Ok(used.only(&names))
+    }
+
+    /// Sums the usage of a resource's objects, page by page.
+    async fn sum(
+        &self,
+        evaluator: &Evaluator,
+        resource: &Resource,
+        namespace: &str,
+        quota: &Value,
+        now: Time,
+    ) -> kube::Result<ResourceList> {
+        let objects = resource.objects(&self.client, Some(namespace));
         let mut page = ListParams::default().limit(PAGE);
-        let mut count = 0;
+        let mut sum = ResourceList::default();
         loop {
-            let list = objects.list_metadata(&page).await?;
-            count += list.items.len();
-            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+            let next = if matches!(evaluator, Evaluator::Count(_)) {
+                let list = objects.list_metadata(&page).await?;
+                if evaluator.is_in_all_scopes(quota, &Value::Null) {
+                    list.items.iter().for_each(|_| sum.add(&evaluator.usage(&Value::Null, now)));
+                }
+                list.metadata.continue_
+            } else {
+                let list = objects.list(&page).await?;
+                for object in list.items.iter().map(value_of) {
+                    if evaluator.is_in_all_scopes(quota, &object) {
+                        sum.add(&evaluator.usage(&object, now));
+                    }
+                }
+                list.metadata.continue_
+            };
+            match next.filter(|token| !token.is_empty()) {
                 Some(token) => page = page.continue_token(&token),
-                None => return Ok(count),
+                None => return Ok(sum),
             }
         }
     }
 }
 
-/// Returns whether two states are equal, whatever the notation of quantities.
-fn is_equal(one: &ResourceQuotaStatus, other: &ResourceQuotaStatus) -> bool {
-    let amounts = |quantities: &Option<BTreeMap<String, Quantity>>| -> BTreeMap<String, Option<i64>> {
-        let quantities = quantities.iter().flatten();
-        let milli = |quantity: &Quantity| {
-            orlop_api::quantity::Quantity::parse(&quantity.0).ok().map(|quantity| quantity.milli_units())
+fn value_of(object: &DynamicObject) -> Value {
+    serde_json::to_value(object).unwrap_or_default()
+}
+
+/// Returns the resources, with their groups, whose objects these resources of a quota are about.
+fn tracked(names: &[&str]) -> BTreeSet<(String, String)> {
+    const KNOWN: &[(&str, &str)] = &[
+        ("", "pods"),
+        ("", "services"),
+        ("", "persistentvolumeclaims"),
+        ("resource.k8s.io", "resourceclaims"),
+        ("", "configmaps"),
+        ("", "secrets"),
+        ("", "resourcequotas"),
+        ("", "replicationcontrollers"),
+    ];
+    let known = KNOWN.iter().filter(|(group, resource)| {
+        Evaluator::of(group, resource).is_some_and(|evaluator| !evaluator.matching(names).is_empty())
+    });
+    let mut tracked: BTreeSet<(String, String)> =
+        known.map(|(group, resource)| ((*group).to_owned(), (*resource).to_owned())).collect();
+    for counted in names.iter().filter_map(|name| name.strip_prefix("count/")) {
+        let (resource, group) = counted.split_once('.').unwrap_or((counted, ""));
+        tracked.insert((group.to_owned(), resource.to_owned()));
+    }
+    tracked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quota_names_the_resources_that_it_tracks() {
+        let of = |names: &[&str]| -> Vec<String> {
+            tracked(names).into_iter().map(|(group, resource)| format!("{resource}.{group}")).collect()
         };
-        quantities.map(|(name, quantity)| (name.clone(), milli(quantity))).collect()
-    };
-    amounts(&one.hard) == amounts(&other.hard) && amounts(&one.used) == amounts(&other.used)
+        assert_eq!(of(&["requests.cpu", "count/jobs.batch"]), ["pods.", "jobs.batch"]);
+        assert_eq!(of(&["configmaps", "count/configmaps"]), ["configmaps."]);
+        assert_eq!(of(&["gold.storageclass.storage.k8s.io/requests.storage"]), ["persistentvolumeclaims."]);
+    }
 }

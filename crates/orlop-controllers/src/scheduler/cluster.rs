@@ -13,7 +13,7 @@ use kube::ResourceExt;
 
 use crate::workload::{
     pods,
-    resources::{self, Resources, Side},
+    resources::{self, Resources},
 };
 
 /// A pod on a node.
@@ -47,7 +47,7 @@ impl PodInfo {
     pub(super) fn new(pod: Arc<Pod>) -> Self {
         let empty = PodSpec::default();
         let spec = pod.spec.as_ref().unwrap_or(&empty);
-        let requests = resources::of_pod(spec, Side::Requests);
+        let requests = resources::of_pod(spec);
         let scoring = resources::of_pod_for_scoring(spec);
         let ports = host_ports(spec);
         Self { requests, scoring, ports, pod }

@@ -11,13 +11,6 @@ use k8s_openapi::{
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Resources(pub(crate) BTreeMap<String, i64>);
 
-/// Side of requirements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
-    Requests,
-    Limits,
-}
-
 impl Resources {
     /// Returns amounts of quantities. Invalid ones, which the API does not let in, are left out.
     pub(crate) fn of(quantities: Option<&BTreeMap<String, Quantity>>) -> Self {
@@ -61,32 +54,29 @@ pub(crate) fn amount(name: &str, quantity: &Quantity) -> Option<i64> {
     Some(if name == "cpu" { quantity.milli_units() } else { quantity.units() })
 }
 
-fn of_requirements(requirements: Option<&ResourceRequirements>, side: Side) -> Resources {
-    Resources::of(requirements.and_then(|requirements| match side {
-        Side::Requests => requirements.requests.as_ref(),
-        Side::Limits => requirements.limits.as_ref(),
-    }))
+fn requests_of(requirements: Option<&ResourceRequirements>) -> Resources {
+    Resources::of(requirements.and_then(|requirements| requirements.requests.as_ref()))
 }
 
-/// Returns the resources that a pod needs at once: those of all containers together, or of its largest step of
+/// Returns the resources that a pod requests at once: those of all containers together, or of its largest step of
 /// initialization; the pod's own where it states them; and its overhead.
-pub(crate) fn of_pod(spec: &PodSpec, side: Side) -> Resources {
-    of_pod_with(spec, side, |container| of_requirements(container.resources.as_ref(), side))
+pub(crate) fn of_pod(spec: &PodSpec) -> Resources {
+    of_pod_with(spec, |container| requests_of(container.resources.as_ref()))
 }
 
 /// Returns the resources of a pod for scoring, where a container without requests counts as a small one.
 pub(crate) fn of_pod_for_scoring(spec: &PodSpec) -> Resources {
     const CPU_MILLI: i64 = 100;
     const MEMORY_BYTES: i64 = 200 << 20;
-    of_pod_with(spec, Side::Requests, |container| {
-        let mut requests = of_requirements(container.resources.as_ref(), Side::Requests);
+    of_pod_with(spec, |container| {
+        let mut requests = requests_of(container.resources.as_ref());
         requests.0.entry("cpu".to_owned()).or_insert(CPU_MILLI);
         requests.0.entry("memory".to_owned()).or_insert(MEMORY_BYTES);
         requests
     })
 }
 
-fn of_pod_with(spec: &PodSpec, side: Side, of_container: impl Fn(&Container) -> Resources) -> Resources {
+fn of_pod_with(spec: &PodSpec, of_container: impl Fn(&Container) -> Resources) -> Resources {
     let mut running = Resources::default();
     spec.containers.iter().for_each(|container| running.add(&of_container(container)));
     let (mut sidecars, mut largest_step) = (Resources::default(), Resources::default());
@@ -103,23 +93,10 @@ fn of_pod_with(spec: &PodSpec, side: Side, of_container: impl Fn(&Container) -> 
         }
     }
     running.raise(&largest_step);
-    for (name, amount) in of_requirements(spec.resources.as_ref(), side).0 {
+    for (name, amount) in requests_of(spec.resources.as_ref()).0 {
         running.0.insert(name, amount);
     }
-    if side == Side::Requests || !running.0.is_empty() {
-        let overhead = Resources::of(spec.overhead.as_ref());
-        match side {
-            Side::Requests => running.add(&overhead),
-            // Overhead only raises limits that exist.
-            Side::Limits => {
-                for (name, amount) in overhead.0 {
-                    if let Some(limit) = running.0.get_mut(&name) {
-                        *limit = limit.saturating_add(amount);
-                    }
-                }
-            }
-        }
-    }
+    running.add(&Resources::of(spec.overhead.as_ref()));
     running
 }
 
@@ -142,9 +119,9 @@ mod tests {
         }))
         .unwrap();
         // Running: 200 + 300 + 100; the step of j: 1000 beside the sidecar's 100.
-        assert_eq!(of_pod(&spec, Side::Requests).get("cpu"), 1110);
+        assert_eq!(of_pod(&spec).get("cpu"), 1110);
         let empty: PodSpec = serde_json::from_value(json!({"containers": [{"name": "a"}]})).unwrap();
-        assert_eq!(of_pod(&empty, Side::Requests).get("cpu"), 0);
+        assert_eq!(of_pod(&empty).get("cpu"), 0);
         assert_eq!(of_pod_for_scoring(&empty).get("cpu"), 100);
         assert_eq!(of_pod_for_scoring(&empty).get("memory"), 200 << 20);
     }

@@ -11,10 +11,9 @@ use async_trait::async_trait;
 use orlop_admission::listers::{Listers, Resource, Snapshot};
 use orlop_api::{
     group_version::{GroupVersionKind, GroupVersionResource},
-    object_meta,
     status::Status,
 };
-use orlop_store::{Put, Revision, Txn};
+use orlop_store::{KeyRange, Read, Revision};
 use serde_json::Value;
 use tokio::sync::{OnceCell, watch};
 
@@ -130,33 +129,29 @@ impl Listers for ClusterListers {
         Ok(followed.snapshot.load_full())
     }
 
+    async fn list_namespace(
+        &self,
+        resource: Resource<'_>,
+        namespace: &str,
+    ) -> Result<Vec<Arc<Value>>, Status> {
+        let Some(kind) = self.kind(resource) else { return Ok(Vec::new()) };
+        let all = KeyRange::prefix(self.objects.collection(&kind, namespace));
+        let mut pages =
+            self.objects.store.pages(Read::new(all)).map_err(|error| status_from_store_error(&error))?;
+        let mut objects = Vec::new();
+        while let Some(page) = pages.next().await.map_err(|error| status_from_store_error(&error))? {
+            let found: Vec<Found> = page.kvs.iter().cloned().map(Found::from).collect();
+            objects.extend(kind.read_all(&found).await?.into_iter().map(Arc::new));
+        }
+        Ok(objects)
+    }
+
     fn loaded(&self, resource: Resource<'_>) -> Option<Arc<Snapshot>> {
         let followed = self.followed.load();
         let found = followed
             .iter()
             .find(|followed| followed.resource == resource.resource && followed.group == resource.group)?;
         found.loaded.initialized().then(|| found.snapshot.load_full())
-    }
-
-    async fn replace_status(
-        &self,
-        resource: Resource<'_>,
-        object: Value,
-    ) -> Result<Option<Arc<Value>>, Status> {
-        let Some(kind) = self.kind(resource) else { return Ok(None) };
-        let meta = object_meta::of(&object);
-        let revision: Revision = object_meta::text(meta, "resourceVersion").parse().unwrap_or_default();
-        let key =
-            self.objects.key(&kind, object_meta::text(meta, "namespace"), object_meta::text(meta, "name"));
-        let encoded = kind.write(&object).await?;
-        let put = Put { terms: encoded.terms, keep_lease: true, ..Put::new(key, encoded.bytes.clone()) };
-        let committed = self.objects.store.txn(Txn::replace(put, revision)).await;
-        let result = committed.map_err(|error| status_from_store_error(&error))?;
-        if !result.succeeded {
-            return Ok(None);
-        }
-        let found = Found { bytes: encoded.bytes, revision: result.revision, stale: false };
-        Ok(Some(Arc::new(kind.read(&found).await?)))
     }
 
     fn resource_of(&self, group: &str, version: &str, kind: &str) -> Option<(GroupVersionResource, bool)> {

@@ -14,6 +14,7 @@ const SERVICE_ACCOUNTS: &[(&str, &str)] = &[
     ("clusterrole-aggregation-controller", "clusterrole-aggregation-controller"),
     ("garbage-collector-controller", "generic-garbage-collector"),
     ("namespace-controller", "namespace-controller"),
+    ("resourcequota-controller", "resourcequota-controller"),
     ("root-ca-certificate-publisher-controller", "root-ca-cert-publisher"),
     ("serviceaccount-controller", "service-account-controller"),
     ("validatingadmissionpolicy-status-controller", "validatingadmissionpolicy-status-controller"),

@@ -26,6 +26,9 @@ use crate::{
 /// Runs the mutating pass, then restores the invariants of the object's schema.
 pub(super) async fn mutate(request: &Request, object: &mut Value, old: Option<&Value>) -> Result<(), Status> {
     let operation = if old.is_none() { Operation::Create } else { Operation::Update };
+    if operation == Operation::Create {
+        preconditions::provision_namespace(request).await?;
+    }
     if !is_handled(request, Phase::Mutating, operation) {
         return Ok(());
     }
@@ -76,7 +79,11 @@ pub(super) async fn validate(request: &Request, object: &Value, old: Option<&Val
         let ((scale, _), (old, _)) = (scale_of(&request.kind, object)?, scale_of(&request.kind, old)?);
         return Call::new(request, operation, &scale_kind(), &scale).validate(Some(&scale), Some(&old)).await;
     }
-    let call = Call::new(request, operation, &request.kind.gvk, object);
+    let mut call = Call::new(request, operation, &request.kind.gvk, object);
+    if call.name.is_empty() {
+        // A generated name is known by now.
+        call.name = Cow::Owned(object_meta::text(object_meta::of(object), "name").to_owned());
+    }
     let validated = call.validate(Some(object), old).await;
     preconditions::prefer_namespace(request, object, operation, validated).await
 }

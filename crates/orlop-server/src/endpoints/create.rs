@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{
     Request, admission, decoder, escalation, parameter_access,
     preconditions::{self, Preconditions},
-    prepare,
+    prepare, quota,
     written::Written,
 };
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
 /// Attempts at a generated name, as in Kubernetes.
 const GENERATED_NAME_ATTEMPTS: usize = 8;
 /// Attempts at a create whose preconditions change before its transaction.
-const PRECONDITION_ATTEMPTS: usize = 8;
+const PRECONDITION_ATTEMPTS: usize = 64;
 
 pub(super) async fn create(request: &Request) -> Result<Response<Body>, Status> {
     let options = WriteOptions::of(&request.query, "CreateOptions")?;
@@ -202,6 +202,7 @@ async fn store_dry_run(request: &Request, mut object: Value) -> Result<Stored, S
         return Ok(Stored::Exists(found));
     }
     Preconditions::evaluate(request, &mut object, None).await?;
+    quota::charge(request, &object, None).await?;
     Ok(Stored::Written(Written::Object(object)))
 }
 
@@ -214,13 +215,15 @@ async fn store(request: &Request, object: &mut Value) -> Result<Stored, Status> 
         // Another attempt allocates again. Most kinds allocate nothing, and need no copy.
         let mut copy = preconditions::complete_object(request).then(|| object.clone());
         let object = copy.as_mut().unwrap_or(object);
-        let Preconditions { contribution, from_cache } =
+        let Preconditions { mut contribution, from_cache } =
             Preconditions::evaluate(request, object, None).await?;
+        let charge = quota::charge(request, object, None).await?;
         let encoded = prepare::encode(request, object).await?;
         let lease = match kind.flags.ttl_seconds {
             Some(seconds) => objects.lease(seconds).await?,
             None => 0,
         };
+        contribution.merge(charge.contribution);
         let txn = transaction(&key, &encoded, contribution, lease);
         let result = request.cluster.commit(kind, txn).await?;
         if result.succeeded {

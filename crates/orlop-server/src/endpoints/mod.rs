@@ -29,6 +29,7 @@ mod parameter_access;
 pub(crate) mod patch;
 mod preconditions;
 pub(crate) mod prepare;
+pub(crate) mod quota;
 mod remote;
 pub(crate) mod reviews;
 pub(crate) mod routes;

@@ -1,13 +1,17 @@
 //! Preconditions of writes. Each contributes compares and operations to the transaction of the write.
 
-use orlop_admission::{Operation, chain::NAMESPACE_LIFECYCLE};
-use orlop_api::{object_meta, status::Status};
+use orlop_admission::Operation;
+use orlop_api::{
+    object_meta,
+    status::{Reason, Status},
+};
 use orlop_store::Op;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::Request;
+use super::{Request, create::create_object};
 use crate::{
     definitions,
+    request::options::WriteOptions,
     storage::{Contribution, allocation, namespace},
 };
 
@@ -66,10 +70,10 @@ impl Preconditions {
             (&request.cluster.objects, &request.kind, &request.attributes.namespace);
         match precondition {
             Precondition::ServiceAllocations => {
-                self.merge(allocation::allocate(objects, object, old).await?);
+                self.contribution.merge(allocation::allocate(objects, object, old).await?);
             }
             Precondition::DefinitionNames => {
-                self.merge(definitions::names::claim(objects, object, old).await?);
+                self.contribution.merge(definitions::names::claim(objects, object, old).await?);
             }
             Precondition::DefinitionServed => {
                 let definitions = &request.cluster.definitions;
@@ -85,11 +89,6 @@ impl Preconditions {
             }
         }
         Ok(())
-    }
-
-    fn merge(&mut self, contribution: Contribution) {
-        self.contribution.compares.extend(contribution.compares);
-        self.contribution.ops.extend(contribution.ops);
     }
 }
 
@@ -124,6 +123,27 @@ pub(super) async fn check(request: &Request, name: &str) -> Result<(), Status> {
         return Ok(());
     }
     namespace::read(objects, kind, &request.attributes.namespace, name).await.map(drop)
+}
+
+/// Creates the namespace of a new object if it is missing (NamespaceAutoProvision).
+pub(super) async fn provision_namespace(request: &Request) -> Result<(), Status> {
+    let (cluster, namespace) = (&request.cluster, &request.attributes.namespace);
+    if !request.kind.namespaced || !cluster.admission().server_plugins().namespace_auto_provision {
+        return Ok(());
+    }
+    let Some(kind) = cluster.objects.registry.kinds().get("", "v1", "namespaces").cloned() else {
+        return Ok(());
+    };
+    if cluster.objects.find(&kind, "", namespace).await?.is_some() {
+        return Ok(());
+    }
+    let attributes = request.attributes.for_object(kind.group_resource(), "v1", "", "");
+    let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+    let nested = request.nested(kind, attributes);
+    match Box::pin(create_object(&nested, object, &WriteOptions::default(), Some("kube-apiserver"))).await {
+        Err(status) if status.reason != Reason::AlreadyExists => Err(status),
+        _ => Ok(()),
+    }
 }
 
 /// Checks early that the namespace of a new object exists and is not terminating. One that was active when it was last
@@ -164,8 +184,10 @@ pub(super) fn release(request: &Request, object: &Value) -> Vec<Op> {
     }
 }
 
+/// Returns true if a create needs its namespace.
 fn has_lifecycle(request: &Request) -> bool {
-    request.cluster.admission().is_enabled(NAMESPACE_LIFECYCLE)
+    let plugins = request.cluster.admission().server_plugins();
+    plugins.namespace_lifecycle || plugins.namespace_exists
 }
 
 fn name(object: &Value) -> &str {

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::{
     Request, admission, create::create_object, decoder, delete, escalation, isolation, offload,
-    parameter_access, preconditions::Preconditions, prepare, written::Written,
+    parameter_access, preconditions::Preconditions, prepare, quota, written::Written,
 };
 use crate::{
     http::body::Body, object::metadata_mut, registry::Found, request::options::WriteOptions,
@@ -127,7 +127,7 @@ async fn compare_and_swap(
         }
         let has_version = check_version(request, &object, &found)?;
         metadata_mut(&mut object).insert("resourceVersion".into(), found.revision.to_string().into());
-        let contribution = Preconditions::evaluate(request, &mut object, Some(&old)).await?.contribution;
+        let mut contribution = Preconditions::evaluate(request, &mut object, Some(&old)).await?.contribution;
         let errors = validate(request, &object, &old);
         prepare::refuse_invalid(kind, &object, &errors)?;
         if writer == Writer::Client {
@@ -137,6 +137,11 @@ async fn compare_and_swap(
         if writer == Writer::Client {
             admission::validate(request, &object, Some(&old)).await?;
         }
+        let charge = match writer {
+            Writer::Client => quota::charge(request, &object, Some(&old)).await?,
+            Writer::Server => quota::Charge::default(),
+        };
+        contribution.merge(charge.contribution);
         if delete::is_released(kind, &object) {
             if dry_run {
                 return Ok(Written::Object(object));

@@ -8,6 +8,7 @@ pub mod generated_name;
 pub(crate) mod namespace;
 pub(crate) mod selection;
 pub mod service_ranges;
+pub(crate) mod turns;
 
 use std::{
     collections::HashMap,
@@ -46,6 +47,14 @@ pub struct ObjectStore {
 pub(crate) struct Contribution {
     pub(crate) compares: Vec<Compare>,
     pub(crate) ops: Vec<Op>,
+}
+
+impl Contribution {
+    /// Adds the compares and operations of another precondition.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.compares.extend(other.compares);
+        self.ops.extend(other.ops);
+    }
 }
 
 impl ObjectStore {

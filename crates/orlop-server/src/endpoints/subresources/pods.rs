@@ -30,7 +30,8 @@ pub(super) async fn bind(request: &Request) -> Result<Response<Body>, Status> {
     if !errors.is_empty() {
         return Err(Status::plain(field_error::aggregate(&errors)));
     }
-    let annotations = object_meta::of(&binding).get("annotations").and_then(Value::as_object).cloned();
+    let copied = |field: &str| object_meta::of(&binding).get(field).and_then(Value::as_object).cloned();
+    let (annotations, labels) = (copied("annotations"), copied("labels"));
     let _bound = update::change(request, options.dry_run, |old| {
         let bound = old.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
         if !bound.is_empty() {
@@ -44,6 +45,9 @@ pub(super) async fn bind(request: &Request) -> Result<Response<Body>, Status> {
         object["spec"]["nodeName"] = node.clone().into();
         for (key, value) in annotations.iter().flatten() {
             object["metadata"]["annotations"][key] = value.clone();
+        }
+        for (key, value) in labels.iter().flatten() {
+            object["metadata"]["labels"][key] = value.clone();
         }
         set_condition(
             &mut object,
