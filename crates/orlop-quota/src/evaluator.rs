@@ -315,7 +315,7 @@ fn of_services(service: &Value) -> ResourceList {
 }
 
 /// Returns the storage class of a claim.
-fn claim_class(claim: &Value) -> &str {
+pub fn claim_class(claim: &Value) -> &str {
     match orlop_kinds::accessors::annotation(claim, "volume.beta.kubernetes.io/storage-class") {
         "" => text(claim, "/spec/storageClassName"),
         class => class,

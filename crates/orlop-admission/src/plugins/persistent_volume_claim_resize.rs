@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use orlop_api::status::Status;
-use orlop_kinds::accessors::{annotation, flag, text};
-use orlop_quota::ResourceList;
+use orlop_kinds::accessors::{flag, text};
+use orlop_quota::{ResourceList, evaluator::claim_class};
 use serde_json::Value;
 
 use crate::{
@@ -25,19 +25,12 @@ impl PersistentVolumeClaimResize {
     }
 
     async fn allows(&self, claim: &Value, old: &Value) -> Result<bool, Status> {
-        let class = class_of(claim);
-        if class.is_empty() || class != class_of(old) {
+        let class = claim_class(claim);
+        if class.is_empty() || class != claim_class(old) {
             return Ok(false);
         }
         let classes = self.listers.list(STORAGE_CLASSES).await?;
         Ok(classes.get("", class).is_some_and(|class| flag(class, "/allowVolumeExpansion")))
-    }
-}
-
-fn class_of(claim: &Value) -> &str {
-    match annotation(claim, "volume.beta.kubernetes.io/storage-class") {
-        "" => text(claim, "/spec/storageClassName"),
-        class => class,
     }
 }
 

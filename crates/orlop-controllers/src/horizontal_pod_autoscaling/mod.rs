@@ -316,7 +316,7 @@ impl Controller {
                 let quantity = k8s_openapi::apimachinery::pkg::api::resource::Quantity(text);
                 usage.used = usage.used.saturating_add(amount(name, &quantity).unwrap_or(0));
             }
-            let requests = pod.spec.as_ref().map(|spec| resources::of_pod(spec));
+            let requests = pod.spec.as_ref().map(resources::of_pod);
             usage.requested =
                 usage.requested.saturating_add(requests.map_or(0, |requests| requests.get(name)));
         }

@@ -1,6 +1,7 @@
 //! kubectl, unmodified, against `orlop serve`.
 
 mod access;
+mod admission;
 mod apply;
 mod credentials;
 mod custom;

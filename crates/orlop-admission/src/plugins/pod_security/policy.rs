@@ -85,7 +85,7 @@ impl fmt::Display for LevelVersion {
     }
 }
 
-/// What a namespace holds its pods to.
+/// Levels that a namespace holds its pods to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Policy {
     pub(super) enforce: LevelVersion,
