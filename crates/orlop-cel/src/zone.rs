@@ -5,6 +5,7 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZoneDatabase;
+use orlop_regex::go_quote::quote;
 
 use crate::error::EvalError;
 
@@ -38,7 +39,8 @@ fn number(text: &str) -> Result<i64, EvalError> {
     } else {
         "value out of range"
     };
-    text.parse().map_err(|_| EvalError::Failed(format!("strconv.Atoi: parsing {text:?}: {wrong}")))
+    text.parse()
+        .map_err(|_| EvalError::Failed(format!("strconv.Atoi: parsing {text}: {wrong}", text = quote(text))))
 }
 
 /// Returns whether Go's time package knows a time zone of this name.

@@ -17,6 +17,7 @@
 
 mod cache;
 mod dialect;
+pub mod go_quote;
 mod syntax_error;
 mod validate;
 

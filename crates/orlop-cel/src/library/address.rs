@@ -1,12 +1,13 @@
 //! IP addresses, parsed as Go's `netip` does, with its error texts.
 
+use orlop_regex::go_quote::quote;
 use std::net::{IpAddr, Ipv6Addr};
 
 /// The address and its zone, which is empty if there is none.
 pub(super) fn parse(text: &str) -> Result<(IpAddr, &str), String> {
     let problem = |(reason, at): Problem<'_>| match at {
-        "" => format!("ParseAddr({text:?}): {reason}"),
-        at => format!("ParseAddr({text:?}): {reason} (at {at:?})"),
+        "" => format!("ParseAddr({text}): {reason}", text = quote(text)),
+        at => format!("ParseAddr({text}): {reason} (at {at})", text = quote(text), at = quote(at)),
     };
     match text.bytes().find(|b| b".:%".contains(b)) {
         Some(b'.') => v4(text).map(|octets| (octets.into(), "")).map_err(problem),

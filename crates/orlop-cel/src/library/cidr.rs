@@ -1,5 +1,6 @@
 //! Networks in CIDR notation.
 
+use orlop_regex::go_quote::quote;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -82,7 +83,10 @@ fn contains_cidr<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
 fn parse(text: &str) -> Result<Cidr, EvalError> {
     let context = "network address parse error during conversion from string";
     let problem = |reason: &str| {
-        EvalError::Failed(format!("{context}: {context}: netip.ParsePrefix({text:?}): {reason}"))
+        EvalError::Failed(format!(
+            "{context}: {context}: netip.ParsePrefix({text}): {reason}",
+            text = quote(text)
+        ))
     };
     let (address, bits) = text.rsplit_once('/').ok_or_else(|| problem("no '/'"))?;
     let (address, zone) = address::parse(address).map_err(|reason| problem(&reason))?;
@@ -95,12 +99,12 @@ fn parse(text: &str) -> Result<Cidr, EvalError> {
         .parse()
         .ok()
         .filter(|_| plain)
-        .ok_or_else(|| problem(&format!("bad bits after slash: {bits:?}")))?;
+        .ok_or_else(|| problem(&format!("bad bits after slash: {bits}", bits = quote(bits))))?;
     let bits = u8::try_from(bits).ok().filter(|bits| *bits <= most);
     let bits = bits.ok_or_else(|| problem("prefix length out of range"))?;
     match address {
         IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => {
-            let reason = format!("IPv4-mapped IPv6 address {text:?} is not allowed");
+            let reason = format!("IPv4-mapped IPv6 address {text} is not allowed", text = quote(text));
             Err(EvalError::Failed(format!("{context}: {reason}")))
         }
         address => Ok(Cidr { address, bits }),

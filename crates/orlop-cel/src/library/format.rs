@@ -4,6 +4,7 @@
 //! styles exist: Kubernetes pins a version of the library that prints fixed-point numbers with thousands separators
 //! and exponents as powers of ten (`3.14×10⁰²`); newer ones print them plainly.
 
+use orlop_regex::go_quote::quote;
 use std::fmt::Write as _;
 
 use crate::error::EvalError;
@@ -311,12 +312,12 @@ fn shown_plainly(value: &Value<'_>) -> Result<String, EvalError> {
 /// As an element of a list or map.
 fn show_element(value: &Value<'_>) -> Result<String, EvalError> {
     Ok(match value {
-        Value::String(text) => format!("{:?}", &**text),
-        Value::Bytes(bytes) => format!("b{:?}", String::from_utf8_lossy(bytes)),
+        Value::String(text) => quote(text),
+        Value::Bytes(bytes) => format!("b{}", quote(&String::from_utf8_lossy(bytes))),
         Value::Timestamp(time) => format!("timestamp(\"{time}\")"),
         Value::Duration(duration) => format!("duration(\"{duration}\")"),
         Value::Double(value) => match not_finite(*value, Style::Plain) {
-            Some(text) => format!("{text:?}"),
+            Some(text) => quote(&text),
             None => format!("{value:.PRECISION$}"),
         },
         other => shown_plainly(other)?,
@@ -340,7 +341,7 @@ fn show_map(map: &Map<'_>) -> Result<String, EvalError> {
     let mut bytes = 0;
     for (key, value) in map.entries()? {
         let key = match key {
-            Key::String(text) => format!("{:?}", &*text),
+            Key::String(text) => quote(&text),
             other => other.to_string(),
         };
         let entry = format!("{key}:{}", show_element(&value)?);

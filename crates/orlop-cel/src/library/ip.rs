@@ -1,5 +1,6 @@
 //! IP addresses.
 
+use orlop_regex::go_quote::quote;
 use std::net::IpAddr;
 
 use crate::error::EvalError;
@@ -65,15 +66,22 @@ fn family<'a>(_: CallContext<'_>, args: &[Value<'a>]) -> EvalResult<'a> {
 /// Parses an address; zones and IPv4 in IPv6 are not allowed.
 pub(crate) fn parse(text: &str) -> Result<IpAddr, EvalError> {
     let (address, zone) = address::parse(text).map_err(|reason| {
-        EvalError::Failed(format!("IP Address {text:?} parse error during conversion from string: {reason}"))
+        EvalError::Failed(format!(
+            "IP Address {text} parse error during conversion from string: {reason}",
+            text = quote(text)
+        ))
     })?;
     if !zone.is_empty() {
-        return Err(EvalError::Failed(format!("IP address {text:?} with zone value is not allowed")));
+        return Err(EvalError::Failed(format!(
+            "IP address {text} with zone value is not allowed",
+            text = quote(text)
+        )));
     }
     match address {
-        IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => {
-            Err(EvalError::Failed(format!("IPv4-mapped IPv6 address {text:?} is not allowed")))
-        }
+        IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => Err(EvalError::Failed(format!(
+            "IPv4-mapped IPv6 address {text} is not allowed",
+            text = quote(text)
+        ))),
         address => Ok(address),
     }
 }

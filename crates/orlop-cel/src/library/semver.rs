@@ -1,5 +1,6 @@
 //! Semantic versions.
 
+use orlop_regex::go_quote::quote;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -111,7 +112,7 @@ fn parse(text: &str) -> Result<Version, String> {
             return Err("Build meta data is empty".to_owned());
         }
         if !is_identifier(part) {
-            return Err(format!("Invalid character(s) found in build meta data {part:?}"));
+            return Err(format!("Invalid character(s) found in build meta data {part}", part = quote(part)));
         }
     }
     Ok(Version { numbers, pre_release })
@@ -119,18 +120,18 @@ fn parse(text: &str) -> Result<Version, String> {
 
 fn core_number(text: &str, name: &str) -> Result<u64, String> {
     if !text.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(format!("Invalid character(s) found in {name} number {text:?}"));
+        return Err(format!("Invalid character(s) found in {name} number {text}", text = quote(text)));
     }
     if text.len() > 1 && text.starts_with('0') {
         let title = format!("{}{}", name[..1].to_ascii_uppercase(), &name[1..]);
-        return Err(format!("{title} number must not contain leading zeroes {text:?}"));
+        return Err(format!("{title} number must not contain leading zeroes {text}", text = quote(text)));
     }
     parsed_number(text)
 }
 
 fn parsed_number(text: &str) -> Result<u64, String> {
     let wrong = if text.is_empty() { "invalid syntax" } else { "value out of range" };
-    text.parse().map_err(|_| format!("strconv.ParseUint: parsing {text:?}: {wrong}"))
+    text.parse().map_err(|_| format!("strconv.ParseUint: parsing {text}: {wrong}", text = quote(text)))
 }
 
 fn is_identifier(text: &str) -> bool {
@@ -142,13 +143,16 @@ fn pre_release_part(text: &str) -> Result<Identifier, String> {
         return Err("Prerelease is empty".to_owned());
     }
     if !is_identifier(text) {
-        return Err(format!("Invalid character(s) found in prerelease {text:?}"));
+        return Err(format!("Invalid character(s) found in prerelease {text}", text = quote(text)));
     }
     if !text.bytes().all(|b| b.is_ascii_digit()) {
         return Ok(Identifier::Word(text.to_owned()));
     }
     if text.len() > 1 && text.starts_with('0') {
-        return Err(format!("Numeric PreRelease version must not contain leading zeroes {text:?}"));
+        return Err(format!(
+            "Numeric PreRelease version must not contain leading zeroes {text}",
+            text = quote(text)
+        ));
     }
     parsed_number(text).map(Identifier::Number)
 }

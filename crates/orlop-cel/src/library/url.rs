@@ -4,6 +4,7 @@
 //! about hosts, ports and percent escapes. A URL must be one as the target of a request, where `#` begins no fragment,
 //! and is then read as a reference, where it does and `//` begins a host.
 
+use orlop_regex::go_quote::quote;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -147,7 +148,7 @@ pub(crate) fn check(text: &str) -> Result<(), String> {
 }
 
 fn parse(text: &str, form: Form) -> Result<Url, String> {
-    try_parse(text, form).map_err(|reason| format!("parse {text:?}: {reason}"))
+    try_parse(text, form).map_err(|reason| format!("parse {text}: {reason}", text = quote(text)))
 }
 
 fn try_parse(text: &str, form: Form) -> Result<Url, String> {
@@ -226,11 +227,11 @@ fn checked_host(host: &str) -> Result<String, String> {
     };
     let is_port = port.strip_prefix(':').is_none_or(|digits| digits.bytes().all(|b| b.is_ascii_digit()));
     if !is_port || !(port.is_empty() || port.starts_with(':')) {
-        return Err(format!("invalid port {port:?} after host"));
+        return Err(format!("invalid port {port} after host", port = quote(port)));
     }
     let allowed = |b: u8| is_unreserved(b) || b >= 0x80 || b"!$&'()*+,;=:[]<>\"%".contains(&b);
     if let Some(bad) = host.bytes().find(|b| !allowed(*b)) {
-        return Err(format!("invalid character {:?} in host name", char::from(bad).to_string()));
+        return Err(format!("invalid character {} in host name", quote(&char::from(bad).to_string())));
     }
     // Of what could be written plainly, only the percent sign itself may be escaped.
     let is_plain = |rest: &&str| matches!(rest.as_bytes(), [_, b'0'..=b'7', ..]) && !rest.starts_with("%25");
@@ -256,5 +257,5 @@ fn bad_escape(text: &str) -> Option<String> {
 }
 
 fn invalid_escape(rest: &str) -> String {
-    format!("invalid URL escape {:?}", rest.chars().take(3).collect::<String>())
+    format!("invalid URL escape {}", quote(&rest.chars().take(3).collect::<String>()))
 }
