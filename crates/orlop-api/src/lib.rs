@@ -26,6 +26,7 @@ pub mod continue_token;
 pub mod decode;
 pub mod fields;
 pub mod json_path;
+pub mod key_order;
 pub mod labels;
 pub mod managed_fields;
 pub mod object_meta;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, header};
 use orlop_api::{group_version::compare_versions, status::Status};
 use serde_json::{Value, json};
@@ -12,7 +11,7 @@ use crate::{
     cluster::Cluster,
     http::{
         body::Body,
-        negotiation::{MEDIA_TYPES, Offers, clauses, negotiate},
+        negotiation::{Encoding, MEDIA_TYPES, Offers, clauses, negotiate},
         response::{self, not_found},
     },
     registry::{Kind, Kinds},
@@ -237,7 +236,7 @@ fn aggregated_document(kinds: &Kinds, core: bool, version: &str, headers: &Heade
         "kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{version}"),
         "metadata": {}, "items": items,
     });
-    let body = document.to_string();
+    let body = response::encode(Encoding::Json, &document);
     let digest: String = Sha512::digest(&body).iter().map(|byte| format!("{byte:02X}")).collect();
     let etag = format!("\"{digest}\"");
     let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
@@ -245,7 +244,7 @@ fn aggregated_document(kinds: &Kinds, core: bool, version: &str, headers: &Heade
     let mut response = if known == Some(etag.as_str()) {
         response::bytes(304, &media_type, Body::empty())
     } else {
-        response::bytes(200, &media_type, Bytes::from(body))
+        response::bytes(200, &media_type, body)
     };
     let headers = response.headers_mut();
     headers.insert(header::VARY, HeaderValue::from_static("Accept"));

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use orlop_api::{protobuf, status::Status};
+use orlop_api::{key_order::GoOrdered, protobuf, status::Status};
 use serde_json::Value;
 
 use super::{
@@ -22,11 +22,12 @@ pub(crate) fn bytes(code: u16, media_type: &str, body: impl Into<Body>) -> Respo
 
 /// Encodes a value for the wire.
 pub(crate) fn encode(encoding: Encoding, value: &Value) -> Bytes {
+    let ordered = GoOrdered::new(value);
     // A `Value` always encodes.
     let encoded = match encoding {
-        Encoding::Json => serde_json::to_vec(value).unwrap_or_default(),
+        Encoding::Json => serde_json::to_vec(&ordered).unwrap_or_default(),
         Encoding::PrettyJson => {
-            let mut indented = serde_json::to_vec_pretty(value).unwrap_or_default();
+            let mut indented = serde_json::to_vec_pretty(&ordered).unwrap_or_default();
             indented.push(b'\n');
             indented
         }
