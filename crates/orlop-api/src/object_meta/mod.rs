@@ -37,6 +37,12 @@ pub fn of(object: &Value) -> &Map<String, Value> {
     object.get("metadata").and_then(Value::as_object).unwrap_or(&EMPTY)
 }
 
+/// Returns true if a resourceVersion is given. `0` stands for none, as in Kubernetes.
+pub fn has_resource_version(meta: &Map<String, Value>) -> bool {
+    let version = text(meta, "resourceVersion");
+    !version.is_empty() && version.parse::<u64>() != Ok(0)
+}
+
 /// Returns a string field of metadata; empty if absent.
 pub fn text<'a>(meta: &'a Map<String, Value>, key: &str) -> &'a str {
     meta.get(key).and_then(Value::as_str).unwrap_or_default()

@@ -93,12 +93,16 @@ impl Converter {
         self.versions.iter().find(|version| version.api_version() == api_version)
     }
 
+    /// Converts objects to a version. They get the defaults of the version that they are in, not of the wanted one.
     async fn convert_to(&self, mut objects: Vec<Value>, version: &Version) -> Result<Vec<Value>, Status> {
         let wanted = version.api_version();
         let needs_conversion = |object: &Value| conversion::needs_conversion(object, &wanted);
-        for object in objects.iter_mut().filter(|object| needs_conversion(object)) {
+        for object in &mut objects {
             let own = object["apiVersion"].as_str().and_then(|api_version| self.version(api_version));
-            own.inspect(|own| update_to_schema(object, own));
+            own.inspect(|own| {
+                restrict_to_schema(object, own);
+                apply_defaults(object, own.schema());
+            });
         }
         match &self.strategy {
             ConversionStrategy::Rename => {
@@ -115,7 +119,7 @@ impl Converter {
                 }
             }
         }
-        objects.iter_mut().for_each(|object| update_to_schema(object, version));
+        objects.iter_mut().for_each(|object| restrict_to_schema(object, version));
         Ok(objects)
     }
 }
@@ -128,7 +132,11 @@ impl Convert for Converter {
 
     async fn stored(&self, object: Value) -> Result<Value, Status> {
         let converted = self.convert_to(vec![object], &self.stored).await?;
-        converted.into_iter().next().ok_or_else(|| Status::internal("a conversion lost its object"))
+        let converted = converted.into_iter().next();
+        let mut converted = converted.ok_or_else(|| Status::internal("a conversion lost its object"))?;
+        // Kubernetes adds these on every read. Stored once, the object is served as it is.
+        apply_defaults(&mut converted, self.stored.schema());
+        Ok(converted)
     }
 
     fn versions(&self) -> Option<&dyn VersionConverter> {
@@ -167,14 +175,13 @@ impl VersionConverter for Converter {
     }
 }
 
-/// Updates an object to a version's schema, as if it were written now: prunes, defaults. Losses are not reported.
-fn update_to_schema(object: &mut Value, version: &Version) {
+/// Restricts an object to a version's schema. Losses are not reported.
+fn restrict_to_schema(object: &mut Value, version: &Version) {
     let schema = version.schema();
     // `Drop` never fails.
     let _ = coerce_metadata(object, schema, Malformed::Drop);
     prune(object, schema, Root::Resource);
     canonicalize(object, schema);
-    apply_defaults(object, schema);
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.entry("generation").or_insert_with(|| 1.into());
     }

@@ -31,7 +31,7 @@ pub(super) async fn create(request: &Request) -> Result<Response<Body>, Status> 
     let options = WriteOptions::of(&request.query, "CreateOptions")?;
     let object = decoder::object(request, options.field_validation)?;
     // Checked by storage, which a dry run does not reach.
-    if !options.dry_run && !object_meta::text(object_meta::of(&object), "resourceVersion").is_empty() {
+    if !options.dry_run && object_meta::has_resource_version(object_meta::of(&object)) {
         return Err(Status::plain("resourceVersion should not be set on objects to be created"));
     }
     let manager = options.manager(request.user_agent());
@@ -203,7 +203,7 @@ async fn store_dry_run(request: &Request, mut object: Value) -> Result<Stored, S
     }
     Preconditions::evaluate(request, &mut object, None).await?;
     quota::charge(request, &object, None).await?;
-    Ok(Stored::Written(Written::Object(object)))
+    Ok(Stored::Written(Written::Object(request.kind.as_read(object).await?)))
 }
 
 /// Writes a new object, unless one of its name exists.

@@ -5,6 +5,7 @@ use orlop_api::{
     field_error::{FieldError, FieldPath},
     go_text,
     group_version::{GroupKind, GroupVersion, GroupVersionKind},
+    object_meta,
     options::FieldValidation,
     protobuf::{self, DecodeError, Envelope},
     schema::{Schema, builtin, check_types},
@@ -47,7 +48,11 @@ pub(crate) fn decode_as(
     if !decoded.value.is_object() {
         return Err(Status::unrecognized_body(&expected.kind, &not_an_object(&decoded.value), body));
     }
-    check_kind(request, &decoded.value, expected, body)?;
+    if request.kind.flags.custom && *expected == request.kind.gvk {
+        check_custom_kind(&decoded.value, expected)?;
+    } else {
+        check_kind(request, &decoded.value, expected, body)?;
+    }
     let object = drop_unknown_fields(request, decoded, body, expected, validation)?;
     if let Some(audit) = &request.audit {
         record(audit, request, expected, &object);
@@ -143,6 +148,24 @@ fn check_kind(
     }
     let why = format!("converting ({kind}) to ({}): unknown conversion", expected.kind);
     Err(Status::cannot_decode(&found, &expected.kind, &why))
+}
+
+/// Checks the kind of a custom object, which must name it.
+fn check_custom_kind(object: &Value, expected: &GroupVersionKind) -> Result<(), Status> {
+    let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    if kind.is_empty() {
+        return Err(Status::bad_request("Object 'Kind' is missing in 'object has no kind field '"));
+    }
+    if !api_version.is_empty() && api_version != expected.api_version() {
+        return Err(Status::api_version_mismatch(api_version, &expected.api_version()));
+    }
+    if kind == expected.kind {
+        return Ok(());
+    }
+    let error = FieldError::invalid(&FieldPath::root("kind"), kind, format!("must be {}", expected.kind));
+    let found = GroupKind::new(expected.group.clone(), kind.to_owned());
+    Err(Status::invalid(&found, object_meta::text(object_meta::of(object), "name"), &[error]))
 }
 
 /// Returns true for a kind that is served, or that only occurs inside others.

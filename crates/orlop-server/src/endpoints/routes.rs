@@ -84,7 +84,9 @@ pub(crate) async fn route(
         return Err(Status::resource_unknown());
     }
     if !has_method(&kind, &attributes) {
-        return Err(Status::method_unknown());
+        // Kubernetes' handler of custom resources has no routes: it passes on what it does not serve.
+        let is_passed_on = kind.flags.custom && kind.namespaced && namespace.is_empty();
+        return if is_passed_on { Ok(not_found()) } else { Err(Status::method_unknown()) };
     }
     let negotiated = negotiate_for(&attributes, &kind, &parts.headers, &query)?;
     let request = Request {

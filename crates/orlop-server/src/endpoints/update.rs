@@ -157,7 +157,7 @@ async fn compare_and_swap(
                 return Ok(Written::Stored(found));
             }
             if dry_run {
-                return Ok(Written::Object(object));
+                return Ok(Written::Object(kind.as_read(object).await?));
             }
             if let Some(written) = swap(request, &mut object, &found, contribution).await? {
                 return Ok(written);
@@ -202,8 +202,8 @@ pub(crate) fn check_uid(request: &Request, object: &Value, old: &Value) -> Resul
 
 /// Requires a resourceVersion, unless the kind allows unconditional updates.
 pub(super) fn require_version(request: &Request, object: &Value) -> Result<(), Status> {
-    let given = object_meta::text(object_meta::of(object), "resourceVersion");
-    if request.kind.flags.allow_unconditional_update || !given.is_empty() {
+    let is_given = object_meta::has_resource_version(object_meta::of(object));
+    if request.kind.flags.allow_unconditional_update || is_given {
         return Ok(());
     }
     let path = FieldPath::root("metadata").child("resourceVersion");
@@ -215,10 +215,11 @@ pub(super) fn require_version(request: &Request, object: &Value) -> Result<(), S
 
 /// Checks the resourceVersion of an object, and returns true if it has one.
 fn check_version(request: &Request, object: &Value, found: &Found) -> Result<bool, Status> {
-    let given = object_meta::text(object_meta::of(object), "resourceVersion");
-    if given.is_empty() {
+    let meta = object_meta::of(object);
+    if !object_meta::has_resource_version(meta) {
         return Ok(false);
     }
+    let given = object_meta::text(meta, "resourceVersion");
     match given.parse::<Revision>() {
         Ok(revision) if revision == found.revision => Ok(true),
         Ok(_) => Err(Status::conflict_modified(&request.kind.group_resource(), &request.attributes.name)),

@@ -33,6 +33,9 @@ const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// Timeout of a watch that names none: at least this, at most twice as long.
 const TIMEOUT_SECONDS_MIN: u64 = 1800;
 
+/// Time after which a client may try again to watch objects that could not be converted.
+const RETRY_AFTER_SECONDS: u32 = 1;
+
 /// The start of a watch.
 enum Start {
     /// At the present objects, followed by an initial-events-end bookmark if asked for.
@@ -75,6 +78,7 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
                 request.cluster.objects.store.pages(read).map_err(|error| status_from_store_error(&error))?;
             let first =
                 pages.next().await.map_err(|error| status_from_store_error(&error))?.unwrap_or_default();
+            check_convertible(&request, &first).await?;
             wanted = wanted.after(first.revision);
             initial = Some((first, pages, mark));
         }
@@ -131,6 +135,19 @@ fn node_of(selector: &str) -> &str {
     terms.map(|node| node.strip_prefix('=').unwrap_or(node)).next().unwrap_or_default()
 }
 
+/// Refuses a watch of present objects if the first of them that must be converted cannot be. As in Kubernetes, whose watch
+/// cache is not ready then, the client is told to come back.
+async fn check_convertible(request: &Request, first: &orlop_store::ReadResult) -> Result<(), Status> {
+    let mut found = first.kvs.iter().map(|kv| Found::from(kv.clone()));
+    match found.find(|found| !request.kind.serves_stored(&found.bytes)) {
+        Some(found) if request.kind.flags.custom => match request.kind.read(&found).await {
+            Ok(_) => Ok(()),
+            Err(status) => Err(Status::too_many_requests(status.message, RETRY_AFTER_SECONDS)),
+        },
+        _ => Ok(()),
+    }
+}
+
 /// Returns the time of the next bookmark of a watch with a deadline; `None` if there is none before it.
 fn next_bookmark(deadline: Instant) -> Option<Instant> {
     let now = Instant::now();
@@ -185,10 +202,13 @@ impl EventWriter {
         let mut page = Some(first);
         while let Some(current) = page {
             for kv in current.kvs {
-                if self.selection.may_select_key(&kv.key)
-                    && let Some(line) = self.line("ADDED", &Found::from(kv)).await
-                {
-                    self.sink.send(line).await;
+                if !self.selection.may_select_key(&kv.key) {
+                    continue;
+                }
+                match self.line("ADDED", &Found::from(kv)).await {
+                    Ok(Some(line)) => self.sink.send(line).await,
+                    Ok(None) => {}
+                    Err(status) => return self.fail(&status).await,
                 }
             }
             page = match pages.next().await {
@@ -211,8 +231,10 @@ impl EventWriter {
                 batch = watcher.next() => match batch {
                     Ok(batch) => {
                         for seen in batch.events() {
-                            if let Some(line) = self.event(&seen).await {
-                                self.sink.send(line).await;
+                            match self.event(&seen).await {
+                                Ok(Some(line)) => self.sink.send(line).await,
+                                Ok(None) => {}
+                                Err(status) => return self.fail(&status).await,
                             }
                         }
                     }
@@ -232,80 +254,68 @@ impl EventWriter {
         Err(ErrorSent)
     }
 
-    /// Encodes an event; `None` if it does not concern the watcher.
-    async fn event(&mut self, seen: &WatchEvent<'_>) -> Option<Bytes> {
+    /// Encodes an event; `None` if it does not concern the watcher. An object that cannot be converted fails the watch:
+    /// left out, an informer would take its cache for complete.
+    async fn event(&mut self, seen: &WatchEvent<'_>) -> Result<Option<Bytes>, Status> {
         let event = seen.event;
         if !self.selection.may_select_key(&event.kv.key) {
-            return None;
+            return Ok(None);
         }
-        let (now, before) = self.selected_versions(seen).await;
-        let kind = match (now, before) {
+        let kind = match self.selected_versions(seen).await? {
             (true, false) => "ADDED",
             (true, true) => "MODIFIED",
             (false, true) => "DELETED",
-            (false, false) => return None,
+            (false, false) => return Ok(None),
         };
         let state = event_state(kind, event);
         if self.request.negotiated.is_plain() && self.request.kind.serves_stored(&state.bytes) {
             // Watchers of the stored version share one line.
-            return if kind == natural_type(event) && self.request.kind.storage.is_own() {
-                Some(event.encoded_once.get_or_init(|| self.plain_line(kind, &state)).clone())
+            return Ok(Some(if kind == natural_type(event) && self.request.kind.storage.is_own() {
+                event.encoded_once.get_or_init(|| self.plain_line(kind, &state)).clone()
             } else {
-                Some(self.plain_line(kind, &state))
-            };
+                self.plain_line(kind, &state)
+            }));
         }
         if let Some(line) = self.stored_line(kind, &state) {
-            return Some(line);
+            return Ok(Some(line));
         }
-        let object = self.read(&state).await?;
-        Some(self.line_of(kind, state.revision, object))
+        let object = self.request.kind.read(&state).await?;
+        Ok(Some(self.line_of(kind, state.revision, object)))
     }
 
     /// Returns true for the current and the previous version if they are selected.
-    async fn selected_versions(&self, seen: &WatchEvent<'_>) -> (bool, bool) {
+    async fn selected_versions(&self, seen: &WatchEvent<'_>) -> Result<(bool, bool), Status> {
         if self.selection.is_decided_by_key() {
-            return (seen.matches, seen.matched_before);
+            return Ok((seen.matches, seen.matched_before));
         }
         let event = seen.event;
-        let now = seen.matches && self.selected(&event.kv).await;
+        let now = seen.matches && self.selected(&event.kv).await?;
         // A previous version that is compacted counts as selected: a client that never saw the object ignores DELETED.
         let before = match event.previous.as_ref().filter(|_| seen.matched_before) {
             None => false,
             Some(previous) => match previous.kv(&event.kv.key) {
                 None => true,
-                Some(kv) => self.selected(&kv).await,
+                Some(kv) => self.selected(&kv).await?,
             },
         };
-        (now, before)
+        Ok((now, before))
     }
 
-    async fn selected(&self, kv: &KeyValue) -> bool {
-        let object = self.read(&Found::from(kv.clone())).await;
-        object.is_some_and(|object| self.selection.matches(&self.request.kind, &object))
-    }
-
-    /// Decodes an object in the served version. One that cannot be decoded is skipped: it must not end the watch.
-    async fn read(&self, found: &Found) -> Option<Value> {
-        match self.request.kind.read(found).await {
-            Ok(object) => Some(object),
-            Err(status) => {
-                tracing::warn!(message = status.message, "object skipped in a watch");
-                None
-            }
-        }
+    async fn selected(&self, kv: &KeyValue) -> Result<bool, Status> {
+        let object = self.request.kind.read(&Found::from(kv.clone())).await?;
+        Ok(self.selection.matches(&self.request.kind, &object))
     }
 
     /// Encodes a present object; `None` if it is not selected.
-    async fn line(&mut self, kind: &str, found: &Found) -> Option<Bytes> {
+    async fn line(&mut self, kind: &str, found: &Found) -> Result<Option<Bytes>, Status> {
         if self.selection.is_decided_by_key()
             && let Some(line) = self.stored_line(kind, found)
         {
-            return Some(line);
+            return Ok(Some(line));
         }
-        let object = self.read(found).await?;
-        self.selection
-            .matches(&self.request.kind, &object)
-            .then(|| self.line_of(kind, found.revision, object))
+        let object = self.request.kind.read(found).await?;
+        let is_selected = self.selection.matches(&self.request.kind, &object);
+        Ok(is_selected.then(|| self.line_of(kind, found.revision, object)))
     }
 
     /// Encodes a line from stored bytes as plain JSON.

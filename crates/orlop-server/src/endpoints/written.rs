@@ -23,7 +23,8 @@ pub(crate) enum Written {
 impl Written {
     /// Returns what was written at a revision.
     pub(super) fn of(kind: &Kind, encoded: Encoded, object: &Value, revision: Revision) -> Self {
-        if kind.storage.is_own() {
+        // Of a custom resource that was converted, the client is shown what it will read.
+        if kind.storage.is_own() || kind.flags.custom {
             return Self::Stored(Found { bytes: encoded.bytes, revision, stale: false });
         }
         let mut object = object.clone();

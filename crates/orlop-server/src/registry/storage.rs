@@ -284,6 +284,19 @@ impl Kind {
         }
     }
 
+    /// Returns an object as it would be read once it was written. Custom resources in another version than the stored one
+    /// lose what that version lacks, and get its defaults.
+    pub(crate) async fn as_read(&self, object: Value) -> Result<Value, Status> {
+        match &self.storage.convert {
+            Some(convert) if self.flags.custom && !self.storage.is_own() => {
+                let stored = convert.stored(object).await?;
+                let served = convert.served(vec![stored]).await?;
+                served.into_iter().next().ok_or_else(|| Status::internal("a conversion lost its object"))
+            }
+            _ => Ok(object),
+        }
+    }
+
     /// Decodes stored objects in the served version. Converts together those that need it.
     pub async fn read_all(&self, found: &[Found]) -> Result<Vec<Value>, Status> {
         let mut objects = found.iter().map(Found::as_stored).collect::<Result<Vec<_>, _>>()?;

@@ -349,3 +349,60 @@ async fn apply_prunes_and_validates_nulls_as_create_does() {
     let message = server.apply(&format!("{}/c?fieldManager=me", path("v1")), &null).await.refused(422);
     assert!(message.contains("spec.nested in body must be of type object: \"null\""), "{message}");
 }
+
+#[tokio::test]
+async fn custom_object_names_its_kind_and_version() {
+    let server = serving(json!({}), |_| {}).await;
+    let group = widget("v1", "a", json!({}))["apiVersion"].as_str().unwrap().replace("/v1", "");
+    let message = server.create(&path("v1"), &json!({})).await.refused(400);
+    assert_eq!(message, "Object 'Kind' is missing in 'object has no kind field '");
+    let other_version = widget("v9", "a", json!({}));
+    let message = server.create(&path("v1"), &other_version).await.refused(400);
+    assert_eq!(
+        message,
+        format!(
+            "the API version in the data ({group}/v9) does not match the expected API version ({group}/v1)"
+        )
+    );
+    let mut other_kind = widget("v1", "a", json!({}));
+    other_kind["kind"] = "Gadget".into();
+    let message = server.create(&path("v1"), &other_kind).await.refused(422);
+    assert_eq!(
+        message,
+        format!("Gadget.{group} \"a\" is invalid: kind: Invalid value: \"Gadget\": must be Widget")
+    );
+}
+
+#[tokio::test]
+async fn namespaced_custom_resource_has_no_writes_at_the_cluster_path() {
+    let server = serving(json!({}), |_| {}).await;
+    let all = path("v1").replace("/namespaces/default", "");
+    for method in [Method::POST, Method::DELETE] {
+        let answer = server.call(method, &all, "application/json", &widget("v1", "a", json!({}))).await;
+        assert_eq!((answer.code, answer.body), (404, "404 page not found\n".into()));
+    }
+    server.get(&all).await.ok();
+}
+
+#[tokio::test]
+async fn resource_version_zero_is_none() {
+    const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+    let server = serving(json!({"a": {"type": "integer"}}), |_| {}).await;
+    let mut object = widget("v1", "a", json!({"a": 1}));
+    object["metadata"]["resourceVersion"] = "0".into();
+    server.create(&path("v1"), &object).await.ok();
+    let own = format!("{}/a", path("v1"));
+    let message = server.call(Method::PUT, &own, "application/json", &object).await.refused(422);
+    assert!(
+        message.ends_with("metadata.resourceVersion: Invalid value: 0: must be specified for an update"),
+        "{message}"
+    );
+    let map =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "resourceVersion": "0"}});
+    server.create(MAPS, &map).await.ok();
+    let own = format!("{MAPS}/a");
+    server.call(Method::PUT, &own, "application/json", &map).await.ok();
+    let patch = json!({"metadata": {"resourceVersion": "0"}, "data": {"a": "b"}});
+    let patched = server.call(Method::PATCH, &own, "application/merge-patch+json", &patch).await.ok();
+    assert_eq!(patched["data"]["a"], "b");
+}

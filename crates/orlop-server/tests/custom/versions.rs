@@ -15,8 +15,8 @@ async fn object_is_read_and_watched_in_every_version() {
     server.create(&path("v1"), &widget("v1", "a", json!({"size": 1, "old": "o"}))).await.ok();
     let event = watch.next().await.unwrap();
     assert_eq!(event["object"]["apiVersion"], "example.com/v2");
-    // v2 prunes unknown fields and applies its defaults.
-    assert_eq!(event["object"]["spec"], json!({"size": 1, "new": "n"}));
+    // Fields that v2 lacks are pruned. Its defaults are for objects that are written in it.
+    assert_eq!(event["object"]["spec"], json!({"size": 1}));
     let read = server.get(&format!("{}/a", path("v2"))).await.ok();
     assert_eq!(read, event["object"]);
     let listed = server.get(&path("v2")).await.ok();
@@ -29,10 +29,40 @@ async fn object_is_read_and_watched_in_every_version() {
         (&answered["apiVersion"], &answered["metadata"]["generation"]),
         (&json!("example.com/v2"), &json!(2))
     );
+    // v1, which is stored, has no field for the default of v2.
+    assert_eq!(answered["spec"], json!({"size": 2}));
+    assert_eq!(server.get(&format!("{}/a", path("v2"))).await.ok(), answered);
     assert_eq!(server.get(&format!("{}/a", path("v1"))).await.ok()["spec"]["size"], 2);
     assert_eq!(watch.next().await.unwrap()["object"]["spec"]["size"], 2);
     server.delete(&format!("{}/a", path("v2"))).await.ok();
     assert_eq!(watch.next().await.unwrap()["type"], "DELETED");
+}
+
+#[tokio::test]
+async fn answer_to_a_write_in_another_version_is_what_is_then_read() {
+    let server = Server::start().await;
+    let v1 =
+        version("v1", true, json!({"size": {"type": "integer"}, "old": {"type": "string", "default": "o"}}));
+    let v2 = version(
+        "v2",
+        false,
+        json!({"size": {"type": "integer"}, "old": {"type": "string"},
+        "new": {"type": "string", "default": "n"}}),
+    );
+    server.create(DEFINITIONS, &widgets(json!([v1, v2]))).await.ok();
+    let wanted = widget("v2", "a", json!({"size": 1, "new": "mine"}));
+    let tried = server.create(&format!("{}?dryRun=All", path("v2")), &wanted).await.ok();
+    assert_eq!(tried["spec"], json!({"size": 1, "old": "o"}));
+    let created = server.create(&path("v2"), &wanted).await.ok();
+    assert_eq!(created["spec"], json!({"size": 1, "old": "o"}));
+    assert_eq!(server.get(&format!("{}/a", path("v2"))).await.ok(), created);
+    let own = format!("{}/a", path("v2"));
+    let patch = json!({"spec": {"size": 2, "new": "mine"}});
+    let tried = server.merge(&format!("{own}?dryRun=All"), patch.clone()).await.ok();
+    assert_eq!(tried["spec"], json!({"size": 2, "old": "o"}));
+    let patched = server.merge(&own, patch).await.ok();
+    assert_eq!(server.get(&own).await.ok(), patched);
+    assert_eq!(patched["spec"], tried["spec"]);
 }
 
 #[tokio::test]
@@ -72,10 +102,10 @@ async fn object_in_an_old_storage_version_is_read() {
     server.create(&path("v1"), &widget("v1", "young", json!({"size": 2}))).await.ok();
     let listed = server.get(&path("v2")).await.ok();
     let items = listed["items"].as_array().unwrap();
-    assert!(
-        items.iter().all(|item| item["apiVersion"] == "example.com/v2" && item["spec"]["new"] == "n"),
-        "{listed}"
-    );
+    assert!(items.iter().all(|item| item["apiVersion"] == "example.com/v2"), "{listed}");
+    // Objects get the defaults of the version that they are stored in.
+    assert_eq!(items[0]["spec"], json!({"size": 1}));
+    assert_eq!(items[1]["spec"], json!({"size": 2, "new": "n"}));
     let listed = server.get(&path("v1")).await.ok();
     let items = listed["items"].as_array().unwrap();
     assert!(

@@ -146,17 +146,17 @@ async fn webhook_converts_reads_writes_lists_and_watches() {
         add(index).await;
     }
     for index in 0..20 {
-        assert_eq!(watch.next().await.unwrap()["object"]["spec"], json!({"width": index, "unit": "mm"}));
+        assert_eq!(watch.next().await.unwrap()["object"]["spec"], json!({"width": index}));
     }
     drop(watch);
     let before = hook.calls();
     let listed = server.get(&path("v2")).await.ok();
     assert_eq!(listed["items"].as_array().unwrap().len(), 20);
-    assert_eq!(listed["items"][7]["spec"], json!({"width": 7, "unit": "mm"}));
+    assert_eq!(listed["items"][7]["spec"], json!({"width": 7}));
     assert_eq!(hook.calls(), before + 1, "a page is converted in one call");
 
     let answered = server.create(&path("v2"), &widget("v2", "new", json!({"width": 3}))).await.ok();
-    assert_eq!(answered["spec"], json!({"width": 3, "unit": "mm"}));
+    assert_eq!(answered["spec"], json!({"width": 3}), "v1 has no place for the default of v2");
     assert_eq!(server.get(&format!("{}/new", path("v1"))).await.ok()["spec"], json!({"size": 3}));
     let merged = server.merge(&format!("{}/new", path("v2")), json!({"spec": {"width": 4}})).await.ok();
     assert_eq!(merged["metadata"]["generation"], 2);
@@ -410,6 +410,29 @@ async fn webhook_converts_managed_fields() {
     assert!(message.contains("not today"), "{message}");
     hook.answers(converted);
     assert_eq!(server.get(&format!("{}/a", path("v1"))).await.ok()["spec"]["size"], 2);
+}
+
+/// An informer that were not told would take its cache for complete.
+#[tokio::test]
+async fn watch_fails_if_an_object_cannot_be_converted() {
+    let hook = Hook::start().await;
+    let server = serving(hook.conversion(hook.url())).await;
+    let watched = format!("{}?watch=true", path("v2"));
+    let mut watch = server.watch(&watched).await;
+    hook.answers(|review| {
+        let mut answer = converted(review);
+        answer["response"]["result"] = json!({"status": "Failure", "message": "not today"});
+        answer
+    });
+    server.create(&path("v1"), &widget("v1", "a", json!({"size": 1}))).await.ok();
+    let event = watch.next().await.unwrap();
+    assert_eq!((&event["type"], &event["object"]["kind"]), (&json!("ERROR"), &json!("Status")));
+    assert!(event["object"]["message"].as_str().unwrap().contains("not today"), "{event}");
+    assert!(watch.next().await.is_none());
+
+    let refused = server.get(&watched).await;
+    assert_eq!(refused.body["details"]["retryAfterSeconds"], 1, "{}", refused.body);
+    assert!(refused.refused(429).contains("not today"));
 }
 
 #[tokio::test]

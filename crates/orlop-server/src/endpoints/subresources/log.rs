@@ -1,4 +1,4 @@
-//! Logs of pods, which their nodes have. A pod that is not scheduled has an empty log.
+//! Logs of pods, which their nodes have. A pod that is not scheduled has no content.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response};
@@ -28,7 +28,9 @@ pub(super) async fn get(request: &Request) -> Result<Response<Body>, Status> {
     let container = pods::container(&request.query, &pod)?;
     let node = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
     if node.is_empty() {
-        return Ok(super::text(""));
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = http::StatusCode::NO_CONTENT;
+        return Ok(response);
     }
     let backend = nodes::backend(request, node).await?;
     let options: Vec<(&str, &str)> =

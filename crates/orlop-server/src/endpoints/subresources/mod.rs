@@ -9,13 +9,12 @@ mod scale;
 mod streams;
 mod token;
 
-use bytes::Bytes;
 use http::Response;
 use orlop_api::{object_meta, options::FieldValidation, status::Status};
 
 use super::{Request, admission, decoder};
 use crate::{
-    http::{body::Body, response},
+    http::body::Body,
     registry::Kind,
     request::{Subresource, Verb},
 };
@@ -59,9 +58,4 @@ pub(crate) async fn bind(mut request: Request) -> Result<Response<Body>, Status>
     request.kind = pods;
     (request.attributes.name, request.attributes.subresource) = (name, Some(Subresource::Binding));
     pods::bind(&request).await
-}
-
-/// Responds with plain text.
-fn text(body: &'static str) -> Response<Body> {
-    response::bytes(200, "text/plain", Bytes::from_static(body.as_bytes()))
 }
