@@ -9,12 +9,13 @@ use hyper_util::rt::TokioIo;
 
 use crate::erased::ErasedStream;
 
+/// A handshake that is under way.
+type Handshake = Pin<Box<dyn Future<Output = hyper::Result<SendRequest<Full<Bytes>>>> + Send>>;
+
 /// Begins HTTP/1.1 on a byte stream. Requests are sent, and connections upgraded, while the sender or a response lives.
 ///
 /// The stream's type is erased: hyper's client is compiled once, for all that call other servers.
-pub fn handshake(
-    stream: ErasedStream,
-) -> Pin<Box<dyn Future<Output = hyper::Result<SendRequest<Full<Bytes>>>> + Send>> {
+pub fn handshake(stream: ErasedStream) -> Handshake {
     Box::pin(async move {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(async move {
