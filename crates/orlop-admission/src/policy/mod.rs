@@ -25,3 +25,6 @@ mod params;
 mod request;
 mod source;
 pub mod validating;
+
+/// Invocations after which a request lets others of its thread be served.
+const INVOCATIONS_PER_TURN: usize = 8;

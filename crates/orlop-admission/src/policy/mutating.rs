@@ -15,6 +15,7 @@ use self::{
     reinvocation::{InvocationKey, PolicyReinvocation},
 };
 use super::{
+    INVOCATIONS_PER_TURN,
     definition::FailurePolicy,
     dispatch::{Invocation, PolicyError, invocations},
     expression::Stop,
@@ -91,7 +92,10 @@ impl Admission for MutatingAdmissionPolicy {
                     state.require_previously_invoked();
                 }
             });
-            for invocation in &selected {
+            for (index, invocation) in selected.iter().enumerate() {
+                if index % INVOCATIONS_PER_TURN == INVOCATIONS_PER_TURN - 1 {
+                    tokio::task::yield_now().await;
+                }
                 let namespace = namespace.as_deref();
                 errors.extend(invoke(&context, invocation, namespace, object, old).await?);
             }

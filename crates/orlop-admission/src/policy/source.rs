@@ -3,14 +3,12 @@
 //! Snapshots of the listers say what is in force. A policy is compiled when it is first seen, and again only if its spec
 //! changes. Policies without a binding are not compiled.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use arc_swap::ArcSwap;
 use orlop_api::status::Status;
 use serde_json::Value;
+use tokio::sync::Mutex;
 
 use super::definition::{Binding, Definition, text};
 use crate::listers::{Listers, Resource, Snapshot};
@@ -76,13 +74,12 @@ impl<C> Source<C> {
         let policies = list(listers, self.policies).await?;
         let bindings = list(listers, self.bindings).await?;
         let revisions = (policies.revision(), bindings.revision());
-        let current = self.current.load();
+        let current = self.current.load_full();
         if current.revisions == revisions {
-            return Ok(current.clone());
+            return Ok(current);
         }
-        drop(current);
         // One request compiles a new policy, and the others wait for it.
-        let _building = self.building.lock().unwrap_or_else(PoisonError::into_inner);
+        let _building = self.building.lock().await;
         let current = self.current.load_full();
         if current.revisions == revisions {
             return Ok(current);

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use self::validator::{Annotation, Decision, Outcome, Reason, Validator};
 use super::{
+    INVOCATIONS_PER_TURN,
     definition::{Action, FailurePolicy},
     dispatch::{Invocation, PolicyError, invocations},
     expression::Stop,
@@ -76,7 +77,10 @@ impl Admission for ValidatingAdmissionPolicy {
         }
         let context = Context::new(request, &self.interfaces);
         let mut results = Results::default();
-        for invocation in invocations(&context, &hooks, object, old).await {
+        for (index, invocation) in invocations(&context, &hooks, object, old).await.into_iter().enumerate() {
+            if index % INVOCATIONS_PER_TURN == INVOCATIONS_PER_TURN - 1 {
+                tokio::task::yield_now().await;
+            }
             match invocation {
                 Err(error) => results.configuration_error(error),
                 Ok(invocation) => evaluate(&context, &invocation, object, old, &mut results).await?,

@@ -11,6 +11,7 @@ use super::{
     match_conditions::{expressions, validate_match_conditions},
     match_rules::validate_rule,
     policy_expressions::PolicyExpressions,
+    static_names::{name_warning, validate_name},
     webhook_configuration::set_match_defaults,
 };
 use crate::{
@@ -59,7 +60,13 @@ impl Strategy for AdmissionPolicy {
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
-        self.validate_policy(object, None)
+        let mut errors = self.validate_policy(object, None);
+        errors.extend(validate_name(object));
+        errors
+    }
+
+    fn warnings_on_update(&self, object: &Value, _old: &Value) -> Vec<String> {
+        name_warning(object).into_iter().collect()
     }
 
     fn validate_replacement(&self, object: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {

@@ -8,6 +8,7 @@ mod mutating_admission_policy_binding;
 mod mutating_webhook_configuration;
 mod policy_binding;
 mod policy_expressions;
+mod static_names;
 mod validating_admission_policy;
 mod validating_admission_policy_binding;
 mod validating_webhook_configuration;

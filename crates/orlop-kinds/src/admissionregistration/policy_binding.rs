@@ -6,7 +6,10 @@ use orlop_api::{
 };
 use serde_json::Value;
 
-use super::admission_policy::{set_match_resources_defaults, validate_match_resources};
+use super::{
+    admission_policy::{set_match_resources_defaults, validate_match_resources},
+    static_names::{name_warning, validate_name},
+};
 use crate::{
     accessors::{present, text, texts},
     defaulting,
@@ -51,6 +54,22 @@ impl Strategy for PolicyBinding {
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let mut errors = self.validate_spec(object);
+        errors.extend(validate_name(object));
+        errors
+    }
+
+    fn validate_replacement(&self, object: &Value, _old: &Value, _subresource: &str) -> Vec<FieldError> {
+        self.validate_spec(object)
+    }
+
+    fn warnings_on_update(&self, object: &Value, _old: &Value) -> Vec<String> {
+        name_warning(object).into_iter().collect()
+    }
+}
+
+impl PolicyBinding {
+    fn validate_spec(&self, object: &Value) -> Vec<FieldError> {
         let (spec, path) = (object.get("spec").unwrap_or(&Value::Null), FieldPath::root("spec"));
         let at = path.child("policyName");
         let mut errors = match text(spec, "/policyName") {

@@ -2,7 +2,7 @@
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
-    labels, names, object_meta,
+    labels, names,
 };
 use orlop_crd::{validate_webhook_service, validate_webhook_url};
 use serde_json::{Value, json};
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{
     match_conditions::{expressions, validate_match_conditions},
     match_rules::validate_rule,
+    static_names::{name_warning, validate_name},
     virtual_resources,
 };
 use crate::{
@@ -19,9 +20,6 @@ use crate::{
     strategy::Strategy,
     validation,
 };
-
-/// Suffix of configurations that come from files, which the API cannot write.
-const STATIC_SUFFIX: &str = ".static.k8s.io";
 
 pub(crate) static COLUMNS: PrinterColumns = PrinterColumns {
     definitions: &[ColumnDefinition::NAME, ColumnDefinition::integer("Webhooks"), ColumnDefinition::AGE],
@@ -52,11 +50,7 @@ impl Strategy for WebhookConfiguration {
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = self.validate_webhooks(object, &Lenience::default());
-        let name = object_meta::text(object_meta::of(object), "name");
-        errors.extend(
-            static_suffix(name)
-                .map(|detail| FieldError::invalid(&FieldPath::root("metadata").child("name"), name, detail)),
-        );
+        errors.extend(validate_name(object));
         errors
     }
 
@@ -69,20 +63,8 @@ impl Strategy for WebhookConfiguration {
     }
 
     fn warnings_on_update(&self, object: &Value, _old: &Value) -> Vec<String> {
-        let detail = static_suffix(object_meta::text(object_meta::of(object), "name"));
-        let reserved = detail.map(|detail| format!("metadata.name: {detail}"));
-        reserved.into_iter().chain(virtual_resources::warnings(object)).collect()
+        name_warning(object).into_iter().chain(virtual_resources::warnings(object)).collect()
     }
-}
-
-/// Returns the reason why a name is reserved.
-fn static_suffix(name: &str) -> Option<String> {
-    name.ends_with(STATIC_SUFFIX).then(|| {
-        format!(
-            "names ending with {STATIC_SUFFIX:?} are reserved for static manifest-based configurations and cannot be \
-             managed via the API"
-        )
-    })
 }
 
 /// Rules that an update need not meet, because the stored object does not.
