@@ -133,8 +133,8 @@ impl Listers for Objects {
         }
     }
 
-    async fn replace_status(&self, _: Resource<'_>, _: Value) -> Result<Option<Arc<Value>>, Status> {
-        Ok(None)
+    async fn list_namespace(&self, _: Resource<'_>, _: &str) -> Result<Vec<Arc<Value>>, Status> {
+        Ok(Vec::new())
     }
 
     fn resource_of(&self, _: &str, _: &str, _: &str) -> Option<(GroupVersionResource, bool)> {
