@@ -93,9 +93,8 @@ pub(crate) async fn run(
         "--max-mutating-requests-inflight=0",
     ];
     for (name, options) in [("with flow control", &[][..]), ("without", &unlimited[..])] {
-        let own = folder.join(name.replace(' ', "-"));
-        std::fs::create_dir(&own)?;
-        let server = Server::start_with(program, &own, options)?;
+        let own = tempfile::tempdir_in(folder)?;
+        let server = Server::start_with(program, own.path(), options)?;
         measure(report, &format!("orlop {name}"), &server.kubeconfig, plan).await?;
     }
     if let Some(kubeconfig) = &plan.peer {

@@ -133,6 +133,24 @@ fn level_without_queues_rejects() {
 }
 
 #[test]
+fn requests_of_the_process_have_seats_of_their_own() {
+    let server = Server::new(1, json!({"type": "Reject"}));
+    let client = executing(server.get("a"));
+    let own = server.controller.in_process().clone();
+    let attributes = request("system:apiserver", &Method::GET, "/api/v1/pods");
+    let start = || server.controller.start(&own, &attributes, "/api/v1/pods", ListWork::default);
+    let held: Vec<Seats> = (0..200).map(|_| executing(start())).collect();
+    let next = waiting(start());
+    assert_eq!(rejected(server.get("a")), RejectReason::ConcurrencyLimit);
+    drop(client);
+    // Their queue does not keep clients out.
+    drop(executing(server.get("a")));
+    drop(held);
+    drop(next.try_dispatched().unwrap());
+    assert!(own.schema_uid.is_empty() && own.level_uid.is_empty());
+}
+
+#[test]
 fn masters_are_exempt() {
     let server = Server::new(1, json!({"type": "Reject"}));
     server.configure(&[level("l", 10_000, 0, json!({"type": "Reject"}))], &[]);
