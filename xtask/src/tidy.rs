@@ -24,6 +24,7 @@ const LAYERS: &[&[&str]] = &[
         "orlop-audit",
         "orlop-encryption",
         "orlop-admission",
+        "orlop-aggregator",
         "orlop-flow-control",
     ],
     &[

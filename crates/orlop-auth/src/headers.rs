@@ -23,6 +23,37 @@ pub fn unescape_key(key: &str) -> String {
     String::from_utf8_lossy(&decoded).into_owned()
 }
 
+/// Encodes a key so that it can be part of a header's name: other bytes than those of a token are percent-encoded.
+pub fn escape_key(key: &str) -> String {
+    let is_token = |byte: u8| {
+        byte.is_ascii_alphanumeric()
+            || matches!(
+                byte,
+                b'!' | b'#'
+                    | b'$'
+                    | b'&'
+                    | b'\''
+                    | b'*'
+                    | b'+'
+                    | b'-'
+                    | b'.'
+                    | b'^'
+                    | b'_'
+                    | b'`'
+                    | b'|'
+                    | b'~'
+            )
+    };
+    let mut escaped = String::with_capacity(key.len());
+    for byte in key.bytes() {
+        match is_token(byte) {
+            true => escaped.push(char::from(byte)),
+            false => escaped.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    escaped
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -39,6 +70,11 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn escaped_keys_are_decoded_as_they_were(key in "\\PC{0,40}") {
+            prop_assert_eq!(unescape_key(&escape_key(&key)), key);
+        }
+
         #[test]
         fn any_key_is_decoded_or_kept(key in "\\PC{0,40}") {
             let decoded = unescape_key(&key);

@@ -22,6 +22,7 @@
 //! Nothing here knows the store: what needs objects takes a lookup.
 
 pub mod authentication;
+pub mod authentication_info;
 pub mod authenticator;
 pub mod authorization;
 pub mod authorizer;

@@ -68,6 +68,11 @@ pub struct Credential {
 }
 
 impl Credential {
+    /// Checks that the certificate and the key can be used and belong together.
+    pub fn check(&self) -> Result<(), Error> {
+        certified_key(self).map(drop)
+    }
+
     /// Returns the certificate and the key as sources of a TLS server.
     pub fn to_sources(&self) -> (PemSource, PemSource) {
         (PemSource::Inline(self.certificate.clone()), PemSource::Inline(self.key.clone()))
@@ -156,10 +161,10 @@ impl Authority {
         self.sign(params)
     }
 
-    /// Issues a client certificate for a user in a group.
+    /// Issues a client certificate for a user in a group; in none if it is empty.
     pub fn client(&self, user: &str, group: &str) -> Result<Credential, Error> {
         let mut params = CertificateParams::default();
-        params.distinguished_name = name(user, Some(group));
+        params.distinguished_name = name(user, Some(group).filter(|group| !group.is_empty()));
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.sign(params)
     }

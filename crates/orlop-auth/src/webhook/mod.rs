@@ -25,4 +25,4 @@ mod transport;
 
 pub use client::{Attempt, Backoff, WebhookClient, WebhookError};
 pub use client_config::{ClientConfig, ClientConfigError};
-pub use transport::{Answer, Failure, Origin, Scheme, Transport, Trust};
+pub use transport::{Answer, Failure, Origin, Scheme, Transport, Trust, authority, client_tls, dial_tls};

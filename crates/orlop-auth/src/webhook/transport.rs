@@ -20,7 +20,7 @@ use rustls::{
 };
 use serde_json::Value;
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
+use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::{bundle_verifier::BundleVerifier, handshake};
 use crate::pki::Credential;
@@ -85,10 +85,7 @@ impl Origin {
 
     /// Returns the value of the Host header.
     fn authority(&self) -> String {
-        match self.server_name.contains(':') {
-            true => format!("[{}]:{}", self.server_name, self.port),
-            false => format!("{}:{}", self.server_name, self.port),
-        }
+        authority(&self.server_name, self.port)
     }
 }
 
@@ -275,80 +272,111 @@ impl Transport {
 
     async fn connect(&self, origin: &Origin) -> Result<Connection, Failure> {
         let Origin { scheme, host, port, server_name } = origin;
-        let dialled = TcpStream::connect((host.as_str(), *port)).await;
-        let stream = dialled.map_err(|error| {
-            Failure::Unreachable(format!("dial tcp {host}:{port}: {}", dial_reason(&error)))
-        })?;
-        let _ = stream.set_nodelay(true);
         if *scheme == Scheme::Http {
-            return handshake_http(Box::new(stream)).await;
+            return handshake_http(Box::new(dial(host, *port).await?)).await;
         }
-        let name = ServerName::try_from(server_name.clone())
-            .map_err(|error| Failure::Unreachable(error.to_string()))?;
-        let tls = TlsConnector::from(self.tls().map_err(Failure::Unreachable)?).connect(name, stream).await;
-        let bundle = match &self.trust {
-            Trust::Bundle(pem) => pem.as_slice(),
-            Trust::System | Trust::Anything => &[],
-        };
-        let tls = tls.map_err(|error| match error.kind() {
-            io::ErrorKind::ConnectionReset => Failure::Reset(error.to_string()),
-            _ => Failure::Unreachable(handshake::reason(&error, bundle)),
-        })?;
-        handshake_http(Box::new(tls)).await
+        let tls = self.tls().map_err(Failure::Unreachable)?;
+        let stream = dial_tls(host, *port, server_name, tls, &self.trust).await?;
+        handshake_http(Box::new(stream)).await
     }
 
     fn tls(&self) -> Result<Arc<ClientConfig>, String> {
         if let Some(tls) = self.tls.get() {
             return Ok(tls.clone());
         }
-        let (mut roots, mut bundle) = (RootCertStore::empty(), Vec::new());
-        match &self.trust {
-            Trust::System => {
-                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            }
-            Trust::Bundle(pem) => {
-                // Like Go, takes what it can use and leaves the rest.
-                for certificate in CertificateDer::pem_slice_iter(pem).flatten().take(BUNDLE_CERTIFICATES_MAX)
-                {
-                    let _ = roots.add(certificate.clone());
-                    bundle.push(certificate);
-                }
-                if bundle.is_empty() {
-                    return Err("unable to load root certificates: no valid certificate authority data seen"
-                        .to_owned());
-                }
-            }
-            Trust::Anything => {}
-        }
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider.clone())
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?;
-        let builder = match &self.trust {
-            Trust::Anything => {
-                builder.dangerous().with_custom_certificate_verifier(Arc::new(Unverified(provider)))
-            }
-            Trust::Bundle(_) => {
-                let verifier = BundleVerifier::new(roots, bundle, provider)?;
-                builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
-            }
-            Trust::System => builder.with_root_certificates(roots),
-        };
-        let config = match &self.identity {
-            None => builder.with_no_client_auth(),
-            Some(identity) => {
-                let chain = CertificateDer::pem_slice_iter(identity.certificate.as_bytes());
-                let chain: Vec<_> = chain
-                    .collect::<Result<_, _>>()
-                    .map_err(|error| format!("invalid client certificate: {error}"))?;
-                let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())
-                    .map_err(|error| format!("invalid client key: {error}"))?;
-                builder
-                    .with_client_auth_cert(chain, key)
-                    .map_err(|error| format!("invalid client certificate: {error}"))?
-            }
-        };
+        let config = client_tls(&self.trust, self.identity.as_ref())?;
         Ok(self.tls.get_or_init(|| Arc::new(config)).clone())
+    }
+}
+
+/// Returns the TLS of a client: the CAs it trusts, and its certificate.
+pub fn client_tls(trust: &Trust, identity: Option<&Credential>) -> Result<ClientConfig, String> {
+    let (mut roots, mut bundle) = (RootCertStore::empty(), Vec::new());
+    match trust {
+        Trust::System => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+        Trust::Bundle(pem) => {
+            // Like Go, takes what it can use and leaves the rest.
+            for certificate in CertificateDer::pem_slice_iter(pem).flatten().take(BUNDLE_CERTIFICATES_MAX) {
+                let _ = roots.add(certificate.clone());
+                bundle.push(certificate);
+            }
+            if bundle.is_empty() {
+                return Err(
+                    "unable to load root certificates: no valid certificate authority data seen".to_owned()
+                );
+            }
+        }
+        Trust::Anything => {}
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let builder = match trust {
+        Trust::Anything => {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(Unverified(provider)))
+        }
+        Trust::Bundle(_) => {
+            let verifier = BundleVerifier::new(roots, bundle, provider)?;
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+        }
+        Trust::System => builder.with_root_certificates(roots),
+    };
+    match identity {
+        None => Ok(builder.with_no_client_auth()),
+        Some(identity) => {
+            let chain = CertificateDer::pem_slice_iter(identity.certificate.as_bytes());
+            let chain: Vec<_> = chain
+                .collect::<Result<_, _>>()
+                .map_err(|error| format!("invalid client certificate: {error}"))?;
+            let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())
+                .map_err(|error| format!("invalid client key: {error}"))?;
+            builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|error| format!("invalid client certificate: {error}"))
+        }
+    }
+}
+
+/// Connects to a host and port over TCP. Errors are worded as by Go's client.
+async fn dial(host: &str, port: u16) -> Result<TcpStream, Failure> {
+    let dialled = TcpStream::connect((host, port)).await;
+    let stream = dialled.map_err(|error| {
+        Failure::Unreachable(format!("dial tcp {}: {}", authority(host, port), dial_reason(&error)))
+    })?;
+    let _ = stream.set_nodelay(true);
+    Ok(stream)
+}
+
+/// Connects to a host and port over TLS. Errors are worded as by Go's client.
+pub async fn dial_tls(
+    host: &str,
+    port: u16,
+    server_name: &str,
+    tls: Arc<ClientConfig>,
+    trust: &Trust,
+) -> Result<TlsStream<TcpStream>, Failure> {
+    let stream = dial(host, port).await?;
+    let name = ServerName::try_from(server_name.to_owned())
+        .map_err(|error| Failure::Unreachable(error.to_string()))?;
+    let connected = TlsConnector::from(tls).connect(name, stream).await;
+    let bundle = match trust {
+        Trust::Bundle(pem) => pem.as_slice(),
+        Trust::System | Trust::Anything => &[],
+    };
+    connected.map_err(|error| match error.kind() {
+        io::ErrorKind::ConnectionReset => Failure::Reset(error.to_string()),
+        _ => Failure::Unreachable(handshake::reason(&error, bundle)),
+    })
+}
+
+/// Returns `host:port`, with brackets around an IPv6 address.
+pub fn authority(host: &str, port: u16) -> String {
+    match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
     }
 }
 
