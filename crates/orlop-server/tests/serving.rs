@@ -13,7 +13,12 @@ use http::{Request, header};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use orlop_server::{
-    Tokens, User, auth::issuer::Issuer, bootstrap, chain::Chain, cluster::Cluster, registry::Kinds,
+    Hygiene, Tokens, User,
+    auth::{issuer::Issuer, pki::Authority},
+    bootstrap,
+    chain::Chain,
+    cluster::Cluster,
+    registry::Kinds,
     serve::serve,
 };
 use orlop_store::{Config, Endpoint, Store};
@@ -78,7 +83,8 @@ async fn unknown_paths_return_503_until_routes_are_installed() {
 #[tokio::test]
 async fn bootstrap_updates_the_server_address() {
     let (chain, _store) = server().await;
-    bootstrap::bootstrap(&chain, 7443, "new").await.unwrap();
+    let ca = Authority::generate().unwrap().certificate().to_owned();
+    bootstrap::bootstrap(&chain, 7443, &ca).await.unwrap();
     let (_, endpoints) = get(&chain, "/api/v1/namespaces/default/endpoints/kubernetes").await;
     assert_eq!(endpoints["subsets"][0]["ports"][0]["port"], 7443);
     let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes";
@@ -87,7 +93,10 @@ async fn bootstrap_updates_the_server_address() {
     assert_eq!(service["spec"]["ports"][0]["targetPort"], 7443);
     assert_eq!(service["spec"]["clusterIP"], "10.0.0.1");
     let trusted = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
-    assert_eq!(get(&chain, trusted).await.1["data"]["client-ca-file"], "new");
+    assert_eq!(
+        get(&chain, trusted).await.1["data"]["client-ca-file"].as_str().map(str::trim),
+        Some(ca.trim())
+    );
 }
 
 #[tokio::test]
@@ -136,6 +145,32 @@ async fn long_list_is_compressed_while_streamed() {
     assert_eq!((code, &headers[header::CONTENT_ENCODING]), (200, &"gzip".parse().unwrap()));
     let list: Value = serde_json::from_reader(flate2::read::GzDecoder::new(&compressed[..])).unwrap();
     assert_eq!(list["items"].as_array().unwrap().len(), 10_000);
+}
+
+#[tokio::test]
+async fn http2_client_is_told_to_go_away_and_loses_no_request() {
+    let (chain, _store) = server().await;
+    let chain = chain.with_hygiene(Hygiene::new(&[], &[], 0.02).unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(serve(listener, chain, None, std::future::pending()));
+    let stream = TokioIo::new(TcpStream::connect(address).await.unwrap());
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let mut answered = 0;
+    // One request in fifty ends the connection, so that 10,000 of them surely do.
+    while sender.ready().await.is_ok() && answered < 10_000 {
+        let request = Request::get(format!("http://{address}/livez")).body(Empty::<Bytes>::new()).unwrap();
+        match sender.send_request(request).await {
+            Ok(response) => assert_eq!(response.status(), 200),
+            // Sent after GOAWAY: the client knows that the server has not seen it.
+            Err(error) => assert!(error.is_canceled() || error.is_closed(), "{error:?}"),
+        }
+        answered += 1;
+    }
+    assert!((1..10_000).contains(&answered), "{answered}");
+    connection.await.unwrap().unwrap();
 }
 
 #[tokio::test]

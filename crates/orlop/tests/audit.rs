@@ -6,8 +6,11 @@ mod support;
 
 use std::{
     fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpListener,
     os::unix::fs::PermissionsExt,
     path::Path,
+    sync::mpsc,
     time::{Duration, Instant},
 };
 
@@ -68,6 +71,72 @@ fn audit_log_rotates_while_requests_go_on() {
     while rotated() < 2 {
         assert!(Instant::now() < deadline, "{:?}", fs::read_dir(folder.path()).unwrap().collect::<Vec<_>>());
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A webhook that answers everything with 200. Returns its address, and the bodies that it gets.
+fn webhook() -> (String, mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (sender, bodies) = mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, sender) = (stream.unwrap(), sender.clone());
+            std::thread::spawn(move || {
+                let mut reader = BufReader::new(stream.try_clone().unwrap());
+                loop {
+                    let (mut length, mut line) = (0, String::new());
+                    while reader.read_line(&mut line).is_ok_and(|read| read > 0) && line != "\r\n" {
+                        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                            length = value.trim().parse().unwrap();
+                        }
+                        line.clear();
+                    }
+                    let mut body = vec![0; length];
+                    if length == 0 || reader.read_exact(&mut body).is_err() {
+                        return;
+                    }
+                    let _ = sender.send(String::from_utf8(body).unwrap());
+                    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").unwrap();
+                }
+            });
+        }
+    });
+    (address, bodies)
+}
+
+#[test]
+fn log_and_webhook_get_the_same_events() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, kubeconfig) = (folder.path().join("audit.log"), folder.path().join("webhook.kubeconfig"));
+    let (address, bodies) = webhook();
+    let text = format!(
+        "{{apiVersion: v1, kind: Config, current-context: a, contexts: [{{name: a, context: {{cluster: a}}}}], \
+         clusters: [{{name: a, cluster: {{server: \"http://{address}/\"}}}}]}}"
+    );
+    fs::write(&kubeconfig, text).unwrap();
+    let server = Server::start_with(&[
+        "--audit-log-path",
+        log.to_str().unwrap(),
+        "--audit-webhook-config-file",
+        kubeconfig.to_str().unwrap(),
+        "--audit-webhook-batch-max-wait",
+        "100ms",
+    ]);
+    server.kubectl(&["create", "configmap", "seen-twice"]);
+    let is_wanted = |event: &Value| event["verb"] == "create" && event["objectRef"]["name"] == "seen-twice";
+    let logged = events(&log).into_iter().find(is_wanted).expect("it is logged when it is answered");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let posted = loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let list: Value = serde_json::from_str(&bodies.recv_timeout(left).expect("it is posted")).unwrap();
+        let found = list["items"].as_array().unwrap().iter().find(|event| is_wanted(event)).cloned();
+        if let Some(found) = found {
+            break found;
+        }
+    };
+    for field in ["auditID", "stage", "requestURI", "user", "responseStatus"] {
+        assert_eq!(posted[field], logged[field], "{field}");
     }
 }
 
