@@ -40,6 +40,13 @@ pub fn sign(
     })())
 }
 
+/// Returns the common name of a request (PEM) if it is one of a kubelet for a client certificate.
+pub fn kubelet_client(signer: &str, pem: &[u8], usages: &[String]) -> Option<String> {
+    let request = CertificateRequest::parse(pem).ok().filter(|_| signer == KUBELET_CLIENT)?;
+    check_kubelet_client(&request, usages).ok()?;
+    Some(request.common_name)
+}
+
 fn check_client_usages(usages: &[String]) -> Result<(), String> {
     if let Some(other) =
         usages.iter().find(|usage| ![SIGNATURE, ENCIPHERMENT, CLIENT].contains(&usage.as_str()))

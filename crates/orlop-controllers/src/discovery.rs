@@ -47,11 +47,16 @@ impl Resource {
 
 /// All resources by group and kind.
 #[derive(Debug, Default)]
-pub(crate) struct Resources(HashMap<(String, String), Resource>);
+pub(crate) struct Resources {
+    known: HashMap<(String, String), Resource>,
+    /// Group versions whose API server could not be asked.
+    stale: Vec<String>,
+}
 
 impl Resources {
     pub(crate) async fn discover(client: &Client) -> kube::Result<Self> {
         let discovery = Discovery::new(client.clone()).run_aggregated().await?;
+        let stale = stale_versions(client).await?;
         let mut found = HashMap::new();
         for group in discovery.groups() {
             for (api, capabilities) in group.recommended_resources() {
@@ -60,21 +65,40 @@ impl Resources {
                 found.insert(key, Resource { api, namespaced, capabilities });
             }
         }
-        Ok(Self(found))
+        Ok(Self { known: found, stale })
     }
 
     /// Returns the resource of a kind. Its version does not matter: the objects are the same.
     pub(crate) fn get(&self, api_version: &str, kind: &str) -> Option<&Resource> {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
-        self.0.get(&(group.to_owned(), kind.to_owned()))
+        self.known.get(&(group.to_owned(), kind.to_owned()))
     }
 
     /// Returns whether a kind is served.
     pub(crate) fn has(&self, group: &str, kind: &str) -> bool {
-        self.0.contains_key(&(group.to_owned(), kind.to_owned()))
+        self.known.contains_key(&(group.to_owned(), kind.to_owned()))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Resource> {
-        self.0.values()
+        self.known.values()
     }
+
+    /// Returns the group versions whose API server could not be asked. There may be objects of them.
+    pub(crate) fn stale(&self) -> &[String] {
+        &self.stale
+    }
+}
+
+/// Returns the group versions that the server says it knows no resources of, since their API server does not answer.
+async fn stale_versions(client: &Client) -> kube::Result<Vec<String>> {
+    let mut stale = Vec::new();
+    for group in client.list_api_groups_aggregated().await?.items {
+        let name = group.metadata.and_then(|metadata| metadata.name).unwrap_or_default();
+        for version in group.versions {
+            if version.freshness.as_deref() == Some("Stale") {
+                stale.push(format!("{name}/{}", version.version.unwrap_or_default()));
+            }
+        }
+    }
+    Ok(stale)
 }

@@ -8,6 +8,7 @@
 
 mod admission_policy_status;
 mod backoff;
+pub mod certificate_approval;
 pub mod certificate_signing;
 mod cluster_role_aggregation;
 mod cron_jobs;
@@ -59,6 +60,8 @@ pub struct Signers {
     pub token: Option<service_account_tokens::SignToken>,
     /// Signs certificates.
     pub certificate: Option<certificate_signing::SignCertificate>,
+    /// Recognizes requests of kubelets, which are approved if they may be.
+    pub recognize_kubelet: Option<certificate_approval::RecognizeKubelet>,
 }
 
 impl std::fmt::Debug for Signers {
@@ -111,6 +114,11 @@ const CONTROLLERS: &[Registration] = &[
     base(certificate_signing::NAME, |manager, options| {
         if let Some(sign) = &options.signers.certificate {
             certificate_signing::register(manager, sign.clone());
+        }
+    }),
+    base(certificate_approval::NAME, |manager, options| {
+        if let Some(recognize) = &options.signers.recognize_kubelet {
+            certificate_approval::register(manager, recognize.clone());
         }
     }),
     base(resource_quotas::NAME, |manager, _| resource_quotas::register(manager)),

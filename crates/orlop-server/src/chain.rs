@@ -1,7 +1,7 @@
 //! The filters of a request, in order.
 //!
 //! CORS → panic guard → deadline → authentication → trace → audit → impersonation → authorization → intake →
-//! flow control → routes.
+//! flow control → routes. A request for an extension API server is sent on after flow control, with its body unread.
 //!
 //! Authorization comes before intake, so that nobody unauthorized can fill it.
 
@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use tower::Service;
 
 use crate::{
+    aggregation::{self, Received},
     auth::{Access, authentication::Peer},
     authentication::AuthenticationOptions,
     authorization::BuiltinAuthorizers,
@@ -254,8 +255,9 @@ impl Chain {
         let mut attributes = Attributes::of(&parts.method, parts.uri.path(), &query);
         let is_watch = attributes.verb == Verb::Watch;
         let is_long_running = attributes.is_long_running();
-        // Others that switch protocols are answered by a node.
-        let upgrade = if is_watch { Upgrade::of(&mut parts) } else { None };
+        let remote = self.endpoints.cluster.aggregator.route(parts.uri.path());
+        // Others that switch protocols are answered by a node, or by an extension API server.
+        let upgrade = if is_watch && remote.is_none() { Upgrade::of(&mut parts) } else { None };
         let in_flight = self.endpoints.metrics.requests.begin(&attributes);
         let is_apply = content_type(&parts.headers).starts_with("application/apply-patch");
         let labels = Labels::of(&attributes, parts.uri.path(), &query, is_apply);
@@ -291,7 +293,11 @@ impl Chain {
                     record.impersonate(&attributes.user);
                     let authorized = authorization::authorize(&access.authorizer, &attributes, &mut record);
                     in_span("authorization", Vec::new, authorized).await?;
-                    let body = self.intake.read(incoming, connection.intake.as_ref()).await?;
+                    // An extension API server reads the body itself, as it arrives.
+                    let (read, unread) = match &remote {
+                        None => (Some(self.intake.read(incoming, connection.intake.as_ref()).await?), None),
+                        Some(_) => (None, Some(incoming)),
+                    };
                     body_is_unread = false;
                     let arrived = Arrived {
                         attributes: &attributes,
@@ -308,11 +314,27 @@ impl Chain {
                         Ok(permit) => permit,
                         Err(rejected) => return Ok(rejected.response()),
                     };
-                    let (bytes, warnings, audit) = (body.bytes.clone(), warnings.clone(), record.context());
+                    if let (Some(remote), Some(incoming)) = (&remote, unread) {
+                        let received = Received {
+                            method: &parts.method,
+                            uri: &parts.uri,
+                            headers: &parts.headers,
+                            extensions: &parts.extensions,
+                            peer: connection.peer,
+                            user: &attributes.user,
+                            audit_id: record.id(),
+                            limit: (!is_long_running).then_some(limit),
+                        };
+                        // Boxed: a request that is answered here should not be larger for it.
+                        let response = Box::pin(aggregation::forward(remote, received, incoming)).await;
+                        return Ok(permit.hold(response));
+                    }
+                    let bytes = read.as_ref().map(|body| body.bytes.clone()).unwrap_or_default();
+                    let (warnings, audit) = (warnings.clone(), record.context());
                     let answered =
                         routes::route(&self.endpoints, &parts, attributes, query, bytes, warnings, audit)
                             .await;
-                    drop(body);
+                    drop(read);
                     answered.map(|response| permit.hold(response))
                 };
                 match active {
@@ -332,7 +354,8 @@ impl Chain {
             answered.unwrap_or_else(|status: Status| response::status(&parts.headers, &status));
         crate::http::warnings::write_to(&warnings, &mut response);
         response = record.capture(response);
-        if !is_long_running {
+        // An extension API server compresses its responses itself.
+        if !is_long_running && remote.is_none() {
             response = compression::compress(response, &parts.headers);
         }
         let code = response.status().as_u16();

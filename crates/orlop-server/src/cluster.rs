@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use orlop_admission::{plugins::Initializer, webhook::WebhookMetrics};
 use orlop_api::status::Status;
-use orlop_auth::lookup::ObjectChanges;
+use orlop_auth::{authentication_info::AuthenticationInfo, lookup::ObjectChanges};
 use orlop_store::{Store, Txn, TxnResult};
 use serde_json::Value;
 use tokio::sync::watch;
@@ -15,10 +15,12 @@ use crate::{
         Admission, ConfigurationError, Settings, chain, interfaces::ClusterInterfaces,
         listers::ClusterListers, webhook_clients::AdmissionClients,
     },
+    aggregation::{self, Aggregator},
     auth::{
         UnionAuthorizer,
         issuer::Issuer,
         lookup::{ClusterObjects, keys_of_credentials},
+        pki::Credential,
     },
     definitions::{self, Definitions},
     flow_control::{self, FlowControl, FlowControlOptions},
@@ -36,6 +38,15 @@ use crate::{
     },
 };
 
+/// Source of the facts that are published for extension API servers.
+struct PublishAuthentication(Box<dyn Fn() -> AuthenticationInfo + Send + Sync>);
+
+impl std::fmt::Debug for PublishAuthentication {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PublishAuthentication").finish_non_exhaustive()
+    }
+}
+
 /// A cluster.
 #[derive(Debug)]
 pub struct Cluster {
@@ -45,11 +56,14 @@ pub struct Cluster {
     pub(crate) openapi: openapi::Cache,
     /// CustomResourceDefinitions that are served.
     pub(crate) definitions: Definitions,
+    /// APIServices.
+    pub(crate) aggregator: Arc<Aggregator>,
     /// Roles and bindings.
     pub(crate) policy: Arc<Policy>,
     /// Flow control of requests.
     pub(crate) flow_control: Arc<FlowControl>,
     authorizer: UnionAuthorizer,
+    authentication_info: Option<PublishAuthentication>,
     issuer: Arc<Issuer>,
     /// Changes of objects that credentials depend on.
     credential_changes: Arc<ObjectChanges>,
@@ -79,6 +93,7 @@ impl Cluster {
         let objects = Arc::new(ObjectStore::new(store, Registry::new(kinds)));
         let closing = watch::Sender::new(false);
         Self {
+            aggregator: Arc::new(Aggregator::new(objects.clone(), closing.subscribe())),
             policy: Arc::new(Policy::new(objects.clone(), closing.subscribe())),
             flow_control: Arc::new(FlowControl::new(
                 objects.clone(),
@@ -87,6 +102,7 @@ impl Cluster {
             )),
             listers: Arc::new(ClusterListers::new(objects.clone(), closing.subscribe())),
             authorizer: UnionAuthorizer::default(),
+            authentication_info: None,
             objects,
             openapi: openapi::Cache::default(),
             definitions: Definitions::default(),
@@ -144,6 +160,28 @@ impl Cluster {
     pub fn with_node_tls(mut self, tls: NodeTls) -> Self {
         self.node_tls = Some(tls);
         self
+    }
+
+    /// Sets the client certificate of the front proxy, by which extension API servers trust this server. May be
+    /// called again when it is renewed.
+    pub fn set_front_proxy_client(&self, client: Credential) {
+        self.aggregator.set_identity(client);
+    }
+
+    /// Sets the source of the facts that are published for extension API servers. It is called now and then, since CAs
+    /// may be in files that change.
+    #[must_use]
+    pub fn with_authentication_info(
+        mut self,
+        info: impl Fn() -> AuthenticationInfo + Send + Sync + 'static,
+    ) -> Self {
+        self.authentication_info = Some(PublishAuthentication(Box::new(info)));
+        self
+    }
+
+    /// Returns the facts that are published for extension API servers.
+    pub(crate) fn authentication_info(&self) -> Option<AuthenticationInfo> {
+        self.authentication_info.as_ref().map(|PublishAuthentication(info)| info())
     }
 
     /// Returns TLS towards nodes.
@@ -259,6 +297,9 @@ impl Cluster {
         }
         if result.succeeded && definitions::is_definition(kind) {
             self.definitions.wait_for(result.revision).await;
+        }
+        if result.succeeded && aggregation::is_api_service(kind) {
+            self.aggregator.wait_for(result.revision).await;
         }
         if result.succeeded && rbac::is_rbac(kind) {
             self.policy.wait_for(result.revision).await;

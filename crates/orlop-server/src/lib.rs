@@ -16,6 +16,7 @@
 //! admission                objects that admission plugins read, which follow the store
 //! openapi                  OpenAPI documents
 //! proxy                    requests that nodes, pods and services answer
+//! aggregation              APIServices, and requests that extension API servers answer
 //! cluster                  one cluster as a value
 //! authentication           the authenticators of a cluster
 //! authorization            the cluster's authorizers by the names of their modes
@@ -25,6 +26,7 @@
 //! rekey                    rewriting of objects that would be encrypted otherwise now
 //! filters                  authentication, authorization, intake, flow control, deadline, audit
 //! chain                    the filters of a request, in order
+//! aggregation_controllers  registration, availability and documents of APIServices
 //! serve, bootstrap         connections; the objects of every cluster
 //! ```
 //!
@@ -35,6 +37,8 @@
 //! Nothing here touches SQL, and nothing is global: a [`cluster::Cluster`] is a value.
 
 pub mod admission;
+mod aggregation;
+mod aggregation_controllers;
 pub mod auth;
 pub mod authentication;
 pub mod authorization;

@@ -10,6 +10,7 @@ mod etcd;
 mod logging;
 mod node;
 mod private_key;
+mod rotate;
 mod serve;
 mod shutdown;
 
@@ -45,6 +46,7 @@ enum Command {
     /// Run a node: pods as processes of this machine.
     Node(Box<node::Arguments>),
     Encrypt(encrypt::Encrypt),
+    Rotate(rotate::Rotate),
     Envtest(envtest::Envtest),
 }
 
@@ -78,6 +80,7 @@ fn main() -> anyhow::Result<ExitCode> {
             Command::Kubeconfig(kubeconfig) => kubeconfig.run(),
             Command::Node(arguments) => node::run(*arguments).await,
             Command::Encrypt(encrypt) => encrypt.run().await,
+            Command::Rotate(rotate) => rotate.run().await,
             Command::Envtest(envtest) => envtest.run(),
         }
     })?;

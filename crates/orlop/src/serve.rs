@@ -1,6 +1,7 @@
 //! `orlop serve`: the Kubernetes API server.
 
 mod admission;
+mod aggregation;
 mod audit;
 mod authentication;
 mod authorization;
@@ -117,8 +118,9 @@ pub(crate) struct Arguments {
     /// garbage-collector-controller, namespace-controller, serviceaccount-controller,
     /// serviceaccount-token-controller, root-ca-certificate-publisher-controller,
     /// clusterrole-aggregation-controller, certificatesigningrequest-signing-controller,
-    /// validatingadmissionpolicy-status-controller and resourcequota-controller: workloads are stored, and nobody acts
-    /// on them. "*" adds kube-controller-manager's controllers of workloads and the scheduler
+    /// certificatesigningrequest-approving-controller, validatingadmissionpolicy-status-controller and
+    /// resourcequota-controller: workloads are stored, and nobody acts on them. "*" adds kube-controller-manager's
+    /// controllers of workloads and the scheduler
     /// (docs/workloads.md lists them), and is the default with --node. Of several servers on one database one runs
     /// each.
     #[arg(long, value_delimiter = ',', allow_hyphen_values = true, value_name = "LIST")]
@@ -167,6 +169,9 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     authentication: authentication::AuthenticationFlags,
+
+    #[command(flatten)]
+    aggregation: aggregation::AggregationOptions,
 
     #[command(flatten)]
     encryption: encryption::EncryptionOptions,
@@ -250,12 +255,15 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let mut authentication = arguments.authentication.load(&identity, issuer.names(), &verifiers)?;
     let (tracker, uses) = UseTracker::channel();
     authentication.use_tracker = Some(tracker);
+    let own_proxy_ca = arguments.aggregation.uses_own_ca().then(|| identity.front_proxy_ca().to_owned());
     let cluster = Cluster::new(store.clone(), Kinds::builtin(), issuer)
         .with_service_ranges(ranges)
         .with_node_tls(node_tls)
         .with_flow_control(flow_control)
-        .with_audiences(arguments.authentication.audiences());
+        .with_audiences(arguments.authentication.audiences())
+        .with_authentication_info(arguments.authentication.published(&identity, own_proxy_ca));
     let cluster = Arc::new(arguments.admission.install(cluster)?);
+    arguments.aggregation.install(&cluster, &identity)?;
     let issuer = cluster.issuer().clone();
     let auditor = arguments.audit.open()?;
     let tracer = arguments.tracing.start(&candidate_name())?;

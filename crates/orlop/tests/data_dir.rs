@@ -241,3 +241,63 @@ fn client_keys_are_in_the_form_that_every_client_reads() {
     assert!(data.starts_with("LS0tLS1CRUdJTiBFQyBQUklWQVRFIEtFWS0tLS0t"), "{data}");
     assert_eq!(server.kubectl(&["get", "namespace", "default", "-o", "name"]), "namespace/default");
 }
+/// Runs `orlop rotate` on a data directory. Returns what it says.
+#[track_caller]
+fn rotate(key: &str, data_dir: &Path) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_orlop"))
+        .args(["rotate", key, "--data-dir"])
+        .arg(data_dir)
+        .output()
+        .expect("orlop runs");
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+#[test]
+fn keys_are_rotated_in_three_steps_and_both_are_accepted_in_between() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let server = Daemon::start(&data, &[]);
+    let old_kubeconfig = folder.path().join("old.kubeconfig");
+    fs::copy(server.kubeconfig(), &old_kubeconfig).expect("copied");
+    let old_token = server.kubectl(&["create", "token", "default", "--duration", "2h"]);
+    let old_ca = read(&data.join("pki/ca.crt"));
+    let mut server = Some(server);
+    let whoami = ["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"];
+    let account = "system:serviceaccount:default:default";
+    for (step, is_last) in [("Step 1 of 3", false), ("Step 2 of 3", false), ("Step 3 of 3", true)] {
+        if let Some(server) = server.take() {
+            server.stop();
+        }
+        for key in ["ca", "service-account-key"] {
+            let said = rotate(key, &data);
+            assert!(said.contains(step), "{said}");
+        }
+        let next = Daemon::start(&data, &[]);
+        assert_eq!(next.kubectl(&whoami), "kubernetes-admin", "{step}: its own kubeconfig");
+        // The old kubeconfig trusts the old CA only, and its certificate is of that: the server's has changed since the
+        // second step, and clients need its new CA by then.
+        let skip = [&["--insecure-skip-tls-verify", "--certificate-authority="], &whoami[..]].concat();
+        let (_, who) = next.kubectl_with(&old_kubeconfig, &skip);
+        assert_eq!(who == "kubernetes-admin", !is_last, "{step}: a client certificate of the old CA: {who}");
+        let review = serde_json::json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
+            "spec": {"token": old_token}});
+        let user = ["create", "-f", "-", "-o", "jsonpath={.status.user.username}"];
+        let who = next.with_input(&user, &review.to_string());
+        assert_eq!(who == account, !is_last, "{step}: a token of the old key: {who}");
+        let published = next.kubectl(&["get", "--raw", "/openid/v1/jwks"]);
+        assert_eq!(published.matches("\"kid\"").count(), if is_last { 1 } else { 2 }, "{published}");
+        server = Some(next);
+    }
+    let new_ca = read(&data.join("pki/ca.crt"));
+    assert!(!new_ca.contains(old_ca.trim()) && new_ca.matches("BEGIN CERTIFICATE").count() == 1);
+    // A data directory with the old CA is of the same cluster.
+    if let Some(server) = server.take() {
+        server.stop();
+    }
+    fs::write(data.join("pki/ca.crt"), old_ca).expect("written");
+    let server = Daemon::start(&data, &[]);
+    assert_eq!(read(&data.join("pki/ca.crt")), new_ca);
+    server.stop();
+}

@@ -63,6 +63,19 @@ fn conditions(remaining: &Remaining, current: &[NamespaceCondition]) -> Vec<Name
             ),
         ),
     };
+    let discovery = match remaining.undiscovered.len() {
+        0 => ("ResourcesDiscovered", "All resources successfully discovered".to_owned()),
+        count => {
+            let stale = |version: &String| format!("{version}: stale GroupVersion discovery: {version}");
+            let all: Vec<String> = remaining.undiscovered.iter().map(stale).collect();
+            let message = format!(
+                "Discovery failed for some groups, {count} failing: unable to retrieve the complete list of server \
+                 APIs: {}",
+                all.join(", ")
+            );
+            ("DiscoveryFailed", message)
+        }
+    };
     let failures = match remaining.failures.len() {
         0 => {
             ("ContentDeleted", "All content successfully deleted, may be waiting on finalization".to_owned())
@@ -78,9 +91,9 @@ fn conditions(remaining: &Remaining, current: &[NamespaceCondition]) -> Vec<Name
     vec![
         condition(
             "NamespaceDeletionDiscoveryFailure",
-            false,
-            "ResourcesDiscovered",
-            "All resources successfully discovered".to_owned(),
+            !remaining.undiscovered.is_empty(),
+            discovery.0,
+            discovery.1,
         ),
         condition(
             "NamespaceDeletionGroupVersionParsingFailure",

@@ -88,13 +88,15 @@ struct Remaining {
     content: BTreeMap<String, usize>,
     /// Number of objects by finalizer.
     finalizers: BTreeMap<String, usize>,
+    /// Group versions that could not be discovered.
+    undiscovered: Vec<String>,
     /// Errors of resources that could not be deleted.
     failures: Vec<String>,
 }
 
 impl Remaining {
     fn is_empty(&self) -> bool {
-        self.content.is_empty() && self.failures.is_empty()
+        self.content.is_empty() && self.failures.is_empty() && self.undiscovered.is_empty()
     }
 
     async fn count(&mut self, client: &Client, resource: &Resource, namespace: &str) -> kube::Result<()> {
@@ -125,7 +127,7 @@ async fn delete_content(client: &Client, namespace: &str) -> kube::Result<Remain
     namespaced.sort_by_key(|resource| {
         (resource.api.plural != "pods", resource.api.group.clone(), resource.api.plural.clone())
     });
-    let mut remaining = Remaining::default();
+    let mut remaining = Remaining { undiscovered: resources.stale().to_vec(), ..Remaining::default() };
     for resource in namespaced {
         let deleted = match delete_all(client, resource, namespace).await {
             Ok(()) => remaining.count(client, resource, namespace).await,
@@ -138,7 +140,7 @@ async fn delete_content(client: &Client, namespace: &str) -> kube::Result<Remain
             }
             _ => {}
         }
-        if resource.api.plural == "pods" && !remaining.is_empty() {
+        if resource.api.plural == "pods" && !(remaining.content.is_empty() && remaining.failures.is_empty()) {
             break;
         }
     }

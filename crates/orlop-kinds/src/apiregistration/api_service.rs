@@ -5,14 +5,14 @@ use orlop_api::{
     field_error::{FieldError, FieldPath},
     names::{self, NameRule},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     BuiltinKind, StrategyFlags,
     accessors::{condition, flag, integer, present, text},
     defaulting,
     printer::{ColumnDefinition, PrinterColumns, age, name},
-    strategy::Strategy,
+    strategy::{RequestContext, Strategy},
     update_scope::{UpdateScope, UpdateScopes},
     validation,
 };
@@ -74,6 +74,17 @@ impl Strategy for ApiService {
         if let Some(service) = defaulting::object_at_mut(object, "/spec/service") {
             defaulting::set_if_absent(service, "port", 443);
         }
+    }
+
+    fn prepare_for_create(&self, object: &mut Value, context: &RequestContext<'_>) {
+        object["status"] = match present(object, "/spec/service") {
+            Some(_) => json!({}),
+            // Nothing has to be checked.
+            None => json!({"conditions": [{
+                "type": "Available", "status": "True", "lastTransitionTime": context.now.to_string(),
+                "reason": "Local", "message": "Local APIServices are always available",
+            }]}),
+        };
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {

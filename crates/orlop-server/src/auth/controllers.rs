@@ -11,6 +11,7 @@ const READERS: &str = "orlop:controllers";
 /// `system:masters`: workload controllers, whose calls have not been compared with their roles yet, and compose, which
 /// writes whatever kinds its graphs name.
 const SERVICE_ACCOUNTS: &[(&str, &str)] = &[
+    ("certificatesigningrequest-approving-controller", "certificate-controller"),
     ("clusterrole-aggregation-controller", "clusterrole-aggregation-controller"),
     ("garbage-collector-controller", "generic-garbage-collector"),
     ("namespace-controller", "namespace-controller"),

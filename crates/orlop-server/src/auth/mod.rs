@@ -8,9 +8,9 @@ pub(crate) mod lookup;
 pub use controllers::controller_user;
 pub use orlop_auth::{
     Authenticated, AuthenticationError, Authorizer, Decision, TokenAuthenticator, TokenDigest,
-    TokenFileError, Tokens, UnionAuthenticator, UnionAuthorizer, User, authentication, authenticator,
-    authorization, authorizer, certificate_request, files, issuer, jose, kubeconfig, pki, signers, tokens,
-    webhook,
+    TokenFileError, Tokens, UnionAuthenticator, UnionAuthorizer, User, authentication, authentication_info,
+    authenticator, authorization, authorizer, certificate_request, files, issuer, jose, kubeconfig, pki,
+    signers, tokens, webhook,
 };
 
 use orlop_auth::authentication::RequestAuthenticator;

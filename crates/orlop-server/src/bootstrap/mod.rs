@@ -1,5 +1,6 @@
 //! Objects of every cluster: system namespaces, the kubernetes service, priority classes.
 
+mod authentication_info;
 mod flow_control;
 mod objects;
 mod policy;
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 
 use self::objects::Expected;
 use crate::{
+    aggregation_controllers,
     auth::{User, lookup},
     chain::Chain,
     cluster::Cluster,
@@ -32,12 +34,15 @@ pub const STEPS: &[&str] = &[
     BOOTSTRAP_ROLES,
     "start-kubernetes-service-cidr-controller",
     "bootstrap-controller",
-    "start-cluster-authentication-info-controller",
+    AUTHENTICATION_INFO,
     "start-legacy-token-tracking-controller",
     "scheduling/bootstrap-system-priority-classes",
     FLOW_CONTROL_CONSUMER,
     FLOW_CONTROL_PRODUCER,
+    aggregation_controllers::STEPS[0],
+    aggregation_controllers::STEPS[1],
 ];
+const AUTHENTICATION_INFO: &str = "start-cluster-authentication-info-controller";
 const SYSTEM_NAMESPACES: &str = "start-system-namespaces-controller";
 const BOOTSTRAP_ROLES: &str = "rbac/bootstrap-roles";
 const FLOW_CONTROL_CONSUMER: &str = "priority-and-fairness-config-consumer";
@@ -73,6 +78,9 @@ pub enum BootstrapError {
     /// The configuration of flow control was not loaded.
     #[error("cannot set up flow control: {0}")]
     FlowControl(String),
+    /// The APIServices were not loaded.
+    #[error("cannot serve APIServices: {0}")]
+    Aggregation(String),
     /// A request was refused.
     #[error("{path} answered {code}")]
     Response {
@@ -129,12 +137,17 @@ async fn create_objects(chain: &Chain, address: Advertised, ca: &str) -> Result<
     chain.done(ROUTES);
     ensure_namespaces(chain).await?;
     // Kept by whoever starts, and not again and again: a role that somebody removes stays away until then.
-    let (policy, flow_control, objects) =
-        tokio::join!(policy::ensure(chain), flow_control::ensure(chain), ensure(chain, address, ca));
+    let (policy, flow_control, objects, aggregation) = tokio::join!(
+        policy::ensure(chain),
+        flow_control::ensure(chain),
+        ensure(chain, address, ca),
+        aggregation_controllers::start(chain)
+    );
     flow_control?;
     chain.done(FLOW_CONTROL_PRODUCER);
     policy?;
     chain.done(BOOTSTRAP_ROLES);
+    aggregation.map_err(|status| BootstrapError::Aggregation(status.message))?;
     objects
 }
 
@@ -166,10 +179,13 @@ async fn ensure_namespaces(chain: &Chain) -> Result<(), BootstrapError> {
 }
 
 async fn ensure(chain: &Chain, address: Advertised, ca: &str) -> Result<(), BootstrapError> {
-    let objects = objects(address, ca, chain.cluster().objects.service_ranges());
+    let objects = objects(address, chain.cluster().objects.service_ranges());
     let found = objects::find(chain, objects.iter().map(|(_, object)| object)).await?;
     // Concurrent writes share a group commit.
-    try_join_all(found.into_iter().map(|(expected, stored)| ensure_object(chain, expected, stored))).await?;
+    let ensured =
+        try_join_all(found.into_iter().map(|(expected, stored)| ensure_object(chain, expected, stored)));
+    tokio::try_join!(ensured, authentication_info::ensure(chain, ca))?;
+    chain.done(AUTHENTICATION_INFO);
     for (step, _) in objects {
         chain.done(step);
     }
@@ -177,7 +193,7 @@ async fn ensure(chain: &Chain, address: Advertised, ca: &str) -> Result<(), Boot
 }
 
 /// Returns objects with their step.
-fn objects(Advertised(address): Advertised, ca: &str, ranges: &ServiceRanges) -> Vec<(&'static str, Value)> {
+fn objects(Advertised(address): Advertised, ranges: &ServiceRanges) -> Vec<(&'static str, Value)> {
     let (ip, port) = (address.ip().to_string(), address.port());
     let family = if address.is_ipv6() { "IPv6" } else { "IPv4" };
     let today: String = now().to_string().chars().take("2026-01-01".len()).collect();
@@ -216,12 +232,6 @@ fn objects(Advertised(address): Advertised, ca: &str, ranges: &ServiceRanges) ->
                     "labels": {"kubernetes.io/service-name": "kubernetes"}},
                 "endpoints": [{"addresses": [ip], "conditions": {"ready": true}}],
                 "ports": [{"name": "https", "port": port, "protocol": "TCP"}]}),
-        ),
-        (
-            "start-cluster-authentication-info-controller",
-            json!({"apiVersion": "v1", "kind": "ConfigMap",
-                "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
-                "data": {"client-ca-file": ca}}),
         ),
         (
             // kube-controller-manager reads it before it removes legacy tokens.

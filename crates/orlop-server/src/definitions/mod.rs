@@ -62,6 +62,11 @@ impl Definitions {
         self.synced.send_modify(|synced| *synced = (*synced).max(Some(revision)));
     }
 
+    /// Returns a receiver that changes with what is served.
+    pub(crate) fn changes(&self) -> watch::Receiver<Option<Revision>> {
+        self.synced.subscribe()
+    }
+
     /// Returns a definition by its name, `foos.example.com`.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<ServedDefinition>> {
         self.served.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()

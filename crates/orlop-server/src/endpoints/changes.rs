@@ -35,9 +35,18 @@ const SKIPPED_KIND: &str = "Event";
 pub(crate) fn remote_kinds(cluster: &Cluster) -> Response<Body> {
     let kinds = cluster.objects.registry.kinds();
     let remote_kinds = kinds.iter().filter(|kind| kind.storage.remote_server().is_some());
-    let items: Vec<Value> = remote_kinds
+    let mut items: Vec<Value> = remote_kinds
         .map(|kind| json!({"apiVersion": kind.gvk.api_version(), "kind": kind.gvk.kind}))
         .collect();
+    for remote in cluster.aggregator.catalog().remotes() {
+        let service = &remote.service;
+        let documents = remote.backend.documents();
+        let known = documents.of(&service.group, &service.version);
+        for resource in known.iter().flat_map(|known| known.resources.iter()) {
+            let api_version = format!("{}/{}", service.group, service.version);
+            items.push(json!({"apiVersion": api_version, "kind": resource.kind()}));
+        }
+    }
     response::bytes(200, "application/json", json!({"items": items}).to_string())
 }
 

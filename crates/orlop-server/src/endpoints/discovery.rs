@@ -1,13 +1,16 @@
 //! Discovery: groups, versions and resources, as a document per group version and as an aggregated one.
 
-use std::collections::BTreeMap;
-
 use http::{HeaderMap, HeaderValue, Response, header};
-use orlop_api::{group_version::compare_versions, status::Status};
+use orlop_aggregator::{
+    api_service::GROUP,
+    priorities::{self, OrderedGroup},
+};
+use orlop_api::status::Status;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256, Sha512};
 
 use crate::{
+    aggregation::{Catalog, Documents},
     cluster::Cluster,
     http::{
         body::Body,
@@ -17,33 +20,6 @@ use crate::{
     registry::{Kind, Kinds},
 };
 
-/// Priorities of groups, highest first.
-const PRIORITIES: &[(&str, i64)] = &[
-    ("apiregistration.k8s.io", 20000),
-    ("", 18000),
-    ("apps", 17800),
-    ("events.k8s.io", 17750),
-    ("authentication.k8s.io", 17700),
-    ("authorization.k8s.io", 17600),
-    ("autoscaling", 17500),
-    ("batch", 17400),
-    ("certificates.k8s.io", 17300),
-    ("networking.k8s.io", 17200),
-    ("policy", 17100),
-    ("rbac.authorization.k8s.io", 17000),
-    ("storage.k8s.io", 16800),
-    ("apiextensions.k8s.io", 16700),
-    ("admissionregistration.k8s.io", 16700),
-    ("scheduling.k8s.io", 16600),
-    ("coordination.k8s.io", 16500),
-    ("node.k8s.io", 16300),
-    ("discovery.k8s.io", 16200),
-    ("resource.k8s.io", 16200),
-    ("flowcontrol.apiserver.k8s.io", 16100),
-    ("storagemigration.k8s.io", 15800),
-];
-const PRIORITY_OF_OTHERS: i64 = 1000;
-
 /// Answers `/api…` and `/apis…`.
 pub(crate) fn answer(
     cluster: &Cluster,
@@ -51,11 +27,12 @@ pub(crate) fn answer(
     headers: &HeaderMap,
 ) -> Result<Response<Body>, Status> {
     let kinds = cluster.objects.registry.kinds();
+    let catalog = cluster.aggregator.catalog();
     let aggregated = aggregated_version(headers);
     let document = match segments {
         ["api"] | ["apis"] if aggregated.is_some() => {
             let version = aggregated.unwrap_or_default();
-            return Ok(aggregated_document(&kinds, segments == ["api"], version, headers));
+            return Ok(aggregated_document(&kinds, &catalog, segments == ["api"], version, headers));
         }
         ["api"] => json!({
             "kind": "APIVersions", "versions": ["v1"],
@@ -63,10 +40,10 @@ pub(crate) fn answer(
         }),
         ["apis"] => {
             let groups: Vec<Value> =
-                groups(&kinds).iter().filter(|(group, _)| !group.is_empty()).map(group).collect();
+                groups(&kinds, &catalog).iter().filter(|(group, _)| !group.is_empty()).map(group).collect();
             json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
         }
-        ["apis", name] => match groups(&kinds).iter().find(|(group, _)| group == name) {
+        ["apis", name] => match groups(&kinds, &catalog).iter().find(|(group, _)| group == name) {
             Some(found) => {
                 let mut document = group(found);
                 document["kind"] = "APIGroup".into();
@@ -97,28 +74,29 @@ fn page(
     ))
 }
 
-/// Returns groups by priority, each with its versions, newest first.
-fn groups(kinds: &Kinds) -> Vec<(String, Vec<String>)> {
-    let mut versions: BTreeMap<String, Vec<String>> = BTreeMap::new();
+/// Returns groups by priority, each with its versions, the preferred one first. APIServices say the priorities, and add
+/// the groups of extension API servers.
+fn groups(kinds: &Kinds, catalog: &Catalog) -> Vec<OrderedGroup> {
+    let mut known: Vec<(&str, &str)> = Vec::new();
     for kind in kinds.iter() {
-        let known = versions.entry(kind.gvk.group.clone()).or_default();
-        if !known.contains(&kind.gvk.version) {
-            known.push(kind.gvk.version.clone());
+        let version = (kind.gvk.group.as_str(), kind.gvk.version.as_str());
+        if known.last() != Some(&version) {
+            known.push(version);
         }
     }
-    let priority = |group: &str| {
-        let known = PRIORITIES.iter().find(|(name, _)| *name == group);
-        known.map_or(PRIORITY_OF_OTHERS, |(_, priority)| *priority)
+    let remotes = catalog.remotes().map(|remote| {
+        let service = &remote.service;
+        (service.group.as_str(), service.version.as_str())
+    });
+    let with_priority = |(group, version): (&str, &str)| {
+        let priority = if group == GROUP { None } else { catalog.priority(group, version) };
+        let priority = priority.unwrap_or_else(|| priorities::of_local(group, version));
+        (group.to_owned(), version.to_owned(), priority)
     };
-    let mut groups: Vec<_> = versions.into_iter().collect();
-    groups.sort_by_key(|(group, _)| std::cmp::Reverse(priority(group)));
-    for (_, versions) in &mut groups {
-        versions.sort_by(|one, other| compare_versions(other, one));
-    }
-    groups
+    priorities::ordered(known.into_iter().chain(remotes).map(with_priority))
 }
 
-fn group((name, versions): &(String, Vec<String>)) -> Value {
+fn group((name, versions): &OrderedGroup) -> Value {
     let version = |version: &String| json!({"groupVersion": format!("{name}/{version}"), "version": version});
     json!({
         "name": name,
@@ -215,8 +193,14 @@ fn aggregated_version(headers: &HeaderMap) -> Option<&'static str> {
     None
 }
 
-fn aggregated_document(kinds: &Kinds, core: bool, version: &str, headers: &HeaderMap) -> Response<Body> {
-    let groups = groups(kinds);
+fn aggregated_document(
+    kinds: &Kinds,
+    catalog: &Catalog,
+    core: bool,
+    version: &str,
+    headers: &HeaderMap,
+) -> Response<Body> {
+    let groups = groups(kinds, catalog);
     let items: Vec<Value> = groups
         .iter()
         .filter(|(group, _)| group.is_empty() == core)
@@ -224,6 +208,9 @@ fn aggregated_document(kinds: &Kinds, core: bool, version: &str, headers: &Heade
             let versions: Vec<Value> = versions
                 .iter()
                 .map(|version| {
+                    if let Some(remote) = catalog.remote(group, version) {
+                        return remote_version(&remote.backend.documents(), group, version);
+                    }
                     let here = kinds.of_version(group, version);
                     let resources: Vec<Value> = here.map(|kind| aggregated_resource(kind)).collect();
                     json!({"version": version, "freshness": "Current", "resources": resources})
@@ -253,6 +240,14 @@ fn aggregated_document(kinds: &Kinds, core: bool, version: &str, headers: &Heade
         headers.insert(header::ETAG, etag);
     }
     response
+}
+
+/// Returns what an extension API server says of a group version.
+fn remote_version(documents: &Documents, group: &str, version: &str) -> Value {
+    let known = documents.of(group, version);
+    let freshness = if known.is_some_and(|known| !known.is_stale) { "Current" } else { "Stale" };
+    let resources = known.map(|known| known.resources.as_slice()).unwrap_or_default();
+    json!({"version": version, "freshness": freshness, "resources": resources})
 }
 
 fn aggregated_resource(kind: &Kind) -> Value {

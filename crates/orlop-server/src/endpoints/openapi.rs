@@ -1,13 +1,15 @@
 //! Endpoints of OpenAPI documents.
 
-use std::{collections::BTreeMap, io::Read, sync::Arc};
+use std::{cmp::Reverse, collections::BTreeMap, io::Read, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, header};
+use orlop_aggregator::open_api::{Spec, to_v3};
 use orlop_api::{status::Status, time::Time};
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 use crate::{
+    aggregation::{OpenApiV3, Remote},
     cluster::Cluster,
     http::{
         body::Body,
@@ -32,22 +34,26 @@ pub(crate) async fn answer(
 ) -> Result<Response<Body>, Status> {
     match segments {
         ["v2"] => {
-            let kinds: Vec<Arc<Kind>> = cluster.objects.registry.kinds().iter().cloned().collect();
+            let source = Source::of_all(cluster);
             let page = match accept(headers, V2_PROTOBUF)? {
                 V2_PROTOBUF => {
                     Page { spec_version: SpecVersion::V2, media_type: V2_PROTOBUF, path: "v2+protobuf" }
                 }
                 json => Page { spec_version: SpecVersion::V2, media_type: json, path: "v2" },
             };
-            send(cluster, page, kinds, headers, None).await
+            send(cluster, page, source, headers, None).await
         }
         ["v3"] => Ok(index(cluster)),
         ["v3", path @ ..] => {
             let path = path.join("/");
+            if let Some(converted) = converted(cluster, &path) {
+                return Ok(response::bytes(200, accept(headers, JSON)?, converted.to_string()));
+            }
             let Some(kinds) = versions(cluster).remove(&path) else { return Ok(not_found()) };
+            let source = Source { kinds, ..Source::default() };
             let page =
                 Page { spec_version: SpecVersion::V3, media_type: accept(headers, JSON)?, path: &path };
-            send(cluster, page, kinds, headers, query.get("hash")).await
+            send(cluster, page, source, headers, query.get("hash")).await
         }
         _ => Ok(not_found()),
     }
@@ -72,18 +78,80 @@ fn accept(headers: &HeaderMap, other: &'static str) -> Result<&'static str, Stat
 /// Returns the kinds of each group version, by the path of its document: `api/v1`, `apis/apps/v1`.
 fn versions(cluster: &Cluster) -> BTreeMap<String, Vec<Arc<Kind>>> {
     let mut versions: BTreeMap<String, Vec<Arc<Kind>>> = BTreeMap::new();
-    for kind in cluster.objects.registry.kinds().iter() {
+    for kind in local_kinds(cluster) {
         let path = base(&kind.gvk.group_version()).trim_start_matches('/').to_owned();
-        versions.entry(path).or_default().push(kind.clone());
+        versions.entry(path).or_default().push(kind);
     }
     versions
+}
+
+/// Returns the kinds of group versions that no other server serves.
+fn local_kinds(cluster: &Cluster) -> Vec<Arc<Kind>> {
+    let catalog = cluster.aggregator.catalog();
+    let kinds = cluster.objects.registry.kinds();
+    let is_local = |kind: &&Arc<Kind>| catalog.remote(&kind.gvk.group, &kind.gvk.version).is_none();
+    kinds.iter().filter(is_local).cloned().collect()
+}
+
+/// Returns the version 3 document of an extension API server that has only version 2.
+fn converted(cluster: &Cluster, path: &str) -> Option<Value> {
+    let (group, version) = path.strip_prefix("apis/")?.split_once('/')?;
+    let catalog = cluster.aggregator.catalog();
+    let documents = catalog.remote(group, version)?.backend.documents();
+    let known = documents.of(group, version).filter(|known| known.v3 == OpenApiV3::Converted)?;
+    known.spec.as_ref().map(|(spec, _)| to_v3(spec))
+}
+
+/// The parts of a document.
+#[derive(Clone, Default)]
+struct Source {
+    kinds: Vec<Arc<Kind>>,
+    /// Parts of other servers' documents, and a tag that changes with them.
+    remote: Vec<Arc<Spec>>,
+    remote_tag: String,
+}
+
+impl Source {
+    /// Returns the parts of the version 2 document.
+    fn of_all(cluster: &Cluster) -> Self {
+        let catalog = cluster.aggregator.catalog();
+        let mut remotes: Vec<&Arc<Remote>> = catalog.remotes().collect();
+        // The first definition of a name keeps it: those of the highest priority.
+        remotes.sort_by_key(|remote| {
+            let service = &remote.service;
+            (Reverse(service.group_priority), Reverse(service.version_priority), service.name.clone())
+        });
+        let mut source = Self { kinds: local_kinds(cluster), ..Self::default() };
+        for remote in remotes {
+            let service = &remote.service;
+            let documents = remote.backend.documents();
+            let known = documents.of(&service.group, &service.version);
+            if let Some((spec, tag)) = known.and_then(|known| known.spec.as_ref()) {
+                source.remote.push(spec.clone());
+                source.remote_tag.push_str(&format!("{} {tag}\n", service.name));
+            }
+        }
+        source
+    }
 }
 
 fn index(cluster: &Cluster) -> Response<Body> {
     let mut paths = Map::new();
     for (path, kinds) in versions(cluster) {
-        let hash = cluster.openapi.hash(SpecVersion::V3, &path, &kinds);
+        let hash = cluster.openapi.hash(SpecVersion::V3, &path, &kinds, "");
         paths.insert(path.clone(), json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={hash}")}));
+    }
+    for remote in cluster.aggregator.catalog().remotes() {
+        let service = &remote.service;
+        let documents = remote.backend.documents();
+        let Some(known) = documents.of(&service.group, &service.version) else { continue };
+        let path = service.path();
+        let url = match &known.v3 {
+            OpenApiV3::Unknown => continue,
+            OpenApiV3::Served(url) => url.to_string(),
+            OpenApiV3::Converted => format!("/openapi/v3{path}"),
+        };
+        paths.insert(path.trim_start_matches('/').to_owned(), json!({"serverRelativeURL": url}));
     }
     response::bytes(200, "application/json", json!({"paths": paths}).to_string())
 }
@@ -100,12 +168,12 @@ struct Page<'a> {
 async fn send(
     cluster: &Arc<Cluster>,
     page: Page<'_>,
-    kinds: Vec<Arc<Kind>>,
+    source: Source,
     headers: &HeaderMap,
     asked: Option<&str>,
 ) -> Result<Response<Body>, Status> {
     let Page { spec_version, media_type, path } = page;
-    let hash = cluster.openapi.hash(spec_version, path, &kinds);
+    let hash = cluster.openapi.hash(spec_version, path, &source.kinds, &source.remote_tag);
     if asked.is_some_and(|asked| !asked.eq_ignore_ascii_case(&hash)) {
         let mut response = response::bytes(301, "text/plain", Bytes::new());
         if let Ok(right) = HeaderValue::from_str(&format!("/openapi/v3/{path}?hash={hash}")) {
@@ -118,7 +186,7 @@ async fn send(
     let mut response = if known.is_some_and(|known| known.split(',').any(|tag| tag.trim() == etag)) {
         response::bytes(304, media_type, Body::empty())
     } else {
-        let document = document(cluster, page, kinds).await?;
+        let document = document(cluster, page, source).await?;
         whole(document, media_type, headers)?
     };
     let sent = response.headers_mut();
@@ -140,21 +208,21 @@ async fn send(
 async fn document(
     cluster: &Arc<Cluster>,
     Page { spec_version, media_type, path }: Page<'_>,
-    kinds: Vec<Arc<Kind>>,
+    source: Source,
 ) -> Result<Bytes, Status> {
     if let Some(document) = cluster.openapi.document(spec_version, path) {
         return Ok(document);
     }
-    let of = kinds.clone();
+    let of = source.clone();
     let made = tokio::task::spawn_blocking(move || match media_type {
-        V2_PROTOBUF => document::write_protobuf(&of),
-        _ => document::write(spec_version, &of),
+        V2_PROTOBUF => document::write_protobuf(&of.kinds, &of.remote),
+        _ => document::write(spec_version, &of.kinds, &of.remote),
     })
     .await;
     let document = made
         .map_err(|error| Status::internal(&error.to_string()))?
         .map_err(|error| Status::internal(&error.to_string()))?;
-    cluster.openapi.insert(spec_version, path, &kinds, document.clone());
+    cluster.openapi.insert(spec_version, path, &source.kinds, document.clone());
     Ok(document)
 }
 

@@ -26,7 +26,7 @@ use crate::{
         warnings::Warnings,
     },
     metrics::Metrics,
-    registry::{Kind, Kinds},
+    registry::Kind,
     request::{Attributes, Deadline, Subresource, Verb},
 };
 
@@ -155,7 +155,7 @@ async fn page(server: &Endpoints, parts: &Parts, query: &Query) -> Result<Respon
             Ok(document.map_or_else(not_found, |document| cacheable(document, "application/json")))
         }
         ["openid", "v1", "jwks"] => Ok(cacheable(cluster.issuer().key_set(), "application/jwk-set+json")),
-        [] | ["index.html"] => Ok(json_page(&json!({"paths": paths(&cluster.objects.registry.kinds())}))),
+        [] | ["index.html"] => Ok(json_page(&json!({"paths": paths(cluster)}))),
         _ => Ok(not_found()),
     }
 }
@@ -180,7 +180,7 @@ fn is_page(segments: &[&str]) -> bool {
 }
 
 /// Returns all paths, sorted.
-fn paths(kinds: &Kinds) -> BTreeSet<String> {
+fn paths(cluster: &Cluster) -> BTreeSet<String> {
     let pages = [
         "/.well-known/openid-configuration",
         "/api",
@@ -196,13 +196,18 @@ fn paths(kinds: &Kinds) -> BTreeSet<String> {
         "/version",
     ];
     let mut paths: BTreeSet<String> = pages.map(str::to_owned).into();
-    for kind in kinds.iter() {
-        let (group, version) = (&kind.gvk.group, &kind.gvk.version);
+    let mut add = |group: &str, version: &str| {
         if group.is_empty() {
             paths.insert(format!("/api/{version}"));
         } else {
             paths.extend([format!("/apis/{group}"), format!("/apis/{group}/{version}")]);
         }
+    };
+    for kind in cluster.objects.registry.kinds().iter() {
+        add(&kind.gvk.group, &kind.gvk.version);
+    }
+    for remote in cluster.aggregator.catalog().remotes() {
+        add(&remote.service.group, &remote.service.version);
     }
     paths
 }

@@ -94,6 +94,11 @@ impl Record {
         }
     }
 
+    /// Returns the id of the request.
+    pub(crate) fn id(&self) -> &str {
+        self.id.to_str().unwrap_or_default()
+    }
+
     /// Returns the time at which the request arrived.
     pub(crate) fn started(&self) -> Instant {
         self.started

@@ -95,6 +95,7 @@ impl Body {
                 match frame {
                     Some(Ok(frame)) => {
                         if let Ok(data) = frame.into_data()
+                            && !data.is_empty()
                             && sender.send(Ok(data)).await.is_err()
                         {
                             return;

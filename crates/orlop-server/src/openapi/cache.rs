@@ -30,6 +30,8 @@ struct State {
 #[derive(Debug)]
 struct Entry {
     kinds: Vec<Arc<Kind>>,
+    /// Tag of documents that are merged into this one.
+    merged: String,
     hash: Arc<str>,
     document: Option<Bytes>,
     used: u64,
@@ -40,20 +42,29 @@ impl Cache {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the hash of the document of these kinds, without building it.
-    pub(crate) fn hash(&self, spec_version: SpecVersion, path: &str, kinds: &[Arc<Kind>]) -> Arc<str> {
+    /// Returns the hash of the document of these kinds, without building it. `merged` is a tag of what other servers'
+    /// documents add to it.
+    pub(crate) fn hash(
+        &self,
+        spec_version: SpecVersion,
+        path: &str,
+        kinds: &[Arc<Kind>],
+        merged: &str,
+    ) -> Arc<str> {
         let key = (spec_version == SpecVersion::V2, path.to_owned());
         let mut state = self.state();
         if let Some(entry) = state.entries.get(&key)
+            && entry.merged == merged
             && entry.kinds.len() == kinds.len()
             && entry.kinds.iter().zip(kinds).all(|(a, b)| Arc::ptr_eq(a, b))
         {
             return entry.hash.clone();
         }
-        let hash: Arc<str> = fingerprint(kinds).into();
+        let hash: Arc<str> = fingerprint(kinds, merged).into();
         let unchanged = state.entries.remove(&key).filter(|entry| entry.hash == hash);
         let document = unchanged.and_then(|entry| entry.document);
-        let entry = Entry { kinds: kinds.to_vec(), hash: hash.clone(), document, used: 0 };
+        let merged = merged.to_owned();
+        let entry = Entry { kinds: kinds.to_vec(), merged, hash: hash.clone(), document, used: 0 };
         state.entries.insert(key, entry);
         hash
     }
@@ -94,8 +105,9 @@ impl Cache {
 /// Digest of the tables of built-in schemas.
 static TABLES: LazyLock<Vec<u8>> = LazyLock::new(|| Sha512::digest(builtin::table()).to_vec());
 
-fn fingerprint(kinds: &[Arc<Kind>]) -> String {
+fn fingerprint(kinds: &[Arc<Kind>], merged: &str) -> String {
     let mut digest = Sha512::new();
+    digest.update(merged);
     digest.update(env!("CARGO_PKG_VERSION"));
     digest.update(&*TABLES);
     for kind in kinds {

@@ -8,6 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
+use orlop_aggregator::open_api::Spec;
 use orlop_api::{group_version::GroupVersion, protobuf::openapi as protobuf, schema::builtin::type_named};
 use serde_json::{Value, json};
 
@@ -21,8 +22,36 @@ use crate::registry::Kind;
 /// Types that operations of every kind refer to.
 const COMMON: &[&str] = &["APIResourceList", "DeleteOptions", "Patch", "Status", "WatchEvent"];
 
-/// Returns the document of kinds, compressed.
-pub(crate) fn write(spec_version: SpecVersion, kinds: &[Arc<Kind>]) -> std::io::Result<Bytes> {
+/// Returns what parts of other servers' version 2 documents add to the document of kinds.
+fn merged(kinds: &[Arc<Kind>], remote: &[Arc<Spec>]) -> Spec {
+    let mut merged = Spec::default();
+    if remote.is_empty() {
+        return merged;
+    }
+    let (definitions, versions) = (definitions(kinds), versions(kinds));
+    let text = descriptions::Text::open();
+    let words = text.index();
+    for spec in remote {
+        let existing = |name: &str| {
+            let local = definitions.get(name);
+            let local = local.map(|definition| definition.schema(SpecVersion::V2, &versions, &words));
+            local.or_else(|| merged.definitions.get(name).cloned())
+        };
+        // Paths of a group version that another server serves are not among those of kinds.
+        let mut part = spec.merged_into(|path| merged.paths.contains_key(path), existing);
+        merged.paths.append(&mut part.paths);
+        merged.definitions.append(&mut part.definitions);
+    }
+    merged
+}
+
+/// Returns the document of kinds, compressed. `remote` are parts of other servers' version 2 documents.
+pub(crate) fn write(
+    spec_version: SpecVersion,
+    kinds: &[Arc<Kind>],
+    remote: &[Arc<Spec>],
+) -> std::io::Result<Bytes> {
+    let merged = merged(kinds, remote);
     let versions = versions(kinds);
     let mut to = GzEncoder::new(Vec::new(), Compression::fast());
     let info = info();
@@ -31,13 +60,15 @@ pub(crate) fn write(spec_version: SpecVersion, kinds: &[Arc<Kind>]) -> std::io::
         SpecVersion::V3 => write!(to, "{{\"openapi\":\"3.0.0\",\"info\":{info},\"paths\":")?,
     }
     let write_path = if spec_version == SpecVersion::V2 { v2::path } else { v3::path };
-    entries(&mut to, paths_of(kinds).map(|(name, path)| (name, write_path(&path))))?;
+    let paths = paths_of(kinds).map(|(name, path)| (name, write_path(&path)));
+    entries(&mut to, paths.chain(merged.paths))?;
     let definitions = definitions(kinds);
     let text = descriptions::Text::open();
     let words = text.index();
     let schemas = definitions
         .iter()
-        .map(|(name, definition)| (name, definition.schema(spec_version, &versions, &words)));
+        .map(|(name, definition)| (name.clone(), definition.schema(spec_version, &versions, &words)))
+        .chain(merged.definitions);
     let security = json!({"BearerToken": {"in": "header", "name": "authorization", "type": "apiKey",
         "description": "Bearer Token authentication"}});
     match spec_version {
@@ -56,17 +87,24 @@ pub(crate) fn write(spec_version: SpecVersion, kinds: &[Arc<Kind>]) -> std::io::
 }
 
 /// Returns the version 2 document of kinds in protobuf, compressed.
-pub(crate) fn write_protobuf(kinds: &[Arc<Kind>]) -> std::io::Result<Bytes> {
+pub(crate) fn write_protobuf(kinds: &[Arc<Kind>], remote: &[Arc<Spec>]) -> std::io::Result<Bytes> {
+    let merged = merged(kinds, remote);
     let versions = versions(kinds);
     let mut to = GzEncoder::new(Vec::new(), Compression::fast());
     to.write_all(&protobuf::head(&info()))?;
     for (name, path) in paths_of(kinds) {
         to.write_all(&protobuf::path(&name, &v2::path(&path)))?;
     }
+    for (name, path) in &merged.paths {
+        to.write_all(&protobuf::path(name, path))?;
+    }
     let text = descriptions::Text::open();
     let words = text.index();
     for (name, definition) in &definitions(kinds) {
         to.write_all(&protobuf::definition(name, &definition.schema(SpecVersion::V2, &versions, &words)))?;
+    }
+    for (name, schema) in &merged.definitions {
+        to.write_all(&protobuf::definition(name, schema))?;
     }
     Ok(to.finish()?.into())
 }

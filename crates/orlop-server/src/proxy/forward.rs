@@ -129,7 +129,7 @@ async fn exchange(stream: ErasedStream, request: Request<Full<Bytes>>) -> Result
 }
 
 /// Joins the client's connection with the backend's.
-fn join(response: Response<Incoming>, client: OnUpgrade) -> Response<Body> {
+pub(crate) fn join(response: Response<Incoming>, client: OnUpgrade) -> Response<Body> {
     let mut answer = Response::new(Body::empty());
     *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *answer.headers_mut() = response.headers().clone();

@@ -5,6 +5,6 @@ mod forward;
 mod tls;
 mod tunnel;
 
-pub(crate) use forward::{Backend, Forwarded, forward};
+pub(crate) use forward::{Backend, Forwarded, forward, join};
 pub use tls::NodeTls;
 pub(crate) use tunnel::tunnel;

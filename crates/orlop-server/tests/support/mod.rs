@@ -31,6 +31,15 @@ pub(crate) async fn server_on(config: Config) -> (Chain, Store) {
     (started(cluster).await, store)
 }
 
+/// Starts a bootstrapped server in memory that accepts tokens.
+pub(crate) async fn started_with(tokens: Tokens) -> (Chain, Store) {
+    let store = Store::open(Config::new(Endpoint::Memory)).await.unwrap();
+    let cluster = Cluster::new(store.clone(), Kinds::builtin(), Issuer::generate().unwrap());
+    let chain = Chain::new(Arc::new(cluster), tokens);
+    bootstrap(&chain, 6443, "").await.unwrap();
+    (chain, store)
+}
+
 /// Starts a bootstrapped server of a cluster.
 pub(crate) async fn started(cluster: Cluster) -> Chain {
     let chain = Chain::new(Arc::new(cluster), Tokens::default());
@@ -50,7 +59,8 @@ pub(crate) async fn ask(
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    chain.answer(request.body(Full::new(body.into())).unwrap(), Some(&User::master("admin"))).await
+    let request = request.body(Full::new(body.into())).unwrap();
+    chain.answer(request, Some(&User::master("admin"))).await
 }
 
 /// Returns code, headers and complete body of a response.

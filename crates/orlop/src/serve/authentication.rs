@@ -15,6 +15,7 @@ use orlop_server::{
                 IssuerConfiguration, JwtConfiguration, JwtIssuers, PrefixedClaimOrExpression,
             },
         },
+        authentication_info::{AuthenticationInfo, RequestHeaderInfo},
         authenticator::AudienceAgnostic,
         issuer::Issuer,
         jose::{Algorithm, PublicKey},
@@ -23,7 +24,7 @@ use orlop_server::{
     authentication::AuthenticationOptions,
 };
 
-use super::identity::Identity;
+use super::identity::{FRONT_PROXY_CLIENT, Identity};
 use crate::{duration, private_key::refuse_if_public};
 
 /// Limits of `--service-account-max-token-expiration`, as in Kubernetes.
@@ -150,7 +151,7 @@ struct Oidc {
 }
 
 /// A front proxy.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 struct RequestHeader {
     /// CAs (PEM) of front proxies, which authenticate users and name them in headers. The file is followed.
     #[arg(long, value_name = "PATH")]
@@ -217,6 +218,41 @@ impl AuthenticationFlags {
             );
         }
         Ok(())
+    }
+
+    /// Returns the source of what is published for extension API servers. `own_proxy_ca` is the CA of this server's own
+    /// certificate towards them, unless it has another.
+    pub(super) fn published(
+        &self,
+        identity: &Identity,
+        own_proxy_ca: Option<String>,
+    ) -> impl Fn() -> AuthenticationInfo + Send + Sync + use<> {
+        let (cluster_ca, client_ca_file) = (identity.ca().to_owned(), self.client_ca_file.clone());
+        let flags = self.request_header.clone();
+        move || {
+            let content = |path: &Option<PathBuf>| {
+                path.as_deref().and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default()
+            };
+            let mut allowed_names = flags.requestheader_allowed_names.clone();
+            let proxy_ca_file = &flags.requestheader_client_ca_file;
+            // Without names, any certificate of the CAs in the file is that of a front proxy.
+            let allows_any = proxy_ca_file.is_some() && allowed_names.is_empty();
+            if own_proxy_ca.is_some() && !allows_any {
+                allowed_names.push(FRONT_PROXY_CLIENT.to_owned());
+            }
+            let request_header = RequestHeaderInfo {
+                client_ca: [own_proxy_ca.clone().unwrap_or_default(), content(proxy_ca_file)].join("\n"),
+                allowed_names,
+                username_headers: flags.requestheader_username_headers.clone(),
+                uid_headers: flags.requestheader_uid_headers.clone(),
+                group_headers: flags.requestheader_group_headers.clone(),
+                extra_headers_prefix: flags.requestheader_extra_headers_prefix.clone(),
+            };
+            AuthenticationInfo {
+                client_ca: [cluster_ca.clone(), content(&client_ca_file)].join("\n"),
+                request_header: Some(request_header),
+            }
+        }
     }
 
     /// Returns the issuer of service account tokens with these options, instead of the cluster's own.

@@ -14,8 +14,9 @@ use orlop_net::{ClientVerifier, PemSource, ServerTls};
 use orlop_server::{
     TokenDigest, Tokens, User,
     auth::{
-        identity::{self, ClusterKey, ClusterSecrets},
+        identity::{self, ClusterKey, ClusterSecrets, Rotation},
         issuer::Issuer,
+        jose::PublicKey,
         kubeconfig::{self, Kubeconfig, Secret},
         pki::{self, Authority, Credential},
         signers,
@@ -37,6 +38,8 @@ const NAMES: &[&str] = &[
 ];
 /// Interval at which the serving certificate's expiry is checked.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(12 * 60 * 60);
+/// Common name of this server towards extension API servers.
+pub(super) const FRONT_PROXY_CLIENT: &str = "front-proxy-client";
 /// Time before they expire at which the administrator's and the serving certificate are replaced.
 const RENEWAL_MARGIN: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
@@ -80,6 +83,12 @@ pub(super) struct Identity {
     pub(super) tokens: Vec<(TokenDigest, User)>,
     /// Key that signs service account tokens, PEM.
     service_account_key: String,
+    /// Keys that tokens are accepted from besides, PEM: of a rotation.
+    accepted_service_account_keys: Option<String>,
+    /// CAs of clients and servers, PEM. The first one signs.
+    trusted_cas: String,
+    /// CA of the front proxy, by which extension API servers trust this cluster's servers.
+    front_proxy_ca: Credential,
     /// File of the administrator's token.
     pub(super) token_file: PathBuf,
     /// File of the cluster key.
@@ -126,12 +135,13 @@ impl Identity {
         }
         files.check(&secrets)?;
         let ca_file = data_dir.join("pki/ca.crt");
-        if files.ca_certificate.is_none() {
-            write(data_dir, &ca_file, &secrets.ca.certificate)?;
+        let trusted_cas = secrets.trusted_cas();
+        if files.ca_certificate.as_deref().map(str::trim) != Some(trusted_cas.trim()) {
+            write(data_dir, &ca_file, &trusted_cas)?;
         }
         let authority =
             Authority::load(secrets.ca.clone()).context("the cluster's CA in the database cannot be used")?;
-        let mut root_ca = authority.certificate().to_owned();
+        let mut root_ca = trusted_cas.clone();
         let serving = match (&options.tls_cert_file, &options.tls_key_file) {
             (Some(certificate), Some(key)) => {
                 refuse_if_public(key)?;
@@ -147,7 +157,10 @@ impl Identity {
             serving_files: options.tls_cert_file.clone().zip(options.tls_key_file.clone()),
             admin_token,
             tokens: vec![(secrets.admin_token_digest, User::master("kubernetes-admin"))],
+            accepted_service_account_keys: secrets.accepted_service_account_keys().map(str::to_owned),
+            trusted_cas,
             service_account_key: secrets.service_account_key,
+            front_proxy_ca: secrets.front_proxy_ca,
             token_file,
             key_file: key.path().to_owned(),
             root_ca,
@@ -161,18 +174,24 @@ impl Identity {
             signers::sign(&authority, &request.signer, &request.pem, &request.usages, request.lifetime)
         };
         let token = move |claims: &serde_json::Value| issuer.sign(claims).map_err(|error| error.to_string());
-        Ok(Signers { token: Some(Arc::new(token)), certificate: Some(Arc::new(certificate)) })
+        Ok(Signers {
+            token: Some(Arc::new(token)),
+            certificate: Some(Arc::new(certificate)),
+            recognize_kubelet: Some(Arc::new(signers::kubelet_client)),
+        })
     }
 
     /// Returns the cluster's own issuer of service account tokens.
     pub(super) fn issuer(&self) -> anyhow::Result<Issuer> {
-        Issuer::from_pem(&self.service_account_key)
-            .context("the cluster's service account key in the database cannot be used")
+        let context = "the cluster's service account key in the database cannot be used";
+        let issuer = Issuer::from_pem(&self.service_account_key).context(context)?;
+        let Some(others) = &self.accepted_service_account_keys else { return Ok(issuer) };
+        Ok(issuer.with_keys(PublicKey::all_from_pem(others.as_bytes()).context(context)?))
     }
 
-    /// Returns the cluster's CA certificate.
+    /// Returns the cluster's CA certificates.
     pub(super) fn ca(&self) -> &str {
-        self.authority.certificate()
+        &self.trusted_cas
     }
 
     /// Returns the TLS configuration to serve with. A user's certificate follows its files.
@@ -198,6 +217,18 @@ impl Identity {
         })
     }
 
+    /// Returns the certificate of the CA of the front proxy.
+    pub(super) fn front_proxy_ca(&self) -> &str {
+        &self.front_proxy_ca.certificate
+    }
+
+    /// Returns a client certificate towards extension API servers.
+    pub(super) fn front_proxy_client(&self) -> anyhow::Result<Credential> {
+        let authority = Authority::load(self.front_proxy_ca.clone())
+            .context("the cluster's front proxy CA in the database cannot be used")?;
+        Ok(authority.client(FRONT_PROXY_CLIENT, "")?)
+    }
+
     /// Returns the TLS of this server towards nodes.
     pub(super) fn node_tls(&self) -> anyhow::Result<NodeTls> {
         let client = self.authority.client("kube-apiserver-kubelet-client", "system:masters")?;
@@ -207,7 +238,7 @@ impl Identity {
     /// Returns the TLS of a node's own API.
     pub(super) fn kubelet_tls(&self, name: &str, address: IpAddr) -> anyhow::Result<orlop_net::ServerTls> {
         let serving = self.authority.server(&[name.to_owned()], &[address])?;
-        Ok(pki::server_tls(&serving, self.authority.certificate())?)
+        Ok(pki::server_tls(&serving, &self.trusted_cas)?)
     }
 
     /// Returns whether this server knows the administrator's token.
@@ -375,10 +406,15 @@ impl Files {
         let same = |file: &Option<String>, expected: &str| {
             file.as_ref().is_none_or(|file| file.trim() == expected.trim())
         };
+        let is_ca_rotated = !secrets.retired_cas.is_empty() || !matches!(secrets.ca_rotation, Rotation::Idle);
+        let is_key_rotated = secrets.service_account_key_rotations > 0;
         let checks = [
-            (&self.ca_path, same(&self.ca_certificate, &secrets.ca.certificate)),
-            (&self.ca_key_path, same(&self.ca_key, &secrets.ca.key)),
-            (&self.service_account_key_path, same(&self.service_account_key, &secrets.service_account_key)),
+            (&self.ca_path, self.ca_certificate.as_ref().is_none_or(|file| secrets.knows_ca(file))),
+            (&self.ca_key_path, is_ca_rotated || same(&self.ca_key, &secrets.ca.key)),
+            (
+                &self.service_account_key_path,
+                is_key_rotated || same(&self.service_account_key, &secrets.service_account_key),
+            ),
             (
                 &self.admin_token_path,
                 self.admin_token

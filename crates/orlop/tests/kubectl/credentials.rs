@@ -92,6 +92,42 @@ fn approved_certificates_are_signed_and_authenticate() {
 }
 
 #[test]
+fn kubelet_certificates_are_approved_for_nodes_that_may_have_them() {
+    let server = Server::start();
+    let bind = |name: &str, role: &str| {
+        let role = format!("--clusterrole={role}");
+        server.kubectl(&["create", "clusterrolebinding", name, &role, "--group=system:bootstrappers"]);
+    };
+    let ask = |name: &str| {
+        let mut request = rcgen::CertificateParams::default();
+        request.distinguished_name.push(rcgen::DnType::OrganizationName, "system:nodes");
+        request.distinguished_name.push(rcgen::DnType::CommonName, format!("system:node:{name}"));
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let request = request.serialize_request(&key).expect("a request").pem().expect("PEM");
+        let manifest = serde_json::json!({
+            "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": name},
+            "spec": {"request": base64(&request), "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
+                "usages": ["digital signature", "client auth"]},
+        });
+        let node = ["--as", "system:bootstrap:abcdef", "--as-group", "system:bootstrappers"];
+        server.with_input(&[&["create", "-f", "-"], &node[..]].concat(), &manifest.to_string());
+    };
+    bind("join", "system:node-bootstrapper");
+    ask("stranger");
+    bind("approve", "system:certificates.k8s.io:certificatesigningrequests:nodeclient");
+    ask("one");
+    let certificate = ["get", "csr", "one", "-o", "go-template={{.status.certificate | base64decode}}"];
+    server.eventually(&certificate, |output| output.contains("BEGIN CERTIFICATE"));
+    let condition = |name: &str, field: &str| {
+        server.kubectl(&["get", "csr", name, "-o", &format!("jsonpath={{.status.conditions[0].{field}}}")])
+    };
+    assert_eq!(condition("one", "reason"), "AutoApproved");
+    let message = "Auto approving kubelet client certificate after SubjectAccessReview.";
+    assert_eq!(condition("one", "message"), message);
+    assert_eq!(condition("stranger", "reason"), "", "left to an administrator");
+}
+
+#[test]
 fn users_are_impersonated_by_permission_only() {
     let server = Server::start();
     let who = server.kubectl(&["auth", "whoami", "--as", "bob", "--as-group", "dev", "--as-uid", "u-1"]);

@@ -2,6 +2,7 @@
 
 mod access;
 mod admission;
+mod aggregation;
 mod apply;
 mod credentials;
 mod custom;

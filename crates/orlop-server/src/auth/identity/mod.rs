@@ -6,10 +6,12 @@
 //! a compare-and-swap; every later start reads it.
 
 mod cluster_key;
+mod rotation;
 mod secrets;
 
 pub use cluster_key::ClusterKey;
-pub use secrets::{ClusterSecrets, has_secrets, load_or_create};
+pub use rotation::{Rotated, Rotation, Step};
+pub use secrets::{ClusterSecrets, has_secrets, load_or_create, rotate};
 
 use std::{io, path::PathBuf};
 

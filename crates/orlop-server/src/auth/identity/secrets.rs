@@ -1,10 +1,10 @@
 //! The secrets themselves, and their one value in the database.
 
-use orlop_store::{KeyRange, Put, Read, Store, Txn};
+use orlop_store::{KeyRange, KeyValue, Put, Read, Revision, Store, Txn};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Error,
+    Error, Rotated, Rotation, Step,
     cluster_key::{ClusterKey, Sealed},
 };
 use crate::auth::{
@@ -28,6 +28,18 @@ pub struct ClusterSecrets {
     /// Digest of the administrator's bearer token. The token itself is only in the data directory of the
     /// server that created the cluster.
     pub admin_token_digest: TokenDigest,
+    /// Rotation of the CA.
+    #[serde(default)]
+    pub ca_rotation: Rotation<Credential>,
+    /// Certificates (PEM) of former CAs, by which old files of the cluster are known.
+    #[serde(default)]
+    pub retired_cas: Vec<String>,
+    /// Rotation of the service account key.
+    #[serde(default)]
+    pub service_account_key_rotation: Rotation<String>,
+    /// Number of rotations of the service account key.
+    #[serde(default)]
+    pub service_account_key_rotations: u32,
 }
 
 impl ClusterSecrets {
@@ -46,6 +58,10 @@ impl ClusterSecrets {
                 None => pki::generate_key()?,
             },
             admin_token_digest: Tokens::digest(admin_token),
+            ca_rotation: Rotation::default(),
+            retired_cas: Vec::new(),
+            service_account_key_rotation: Rotation::default(),
+            service_account_key_rotations: 0,
         })
     }
 }
@@ -68,25 +84,44 @@ pub async fn load_or_create<E: From<Error>>(
     key: &ClusterKey,
     create: impl FnOnce() -> Result<ClusterSecrets, E>,
 ) -> Result<(ClusterSecrets, bool), E> {
-    if let Some(sealed) = read(store).await? {
+    if let Some((sealed, _)) = read(store).await? {
         return Ok((unseal(key, &sealed)?, false));
     }
     let secrets = create()?;
-    let plaintext = serde_json::to_vec(&secrets).map_err(damaged)?;
-    let sealed = serde_json::to_vec(&key.seal(KEY, plaintext)?).map_err(damaged)?;
-    let created = store.txn(Txn::create(Put::new(KEY, sealed))).await.map_err(Error::Store)?;
+    let created = store.txn(Txn::create(Put::new(KEY, seal(key, &secrets)?))).await.map_err(Error::Store)?;
     if created.succeeded {
         return Ok((secrets, true));
     }
-    let Some(sealed) = read(store).await? else {
+    let Some((sealed, _)) = read(store).await? else {
         return Err(Error::Damaged("they vanished while they were created".to_owned()).into());
     };
     Ok((unseal(key, &sealed)?, false))
 }
 
-async fn read(store: &Store) -> Result<Option<Sealed>, Error> {
+/// Takes the next step of a rotation, for all servers of the cluster. They take part once they are restarted.
+pub async fn rotate(store: &Store, key: &ClusterKey, rotated: Rotated) -> Result<Step, Error> {
+    let Some((sealed, revision)) = read(store).await? else {
+        return Err(Error::Damaged("the database holds no cluster".to_owned()));
+    };
+    let mut secrets = unseal(key, &sealed)?;
+    let step = secrets.advance(rotated)?;
+    let replaced = store.txn(Txn::replace(Put::new(KEY, seal(key, &secrets)?), revision)).await?;
+    match replaced.succeeded {
+        true => Ok(step),
+        false => Err(Error::Damaged("somebody else rotated a key at the same time: look again".to_owned())),
+    }
+}
+
+fn seal(key: &ClusterKey, secrets: &ClusterSecrets) -> Result<Vec<u8>, Error> {
+    let plaintext = serde_json::to_vec(secrets).map_err(damaged)?;
+    serde_json::to_vec(&key.seal(KEY, plaintext)?).map_err(damaged)
+}
+
+/// Reads the value, and the revision that wrote it.
+async fn read(store: &Store) -> Result<Option<(Sealed, Revision)>, Error> {
     let read = store.read(Read::new(KeyRange::key(KEY))).await?;
-    read.kvs.first().map(|kv| serde_json::from_slice(&kv.value).map_err(damaged)).transpose()
+    let sealed = |kv: &KeyValue| Ok((serde_json::from_slice(&kv.value).map_err(damaged)?, kv.revision));
+    read.kvs.first().map(sealed).transpose()
 }
 
 fn unseal(key: &ClusterKey, sealed: &Sealed) -> Result<ClusterSecrets, Error> {
