@@ -4,7 +4,8 @@ use std::{borrow::Cow, collections::HashSet, mem, sync::Arc, time::Instant};
 
 use async_trait::async_trait;
 use orlop_api::{decode, go_text, patch::JsonPatch, status::Status};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::{
     Context, WebhookKind,
@@ -101,9 +102,7 @@ impl MutatingWebhooks {
                 mutated = versioned.object.as_deref() != Some(patched);
                 versioned.object = Some(Cow::Owned(mem::take(patched)));
             }
-            let value =
-                json!({"configuration": hook.configuration, "webhook": hook.name, "mutated": mutated});
-            request.annotate(format!("mutation.webhook.admission.k8s.io/{place}"), value.to_string());
+            annotate_mutation(request, hook, &place, mutated);
             request.reinvocation.with_value(PLUGIN, |state: &mut Reinvoked| {
                 if mutated {
                     state.changed();
@@ -198,14 +197,43 @@ fn patch(
     context.interfaces.decode(patched, &versioned.kind).map(Some).map_err(internal)
 }
 
+/// Value of an audit annotation, with the fields in Kubernetes' order.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Annotation<'a> {
+    configuration: &'a str,
+    webhook: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mutated: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'static str>,
+}
+
+impl Annotation<'_> {
+    fn add(&self, request: &AdmissionRequest<'_>, key: String) {
+        if let Ok(value) = serde_json::to_string(self) {
+            request.annotate(key, value);
+        }
+    }
+}
+
+/// Records in the audit event whether a webhook changed the object.
+fn annotate_mutation(request: &AdmissionRequest<'_>, hook: &Hook, place: &str, mutated: bool) {
+    let (configuration, webhook) = (&*hook.configuration, &*hook.name);
+    let annotation =
+        Annotation { configuration, webhook, mutated: Some(mutated), patch: None, patch_type: None };
+    annotation.add(request, format!("mutation.webhook.admission.k8s.io/{place}"));
+}
+
 /// Records a patch in the audit event, if it records requests.
 fn annotate_patch(request: &AdmissionRequest<'_>, hook: &Hook, place: &str, patch: &[u8]) {
     if !request.audit.is_some_and(orlop_audit::Context::wants_request_object) {
         return;
     }
-    let patch: Value = serde_json::from_slice(patch).unwrap_or_default();
-    let value = json!({
-        "configuration": hook.configuration, "webhook": hook.name, "patch": patch, "patchType": "JSONPatch",
-    });
-    request.annotate(format!("patch.webhook.admission.k8s.io/{place}"), value.to_string());
+    let (configuration, webhook) = (&*hook.configuration, &*hook.name);
+    let (patch, patch_type) = (serde_json::from_slice(patch).ok(), Some("JSONPatch"));
+    let annotation = Annotation { configuration, webhook, mutated: None, patch, patch_type };
+    annotation.add(request, format!("patch.webhook.admission.k8s.io/{place}"));
 }

@@ -117,3 +117,63 @@ fn verify_dates(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), E
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::time::Duration;
+
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+
+    use super::*;
+
+    /// Returns a self-signed server certificate that is a CA, as `openssl req -x509` makes them.
+    fn self_signed(name: &str) -> CertificateDer<'static> {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
+    }
+
+    fn verify(
+        bundle: &[CertificateDer<'static>],
+        server: &CertificateDer<'_>,
+        year: u64,
+    ) -> Result<(), Error> {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(bundle.iter().cloned());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let verifier = BundleVerifier::new(roots, bundle.to_vec(), provider).unwrap();
+        let name = ServerName::try_from("hook.default.svc").unwrap();
+        let now = UnixTime::since_unix_epoch(Duration::from_secs((year - 1970) * 31_557_600));
+        verifier.verify_server_cert(server, &[], &name, &[], now).map(drop)
+    }
+
+    #[test]
+    fn server_certificate_in_the_bundle_is_trusted_though_it_is_a_ca() {
+        let (hook, other) = (self_signed("hook.default.svc"), self_signed("other.default.svc"));
+        assert_eq!(verify(&[other.clone(), hook.clone()], &hook, 2026), Ok(()));
+        assert!(verify(std::slice::from_ref(&other), &hook, 2026).is_err(), "it is not in the bundle");
+        assert!(
+            matches!(
+                verify(&[hook.clone(), other.clone()], &other, 2026),
+                Err(Error::InvalidCertificate(CertificateError::NotValidForNameContext { .. }))
+            ),
+            "the name is verified"
+        );
+        assert!(
+            matches!(
+                verify(std::slice::from_ref(&hook), &hook, 1971),
+                Err(Error::InvalidCertificate(CertificateError::NotValidYetContext { .. }))
+            ),
+            "and the dates"
+        );
+    }
+
+    #[test]
+    fn certificate_that_cannot_be_parsed_leaves_the_others() {
+        let hook = self_signed("hook.default.svc");
+        let broken = CertificateDer::from(vec![1, 2, 3]);
+        assert_eq!(verify(&[broken, hook.clone()], &hook, 2026), Ok(()));
+    }
+}

@@ -4,6 +4,8 @@
 
 mod changes;
 mod definitions;
+#[path = "../support/hook.rs"]
+mod hook;
 mod many;
 mod objects;
 mod server;

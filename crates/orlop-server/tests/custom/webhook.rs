@@ -1,90 +1,44 @@
 //! Conversion webhooks over TLS.
 
-use std::{
-    convert::Infallible,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::{ops::Deref, sync::Mutex};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use http::{Request, Response};
-use http_body_util::{BodyExt, Full};
-use hyper::{body::Incoming, client::conn::http2, server::conn::http1, service::service_fn};
+use http::Request;
+use http_body_util::Full;
+use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use orlop_server::{
-    auth::pki::{self, Authority},
-    serve::serve,
-};
+use orlop_server::serve::serve;
 use serde_json::{Value, json};
 use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinSet,
 };
-use tokio_rustls::TlsAcceptor;
 
-use crate::server::{DEFINITIONS, PATIENCE, Server, path, version, widget, widgets};
+use crate::{
+    hook::{self, Reply},
+    server::{DEFINITIONS, PATIENCE, Server, path, version, widget, widgets},
+};
 
-/// Response of a webhook to a review.
-type Answer = Arc<dyn Fn(&Value) -> Value + Send + Sync>;
+/// A conversion webhook.
+struct Hook(hook::Hook);
 
-/// A webhook on a loopback port.
-struct Hook {
-    port: u16,
-    ca_bundle: String,
-    calls: Arc<AtomicUsize>,
-    answer: Arc<Mutex<Answer>>,
-    _folder: tempfile::TempDir,
+impl Deref for Hook {
+    type Target = hook::Hook;
+
+    fn deref(&self) -> &hook::Hook {
+        &self.0
+    }
 }
 
 impl Hook {
     /// Converts `size` of v1 to `width` of v2.
     async fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let authority = Authority::load_or_generate(folder.path()).unwrap();
-        let names = ["localhost".to_owned(), "converter.default.svc".to_owned()];
-        let credential = authority.server(&names, &[[127, 0, 0, 1].into()]).unwrap();
-        let acceptor =
-            TlsAcceptor::from(pki::server_tls(&credential, authority.certificate()).unwrap().config());
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let hook = Self {
-            port: listener.local_addr().unwrap().port(),
-            ca_bundle: STANDARD.encode(authority.certificate()),
-            calls: Arc::default(),
-            answer: Arc::new(Mutex::new(Arc::new(converted))),
-            _folder: folder,
-        };
-        let (calls, answer) = (hook.calls.clone(), hook.answer.clone());
-        tokio::spawn(async move {
-            loop {
-                let (socket, _) = listener.accept().await.unwrap();
-                let Ok(stream) = acceptor.accept(socket).await else { continue };
-                let (calls, answer) = (calls.clone(), answer.clone());
-                tokio::spawn(async move {
-                    let service = service_fn(|request: Request<Incoming>| {
-                        calls.fetch_add(1, Ordering::SeqCst);
-                        let answer = answer.lock().unwrap().clone();
-                        async move {
-                            let body = request.into_body().collect().await.unwrap().to_bytes();
-                            let answered = answer(&serde_json::from_slice(&body).unwrap()).to_string();
-                            Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(answered))))
-                        }
-                    });
-                    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
-                });
-            }
-        });
-        hook
-    }
-
-    fn calls(&self) -> usize {
-        self.calls.load(Ordering::SeqCst)
+        Self(hook::Hook::start(&["converter.default.svc"], |review| Reply::Json(converted(review))).await)
     }
 
     fn answers(&self, answer: impl Fn(&Value) -> Value + Send + Sync + 'static) {
-        *self.answer.lock().unwrap() = Arc::new(answer);
+        self.0.answers(move |review| Reply::Json(answer(review)));
     }
 
     fn conversion(&self, target: Value) -> Value {

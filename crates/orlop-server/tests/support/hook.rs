@@ -70,13 +70,22 @@ impl Hook {
         names: &[&str],
         answer: impl Fn(&Value) -> Reply + Send + Sync + 'static,
     ) -> Self {
+        Self::start_at("127.0.0.1", names, answer).await
+    }
+
+    /// Starts a webhook at another loopback address.
+    pub(crate) async fn start_at(
+        address: &str,
+        names: &[&str],
+        answer: impl Fn(&Value) -> Reply + Send + Sync + 'static,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let authority = Authority::load_or_generate(folder.path()).unwrap();
-        let names: Vec<String> = names.iter().chain(&["localhost"]).map(|name| (*name).to_owned()).collect();
+        let names: Vec<String> = ["localhost"].iter().chain(names).map(|name| (*name).to_owned()).collect();
         let credential = authority.server(&names, &[[127, 0, 0, 1].into()]).unwrap();
         let acceptor =
             TlsAcceptor::from(pki::server_tls(&credential, authority.certificate()).unwrap().config());
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind((address, 0)).await.unwrap();
         let hook = Self {
             port: listener.local_addr().unwrap().port(),
             ca_bundle: STANDARD.encode(authority.certificate()),

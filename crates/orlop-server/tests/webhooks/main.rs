@@ -5,6 +5,7 @@
 mod failures;
 mod matching;
 mod mutation;
+mod observing;
 mod subresources;
 mod validation;
 
