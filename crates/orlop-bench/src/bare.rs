@@ -21,7 +21,7 @@ use tokio_rustls::TlsAcceptor;
 
 /// As long as the ConfigMaps that are got elsewhere, with what the server adds to them.
 const ANSWER_BYTES: usize = 1400;
-const HOST: &str = "127.0.0.1";
+pub(crate) const HOST: &str = "127.0.0.1";
 
 /// The server, running.
 pub(crate) struct Bare {
@@ -55,8 +55,10 @@ impl Drop for Bare {
     }
 }
 
-/// Is the server: writes a kubeconfig into a folder, says where it is, and answers every request.
-pub(crate) async fn serve(folder: &Path) -> anyhow::Result<()> {
+/// Returns TLS with a certificate of its own for [`HOST`], and the certificate.
+pub(crate) fn self_signed(
+    protocol: &[u8],
+) -> anyhow::Result<(TlsAcceptor, rcgen::CertifiedKey<rcgen::KeyPair>)> {
     let made = rcgen::generate_simple_self_signed([HOST.to_owned()])?;
     let (certificate, key) = (made.cert.der().clone(), made.signing_key.serialize_der());
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -64,9 +66,13 @@ pub(crate) async fn serve(folder: &Path) -> anyhow::Result<()> {
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
         .with_single_cert(vec![certificate], PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key)))?;
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    let acceptor = TlsAcceptor::from(Arc::new(config));
+    config.alpn_protocols = vec![protocol.to_vec()];
+    Ok((TlsAcceptor::from(Arc::new(config)), made))
+}
 
+/// Is the server: writes a kubeconfig into a folder, says where it is, and answers every request.
+pub(crate) async fn serve(folder: &Path) -> anyhow::Result<()> {
+    let (acceptor, made) = self_signed(b"h2")?;
     let listener = TcpListener::bind((HOST, 0)).await?;
     let encoded = STANDARD.encode(made.cert.pem());
     let kubeconfig = format!(

@@ -16,6 +16,7 @@ mod load;
 mod peer;
 mod report;
 mod store;
+mod webhooks;
 mod wire;
 
 use std::{path::PathBuf, time::Duration};
@@ -62,8 +63,12 @@ enum Bench {
         #[arg(long, default_value_t = 10_000)]
         bindings: usize,
     },
-    /// Cost of admission policies for a write.
-    Admission,
+    /// Cost of admission policies and of a webhook on the same machine for a write.
+    Admission {
+        /// The orlop to measure; the one beside this program by default.
+        #[arg(long, value_name = "FILE")]
+        orlop: Option<PathBuf>,
+    },
     /// The API server; with a peer, the same against another one.
     Api {
         /// The orlop to measure; the one beside this program by default.
@@ -172,7 +177,11 @@ fn main() -> anyhow::Result<()> {
                 let time = Duration::from_secs_f64(arguments.seconds);
                 access::run(&mut report, &program(orlop)?, folder.path(), time, bindings).await
             }
-            Bench::Admission => admission::run(&mut report, Duration::from_secs_f64(arguments.seconds)).await,
+            Bench::Admission { orlop } => {
+                let time = Duration::from_secs_f64(arguments.seconds);
+                admission::run(&mut report, time).await?;
+                webhooks::run(&mut report, &program(orlop)?, folder.path(), time).await
+            }
             Bench::Api { orlop, peer, peer_processes, objects, many, only } => {
                 let size = api::Size { time: Duration::from_secs_f64(arguments.seconds), objects, many };
                 let peer = peer.map(|kubeconfig| api::Peer { kubeconfig, processes: peer_processes });
