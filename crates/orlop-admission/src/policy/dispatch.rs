@@ -26,6 +26,8 @@ pub(super) struct PolicyError<C> {
     /// Absent if the policy itself is the cause.
     pub(super) binding: Option<Arc<Binding>>,
     pub(super) message: String,
+    /// True if it was evaluated, and that failed.
+    pub(super) is_evaluated: bool,
 }
 
 /// Returns the invocations of a request and the errors in finding them, in order.
@@ -39,7 +41,12 @@ pub(super) async fn invocations<C>(
     for hook in &hooks.list {
         if let Err(message) = of_hook(context, hook, object, old, &mut found).await {
             let message = format!("failed to configure policy: {message}");
-            found.push(Err(PolicyError { policy: hook.policy.clone(), binding: None, message }));
+            found.push(Err(PolicyError {
+                policy: hook.policy.clone(),
+                binding: None,
+                message,
+                is_evaluated: false,
+            }));
         }
     }
     found
@@ -89,6 +96,7 @@ async fn of_hook<C>(
                 policy: hook.policy.clone(),
                 binding: Some(binding.clone()),
                 message: format!("failed to configure binding: {message}"),
+                is_evaluated: false,
             })),
         }
     }

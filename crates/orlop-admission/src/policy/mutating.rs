@@ -120,12 +120,13 @@ async fn invoke(
         policy: policy.clone(),
         binding: Some(invocation.binding.clone()),
         message,
+        is_evaluated: true,
     };
     let versioned = match context.versioned(&matched.kind, Some(object), old).await {
         Ok(versioned) => versioned,
         Err(status) => {
             let message = format!("failed to configure policy: {}", status.message);
-            return Ok(vec![PolicyError { binding: None, ..failed(message) }]);
+            return Ok(vec![PolicyError { binding: None, is_evaluated: false, ..failed(message) }]);
         }
     };
     let admission_request = context.request_variable(matched);
@@ -243,7 +244,7 @@ fn denied(
             let mut status = request.forbidden(object, "admission request denied by policy");
             status.message.clone_from(&text);
             // Kubernetes changes the reason and not the code.
-            if error.binding.is_some() && !message.starts_with("failed to configure binding: ") {
+            if error.is_evaluated {
                 status.reason = Reason::Invalid;
             }
             status

@@ -107,7 +107,7 @@ async fn evaluate(
             let message =
                 format!("failed to configure binding: failed to convert object version: {}", status.message);
             let (policy, binding) = (policy.clone(), Some(invocation.binding.clone()));
-            results.configuration_error(PolicyError { policy, binding, message });
+            results.configuration_error(PolicyError { policy, binding, message, is_evaluated: false });
             return Ok(());
         }
     };
