@@ -195,6 +195,11 @@ impl Chain {
         self.row(group, resource)[phase as usize][operation as usize].is_empty()
     }
 
+    /// Returns true if no plugin has anything to do for a request.
+    pub fn is_idle(&self, phase: Phase, request: &AdmissionRequest<'_>) -> bool {
+        self.of(phase, request).next().is_none()
+    }
+
     /// Runs the mutating pass, and once more if a plugin asks for it. `object` is null on delete.
     pub async fn mutate(
         &self,

@@ -278,3 +278,32 @@ fn killed_node_takes_its_containers_up_again_and_leaves_none_behind() {
     daemon.stop();
     assert_eq!(processes(), 0);
 }
+
+#[test]
+fn pod_calls_the_api_with_the_token_of_its_account() {
+    let server = cluster(&[]);
+    server.kubectl(&["create", "serviceaccount", "reader"]);
+    server.kubectl(&["create", "role", "reader", "--verb=get", "--resource=configmaps"]);
+    server.kubectl(&["create", "rolebinding", "reader", "--role=reader", "--serviceaccount=default:reader"]);
+    // The files are where every client looks for them, below the container's root.
+    let program = r#"
+import os, ssl, urllib.request
+folder = os.environ.get("ORLOP_ROOT", "") + "/var/run/secrets/kubernetes.io/serviceaccount/"
+read = lambda name: open(folder + name).read().strip()
+host = "https://" + os.environ["KUBERNETES_SERVICE_HOST"] + ":" + os.environ["KUBERNETES_SERVICE_PORT"]
+path = "/api/v1/namespaces/" + read("namespace") + "/configmaps/kube-root-ca.crt"
+request = urllib.request.Request(host + path, headers={"Authorization": "Bearer " + read("token")})
+answer = urllib.request.urlopen(request, context=ssl.create_default_context(cafile=folder + "ca.crt"))
+print("answered", answer.status, flush=True)
+"#;
+    let mut container = serde_json::json!({"name": "c", "image": "local/python3"});
+    container["command"] = serde_json::json!(["python3", "-c", program]);
+    let manifest = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+        "spec": {"serviceAccountName": "reader", "restartPolicy": "Never", "containers": [container]}});
+    server.with_input(&["create", "-f", "-"], &manifest.to_string());
+    server.eventually(&["get", "pod", "p", "-o", "jsonpath={.status.phase}"], |phase| {
+        matches!(phase, "Succeeded" | "Failed")
+    });
+    let logs = server.kubectl(&["logs", "p"]);
+    assert_eq!(logs.trim(), "answered 200");
+}

@@ -64,7 +64,7 @@ async fn important_pod_preempts_another() {
         .create::<Pod>(pod("low", json!({"containers": cpu("6"), "terminationGracePeriodSeconds": 1})))
         .await;
     cluster.wait::<Pod>("low", |pod| scheduled(pod).0 == "True").await;
-    let high = json!({"containers": cpu("6"), "priority": 1000});
+    let high = json!({"containers": cpu("6"), "priorityClassName": "system-cluster-critical"});
     cluster.create::<Pod>(pod("high", high)).await;
     let high = cluster.wait::<Pod>("high", |pod| scheduled(pod).0 == "True").await;
     assert!(cluster.api::<Pod>().get_opt("low").await.unwrap().is_none());

@@ -32,6 +32,10 @@ pub(super) async fn mutate(request: &Request, object: &mut Value, old: Option<&V
     if !is_handled(request, Phase::Mutating, operation) {
         return Ok(());
     }
+    let call = Call::new(request, operation, &request.kind.gvk, object);
+    if call.is_idle(Phase::Mutating) {
+        return Ok(());
+    }
     if operation == Operation::Create {
         // A namespace that does not exist is reported before anything that is missing in it.
         preconditions::check_namespace(request, object).await?;
@@ -40,10 +44,10 @@ pub(super) async fn mutate(request: &Request, object: &mut Value, old: Option<&V
         return mutate_scale(request, object, old).await;
     }
     let managed_before = object.pointer("/metadata/managedFields").cloned();
-    let call = Call::new(request, operation, &request.kind.gvk, object);
     let mutated = call.mutate(object, old).await;
     preconditions::prefer_namespace(request, object, operation, mutated).await?;
-    if let Err(why) = ManagedFields::of(object) {
+    let is_same = object.pointer("/metadata/managedFields") == managed_before.as_ref();
+    if !is_same && let Err(why) = ManagedFields::of(object) {
         let metadata = metadata_mut(object);
         match managed_before {
             Some(before) => metadata.insert("managedFields".into(), before),
@@ -158,6 +162,12 @@ impl<'a> Call<'a> {
             name => Cow::Borrowed(name),
         };
         Self { request, operation, kind, name, reinvocation: Reinvocation::default() }
+    }
+
+    /// Returns true if no plugin has anything to do in a pass.
+    fn is_idle(&self, phase: Phase) -> bool {
+        let admission = self.admission(&|| Value::Null);
+        self.request.cluster.admission().is_idle(phase, &admission)
     }
 
     async fn mutate(&self, object: &mut Value, old: Option<&Value>) -> Result<(), Status> {

@@ -7,7 +7,7 @@
 
 use orlop_admission::listers::{Listers, RESOURCE_QUOTAS, Resource};
 use orlop_api::{object_meta, status::Status};
-use orlop_quota::{Evaluator, charge::Refusal};
+use orlop_quota::{Evaluator, ResourceList, charge::Refusal};
 use orlop_store::{Compare, Comparison, KeyRange, Op, Put, Target};
 use serde_json::Value;
 use tokio::sync::OwnedMutexGuard;
@@ -75,15 +75,16 @@ pub(super) async fn charge(request: &Request, object: &Value, old: Option<&Value
     };
     let mut contribution = Contribution::default();
     for ((mut quota, found), used) in quotas.into_iter().zip(charged) {
+        let is_unknown = quota.pointer("/status/hard") != quota.pointer("/spec/hard")
+            && !evaluator.matching(&ResourceList::of(&quota, "/spec/hard").names()).is_empty();
         if let Some(used) = used {
             quota["status"]["used"] = used.to_value();
-            add(request, &kind, &quota, &found, &mut contribution).await?;
-        } else if quota.pointer("/status/hard") != quota.pointer("/spec/hard") {
-            // The controller computes its first usage, and may not have seen this object.
-            let key =
-                cluster.objects.key(&kind, namespace, object_meta::text(object_meta::of(&quota), "name"));
-            contribution.compares.push(unchanged(key, &found));
+        } else if !is_unknown {
+            continue;
         }
+        // A quota whose usage the controller computes just now is written as it is: the controller may not have seen
+        // this object, and has to look again.
+        add(request, &kind, &quota, &found, &mut contribution).await?;
     }
     Ok(Charge { contribution, _turn: Some(turn) })
 }
@@ -98,14 +99,11 @@ async fn add(
     let name = object_meta::text(object_meta::of(quota), "name");
     let key = request.cluster.objects.key(kind, &request.attributes.namespace, name);
     let encoded = kind.write(quota).await?;
-    contribution.compares.push(unchanged(key.clone(), found));
+    let unchanged = Target::Revision(found.revision);
+    contribution.compares.push(Compare::new(KeyRange::key(key.clone()), Comparison::Equal, unchanged));
     let put = Put { terms: encoded.terms, keep_lease: true, ..Put::new(key, encoded.bytes) };
     contribution.ops.push(Op::Put(put));
     Ok(())
-}
-
-fn unchanged(key: String, found: &Found) -> Compare {
-    Compare::new(KeyRange::key(key), Comparison::Equal, Target::Revision(found.revision))
 }
 
 fn refuse(request: &Request, object: &Value, refusal: Refusal) -> Status {

@@ -23,14 +23,14 @@ fn quotas_are_described_and_enforced() {
         refused.contains("exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1"),
         "{refused}"
     );
-    server.kubectl(&["delete", "pod", "one", "--now", "--force"]);
+    server.kubectl(&["delete", "pod", "one", "--force", "--grace-period=0"]);
     server.eventually(&["run", "two", "--image=i"], |output| output.contains("pod/two created"));
 }
 
 #[test]
 fn limits_are_described_and_defaulted() {
     let server = Server::start();
-    let range = "{apiVersion: v1, kind: LimitRange, metadata: {name: l}, spec: {limits: [{type: Container, \
+    let range = "---\n{apiVersion: v1, kind: LimitRange, metadata: {name: l}, spec: {limits: [{type: Container, \
                  default: {cpu: 500m}, defaultRequest: {cpu: 100m}, max: {cpu: '1'}}]}}";
     server.with_input(&["create", "-f", "-"], range);
     let described = server.kubectl(&["describe", "limits", "l"]);
@@ -49,7 +49,7 @@ fn limits_are_described_and_defaulted() {
     server.kubectl(&["run", "p", "--image=i"]);
     let resources = server.kubectl(&["get", "pod", "p", "-o", "jsonpath={.spec.containers[0].resources}"]);
     assert_eq!(resources.trim(), r#"{"limits":{"cpu":"500m"},"requests":{"cpu":"100m"}}"#);
-    let large = "{apiVersion: v1, kind: Pod, metadata: {name: q}, spec: {containers: [{name: c, image: i, \
+    let large = "---\n{apiVersion: v1, kind: Pod, metadata: {name: q}, spec: {containers: [{name: c, image: i, \
                  resources: {limits: {cpu: '2'}}}]}}";
     let refused = server.refused(&["create", "-f", "-"], large);
     assert!(refused.contains("maximum cpu usage per Container is 1, but limit is 2"), "{refused}");
