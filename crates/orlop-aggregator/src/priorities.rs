@@ -16,9 +16,12 @@ pub struct Priority {
 /// Priorities of the group versions of CustomResourceDefinitions.
 pub const CUSTOM: Priority = Priority { group: 1000, version: 100 };
 
+/// Versions of a group and their priorities.
+type VersionPriorities = &'static [(&'static str, i64)];
+
 /// Priorities of built-in groups and their versions, as in kube-apiserver. apiregistration.k8s.io is not among them:
 /// it always comes first and has no APIService.
-const BUILTIN: &[(&str, i64, &[(&str, i64)])] = &[
+const BUILTIN: &[(&str, i64, VersionPriorities)] = &[
     ("", 18000, &[("v1", 1)]),
     ("apps", 17800, &[("v1", 15)]),
     ("events.k8s.io", 17750, &[("v1", 15)]),
