@@ -228,7 +228,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let advertised = arguments.advertise_address.unwrap_or_else(|| advertised(&listener));
     let serving_addresses =
         [listener.local_addr()?.ip(), [127, 0, 0, 1].into(), ranges.api_server().into(), advertised];
-    let identity = Identity::load(&data_dir, &store, &serving_addresses, &arguments.identity).await?;
+    let mut identity = Identity::load(&data_dir, &store, &serving_addresses, &arguments.identity).await?;
     let verifiers = arguments.authentication.verifiers(identity.ca())?;
     let tls = identity.tls(verifiers.all.clone())?;
     if let Some(renewal) = identity.renewal(tls.clone(), &serving_addresses, &arguments.identity) {
@@ -322,6 +322,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         }
         None => None,
     };
+    identity.written().await?;
     chain.done(CONTROLLERS);
 
     if arguments.ephemeral {

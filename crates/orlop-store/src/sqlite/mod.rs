@@ -26,7 +26,6 @@ use std::{path::Path, sync::Arc, time::Duration};
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension};
 
-pub(crate) use self::errors::sql_error;
 use self::{
     checkpoint::{Checkpointer, LogLength},
     disk_reserve::DiskReserve,
@@ -36,6 +35,7 @@ use self::{
     pool::Connections,
     wal_file::WalFile,
 };
+pub(crate) use self::{errors::sql_error, schema::new_file};
 use crate::{
     Config, Durability as DurabilityLevel, EncodedPage, Endpoint, Lease, LeaseId, Limits, Read, ReadResult,
     Revision, RowEncoder, Size,
@@ -45,7 +45,6 @@ use crate::{
     error::{Error, Result},
     event::{Commit, VersionId},
     metrics::{Metrics, READ},
-    private_files,
 };
 
 /// Interval of polling for other processes' writes to the file.
@@ -311,20 +310,6 @@ fn make_room(connections: &Connections, file: &DatabaseFile) {
     if let Err(error) = connections.write(|writer| checkpoint::passive(writer).map(drop)) {
         tracing::warn!(%error, "checkpoint failed on a full disk");
     }
-}
-
-/// Creates a file with empty tables, for an engine that writes a copy of itself. It is not crash-safe until it is
-/// closed.
-pub(crate) fn new_file(path: &Path) -> Result<Connection> {
-    private_files::open_or_create(path)
-        .map_err(|error| Error::Unavailable(format!("cannot create {}: {error}", path.display())))?;
-    let connection = Connection::open(path).map_err(sql_error)?;
-    let settings = "PRAGMA auto_vacuum = 2; PRAGMA synchronous = off";
-    connection.execute_batch(settings).map_err(sql_error)?;
-    // This pragma returns a row.
-    connection.pragma_update_and_check(None, "journal_mode", "off", |_| Ok(())).map_err(sql_error)?;
-    schema::migrate(&connection)?;
-    Ok(connection)
 }
 
 /// Opens a snapshot for another engine to read.

@@ -8,12 +8,15 @@
 //! The newest revision is that of the last row of `log`. Compaction always leaves that row, so there is no counter to
 //! maintain.
 
+use std::path::Path;
+
 use rusqlite::Connection;
 
 use super::{errors::sql_error, wal_file::FILE_MAX};
 use crate::{
     Config,
     error::{Error, Result},
+    private_files,
 };
 
 /// Schema version of this program. Older ones are migrated, newer ones refused.
@@ -115,6 +118,20 @@ fn in_kib(bytes: usize) -> String {
 pub(super) fn prepare_auxiliary(connection: &Connection) -> Result<()> {
     connection.pragma_update(None, "wal_autocheckpoint", 0).map_err(sql_error)?;
     connection.pragma_update(None, "cache_size", 8).map_err(sql_error)
+}
+
+/// Creates a file with empty tables, for a new database or a copy of another engine. It is not crash-safe until it is
+/// closed and synced.
+pub(crate) fn new_file(path: &Path) -> Result<Connection> {
+    private_files::open_or_create(path)
+        .map_err(|error| Error::Unavailable(format!("cannot create {}: {error}", path.display())))?;
+    let connection = Connection::open(path).map_err(sql_error)?;
+    let settings = "PRAGMA auto_vacuum = 2; PRAGMA synchronous = off";
+    connection.execute_batch(settings).map_err(sql_error)?;
+    // This pragma returns a row.
+    connection.pragma_update_and_check(None, "journal_mode", "off", |_| Ok(())).map_err(sql_error)?;
+    migrate(&connection)?;
+    Ok(connection)
 }
 
 pub(super) fn migrate(connection: &Connection) -> Result<()> {

@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use orlop_store::private_files;
+use tokio::task::JoinHandle;
 
 const LOCK: &str = "lock";
 /// Entries by which a directory is known to be a data directory.
@@ -54,6 +55,18 @@ impl DataDir {
             true => private_files::write_unsynced(path, content),
             false => private_files::write(path, content),
         }
+    }
+
+    /// Replaces a private file atomically, on another thread: waiting for the disk takes milliseconds.
+    pub(super) fn start_write(&self, path: PathBuf, content: String) -> JoinHandle<anyhow::Result<()>> {
+        let is_ephemeral = self.is_ephemeral;
+        tokio::task::spawn_blocking(move || {
+            let written = match is_ephemeral {
+                true => private_files::write_unsynced(&path, content.as_bytes()),
+                false => private_files::write(&path, content.as_bytes()),
+            };
+            written.with_context(|| format!("cannot write {}", path.display()))
+        })
     }
 
     /// Returns a path in the directory.

@@ -24,6 +24,7 @@ use orlop_server::{
     proxy::NodeTls,
 };
 use orlop_store::{Store, private_files};
+use tokio::task::JoinHandle;
 
 use super::data_dir::DataDir;
 use crate::private_key::refuse_if_public;
@@ -95,6 +96,8 @@ pub(super) struct Identity {
     pub(super) key_file: PathBuf,
     /// Certificates (PEM) that clients verify the server by.
     pub(super) root_ca: String,
+    /// Files that are being written.
+    writes: Vec<JoinHandle<anyhow::Result<()>>>,
 }
 
 impl Identity {
@@ -136,8 +139,9 @@ impl Identity {
         files.check(&secrets)?;
         let ca_file = data_dir.join("pki/ca.crt");
         let trusted_cas = secrets.trusted_cas();
+        let mut writes = Vec::new();
         if files.ca_certificate.as_deref().map(str::trim) != Some(trusted_cas.trim()) {
-            write(data_dir, &ca_file, &trusted_cas)?;
+            writes.push(data_dir.start_write(ca_file, trusted_cas.clone()));
         }
         let authority =
             Authority::load(secrets.ca.clone()).context("the cluster's CA in the database cannot be used")?;
@@ -164,6 +168,7 @@ impl Identity {
             token_file,
             key_file: key.path().to_owned(),
             root_ca,
+            writes,
         })
     }
 
@@ -246,10 +251,18 @@ impl Identity {
         self.admin_token.is_some()
     }
 
-    /// Writes the administrator's kubeconfig, unless the file says the same already. Its certificate is kept
+    /// Waits until the files are written.
+    pub(super) async fn written(&mut self) -> anyhow::Result<()> {
+        for write in self.writes.drain(..) {
+            write.await??;
+        }
+        Ok(())
+    }
+
+    /// Begins to write the administrator's kubeconfig, unless the file says the same already. Its certificate is kept
     /// while it is valid.
     pub(super) fn write_kubeconfig(
-        &self,
+        &mut self,
         data_dir: &DataDir,
         path: &Path,
         server: SocketAddr,
@@ -274,7 +287,10 @@ impl Identity {
             token: self.admin_token.as_deref().map(Secret),
         };
         let wanted = kubeconfig.to_yaml();
-        if wanted == current { Ok(()) } else { write(data_dir, path, &wanted) }
+        if wanted != current {
+            self.writes.push(data_dir.start_write(path.to_owned(), wanted));
+        }
+        Ok(())
     }
 }
 
