@@ -4,11 +4,7 @@ use std::borrow::Cow;
 
 use orlop_admission::{AdmissionRequest, Operation, Phase, Reinvocation};
 use orlop_api::{
-    group_version::GroupVersionKind,
-    managed_fields::ManagedFields,
-    object_meta,
-    schema::{Type, builtin},
-    status::Status,
+    group_version::GroupVersionKind, managed_fields::ManagedFields, object_meta, status::Status,
 };
 use serde_json::{Value, json};
 
@@ -199,26 +195,16 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Returns the options of a connection, such as PodExecOptions, from its query.
+/// Returns the options of a connection, such as PodExecOptions, from its query. No schema describes these types.
 fn connect_options(request: &Request, gvk: &GroupVersionKind) -> Value {
     let mut options = json!({"kind": gvk.kind, "apiVersion": gvk.api_version()});
-    let entry = builtin::type_of(&gvk.group, &gvk.version, &gvk.kind);
     for (name, text) in request.query.iter() {
-        let field = entry.and_then(|entry| entry.schema().field(name));
-        let Some(field) = field else { continue };
-        let schema = field.schema();
-        match schema.kind {
-            Type::Boolean => options[name] = request.query.switch(name).unwrap_or_default().into(),
-            Type::Integer => options[name] = text.parse::<i64>().map_or(Value::Null, Value::from),
-            Type::Array => {
-                let item = |text: &str| match schema.items().map(|items| items.kind) {
-                    Some(Type::Integer) => text.parse::<i64>().map_or(Value::Null, Value::from),
-                    _ => text.into(),
-                };
-                options[name] = request.query.all(name).map(item).collect();
-            }
-            _ => options[name] = text.into(),
-        }
+        options[name] = match name {
+            "stdin" | "stdout" | "stderr" | "tty" => request.query.switch(name).unwrap_or_default().into(),
+            "command" => request.query.all(name).collect(),
+            "ports" => request.query.all(name).filter_map(|port| port.parse::<i64>().ok()).collect(),
+            _ => text.into(),
+        };
     }
     // Proxies have the rest of the path.
     if request.attributes.subresource == Some(Subresource::Proxy) {
