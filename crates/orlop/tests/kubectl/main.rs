@@ -8,6 +8,9 @@ mod credentials;
 mod custom;
 mod deletion;
 mod editing;
+// The webhook that the server's own tests call.
+#[path = "../../../orlop-server/tests/support/hook.rs"]
+mod hook;
 mod kinds;
 mod nodes;
 mod objects;
@@ -16,4 +19,5 @@ mod policies;
 mod rollout;
 #[path = "../support/mod.rs"]
 mod support;
+mod webhooks;
 mod workloads;
