@@ -65,9 +65,13 @@ impl Webhook {
 
     fn url(&self, query: &str) -> String {
         match &self.target {
-            WebhookTarget::Url(url) => format!("{url}?{query}"),
+            WebhookTarget::Url(url) => {
+                let (scheme, rest) = url.split_once("://").unwrap_or(("https", url));
+                let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+                format!("{scheme}://{authority}{}?{query}", clean(path))
+            }
             WebhookTarget::Service { namespace, name, path, port } => {
-                format!("https://{name}.{namespace}.svc:{port}{}?{query}", rooted(path))
+                format!("https://{name}.{namespace}.svc:{port}{}?{query}", clean(path))
             }
         }
     }
@@ -90,18 +94,56 @@ impl Webhook {
                 if origin.scheme != Scheme::Https {
                     return Err(format!("invalid address {url:?}: the scheme must be https"));
                 }
-                Ok((origin, path.split('?').next().unwrap_or_default().to_owned()))
+                Ok((origin, clean(path.split('?').next().unwrap_or_default())))
             }
             WebhookTarget::Service { namespace, name, path, port } => {
                 let (host, port) = service::resolve(objects, namespace, name, *port).await?;
                 let server_name = format!("{name}.{namespace}.svc");
-                Ok((Origin { scheme: Scheme::Https, host, port, server_name }, rooted(path)))
+                Ok((Origin { scheme: Scheme::Https, host, port, server_name }, clean(path)))
             }
         }
     }
 }
 
-/// Returns a path with a leading slash.
-fn rooted(path: &str) -> String {
-    format!("/{}", path.trim_start_matches('/'))
+/// Returns a path as client-go joins it: rooted, without empty and relative segments. envtest's URLs have two slashes,
+/// which Go's servers redirect.
+fn clean(path: &str) -> String {
+    let mut segments = Vec::new();
+    for segment in path.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => drop(segments.pop()),
+            segment => segments.push(segment),
+        }
+    }
+    format!("/{}", segments.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_cleaned_as_by_client_go() {
+        for (path, expected) in [
+            ("", "/"),
+            ("/", "/"),
+            ("//failing", "/failing"),
+            ("a/b/", "/a/b"),
+            ("/a/./../b", "/b"),
+            ("/..", "/"),
+        ] {
+            assert_eq!(clean(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn url_in_errors_is_the_one_that_is_called() {
+        let url = |url: &str| {
+            let target = WebhookTarget::Url(url.to_owned());
+            Webhook::new(target, Vec::new(), CONVERSION_BYTES_MAX).url("timeout=1s")
+        };
+        assert_eq!(url("https://127.0.0.1:1//failing"), "https://127.0.0.1:1/failing?timeout=1s");
+        assert_eq!(url("https://example.org"), "https://example.org/?timeout=1s");
+    }
 }
