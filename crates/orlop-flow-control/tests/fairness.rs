@@ -427,7 +427,8 @@ proptest! {
     #[test]
     fn busy_flows_get_equal_seat_seconds(
         durations in prop::collection::vec(1u64..40, 2..5),
-        outstanding in prop::collection::vec(8usize..40, 5),
+        // Twice the seats and more: a flow must have requests waiting while others of it are replaced.
+        outstanding in prop::collection::vec(24usize..60, 5),
         seats in 4usize..12,
     ) {
         // One queue for each flow: hands of one card that do not collide.

@@ -90,7 +90,7 @@ async fn webhooks_that_refuse_lie_or_fail_authenticate_nobody() {
         ("nothing", Answer::Json(200, json!({})), Some("missing field")),
         ("not JSON", Answer::Text(200, "", "yes".to_owned()), Some("expected value")),
         ("redirect", Answer::Text(301, "location: /ok\r\n", String::new()), Some("status code 301")),
-        ("unauthorized", Answer::Json(401, json!({})), Some("status code 401")),
+        ("unauthorized", Answer::Json(401, json!({})), Some("asked for the client to provide credentials")),
         ("failing", Answer::Json(500, json!({"message": "broken"})), Some("broken")),
         ("cut", Answer::Cut, Some("")),
         ("silent", Answer::Hang, Some("context deadline exceeded")),

@@ -24,8 +24,8 @@ async fn log_options_are_validated_as_in_kubernetes() {
     pod(&chain, "p", &["c"]).await;
     pod(&chain, "two", &["c", "d"]).await;
     let log = format!("{PODS}/p/log");
-    assert_eq!(get(&chain, &log).await, (200, json!("")));
-    assert_eq!(get(&chain, &format!("{log}?container=c&tailLines=3&sinceSeconds=5")).await.0, 200);
+    assert_eq!(get(&chain, &log).await, (204, json!("")));
+    assert_eq!(get(&chain, &format!("{log}?container=c&tailLines=3&sinceSeconds=5")).await.0, 204);
     let invalid = |what: &str| format!("PodLogOptions \"p\" is invalid: {what}");
     for (query, code, message) in [
         ("container=zork", 400, "container zork is not valid for pod p".to_owned()),
