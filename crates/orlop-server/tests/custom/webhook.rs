@@ -210,7 +210,7 @@ async fn webhook_with_untrusted_certificate_is_refused() {
     let service =
         json!({"service": {"namespace": "default", "name": "other", "path": "/convert", "port": hook.port}});
     let by_url = json!({"url": url});
-    let by_localhost = json!({"url": format!("https://localhost:{}", hook.port)});
+    let by_localhost = json!({"url": format!("https://localhost:{}/", hook.port)});
     let cases = [
         (by_url.clone(), stranger("stranger"), "certificate signed by unknown authority".to_owned()),
         // A CA with the same name as the right one.
@@ -319,7 +319,7 @@ async fn plain_http_webhook_error_matches_go() {
         server.get(&format!("{}/a", path("v2"))).await.refused(500),
         format!(
             "conversion webhook for example.com/v1, Kind=Widget failed: \
-             Post \"https://127.0.0.1:{port}?timeout=30s\": http: server gave HTTP response to HTTPS client"
+             Post \"https://127.0.0.1:{port}/?timeout=30s\": http: server gave HTTP response to HTTPS client"
         )
     );
 }
