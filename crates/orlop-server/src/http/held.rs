@@ -15,8 +15,9 @@ use orlop_flow_control::Seats;
 
 use super::body::{Body, BodyWrapper, PolledFrame};
 
-/// Time after which a client that reads nothing gives back its seats: the server does no work for it.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Time after which a client that reads nothing gives back its seats: the server does no work for it, and others wait
+/// for that long.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 /// A streamed body with the seats of its request.
 #[derive(Debug)]
