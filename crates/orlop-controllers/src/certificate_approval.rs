@@ -3,28 +3,20 @@
 
 use std::sync::Arc;
 
-use futures_util::StreamExt;
 use k8s_openapi::api::{
     authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
     certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition},
 };
-use kube::{
-    Client, ResourceExt,
-    api::PostParams,
-    runtime::watcher::{self, Event},
-};
-use orlop_client::{Api, watch_kind};
+use kube::{Client, api::PostParams};
+use orlop_client::Api;
 
 use crate::{
-    runtime::{Action, Context, Manager, WorkQueue},
-    status::{is_conflict, is_not_found},
+    certificate_requests,
+    runtime::{Context, Manager},
 };
 
 /// Name of the controller.
 pub const NAME: &str = "certificatesigningrequest-approving-controller";
-
-/// Requests that are reconciled at a time.
-const CONCURRENCY: usize = 2;
 
 /// Returns the common name of a request if it is one of a kubelet for a client certificate. The arguments are the signer's
 /// name, the request in PEM and the usages.
@@ -36,32 +28,8 @@ pub fn register(manager: &mut Manager, recognize: RecognizeKubelet) {
 }
 
 async fn run(context: Context, recognize: RecognizeKubelet) {
-    let queue = context.work_queue();
-    let client = context.client.clone();
-    tokio::select! {
-        () = watch(&context, &queue) => {}
-        () = queue.run(CONCURRENCY, |name: String| {
-            let reconciled = reconcile(client.clone(), name, recognize.clone());
-            async move {
-                match reconciled.await {
-                    Err(error) if is_conflict(&error) || is_not_found(&error) => Ok(Action::Done),
-                    reconciled => reconciled.map(|()| Action::Done),
-                }
-            }
-        }) => {}
-    }
-}
-
-async fn watch(context: &Context, queue: &Arc<WorkQueue<String>>) {
-    let requests = Api::<CertificateSigningRequest>::all(context.client.clone());
-    let mut events = watch_kind(&requests, watcher::Config::default());
-    while let Some(event) = events.next().await {
-        if let Ok(Event::Apply(request) | Event::InitApply(request)) = event
-            && is_open(&request)
-        {
-            queue.add(request.name_any());
-        }
-    }
+    let reconcile = |client: Client, name: String| reconcile(client, name, recognize.clone());
+    certificate_requests::run(context, is_open, reconcile).await;
 }
 
 /// Returns true for a request that nobody has decided on.

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::StreamExt;
 use k8s_openapi::{
     ByteString,
     api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition},
@@ -10,14 +9,13 @@ use k8s_openapi::{
 use kube::{
     Client, ResourceExt,
     api::{Patch, PatchParams},
-    runtime::watcher::{self, Event},
 };
-use orlop_client::{Api, watch_kind};
+use orlop_client::Api;
 use serde_json::json;
 
 use crate::{
-    runtime::{Action, Context, Manager, WorkQueue},
-    status::{is_conflict, is_not_found},
+    certificate_requests,
+    runtime::{Context, Manager},
 };
 
 /// Name of the controller.
@@ -27,8 +25,6 @@ pub const NAME: &str = "certificatesigningrequest-signing-controller";
 const LIFETIME: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// Shortest lifetime that is honored.
 const LIFETIME_MIN: Duration = Duration::from_secs(600);
-/// Requests that are reconciled at a time.
-const CONCURRENCY: usize = 2;
 
 /// A request to a signer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,32 +49,8 @@ pub fn register(manager: &mut Manager, sign: SignCertificate) {
 }
 
 async fn run(context: Context, sign: SignCertificate) {
-    let queue = context.work_queue();
-    let client = context.client.clone();
-    tokio::select! {
-        () = watch(&context, &queue) => {}
-        () = queue.run(CONCURRENCY, |name: String| {
-            let reconciled = reconcile(client.clone(), name, sign.clone());
-            async move {
-                match reconciled.await {
-                    Err(error) if is_conflict(&error) || is_not_found(&error) => Ok(Action::Done),
-                    reconciled => reconciled.map(|()| Action::Done),
-                }
-            }
-        }) => {}
-    }
-}
-
-async fn watch(context: &Context, queue: &Arc<WorkQueue<String>>) {
-    let requests = Api::<CertificateSigningRequest>::all(context.client.clone());
-    let mut events = watch_kind(&requests, watcher::Config::default());
-    while let Some(event) = events.next().await {
-        if let Ok(Event::Apply(request) | Event::InitApply(request)) = event
-            && to_sign(&request).is_some()
-        {
-            queue.add(request.name_any());
-        }
-    }
+    let reconcile = |client: Client, name: String| reconcile(client, name, sign.clone());
+    certificate_requests::run(context, |request| to_sign(request).is_some(), reconcile).await;
 }
 
 /// Returns what is to be signed: of an approved request without a certificate.

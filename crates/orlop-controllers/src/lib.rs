@@ -9,6 +9,7 @@
 mod admission_policy_status;
 mod backoff;
 pub mod certificate_approval;
+mod certificate_requests;
 pub mod certificate_signing;
 mod cluster_role_aggregation;
 mod cron_jobs;
