@@ -34,6 +34,23 @@ async fn database_file_alone_is_complete_after_close() {
     assert_eq!(count(&clone).await, Some(50), "reads still work");
 }
 
+/// A store that has just been opened checkpoints in the background. SQLite does not wait for another checkpoint.
+#[tokio::test(flavor = "multi_thread")]
+async fn database_file_alone_is_complete_after_close_during_a_checkpoint() {
+    let directory = tempfile::tempdir().unwrap();
+    let copy = directory.path().join("copy.db");
+    for number in 0..40 {
+        let path = directory.path().join(format!("store-{number}.db"));
+        let store = open(&path).await;
+        put(&store, "key".into()).await.unwrap();
+        let clone = store.clone();
+        store.close().await;
+        std::fs::copy(&path, &copy).unwrap();
+        assert_eq!(count(&open(&copy).await).await, Some(1));
+        drop(clone);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn writes_after_close_are_refused() {
     let directory = tempfile::tempdir().unwrap();

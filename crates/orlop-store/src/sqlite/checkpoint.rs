@@ -10,7 +10,7 @@ use std::{
     io,
     sync::{Arc, Condvar, Mutex, PoisonError, Weak, mpsc::sync_channel},
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rusqlite::Connection;
@@ -34,6 +34,8 @@ const FRAME_BYTES: u64 = 24 + 4096;
 const COPY_TIME: Duration = Duration::from_millis(3);
 /// Maximum time the writer is blocked for readers of the old log.
 pub(super) const READERS_MAX: Duration = Duration::from_millis(5);
+/// Pause between attempts to truncate a log that is in use.
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
 /// Maximum time a clean stop waits for readers and other processes.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
 
@@ -195,11 +197,25 @@ fn sync_database(connections: &Connections, connection: &Connection) -> Result<(
 /// processes can prevent that; then the log keeps what was not copied.
 pub(super) fn on_close(writer: &Connection) -> Result<()> {
     writer.busy_timeout(CLOSE_MAX).map_err(sql_error)?;
-    let remaining = checkpoint(writer, "PRAGMA wal_checkpoint(TRUNCATE)")?;
-    if remaining > 0 {
-        tracing::warn!(remaining, "the write-ahead log is in use; a copy of the database needs it");
+    if !truncate(writer, CLOSE_MAX)? {
+        tracing::warn!("the write-ahead log is in use; a copy of the database needs it");
     }
     Ok(())
+}
+
+/// Copies the whole log into the database and truncates it. Returns false if readers or other checkpoints prevented
+/// that for as long as `max`.
+pub(super) fn truncate(connection: &Connection, max: Duration) -> Result<bool> {
+    let deadline = Instant::now() + max;
+    loop {
+        let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
+        let busy: bool = connection.query_row(sql, [], |row| row.get(0)).map_err(sql_error)?;
+        if !busy || Instant::now() > deadline {
+            return Ok(!busy);
+        }
+        // SQLite's busy handler waits for readers, and not for another checkpoint.
+        std::thread::sleep(BUSY_PAUSE);
+    }
 }
 
 /// Copies everything that no reader prevents, without blocking others. Returns the pages left.
