@@ -6,7 +6,6 @@ use super::typed::{
 use crate::managed_fields::{Filter, Node, OrderedValue, PathElement, Set};
 use serde_json::{Map, Value};
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 
 /// Removed, modified and added fields: disjoint, and all empty if the objects are equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -177,45 +176,63 @@ fn walk_list(old: &[Value], new: &[Value], atom: ListAtom<'_>) -> Result<Compari
         }
         return Ok(comparison);
     }
-    let old = by_identity(old, atom)?;
-    let mut new = by_identity(new, atom)?;
+    let (old, new) = (by_identity(old, atom)?, by_identity(new, atom)?);
+    let mut old = old.chunk_by(|one, another| one.0 == another.0).peekable();
+    let mut new = new.chunk_by(|one, another| one.0 == another.0).peekable();
     let mut comparison = Comparison::default();
-    let item = |before: &[&Value], after: &[&Value], element: &PathElement| {
-        walk(before.first().copied(), after.first().copied(), atom.item).map_err(|error| error.at(element))
-    };
-    let mut visit = |element: &PathElement, before: &[&Value], after: &[&Value]| -> Result<(), TypeErrors> {
+    loop {
+        let order = match (old.peek(), new.peek()) {
+            (None, None) => return Ok(comparison),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(before), Some(after)) => before[0].0.cmp(&after[0].0),
+        };
+        let before = if order.is_le() { old.next() } else { None }.unwrap_or_default();
+        let after = if order.is_ge() { new.next() } else { None }.unwrap_or_default();
+        comparison.push_items(before, after, atom)?;
+    }
+}
+
+/// List items with their path elements.
+type Items<'v> = [(PathElement, &'v Value)];
+
+impl Comparison {
+    /// Adds the changes of the items with one path element.
+    fn push_items(
+        &mut self,
+        before: &Items<'_>,
+        after: &Items<'_>,
+        atom: ListAtom<'_>,
+    ) -> Result<(), TypeErrors> {
+        let Some((element, _)) = before.first().or(after.first()) else { return Ok(()) };
+        let item = |before: &Items<'_>, after: &Items<'_>| {
+            let (before, after) = (before.first().map(|first| first.1), after.first().map(|first| first.1));
+            walk(before, after, atom.item).map_err(|error| error.at(element))
+        };
         let (change, below) = match (before, after) {
-            ([] | [_], [] | [_]) => item(before, after, element)?,
+            ([] | [_], [] | [_]) => item(before, after)?,
             // Duplicates on both sides are one leaf.
             ([_, _, ..], [_, _, ..]) => {
-                (if before == after { Change::None } else { Change::Modified }, Comparison::default())
+                (if before == after { Change::None } else { Change::Modified }, Self::default())
             }
             ([_, _, ..], _) => {
-                let below = item(&[], after, element)?.1;
+                let below = item(&[], after)?.1;
                 if !after.is_empty() {
-                    comparison.push(|| element.clone(), Change::Added, Comparison::default());
+                    self.push(|| element.clone(), Change::Added, Self::default());
                 }
                 (Change::Removed, below)
             }
             _ => {
-                let below = item(before, &[], element)?.1;
+                let below = item(before, &[])?.1;
                 if !before.is_empty() {
-                    comparison.push(|| element.clone(), Change::Removed, Comparison::default());
+                    self.push(|| element.clone(), Change::Removed, Self::default());
                 }
                 (Change::Added, below)
             }
         };
-        comparison.push(|| element.clone(), change, below);
+        self.push(|| element.clone(), change, below);
         Ok(())
-    };
-    for (element, before) in &old {
-        let after = new.remove(element).unwrap_or_default();
-        visit(element, before, &after)?;
     }
-    for (element, after) in &new {
-        visit(element, &[], after)?;
-    }
-    Ok(comparison)
 }
 
 /// Returns the indices of items that changed in place; `None` if the lists have other items or another order, or if
@@ -242,15 +259,16 @@ fn changed_in_place(old: &[Value], new: &[Value], atom: ListAtom<'_>) -> Option<
     Some(changed)
 }
 
+/// Returns items in the order of their path elements.
 fn by_identity<'v>(
     items: &'v [Value],
     atom: ListAtom<'_>,
-) -> Result<BTreeMap<PathElement, Vec<&'v Value>>, TypeErrors> {
-    let mut map: BTreeMap<PathElement, Vec<&Value>> = BTreeMap::new();
-    for (index, item) in items.iter().enumerate() {
-        let element =
-            atom.path_element(item).map_err(|why| TypeErrors::one(format!("element {index}: {why}")))?;
-        map.entry(element).or_default().push(item);
-    }
-    Ok(map)
+) -> Result<Vec<(PathElement, &'v Value)>, TypeErrors> {
+    let element = |(index, item)| match atom.path_element(item) {
+        Ok(element) => Ok((element, item)),
+        Err(why) => Err(TypeErrors::one(format!("element {index}: {why}"))),
+    };
+    let mut items = items.iter().enumerate().map(element).collect::<Result<Vec<_>, _>>()?;
+    items.sort_by(|one, another| one.0.cmp(&another.0));
+    Ok(items)
 }

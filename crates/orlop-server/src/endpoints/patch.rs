@@ -115,7 +115,6 @@ impl Patch {
             Change::Merge(patch) => merge_patch(old, patch),
             Change::Strategic(patch) => strategic_merge_patch(old, patch, body_schema.schema),
         }?;
-        decode::check_depth(&patched).map_err(|error| Status::bad_request(error.to_string()))?;
         if let (Change::Strategic(_), Value::Object(map)) = (change, &mut patched) {
             // A strategic merge cannot change the kind.
             name_kind(map, kind);

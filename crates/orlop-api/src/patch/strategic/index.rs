@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 /// Positions of a list's items by merge key; the first of equal keys wins.
 pub(super) struct KeyIndex<'v> {
-    pub(super) positions: HashMap<&'v Value, usize>,
+    positions: HashMap<&'v Value, usize>,
     /// The first item that is not a map. Kubernetes searches item by item and fails when it gets there.
     not_a_map: Option<usize>,
 }

@@ -7,7 +7,7 @@ use crate::go_text::display;
 use crate::patch::PatchError;
 use crate::schema::{PatchStrategy, Schema};
 use serde_json::Value;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Merges lists with a `$setElementOrder` directive and removes them from the patch.
 pub(super) fn merge_ordered_lists(original: &mut Object, patch: &mut Object, schema: &Schema) -> Outcome<()> {
@@ -37,12 +37,11 @@ pub(super) fn merge_ordered_lists(original: &mut Object, patch: &mut Object, sch
             }
             (Some(_), Some(wanted)) => wanted,
         };
-        let (ordered, server_only) = partition(merged, &order, merge_key)?;
+        check_named(&merged, &order, merge_key)?;
         let of_maps = element_kind([&server_order, wanted.as_deref().unwrap_or_default()])? == Kind::Map;
-        let key = key.to_owned();
-        let result = interleave(ordered, server_only, &order, &server_order, merge_key, of_maps)?;
-        original.insert(key.clone(), Value::Array(result));
-        patch.remove(&key);
+        let ranks = ranks(&merged, &order, &server_order, merge_key, of_maps)?;
+        original.insert(key.to_owned(), Value::Array(interleave(merged, &ranks)));
+        patch.remove(key);
     }
     Ok(())
 }
@@ -142,34 +141,91 @@ pub(super) fn merge_list(
             return Ok(original.into_iter().filter(|item| !deleted.contains(item)).collect());
         }
         let mut seen = HashSet::with_capacity(original.len() + patch.len());
-        let merged = original.iter().chain(&patch).filter(|item| seen.insert(*item)).cloned().collect();
-        let (ordered, server_only) = partition(merged, &patch, "")?;
-        return interleave(ordered, server_only, &patch, &original, "", false);
+        let merged: Vec<Value> =
+            original.iter().chain(&patch).filter(|item| seen.insert(*item)).cloned().collect();
+        let ranks = ranks(&merged, &patch, &original, "", false)?;
+        return Ok(interleave(merged, &ranks));
     }
     let Some(merge_key) = strategy.merge_key.as_deref() else {
         let name = items.go_type.map_or("map", |_| "struct");
         return rejected(format!("cannot merge lists without merge key for {name}"));
     };
     let (original, patch) = apply_directives(original, patch, merge_key)?;
-    let mut merged = original.clone();
-    let mut index = KeyIndex::new(&original, merge_key);
-    for item in &patch {
-        let Value::Object(item) = item else { continue };
-        let Some(wanted) = item.get(merge_key) else { return no_merge_key(item, merge_key) };
-        match index.position(wanted)? {
-            Some(position) => {
-                if let Value::Object(current) = std::mem::take(&mut merged[position]) {
-                    merged[position] = Value::Object(merge_map(current, item.clone(), items)?);
+    merge_maps(original, patch, items, merge_key)
+}
+
+/// Merges lists of maps by their merge key. Only keys are hashed, each once: lists can have tens of thousands of items.
+fn merge_maps(
+    original: Vec<Value>,
+    patch: Vec<Value>,
+    items: &Schema,
+    merge_key: &str,
+) -> Outcome<Vec<Value>> {
+    let Targets { mut ranks, of_patch, failed } = Targets::of(&original, &patch, merge_key);
+    let mut merged = original;
+    for (item, target) in patch.into_iter().zip(of_patch) {
+        match (merged.get_mut(target), item) {
+            (Some(current), Value::Object(item)) => {
+                if let Value::Object(map) = std::mem::take(current) {
+                    *current = Value::Object(merge_map(map, item, items)?);
                 }
             }
-            None => {
-                index.positions.insert(wanted, merged.len());
-                merged.push(Value::Object(item.clone()));
-            }
+            (_, item) => merged.push(item),
         }
     }
-    let (ordered, server_only) = partition(merged, &patch, merge_key)?;
-    interleave(ordered, server_only, &patch, &original, merge_key, true)
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    for item in &merged {
+        key_of(item, merge_key)?;
+    }
+    // Of items with equal keys, the first decides.
+    for position in 0..ranks.len() {
+        if let Some(first) = ranks[position].server {
+            ranks[position].order = ranks[first].order;
+        }
+    }
+    Ok(interleave(merged, &ranks))
+}
+
+/// Positions of a patch's items in the merged list: those of the original with equal keys, or new ones after it.
+struct Targets {
+    /// Ranks of the items of the merged list. The order is known of the first of equal keys only.
+    ranks: Vec<Rank>,
+    of_patch: Vec<usize>,
+    /// Reason why the items of the patch after `of_patch` cannot be merged.
+    failed: Option<PatchError>,
+}
+
+impl Targets {
+    fn of(original: &[Value], patch: &[Value], merge_key: &str) -> Self {
+        let mut first = HashMap::with_capacity(original.len() + patch.len());
+        let mut targets = Self {
+            ranks: Vec::with_capacity(original.len() + patch.len()),
+            of_patch: Vec::with_capacity(patch.len()),
+            failed: None,
+        };
+        for (position, item) in original.iter().enumerate() {
+            let server = item.get(merge_key).map(|key| *first.entry(key).or_insert(position));
+            targets.ranks.push(Rank { server, order: None });
+        }
+        for (order, item) in patch.iter().enumerate() {
+            let key = match key_of(item, merge_key) {
+                Ok(key) => key,
+                Err(error) => {
+                    targets.failed = Some(error);
+                    break;
+                }
+            };
+            let target = *first.entry(key).or_insert(targets.ranks.len());
+            if target == targets.ranks.len() {
+                targets.ranks.push(Rank::default());
+            }
+            targets.ranks[target].order.get_or_insert(order);
+            targets.of_patch.push(target);
+        }
+        targets
+    }
 }
 
 /// Applies and removes the `{$patch: …}` items of a patch.
@@ -203,53 +259,60 @@ fn apply_directives(
     Ok(if replace { (plain, Vec::new()) } else { (original, plain) })
 }
 
-/// Partitions items into those of the order and the others.
-fn partition(items: Vec<Value>, order: &[Value], merge_key: &str) -> Outcome<(Vec<Value>, Vec<Value>)> {
-    let (mut ordered, mut others) = (Vec::new(), Vec::new());
-    let values: HashSet<&Value> = if merge_key.is_empty() { order.iter().collect() } else { HashSet::new() };
-    let keys = KeyIndex::new(order, merge_key);
-    for item in items {
-        let named = if merge_key.is_empty() {
-            values.contains(&item)
-        } else {
-            keys.position(key_of(&item, merge_key)?)?.is_some()
-        };
-        if named { ordered.push(item) } else { others.push(item) }
-    }
-    Ok((ordered, others))
+/// The place of an item in a merged list.
+#[derive(Clone, Copy, Default)]
+struct Rank {
+    /// Position in the patch, or in its `$setElementOrder`.
+    order: Option<usize>,
+    /// Position in the server's list.
+    server: Option<usize>,
 }
 
-/// Merges the patch's items in the patch's order with the server's own in the server's order, so that
-/// items known to the server keep their relative order.
-fn interleave(
-    mut ordered: Vec<Value>,
-    mut server_only: Vec<Value>,
+/// Checks that items can be looked up in an order.
+fn check_named(items: &[Value], order: &[Value], merge_key: &str) -> Outcome<()> {
+    if merge_key.is_empty() {
+        return Ok(());
+    }
+    let keys = KeyIndex::new(order, merge_key);
+    items.iter().try_for_each(|item| keys.position(key_of(item, merge_key)?).map(drop))
+}
+
+fn ranks(
+    items: &[Value],
     order: &[Value],
     server_order: &[Value],
     merge_key: &str,
     of_maps: bool,
-) -> Outcome<Vec<Value>> {
+) -> Outcome<Vec<Rank>> {
     if of_maps {
-        for item in ordered.iter().chain(&server_only).chain(order).chain(server_order) {
+        for item in items.iter().chain(order).chain(server_order) {
             key_of(item, merge_key)?;
         }
     }
     let order = Positions::new(order, merge_key, of_maps);
     let server_order = Positions::new(server_order, merge_key, of_maps);
-    ordered.sort_by_cached_key(|item| order.get(item));
-    server_only.sort_by_cached_key(|item| server_order.get(item));
-    let mut result = Vec::with_capacity(ordered.len() + server_only.len());
+    Ok(items.iter().map(|item| Rank { order: order.get(item), server: server_order.get(item) }).collect())
+}
+
+/// Merges the patch's items in the patch's order with the server's own in the server's order, so that
+/// items known to the server keep their relative order.
+fn interleave(mut items: Vec<Value>, ranks: &[Rank]) -> Vec<Value> {
+    let (mut ordered, mut server_only): (Vec<usize>, Vec<usize>) =
+        (0..items.len()).partition(|item| ranks[*item].order.is_some());
+    ordered.sort_by_key(|item| ranks[*item].order);
+    server_only.sort_by_key(|item| ranks[*item].server);
+    let mut result = Vec::with_capacity(items.len());
     let (mut left, mut right) = (server_only.into_iter().peekable(), ordered.into_iter().peekable());
     loop {
-        let take_left = match (left.peek(), right.peek()) {
-            (None, None) => return Ok(result),
-            (Some(_), None) => true,
-            (None, Some(_)) => false,
-            (Some(one), Some(another)) => match (server_order.get(one), server_order.get(another)) {
-                (Some(one), Some(another)) => one < another,
-                _ => false,
+        let next = match (left.peek(), right.peek()) {
+            (Some(one), Some(another)) => match (ranks[*one].server, ranks[*another].server) {
+                (Some(one), Some(another)) if one < another => left.next(),
+                _ => right.next(),
             },
+            (Some(_), None) => left.next(),
+            (None, _) => right.next(),
         };
-        result.extend(if take_left { left.next() } else { right.next() });
+        let Some(next) = next else { return result };
+        result.push(std::mem::take(&mut items[next]));
     }
 }

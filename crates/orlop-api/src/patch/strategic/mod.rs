@@ -112,11 +112,12 @@ fn merge_map(mut original: Object, mut patch: Object, schema: &Schema) -> Outcom
                 original.insert(key, Value::Array(merged));
             }
             // Types differ: the patch's value replaces, unless it only deletes.
-            (current, _) if deletes => drop(original.insert(key, current)),
-            (_, value) => {
+            (before, _) if deletes => *current = before,
+            (_, value @ (Value::Object(_) | Value::Array(_))) => {
                 original.remove(&key);
                 insert_clean(&mut original, key, value);
             }
+            (_, scalar) => *current = scalar,
         }
     }
     Ok(original)
