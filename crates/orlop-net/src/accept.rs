@@ -10,6 +10,7 @@ use tokio::{
 };
 
 use crate::{
+    busy,
     erased::Served,
     listener::Listener,
     stream::{PeerAddress, Socket, Stream},
@@ -123,7 +124,7 @@ async fn accept_until(
                 let (options, handler, watcher) = (options.clone(), handler.clone(), graceful.watcher());
                 connections.spawn(async move {
                     if let Some(connection) = handshake(socket, peer, &options).await {
-                        handler(connection, watcher).await;
+                        busy::drive(handler(connection, watcher)).await;
                     }
                     drop(permit);
                 });

@@ -30,6 +30,7 @@
 mod accept;
 mod address;
 mod authority;
+mod busy;
 pub mod client;
 mod coalesce;
 mod erased;

@@ -9,6 +9,7 @@ mod errors;
 mod exclusivity;
 mod file_identity;
 mod history;
+mod page_threads;
 mod pool;
 #[cfg(test)]
 mod power_loss_tests;
@@ -32,6 +33,7 @@ use self::{
     durability::{Durability, SyncLog},
     exclusivity::Exclusivity,
     file_identity::FileIdentity,
+    page_threads::PageThreads,
     pool::Connections,
     wal_file::WalFile,
 };
@@ -60,8 +62,11 @@ pub(crate) struct Sqlite {
     durability: Arc<Durability>,
     /// Of a database in a file.
     file: Option<Arc<DatabaseFile>>,
-    /// One for each connection that reads.
-    read_permits: tokio::sync::Semaphore,
+    /// Permits of small reads that found no idle connection, and of others. Small reads never wait for others: each
+    /// permit stands for a connection.
+    small_reads: tokio::sync::Semaphore,
+    long_reads: tokio::sync::Semaphore,
+    page_threads: PageThreads,
     limits: Limits,
     /// A key greater than every valid key.
     max_key: Bytes,
@@ -139,7 +144,10 @@ impl Sqlite {
             _checkpointer: checkpointer,
             connections,
             log_length: length,
-            read_permits: tokio::sync::Semaphore::new(config.readers.max(1)),
+            small_reads: tokio::sync::Semaphore::new(pool::SMALL_READERS),
+            long_reads: tokio::sync::Semaphore::new(config.readers.max(1)),
+            page_threads: PageThreads::new(config.readers.max(1))
+                .map_err(|error| Error::Unavailable(format!("cannot start threads: {error}")))?,
             limits: config.limits.clone(),
             max_key: vec![0xff; config.limits.key_bytes + 2].into(),
             polled_last_id: std::sync::Mutex::default(),
@@ -147,7 +155,7 @@ impl Sqlite {
         })
     }
 
-    /// Reads inline if a connection is idle and the work is small, else on a blocking thread.
+    /// Reads. Small work is done inline if a connection is idle, other work on threads of its own.
     async fn read_with<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -162,18 +170,23 @@ impl Sqlite {
                 }
                 result
             }
-            None => {
-                // As many threads as connections: a thread that only waited for a connection would hold memory of
-                // its own.
-                let _permit = self.read_permits.acquire().await;
-                let connections = self.connections.clone();
-                tokio::task::spawn_blocking(move || connections.read(work))
-                    .await
-                    .unwrap_or_else(|_| Err(Error::Unavailable("the read was cancelled".into())))
-            }
+            None => self.read_on_thread(small, work).await,
         };
         self.metrics.sql(name, started, &result);
         result
+    }
+
+    async fn read_on_thread<T: Send + 'static>(
+        &self,
+        small: bool,
+        work: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        // As many threads as connections: a thread that only waited for a connection would hold memory of its own.
+        let _permit = if small { &self.small_reads } else { &self.long_reads }.acquire().await;
+        let connections = self.connections.clone();
+        let work = move || connections.read(work);
+        let thread = if small { tokio::task::spawn_blocking(work) } else { self.page_threads.spawn(work) };
+        thread.await.unwrap_or_else(|_| Err(Error::Unavailable("the read was cancelled".into())))
     }
 
     /// Reads a page, encoded if there is an encoder, and returns once everything it shows is durable.

@@ -26,6 +26,8 @@ use crate::{
     private_files,
 };
 
+/// Connections kept for small reads, beside those of [`Config::readers`].
+pub(super) const SMALL_READERS: usize = 2;
 /// Prepared statements cached per connection.
 const STATEMENTS: usize = 64;
 /// Time a connection waits for another process that writes.
@@ -108,7 +110,7 @@ impl Connections {
             readers: Mutex::new(Readers {
                 idle: Vec::new(),
                 open: 0,
-                limit: config.readers.max(1),
+                limit: config.readers.max(1) + SMALL_READERS,
                 waiting: 0,
             }),
             reader_idle: Condvar::new(),

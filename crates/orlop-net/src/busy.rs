@@ -1,0 +1,222 @@
+//! Runs busy connections on threads of their own, at a lower scheduling priority.
+//!
+//! The runtime's queue of tasks is first in, first out: behind a few dozen connections that each have a megabyte to
+//! encrypt, a small request waits for all of them. The kernel preempts threads, so a connection that takes more than its
+//! share of processor time is moved to threads that the kernel runs after the others. It comes back once it is quiet.
+//! While nobody else needs the processors, it is as fast there.
+
+use std::{
+    future::Future,
+    panic::resume_unwind,
+    pin::Pin,
+    sync::LazyLock,
+    task::{Context, Poll},
+    thread::available_parallelism,
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    runtime::{Builder, Runtime},
+    task::JoinHandle,
+};
+
+use crate::erased::Served;
+
+/// Niceness of the threads of busy connections.
+const NICENESS: i32 = 10;
+/// Maximum number of these threads.
+const THREADS_MAX: usize = 4;
+/// Interval over which processor time is counted.
+const WINDOW: Duration = Duration::from_millis(50);
+/// Time in an interval from which a connection is busy.
+const BUSY: Duration = Duration::from_millis(5);
+/// Interval after which a busy connection may be quiet, and the time that it may take in it.
+const QUIET_WINDOW: Duration = Duration::from_secs(1);
+const QUIET: Duration = Duration::from_millis(20);
+
+/// The threads of busy connections, started when there is one. `None` if the kernel refuses them.
+static THREADS: LazyLock<Option<Runtime>> = LazyLock::new(|| {
+    let threads = available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    Builder::new_multi_thread()
+        .worker_threads(threads)
+        .max_blocking_threads(threads)
+        .thread_name("orlop-busy")
+        .enable_all()
+        .on_thread_start(|| {
+            if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
+                tracing::debug!(%error, "busy connections run at the usual priority");
+            }
+        })
+        .build()
+        .inspect_err(|error| tracing::warn!(%error, "busy connections have no threads of their own"))
+        .ok()
+});
+
+/// Drives a connection to its end.
+pub(crate) async fn drive(mut connection: Served) {
+    loop {
+        let Some(busy) = Metered::new(connection, Load::Quiet).await else { return };
+        let Some(threads) = &*THREADS else { return busy.await };
+        let mut running = AbortOnDrop(threads.spawn(Metered::new(busy, Load::Busy)));
+        connection = match (&mut running.0).await {
+            Ok(Some(quiet)) => quiet,
+            Ok(None) => return,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => resume_unwind(panic),
+                // The threads have ended.
+                Err(_) => return,
+            },
+        };
+    }
+}
+
+/// A task that ends with its owner.
+struct AbortOnDrop<T>(JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Load that a connection causes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Load {
+    Quiet,
+    Busy,
+}
+
+/// A connection whose processor time is counted. It is returned once its load has changed, and not if it has ended.
+struct Metered {
+    connection: Option<Served>,
+    load: Load,
+    meter: Meter,
+}
+
+impl Metered {
+    fn new(connection: Served, load: Load) -> Self {
+        Self { connection: Some(connection), load, meter: Meter::new(Instant::now()) }
+    }
+}
+
+impl Future for Metered {
+    type Output = Option<Served>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(connection) = &mut self.connection else { return Poll::Ready(None) };
+        let started = Instant::now();
+        if connection.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(None);
+        }
+        let load = self.load;
+        if self.meter.record(started, Instant::now(), load) == load {
+            return Poll::Pending;
+        }
+        Poll::Ready(self.connection.take())
+    }
+}
+
+/// Time that a connection has taken in an interval.
+#[derive(Debug)]
+struct Meter {
+    since: Instant,
+    taken: Duration,
+}
+
+impl Meter {
+    fn new(now: Instant) -> Self {
+        Self { since: now, taken: Duration::ZERO }
+    }
+
+    /// Counts a poll. Returns the load, which was `load` until now.
+    fn record(&mut self, started: Instant, now: Instant, load: Load) -> Load {
+        self.taken += now.saturating_duration_since(started);
+        let elapsed = now.saturating_duration_since(self.since);
+        let (is_changed, window) = match load {
+            // What was taken long ago counts for nothing.
+            Load::Quiet => (self.taken >= BUSY && elapsed < WINDOW * 2, WINDOW),
+            Load::Busy => (elapsed >= QUIET_WINDOW && self.taken < QUIET, QUIET_WINDOW),
+        };
+        if elapsed >= window {
+            *self = Self::new(now);
+        }
+        match (load, is_changed) {
+            (Load::Quiet, true) => Load::Busy,
+            (Load::Busy, true) => Load::Quiet,
+            (load, false) => load,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOME: Duration = Duration::from_millis(2);
+
+    #[test]
+    fn load_follows_the_share_of_time() {
+        let mut now = Instant::now();
+        let mut poll = |meter: &mut Option<Meter>, pause: Duration, load| {
+            let meter = meter.get_or_insert_with(|| Meter::new(now));
+            let started = now + pause;
+            now = started + SOME;
+            meter.record(started, now, load)
+        };
+        let mut meter = None;
+        // 2 of 42 ms each: a twentieth.
+        for _ in 0..100 {
+            assert_eq!(poll(&mut meter, Duration::from_millis(40), Load::Quiet), Load::Quiet);
+        }
+        let polls = (0..100).take_while(|_| poll(&mut meter, SOME, Load::Quiet) == Load::Quiet).count();
+        assert!(polls < 50, "{polls}");
+        meter = None;
+        for _ in 0..1000 {
+            assert_eq!(poll(&mut meter, SOME, Load::Busy), Load::Busy);
+        }
+        let mut polls = (0..100).map(|_| poll(&mut meter, Duration::from_millis(400), Load::Busy));
+        assert!(polls.any(|load| load == Load::Quiet));
+    }
+
+    #[tokio::test]
+    async fn busy_connection_moves_to_other_threads_and_back() {
+        let name = || std::thread::current().name().unwrap_or_default().to_owned();
+        let (sent, mut threads) = tokio::sync::mpsc::unbounded_channel();
+        let connection = async move {
+            let here = name();
+            let mut work = Duration::from_millis(3);
+            let mut was_elsewhere = false;
+            loop {
+                std::thread::sleep(work);
+                tokio::task::yield_now().await;
+                if name() != here {
+                    was_elsewhere = true;
+                    work = Duration::ZERO;
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                } else if was_elsewhere {
+                    let _ = sent.send(());
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        let driven = tokio::spawn(drive(Box::pin(connection)));
+        tokio::time::timeout(Duration::from_secs(60), threads.recv()).await.unwrap().unwrap();
+        driven.abort();
+    }
+
+    #[tokio::test]
+    async fn connection_ends_with_its_task() {
+        let (sent, dropped) = tokio::sync::oneshot::channel::<()>();
+        let connection = async move {
+            let _sent = sent;
+            loop {
+                std::thread::sleep(Duration::from_millis(1));
+                tokio::task::yield_now().await;
+            }
+        };
+        let driven = tokio::spawn(drive(Box::pin(connection)));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        driven.abort();
+        tokio::time::timeout(Duration::from_secs(60), dropped).await.unwrap().unwrap_err();
+    }
+}
