@@ -1,12 +1,13 @@
 //! The admission chain: all plugins in Kubernetes' order, those of them that are on, and the two passes over them.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use orlop_api::status::Status;
 use serde_json::Value;
 
 use crate::{
     Admission, AdmissionRequest, Operation, Phase, Resources,
+    metrics::ChainMetrics,
     plugins::{self, Initializer},
 };
 
@@ -156,6 +157,7 @@ type Row = [[Vec<u16>; Operation::ALL.len()]; Phase::ALL.len()];
 #[derive(Debug, Default)]
 pub struct Chain {
     plugins: Vec<(&'static str, Arc<dyn Admission>)>,
+    metrics: ChainMetrics,
     server_plugins: ServerPlugins,
     /// Plugins of the resources that any plugin names, by plural name and group.
     by_resource: HashMap<&'static str, Vec<(&'static str, Row)>>,
@@ -169,7 +171,11 @@ impl Chain {
         names: &[&'static str],
         initializer: &Initializer,
     ) -> Result<Self, plugins::ConfigurationError> {
-        let mut chain = Self { server_plugins: ServerPlugins::of(names), ..Self::default() };
+        let mut chain = Self {
+            server_plugins: ServerPlugins::of(names),
+            metrics: initializer.metrics.chain.clone(),
+            ..Self::default()
+        };
         for name in names {
             if let Some(plugin) = plugins::build(name, initializer)? {
                 chain.plugins.push((name, plugin));
@@ -207,11 +213,24 @@ impl Chain {
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<(), Status> {
+        let started = Instant::now();
+        let admitted = self.mutating_passes(request, object, old).await;
+        self.metrics.step(Phase::Mutating, request.operation, admitted.is_err(), started.elapsed());
+        admitted
+    }
+
+    async fn mutating_passes(
+        &self,
+        request: &AdmissionRequest<'_>,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
         loop {
             for (name, plugin) in self.of(Phase::Mutating, request) {
                 let attributes = || vec![("plugin", (*name).into())];
-                orlop_trace::in_span("mutating admission", attributes, plugin.mutate(request, object, old))
-                    .await?;
+                let admitted = plugin.mutate(request, object, old);
+                let admitted = orlop_trace::in_span("mutating admission", attributes, admitted);
+                self.timed(name, Phase::Mutating, request.operation, admitted).await?;
             }
             if !request.reinvocation.begin_second_pass() {
                 return Ok(());
@@ -226,12 +245,39 @@ impl Chain {
         object: Option<&Value>,
         old: Option<&Value>,
     ) -> Result<(), Status> {
+        let started = Instant::now();
+        let admitted = self.validating_pass(request, object, old).await;
+        self.metrics.step(Phase::Validating, request.operation, admitted.is_err(), started.elapsed());
+        admitted
+    }
+
+    async fn validating_pass(
+        &self,
+        request: &AdmissionRequest<'_>,
+        object: Option<&Value>,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
         for (name, plugin) in self.of(Phase::Validating, request) {
             let attributes = || vec![("plugin", (*name).into())];
-            orlop_trace::in_span("validating admission", attributes, plugin.validate(request, object, old))
-                .await?;
+            let admitted = plugin.validate(request, object, old);
+            let admitted = orlop_trace::in_span("validating admission", attributes, admitted);
+            self.timed(name, Phase::Validating, request.operation, admitted).await?;
         }
         Ok(())
+    }
+
+    /// Waits for a plugin, and counts the time.
+    async fn timed(
+        &self,
+        plugin: &'static str,
+        phase: Phase,
+        operation: Operation,
+        admitted: impl Future<Output = Result<(), Status>>,
+    ) -> Result<(), Status> {
+        let started = Instant::now();
+        let admitted = admitted.await;
+        self.metrics.plugin(plugin, phase, operation, admitted.is_err(), started.elapsed());
+        admitted
     }
 
     fn of<'a>(

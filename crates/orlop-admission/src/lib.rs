@@ -18,6 +18,7 @@ pub mod chain;
 pub mod configuration;
 pub mod listers;
 pub mod matching;
+mod metrics;
 pub mod plugins;
 pub mod policy;
 pub mod webhook;
@@ -43,6 +44,8 @@ use orlop_api::{
 };
 use orlop_auth::request::Attributes;
 use serde_json::Value;
+
+pub use self::metrics::AdmissionMetrics;
 
 /// The operation that is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -8,7 +8,7 @@ use std::{
 
 use async_trait::async_trait;
 use orlop_admission::{
-    Admission, AdmissionRequest, Operation, Reinvocation,
+    Admission, AdmissionMetrics, AdmissionRequest, Operation, Reinvocation,
     listers::{Listers, Resource, Snapshot},
     matching::{Equivalent, ObjectInterfaces},
     policy::validating::ValidatingAdmissionPolicy,
@@ -43,7 +43,7 @@ pub(crate) async fn run(report: &mut Report, time: Duration) -> anyhow::Result<(
 /// Returns the microseconds that a policy of these expressions costs a write.
 async fn policy_cost(expressions: &[&str], time: Duration) -> anyhow::Result<f64> {
     let listers = Arc::new(Objects::new(expressions));
-    let plugin = ValidatingAdmissionPolicy::new(listers, Arc::new(NoKinds), UnionAuthorizer::default());
+    let plugin = ValidatingAdmissionPolicy::new(listers, Arc::new(NoKinds), UnionAuthorizer::default(), &AdmissionMetrics::default());
     let attributes = Attributes {
         user: Arc::new(UserInfo::authenticated("bench", [])),
         is_resource_request: true,

@@ -104,7 +104,7 @@ impl Chain {
             tracer: None,
         };
         chain.add_metrics(Box::new(move |registry| metrics.register(registry)));
-        let metrics = chain.endpoints.cluster.webhook_metrics.clone();
+        let metrics = chain.endpoints.cluster.admission_metrics.clone();
         chain.add_metrics(Box::new(move |registry| metrics.register(registry)));
         let controller = chain.cluster().flow_control.controller.clone();
         chain.add_metrics(Box::new(move |registry| {

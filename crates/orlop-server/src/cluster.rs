@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use orlop_admission::{plugins::Initializer, webhook::WebhookMetrics};
+use orlop_admission::{AdmissionMetrics, plugins::Initializer};
 use orlop_api::status::Status;
 use orlop_auth::{authentication_info::AuthenticationInfo, lookup::ObjectChanges};
 use orlop_store::{Store, Txn, TxnResult};
@@ -70,8 +70,7 @@ pub struct Cluster {
     /// Audiences of the API server, which tokens must be for.
     audiences: Vec<String>,
     admission: chain::Chain,
-    /// Metrics of admission webhooks.
-    pub(crate) webhook_metrics: WebhookMetrics,
+    pub(crate) admission_metrics: AdmissionMetrics,
     /// Resources that may only be used where a quota covers them.
     limited_resources: Vec<Value>,
     /// Turns of writes that quotas are charged for.
@@ -110,7 +109,7 @@ impl Cluster {
             issuer: Arc::new(issuer),
             credential_changes: Arc::default(),
             admission: chain::Chain::default(),
-            webhook_metrics: WebhookMetrics::default(),
+            admission_metrics: AdmissionMetrics::default(),
             limited_resources: Vec::new(),
             quota_turns: Turns::default(),
             name_suffixes: Arc::new(RandomSuffix),
@@ -132,7 +131,7 @@ impl Cluster {
             listers: self.listers.clone(),
             objects: Arc::new(ClusterInterfaces::new(self.objects.clone())),
             webhook_clients: Arc::new(AdmissionClients::new(self.objects.clone())),
-            webhook_metrics: self.webhook_metrics.clone(),
+            metrics: self.admission_metrics.clone(),
             authorizer: self.authorizer.clone(),
             settings,
         };

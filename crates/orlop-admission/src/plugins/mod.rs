@@ -31,11 +31,11 @@ use orlop_auth::UnionAuthorizer;
 use serde_json::Value;
 
 use crate::{
-    Admission,
+    Admission, AdmissionMetrics,
     listers::Listers,
     matching::{ListedNamespaces, ObjectInterfaces},
     policy::{mutating::MutatingAdmissionPolicy, validating::ValidatingAdmissionPolicy},
-    webhook::{self, MutatingWebhooks, ValidatingWebhooks, WebhookClients, WebhookMetrics},
+    webhook::{self, MutatingWebhooks, ValidatingWebhooks, WebhookClients},
 };
 
 /// Everything that plugins are built from.
@@ -47,8 +47,8 @@ pub struct Initializer {
     pub objects: Arc<dyn ObjectInterfaces>,
     /// Clients of webhooks.
     pub webhook_clients: Arc<dyn WebhookClients>,
-    /// Metrics of webhooks.
-    pub webhook_metrics: WebhookMetrics,
+    /// Metrics of plugins.
+    pub metrics: AdmissionMetrics,
     /// The server's authorizers.
     pub authorizer: UnionAuthorizer,
     /// Settings of plugins.
@@ -101,6 +101,8 @@ pub(crate) fn build(
 ) -> Result<Option<Arc<dyn Admission>>, ConfigurationError> {
     let listers = || initializer.listers.clone();
     let authorizer = || initializer.authorizer.clone();
+    let objects = || initializer.objects.clone();
+    let metrics = &initializer.metrics;
     let configuration = initializer.settings.configuration(name);
     let refuse = |why: String| ConfigurationError { plugin: name, why };
     let plugin: Arc<dyn Admission> = match name {
@@ -142,12 +144,10 @@ pub(crate) fn build(
             Arc::new(default_toleration_seconds::DefaultTolerationSeconds::new(&initializer.settings))
         }
         "MutatingAdmissionPolicy" => {
-            let (objects, authorizer) = (initializer.objects.clone(), initializer.authorizer.clone());
-            Arc::new(MutatingAdmissionPolicy::new(listers(), objects, authorizer))
+            Arc::new(MutatingAdmissionPolicy::new(listers(), objects(), authorizer(), metrics))
         }
         "ValidatingAdmissionPolicy" => {
-            let (objects, authorizer) = (initializer.objects.clone(), initializer.authorizer.clone());
-            Arc::new(ValidatingAdmissionPolicy::new(listers(), objects, authorizer))
+            Arc::new(ValidatingAdmissionPolicy::new(listers(), objects(), authorizer(), metrics))
         }
         "MutatingAdmissionWebhook" => {
             let clients = initializer.webhook_clients.clone();
@@ -168,6 +168,6 @@ fn webhooks(initializer: &Initializer) -> webhook::Context {
         interfaces: initializer.objects.clone(),
         namespaces: ListedNamespaces::new(initializer.listers.clone()),
         authorizer: initializer.authorizer.clone(),
-        metrics: initializer.webhook_metrics.clone(),
+        metrics: initializer.metrics.webhooks.clone(),
     }
 }

@@ -20,11 +20,14 @@
 mod definition;
 mod dispatch;
 mod expression;
+mod metrics;
 pub mod mutating;
 mod params;
 mod request;
 mod source;
 pub mod validating;
+
+pub(crate) use metrics::PolicyMetrics;
 
 /// Invocations after which a request lets others of its thread be served.
 const INVOCATIONS_PER_TURN: usize = 8;

@@ -3,7 +3,7 @@
 mod patcher;
 mod reinvocation;
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, sync::Arc, time::Instant};
 
 use async_trait::async_trait;
 use orlop_api::status::{Cause, Reason, Status};
@@ -19,11 +19,12 @@ use super::{
     definition::FailurePolicy,
     dispatch::{Invocation, PolicyError, invocations},
     expression::Stop,
+    metrics::{Checked, PolicyErrorType},
     request::{Context, Interfaces, is_exempt},
     source::Source,
 };
 use crate::{
-    Admission, AdmissionRequest, Operation, Phase,
+    Admission, AdmissionMetrics, AdmissionRequest, Operation, Phase,
     listers::{Listers, Resource},
     matching::{ConditionsOutcome, ObjectInterfaces, Variables},
 };
@@ -46,9 +47,10 @@ impl MutatingAdmissionPolicy {
         listers: Arc<dyn Listers>,
         objects: Arc<dyn ObjectInterfaces>,
         authorizer: UnionAuthorizer,
+        metrics: &AdmissionMetrics,
     ) -> Self {
         let source = Source::new(POLICIES, BINDINGS, Mutator::compile);
-        Self { source, interfaces: Interfaces::new(listers, objects, authorizer) }
+        Self { source, interfaces: Interfaces::new(listers, objects, authorizer, metrics.policies.clone()) }
     }
 }
 
@@ -161,7 +163,16 @@ async fn invoke(
     }
     let (mut errors, mut changed) = (Vec::new(), false);
     for patch in policy.compiled.patches() {
-        match apply(context, invocation, patch, &variables, &current).await {
+        let started = Instant::now();
+        let applied = apply(context, invocation, patch, &variables, &current).await;
+        let error = match &applied {
+            Err(PatchError::Failed(message)) => PolicyErrorType::of(message),
+            _ => PolicyErrorType::NoError,
+        };
+        let checked =
+            Checked { policy: &policy.definition.name, binding: &invocation.binding.name, error };
+        context.interfaces.metrics.mutation(checked, started.elapsed());
+        match applied {
             Ok(patched) => {
                 changed |= patched != current;
                 current = patched;

@@ -11,6 +11,7 @@ use orlop_cel::ResourceAttributes;
 use orlop_kinds::VIRTUAL_RESOURCES;
 use serde_json::Value;
 
+use super::metrics::PolicyMetrics;
 use crate::{
     AdmissionRequest,
     listers::Listers,
@@ -43,6 +44,7 @@ pub(super) struct Interfaces {
     pub(super) namespaces: ListedNamespaces,
     pub(super) objects: Arc<dyn ObjectInterfaces>,
     pub(super) authorizer: UnionAuthorizer,
+    pub(super) metrics: PolicyMetrics,
 }
 
 impl Interfaces {
@@ -50,8 +52,9 @@ impl Interfaces {
         listers: Arc<dyn Listers>,
         objects: Arc<dyn ObjectInterfaces>,
         authorizer: UnionAuthorizer,
+        metrics: PolicyMetrics,
     ) -> Self {
-        Self { namespaces: ListedNamespaces::new(listers.clone()), listers, objects, authorizer }
+        Self { namespaces: ListedNamespaces::new(listers.clone()), listers, objects, authorizer, metrics }
     }
 }
 

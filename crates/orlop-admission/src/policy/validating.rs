@@ -2,24 +2,29 @@
 
 mod validator;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use async_trait::async_trait;
 use orlop_api::status::{Cause, Status};
 use orlop_auth::UnionAuthorizer;
 use serde_json::Value;
 
-use self::validator::{Annotation, Decision, Outcome, Reason, Validator};
+use self::validator::{Annotation, Denied, Outcome, Reason, Validator};
 use super::{
     INVOCATIONS_PER_TURN,
     definition::{Action, FailurePolicy},
     dispatch::{Invocation, PolicyError, invocations},
     expression::Stop,
+    metrics::{Checked, PolicyMetrics},
     request::{Context, Interfaces, is_exempt},
     source::Source,
 };
 use crate::{
-    Admission, AdmissionRequest, Operation, Phase,
+    Admission, AdmissionMetrics, AdmissionRequest, Operation, Phase,
     listers::{Listers, Resource},
     matching::{ConditionsOutcome, ObjectInterfaces, Variables},
 };
@@ -46,9 +51,10 @@ impl ValidatingAdmissionPolicy {
         listers: Arc<dyn Listers>,
         objects: Arc<dyn ObjectInterfaces>,
         authorizer: UnionAuthorizer,
+        metrics: &AdmissionMetrics,
     ) -> Self {
         let source = Source::new(POLICIES, BINDINGS, Validator::compile);
-        Self { source, interfaces: Interfaces::new(listers, objects, authorizer) }
+        Self { source, interfaces: Interfaces::new(listers, objects, authorizer, metrics.policies.clone()) }
     }
 }
 
@@ -137,6 +143,7 @@ async fn evaluate(
         }
     }
     let variables = Variables { namespace: namespace.as_deref(), ..variables };
+    let started = Instant::now();
     let outcome = loop {
         match policy.compiled.validate(&variables, failure_policy) {
             Ok(outcome) => break outcome,
@@ -151,8 +158,30 @@ async fn evaluate(
     if outcome.is_expensive {
         tokio::task::yield_now().await;
     }
+    count(&context.interfaces.metrics, invocation, &outcome, started.elapsed());
     results.take(invocation, outcome);
     Ok(())
+}
+
+/// Counts the decisions of a policy. Each is counted with its part of the time that they took together.
+fn count(metrics: &PolicyMetrics, invocation: &Invocation<Validator>, outcome: &Outcome, taken: Duration) {
+    let latency = taken / u32::try_from(outcome.decisions.len().max(1)).unwrap_or(u32::MAX);
+    for decision in &outcome.decisions {
+        let (policy, binding) = (&invocation.policy.definition.name, &invocation.binding);
+        let checked = Checked { policy, binding: &binding.name, error: decision.error };
+        if decision.denied.is_none() {
+            metrics.validation(checked, "allow", latency);
+            continue;
+        }
+        for action in &binding.actions {
+            let action = match action {
+                Action::Deny => "deny",
+                Action::Warn => "warn",
+                Action::Audit => "audit",
+            };
+            metrics.validation(checked, action, latency);
+        }
+    }
 }
 
 /// A reason to refuse a request.
@@ -204,7 +233,7 @@ impl Results {
             reason,
         };
         for (index, decision) in outcome.decisions.into_iter().enumerate() {
-            let Decision::Deny { message, reason } = decision else { continue };
+            let Some(Denied { message, reason }) = decision.denied else { continue };
             for action in &binding.actions {
                 match action {
                     Action::Deny => self.denials.push(deny(message.clone(), reason)),

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::super::{
     definition::{FailurePolicy, items, present, text},
     expression::{Evaluation, Expression, Expressions, OUT_OF_BUDGET, Stop},
+    metrics::PolicyErrorType,
 };
 use crate::matching::Variables;
 
@@ -63,18 +64,27 @@ impl Reason {
 
 /// The decision of one validation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Decision {
-    Admit,
-    Deny { message: String, reason: Reason },
+pub(super) struct Decision {
+    pub(super) denied: Option<Denied>,
+    pub(super) error: PolicyErrorType,
+}
+
+/// A validation that is not met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Denied {
+    pub(super) message: String,
+    pub(super) reason: Reason,
 }
 
 impl Decision {
     /// The decision of a validation that could not be evaluated.
     fn failed(message: String, failure_policy: FailurePolicy) -> Self {
-        match failure_policy {
-            FailurePolicy::Ignore => Self::Admit,
-            FailurePolicy::Fail => Self::Deny { message, reason: Reason::Invalid },
-        }
+        let error = PolicyErrorType::of(&message);
+        let denied = match failure_policy {
+            FailurePolicy::Ignore => None,
+            FailurePolicy::Fail => Some(Denied { message, reason: Reason::Invalid }),
+        };
+        Self { denied, error }
     }
 }
 
@@ -209,7 +219,7 @@ impl Validator {
             (Ok(value), Ok(messages)) => (value, messages),
         };
         let Some(validation) = self.validations.get(index).filter(|_| value.as_bool() != Some(true)) else {
-            return Decision::Admit;
+            return Decision { denied: None, error: PolicyErrorType::NoError };
         };
         let evaluated = messages.get(index).and_then(Option::as_deref).filter(|message| {
             message.len() <= MESSAGE_BYTES_MAX && !message.is_empty() && !message.contains('\n')
@@ -219,7 +229,8 @@ impl Validator {
             (None, "") => format!("failed expression: {}", validation.expression.text.trim()),
             (None, message) => message.to_owned(),
         };
-        Decision::Deny { message, reason: validation.reason }
+        let denied = Some(Denied { message, reason: validation.reason });
+        Decision { denied, error: PolicyErrorType::NoError }
     }
 }
 
