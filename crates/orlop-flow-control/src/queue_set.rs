@@ -247,11 +247,10 @@ impl QueueSet {
         };
         let index = self.choose_queue(dealer, arrival.hash);
         let queue = self.queue_at(index);
-        if self.waiting == 0
-            && self.seats_in_use < self.seats_max
-            && self.can_accommodate(arrival.estimate.max_seats())
-        {
-            // The one request that waits is the next to be dispatched.
+        let seats = arrival.estimate.max_seats();
+        // The one request that waits is the next to be dispatched.
+        let is_next = self.waiting == 0 && self.seats_in_use < self.seats_max && self.can_accommodate(seats);
+        if is_next || (self.queues[queue].waiting.is_empty() && self.may_exceed(queue, seats)) {
             let slot = self.slots.insert(now, arrival, describe);
             self.limit_final_seats(slot);
             self.metrics.flow(arrival.flow).waited(Duration::ZERO, true);
@@ -429,20 +428,31 @@ impl QueueSet {
     /// Starts all requests that can be started.
     fn dispatch_all(&mut self, now: Instant) {
         while self.waiting > 0 && self.seats_in_use < self.seats_max && self.dispatch(now) {}
+        while self.waiting > 0
+            && let Some((place, slot)) = self.next_to_exceed()
+        {
+            self.dispatch_from(place, slot, now);
+        }
     }
 
     /// Starts the next request. Returns false if there are too few free seats for it.
     fn dispatch(&mut self, now: Instant) -> bool {
         let Some((place, slot)) = self.next_request() else { return false };
-        let Some((seats, flow, arrived)) =
-            self.slots.get(slot).map(|request| (request.seats(), request.flow, request.arrived))
-        else {
+        let Some((seats, flow)) = self.slots.get(slot).map(|request| (request.seats(), request.flow)) else {
             return false;
         };
         if !self.can_accommodate(seats) {
             self.metrics.flow(flow).no_accommodation();
             return false;
         }
+        self.dispatch_from(place, slot, now);
+        true
+    }
+
+    /// Starts the oldest request of a queue.
+    fn dispatch_from(&mut self, place: usize, slot: Slot, now: Instant) {
+        let request = self.slots.get(slot).map(|request| (request.flow, request.arrived));
+        let Some((flow, arrived)) = request else { return };
         self.last_queue = self.queues[place].index;
         self.take_waiting(place, Some(0), now);
         self.limit_final_seats(slot);
@@ -453,7 +463,15 @@ impl QueueSet {
             // Its ticket was dropped: that ends it.
             let _ = sender.send(());
         }
-        true
+    }
+
+    /// Returns a request that may execute though the level has no free seats, and its queue.
+    fn next_to_exceed(&self) -> Option<(usize, Slot)> {
+        self.queues.iter().enumerate().find_map(|(place, queue)| {
+            let slot = *queue.waiting.front()?;
+            let seats = self.slots.get(slot)?.seats();
+            self.may_exceed(place, seats).then_some((place, slot))
+        })
     }
 
     /// Returns the queue whose oldest request has the least virtual finish time, and the request. Of equals, the first
@@ -515,6 +533,14 @@ impl QueueSet {
             _ if seats > self.seats_max => self.executing == 0,
             _ => self.seats_in_use + seats <= self.seats_max,
         }
+    }
+
+    /// Returns whether the oldest request of a queue may execute though the level has no free seats: it takes one, and
+    /// its queue has none. So a flow that asks for little does not wait for the long requests of others, as it would in
+    /// Kubernetes. At most one request for each queue exceeds the limit, and none that of a level without seats.
+    fn may_exceed(&self, place: usize, seats: usize) -> bool {
+        let is_queuing = matches!(self.queuing, Queuing::Queue { .. }) && self.seats_max > 0;
+        is_queuing && seats == 1 && self.queues[place].seats_in_use == 0
     }
 
     /// Reduces the final seats of a request to those there are, and makes it hold them longer: the work is the same.
