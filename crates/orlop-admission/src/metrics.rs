@@ -69,9 +69,7 @@ impl ChainMetrics {
         latency: Duration,
     ) {
         let [of, operation, rejected] = Self::labels(phase, operation, rejected);
-        self.plugins
-            .get_or_create(&[("name", name), of, operation, rejected])
-            .observe(latency.as_secs_f64());
+        self.plugins.get_or_create(&[("name", name), of, operation, rejected]).observe(latency.as_secs_f64());
     }
 
     fn register(&self, registry: &mut Registry) {

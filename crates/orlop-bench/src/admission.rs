@@ -43,7 +43,12 @@ pub(crate) async fn run(report: &mut Report, time: Duration) -> anyhow::Result<(
 /// Returns the microseconds that a policy of these expressions costs a write.
 async fn policy_cost(expressions: &[&str], time: Duration) -> anyhow::Result<f64> {
     let listers = Arc::new(Objects::new(expressions));
-    let plugin = ValidatingAdmissionPolicy::new(listers, Arc::new(NoKinds), UnionAuthorizer::default(), &AdmissionMetrics::default());
+    let plugin = ValidatingAdmissionPolicy::new(
+        listers,
+        Arc::new(NoKinds),
+        UnionAuthorizer::default(),
+        &AdmissionMetrics::default(),
+    );
     let attributes = Attributes {
         user: Arc::new(UserInfo::authenticated("bench", [])),
         is_resource_request: true,

@@ -2,8 +2,11 @@
 //!
 //! The runtime's queue of tasks is first in, first out: behind a few dozen connections that each have a megabyte to
 //! encrypt, a small request waits for all of them. The kernel preempts threads, so a connection that takes more than its
-//! share of processor time is moved to threads that the kernel runs after the others. It comes back once it is quiet.
-//! While nobody else needs the processors, it is as fast there.
+//! share of processor time is moved to threads that the kernel gives less to, with its requests and their reads. It comes
+//! back once it is quiet. While nobody else needs the processors, it is as fast there.
+//!
+//! The kernel would let others run first at once if the threads were of SCHED_IDLE. But these get next to nothing while
+//! another program computes: a list beside a compiler would not end.
 
 use std::{
     future::Future,
@@ -23,9 +26,10 @@ use tokio::{
 use crate::erased::Served;
 
 /// Niceness of the threads of busy connections.
-const NICENESS: i32 = 10;
-/// Maximum number of these threads.
+const NICENESS: i32 = 5;
+/// Maximum number of these threads, and of those on which their requests block.
 const THREADS_MAX: usize = 4;
+const BLOCKING_THREADS_MAX: usize = 8;
 /// Interval over which processor time is counted.
 const WINDOW: Duration = Duration::from_millis(50);
 /// Time in an interval from which a connection is busy.
@@ -39,7 +43,7 @@ static THREADS: LazyLock<Option<Runtime>> = LazyLock::new(|| {
     let threads = available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
     Builder::new_multi_thread()
         .worker_threads(threads)
-        .max_blocking_threads(threads)
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
         .thread_name("orlop-busy")
         .enable_all()
         .on_thread_start(|| {

@@ -169,8 +169,7 @@ async fn invoke(
             Err(PatchError::Failed(message)) => PolicyErrorType::of(message),
             _ => PolicyErrorType::NoError,
         };
-        let checked =
-            Checked { policy: &policy.definition.name, binding: &invocation.binding.name, error };
+        let checked = Checked { policy: &policy.definition.name, binding: &invocation.binding.name, error };
         context.interfaces.metrics.mutation(checked, started.elapsed());
         match applied {
             Ok(patched) => {

@@ -9,7 +9,6 @@ mod errors;
 mod exclusivity;
 mod file_identity;
 mod history;
-mod page_threads;
 mod pool;
 #[cfg(test)]
 mod power_loss_tests;
@@ -33,7 +32,6 @@ use self::{
     durability::{Durability, SyncLog},
     exclusivity::Exclusivity,
     file_identity::FileIdentity,
-    page_threads::PageThreads,
     pool::Connections,
     wal_file::WalFile,
 };
@@ -66,7 +64,6 @@ pub(crate) struct Sqlite {
     /// permit stands for a connection.
     small_reads: tokio::sync::Semaphore,
     long_reads: tokio::sync::Semaphore,
-    page_threads: PageThreads,
     limits: Limits,
     /// A key greater than every valid key.
     max_key: Bytes,
@@ -146,8 +143,6 @@ impl Sqlite {
             log_length: length,
             small_reads: tokio::sync::Semaphore::new(pool::SMALL_READERS),
             long_reads: tokio::sync::Semaphore::new(config.readers.max(1)),
-            page_threads: PageThreads::new(config.readers.max(1))
-                .map_err(|error| Error::Unavailable(format!("cannot start threads: {error}")))?,
             limits: config.limits.clone(),
             max_key: vec![0xff; config.limits.key_bytes + 2].into(),
             polled_last_id: std::sync::Mutex::default(),
@@ -155,7 +150,7 @@ impl Sqlite {
         })
     }
 
-    /// Reads. Small work is done inline if a connection is idle, other work on threads of its own.
+    /// Reads. Small work is done inline if a connection is idle, other work on a blocking thread.
     async fn read_with<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -184,9 +179,9 @@ impl Sqlite {
         // As many threads as connections: a thread that only waited for a connection would hold memory of its own.
         let _permit = if small { &self.small_reads } else { &self.long_reads }.acquire().await;
         let connections = self.connections.clone();
-        let work = move || connections.read(work);
-        let thread = if small { tokio::task::spawn_blocking(work) } else { self.page_threads.spawn(work) };
-        thread.await.unwrap_or_else(|_| Err(Error::Unavailable("the read was cancelled".into())))
+        tokio::task::spawn_blocking(move || connections.read(work))
+            .await
+            .unwrap_or_else(|_| Err(Error::Unavailable("the read was cancelled".into())))
     }
 
     /// Reads a page, encoded if there is an encoder, and returns once everything it shows is durable.
