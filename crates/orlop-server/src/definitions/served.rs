@@ -88,6 +88,15 @@ impl ServedDefinition {
     }
 }
 
+/// Returns the stamp of objects under a schema. Objects with another are completed whenever they are read.
+///
+/// The stamp of a schema with defaults has a revision of its own: up to the first one, a create did not apply the
+/// defaults below `status`.
+fn stamp(schema: &str) -> String {
+    const DEFAULTING: &str = "defaulting 1";
+    if schema.contains("\"default\"") { digest(&[schema, DEFAULTING]) } else { digest(&[schema]) }
+}
+
 fn digest(parts: &[&str]) -> String {
     let mut digest = Sha256::new();
     parts.iter().for_each(|part| digest.update(part));
@@ -140,7 +149,7 @@ fn kinds(
     };
     let make =
         |version: &Arc<Version>, storage: Storage| Arc::new(kind(definition, version, fingerprint, storage));
-    let stamp = digest(&[&stored_schema]);
+    let stamp = stamp(&stored_schema);
     let storage = Storage::stamped(&gvk(definition, stored), &stamp, converter(stored));
     let stored_kind = make(stored, storage);
     let versions = definition.versions.iter().map(|version| {
@@ -193,5 +202,18 @@ fn kind(definition: &Definition, version: &Arc<Version>, fingerprint: &str, stor
         columns: StaticOrBoxed::Boxed(Box::new(CustomObject::new(version.clone()))),
         strategy: StaticOrBoxed::Boxed(Box::new(CustomObject::new(version.clone()))),
         retirement: Retirement::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_from_before_status_defaulting_have_another_stamp() {
+        let schema = r#"{"openAPIV3Schema":{"type":"object","default":{}}}"#;
+        assert_ne!(stamp(schema), digest(&[schema]));
+        let plain = r#"{"openAPIV3Schema":{"type":"object"}}"#;
+        assert_eq!(stamp(plain), digest(&[plain]));
     }
 }

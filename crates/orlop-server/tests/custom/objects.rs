@@ -332,6 +332,33 @@ async fn defaults_of_status_are_applied_on_create_and_apply() {
 }
 
 #[tokio::test]
+async fn new_default_of_status_applies_to_stored_objects() {
+    let with_status = |status: Value| {
+        move |version: &mut Value| {
+            version["subresources"] = json!({"status": {}});
+            version["schema"]["openAPIV3Schema"]["properties"]["status"] = status.clone();
+        }
+    };
+    let number = json!({"observedGeneration": {"type": "integer"}});
+    let plain = json!({"type": "object", "properties": number});
+    let server = serving(json!({"size": {"type": "integer"}}), with_status(plain)).await;
+    server.create(&path("v1"), &widget("v1", "a", json!({"size": 1}))).await.ok();
+    let mut defaulted = version("v1", true, json!({"size": {"type": "integer"}}));
+    let status = json!({"type": "object", "default": {"observedGeneration": -1}, "properties": number});
+    with_status(status)(&mut defaulted);
+    let definition = format!("{DEFINITIONS}/widgets.example.com");
+    server.merge(&definition, json!({"spec": {"versions": [defaulted]}})).await.ok();
+    let (object, expected) = (format!("{}/a", path("v1")), json!({"observedGeneration": -1}));
+    assert_eq!(server.get(&object).await.ok()["status"], expected);
+    assert_eq!(server.get(&format!("{object}/status")).await.ok()["status"], expected);
+    assert_eq!(server.get(&path("v1")).await.ok()["items"][0]["status"], expected);
+    let mut watch = server.watch(&format!("{}?watch=true&resourceVersion=0", path("v1"))).await;
+    assert_eq!(watch.next().await.unwrap()["object"]["status"], expected);
+    let merged = server.merge(&object, json!({"spec": {"size": 2}})).await.ok();
+    assert_eq!(merged["status"], expected);
+}
+
+#[tokio::test]
 async fn apply_prunes_and_validates_nulls_as_create_does() {
     let spec = json!({
         "empty": {"type": "object"},
