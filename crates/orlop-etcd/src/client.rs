@@ -11,6 +11,7 @@ use crate::{
         auth_client::AuthClient, cluster_client::ClusterClient, kv_client::KvClient,
         lease_client::LeaseClient, maintenance_client::MaintenanceClient, watch_client::WatchClient,
     },
+    pb::{v3electionpb::election_client::ElectionClient, v3lockpb::lock_client::LockClient},
     server::Server,
 };
 
@@ -74,6 +75,10 @@ pub struct Client {
     pub cluster: ClusterClient<Channel>,
     /// Auth service.
     pub auth: AuthClient<Channel>,
+    /// Lock service.
+    pub lock: LockClient<Channel>,
+    /// Election service.
+    pub election: ElectionClient<Channel>,
 }
 
 impl Client {
@@ -121,7 +126,9 @@ impl Client {
             maintenance: MaintenanceClient::new(channel.clone())
                 .max_decoding_message_size(RESPONSE_BYTES_MAX),
             cluster: ClusterClient::new(channel.clone()),
-            auth: AuthClient::new(channel),
+            auth: AuthClient::new(channel.clone()),
+            lock: LockClient::new(channel.clone()),
+            election: ElectionClient::new(channel),
         }
     }
 }

@@ -19,7 +19,7 @@ use prost::Message;
 use tonic::{Code, Status, service::Routes};
 use tower::Service;
 
-use crate::{kv::KvService, pb::etcdserverpb::kv_server::Kv};
+use crate::{gateway, kv::KvService, pb::etcdserverpb::kv_server::Kv};
 
 /// A message's prefix: one byte for compression, four for the length.
 const PREFIX_BYTES: usize = 5;
@@ -47,6 +47,10 @@ impl hyper::service::Service<Request<Incoming>> for Dispatcher {
                 "/etcdserverpb.KV/Txn" => dispatcher.unary(request, |kv, m| Box::pin(kv.txn(m))).await,
                 "/etcdserverpb.KV/DeleteRange" => {
                     dispatcher.unary(request, |kv, m| Box::pin(kv.delete_range(m))).await
+                }
+                path if path.starts_with(gateway::PREFIX) => {
+                    let limit = dispatcher.kv.node.options.max_request_bytes;
+                    gateway::call(dispatcher.routes, request, limit).await.map(ResponseBody::Routed)
                 }
                 _ => dispatcher.routed(request.map(tonic::body::Body::new)).await,
             }

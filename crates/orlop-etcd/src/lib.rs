@@ -14,7 +14,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 //! ```
 //!
-//! Each service has its file: [`kv`], [`watch`], [`lease`], [`maintenance`], [`cluster`], [`auth`]. A service validates a
+//! Each service has its file: [`kv`], [`watch`], [`lease`], [`maintenance`], [`cluster`], [`auth`], [`lock`], [`election`];
+//! [`gateway`] offers them as JSON. A service validates a
 //! request as etcd does ([`validate`]), converts it to the store's types ([`convert`], [`range`], [`txn`]), and converts
 //! the result, or the error ([`errors`]), back. Revisions, isolation and event order are the store's.
 //!
@@ -23,17 +24,21 @@
 
 mod alarms;
 mod auth;
+mod candidates;
 mod client;
 mod cluster;
 mod compactor;
 mod convert;
 pub mod copy;
 mod dispatch;
+mod election;
 mod errors;
+mod gateway;
 mod header;
 mod http;
 mod kv;
 mod lease;
+mod lock;
 mod maintenance;
 mod node;
 pub mod pb;

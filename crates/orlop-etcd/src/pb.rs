@@ -17,6 +17,16 @@ pub mod authpb {
     include!("generated/authpb.rs");
 }
 
+/// Locks.
+pub mod v3lockpb {
+    include!("generated/v3lockpb.rs");
+}
+
+/// Elections.
+pub mod v3electionpb {
+    include!("generated/v3electionpb.rs");
+}
+
 /// Requests, responses and services.
 pub mod etcdserverpb {
     include!("generated/etcdserverpb.rs");

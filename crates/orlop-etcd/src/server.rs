@@ -17,14 +17,20 @@ use crate::{
     cluster::ClusterService,
     compactor,
     dispatch::Dispatcher,
+    election::ElectionService,
     http,
     kv::KvService,
     lease::LeaseService,
+    lock::LockService,
     maintenance::MaintenanceService,
     node::{Node, Options},
-    pb::etcdserverpb::{
-        auth_server::AuthServer, cluster_server::ClusterServer, kv_server::KvServer,
-        lease_server::LeaseServer, maintenance_server::MaintenanceServer, watch_server::WatchServer,
+    pb::{
+        etcdserverpb::{
+            auth_server::AuthServer, cluster_server::ClusterServer, kv_server::KvServer,
+            lease_server::LeaseServer, maintenance_server::MaintenanceServer, watch_server::WatchServer,
+        },
+        v3electionpb::election_server::ElectionServer,
+        v3lockpb::lock_server::LockServer,
     },
     watch::WatchService,
 };
@@ -67,6 +73,8 @@ impl Server {
             .add_service(ClusterServer::new(ClusterService { node: node() }))
             .add_service(MaintenanceServer::new(MaintenanceService { node: node() }))
             .add_service(AuthServer::new(AuthService { node: node() }))
+            .add_service(LockServer::new(LockService { node: node() }))
+            .add_service(ElectionServer::new(ElectionService { node: node() }))
             .add_service(health);
         routes.routes().into_axum_router().merge(http::routes(node())).into()
     }
