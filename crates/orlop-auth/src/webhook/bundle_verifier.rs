@@ -1,8 +1,8 @@
 //! Verification of servers against a bundle of CAs, as lenient as Go's.
 //!
 //! Webhooks often serve with a certificate that is its own CA, or is listed in the bundle itself. Go accepts a server
-//! certificate that is in the pool, whatever its basic constraints are; rustls does not use a CA's certificate for a
-//! server. Name and dates are verified in any case.
+//! certificate that is in the pool or signed by a CA of it, whatever its basic constraints are; rustls does not use a
+//! CA's certificate for a server. Name and dates are verified in any case.
 
 use std::sync::Arc;
 
@@ -18,6 +18,8 @@ use rustls::{
     server::ParsedCertificate,
 };
 use x509_parser::parse_x509_certificate;
+
+use super::ca_chain;
 
 /// Verifies servers against a bundle.
 #[derive(Debug)]
@@ -61,11 +63,18 @@ impl ServerCertVerifier for BundleVerifier {
             verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
             return Ok(ServerCertVerified::assertion());
         }
-        match &self.chains {
-            Some(chains) => {
-                chains.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+        let Some(chains) = &self.chains else { return Err(CertificateError::UnknownIssuer.into()) };
+        match chains.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
+            Err(error) if is_ca(end_entity) => {
+                let algorithms = &self.provider.signature_verification_algorithms;
+                if !ca_chain::is_signed(end_entity, intermediates, &self.bundle, algorithms, now) {
+                    return Err(error);
+                }
+                verify_dates(end_entity, now)?;
+                verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+                Ok(ServerCertVerified::assertion())
             }
-            None => Err(CertificateError::UnknownIssuer.into()),
+            verified => verified,
         }
     }
 
@@ -102,6 +111,10 @@ impl ServerCertVerifier for BundleVerifier {
     }
 }
 
+fn is_ca(certificate: &CertificateDer<'_>) -> bool {
+    parse_x509_certificate(certificate).is_ok_and(|(_, parsed)| parsed.is_ca())
+}
+
 fn verify_dates(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), Error> {
     let (_, parsed) = parse_x509_certificate(certificate).map_err(|_| CertificateError::BadEncoding)?;
     let validity = parsed.validity();
@@ -124,7 +137,7 @@ mod tests {
 
     use std::time::Duration;
 
-    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+    use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
     use super::*;
 
@@ -168,6 +181,33 @@ mod tests {
             ),
             "and the dates"
         );
+    }
+
+    #[test]
+    fn server_certificate_that_is_a_ca_is_trusted_if_a_ca_of_the_bundle_signed_it() {
+        let authority = |name: &str| {
+            let mut params = CertificateParams::new(Vec::new()).unwrap();
+            params.distinguished_name.push(DnType::CommonName, name);
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            let key = KeyPair::generate().unwrap();
+            (params.self_signed(&key).unwrap(), Issuer::new(params, key))
+        };
+        let (root, root_issuer) = authority("root");
+        let (impostor, _) = authority("root");
+        let mut params = CertificateParams::new(vec!["hook.default.svc".to_owned()]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        let key = KeyPair::generate().unwrap();
+        let hook = params.signed_by(&key, &root_issuer).unwrap();
+        assert_eq!(verify(&[root.der().clone()], hook.der(), 2026), Ok(()));
+        assert!(
+            verify(&[impostor.der().clone()], hook.der(), 2026).is_err(),
+            "another key has not signed it"
+        );
+        assert!(verify(&[root.der().clone()], hook.der(), 1971).is_err(), "it is not valid yet");
+        let mut params = CertificateParams::new(vec!["other.default.svc".to_owned()]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let other = params.signed_by(&key, &root_issuer).unwrap();
+        assert!(verify(&[root.der().clone()], other.der(), 2026).is_err(), "it is of another name");
     }
 
     #[test]

@@ -18,6 +18,7 @@
 //! elsewhere could also send the credentials there.
 
 mod bundle_verifier;
+mod ca_chain;
 mod client;
 mod client_config;
 mod handshake;
