@@ -3,7 +3,7 @@
 //! `scale` exposes one field of its object as `spec.replicas`; ownership of
 //! it is stored with the object, under the object's path.
 
-use crate::managed_fields::{Fields, ManagedFields, Path, Set, VersionedSet};
+use crate::managed_fields::{Fields, ManagedFields, Manager, Path, Set, VersionedSet};
 use std::collections::BTreeMap;
 
 const SCALE_VERSION: &str = "autoscaling/v1";
@@ -37,6 +37,9 @@ impl ScaleHandler {
     }
 
     /// Returns the object's managers after a write of its scale.
+    ///
+    /// New entries have no time, and changed ones keep theirs, as in Kubernetes. Kubernetes also splits the entry of an
+    /// updater whose replicas did not change; here it stays whole.
     pub fn to_parent(&self, parent: &ManagedFields, mut scale: ManagedFields) -> ManagedFields {
         let mut result = ManagedFields::default();
         for (manager, entry) in &parent.entries {
@@ -45,7 +48,7 @@ impl ScaleHandler {
             let owned = path.as_ref().filter(|path| entry.fields.has(path));
             let mut entry = entry.clone();
             if let Some(path) = owned
-                && scale.entries.remove(manager).is_none()
+                && scale.entries.remove(&in_scale(manager)).is_none()
             {
                 // The scale's writer took ownership of the replicas.
                 entry.fields.subtract(&Set::from_paths([path.clone()]));
@@ -62,9 +65,71 @@ impl ScaleHandler {
             if !manager.api_version.is_empty() {
                 manager.api_version.clone_from(&self.api_version);
             }
-            let entry = VersionedSet { api_version: self.api_version.clone(), fields, time: entry.time };
+            let time = parent.entries.get(&manager).and_then(|entry| entry.time);
+            let entry = VersionedSet { api_version: self.api_version.clone(), fields, time };
             result.entries.insert(manager, entry);
         }
         result
+    }
+}
+
+/// Returns the manager of a scale's fields. Managers that update are told apart by version.
+fn in_scale(manager: &Manager) -> Manager {
+    let mut manager = manager.clone();
+    if !manager.api_version.is_empty() {
+        SCALE_VERSION.clone_into(&mut manager.api_version);
+    }
+    manager
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::managed_fields::Operation;
+    use crate::time::Time;
+
+    const APPS: &str = "apps/v1";
+    const THEN: Time = Time { unix_seconds: 1_700_000_000, nanoseconds: 0 };
+
+    fn handler() -> ScaleHandler {
+        let replicas = Path::of_fields(&["spec", "replicas"]);
+        ScaleHandler {
+            replicas_paths: BTreeMap::from([(APPS.to_owned(), Some(replicas))]),
+            api_version: APPS.to_owned(),
+        }
+    }
+
+    fn entry(api_version: &str, fields: &[&str], time: Option<Time>) -> VersionedSet {
+        let paths = fields.iter().map(|field| Path::of_fields(&["spec", field]));
+        VersionedSet {
+            api_version: api_version.to_owned(),
+            fields: Fields::from_set(&Set::from_paths(paths)),
+            time,
+        }
+    }
+
+    fn managed(entries: &[(Manager, VersionedSet)]) -> ManagedFields {
+        ManagedFields { entries: entries.iter().cloned().collect() }
+    }
+
+    #[test]
+    fn new_owner_of_replicas_has_an_entry_without_a_time() {
+        let creator = Manager::new("creator", Operation::Update, APPS, "");
+        let parent = managed(&[(creator.clone(), entry(APPS, &["paused", "replicas"], Some(THEN)))]);
+        let scaler = |version: &str| Manager::new("scaler", Operation::Update, version, "scale");
+        let scale = managed(&[(scaler(SCALE_VERSION), entry(SCALE_VERSION, &["replicas"], Some(THEN)))]);
+        let expected = managed(&[
+            (creator, entry(APPS, &["paused"], Some(THEN))),
+            (scaler(APPS), entry(APPS, &["replicas"], None)),
+        ]);
+        assert_eq!(handler().to_parent(&parent, scale).encode(), expected.encode());
+    }
+
+    #[test]
+    fn owner_of_unchanged_replicas_keeps_its_other_fields() {
+        let creator = |version: &str| Manager::new("creator", Operation::Update, version, "");
+        let parent = managed(&[(creator(APPS), entry(APPS, &["paused", "replicas"], Some(THEN)))]);
+        let scale = managed(&[(creator(SCALE_VERSION), entry(SCALE_VERSION, &["replicas"], Some(THEN)))]);
+        assert_eq!(handler().to_parent(&parent, scale).encode(), parent.encode());
     }
 }
