@@ -63,6 +63,21 @@ fn check_references(document: &Value) {
     }
 }
 
+/// Checks that all parameters in a path or query are described.
+fn check_parameters(document: &Value) {
+    let mut count = 0;
+    for (path, item) in document["paths"].as_object().unwrap() {
+        let operations = item.as_object().unwrap().values().map(|operation| &operation["parameters"]);
+        let lists = operations.chain([&item["parameters"]]).filter_map(Value::as_array);
+        for parameter in lists.flatten().filter(|parameter| parameter["in"] != "body") {
+            let description = parameter["description"].as_str().unwrap_or_default();
+            assert!(!description.is_empty(), "{path}: {}", parameter["name"]);
+            count += 1;
+        }
+    }
+    assert!(count > 0);
+}
+
 /// Returns true if some operation has dryRun and fieldValidation, by which kubectl leaves them to the server.
 fn can_patch(document: &Value, gvk: &GroupVersionKind) -> bool {
     let wanted = json!({"group": gvk.group, "version": gvk.version, "kind": gvk.kind});
@@ -86,6 +101,9 @@ async fn every_version_has_a_complete_document() {
     for (path, entry) in paths {
         let document = read(&chain, entry["serverRelativeURL"].as_str().unwrap()).await;
         check_references(&document);
+        if document["paths"].as_object().unwrap().len() > 1 {
+            check_parameters(&document);
+        }
         for kind in cluster.objects.registry.kinds().iter().filter(|kind| kind.allows("patch")) {
             let gvk = &kind.gvk;
             let own = if gvk.group.is_empty() {

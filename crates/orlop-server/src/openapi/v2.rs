@@ -22,6 +22,7 @@ pub(super) fn path(path: &Path) -> Value {
 fn parameter(parameter: &Parameter) -> Value {
     let mut made = json!({
         "name": parameter.name, "in": super::place(parameter), "type": parameter.kind, "uniqueItems": true,
+        "description": parameter.description(),
     });
     if parameter.in_path {
         made["required"] = true.into();

@@ -22,7 +22,10 @@ pub(super) fn path(path: &Path) -> Value {
 
 fn parameter(parameter: &Parameter) -> Value {
     let schema = json!({"type": parameter.kind, "uniqueItems": true});
-    let mut made = json!({"name": parameter.name, "in": super::place(parameter), "schema": schema});
+    let mut made = json!({
+        "name": parameter.name, "in": super::place(parameter), "schema": schema,
+        "description": parameter.description(),
+    });
     if parameter.in_path {
         made["required"] = true.into();
     }
