@@ -358,6 +358,37 @@ async fn new_default_of_status_applies_to_stored_objects() {
     assert_eq!(merged["status"], expected);
 }
 
+/// An object that its schema no longer allows may be written as it is: values that do not change are not validated
+/// again. A patch of which nothing is left once it is pruned changes nothing.
+#[tokio::test]
+async fn patch_of_which_nothing_is_left_is_accepted_on_an_invalid_object() {
+    let loose = json!({
+        "size": {"type": "integer"}, "list": {"type": "array", "items": {"type": "integer"}},
+        "name": {"type": "string"},
+    });
+    let server = serving(loose, |_| {}).await;
+    let object = widget("v1", "a", json!({"size": 9, "list": [1, 1], "name": "x"}));
+    let created = server.create(&path("v1"), &object).await.ok();
+    let strict = json!({
+        "size": {"type": "integer", "maximum": 3},
+        "list": {"type": "array", "items": {"type": "integer"}, "x-kubernetes-list-type": "set"},
+        "name": {"type": "string", "x-kubernetes-validations": [{"rule": "self == 'y'"}]},
+        "late": {"type": "string"},
+    });
+    let mut version = version("v1", true, strict);
+    version["schema"]["openAPIV3Schema"]["properties"]["spec"]["required"] = json!(["late"]);
+    let definition = format!("{DEFINITIONS}/widgets.example.com");
+    server.merge(&definition, json!({"spec": {"versions": [version]}})).await.ok();
+    let path = format!("{}/a", path("v1"));
+    let patched = server.merge(&path, json!({"spec": {"unknown": 1}})).await.ok();
+    assert_eq!(patched["spec"], created["spec"]);
+    assert_eq!(patched["metadata"]["generation"], 1);
+    assert_eq!(patched["metadata"]["managedFields"], created["metadata"]["managedFields"]);
+    // Labels may change too; a value of the spec that does is validated.
+    server.merge(&path, json!({"metadata": {"labels": {"a": "b"}}})).await.ok();
+    server.merge(&path, json!({"spec": {"size": 8}})).await.refused(422);
+}
+
 #[tokio::test]
 async fn apply_prunes_and_validates_nulls_as_create_does() {
     let spec = json!({
