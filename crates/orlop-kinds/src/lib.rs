@@ -48,10 +48,11 @@ mod storagemigration;
 
 pub use admissionregistration::virtual_resources::VIRTUAL_RESOURCES;
 pub use conversion::{BuiltinConverter, Conversion};
+pub use core::{IpFamily, complete_ip_families};
 pub use declaration::{BuiltinKind, StrategyFlags};
 pub use strategy::{DefaultStrategy, RequestContext, Strategy};
 pub use update_scope::{ResetFields, UpdateScope, UpdateScopes};
-pub use validation::is_pod_loopback;
+pub use validation::{cidr::IpRange, is_pod_loopback};
 
 /// Declarations by API group.
 const GROUPS: &[&[BuiltinKind]] = &[

@@ -98,6 +98,14 @@ async fn every_write_records_manager_operation_and_fields() {
     assert_eq!(owned(&object, "applier"), json!({"f:spec": {"f:minReadySeconds": {}}}));
     assert_eq!(owned(&object, "kubelet"), json!({"f:status": {"f:replicas": {}}}));
     assert_eq!(owned(&object, "scaler"), json!({"f:spec": {"f:replicas": {}}}));
+    let entries = object["metadata"]["managedFields"].as_array().unwrap();
+    let scaler = entries.iter().find(|entry| entry["manager"] == "scaler").unwrap();
+    assert_eq!((&scaler["apiVersion"], scaler.get("time")), (&json!("apps/v1"), None), "as in Kubernetes");
+    // A scale that changes nothing leaves all managers what they have.
+    let same = json!({"spec": {"replicas": 5}});
+    call(&chain, "PATCH", &format!("{path}/scale?fieldManager=another"), Some(&same)).await;
+    let (_, unchanged) = call(&chain, "GET", &path, None).await;
+    assert_eq!(unchanged["metadata"]["managedFields"], object["metadata"]["managedFields"]);
     assert_eq!(owned(&object, "patcher"), json!({"f:spec": {"f:paused": {}}}));
     assert_eq!(owned(&object, "robot")["f:spec"]["f:replicas"], Value::Null, "whoever writes last owns");
     let (code, refused) =

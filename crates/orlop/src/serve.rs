@@ -126,10 +126,11 @@ pub(crate) struct Arguments {
     #[arg(long, value_delimiter = ',', allow_hyphen_values = true, value_name = "LIST")]
     controllers: Vec<String>,
 
-    /// Range that cluster IPs of services are allocated from (IPv4). Its first address is the API server's. It
-    /// cannot change once the cluster exists, and must be the same on all servers of the cluster [default:
+    /// Range that cluster IPs of services are allocated from, or two, one of IPv4 and one of IPv6, for a dual-stack
+    /// cluster; the first is of the default family. Its first address is the API server's. It cannot change once the
+    /// cluster exists, and must be the same on all servers of the cluster. ServiceCIDR objects add ranges [default:
     /// 10.0.0.0/16; with --node 127.128.0.0/16].
-    #[arg(long, value_name = "CIDR", help_heading = "Services")]
+    #[arg(long, value_name = "CIDR[,CIDR]", help_heading = "Services")]
     service_cluster_ip_range: Option<String>,
 
     /// Range that node ports of services are allocated from.
@@ -227,7 +228,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
     let advertised = arguments.advertise_address.unwrap_or_else(|| advertised(&listener));
     let serving_addresses =
-        [listener.local_addr()?.ip(), [127, 0, 0, 1].into(), ranges.api_server().into(), advertised];
+        [listener.local_addr()?.ip(), [127, 0, 0, 1].into(), ranges.api_server(), advertised];
     let mut identity = Identity::load(&data_dir, &store, &serving_addresses, &arguments.identity).await?;
     let verifiers = arguments.authentication.verifiers(identity.ca())?;
     let tls = identity.tls(verifiers.all.clone())?;

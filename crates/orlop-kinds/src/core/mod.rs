@@ -20,6 +20,8 @@ pub(crate) mod workload;
 
 use crate::BuiltinKind;
 
+pub use service::families::{IpFamily, complete_ip_families};
+
 pub(crate) const KINDS: &[BuiltinKind] = &[
     BuiltinKind::new("", "bindings"),
     component_status::KIND,

@@ -208,7 +208,7 @@ fn objects(Advertised(address): Advertised, ranges: &ServiceRanges) -> Vec<(&'st
         (
             "start-kubernetes-service-cidr-controller",
             json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"},
-                "spec": {"cidrs": [ranges.cidr()]}}),
+                "spec": {"cidrs": ranges.cluster_ips().map(|range| range.to_string()).collect::<Vec<_>>()}}),
         ),
         (
             "bootstrap-controller",

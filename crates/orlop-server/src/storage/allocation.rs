@@ -1,9 +1,10 @@
 //! Allocation of cluster IPs and node ports of services.
 //!
 //! An allocation is part of the transaction that writes the service, so a crash leaves nothing to repair. A
-//! cluster IP is allocated by its IPAddress object, as in Kubernetes; a node port by a key of its own.
+//! cluster IP is allocated by its IPAddress object, as in Kubernetes; a node port by a key of its own. Cluster IPs are
+//! of the server's ranges and of those of ServiceCIDR objects.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::{net::IpAddr, ops::RangeInclusive};
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},
@@ -11,20 +12,25 @@ use orlop_api::{
     object_meta,
     status::Status,
 };
+use orlop_kinds::{IpFamily, IpRange, complete_ip_families};
 use orlop_store::{Compare, Comparison, Delete, KeyRange, Op, Put, Read, Select, Target};
 use rand::Rng;
 use serde_json::{Value, json};
 
 use super::{Contribution, ObjectStore, status_from_store_error};
 use crate::{
-    object::{new_uid, now},
-    registry::Kind,
+    object::{is_terminating, new_uid, now},
+    registry::{Found, Kind},
 };
 
 /// Field of the health check node port.
 const HEALTH_PORT: &str = "healthCheckNodePort";
 /// Random attempts before the range is scanned in order.
 const RANDOM_TRIES: usize = 16;
+/// Addresses of a range that are scanned.
+const SCAN_MAX: usize = 1 << 20;
+/// ServiceCIDR objects that count.
+const SERVICE_CIDRS_MAX: usize = 1000;
 
 /// Returns true if writes of a kind through an endpoint allocate.
 pub(crate) fn allocates(kind: &Kind, subresource: &str) -> bool {
@@ -38,16 +44,21 @@ pub(crate) async fn allocate(
     old: Option<&Value>,
 ) -> Result<Contribution, Status> {
     let mut contribution = Contribution::default();
-    carry_over(service, old);
-    check_families(service)?;
-    let (before, given) = (old.map(addresses).unwrap_or_default(), addresses(service));
-    if needs_address(service) && given.is_empty() {
-        let address = free_address(objects).await?;
-        set_addresses(service, &address.to_string());
+    drop_addresses(service);
+    let configured = objects.service_ranges().families();
+    let errors = complete_ip_families(service, old, &configured);
+    if !errors.is_empty() {
+        return Err(Status::invalid(&service_kind(), name_of(service), &errors));
     }
+    let before = old.map(addresses).unwrap_or_default();
+    let ranges = match needs_allocation(service, &before) {
+        true => ranges(objects).await?,
+        false => Vec::new(),
+    };
+    set_addresses(objects, service, &ranges).await?;
     let after = addresses(service);
     for address in after.iter().filter(|address| !before.contains(address)) {
-        contribution.allocate_address(objects, service, address).await?;
+        contribution.allocate_address(objects, service, address, &ranges).await?;
     }
     for address in before.iter().filter(|address| !after.contains(address)) {
         contribution.release_key(address_key(objects, address));
@@ -72,61 +83,34 @@ pub(crate) fn release(objects: &ObjectStore, service: &Value) -> Vec<Op> {
     contribution.ops
 }
 
-/// Refuses IPv6: the cluster is single-stack. Only a headless service without a selector may have both.
-fn check_families(service: &Value) -> Result<(), Status> {
-    let (text, path) =
-        (|field: &str| service["spec"][field].as_str().unwrap_or_default(), FieldPath::root("spec"));
-    if text("type") == "ExternalName" || is_headless_without_selector(service) {
-        return Ok(());
-    }
-    let mut errors = Vec::new();
-    if text("ipFamilyPolicy") == "RequireDualStack" {
-        let detail = "this cluster is not configured for dual-stack services";
-        errors.push(FieldError::invalid(&path.child("ipFamilyPolicy"), "RequireDualStack", detail));
-    }
-    let families = service["spec"]["ipFamilies"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    for (index, family) in families.enumerate().filter(|(_, family)| *family == "IPv6") {
-        let at = path.child("ipFamilies").index(index);
-        errors.push(FieldError::invalid(&at, family, "not configured on this cluster"));
-    }
-    if errors.is_empty() {
-        return Ok(());
-    }
-    Err(Status::invalid(&service_kind(), name_of(service), &errors))
-}
-
-/// Returns true for a headless service without a selector.
-fn is_headless_without_selector(service: &Value) -> bool {
-    let selector = service["spec"]["selector"].as_object();
-    service["spec"]["clusterIP"] == "None" && selector.is_none_or(serde_json::Map::is_empty)
-}
-
 impl Contribution {
     async fn allocate_address(
         &mut self,
         objects: &ObjectStore,
         service: &Value,
         address: &str,
+        ranges: &[IpRange],
     ) -> Result<(), Status> {
         let path = FieldPath::root("spec").child("clusterIPs");
-        let refuse = |why: String| {
-            let error = FieldError::invalid(&path, json!([address]), why);
+        let refuse = |why: &str| {
+            let detail = format!("failed to allocate IP {address}: {why}");
+            let error = FieldError::invalid(&path, json!(addresses(service)), detail);
             Status::invalid(&service_kind(), name_of(service), &[error])
         };
-        match address.parse::<IpAddr>() {
-            Ok(IpAddr::V4(parsed)) if objects.service_ranges().contains(parsed) => {}
-            Ok(_) => {
-                return Err(refuse(format!(
-                    "failed to allocate IP {address}: the provided IP ({address}) is not in the valid range. \
-                     The range of valid IPs is {}",
-                    objects.service_ranges().cidr()
-                )));
-            }
-            Err(_) => return Err(refuse("must be a valid IP address".into())),
+        let parsed = address.parse::<IpAddr>().ok();
+        let range =
+            parsed.and_then(|parsed| Some((parsed, *ranges.iter().find(|range| range.contains(parsed))?)));
+        let Some((parsed, range)) = range else {
+            return Err(refuse("the provided network does not match the current range"));
+        };
+        if !usable(range).contains(&offset_in(range, parsed)) {
+            return Err(refuse(&format!(
+                "the provided IP ({address}) is not in the valid range. The range of valid IPs is {range}"
+            )));
         }
         let key = address_key(objects, address);
         if is_taken(objects, &key).await? {
-            return Err(refuse(format!("failed to allocate IP {address}: provided IP is already allocated")));
+            return Err(refuse("provided IP is already allocated"));
         }
         let kinds = objects.registry.kinds();
         let put = Put::new(key.clone(), bytes::Bytes::new());
@@ -198,11 +182,6 @@ fn service_type(service: &Value) -> &str {
     service.pointer("/spec/type").and_then(Value::as_str).unwrap_or("ClusterIP")
 }
 
-fn needs_address(service: &Value) -> bool {
-    service_type(service) != "ExternalName"
-        && service.pointer("/spec/clusterIP").and_then(Value::as_str).is_none_or(str::is_empty)
-}
-
 fn name_of(service: &Value) -> &str {
     object_meta::text(object_meta::of(service), "name")
 }
@@ -220,47 +199,47 @@ fn addresses(service: &Value) -> Vec<String> {
     all
 }
 
-/// Carries over addresses that an update leaves out, unless the new type has none.
-fn carry_over(service: &mut Value, old: Option<&Value>) {
-    if service_type(service) == "ExternalName" {
-        if let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) {
-            spec.remove("clusterIP");
-            spec.remove("clusterIPs");
-        }
-        return;
-    }
-    if let Some(address) = old.and_then(|old| old.pointer("/spec/clusterIP"))
-        && needs_address(service)
+/// Drops the addresses of a service of a type that has none.
+fn drop_addresses(service: &mut Value) {
+    if service_type(service) == "ExternalName"
+        && let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut)
     {
-        let (address, all) = (address.clone(), old.and_then(|old| old.pointer("/spec/clusterIPs")).cloned());
-        service["spec"]["clusterIP"] = address;
-        if let Some(all) = all {
-            service["spec"]["clusterIPs"] = all;
-        }
-    }
-    let first = service.pointer("/spec/clusterIP").and_then(Value::as_str).map(str::to_owned);
-    if let Some(first) = first.filter(|first| !first.is_empty()) {
-        set_addresses(service, &first);
+        spec.remove("clusterIP");
+        spec.remove("clusterIPs");
     }
 }
 
-fn set_addresses(service: &mut Value, address: &str) {
-    service["spec"]["clusterIP"] = address.into();
-    let many = service.pointer("/spec/clusterIPs").and_then(Value::as_array).map_or(0, Vec::len);
-    if many == 0 {
-        service["spec"]["clusterIPs"] = json!([address]);
+fn is_headless(service: &Value) -> bool {
+    service.pointer("/spec/clusterIPs/0").and_then(Value::as_str) == Some("None")
+}
+
+fn ip_families(service: &Value) -> Vec<IpFamily> {
+    let names = service["spec"]["ipFamilies"].as_array().into_iter().flatten();
+    names.filter_map(Value::as_str).filter_map(IpFamily::parse).collect()
+}
+
+/// Returns true if addresses of a service have to be allocated.
+fn needs_allocation(service: &Value, before: &[String]) -> bool {
+    let given = addresses(service);
+    let has_addresses = service_type(service) != "ExternalName" && !is_headless(service);
+    has_addresses
+        && (given.len() < ip_families(service).len() || given.iter().any(|address| !before.contains(address)))
+}
+
+/// Gives a service an address of each of its families that it has none of.
+async fn set_addresses(objects: &ObjectStore, service: &mut Value, ranges: &[IpRange]) -> Result<(), Status> {
+    if service_type(service) == "ExternalName" || is_headless(service) {
+        return Ok(());
     }
-    // Without a selector, whoever manages the endpoints decides their families.
-    let (families, policy) = match is_headless_without_selector(service) {
-        true => (json!(["IPv4", "IPv6"]), "RequireDualStack"),
-        false => (json!(["IPv4"]), "SingleStack"),
-    };
-    if address != "None" || service.pointer("/spec/ipFamilies").is_none() {
-        service["spec"]["ipFamilies"] = families;
+    let mut addresses = addresses(service);
+    for family in ip_families(service).into_iter().skip(addresses.len()) {
+        addresses.push(free_address(objects, family, ranges, name_of(service)).await?.to_string());
     }
-    if service.pointer("/spec/ipFamilyPolicy").is_none() {
-        service["spec"]["ipFamilyPolicy"] = policy.into();
+    if let Some(first) = addresses.first() {
+        service["spec"]["clusterIP"] = first.as_str().into();
+        service["spec"]["clusterIPs"] = json!(addresses);
     }
+    Ok(())
 }
 
 fn node_ports(service: &Value) -> Vec<u16> {
@@ -310,23 +289,77 @@ async fn is_taken(objects: &ObjectStore, key: &str) -> Result<bool, Status> {
     Ok(!objects.store.read(read).await.map_err(|error| status_from_store_error(&error))?.kvs.is_empty())
 }
 
-async fn free_address(objects: &ObjectStore) -> Result<Ipv4Addr, Status> {
-    let ranges = objects.service_ranges();
-    let address = |host: u32| ranges.address(host);
-    // Without the network, broadcast and API server addresses.
-    let usable = 2..ranges.size() - 1;
-    for _ in 0..RANDOM_TRIES {
-        let candidate = address(rand::rng().random_range(usable.clone()));
-        if !is_taken(objects, &address_key(objects, &candidate.to_string())).await? {
-            return Ok(candidate);
+/// Returns the ranges of the server and of ServiceCIDR objects that are not being deleted.
+async fn ranges(objects: &ObjectStore) -> Result<Vec<IpRange>, Status> {
+    let mut ranges: Vec<IpRange> = objects.service_ranges().cluster_ips().collect();
+    let kinds = objects.registry.kinds();
+    let Some(kind) = kinds.get("networking.k8s.io", "v1", "servicecidrs") else { return Ok(ranges) };
+    let read =
+        Read { limit: SERVICE_CIDRS_MAX, ..Read::new(KeyRange::prefix(objects.own_key(&kind.key_prefix()))) };
+    let found = objects.store.read(read).await.map_err(|error| status_from_store_error(&error))?;
+    for kv in found.kvs {
+        let object = kind.read(&Found::from(kv)).await?;
+        let cidrs = object["spec"]["cidrs"].as_array().filter(|_| !is_terminating(&object));
+        let cidrs = cidrs.into_iter().flatten().filter_map(Value::as_str).filter_map(IpRange::parse);
+        cidrs.for_each(|range| {
+            if !ranges.contains(&range) {
+                ranges.push(range);
+            }
+        });
+    }
+    Ok(ranges)
+}
+
+/// Returns the offsets of the addresses of a range that may be allocated: not that of the network, nor of IPv4's
+/// broadcasts.
+fn usable(range: IpRange) -> RangeInclusive<u128> {
+    let last = range.last_offset();
+    1..=if range.address.is_ipv4() { last.saturating_sub(1) } else { last }
+}
+
+/// Returns the number of addresses at the start of a range that are given out last, so that clients can choose them.
+fn static_band(range: IpRange) -> u128 {
+    let size = range.last_offset().saturating_add(1);
+    if size <= 16 { 0 } else { (size / 16).clamp(16, 256) }
+}
+
+fn offset_in(range: IpRange, address: IpAddr) -> u128 {
+    match (range.first(), address) {
+        (IpAddr::V4(first), IpAddr::V4(address)) => u128::from(u32::from(address).wrapping_sub(first.into())),
+        (IpAddr::V6(first), IpAddr::V6(address)) => u128::from(address).wrapping_sub(first.into()),
+        _ => u128::MAX,
+    }
+}
+
+/// Returns a free address of a family: a random one of a range, else the first that is free.
+async fn free_address(
+    objects: &ObjectStore,
+    family: IpFamily,
+    ranges: &[IpRange],
+    service: &str,
+) -> Result<IpAddr, Status> {
+    let api_server = objects.service_ranges().api_server();
+    let is_free = async |candidate: IpAddr| {
+        let taken = candidate == api_server
+            || is_taken(objects, &address_key(objects, &candidate.to_string())).await?;
+        Ok::<bool, Status>(!taken)
+    };
+    for range in ranges.iter().filter(|range| IpFamily::of(range.address) == family) {
+        let usable = usable(*range);
+        let dynamic = (usable.start() + static_band(*range)).min(*usable.end())..=*usable.end();
+        for _ in 0..RANDOM_TRIES {
+            let candidate = range.at(rand::rng().random_range(dynamic.clone()));
+            if is_free(candidate).await? {
+                return Ok(candidate);
+            }
+        }
+        for offset in dynamic.chain(usable).take(SCAN_MAX) {
+            if is_free(range.at(offset)).await? {
+                return Ok(range.at(offset));
+            }
         }
     }
-    for host in usable {
-        if !is_taken(objects, &address_key(objects, &address(host).to_string())).await? {
-            return Ok(address(host));
-        }
-    }
-    Err(Status::internal("failed to allocate a serviceIP: range is full"))
+    Err(Status::internal(&format!("failed to allocate a serviceIP for Service {service:?}: range is full")))
 }
 
 async fn free_node_port(objects: &ObjectStore, taken: &[u16]) -> Result<u16, Status> {
@@ -350,12 +383,13 @@ fn port_key(objects: &ObjectStore, port: u16) -> String {
 
 fn address_object(service: &Value, address: &str) -> Value {
     let meta = object_meta::of(service);
+    let family = address.parse().map_or(IpFamily::V4, IpFamily::of);
     json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "IPAddress",
         "metadata": {
             "name": address, "uid": new_uid(), "creationTimestamp": now().to_string(),
             "labels": {
-                "ipaddress.kubernetes.io/ip-family": "IPv4",
+                "ipaddress.kubernetes.io/ip-family": family.name(),
                 "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
             },
         },

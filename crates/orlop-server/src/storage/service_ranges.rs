@@ -1,17 +1,21 @@
 //! Ranges that cluster IPs and node ports are allocated from.
 
-use std::{net::Ipv4Addr, ops::RangeInclusive};
+use std::{net::IpAddr, ops::RangeInclusive};
 
-/// Longest prefix of the cluster IP range: eight addresses, as in Kubernetes.
-const PREFIX_BITS_MAX: u32 = 29;
-/// Shortest prefix of the cluster IP range, as in Kubernetes.
-const PREFIX_BITS_MIN: u32 = 12;
+use orlop_kinds::{IpFamily, IpRange};
 
-/// Ranges of cluster IPs and node ports. IPv4 only: the cluster is single-stack.
+/// Shortest prefix of a range of IPv6, as in Kubernetes.
+const IPV6_PREFIX_BITS_MIN: u32 = 64;
+/// Fewest host bits of a range: eight addresses.
+const HOST_BITS_MIN: u32 = 3;
+
+/// Ranges of cluster IPs, one per IP family of the cluster, and of node ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceRanges {
-    network: Ipv4Addr,
-    prefix_bits: u32,
+    /// The range of the default family.
+    first: IpRange,
+    /// The range of the other family, in a dual-stack cluster.
+    second: Option<IpRange>,
     node_ports: RangeInclusive<u16>,
 }
 
@@ -20,10 +24,13 @@ pub struct ServiceRanges {
 pub enum BadRange {
     /// Not a cluster IP range.
     #[error(
-        "{0:?} is not an IPv4 range from /{PREFIX_BITS_MIN} to /{PREFIX_BITS_MAX} without host bits, such as \
-         10.96.0.0/12"
+        "{0:?} is not an IP range without host bits, of at least 8 addresses and for IPv6 not larger than \
+         /{IPV6_PREFIX_BITS_MIN}, such as 10.96.0.0/12 or fd00::/108"
     )]
     ClusterIps(String),
+    /// More than two ranges, or two of one family.
+    #[error("{0:?} is neither one range nor one of IPv4 and one of IPv6")]
+    Families(String),
     /// Not a node port range.
     #[error("{0:?} is not a range of ports, such as 30000-32767")]
     NodePorts(String),
@@ -31,44 +38,41 @@ pub enum BadRange {
 
 impl Default for ServiceRanges {
     fn default() -> Self {
-        Self { network: Ipv4Addr::new(10, 0, 0, 0), prefix_bits: 16, node_ports: 30000..=32767 }
+        let first = IpRange { address: IpAddr::from([10, 0, 0, 0]), bits: 16 };
+        Self { first, second: None, node_ports: 30000..=32767 }
     }
 }
 
 impl ServiceRanges {
-    /// Parses a cluster IP range (`10.96.0.0/12`) and a node port range (`30000-32767`).
+    /// Parses cluster IP ranges (`10.96.0.0/12` or `10.96.0.0/12,fd00::/108`) and a node port range (`30000-32767`).
     pub fn parse(cluster_ips: &str, node_ports: &str) -> Result<Self, BadRange> {
-        let (network, prefix_bits) =
-            parse_cluster_ips(cluster_ips).ok_or_else(|| BadRange::ClusterIps(cluster_ips.to_owned()))?;
+        let range = |text: &str| parse_range(text).ok_or_else(|| BadRange::ClusterIps(text.to_owned()));
+        let families = || BadRange::Families(cluster_ips.to_owned());
+        let mut texts = cluster_ips.split(',');
+        let first = range(texts.next().unwrap_or_default())?;
+        let second = texts.next().map(range).transpose()?;
+        let same_family = |other: IpRange| other.address.is_ipv4() == first.address.is_ipv4();
+        if texts.next().is_some() || second.is_some_and(same_family) {
+            return Err(families());
+        }
         let node_ports =
             parse_node_ports(node_ports).ok_or_else(|| BadRange::NodePorts(node_ports.to_owned()))?;
-        Ok(Self { network, prefix_bits, node_ports })
+        Ok(Self { first, second, node_ports })
     }
 
-    /// Returns the cluster IP range in CIDR notation.
-    pub fn cidr(&self) -> String {
-        format!("{}/{}", self.network, self.prefix_bits)
+    /// Returns the cluster IP ranges; the first is of the default family.
+    pub(crate) fn cluster_ips(&self) -> impl Iterator<Item = IpRange> {
+        [Some(self.first), self.second].into_iter().flatten()
     }
 
-    /// Returns the cluster IP of the API server: the first of the range.
-    pub fn api_server(&self) -> Ipv4Addr {
-        self.address(1)
+    /// Returns the IP families; the first is the default.
+    pub(crate) fn families(&self) -> Vec<IpFamily> {
+        self.cluster_ips().map(|range| IpFamily::of(range.address)).collect()
     }
 
-    /// Returns true if an address is in the cluster IP range.
-    pub(crate) fn contains(&self, address: Ipv4Addr) -> bool {
-        let host_bits = 32 - self.prefix_bits;
-        u32::from(address) >> host_bits == u32::from(self.network) >> host_bits
-    }
-
-    /// Returns the number of addresses in the cluster IP range.
-    pub(crate) fn size(&self) -> u32 {
-        1 << (32 - self.prefix_bits)
-    }
-
-    /// Returns an address of the cluster IP range.
-    pub(crate) fn address(&self, host: u32) -> Ipv4Addr {
-        Ipv4Addr::from(u32::from(self.network) + host)
+    /// Returns the cluster IP of the API server: the first of the default family.
+    pub fn api_server(&self) -> IpAddr {
+        self.first.at(1)
     }
 
     /// Returns the node port range.
@@ -77,12 +81,12 @@ impl ServiceRanges {
     }
 }
 
-fn parse_cluster_ips(text: &str) -> Option<(Ipv4Addr, u32)> {
-    let (network, prefix_bits) = text.split_once('/')?;
-    let (network, prefix_bits) = (network.parse::<Ipv4Addr>().ok()?, prefix_bits.parse::<u32>().ok()?);
-    let has_host_bits = || u32::from(network) << prefix_bits != 0;
-    let is_usable = (PREFIX_BITS_MIN..=PREFIX_BITS_MAX).contains(&prefix_bits) && !has_host_bits();
-    is_usable.then_some((network, prefix_bits))
+fn parse_range(text: &str) -> Option<IpRange> {
+    let range = IpRange::parse(text.trim())?;
+    let is_bounded = range.address.is_ipv4() || range.bits >= IPV6_PREFIX_BITS_MIN;
+    let is_usable =
+        is_bounded && range.width() - range.bits >= HOST_BITS_MIN && range.first() == range.address;
+    is_usable.then_some(range)
 }
 
 fn parse_node_ports(text: &str) -> Option<RangeInclusive<u16>> {
@@ -96,17 +100,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_parse_and_contain_their_addresses() {
+    fn ranges_of_one_or_two_families_parse() {
         let ranges = ServiceRanges::parse("10.96.0.0/12", "30000-30010").unwrap();
-        assert_eq!(
-            (ranges.cidr(), ranges.api_server()),
-            ("10.96.0.0/12".to_owned(), Ipv4Addr::new(10, 96, 0, 1))
-        );
-        assert!(ranges.contains(Ipv4Addr::new(10, 111, 255, 255)));
-        assert!(!ranges.contains(Ipv4Addr::new(10, 112, 0, 0)));
-        assert_eq!(ranges.node_ports(), 30000..=30010);
-        for bad in ["10.96.0.0", "10.96.0.1/12", "10.0.0.0/8", "10.0.0.0/30", "fd00::/108", "x/16"] {
+        assert_eq!((ranges.families(), ranges.node_ports()), (vec![IpFamily::V4], 30000..=30010));
+        assert_eq!(ranges.api_server().to_string(), "10.96.0.1");
+        let ranges = ServiceRanges::parse("fd00::/108,10.0.0.0/24", "1-2").unwrap();
+        assert_eq!(ranges.families(), [IpFamily::V6, IpFamily::V4]);
+        assert_eq!(ranges.api_server().to_string(), "fd00::1");
+    }
+
+    #[test]
+    fn unusable_ranges_are_refused() {
+        for bad in ["", "10.96.0.0", "10.96.0.1/12", "10.0.0.0/30", "fd00::/63", "fd00::/126", "x/16"] {
             assert!(matches!(ServiceRanges::parse(bad, "1-2"), Err(BadRange::ClusterIps(_))), "{bad}");
+        }
+        for bad in ["10.0.0.0/16,10.1.0.0/16", "10.0.0.0/16,fd00::/108,fd01::/108"] {
+            assert!(matches!(ServiceRanges::parse(bad, "1-2"), Err(BadRange::Families(_))), "{bad}");
         }
         for bad in ["30000", "2-1", "0-5", "1-70000", "a-b"] {
             assert!(matches!(ServiceRanges::parse("10.0.0.0/16", bad), Err(BadRange::NodePorts(_))), "{bad}");

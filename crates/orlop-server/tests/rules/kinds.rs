@@ -1,10 +1,14 @@
 //! Strategies of single kinds, through the API.
 
+use orlop_server::{
+    auth::issuer::Issuer, cluster::Cluster, registry::Kinds, storage::service_ranges::ServiceRanges,
+};
+use orlop_store::{Config, Endpoint, Store};
 use serde_json::{Value, json};
 
 use crate::{
     refused,
-    support::{ask, call, create, get, server, whole},
+    support::{ask, call, create, get, server, started, whole},
 };
 
 #[tokio::test]
@@ -211,8 +215,13 @@ async fn service_dry_run_shows_allocations() {
         ),
         (
             json!({"clusterIP": "1.2.3.4"}),
-            "spec.clusterIPs: Invalid value: [\"1.2.3.4\"]: failed to allocate IP 1.2.3.4: the provided IP (1.2.3.4) \
-             is not in the valid range. The range of valid IPs is 10.0.0.0/16",
+            "spec.clusterIPs: Invalid value: [\"1.2.3.4\"]: failed to allocate IP 1.2.3.4: the provided network \
+             does not match the current range",
+        ),
+        (
+            json!({"clusterIP": "10.0.255.255"}),
+            "spec.clusterIPs: Invalid value: [\"10.0.255.255\"]: failed to allocate IP 10.0.255.255: the provided IP \
+             (10.0.255.255) is not in the valid range. The range of valid IPs is 10.0.0.0/16",
         ),
     ] {
         let message = format!("Service \"s\" is invalid: {why}");
@@ -223,6 +232,66 @@ async fn service_dry_run_shows_allocations() {
     let chosen = json!({"clusterIP": "None", "selector": {"a": "b"}});
     let (_, headless) = call(&chain, "POST", &path, Some(&service(chosen))).await;
     assert_eq!(headless["spec"]["ipFamilies"], json!(["IPv4"]));
+}
+
+#[tokio::test]
+async fn dual_stack_services_have_an_address_of_each_family() {
+    let store = Store::open(Config::new(Endpoint::Memory)).await.unwrap();
+    let ranges = ServiceRanges::parse("10.0.0.0/24,fd00::/108", "30000-32767").unwrap();
+    let cluster = Cluster::new(store.clone(), Kinds::builtin(), Issuer::generate().unwrap());
+    let chain = started(cluster.with_service_ranges(ranges)).await;
+    let (_, cidr) = get(&chain, "/apis/networking.k8s.io/v1/servicecidrs/kubernetes").await;
+    assert_eq!(cidr["spec"]["cidrs"], json!(["10.0.0.0/24", "fd00::/108"]));
+    let services = "/api/v1/namespaces/default/services";
+    let dual = service(json!({"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv6"]}));
+    let (code, mut created) = call(&chain, "POST", services, Some(&dual)).await;
+    assert_eq!(code, 201, "{created}");
+    assert_eq!(created["spec"]["ipFamilies"], json!(["IPv6", "IPv4"]));
+    let addresses = created["spec"]["clusterIPs"].as_array().unwrap().clone();
+    assert_eq!(created["spec"]["clusterIP"], addresses[0]);
+    assert!(addresses[0].as_str().unwrap().starts_with("fd00::"), "{addresses:?}");
+    assert!(addresses[1].as_str().unwrap().starts_with("10.0.0."), "{addresses:?}");
+    let allocated =
+        |address: &Value| format!("/apis/networking.k8s.io/v1/ipaddresses/{}", address.as_str().unwrap());
+    let (_, object) = get(&chain, &allocated(&addresses[0])).await;
+    assert_eq!(object["metadata"]["labels"]["ipaddress.kubernetes.io/ip-family"], "IPv6");
+    // The policy alone releases the second family.
+    let path = format!("{services}/s");
+    created["spec"]["ipFamilyPolicy"] = "SingleStack".into();
+    let (code, single) = call(&chain, "PUT", &path, Some(&created)).await;
+    assert_eq!((code, &single["spec"]["clusterIPs"]), (200, &json!([addresses[0]])), "{single}");
+    assert_eq!(get(&chain, &allocated(&addresses[1])).await.0, 404);
+    let upgrade = json!({"spec": {"ipFamilyPolicy": "PreferDualStack"}});
+    let (_, upgraded) = call(&chain, "PATCH", &path, Some(&upgrade)).await;
+    assert_eq!(upgraded["spec"]["clusterIPs"].as_array().unwrap().len(), 2, "{upgraded}");
+    assert_eq!(upgraded["spec"]["clusterIP"], addresses[0]);
+}
+
+#[tokio::test]
+async fn service_cidr_adds_a_range() {
+    let (chain, _store) = server().await;
+    let fixed = service(json!({"clusterIP": "10.9.0.7"}));
+    let services = "/api/v1/namespaces/default/services";
+    assert_eq!(call(&chain, "POST", services, Some(&fixed)).await.0, 422);
+    let cidr = json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "more"},
+        "spec": {"cidrs": ["10.9.0.0/24"]}});
+    assert_eq!(call(&chain, "POST", "/apis/networking.k8s.io/v1/servicecidrs", Some(&cidr)).await.0, 201);
+    let (code, created) = call(&chain, "POST", services, Some(&fixed)).await;
+    assert_eq!((code, &created["spec"]["clusterIPs"]), (201, &json!(["10.9.0.7"])), "{created}");
+}
+
+#[tokio::test]
+async fn node_port_follows_the_name_of_its_port() {
+    let (chain, _store) = server().await;
+    let services = "/api/v1/namespaces/default/services";
+    let mut service = service(json!({"type": "NodePort"}));
+    service["spec"]["ports"] = json!([{"name": "a", "port": 80}, {"name": "b", "port": 81}]);
+    let (_, created) = call(&chain, "POST", services, Some(&service)).await;
+    service["spec"]["ports"] = json!([{"name": "b", "port": 80}, {"name": "a", "port": 82}]);
+    let (code, replaced) = call(&chain, "PUT", &format!("{services}/s"), Some(&service)).await;
+    let port = |service: &Value, index: usize| service["spec"]["ports"][index]["nodePort"].clone();
+    assert_eq!(code, 200, "{replaced}");
+    assert_eq!((port(&replaced, 0), port(&replaced, 1)), (port(&created, 1), port(&created, 0)));
 }
 
 #[tokio::test]

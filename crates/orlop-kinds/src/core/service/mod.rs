@@ -1,5 +1,6 @@
 //! Service. The server allocates ClusterIPs and node ports.
 
+pub(super) mod families;
 mod update;
 mod validation;
 mod warnings;

@@ -28,11 +28,6 @@ pub(crate) fn restore_allocations(object: &mut Value, old: &Value) {
             }
         }
     }
-    for field in ["ipFamilies", "ipFamilyPolicy"] {
-        if let Some(value) = old_spec.get(field) {
-            defaulting::set_if_absent(spec, field, value.clone());
-        }
-    }
     if health && integer(spec, "/healthCheckNodePort") == 0 {
         spec["healthCheckNodePort"] = integer(&old_spec, "/healthCheckNodePort").into();
     }
@@ -43,17 +38,15 @@ pub(crate) fn restore_allocations(object: &mut Value, old: &Value) {
     }
 }
 
-/// Returns the previous node port of each port, matched by protocol and number.
+/// Returns the previous node port of each port, matched by name.
 fn previous_node_ports(object: &Value, old: &Value) -> Vec<Option<i64>> {
     let needs = |service: &Value| matches!(text(service, "/spec/type"), "NodePort" | "LoadBalancer");
     let both = needs(object) && needs(old);
     let taken: Vec<i64> = list(object, "/spec/ports").iter().map(|port| integer(port, "/nodePort")).collect();
     let before = |port: &Value| {
-        let same = |other: &&Value| {
-            integer(other, "/port") == integer(port, "/port")
-                && text(other, "/protocol") == text(port, "/protocol")
-        };
-        let found = list(old, "/spec/ports").iter().find(same);
+        // The last port of a name counts, as in Kubernetes: names are unique where there are several ports.
+        let same = |other: &&Value| text(other, "/name") == text(port, "/name");
+        let found = list(old, "/spec/ports").iter().rfind(same);
         found
             .map(|other| integer(other, "/nodePort"))
             .filter(|node_port| both && *node_port != 0 && !taken.contains(node_port))
@@ -168,14 +161,16 @@ mod tests {
 
     #[test]
     fn omitted_allocations_are_carried_over() {
-        let old = json!({"spec": {"type": "NodePort", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
-            "ports": [{"port": 80, "protocol": "TCP", "nodePort": 30001}]}});
-        let mut new = json!({"spec": {"type": "NodePort", "ports": [{"port": 80, "protocol": "TCP"}, {"port": 81, "protocol": "TCP"}]}});
+        let old = json!({"spec": {"type": "NodePort", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"],
+            "ports": [{"name": "a", "port": 80, "protocol": "TCP", "nodePort": 30001}]}});
+        let mut new = json!({"spec": {"type": "NodePort", "ports": [
+            {"name": "a", "port": 8080, "protocol": "TCP"}, {"name": "b", "port": 80, "protocol": "TCP"}]}});
         restore_allocations(&mut new, &old);
         assert_eq!(
             new["spec"],
-            json!({"type": "NodePort", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
-                "ports": [{"port": 80, "protocol": "TCP", "nodePort": 30001}, {"port": 81, "protocol": "TCP"}]})
+            json!({"type": "NodePort", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "ports": [
+                {"name": "a", "port": 8080, "protocol": "TCP", "nodePort": 30001},
+                {"name": "b", "port": 80, "protocol": "TCP"}]})
         );
     }
 }

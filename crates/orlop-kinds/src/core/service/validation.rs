@@ -145,7 +145,7 @@ fn validate_session_affinity(spec: &Value, path: &FieldPath) -> Vec<FieldError> 
     errors
 }
 
-fn validate_addresses(object: &Value, spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+pub(super) fn validate_addresses(object: &Value, spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let (one, many) = (text(spec, "/clusterIP"), texts(spec, "/clusterIPs"));
     let many_path = path.child("clusterIPs");
