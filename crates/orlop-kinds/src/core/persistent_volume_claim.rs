@@ -119,6 +119,15 @@ pub(crate) fn validate_spec(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
             errors.extend(validate_data_source(source, &path.child(field)));
         }
     }
+    if let (Some(source), Some(reference)) = (present(spec, "/dataSource"), present(spec, "/dataSourceRef")) {
+        let same = ["apiGroup", "kind", "name"].iter().all(|field| source.get(field) == reference.get(field));
+        let detail = match text(reference, "/namespace") {
+            "" => (!same).then_some("must match dataSourceRef"),
+            _ => Some("may not be specified when dataSourceRef.namespace is specified"),
+        };
+        // Kubernetes gives the path of the field as its value, which prints as an empty object.
+        errors.extend(detail.map(|detail| FieldError::invalid(path, json!({}), detail)));
+    }
     errors
 }
 

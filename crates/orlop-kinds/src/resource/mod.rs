@@ -1,5 +1,6 @@
 //! Kinds of `resource.k8s.io`.
 
+mod device_claim;
 mod device_class;
 mod device_taint_rule;
 mod resource_claim;

@@ -1,7 +1,9 @@
 //! ResourceClaim, and the strategy it shares with ResourceClaimTemplate.
 
+use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::Value;
 
+use super::device_claim::validate_devices;
 use crate::{
     BuiltinKind, StrategyFlags,
     accessors::{is_terminating, list, present, text},
@@ -9,6 +11,7 @@ use crate::{
     printer::{ColumnDefinition, PrinterColumns, age, name},
     strategy::Strategy,
     update_scope::STATUS_WITHOUT_METADATA,
+    validation,
 };
 
 pub(crate) const KIND: BuiltinKind = BuiltinKind {
@@ -31,6 +34,27 @@ impl Strategy for ResourceClaim {
         for request in defaulting::items_mut(devices, "requests") {
             defaulting::object_mut(request, "exactly").into_iter().for_each(set_count_defaults);
             defaulting::items_mut(request, "firstAvailable").for_each(set_count_defaults);
+        }
+    }
+
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let none = Value::Null;
+        let mut path = FieldPath::root("spec");
+        let mut spec = object.get("spec").unwrap_or(&none);
+        if self.template {
+            path = path.child("spec");
+            spec = spec.get("spec").unwrap_or(&none);
+        }
+        validate_devices(spec.get("devices").unwrap_or(&none), &path.child("devices"))
+    }
+
+    /// The spec is immutable, and not validated again.
+    fn validate_replacement(&self, object: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
+        match subresource {
+            "" => {
+                validation::validate_immutable(object, old, "spec", &FieldPath::nil()).into_iter().collect()
+            }
+            subresource => self.validate_subresource_update(subresource, object, old),
         }
     }
 }

@@ -1,17 +1,180 @@
 //! ResourceSlice: devices that a driver offers.
 
+use orlop_api::field_error::{FieldError, FieldPath};
+use serde_json::{Map, Value};
+
+use super::device_claim::{validate_named, validate_qualified};
 use crate::{
     BuiltinKind, StrategyFlags,
-    accessors::text,
+    accessors::{integer, list, map, present, text},
+    core::pod::validate_node_selector,
     printer::{ColumnDefinition, PrinterColumns, age, name},
+    storage::csi_driver::validate_driver_name,
+    strategy::Strategy,
+    validation::{validate_dns_label, validate_dns_subdomain, validate_immutable},
 };
 
 pub(crate) const KIND: BuiltinKind = BuiltinKind {
     flags: StrategyFlags { returns_deleted_object: true, tracks_generation: true, ..StrategyFlags::BUILTIN },
     selectable_fields: &["spec.nodeName", "spec.driver", "spec.pool.name"],
     columns: &COLUMNS,
+    strategy: &ResourceSlice,
     ..BuiltinKind::new("resource.k8s.io", "resourceslices")
 };
+
+const DEVICES_MAX: usize = 128;
+/// Maximum number of devices in a slice that has taints or counters.
+const ADVANCED_DEVICES_MAX: usize = 64;
+const ATTRIBUTES_AND_CAPACITIES_MAX: usize = 32;
+const POOL_NAME_LENGTH_MAX: usize = 253;
+const ATTRIBUTE_TEXT_LENGTH_MAX: usize = 64;
+
+pub(crate) struct ResourceSlice;
+
+impl Strategy for ResourceSlice {
+    fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let (path, none) = (FieldPath::root("spec"), Value::Null);
+        let spec = object.get("spec").unwrap_or(&none);
+        let mut errors = match text(spec, "/driver") {
+            "" => vec![FieldError::required(&path.child("driver"), "")],
+            driver => validate_driver_name(driver, &path.child("driver")),
+        };
+        errors.extend(validate_pool(spec, &path.child("pool")));
+        errors.extend(validate_node_selection(spec, &path));
+        let devices = list(spec, "/devices");
+        let is_advanced = devices.iter().any(|device| {
+            !list(device, "/taints").is_empty() || !list(device, "/consumesCounters").is_empty()
+        });
+        let count_max = if is_advanced { ADVANCED_DEVICES_MAX } else { DEVICES_MAX };
+        errors.extend(validate_named(devices, count_max, &path.child("devices"), validate_device));
+        errors
+    }
+
+    fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        let (path, none) = (FieldPath::root("spec"), Value::Null);
+        let part = |of: &Value, pointer: &str| of.pointer(pointer).unwrap_or(&none).clone();
+        let (new_pool, old_pool) = (part(object, "/spec/pool"), part(old, "/spec/pool"));
+        let (new_spec, old_spec) = (part(object, "/spec"), part(old, "/spec"));
+        let name = validate_immutable(&new_pool, &old_pool, "name", &path.child("pool"));
+        let fields = ["driver", "nodeName"];
+        let fields =
+            fields.into_iter().filter_map(|field| validate_immutable(&new_spec, &old_spec, field, &path));
+        name.into_iter().chain(fields).collect()
+    }
+}
+
+fn validate_pool(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let (mut errors, name_path) = (Vec::new(), path.child("name"));
+    match text(spec, "/pool/name") {
+        "" => errors.push(FieldError::required(&name_path, "")),
+        name => {
+            if name.len() > POOL_NAME_LENGTH_MAX {
+                errors.push(FieldError::too_long(&name_path, POOL_NAME_LENGTH_MAX));
+            }
+            errors.extend(name.split('/').flat_map(|part| validate_dns_subdomain(part, &name_path)));
+        }
+    }
+    let (count, generation) = (integer(spec, "/pool/resourceSliceCount"), integer(spec, "/pool/generation"));
+    if count <= 0 {
+        errors.push(FieldError::invalid(
+            &path.child("resourceSliceCount"),
+            count,
+            "must be greater than zero",
+        ));
+    }
+    if generation < 0 {
+        let detail = "must be greater than or equal to zero";
+        errors.push(FieldError::invalid(&path.child("generation"), generation, detail));
+    }
+    errors
+}
+
+/// Validates that a slice says in one way which nodes have its devices.
+fn validate_node_selection(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+    const ONE: &str =
+        "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
+    let (mut errors, mut given) = (Vec::new(), Vec::new());
+    match spec.get("nodeName").and_then(Value::as_str) {
+        None => {}
+        Some("") => {
+            let detail = "must be either unset or set to a non-empty string";
+            errors.push(FieldError::invalid(&path.child("nodeName"), "", detail));
+        }
+        Some(name) => {
+            given.push("`nodeName`");
+            errors.extend(validate_dns_subdomain(name, &path.child("nodeName")));
+        }
+    }
+    if let Some(selector) = present(spec, "/nodeSelector") {
+        given.push("`nodeSelector`");
+        let path = path.child("nodeSelector");
+        errors.extend(validate_node_selector(selector, &path));
+        let terms = list(selector, "/nodeSelectorTerms");
+        if terms.len() != 1 {
+            let detail = "must have exactly one node selector term";
+            errors.push(FieldError::invalid(&path.child("nodeSelectorTerms"), terms.to_vec(), detail));
+        }
+    }
+    for (field, quoted) in
+        [("allNodes", "`allNodes`"), ("perDeviceNodeSelection", "`perDeviceNodeSelection`")]
+    {
+        match spec.get(field).and_then(Value::as_bool) {
+            None => {}
+            Some(true) => given.push(quoted),
+            Some(false) => {
+                let detail = "must be either unset or set to true";
+                errors.push(FieldError::invalid(&path.child(field), false, detail));
+            }
+        }
+    }
+    match given.len() {
+        0 => errors.push(FieldError::required(path, ONE)),
+        1 => {}
+        _ => {
+            let value = format!("{{{}}}", given.join(", "));
+            errors.push(FieldError::invalid(path, value, format!("{ONE}, but multiple fields are set")));
+        }
+    }
+    errors
+}
+
+fn validate_device(device: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = validate_dns_label(text(device, "/name"), &path.child("name"));
+    let (attributes, capacity) = (map(device, "/attributes"), map(device, "/capacity"));
+    let count = attributes.len() + capacity.len();
+    if count > ATTRIBUTES_AND_CAPACITIES_MAX {
+        let detail = format!(
+            "the total number of attributes and capacities must not exceed {ATTRIBUTES_AND_CAPACITIES_MAX}"
+        );
+        errors.push(FieldError::invalid(path, count, detail));
+    }
+    let names = |of: &Map<String, Value>, path: &FieldPath| -> Vec<FieldError> {
+        of.keys().flat_map(|name| validate_qualified(name, &path.key(name))).collect()
+    };
+    let attributes_path = path.child("attributes");
+    errors.extend(names(attributes, &attributes_path));
+    for (name, attribute) in attributes {
+        errors.extend(validate_attribute(attribute, &attributes_path.key(name)));
+    }
+    errors.extend(names(capacity, &path.child("capacity")));
+    errors
+}
+
+fn validate_attribute(attribute: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let values = attribute.as_object().map_or(0, Map::len);
+    let mut errors = Vec::new();
+    match values {
+        0 => errors.push(FieldError::invalid(path, "", "exactly one value must be specified")),
+        1 => {}
+        _ => errors.push(FieldError::invalid(path, attribute.clone(), "exactly one value must be specified")),
+    }
+    for field in ["string", "version"] {
+        if text(attribute, &format!("/{field}")).len() > ATTRIBUTE_TEXT_LENGTH_MAX {
+            errors.push(FieldError::too_long(&path.child(field), ATTRIBUTE_TEXT_LENGTH_MAX));
+        }
+    }
+    errors
+}
 
 pub(crate) static COLUMNS: PrinterColumns = PrinterColumns {
     definitions: &[
@@ -39,6 +202,34 @@ mod tests {
 
     use super::*;
     use crate::printer::tests::row;
+
+    #[test]
+    fn slices_are_validated() {
+        let spec = |fields: Value| {
+            let mut spec =
+                json!({"driver": "a.b", "pool": {"name": "p", "resourceSliceCount": 1}, "nodeName": "n"});
+            spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            crate::validation::tests::messages(ResourceSlice.validate(&json!({"spec": spec})))
+        };
+        assert!(spec(json!({"devices": [{"name": "d", "attributes": {"x": {"int": 1}}}]})).is_empty());
+        assert_eq!(
+            spec(
+                json!({"allNodes": true, "pool": {"name": ""}, "devices": [{"name": "d", "attributes": {"1": {}}},
+                {"name": "d"}]})
+            ),
+            [
+                "spec.pool.name: Required value",
+                "spec.pool.resourceSliceCount: Invalid value: 0: must be greater than zero",
+                "spec: Invalid value: \"{`nodeName`, `allNodes`}\": exactly one of `nodeName`, `nodeSelector`, \
+                 `allNodes`, `perDeviceNodeSelection` is required, but multiple fields are set",
+                "spec.devices[0].attributes[1]: Invalid value: \"1\": a valid C identifier must start with alphabetic \
+                 character or '_', followed by a string of alphanumeric characters or '_' (e.g. 'my_name',  or \
+                 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')",
+                "spec.devices[0].attributes[1]: Invalid value: \"\": exactly one value must be specified",
+                "spec.devices[1]: Duplicate value: \"d\"",
+            ]
+        );
+    }
 
     #[test]
     fn row_shows_driver_and_pool() {

@@ -13,6 +13,7 @@ mod spec;
 mod template;
 mod update;
 mod volumes;
+mod windows;
 
 use orlop_api::{
     field_error::{FieldError, FieldPath},

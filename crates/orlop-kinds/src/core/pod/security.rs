@@ -3,7 +3,7 @@
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::Value;
 
-use super::volumes::validate_local_descending_path;
+use super::{volumes::validate_local_descending_path, windows::validate_windows_options};
 use crate::{
     accessors::{flag, list, mark_repeated, present, text, texts},
     validation,
@@ -31,6 +31,7 @@ pub(crate) fn validate_pod_security_context(
         path,
         &["Always", "OnRootMismatch"],
     ));
+    errors.extend(validate_windows_options(context, path));
     errors.extend(validate_seccomp(context, path));
     errors.extend(validate_app_armor(context, path));
     errors.extend(validation::validate_supported(
@@ -57,6 +58,7 @@ pub(crate) fn validate_security_context(
         let detail = "`hostUsers` must be false to use `Unmasked`";
         errors.push(FieldError::invalid(&path.child("procMount"), "Unmasked", detail));
     }
+    errors.extend(validate_windows_options(context, path));
     errors.extend(validate_seccomp(context, path));
     errors.extend(validate_app_armor(context, path));
     if context.get("allowPrivilegeEscalation") == Some(&Value::Bool(false)) {

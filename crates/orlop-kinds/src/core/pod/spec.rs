@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{
     PodSpecKind,
     containers::{self, PodContext},
-    resources, scheduling, security, volumes,
+    resources, scheduling, security, volumes, windows,
 };
 use crate::{
     accessors::{flag, integer, list, map, mark_repeated, present, text, texts},
@@ -67,6 +67,7 @@ pub(crate) fn validate(spec: &Value, path: &FieldPath, spec_kind: PodSpecKind) -
     }));
     errors.extend(validate_gates(spec, &path.child("schedulingGates")));
     errors.extend(scheduling::validate_topology_spread_constraints(spec, path));
+    errors.extend(windows::validate_host_processes(spec, path));
     errors.extend(validate_names(spec, path));
     errors.extend(scheduling::validate_tolerations(list(spec, "/tolerations"), &path.child("tolerations")));
     errors.extend(validation::validate_items(spec, "hostAliases", path, |alias, path| {
@@ -228,6 +229,7 @@ fn validate_references(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
             name => Some(FieldError::not_supported(&path, name, known)),
         });
     }
+    errors.extend(windows::validate_options_of_system(spec, path));
     errors
 }
 
