@@ -129,7 +129,7 @@ struct Element<'a> {
     /// The element with its header.
     whole: &'a [u8],
     content: &'a [u8],
-    /// What follows.
+    /// The bytes after it.
     rest: &'a [u8],
 }
 
