@@ -1,6 +1,7 @@
 //! Every chore of this repository, in Rust: `cargo xtask help`.
 
 mod bench;
+mod compare;
 mod conformance;
 mod example;
 mod fuzz;
@@ -21,6 +22,11 @@ cargo xtask bench store|api|access|admission|abuse|fairness|definitions|etcd|sla
 
 cargo xtask conformance
     Runs what real clients do (kubectl, kube-rs, Python, Node), and writes what was shown into COMPAT.md.
+
+cargo xtask compare --reference KUBECONFIG [--server KUBECONFIG] [--count N] [--only TEXT]
+    Sends the same 10,000 requests to Orlop and to a kube-apiserver, and compares the answers in full.
+cargo xtask compare --allowed
+    Prints the allowed differences, for COMPAT.md.
 
 cargo xtask smoke
     Tries the release build with kubectl, on SQLite and on PostgreSQL.
@@ -48,6 +54,7 @@ fn main() -> ExitCode {
         ["smoke"] => smoke::build().and_then(|()| smoke::run()),
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["conformance"] => conformance::run(),
+        ["compare", rest @ ..] => compare::run(rest),
         ["tidy"] => tidy::run(),
         ["generate", rest @ ..] => {
             steps::cargo(&[&["run", "--quiet", "--package", "orlop-generate", "--"], rest].concat())

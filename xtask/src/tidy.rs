@@ -38,7 +38,7 @@ const LAYERS: &[&[&str]] = &[
     &["orlop-server", "orlop-etcd", "orlop-device"],
     &["orlop-typed", "orlop-test", "orlop-generate"],
     &["slate", "slate-client", "slate-server", "slate-cli", "slate-operator", "slate-bench"],
-    &["orlop", "orlop-bench", "orlop-fuzz"],
+    &["orlop", "orlop-bench", "orlop-fuzz", "orlop-compare"],
 ];
 
 /// Crates whose modules still form cycles, with the reason.
