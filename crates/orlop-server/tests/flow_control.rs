@@ -291,3 +291,28 @@ async fn without_fairness_requests_in_flight_are_limited() {
     assert_eq!(get(&server.chain, "/debug/api_priority_and_fairness/dump_priority_levels").await.0, 404);
     assert_eq!(get(&server.chain, &format!("{SCHEMAS}/exempt")).await.0, 200);
 }
+
+#[tokio::test]
+async fn list_is_in_flight_until_it_is_read() {
+    let options = FlowControlOptions { is_fair: false, reading_max: 1, mutating_max: 0 };
+    let server = Server::start(options).await;
+    for number in 0..80 {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("large-{number}")},
+            "data": {"value": "x".repeat(100_000)}});
+        assert_eq!(call(&server.chain, "POST", MAPS, Some(&map)).await.0, 201);
+    }
+    let outcome = tokio::time::timeout(Duration::from_secs(60), async {
+        // More than fits buffers and windows. A list that is not read for long is not counted: the other client may come
+        // too late.
+        loop {
+            let mut list = server.send("jane", MAPS).await.into_body();
+            let beside = server.ask("joe", MAPS).await.0;
+            while list.frame().await.is_some() {}
+            if beside == 429 {
+                break;
+            }
+        }
+        while server.ask("joe", MAPS).await.0 != 200 {}
+    });
+    outcome.await.unwrap();
+}

@@ -129,43 +129,37 @@ impl WebhookMetrics {
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "apiserver_admission_webhook_admission_duration_seconds",
-            "Admission webhook latency histogram in seconds, identified by name and broken out for each operation and \
-             API resource and type (validate or admit)",
+            "Time of calls of admission webhooks, by webhook, type, operation and outcome",
             self.durations.clone(),
         );
         registry.register(
             "apiserver_admission_webhook_request",
-            "Admission webhook request total, identified by name and broken out for each admission type (validating or \
-             admit) and operation",
+            "Calls of admission webhooks, by webhook, type, operation, HTTP code and outcome",
             self.requests.clone(),
         );
         registry.register(
             "apiserver_admission_webhook_rejection_count",
-            "Admission webhook rejection count, identified by name and broken out for each admission type (validating \
-             or admit) and operation",
+            "Requests that admission webhooks rejected, by webhook, type, operation, error and code",
             self.rejections.clone(),
         );
         registry.register(
             "apiserver_admission_webhook_fail_open_count",
-            "Admission webhook fail open count, identified by name and broken out for each admission type (validating \
-             or admit)",
+            "Requests admitted because a webhook failed and its failure policy is Ignore, by webhook and type",
             self.fail_open.clone(),
         );
         registry.register(
             "apiserver_admission_match_condition_evaluation_errors",
-            "Admission match condition evaluation errors count, identified by name of resource containing the match \
-             condition",
+            "Match conditions of webhooks that could not be evaluated, by webhook, type and operation",
             self.condition_errors.clone(),
         );
         registry.register(
             "apiserver_admission_match_condition_exclusions",
-            "Admission match condition evaluation exclusions count, identified by name of resource containing the match \
-             condition",
+            "Requests that match conditions kept from a webhook, by webhook, type and operation",
             self.condition_exclusions.clone(),
         );
         registry.register(
             "apiserver_admission_match_condition_evaluation_seconds",
-            "Admission match condition evaluation time in seconds, identified by name",
+            "Time of the evaluation of a webhook's match conditions, by webhook, type and operation",
             self.condition_durations.clone(),
         );
     }

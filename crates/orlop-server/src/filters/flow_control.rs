@@ -146,10 +146,7 @@ impl Permit {
         match self {
             Self::Seats(seats) => response.map(|body| HeldBody::hold(body, seats)),
             Self::Free => response,
-            Self::InFlight(permit) => {
-                drop(permit);
-                response
-            }
+            Self::InFlight(permit) => response.map(|body| HeldBody::hold(body, permit)),
         }
     }
 }

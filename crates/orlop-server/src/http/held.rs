@@ -1,6 +1,7 @@
-//! Bodies that hold the seats of their request until they are complete.
+//! Bodies that hold the seats of their request, or its place among requests in flight, until they are complete.
 
 use std::{
+    fmt,
     pin::Pin,
     sync::{
         Arc, Mutex, PoisonError,
@@ -10,53 +11,51 @@ use std::{
     time::Duration,
 };
 
-use http_body::Body as _;
-use orlop_flow_control::Seats;
-
 use super::body::{Body, BodyWrapper, PolledFrame};
+use http_body::Body as _;
 
 /// Time after which a client that reads nothing gives back its seats: the server does no work for it, and others wait
 /// for that long.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// A streamed body with the seats of its request.
+/// A streamed body with what its request occupies, which dropping releases.
 #[derive(Debug)]
-pub(crate) struct HeldBody {
+pub(crate) struct HeldBody<P> {
     body: Body,
-    held: Arc<Held>,
+    held: Arc<Held<P>>,
 }
 
 #[derive(Debug)]
-struct Held {
-    seats: Mutex<Option<Seats>>,
+struct Held<P> {
+    permit: Mutex<Option<P>>,
     /// True if the client has read something since this was last checked.
     has_progressed: AtomicBool,
 }
 
-impl Held {
+impl<P> Held<P> {
     fn release(&self) {
-        let seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(seats);
+        let permit = self.permit.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(permit);
     }
 
     fn is_released(&self) -> bool {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+        self.permit.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 }
 
-impl HeldBody {
-    /// Holds seats until a body is complete; of a watch, until it is initialized. A complete body holds none.
-    pub(crate) fn hold(body: Body, seats: Seats) -> Body {
+impl<P: fmt::Debug + Send + 'static> HeldBody<P> {
+    /// Holds a permit until a body is complete; of a watch, until it is initialized. A complete body holds none.
+    pub(crate) fn hold(body: Body, permit: P) -> Body {
         let is_over = match &body {
             Body::Full(_) => true,
             Body::Watch(events) => events.is_initialized(),
             Body::Stream(_) | Body::Wrapped(_) => false,
         };
         if is_over {
-            drop(seats);
+            drop(permit);
             return body;
         }
-        let held = Arc::new(Held { seats: Mutex::new(Some(seats)), has_progressed: AtomicBool::new(true) });
+        let held = Arc::new(Held { permit: Mutex::new(Some(permit)), has_progressed: AtomicBool::new(true) });
         let watched = Arc::downgrade(&held);
         tokio::spawn(async move {
             loop {
@@ -75,7 +74,7 @@ impl HeldBody {
     }
 }
 
-impl BodyWrapper for HeldBody {
+impl<P: fmt::Debug + Send + 'static> BodyWrapper for HeldBody<P> {
     fn inner_mut(&mut self) -> &mut Body {
         &mut self.body
     }
