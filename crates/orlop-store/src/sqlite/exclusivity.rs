@@ -12,7 +12,7 @@
 use std::{
     fs::{File, TryLockError},
     io,
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -25,6 +25,7 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 pub(super) struct Exclusivity {
     log: Arc<File>,
+    log_path: PathBuf,
     /// The counter after this process's step, if nobody held the lock.
     exclusive_at: Option<i64>,
 }
@@ -42,12 +43,17 @@ impl Exclusivity {
             ON CONFLICT (name) DO UPDATE SET text = text + 1 RETURNING CAST(text AS INTEGER)";
         let registered: i64 = writer.query_row(sql, [], |row| row.get(0)).map_err(sql_error)?;
         let exclusive_at = (first && registered == before + 1).then_some(registered);
-        Ok(Self { log: Arc::new(log), exclusive_at })
+        Ok(Self { log: Arc::new(log), log_path: path, exclusive_at })
     }
 
     /// Returns the write-ahead log, open for appending.
     pub(super) fn log(&self) -> Arc<File> {
         self.log.clone()
+    }
+
+    /// Returns the path of the write-ahead log.
+    pub(super) fn log_path(&self) -> &Path {
+        &self.log_path
     }
 
     /// Returns whether no other process has used this file since this one registered.

@@ -9,6 +9,7 @@ mod errors;
 mod exclusivity;
 mod file_identity;
 mod history;
+mod log_watch;
 mod pool;
 #[cfg(test)]
 mod power_loss_tests;
@@ -21,7 +22,10 @@ mod snapshot;
 mod tail;
 mod wal_file;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    sync::{Arc, OnceLock},
+};
 
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension};
@@ -32,6 +36,7 @@ use self::{
     durability::{Durability, SyncLog},
     exclusivity::Exclusivity,
     file_identity::FileIdentity,
+    log_watch::LogWatch,
     pool::Connections,
     wal_file::WalFile,
 };
@@ -46,9 +51,6 @@ use crate::{
     event::{Commit, VersionId},
     metrics::{Metrics, READ},
 };
-
-/// Interval of polling for other processes' writes to the file.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A SQLite database.
 #[derive(Debug)]
@@ -67,7 +69,9 @@ pub(crate) struct Sqlite {
     limits: Limits,
     /// A key greater than every valid key.
     max_key: Bytes,
-    /// The last version id at the last poll for other processes' writes.
+    /// Made by the first wait for other processes' writes.
+    log_watch: OnceLock<LogWatch>,
+    /// The last version id at the last look for other processes' writes.
     polled_last_id: std::sync::Mutex<Option<VersionId>>,
     metrics: Metrics,
 }
@@ -145,6 +149,7 @@ impl Sqlite {
             long_reads: tokio::sync::Semaphore::new(config.readers.max(1)),
             limits: config.limits.clone(),
             max_key: vec![0xff; config.limits.key_bytes + 2].into(),
+            log_watch: OnceLock::new(),
             polled_last_id: std::sync::Mutex::default(),
             metrics,
         })
@@ -414,11 +419,10 @@ impl Engine for Sqlite {
     }
 
     async fn wait_for_changes(&self) {
-        if self.file.is_none() {
-            return std::future::pending().await;
-        }
+        let Some(file) = &self.file else { return std::future::pending().await };
+        let watch = self.log_watch.get_or_init(|| LogWatch::open(file.exclusivity.log_path()));
         loop {
-            tokio::time::sleep(POLL_INTERVAL).await;
+            watch.changed().await;
             self.connections.release_read_mark();
             // Any connection can tell by the end of the log; `data_version` only compares on one connection. Our own
             // commits show too, which costs one read.

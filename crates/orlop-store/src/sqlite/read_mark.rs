@@ -6,8 +6,9 @@
 //! read mark. It decides nothing: each read still determines the newest read mark by itself, and locks another one
 //! if it has to.
 //!
-//! A held read mark prevents the log from being restarted, so it is released before every write, and after a moment in
-//! any case. Where other processes use the file it is not held: their writes would not be noticed here.
+//! A held read mark prevents the log from being restarted, so it is released before every write, and soon after another
+//! process has written, as it does when it opens the file. Where other processes use the file it is not held: their
+//! writes would not be noticed here.
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError, TryLockError,
