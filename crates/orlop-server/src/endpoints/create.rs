@@ -1,10 +1,7 @@
 //! Create.
 
 use http::Response;
-use orlop_api::{
-    object_meta, schema,
-    status::{Reason, Status},
-};
+use orlop_api::{object_meta, schema, status::Status};
 use orlop_store::{Compare, Comparison, KeyRange, LeaseId, Op, Put, Read, Revision, Target, Txn};
 use serde_json::{Value, json};
 
@@ -42,19 +39,11 @@ pub(super) async fn create(request: &Request) -> Result<Response<Body>, Status> 
 /// Creates a decoded object. Without a `manager`, its managed fields are already recorded.
 pub(super) async fn create_object(
     request: &Request,
-    mut object: Value,
+    object: Value,
     options: &WriteOptions,
     manager: Option<&str>,
 ) -> Result<(u16, Written), Status> {
-    object_meta::clear_for_create(&mut object);
-    prepare::set_namespace(request, &mut object)?;
-    prepare::deduplicate_owners(request, &mut object, "");
-    request.kind.set_defaults(&mut object);
-    if let Some(manager) = manager {
-        object = record_manager(request, object, manager);
-    }
-    admission::mutate(request, &mut object, None).await?;
-    escalation::check(request, &object, None).await?;
+    let object = admit(request, object, manager).await?;
     if !generated_name::needs_name(&object) {
         return create_once(request, object, options).await?.into_result().map(|written| (201, written));
     }
@@ -74,20 +63,9 @@ pub(super) async fn create_object(
 
 /// Creates an object of the server itself. Returns false if one of its name exists.
 pub(crate) async fn create_missing(request: &Request, object: Value, manager: &str) -> Result<bool, Status> {
-    match create_object(request, object, &WriteOptions::default(), Some(manager)).await {
-        Ok(_) => Ok(true),
-        Err(status) if status.reason == Reason::AlreadyExists => Ok(false),
-        Err(status) => Err(status),
-    }
-}
-
-/// Records the manager of all fields of a new object.
-fn record_manager(request: &Request, object: Value, manager: &str) -> Value {
-    let kind = &request.kind;
-    let mut nothing = if kind.flags.custom { json!({}) } else { schema::zero_value(kind.schema.get()) };
-    nothing["apiVersion"] = kind.gvk.api_version().into();
-    nothing["kind"] = kind.gvk.kind.as_str().into();
-    prepare::record_managed_fields(request, &nothing, object, manager)
+    let mut object = admit(request, object, Some(manager)).await?;
+    complete(request, &mut object).await?;
+    store_together(request, object).await
 }
 
 /// Creates an object of the server itself, and its status if it has one, in one write: without admission. Does nothing
@@ -105,7 +83,37 @@ pub(crate) async fn create_own(
         object["status"] = status;
     }
     prepare::refuse_invalid(&request.kind, &object, &prepare::validate(&request.kind, &object))?;
-    store(request, &mut object).await.map(drop)
+    store_together(request, object).await.map(drop)
+}
+
+/// Stores an object once the others that this task creates are prepared, so that they share a group commit. Returns false
+/// if one of its name exists.
+async fn store_together(request: &Request, mut object: Value) -> Result<bool, Status> {
+    tokio::task::yield_now().await;
+    Ok(matches!(store(request, &mut object).await?, Stored::Written(_)))
+}
+
+/// Sets defaults, records the manager and lets admission plugins change a new object.
+async fn admit(request: &Request, mut object: Value, manager: Option<&str>) -> Result<Value, Status> {
+    object_meta::clear_for_create(&mut object);
+    prepare::set_namespace(request, &mut object)?;
+    prepare::deduplicate_owners(request, &mut object, "");
+    request.kind.set_defaults(&mut object);
+    if let Some(manager) = manager {
+        object = record_manager(request, object, manager);
+    }
+    admission::mutate(request, &mut object, None).await?;
+    escalation::check(request, &object, None).await?;
+    Ok(object)
+}
+
+/// Records the manager of all fields of a new object.
+fn record_manager(request: &Request, object: Value, manager: &str) -> Value {
+    let kind = &request.kind;
+    let mut nothing = if kind.flags.custom { json!({}) } else { schema::zero_value(kind.schema.get()) };
+    nothing["apiVersion"] = kind.gvk.api_version().into();
+    nothing["kind"] = kind.gvk.kind.as_str().into();
+    prepare::record_managed_fields(request, &nothing, object, manager)
 }
 
 /// Result of an attempt to create an object under one name.
@@ -130,11 +138,7 @@ async fn create_once(
     mut object: Value,
     options: &WriteOptions,
 ) -> Result<Created, Status> {
-    set_system_fields(request, &mut object);
-    prepare::refuse_invalid(&request.kind, &object, &prepare::validate(&request.kind, &object))?;
-    parameter_access::check(request, &object, None).await?;
-    request.kind.strategy.warnings_on_create(&object).into_iter().for_each(|warning| request.warn(warning));
-    admission::validate(request, &object, None).await?;
+    complete(request, &mut object).await?;
     let stored = match options.dry_run {
         true => store_dry_run(request, object.clone()).await?,
         false => store(request, &mut object).await?,
@@ -143,6 +147,15 @@ async fn create_once(
         Stored::Written(written) => Created::Written(written),
         Stored::Exists(found) => Created::NameTaken(exists(request, &object, &found.as_stored()?)),
     })
+}
+
+/// Sets the fields of a new object that the server owns, validates it and lets admission plugins refuse it.
+async fn complete(request: &Request, object: &mut Value) -> Result<(), Status> {
+    set_system_fields(request, object);
+    prepare::refuse_invalid(&request.kind, object, &prepare::validate(&request.kind, object))?;
+    parameter_access::check(request, object, None).await?;
+    request.kind.strategy.warnings_on_create(object).into_iter().for_each(|warning| request.warn(warning));
+    admission::validate(request, object, None).await
 }
 
 /// Sets the fields of a new object that the server owns.
