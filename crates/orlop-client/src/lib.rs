@@ -1,12 +1,37 @@
-//! Typed clients and watches of a Kubernetes API that share one untyped one.
+//! A client of Kubernetes APIs: one untyped client, and a decoder for each kind.
 //!
-//! [`Api`] is kube's `Api`, [`watch_kind`] its `watcher`. Requests, lists and watches are of JSON
-//! values, and compiled once; a kind adds one decoder, from a value. With kube's own every kind has its requests, its
-//! watch, and a decoder for each way that JSON arrives, which made up a fifth of the program (decision 0091).
+//! The names are those of kube-rs, whose `kube-core` has the requests and the types: [`Client`], [`Api`], [`watcher`]. Requests,
+//! lists and watches are of JSON values, and compiled once; a kind adds one decoder, from a value (decision 0091). A server
+//! in the same process is called directly; another one is found by a kubeconfig, as kubectl does ([`Config`]).
 
-mod api;
-mod raw;
-mod watch;
+mod api_of_kind;
+mod body;
+mod client;
+mod config;
+mod error;
+mod exec_plugin;
+mod kubeconfig;
+mod remote;
+mod watch_of_kind;
+pub mod watcher;
 
-pub use api::Api;
-pub use watch::watch_kind;
+pub use api_of_kind::Api;
+pub use body::Body;
+pub use client::Client;
+pub use config::Config;
+pub use error::{ConfigError, Error, Result};
+pub use kube_core as core;
+pub use kube_core::{Resource, ResourceExt};
+pub use kubeconfig::Kubeconfig;
+pub use watch_of_kind::watch_kind;
+
+/// Parameters and results of requests.
+pub mod api {
+    pub use kube_core::{
+        ObjectList, ObjectMeta, TypeMeta, WatchEvent,
+        params::{
+            DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions,
+            PropagationPolicy, WatchParams,
+        },
+    };
+}

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use http::{Method, Request};
-use kube::Client;
+use orlop_client::Client;
 use serde_json::{Value as Json, json};
 
 use crate::kinds::{Gvk, Kind, Kinds, schema_from_document};
@@ -13,7 +13,7 @@ use crate::kinds::{Gvk, Kind, Kinds, schema_from_document};
 const PAGE: &str = "500";
 
 /// Result of a call.
-pub(crate) type Result<T> = std::result::Result<T, kube::Error>;
+pub(crate) type Result<T> = std::result::Result<T, orlop_client::Error>;
 
 /// Kinds with the address of the document that they come from.
 type KindCache = HashMap<Gvk, (String, Arc<Kind>)>;
@@ -115,11 +115,11 @@ impl Cluster {
         let body = match content {
             Some((content_type, body)) => {
                 request = request.header("Content-Type", content_type);
-                serde_json::to_vec(body).map_err(kube::Error::SerdeError)?
+                serde_json::to_vec(body).map_err(orlop_client::Error::SerdeError)?
             }
             None => Vec::new(),
         };
-        let request = request.body(body).map_err(kube::Error::HttpError)?;
+        let request = request.body(body).map_err(orlop_client::Error::HttpError)?;
         self.client.request(request).await
     }
 
@@ -361,17 +361,17 @@ fn tidy(mut object: Json, resource: &Resource) -> Json {
 }
 
 /// The HTTP status of an error, if the server answered.
-pub(crate) fn code(error: &kube::Error) -> Option<u16> {
+pub(crate) fn code(error: &orlop_client::Error) -> Option<u16> {
     match error {
-        kube::Error::Api(status) => Some(status.code),
+        orlop_client::Error::Api(status) => Some(status.code),
         _ => None,
     }
 }
 
 /// The server's text of an error.
-pub(crate) fn message(error: &kube::Error) -> String {
+pub(crate) fn message(error: &orlop_client::Error) -> String {
     match error {
-        kube::Error::Api(status) => status.message.clone(),
+        orlop_client::Error::Api(status) => status.message.clone(),
         other => other.to_string(),
     }
 }

@@ -3,7 +3,7 @@
 use futures_util::future::BoxFuture;
 use std::collections::BTreeSet;
 
-use kube::Client;
+use orlop_client::Client;
 use serde_json::{Value as Json, json};
 
 use crate::applyset::{self, Inventory};
@@ -57,7 +57,7 @@ pub enum PlanError {
     Invalid(String),
     /// The server does not answer.
     #[error("{}", message(.0))]
-    Api(#[from] kube::Error),
+    Api(#[from] orlop_client::Error),
 }
 
 /// Plans a definition's effect on every live instance.

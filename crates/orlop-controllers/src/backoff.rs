@@ -33,7 +33,7 @@ impl Backoff {
 }
 
 /// Calls `attempt` until it succeeds.
-pub(crate) async fn retry<T, F: Future<Output = kube::Result<T>>>(
+pub(crate) async fn retry<T, F: Future<Output = orlop_client::Result<T>>>(
     purpose: &str,
     attempt: impl Fn() -> F,
 ) -> T {

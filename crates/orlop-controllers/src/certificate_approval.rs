@@ -7,8 +7,7 @@ use k8s_openapi::api::{
     authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
     certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition},
 };
-use kube::{Client, api::PostParams};
-use orlop_client::Api;
+use orlop_client::{Api, Client, api::PostParams};
 
 use crate::{
     certificate_requests,
@@ -51,7 +50,7 @@ fn permissions(request: &CertificateSigningRequest, common_name: &str) -> Vec<Pe
     is_own.then_some(own).into_iter().chain([any]).collect()
 }
 
-async fn reconcile(client: Client, name: String, recognize: RecognizeKubelet) -> kube::Result<()> {
+async fn reconcile(client: Client, name: String, recognize: RecognizeKubelet) -> orlop_client::Result<()> {
     let requests = Api::<CertificateSigningRequest>::all(client.clone());
     let Some(mut request) = requests.get_opt(&name).await?.filter(is_open) else { return Ok(()) };
     let spec = &request.spec;
@@ -83,7 +82,7 @@ async fn is_allowed(
     client: &Client,
     request: &CertificateSigningRequest,
     subresource: &str,
-) -> kube::Result<bool> {
+) -> orlop_client::Result<bool> {
     let spec = &request.spec;
     let attributes = ResourceAttributes {
         group: Some("certificates.k8s.io".to_owned()),

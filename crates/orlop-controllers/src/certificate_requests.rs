@@ -4,11 +4,10 @@ use std::{future::Future, sync::Arc};
 
 use futures_util::StreamExt;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use kube::{
-    Client, ResourceExt,
-    runtime::watcher::{self, Event},
+use orlop_client::{
+    Api, Client, ResourceExt, watch_kind,
+    watcher::{self, Event},
 };
-use orlop_client::{Api, watch_kind};
 
 use crate::{
     runtime::{Action, Context, WorkQueue},
@@ -24,7 +23,7 @@ pub(crate) async fn run<R>(
     is_due: fn(&CertificateSigningRequest) -> bool,
     reconcile: impl Fn(Client, String) -> R,
 ) where
-    R: Future<Output = kube::Result<()>> + Send + 'static,
+    R: Future<Output = orlop_client::Result<()>> + Send + 'static,
 {
     let queue = context.work_queue();
     let client = context.client.clone();

@@ -6,11 +6,10 @@ use k8s_openapi::{
     ByteString,
     api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition},
 };
-use kube::{
-    Client, ResourceExt,
+use orlop_client::{
+    Api, Client, ResourceExt,
     api::{Patch, PatchParams},
 };
-use orlop_client::Api;
 use serde_json::json;
 
 use crate::{
@@ -77,7 +76,7 @@ fn to_sign(request: &CertificateSigningRequest) -> Option<Request> {
     })
 }
 
-async fn reconcile(client: Client, name: String, sign: SignCertificate) -> kube::Result<()> {
+async fn reconcile(client: Client, name: String, sign: SignCertificate) -> orlop_client::Result<()> {
     let requests = Api::<CertificateSigningRequest>::all(client);
     let Some(request) = requests.get_opt(&name).await? else { return Ok(()) };
     let Some(signed) = to_sign(&request).and_then(|to_sign| sign(&to_sign)) else { return Ok(()) };

@@ -8,13 +8,13 @@ use k8s_openapi::{
     api::rbac::v1::{ClusterRole, PolicyRule},
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
-use kube::{
-    ResourceExt,
+use orlop_client::{
+    Api, ResourceExt,
     api::{Patch, PatchParams},
     core::{Selector, SelectorExt},
-    runtime::watcher::{self, Event},
+    watch_kind,
+    watcher::{self, Event},
 };
-use orlop_client::{Api, watch_kind};
 use serde_json::json;
 use tokio::sync::RwLock;
 
@@ -73,7 +73,7 @@ async fn watch(api: Api<ClusterRole>, roles: &Roles, queue: &Arc<WorkQueue<Strin
     }
 }
 
-async fn reconcile(api: Api<ClusterRole>, roles: Roles, name: String) -> kube::Result<Action> {
+async fn reconcile(api: Api<ClusterRole>, roles: Roles, name: String) -> orlop_client::Result<Action> {
     let rules = {
         let roles = roles.read().await;
         let Some(role) = roles.get(&name) else { return Ok(Action::Done) };

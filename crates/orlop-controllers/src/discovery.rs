@@ -2,28 +2,40 @@
 
 use std::collections::HashMap;
 
-use kube::{
-    Client,
-    core::{ApiResource, DynamicObject, PartialObjectMeta},
-    discovery::{ApiCapabilities, Discovery, Scope, verbs},
+use http::{Request, header};
+use orlop_client::{
+    Api, Client,
+    core::{
+        ApiResource, DynamicObject, PartialObjectMeta,
+        discovery::{
+            v2::{ACCEPT_AGGREGATED_DISCOVERY_V2, APIGroupDiscovery, APIGroupDiscoveryList},
+            verbs,
+        },
+    },
 };
 
 /// Metadata of an object of any kind.
 pub(crate) type Metadata = PartialObjectMeta<DynamicObject>;
-/// API of objects of any kind. Only their metadata is ever requested.
-pub(crate) type Api = kube::Api<DynamicObject>;
 
 /// A resource in the version that the server prefers.
 #[derive(Clone, Debug)]
 pub(crate) struct Resource {
     pub(crate) api: ApiResource,
     pub(crate) namespaced: bool,
-    capabilities: ApiCapabilities,
+    verbs: Vec<String>,
 }
 
 impl Resource {
-    /// Returns the API of its objects in one namespace or in all.
-    pub(crate) fn objects(&self, client: &Client, namespace: Option<&str>) -> Api {
+    /// Returns the API of its objects in one namespace or in all. Only their metadata is ever requested.
+    pub(crate) fn objects(&self, client: &Client, namespace: Option<&str>) -> Api<Metadata> {
+        match namespace {
+            Some(namespace) if self.namespaced => Api::namespaced_with(client.clone(), namespace, &self.api),
+            _ => Api::all_with(client.clone(), &self.api),
+        }
+    }
+
+    /// Returns the API of its whole objects in one namespace or in all.
+    pub(crate) fn whole_objects(&self, client: &Client, namespace: Option<&str>) -> Api<DynamicObject> {
         match namespace {
             Some(namespace) if self.namespaced => Api::namespaced_with(client.clone(), namespace, &self.api),
             _ => Api::all_with(client.clone(), &self.api),
@@ -36,7 +48,7 @@ impl Resource {
     }
 
     pub(crate) fn can(&self, verb: &str) -> bool {
-        self.capabilities.supports_operation(verb)
+        self.verbs.iter().any(|known| known == verb)
     }
 
     /// Returns whether the garbage collector can watch and delete its objects.
@@ -54,18 +66,21 @@ pub(crate) struct Resources {
 }
 
 impl Resources {
-    pub(crate) async fn discover(client: &Client) -> kube::Result<Self> {
-        let discovery = Discovery::new(client.clone()).run_aggregated().await?;
-        let stale = stale_versions(client).await?;
-        let mut found = HashMap::new();
-        for group in discovery.groups() {
-            for (api, capabilities) in group.recommended_resources() {
-                let namespaced = capabilities.scope == Scope::Namespaced;
-                let key = (api.group.clone(), api.kind.clone());
-                found.insert(key, Resource { api, namespaced, capabilities });
+    pub(crate) async fn discover(client: &Client) -> orlop_client::Result<Self> {
+        let (mut known, mut stale) = (HashMap::new(), Vec::new());
+        for root in ["/apis", "/api"] {
+            let request =
+                Request::get(root).header(header::ACCEPT, ACCEPT_AGGREGATED_DISCOVERY_V2).body(Vec::new());
+            let request = request.map_err(orlop_client::Error::HttpError)?;
+            for group in client.request::<APIGroupDiscoveryList>(request).await?.items {
+                stale.extend(stale_versions(&group));
+                known.extend(
+                    resources(group)
+                        .map(|resource| ((resource.api.group.clone(), resource.api.kind.clone()), resource)),
+                );
             }
         }
-        Ok(Self { known: found, stale })
+        Ok(Self { known, stale })
     }
 
     /// Returns the resource of a kind. Its version does not matter: the objects are the same.
@@ -89,16 +104,34 @@ impl Resources {
     }
 }
 
-/// Returns the group versions that the server says it knows no resources of, since their API server does not answer.
-async fn stale_versions(client: &Client) -> kube::Result<Vec<String>> {
-    let mut stale = Vec::new();
-    for group in client.list_api_groups_aggregated().await?.items {
-        let name = group.metadata.and_then(|metadata| metadata.name).unwrap_or_default();
-        for version in group.versions {
-            if version.freshness.as_deref() == Some("Stale") {
-                stale.push(format!("{name}/{}", version.version.unwrap_or_default()));
-            }
-        }
-    }
-    Ok(stale)
+/// Returns the resources of a group in the version that the server prefers, which is the first.
+fn resources(group: APIGroupDiscovery) -> impl Iterator<Item = Resource> {
+    let name = name_of(&group);
+    group.versions.into_iter().take(1).flat_map(move |version| {
+        let number = version.version.unwrap_or_default();
+        let api_version = if name.is_empty() { number.clone() } else { format!("{name}/{number}") };
+        let group = name.clone();
+        version.resources.into_iter().map(move |resource| Resource {
+            api: ApiResource {
+                group: group.clone(),
+                version: number.clone(),
+                api_version: api_version.clone(),
+                kind: resource.response_kind.and_then(|kind| kind.kind).unwrap_or_default(),
+                plural: resource.resource.unwrap_or_default(),
+            },
+            namespaced: resource.scope.as_deref() == Some("Namespaced"),
+            verbs: resource.verbs,
+        })
+    })
+}
+
+/// Returns the versions of a group that the server says it knows no resources of, since their API server does not answer.
+fn stale_versions(group: &APIGroupDiscovery) -> Vec<String> {
+    let versions = group.versions.iter().filter(|version| version.freshness.as_deref() == Some("Stale"));
+    let name = name_of(group);
+    versions.map(|version| format!("{name}/{}", version.version.as_deref().unwrap_or_default())).collect()
+}
+
+fn name_of(group: &APIGroupDiscovery) -> String {
+    group.metadata.as_ref().and_then(|metadata| metadata.name.clone()).unwrap_or_default()
 }

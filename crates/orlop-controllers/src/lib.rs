@@ -1,6 +1,6 @@
 //! Kubernetes' controllers and scheduler, and the runtime they share.
 //!
-//! They only speak the API, through a [`kube::Client`]: in process over the server's own service, or against
+//! They only speak the API, through a [`orlop_client::Client`]: in process over the server's own service, or against
 //! any cluster by kubeconfig. Each can be left out, so that a kube-controller-manager does its work instead.
 //!
 //! Every controller is a module with a `NAME` and one function that registers it; `CONTROLLERS` lists them. The
@@ -39,7 +39,7 @@ mod ttl_after_finished;
 mod volumes;
 mod workload;
 
-use kube::Client;
+use orlop_client::Client;
 use runtime::Manager;
 pub use runtime::UnknownController;
 

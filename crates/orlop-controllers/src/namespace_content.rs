@@ -4,12 +4,12 @@ use std::{fmt::Debug, sync::Arc};
 
 use futures_util::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{
-    ResourceExt,
+use orlop_client::{
+    Api, ResourceExt,
     core::PartialObjectMeta,
-    runtime::watcher::{self, Event},
+    watch_kind,
+    watcher::{self, Event},
 };
-use orlop_client::{Api, watch_kind};
 use serde::de::DeserializeOwned;
 
 use crate::{
@@ -25,10 +25,10 @@ const CONCURRENCY: usize = 4;
 pub(crate) async fn ensure_in_every_namespace<K, F>(
     context: Context,
     object_name: &'static str,
-    ensure: impl Fn(kube::Client, String) -> F + Send + Sync,
+    ensure: impl Fn(orlop_client::Client, String) -> F + Send + Sync,
 ) where
-    K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
-    F: Future<Output = kube::Result<()>> + Send + 'static,
+    K: orlop_client::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+    F: Future<Output = orlop_client::Result<()>> + Send + 'static,
 {
     let queue = context.work_queue();
     let client = context.client.clone();
@@ -52,7 +52,7 @@ pub(crate) async fn ensure_in_every_namespace<K, F>(
 /// Queues namespaces, for ever. Only metadata is asked for.
 async fn watch<K>(context: &Context, object_name: &str, queue: &Arc<WorkQueue<String>>)
 where
-    K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+    K: orlop_client::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let namespaces = Api::<PartialObjectMeta<Namespace>>::all(context.client.clone());
     let namespaces = watch_kind(&namespaces, watcher::Config::default()).filter_map(|event| {

@@ -7,11 +7,10 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::{
-    Client, ResourceExt,
+use orlop_client::{
+    Api, Client, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
 };
-use orlop_client::Api;
 use serde_json::json;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -113,10 +112,10 @@ fn garbage(
 }
 
 /// Marks a pod as failed that cannot say so itself, and deletes it at once.
-async fn delete(client: &Client, pod: &Pod, reason: Reason) -> kube::Result<()> {
+async fn delete(client: &Client, pod: &Pod, reason: Reason) -> orlop_client::Result<()> {
     let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
     let name = pod.name_any();
-    let ignore = |result: kube::Result<()>| match result {
+    let ignore = |result: orlop_client::Result<()>| match result {
         Err(error) if is_not_found(&error) || is_conflict(&error) => Ok(()),
         other => other,
     };

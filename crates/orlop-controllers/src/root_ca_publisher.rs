@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
-use orlop_client::Api;
+use orlop_client::{
+    Api,
+    api::{ObjectMeta, Patch, PatchParams, PostParams},
+};
 
 use crate::{namespace_content::ensure_in_every_namespace, runtime::Context, status::is_conflict};
 
@@ -23,7 +25,7 @@ pub(crate) async fn run(context: Context, root_ca: String) {
     .await;
 }
 
-async fn publish(maps: Api<ConfigMap>, data: BTreeMap<String, String>) -> kube::Result<()> {
+async fn publish(maps: Api<ConfigMap>, data: BTreeMap<String, String>) -> orlop_client::Result<()> {
     let map = ConfigMap {
         metadata: ObjectMeta { name: Some(CONFIG_MAP.into()), ..ObjectMeta::default() },
         data: Some(data.clone()),

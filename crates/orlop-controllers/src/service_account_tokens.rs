@@ -9,13 +9,13 @@ use k8s_openapi::{
     api::core::v1::{Secret, ServiceAccount},
     jiff::Timestamp,
 };
-use kube::{
-    Client, ResourceExt,
+use orlop_client::{
+    Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
     core::PartialObjectMeta,
-    runtime::watcher::{self, Event},
+    watch_kind,
+    watcher::{self, Event},
 };
-use orlop_client::{Api, watch_kind};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -107,7 +107,7 @@ async fn reconcile(
     (namespace, name): Key,
     root_ca: String,
     sign: SignToken,
-) -> kube::Result<()> {
+) -> orlop_client::Result<()> {
     let secrets = Api::<Secret>::namespaced(client.clone(), &namespace);
     let Some(secret) = secrets.get_opt(&name).await? else { return Ok(()) };
     if secret.type_.as_deref() != Some(TYPE) || secret.metadata.deletion_timestamp.is_some() {
@@ -165,7 +165,7 @@ pub fn record_uses(client: Client, mut uses: mpsc::Receiver<Key>) -> BoxFuture<'
     })
 }
 
-async fn record_use(secrets: &Api<PartialObjectMeta<Secret>>, name: &str) -> kube::Result<()> {
+async fn record_use(secrets: &Api<PartialObjectMeta<Secret>>, name: &str) -> orlop_client::Result<()> {
     let Some(secret) = secrets.get_opt(name).await? else { return Ok(()) };
     let today: String = Timestamp::now().to_string().chars().take("2026-01-01".len()).collect();
     if secret.labels().get(LAST_USED) == Some(&today) {

@@ -1,8 +1,10 @@
 //! The default service account of every namespace.
 
 use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::api::{ObjectMeta, PostParams};
-use orlop_client::Api;
+use orlop_client::{
+    Api,
+    api::{ObjectMeta, PostParams},
+};
 
 use crate::{namespace_content::ensure_in_every_namespace, runtime::Context};
 

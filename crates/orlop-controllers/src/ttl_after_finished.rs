@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use k8s_openapi::{api::batch::v1::Job, jiff::Timestamp};
-use kube::{
-    Client, ResourceExt,
+use orlop_client::{
+    Api, Client, ResourceExt,
     api::{DeleteParams, Preconditions},
 };
-use orlop_client::Api;
 
 use crate::{
     jobs::finished,
@@ -51,7 +50,7 @@ fn expiry(job: &Job) -> Option<Timestamp> {
     job.metadata.deletion_timestamp.is_none().then(|| plus_seconds(finished.0, ttl.into()))
 }
 
-async fn reconcile(client: Client, jobs: &Arc<Informer<Job>>, key: &Key) -> kube::Result<Action> {
+async fn reconcile(client: Client, jobs: &Arc<Informer<Job>>, key: &Key) -> orlop_client::Result<Action> {
     let Some(due) = jobs.get(key).and_then(|job| expiry(&job)) else { return Ok(Action::Done) };
     let now = Timestamp::now();
     if due > now {

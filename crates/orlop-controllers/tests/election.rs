@@ -58,7 +58,7 @@ fn start_with_lease(
         retry_period: Duration::from_millis(200),
         ..LeaderElection::new(name)
     };
-    let mut manager = Manager::new(client).with_leader_election(Some(settings));
+    let mut manager = Manager::new(orlop_test::for_controllers(client)).with_leader_election(Some(settings));
     let (running, name) = (running.clone(), name.to_owned());
     manager.register("test-controller", move |_| {
         let (running, name) = (running.clone(), name.clone());

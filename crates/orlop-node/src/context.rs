@@ -8,7 +8,7 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::Client;
+use orlop_client::Client;
 
 use crate::{
     addresses::Addresses,

@@ -3,8 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, Secret, Service};
-use kube::Client;
-use orlop_client::Api;
+use orlop_client::{Api, Client};
 
 use crate::{
     downward::{self, Place},
@@ -200,7 +199,7 @@ impl Sources<'_> {
     }
 }
 
-fn failed(error: kube::Error) -> ConfigError {
+fn failed(error: orlop_client::Error) -> ConfigError {
     ConfigError(error.to_string())
 }
 

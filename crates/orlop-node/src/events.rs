@@ -7,11 +7,10 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
     jiff::Timestamp,
 };
-use kube::{
-    Client,
+use orlop_client::{
+    Api, Client,
     api::{Patch, PatchParams, PostParams},
 };
-use orlop_client::Api;
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -115,7 +114,7 @@ async fn send(client: Client, node: String, mut receiver: mpsc::Receiver<Recorde
             let patch = Patch::Merge(json!({"count": *count, "lastTimestamp": at}));
             let patched = events.patch(name, &PatchParams::default(), &patch).await;
             // One that has expired is created again.
-            if !matches!(&patched, Err(kube::Error::Api(status)) if status.code == 404) {
+            if !matches!(&patched, Err(orlop_client::Error::Api(status)) if status.code == 404) {
                 continue;
             }
         }

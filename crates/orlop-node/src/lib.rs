@@ -40,7 +40,7 @@ pub use settings::{BadPodRange, Images, Isolation, POD_RANGE, PodRange, Settings
 use futures_util::future::BoxFuture;
 use std::{io, sync::Arc};
 
-use kube::Client;
+use orlop_client::Client;
 use tokio::{net::TcpListener, sync::mpsc};
 
 use crate::{

@@ -8,8 +8,10 @@ use std::{
 
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
-use kube::runtime::{watcher, watcher::Event};
-use orlop_client::{Api, watch_kind};
+use orlop_client::{
+    Api, watch_kind,
+    watcher::{self, Event},
+};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,

@@ -16,11 +16,10 @@ use k8s_openapi::{
     },
     jiff::Timestamp,
 };
-use kube::{
-    Client,
+use orlop_client::{
+    Api, Client,
     api::{Patch, PatchParams, PostParams},
 };
-use orlop_client::Api;
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -82,7 +81,7 @@ pub(crate) async fn register(node: &Node, port: u16) -> NodeObject {
     }
 }
 
-async fn try_register(nodes: &Api<NodeObject>, node: &Node, port: u16) -> kube::Result<NodeObject> {
+async fn try_register(nodes: &Api<NodeObject>, node: &Node, port: u16) -> orlop_client::Result<NodeObject> {
     let labels = labels(&node.settings);
     let status = status(node, port, &NodeObject::default(), true);
     let name = &node.settings.name;
@@ -240,7 +239,7 @@ pub(crate) async fn keep_status(node: &Node, port: u16) {
     }
 }
 
-async fn write_status(nodes: &Api<NodeObject>, name: &str, status: &NodeStatus) -> kube::Result<()> {
+async fn write_status(nodes: &Api<NodeObject>, name: &str, status: &NodeStatus) -> orlop_client::Result<()> {
     let patch = Patch::Strategic(json!({"status": status}));
     nodes.patch_status(name, &PatchParams::default(), &patch).await.map(drop)
 }
@@ -293,13 +292,13 @@ pub(crate) async fn keep_lease(client: Client, node: NodeObject) {
     }
 }
 
-async fn renew(leases: &Api<Lease>, name: &str, owner: &OwnerReference) -> kube::Result<()> {
+async fn renew(leases: &Api<Lease>, name: &str, owner: &OwnerReference) -> orlop_client::Result<()> {
     let now = MicroTime(Timestamp::now());
     let patch = Patch::Merge(
         json!({"spec": {"renewTime": now, "holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS}}),
     );
     match leases.patch(name, &PatchParams::default(), &patch).await {
-        Err(kube::Error::Api(refusal)) if refusal.code == 404 => {
+        Err(orlop_client::Error::Api(refusal)) if refusal.code == 404 => {
             let lease = Lease {
                 metadata: ObjectMeta {
                     name: Some(name.to_owned()),

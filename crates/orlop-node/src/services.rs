@@ -8,11 +8,10 @@ use std::{
 
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Service;
-use kube::{
-    Client, ResourceExt,
-    runtime::{watcher, watcher::Event},
+use orlop_client::{
+    Api, Client, ResourceExt, watch_kind,
+    watcher::{self, Event},
 };
-use orlop_client::{Api, watch_kind};
 use tokio::sync::watch;
 
 /// Longest wait for the first list.

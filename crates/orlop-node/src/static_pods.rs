@@ -13,8 +13,10 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::OwnerReference,
     jiff::Timestamp,
 };
-use kube::api::{DeleteParams, PostParams};
-use orlop_client::Api;
+use orlop_client::{
+    Api,
+    api::{DeleteParams, PostParams},
+};
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 

@@ -23,7 +23,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kube::Client;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use kube::{Client, client::Body};
 use orlop_controllers::{Defaults, Options};
 use orlop_server::{
     Tokens, User,
@@ -107,10 +109,11 @@ impl Server {
         let certificate = Authority::generate()?.certificate().to_owned();
         // Nothing listens: the port is only that of the Service default/kubernetes.
         bootstrap(&chain, 6443, &certificate).await?;
-        let client = client_of(&chain, User::master("system:kube-controller-manager"));
+        let own = |user: User| orlop_client::Client::new(chain.service(user), "default");
+        let client = own(User::master("system:kube-controller-manager"));
         let options = Options { root_ca: certificate, ..Options::default() };
         let manager = orlop_controllers::manager(client, &controllers, &options)
-            .with_clients(|name| client_of(&chain, controller_user(name)));
+            .with_clients(|name| own(controller_user(name)));
         let controllers = tokio::spawn(manager.run(std::future::pending()));
         Ok(Self { chain, controllers, ready_in: started.elapsed() })
     }
@@ -146,6 +149,22 @@ fn plugins(controllers: &[&'static str]) -> Vec<&'static str> {
     let has_accounts = controllers.contains(&"serviceaccount-controller");
     let plugins = chain::defaults().into_iter();
     plugins.filter(|plugin| has_accounts || *plugin != "ServiceAccount").collect()
+}
+
+/// Returns a client for Orlop's own controllers that sends its requests with another.
+pub fn for_controllers(client: Client) -> orlop_client::Client {
+    let service = tower::service_fn(move |request: http::Request<Full<Bytes>>| {
+        let client = client.clone();
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = match body.collect().await {
+                Ok(body) => Body::from(body.to_bytes().to_vec()),
+                Err(never) => match never {},
+            };
+            client.send(http::Request::from_parts(parts, body)).await
+        }
+    });
+    orlop_client::Client::new(service, "default")
 }
 
 fn client_of(chain: &Chain, user: User) -> Client {

@@ -41,7 +41,12 @@ fn collect(server: &Server, pages: Pages) -> JoinHandle<()> {
         Pages::Kubernetes => without_own_pages(server.client()),
     };
     tokio::spawn(async move {
-        orlop_controllers::run(client, &[COLLECTOR], orlop_controllers::Options::default()).await;
+        orlop_controllers::run(
+            orlop_test::for_controllers(client),
+            &[COLLECTOR],
+            orlop_controllers::Options::default(),
+        )
+        .await;
     })
 }
 

@@ -7,10 +7,7 @@ pub(crate) mod user;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use kube::{
-    Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use orlop_client::{Client, Config, Kubeconfig};
 
 /// The administrator's kubeconfig.
 #[derive(Debug, clap::Args)]
@@ -34,14 +31,14 @@ impl Administrator {
 
     /// Returns a client that acts with it.
     pub(crate) async fn client(&self) -> anyhow::Result<Client> {
-        let config = Config::from_custom_kubeconfig(self.read()?, &KubeConfigOptions::default()).await;
-        Ok(Client::try_from(config.context("the kubeconfig cannot be used")?)?)
+        let config = Config::of(&self.read()?).context("the kubeconfig cannot be used")?;
+        Ok(Client::connect(config).await?)
     }
 }
 
 /// Returns a kubeconfig as YAML.
 fn to_yaml(kubeconfig: &Kubeconfig) -> anyhow::Result<String> {
-    Ok(serde_saphyr::to_string(&serde_json::to_value(kubeconfig)?)?)
+    Ok(serde_saphyr::to_string(&kubeconfig.to_value())?)
 }
 
 /// Writes a file with credentials, for its owner only, or prints it.

@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use orlop_client::{Client, Config};
 use orlop_compose::{
     Settings,
     crd::{definition_crd, revision_crd},
@@ -80,7 +81,7 @@ impl Compose {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
         match self.command {
             Command::Run { allow_crd_deletion } => {
-                let client = kube::Client::try_default().await.context("no cluster is configured")?;
+                let client = client().await?;
                 let settings = Settings { allow_crd_deletion, ..Settings::default() };
                 let identity = format!("orlop-compose-{}", std::process::id());
                 let mut manager =
@@ -105,7 +106,7 @@ impl Compose {
                 print!("{}", if format == "dot" { to_dot(&graph) } else { to_mermaid(&graph) });
             }
             Command::Plan { file } => {
-                let client = kube::Client::try_default().await.context("no cluster is configured")?;
+                let client = client().await?;
                 for object in read(&file)? {
                     let plans = match object["kind"].as_str() {
                         Some("ResourceGraphDefinition") => plan_definition(client.clone(), &object).await?,
@@ -117,6 +118,12 @@ impl Compose {
         }
         Ok(())
     }
+}
+
+/// Returns a client of the cluster that kubectl would use.
+async fn client() -> anyhow::Result<Client> {
+    let config = Config::infer().context("no cluster is configured")?;
+    Ok(Client::connect(config).await?)
 }
 
 /// Registers the controller of ResourceGraphDefinitions.

@@ -13,8 +13,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use base64::{Engine, engine::general_purpose::STANDARD};
-use kube::{Client, Config, config::Kubeconfig};
+use orlop_client::{Client, Config, Kubeconfig};
 use orlop_net::ServerTls;
 use orlop_node::{Images, Isolation, POD_RANGE, PodRange, Settings};
 use orlop_server::{User, auth::pki, chain::Chain};
@@ -169,14 +168,12 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     const KUBELET_PORT: u16 = 10250;
     let shutdown = shutdown::requested();
     let config = match &arguments.kubeconfig {
-        Some(path) => {
-            let kubeconfig = Kubeconfig::read_from(path)?;
-            Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await?
-        }
-        None => Config::infer().await.context("no cluster is configured: pass --kubeconfig")?,
+        Some(path) => Config::of(&Kubeconfig::read_from(path)?)?,
+        None => Config::infer().context("no cluster is configured: pass --kubeconfig")?,
     };
-    let client_ca = client_ca(&config);
-    let client = Client::try_from(config)?;
+    // The CA of the cluster signs the client certificate of its API server.
+    let client_ca = config.root_ca();
+    let client = Client::connect(config).await?;
     let options = &arguments.options;
     let address = arguments.node_ip.unwrap_or_else(|| options.address());
     // Its own, as a kubelet's: the API server does not verify it unless it is told to.
@@ -190,17 +187,6 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     println!("orlop node {} runs pods of {}", settings.name, settings.pod_range);
     orlop_node::run(client.clone(), client, settings, listener, shutdown).await?;
     Ok(())
-}
-
-/// Returns the CA of the cluster, which signs the client certificate of its API server.
-fn client_ca(config: &Config) -> Option<String> {
-    let certificates = config.root_cert.iter().flatten();
-    let pem: String = certificates
-        .map(|der| {
-            format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", STANDARD.encode(der))
-        })
-        .collect();
-    (!pem.is_empty()).then_some(pem)
 }
 
 /// A node in the process of a server.

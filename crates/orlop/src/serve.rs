@@ -290,7 +290,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         .collect();
     let advertised = SocketAddr::new(advertised, address.port());
     bootstrap(&chain, advertised, &identity.root_ca).await?;
-    let client = |user: User| kube::Client::new(chain.service(user), "default");
+    let client = |user: User| orlop_client::Client::new(chain.service(user), "default");
     let own = client(User::master("system:kube-controller-manager"));
     // Nobody else can open a database in memory or in the locked data directory: no need to compete.
     let is_private = matches!(endpoint, Endpoint::Memory) || arguments.endpoint.is_none();

@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use orlop_client::Kubeconfig;
 use support::Server;
 
 /// Sends one request in plain HTTP. Returns the status code and the body.
@@ -97,11 +98,9 @@ fn deselected_controllers_can_run_by_kubeconfig() {
     let kubeconfig = server.ready()["kubeconfig"].as_str().expect("a kubeconfig").to_owned();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.spawn(async move {
-        let kubeconfig = kube::config::Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
-        let options = kube::config::KubeConfigOptions::default();
-        let config =
-            kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("a configuration");
-        let client = kube::Client::try_from(config).expect("a client");
+        let kubeconfig = Kubeconfig::read_from(Path::new(&kubeconfig)).expect("a kubeconfig");
+        let config = orlop_client::Config::of(&kubeconfig).expect("a configuration");
+        let client = orlop_client::Client::connect(config).await.expect("a client");
         let all =
             orlop_controllers::select(&[], orlop_controllers::Defaults::ApiServer).expect("the default");
         let options = orlop_controllers::Options { root_ca: "the CA".to_owned(), ..Default::default() };

@@ -1,18 +1,21 @@
 //! Reading of kubeconfig files: the server and the credentials of a client.
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 use super::transport::{Origin, Trust};
 use crate::pki::Credential;
 
 /// Larger files are not kubeconfigs.
 const FILE_BYTES_MAX: u64 = 16 << 20;
+const NO_PLUGINS: &str = "exec and auth-provider credentials are not supported";
 
 /// A kubeconfig file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +42,14 @@ pub struct ClientConfig {
     pub identity: Option<Credential>,
     /// Value of the Authorization header.
     pub authorization: Option<String>,
+    /// File of the token in `authorization`.
+    pub token_file: Option<PathBuf>,
+    /// Credential plugin, as the kubeconfig has it.
+    pub exec: Option<Value>,
+    /// Headers of impersonation.
+    pub impersonation: Vec<(String, String)>,
+    /// Namespace of the context.
+    pub namespace: Option<String>,
     /// Files that all this was read from.
     pub files: Vec<PathBuf>,
 }
@@ -50,7 +61,24 @@ impl std::fmt::Debug for ClientConfig {
 }
 
 impl ClientConfig {
-    /// Reads a kubeconfig file. Paths in it are relative to it.
+    /// Returns a client without credentials.
+    pub fn new(url: String, origin: Origin, path: String) -> Self {
+        Self {
+            url,
+            origin,
+            path,
+            trust: Trust::System,
+            identity: None,
+            authorization: None,
+            token_file: None,
+            exec: None,
+            impersonation: Vec::new(),
+            namespace: None,
+            files: Vec::new(),
+        }
+    }
+
+    /// Reads the kubeconfig file of a webhook. Paths in it are relative to it.
     pub fn read(path: &Path) -> Result<Self, ClientConfigError> {
         let failed = |reason: String| ClientConfigError { path: path.to_owned(), reason };
         let metadata = fs::metadata(path).map_err(|error| failed(error.to_string()))?;
@@ -66,8 +94,18 @@ impl ClientConfig {
 
     fn parse(text: &str, folder: &Path) -> Result<Self, String> {
         let not_one = |error: &dyn std::fmt::Display| format!("not a kubeconfig: {error}");
-        let document: serde_json::Value = serde_saphyr::from_str(text).map_err(|error| not_one(&error))?;
-        let config: Config = serde_json::from_value(document).map_err(|error| not_one(&error))?;
+        let document: Value = serde_saphyr::from_str(text).map_err(|error| not_one(&error))?;
+        let config = Self::of(document, folder)?;
+        if config.exec.is_some() {
+            return Err(NO_PLUGINS.to_owned());
+        }
+        Ok(config)
+    }
+
+    /// Returns the client of a kubeconfig.
+    pub fn of(document: Value, folder: &Path) -> Result<Self, String> {
+        let config: Config =
+            serde_json::from_value(document).map_err(|error| format!("not a kubeconfig: {error}"))?;
         let context = config.current_context.as_deref().filter(|name| !name.is_empty());
         let context = context.ok_or("no current-context is set")?;
         let context =
@@ -84,8 +122,8 @@ impl ClientConfig {
         if !proxy_url.is_empty() {
             return Err("proxy-url is not supported".to_owned());
         }
-        if user.exec.is_some() || user.auth_provider.is_some() {
-            return Err("exec and auth-provider credentials are not supported".to_owned());
+        if user.auth_provider.is_some() {
+            return Err(NO_PLUGINS.to_owned());
         }
         let (mut origin, path) = Origin::of(server)?;
         if !tls_server_name.is_empty() {
@@ -144,7 +182,20 @@ impl ClientConfig {
             }
             (true, true) => None,
         };
-        Ok(Self { url: server.clone(), origin, path, trust, identity, authorization, files })
+        let token_file = (!user.token_file.is_empty()).then(|| folder.join(&user.token_file));
+        let namespace = Some(context.context.namespace.clone()).filter(|name| !name.is_empty());
+        let impersonation = user.impersonation();
+        let new = Self::new(server.clone(), origin, path);
+        let exec = user.exec;
+        Ok(Self { trust, identity, authorization, token_file, exec, impersonation, namespace, files, ..new })
+    }
+
+    /// Returns the CAs of the server in base64, if they are not those of the operating system.
+    pub fn ca_data(&self) -> Option<String> {
+        match &self.trust {
+            Trust::Bundle(pem) => Some(STANDARD.encode(pem)),
+            Trust::System | Trust::Anything => None,
+        }
     }
 }
 
@@ -215,8 +266,10 @@ impl Named for NamedContext {
 #[derive(Deserialize)]
 struct Context {
     cluster: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     user: String,
+    #[serde(default, deserialize_with = "or_default")]
+    namespace: String,
 }
 
 #[derive(Deserialize)]
@@ -244,8 +297,26 @@ struct User {
     token_file: String,
     username: String,
     password: String,
-    exec: Option<serde_json::Value>,
-    auth_provider: Option<serde_json::Value>,
+    exec: Option<Value>,
+    auth_provider: Option<Value>,
+    r#as: String,
+    as_uid: String,
+    as_groups: Vec<String>,
+    as_user_extra: BTreeMap<String, Vec<String>>,
+}
+
+impl User {
+    /// Returns the headers of impersonation.
+    fn impersonation(&self) -> Vec<(String, String)> {
+        let names = [("Impersonate-User", &self.r#as), ("Impersonate-Uid", &self.as_uid)];
+        let names = names.into_iter().filter(|(_, value)| !value.is_empty());
+        let groups = self.as_groups.iter().map(|group| ("Impersonate-Group", group));
+        let fixed = names.chain(groups).map(|(name, value)| (name.to_owned(), value.clone()));
+        let extra = self.as_user_extra.iter().flat_map(|(key, values)| {
+            values.iter().map(move |value| (format!("Impersonate-Extra-{key}"), value.clone()))
+        });
+        fixed.chain(extra).collect()
+    }
 }
 
 #[cfg(test)]

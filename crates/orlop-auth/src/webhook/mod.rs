@@ -26,4 +26,6 @@ mod transport;
 
 pub use client::{Attempt, Backoff, WebhookClient, WebhookError};
 pub use client_config::{ClientConfig, ClientConfigError};
-pub use transport::{Answer, Failure, Origin, Scheme, Transport, Trust, authority, client_tls, dial_tls};
+pub use transport::{
+    Answer, AnswerBody, Failure, Origin, Scheme, Transport, Trust, authority, client_tls, dial_tls,
+};

@@ -2,14 +2,17 @@
 
 use std::{
     fmt, io,
+    pin::Pin,
     sync::{Arc, Mutex, OnceLock, PoisonError},
+    task::{Context, Poll},
 };
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, header};
+use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::client::conn::http1::SendRequest;
+use hyper::{body::Incoming, client::conn::http1::SendRequest};
 use orlop_api::go_text;
 use orlop_net::{ErasedStream, client};
 use rustls::{
@@ -214,15 +217,7 @@ impl Transport {
     ) -> BoxFuture<'a, Result<Answer, Failure>> {
         Box::pin(async move {
             let (mut parts, body) = request.into_parts();
-            let host = origin.authority().parse();
-            parts
-                .headers
-                .insert(header::HOST, host.map_err(|_| Failure::Unreachable("invalid host".to_owned()))?);
-            parts.headers.entry(header::USER_AGENT).or_insert(header::HeaderValue::from_static("orlop"));
-            if let Some(traceparent) = orlop_trace::current().and_then(|span| span.traceparent().parse().ok())
-            {
-                parts.headers.insert("traceparent", traceparent);
-            }
+            address(&mut parts.headers, origin)?;
             let request = || Request::from_parts(parts.clone(), Full::new(body.clone()));
             // The server may have closed an idle connection; then a new one is opened.
             if let Some(mut connection) = self.idle_connection(origin)
@@ -237,21 +232,63 @@ impl Transport {
         })
     }
 
-    async fn read(
-        &self,
+    /// Sends a request whose URI is a path and query. The answer's body is read as it arrives, and the connection kept
+    /// once it has ended.
+    pub fn open<'a>(
+        self: &'a Arc<Self>,
+        origin: &'a Origin,
+        mut request: Request<Bytes>,
+    ) -> BoxFuture<'a, Result<Response<AnswerBody>, Failure>> {
+        Box::pin(async move {
+            address(request.headers_mut(), origin)?;
+            let mut request = request.map(Full::new);
+            // The server may have closed an idle connection; a request that it did not receive is sent on a new one.
+            while let Some(mut connection) = self.idle_connection(origin) {
+                if connection.ready().await.is_err() {
+                    continue;
+                }
+                match connection.try_send_request(request).await {
+                    Ok(response) => return Ok(self.opened(origin, connection, response)),
+                    Err(mut failed) => match failed.take_message() {
+                        Some(unsent) => request = unsent,
+                        None => return Err(broken(failed.error())),
+                    },
+                }
+            }
+            let mut connection = self.connect(origin).await?;
+            let response = connection.send_request(request).await.map_err(|error| broken(&error))?;
+            Ok(self.opened(origin, connection, response))
+        })
+    }
+
+    fn opened(
+        self: &Arc<Self>,
         origin: &Origin,
         connection: Connection,
-        response: Response<hyper::body::Incoming>,
-    ) -> Result<Answer, Failure> {
-        let (parts, body) = response.into_parts();
-        let body = Limited::new(body, self.answer_bytes_max).collect().await;
-        let body = body.map_err(|error| Failure::Answered(self.unread(&*error)))?.to_bytes();
+        response: Response<Incoming>,
+    ) -> Response<AnswerBody> {
+        let kept = Some((self.clone(), origin.clone(), connection));
+        response.map(|body| AnswerBody { body, kept })
+    }
+
+    fn keep(&self, origin: Origin, connection: Connection) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() == IDLE_MAX {
             idle.swap_remove(0);
         }
-        idle.push((origin.clone(), connection));
-        drop(idle);
+        idle.push((origin, connection));
+    }
+
+    async fn read(
+        &self,
+        origin: &Origin,
+        connection: Connection,
+        response: Response<Incoming>,
+    ) -> Result<Answer, Failure> {
+        let (parts, body) = response.into_parts();
+        let body = Limited::new(body, self.answer_bytes_max).collect().await;
+        let body = body.map_err(|error| Failure::Answered(self.unread(&*error)))?.to_bytes();
+        self.keep(origin.clone(), connection);
         Ok(Answer { status: parts.status, headers: parts.headers, body })
     }
 
@@ -287,6 +324,51 @@ impl Transport {
         let config = client_tls(&self.trust, self.identity.as_ref())?;
         Ok(self.tls.get_or_init(|| Arc::new(config)).clone())
     }
+}
+
+/// Body of an answer that is read as it arrives. Its connection is kept for the next request once it has ended.
+#[derive(Debug)]
+pub struct AnswerBody {
+    body: Incoming,
+    kept: Option<(Arc<Transport>, Origin, Connection)>,
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        if let Poll::Ready(None) = polled
+            && let Some((transport, origin, connection)) = self.kept.take()
+        {
+            transport.keep(origin, connection);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        // The end has to be polled for, so that the connection is kept.
+        self.kept.is_none() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Sets the headers of a request to a server.
+fn address(headers: &mut HeaderMap, origin: &Origin) -> Result<(), Failure> {
+    let host = origin.authority().parse();
+    headers.insert(header::HOST, host.map_err(|_| Failure::Unreachable("invalid host".to_owned()))?);
+    headers.entry(header::USER_AGENT).or_insert(header::HeaderValue::from_static("orlop"));
+    if let Some(traceparent) = orlop_trace::current().and_then(|span| span.traceparent().parse().ok()) {
+        headers.insert("traceparent", traceparent);
+    }
+    Ok(())
 }
 
 /// Returns the TLS of a client: the CAs it trusts, and its certificate.

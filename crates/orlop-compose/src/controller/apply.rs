@@ -164,7 +164,7 @@ async fn apply_item(
         Some(namespace) => format!("{namespace}/{}", item.name),
         None => item.name.clone(),
     };
-    let failed = |error: &kube::Error| {
+    let failed = |error: &orlop_client::Error| {
         Problem::Failed(format!(
             "node \"{}\": failed to apply {} {}: {}",
             node.id,
@@ -261,7 +261,7 @@ async fn read_selected(context: &Context, node: &Node, namespace: Option<&str>, 
     }
 }
 
-fn failure(node: &Node, error: &kube::Error) -> Applied {
+fn failure(node: &Node, error: &orlop_client::Error) -> Applied {
     let forbidden = if code(error) == Some(403) { "forbidden: " } else { "" };
     let text = format!("external reference \"{}\": {forbidden}{}", node.id, message(error));
     Applied { errors: vec![text], ..Applied::default() }

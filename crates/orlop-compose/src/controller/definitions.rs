@@ -200,7 +200,7 @@ impl Controller {
         let live = match live {
             None => match self.cluster.create(&crd_resource(), None, wanted).await {
                 Ok(created) => created,
-                Err(kube::Error::Api(status)) if status.code == 422 || status.code == 400 => {
+                Err(orlop_client::Error::Api(status)) if status.code == 422 || status.code == 400 => {
                     return Ok(CrdState::Refused(format!("failed to create CRD {name}: {}", status.message)));
                 }
                 Err(error) => return Err(error),
@@ -230,7 +230,7 @@ impl Controller {
                     }
                     match self.cluster.merge(&crd_resource(), None, name, &patch(wanted)).await {
                         Ok(patched) => patched,
-                        Err(kube::Error::Api(status)) if status.code == 422 => {
+                        Err(orlop_client::Error::Api(status)) if status.code == 422 => {
                             return Ok(CrdState::Refused(format!(
                                 "failed to update CRD {name}: {}",
                                 status.message

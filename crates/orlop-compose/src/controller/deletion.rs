@@ -190,8 +190,8 @@ impl Controller {
             names::APPLY_ORDER: null, names::ON_DELETE: null}}});
         match cluster.merge(resource, key.namespace.as_deref(), &key.name, &patch).await {
             Ok(_) => Ok(true),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(true),
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            Err(orlop_client::Error::Api(status)) if status.code == 404 => Ok(true),
+            Err(orlop_client::Error::Api(status)) if status.code == 409 => Ok(false),
             Err(error) => Err(error),
         }
     }

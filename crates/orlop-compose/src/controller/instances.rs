@@ -586,7 +586,7 @@ struct Pruned {
 
 enum Unmanaged {
     Inventory(String),
-    Api(kube::Error),
+    Api(orlop_client::Error),
 }
 
 impl Unmanaged {
@@ -598,8 +598,8 @@ impl Unmanaged {
     }
 }
 
-impl From<kube::Error> for Unmanaged {
-    fn from(error: kube::Error) -> Self {
+impl From<orlop_client::Error> for Unmanaged {
+    fn from(error: orlop_client::Error) -> Self {
         Self::Api(error)
     }
 }

@@ -17,8 +17,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use kube::runtime::watcher::Event;
 use orlop_api::time::Time;
+use orlop_client::watcher::Event;
 use orlop_controllers::runtime::{Action, Context, WorkQueue};
 
 pub(crate) use self::apply::{child_labels, complete, selector_text};

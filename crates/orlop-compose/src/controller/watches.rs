@@ -5,10 +5,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::StreamExt as _;
-use kube::Api;
-use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{Config, Event, watcher};
+use orlop_client::{
+    Api,
+    core::{ApiResource, DynamicObject, PartialObjectMeta},
+    watch_kind,
+    watcher::{Config, Event},
+};
 use tokio::task::AbortHandle;
 
 use crate::cluster::{Cluster, Resource};
@@ -60,7 +62,7 @@ impl Watches {
         };
         let handle = Arc::new(handle);
         let task = tokio::spawn(async move {
-            let mut events = watcher(api, config).default_backoff().boxed();
+            let mut events = watch_kind(&api, config);
             while let Some(event) = events.next().await {
                 match event {
                     Ok(event) => handle(event),

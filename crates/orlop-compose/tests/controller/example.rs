@@ -21,7 +21,7 @@ async fn example_is_served_and_planned() -> anyhow::Result<()> {
     let harness = Harness::start().await?;
     harness.apply_json(&read(DEFINITION)?).await?;
     harness.definition("web-app", "Active").await?;
-    let plan = plan_instance(harness.client.clone(), &read(INSTANCE)?).await?;
+    let plan = plan_instance(orlop_test::for_controllers(harness.client.clone()), &read(INSTANCE)?).await?;
     assert!(
         plan.changes.iter().all(|change| change.action == Action::Create) && plan.changes.len() == 5,
         "{plan:?}"
@@ -40,7 +40,7 @@ async fn example_is_served_and_planned() -> anyhow::Result<()> {
     let mut changed = shop.clone();
     changed["spec"]["replicas"] = json!(3);
     changed["spec"]["regions"] = json!(["north"]);
-    let plan = plan_instance(harness.client.clone(), &changed).await?;
+    let plan = plan_instance(orlop_test::for_controllers(harness.client.clone()), &changed).await?;
     let of = |action: Action| plan.changes.iter().filter(move |change| change.action == action);
     let fields: Vec<&str> =
         of(Action::Change).flat_map(|change| &change.fields).map(String::as_str).collect();

@@ -32,7 +32,7 @@ fn spawn(server: &Server, settings: Settings) -> JoinHandle<()> {
 
 /// Runs the controller with a client.
 pub(crate) fn spawn_with(client: Client, settings: Settings) -> JoinHandle<()> {
-    let mut manager = Manager::new(client);
+    let mut manager = Manager::new(orlop_test::for_controllers(client));
     manager.register(orlop_compose::NAME, move |context| orlop_compose::run(context, settings));
     tokio::spawn(manager.run(std::future::pending()))
 }

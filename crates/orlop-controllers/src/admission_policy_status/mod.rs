@@ -11,14 +11,14 @@ use k8s_openapi::{
     api::admissionregistration::v1::{ExpressionWarning, ValidatingAdmissionPolicy},
     apimachinery::pkg::apis::meta::v1::APIResourceList,
 };
-use kube::{
-    Client, ResourceExt,
-    api::{Patch, PatchParams},
-    runtime::watcher::{self, Event},
-};
 use orlop_api::group_version::{GroupVersion, GroupVersionKind};
 use orlop_cel::Schema;
-use orlop_client::{Api, watch_kind};
+use orlop_client::{
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams},
+    watch_kind,
+    watcher::{self, Event},
+};
 use serde_json::{Value, json};
 
 use self::type_checking::{Types, check, resources_to_check, schema_of};
@@ -63,7 +63,7 @@ fn is_checked(policy: &ValidatingAdmissionPolicy) -> bool {
     policy.metadata.generation.unwrap_or_default() <= observed.unwrap_or_default()
 }
 
-async fn reconcile(client: Client, name: String) -> kube::Result<Action> {
+async fn reconcile(client: Client, name: String) -> orlop_client::Result<Action> {
     let api = Api::<ValidatingAdmissionPolicy>::all(client.clone());
     let Some(policy) = api.get_opt(&name).await?.filter(|policy| !is_checked(policy)) else {
         return Ok(Action::Done);
@@ -90,7 +90,7 @@ fn type_checking(warnings: &[ExpressionWarning]) -> Value {
 }
 
 /// Finds the types of the objects that a policy matches, and of its parameters. Kinds that are not served are left out.
-async fn find_types(client: &Client, policy: &ValidatingAdmissionPolicy) -> kube::Result<Types> {
+async fn find_types(client: &Client, policy: &ValidatingAdmissionPolicy) -> orlop_client::Result<Types> {
     let mut kinds = BTreeSet::new();
     for (version, resources) in resources_to_check(policy) {
         let found: Option<APIResourceList> = get(client, &path("", &version)).await?;
@@ -120,7 +120,7 @@ async fn find_schema(
     client: &Client,
     documents: &mut BTreeMap<GroupVersion, Value>,
     kind: &GroupVersionKind,
-) -> kube::Result<Option<Schema>> {
+) -> orlop_client::Result<Option<Schema>> {
     let version = kind.group_version();
     if !documents.contains_key(&version) {
         let document: Option<Value> = get(client, &path("/openapi/v3", &version)).await?;
@@ -137,7 +137,7 @@ fn path(prefix: &str, version: &GroupVersion) -> String {
 }
 
 /// Requests a document; `None` if there is none.
-async fn get<T: serde::de::DeserializeOwned>(client: &Client, path: &str) -> kube::Result<Option<T>> {
+async fn get<T: serde::de::DeserializeOwned>(client: &Client, path: &str) -> orlop_client::Result<Option<T>> {
     // A rule may name a version that is no path.
     let Ok(request) = Request::get(path).body(Vec::new()) else { return Ok(None) };
     match client.request(request).await {

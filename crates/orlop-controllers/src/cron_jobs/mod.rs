@@ -9,11 +9,10 @@ use k8s_openapi::{
     api::batch::v1::{CronJob, Job},
     jiff::{Timestamp, tz::TimeZone},
 };
-use kube::{
-    Client, Resource, ResourceExt,
+use orlop_client::{
+    Api, Client, Resource, ResourceExt,
     api::{DeleteParams, PostParams, Preconditions},
 };
-use orlop_client::Api;
 
 use self::{
     plan::{Due, Started},
@@ -80,7 +79,7 @@ async fn run(context: Context) {
 }
 
 impl Controller {
-    async fn reconcile(&self, key: &Key) -> kube::Result<Action> {
+    async fn reconcile(&self, key: &Key) -> orlop_client::Result<Action> {
         let Some(cached) = self.cron_jobs.get(key) else { return Ok(Action::Done) };
         let uid = cached.uid().unwrap_or_default();
         let jobs = self.jobs.controlled_by(&uid);
@@ -108,7 +107,7 @@ impl Controller {
         cached: &CronJob,
         cron_job: &mut CronJob,
         jobs: &[Arc<Job>],
-    ) -> kube::Result<Action> {
+    ) -> orlop_client::Result<Action> {
         let spec = &cached.spec;
         if spec.suspend == Some(true) {
             return Ok(Action::Done);
@@ -197,7 +196,7 @@ impl Controller {
         Ok(next)
     }
 
-    async fn write_status(&self, old: &CronJob, new: CronJob) -> kube::Result<()> {
+    async fn write_status(&self, old: &CronJob, new: CronJob) -> orlop_client::Result<()> {
         if old.status == new.status {
             return Ok(());
         }
@@ -213,14 +212,14 @@ impl Controller {
     }
 
     /// Deletes finished jobs beyond the limits of the history.
-    async fn clean_up(&self, cron_job: &CronJob, jobs: &[Arc<Job>]) -> kube::Result<()> {
+    async fn clean_up(&self, cron_job: &CronJob, jobs: &[Arc<Job>]) -> orlop_client::Result<()> {
         for job in plan::surplus(cron_job, jobs) {
             self.delete(cron_job, &job).await?;
         }
         Ok(())
     }
 
-    async fn delete(&self, cron_job: &CronJob, job: &Job) -> kube::Result<()> {
+    async fn delete(&self, cron_job: &CronJob, job: &Job) -> orlop_client::Result<()> {
         let api: Api<Job> = Api::namespaced(self.client.clone(), &job.namespace().unwrap_or_default());
         let preconditions = Preconditions { uid: job.uid(), resource_version: None };
         let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };

@@ -10,7 +10,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::{SignedDuration, Timestamp, tz::TimeZone},
 };
-use kube::{ResourceExt, api::ObjectMeta};
+use orlop_client::{ResourceExt, api::ObjectMeta};
 
 use super::schedule::Schedule;
 use crate::{

@@ -17,11 +17,10 @@ use k8s_openapi::{
     },
     jiff::Timestamp,
 };
-use kube::{
-    ResourceExt,
+use orlop_client::{
+    Api, ResourceExt,
     api::{ObjectMeta, PostParams},
 };
-use orlop_client::Api;
 use tokio::time::Instant;
 
 use self::plan::Plan;
@@ -132,7 +131,7 @@ fn pod_changed(queue: &WorkQueue<Key>, sets: &Informer<DaemonSet>, change: &Chan
 }
 
 impl Controller {
-    async fn reconcile(&self, key: &Key) -> kube::Result<Action> {
+    async fn reconcile(&self, key: &Key) -> orlop_client::Result<Action> {
         let Some(set) = self.sets.get(key) else { return Ok(Action::Done) };
         let Some(labels) = Labels::of(Some(&set.spec.selector)).filter(|labels| !labels.selects_all()) else {
             let text = "This daemon set is selecting all pods. A non-empty selector is required.";
@@ -188,7 +187,12 @@ impl Controller {
     }
 
     /// Creates and deletes pods. Also returns when a pod that failed may be replaced.
-    async fn act(&self, set: &DaemonSet, plan: &Plan, hash: &str) -> (kube::Result<()>, Option<Duration>) {
+    async fn act(
+        &self,
+        set: &DaemonSet,
+        plan: &Plan,
+        hash: &str,
+    ) -> (orlop_client::Result<()>, Option<Duration>) {
         let mut retry: Option<Duration> = None;
         let mut delete: Vec<Arc<Pod>> = plan.delete.clone();
         for (pod, node) in &plan.finished {
@@ -247,7 +251,7 @@ impl Controller {
         None
     }
 
-    async fn write_status(&self, old: &DaemonSet, new: DaemonSet) -> kube::Result<()> {
+    async fn write_status(&self, old: &DaemonSet, new: DaemonSet) -> orlop_client::Result<()> {
         if old.status == new.status {
             return Ok(());
         }

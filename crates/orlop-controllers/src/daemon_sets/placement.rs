@@ -6,7 +6,7 @@ use k8s_openapi::api::{
         Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodTemplateSpec, Toleration,
     },
 };
-use kube::ResourceExt;
+use orlop_client::ResourceExt;
 
 use crate::workload::{
     node_match::{matches_pod, taints, untolerated},

@@ -80,7 +80,7 @@ mod tests {
     }
 
     fn sizes(changes: Vec<(Arc<ReplicaSet>, i32)>) -> Vec<(String, i32)> {
-        use kube::ResourceExt;
+        use orlop_client::ResourceExt;
         changes.into_iter().map(|(set, size)| (set.name_any(), size)).collect()
     }
 

@@ -18,8 +18,7 @@ use k8s_openapi::{
     },
     jiff::Timestamp,
 };
-use kube::{Client, ResourceExt, api::PostParams};
-use orlop_client::Api;
+use orlop_client::{Api, Client, ResourceExt, api::PostParams};
 
 use crate::{
     runtime::{Action, Change, Context, EventForm, Informer, Key, Manager, Recorder, WorkQueue},
@@ -128,7 +127,7 @@ impl Controller {
         }
     }
 
-    async fn reconcile(&self, key: &Key) -> kube::Result<Action> {
+    async fn reconcile(&self, key: &Key) -> orlop_client::Result<Action> {
         let Some(cached) = self.deployments.get(key) else { return Ok(Action::Done) };
         let mut deployment = Deployment::clone(&cached);
         let selector = Labels::of(Some(&cached.spec.selector)).filter(|selector| !selector.selects_all());
@@ -162,7 +161,7 @@ impl Controller {
     }
 
     /// Writes the status, and annotations with it, if anything has changed.
-    async fn write_status(&self, cached: &Deployment, changed: Deployment) -> kube::Result<()> {
+    async fn write_status(&self, cached: &Deployment, changed: Deployment) -> orlop_client::Result<()> {
         if changed.status == cached.status && changed.metadata.annotations == cached.metadata.annotations {
             return Ok(());
         }

@@ -83,7 +83,7 @@ fn fraction(deployment: &Deployment, set: &ReplicaSet) -> i32 {
 
 #[cfg(test)]
 mod tests {
-    use kube::ResourceExt;
+    use orlop_client::ResourceExt;
     use serde_json::json;
 
     use super::*;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use kube::ResourceExt;
+use orlop_client::ResourceExt;
 
 use super::{
     rollback::ROLLBACK_TO,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use kube::ResourceExt;
+use orlop_client::ResourceExt;
 
 use super::{
     revisions::{is_own_annotation, last, revision},

@@ -7,7 +7,7 @@ use k8s_openapi::{
     api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec},
     jiff::Timestamp,
 };
-use kube::{
+use orlop_client::{
     ResourceExt,
     api::{DeleteParams, ObjectMeta, PostParams, Preconditions},
 };
@@ -48,7 +48,7 @@ impl Rollout<'_> {
         &self,
         mut deployment: Deployment,
         owned: Sets,
-    ) -> kube::Result<Action> {
+    ) -> orlop_client::Result<Action> {
         let (Some(mut new), mut old) = self.sync_new_set(&mut deployment, owned, true).await? else {
             return self.finish(deployment, Vec::new(), None).await;
         };
@@ -70,7 +70,11 @@ impl Rollout<'_> {
     }
 
     /// One step of a recreation: no new pod before the last old one has gone.
-    pub(super) async fn recreate(&self, mut deployment: Deployment, owned: Sets) -> kube::Result<Action> {
+    pub(super) async fn recreate(
+        &self,
+        mut deployment: Deployment,
+        owned: Sets,
+    ) -> orlop_client::Result<Action> {
         let (mut new, mut old) = self.sync_new_set(&mut deployment, owned, false).await?;
         let active: Vec<_> = old.iter().filter(|set| size(set) > 0).cloned().collect();
         if !active.is_empty() {
@@ -100,7 +104,11 @@ impl Rollout<'_> {
     }
 
     /// Follows a change of the replicas, of a paused Deployment too.
-    pub(super) async fn scale_only(&self, mut deployment: Deployment, owned: Sets) -> kube::Result<Action> {
+    pub(super) async fn scale_only(
+        &self,
+        mut deployment: Deployment,
+        owned: Sets,
+    ) -> orlop_client::Result<Action> {
         let (mut new, mut old) = self.sync_new_set(&mut deployment, owned, false).await?;
         for (set, size) in proportion::rescale(&deployment, &old, new.as_ref()) {
             let scaled = self.scale(&deployment, &set, size).await?;
@@ -124,7 +132,7 @@ impl Rollout<'_> {
         mut deployment: Deployment,
         owned: Sets,
         revision: i64,
-    ) -> kube::Result<Action> {
+    ) -> orlop_client::Result<Action> {
         let (new, old) = self.sync_new_set(&mut deployment, owned, true).await?;
         let mut changed = self.cached.clone();
         let outcome = rollback::roll_back(&mut changed, &sets::all(&old, new.as_ref()), revision);
@@ -148,7 +156,7 @@ impl Rollout<'_> {
         mut deployment: Deployment,
         old: Sets,
         new: Option<Arc<ReplicaSet>>,
-    ) -> kube::Result<Action> {
+    ) -> orlop_client::Result<Action> {
         let all = sets::all(&old, new.as_ref());
         let next = status::update_rollout(&mut deployment, &all, new.as_deref(), self.now);
         self.controller.write_status(self.cached, deployment).await.map(|()| next)
@@ -161,7 +169,7 @@ impl Rollout<'_> {
         deployment: &mut Deployment,
         owned: Sets,
         create: bool,
-    ) -> kube::Result<(Option<Arc<ReplicaSet>>, Sets)> {
+    ) -> orlop_client::Result<(Option<Arc<ReplicaSet>>, Sets)> {
         let (new, old) = sets::split(deployment, owned);
         let revision = revisions::newest(&old) + 1;
         let new = match new {
@@ -181,7 +189,7 @@ impl Rollout<'_> {
         deployment: &mut Deployment,
         set: Arc<ReplicaSet>,
         revision: i64,
-    ) -> kube::Result<Arc<ReplicaSet>> {
+    ) -> orlop_client::Result<Arc<ReplicaSet>> {
         let min_ready = deployment.spec.min_ready_seconds.filter(|seconds| *seconds != 0);
         let mut changed = ReplicaSet::clone(&set);
         let mut is_changed = revisions::annotate(deployment, &mut changed, revision);
@@ -206,7 +214,7 @@ impl Rollout<'_> {
         deployment: &mut Deployment,
         old: &[Arc<ReplicaSet>],
         revision: i64,
-    ) -> kube::Result<Option<Arc<ReplicaSet>>> {
+    ) -> orlop_client::Result<Option<Arc<ReplicaSet>>> {
         let wanted = new_set(deployment, old, revision);
         let name = wanted.name_any();
         let api = self.controller.sets_api(deployment);
@@ -260,7 +268,7 @@ impl Rollout<'_> {
         deployment: &Deployment,
         set: &Arc<ReplicaSet>,
         new_size: i32,
-    ) -> kube::Result<Arc<ReplicaSet>> {
+    ) -> orlop_client::Result<Arc<ReplicaSet>> {
         let mut changed = ReplicaSet::clone(set);
         let old_size = size(set);
         changed.spec.replicas = Some(new_size);
@@ -278,7 +286,7 @@ impl Rollout<'_> {
         Ok(written)
     }
 
-    async fn replace_set(&self, changed: &ReplicaSet) -> kube::Result<Arc<ReplicaSet>> {
+    async fn replace_set(&self, changed: &ReplicaSet) -> orlop_client::Result<Arc<ReplicaSet>> {
         let api = self.controller.sets_api(self.cached);
         let written = api.replace(&changed.name_any(), &PostParams::default(), changed).await?;
         self.controller.sets.wrote(written.clone());
@@ -289,7 +297,7 @@ impl Rollout<'_> {
         &self,
         deployment: &Deployment,
         old: &[Arc<ReplicaSet>],
-    ) -> kube::Result<()> {
+    ) -> orlop_client::Result<()> {
         let status = deployment.status.clone().unwrap_or_default();
         if status::is_complete(deployment, &status) {
             self.clean_up(deployment, old).await?;
@@ -298,7 +306,7 @@ impl Rollout<'_> {
     }
 
     /// Deletes the oldest of the empty ReplicaSets that the history has no place for.
-    async fn clean_up(&self, deployment: &Deployment, old: &[Arc<ReplicaSet>]) -> kube::Result<()> {
+    async fn clean_up(&self, deployment: &Deployment, old: &[Arc<ReplicaSet>]) -> orlop_client::Result<()> {
         let limit = deployment.spec.revision_history_limit;
         let Some(limit) = limit.filter(|limit| *limit != i32::MAX) else { return Ok(()) };
         let mut alive: Vec<&Arc<ReplicaSet>> =

@@ -7,7 +7,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
-use kube::ResourceExt;
+use orlop_client::ResourceExt;
 
 use super::{
     sets::{actual, available, size, total},

@@ -13,7 +13,7 @@ use k8s_openapi::{
     },
     jiff::Timestamp,
 };
-use kube::ResourceExt;
+use orlop_client::ResourceExt;
 
 use super::STALE_S;
 use crate::workload::{

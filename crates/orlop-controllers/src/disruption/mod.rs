@@ -16,11 +16,10 @@ use k8s_openapi::{
     },
     jiff::Timestamp,
 };
-use kube::{
-    Client, ResourceExt,
+use orlop_client::{
+    Api, Client, ResourceExt,
     api::{Patch, PatchParams, PostParams},
 };
-use orlop_client::Api;
 use serde_json::json;
 
 use crate::{
@@ -125,7 +124,7 @@ fn pod_changed(
 }
 
 impl Controller {
-    async fn reconcile(&self, key: &Key) -> kube::Result<Action> {
+    async fn reconcile(&self, key: &Key) -> orlop_client::Result<Action> {
         let Some(budget) = self.budgets.get(key) else { return Ok(Action::Done) };
         let Some(spec) = &budget.spec else { return Ok(Action::Done) };
         let labels = Labels::of(spec.selector.as_ref());
@@ -217,7 +216,7 @@ impl Controller {
     }
 
     /// Takes back the mark of a pod that was to be disrupted and still lives.
-    async fn clear_stale(&self, key: &Key) -> kube::Result<Action> {
+    async fn clear_stale(&self, key: &Key) -> orlop_client::Result<Action> {
         let Some(pod) = self.pods.get(key).filter(|pod| !pods::is_deleting(pod)) else {
             return Ok(Action::Done);
         };

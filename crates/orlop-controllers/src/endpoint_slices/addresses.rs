@@ -4,7 +4,7 @@ use k8s_openapi::{
     api::core::v1::{ObjectReference, Pod, Service, ServicePort},
     apimachinery::pkg::util::intstr::IntOrString,
 };
-use kube::ResourceExt;
+use orlop_client::ResourceExt;
 
 use crate::workload::pods;
 

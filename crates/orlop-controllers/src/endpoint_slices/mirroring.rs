@@ -9,7 +9,7 @@ use k8s_openapi::api::{
     core::v1::{EndpointAddress, EndpointSubset, Endpoints, Service},
     discovery::v1::{Endpoint, EndpointConditions, EndpointSlice},
 };
-use kube::{Client, ResourceExt, api::ObjectMeta};
+use orlop_client::{Client, ResourceExt, api::ObjectMeta};
 
 use super::{
     addresses::Family,
@@ -77,7 +77,7 @@ async fn run(context: Context) {
 }
 
 impl Controller {
-    async fn reconcile(&self, key: &Key) -> kube::Result<Action> {
+    async fn reconcile(&self, key: &Key) -> orlop_client::Result<Action> {
         let existing = slices_of(&self.slices, key, MANAGER);
         let endpoints = self.endpoints.get(key).filter(|endpoints| should_mirror(endpoints));
         let service = self.services.get(key);

@@ -10,11 +10,10 @@ use k8s_openapi::api::{
     core::v1::{Node, Pod, Service},
     discovery::v1::EndpointSlice,
 };
-use kube::{
-    Client, ResourceExt,
+use orlop_client::{
+    Api, Client, ResourceExt,
     api::{DeleteParams, PostParams, Preconditions},
 };
-use orlop_client::Api;
 
 pub(crate) use self::mirroring::{NAME as MIRRORING, register as register_mirroring};
 use self::slices::{Changes, MANAGED_BY, SERVICE_NAME};
@@ -128,7 +127,7 @@ fn slices_of(informer: &Informer<EndpointSlice>, key: &Key, manager: &str) -> Ve
 }
 
 impl Controller {
-    async fn reconcile(&self, key: &Key) -> kube::Result<Action> {
+    async fn reconcile(&self, key: &Key) -> orlop_client::Result<Action> {
         let existing = slices_of(&self.slices, key, MANAGER);
         // Slices of a service that is gone are garbage collected by their owner.
         let Some(service) = self.services.get(key) else { return Ok(Action::Done) };
@@ -169,7 +168,7 @@ async fn apply(
     informer: &Informer<EndpointSlice>,
     namespace: &str,
     changes: Changes,
-) -> kube::Result<()> {
+) -> orlop_client::Result<()> {
     let api: Api<EndpointSlice> = Api::namespaced(client.clone(), namespace);
     for slice in changes.create {
         informer.wrote(api.create(&PostParams::default(), &slice).await?);

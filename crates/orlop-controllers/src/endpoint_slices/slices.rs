@@ -11,7 +11,7 @@ use k8s_openapi::api::{
         Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, ForNode, ForZone,
     },
 };
-use kube::{ResourceExt, api::ObjectMeta};
+use orlop_client::{ResourceExt, api::ObjectMeta};
 
 use super::addresses::{self, Family};
 use crate::workload::{ownership::controller_reference, pod_control::name_prefix, pods};

@@ -5,11 +5,10 @@ mod subsets;
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
-use kube::{
-    Client, ResourceExt,
+use orlop_client::{
+    Api, Client, ResourceExt,
     api::{DeleteParams, ObjectMeta, PostParams},
 };
-use orlop_client::Api;
 
 use crate::{
     endpoint_slices::{addresses::is_headless, queue_services_of},
@@ -75,7 +74,7 @@ async fn run(context: Context) {
 }
 
 impl Controller {
-    async fn reconcile(&self, key: &Key) -> kube::Result<Action> {
+    async fn reconcile(&self, key: &Key) -> orlop_client::Result<Action> {
         let api: Api<Endpoints> = Api::namespaced(self.client.clone(), &key.namespace);
         let existing = self.endpoints.get(key);
         let Some(service) = self.services.get(key) else {

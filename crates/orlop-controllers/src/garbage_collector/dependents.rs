@@ -1,6 +1,6 @@
 //! Look-up of an object's dependents.
 
-use kube::{ResourceExt, api::ListParams};
+use orlop_client::{ResourceExt, api::ListParams};
 use serde::Deserialize;
 
 use super::{Collector, object::ObjectReference, stream::Coverage};
@@ -26,7 +26,7 @@ struct Dependent {
 impl Collector {
     /// Returns every object with an owner of this uid: from the server's index, and from a list of each
     /// resource that the index does not cover.
-    pub(super) async fn dependents(&self, uid: &str) -> kube::Result<Vec<ObjectReference>> {
+    pub(super) async fn dependents(&self, uid: &str) -> orlop_client::Result<Vec<ObjectReference>> {
         let mut found = match self.coverage() {
             Coverage::None => Vec::new(),
             Coverage::AllExcept(_) => self.dependents_in_index(uid).await?,
@@ -37,11 +37,11 @@ impl Collector {
         Ok(found)
     }
 
-    pub(super) async fn has_dependents(&self, uid: &str) -> kube::Result<bool> {
+    pub(super) async fn has_dependents(&self, uid: &str) -> orlop_client::Result<bool> {
         Ok(!self.dependents(uid).await?.is_empty())
     }
 
-    async fn dependents_in_index(&self, uid: &str) -> kube::Result<Vec<ObjectReference>> {
+    async fn dependents_in_index(&self, uid: &str) -> orlop_client::Result<Vec<ObjectReference>> {
         let found: DependentList = self.get_orlop(&format!("/orlop/v1/dependents?uid={uid}")).await?;
         let reference = |dependent: Dependent| ObjectReference {
             api_version: dependent.api_version,
@@ -58,8 +58,8 @@ impl Collector {
         resource: &Resource,
         uid: &str,
         found: &mut Vec<ObjectReference>,
-    ) -> kube::Result<()> {
-        let listed = resource.objects(&self.client, None).list_metadata(&ListParams::default()).await;
+    ) -> orlop_client::Result<()> {
+        let listed = resource.objects(&self.client, None).list(&ListParams::default()).await;
         let list = match listed {
             Err(error) if is_not_found(&error) => return Ok(()),
             list => list?,

@@ -19,7 +19,7 @@ use std::{
     },
 };
 
-use kube::{Client, ResourceExt};
+use orlop_client::{Client, ResourceExt};
 use tokio::{
     sync::{Notify, RwLock, RwLockReadGuard},
     task::JoinSet,
@@ -96,7 +96,7 @@ pub(crate) async fn run(context: Context) {
 }
 
 impl Collector {
-    async fn reconcile(&self, work: &Work) -> kube::Result<()> {
+    async fn reconcile(&self, work: &Work) -> orlop_client::Result<()> {
         match work {
             Work::AttemptToDelete(object) => self.attempt_to_delete(object).await,
             Work::ProcessDeleting(object) => self.process_deleting(object).await,
@@ -169,7 +169,7 @@ impl Collector {
     }
 
     /// Returns the discovered resources, discovering them again if they may be stale.
-    async fn resources(&self) -> kube::Result<RwLockReadGuard<'_, Resources>> {
+    async fn resources(&self) -> orlop_client::Result<RwLockReadGuard<'_, Resources>> {
         if self.discovery_is_stale.load(Ordering::Acquire) {
             let mut resources = self.resources.write().await;
             if self.discovery_is_stale.swap(false, Ordering::AcqRel) {
@@ -183,12 +183,12 @@ impl Collector {
     }
 
     /// Returns the resource of a kind, if it is served.
-    async fn resource(&self, api_version: &str, kind: &str) -> kube::Result<Option<Resource>> {
+    async fn resource(&self, api_version: &str, kind: &str) -> orlop_client::Result<Option<Resource>> {
         Ok(self.resources().await?.get(api_version, kind).cloned())
     }
 
     /// Returns the resources that need a list and a watch of their own.
-    async fn uncovered_resources(&self) -> kube::Result<Vec<Resource>> {
+    async fn uncovered_resources(&self) -> orlop_client::Result<Vec<Resource>> {
         let coverage = self.coverage();
         if coverage.is_complete() {
             return Ok(Vec::new());
@@ -243,7 +243,7 @@ impl Collector {
     }
 
     /// Queues dependents that waited for a kind which is served now and covered by the stream.
-    async fn queue_resolved(&self) -> kube::Result<()> {
+    async fn queue_resolved(&self) -> orlop_client::Result<()> {
         let unresolved = self.kinds().unresolved();
         let coverage = self.coverage();
         for kind in unresolved.into_iter().filter(|kind| coverage.includes(kind)) {

@@ -1,15 +1,15 @@
 //! Reconciliation of one object: its owners, its finalizers, its dependents.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::{
-    ResourceExt,
+use orlop_client::{
+    Api, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy},
 };
 use serde_json::json;
 
 use super::{Collector, Work, unresolved::GroupKind};
 use crate::{
-    discovery::{Api, Metadata},
+    discovery::Metadata,
     status::{is_not_found, is_object_not_found},
 };
 
@@ -60,12 +60,15 @@ fn has_finalizer(object: &Metadata, finalizer: &str) -> bool {
 
 impl Collector {
     /// Reads an object. `None` if it does not exist, or another of the same name does.
-    async fn get(&self, reference: &ObjectReference) -> kube::Result<Option<(Api, Metadata)>> {
+    async fn get(
+        &self,
+        reference: &ObjectReference,
+    ) -> orlop_client::Result<Option<(Api<Metadata>, Metadata)>> {
         let Some(resource) = self.resource(&reference.api_version, &reference.kind).await? else {
             return Ok(None);
         };
         let objects = resource.objects(&self.client, reference.namespace.as_deref());
-        match objects.get_metadata(&reference.name).await {
+        match objects.get(&reference.name).await {
             Ok(object) if object.uid().as_deref() == Some(&reference.uid) => Ok(Some((objects, object))),
             Ok(_) => Ok(None),
             Err(error) if is_object_not_found(&error) => Ok(None),
@@ -80,7 +83,7 @@ impl Collector {
     }
 
     /// Deletes an object whose owners are all absent. Of several owners, removes the references to absent ones.
-    pub(super) async fn attempt_to_delete(&self, reference: &ObjectReference) -> kube::Result<()> {
+    pub(super) async fn attempt_to_delete(&self, reference: &ObjectReference) -> orlop_client::Result<()> {
         let Some((objects, object)) = self.get(reference).await? else { return Ok(()) };
         if object.metadata.deletion_timestamp.is_some() && !waits_for_collector(&object) {
             return Ok(());
@@ -117,7 +120,7 @@ impl Collector {
 
     /// Clears blockOwnerDeletion: an owner and a dependent that both wait for their dependents could form a
     /// cycle and wait for each other for ever.
-    async fn unblock_owners(&self, objects: &Api, object: &Metadata) -> kube::Result<()> {
+    async fn unblock_owners(&self, objects: &Api<Metadata>, object: &Metadata) -> orlop_client::Result<()> {
         let owners = object.owner_references();
         if !owners.iter().any(|owner| owner.block_owner_deletion == Some(true)) {
             return Ok(());
@@ -133,7 +136,7 @@ impl Collector {
         &self,
         dependent: &ObjectReference,
         owner: &OwnerReference,
-    ) -> kube::Result<OwnerState> {
+    ) -> orlop_client::Result<OwnerState> {
         let kind = GroupKind::of(&owner.api_version, &owner.kind);
         let resource = self.resource(&owner.api_version, &owner.kind).await?;
         if resource.is_none() || !self.coverage().includes(&kind) {
@@ -164,7 +167,12 @@ impl Collector {
     }
 
     /// Deletes an object if it is still the version that was read.
-    async fn delete(&self, objects: &Api, object: &Metadata, policy: PropagationPolicy) -> kube::Result<()> {
+    async fn delete(
+        &self,
+        objects: &Api<Metadata>,
+        object: &Metadata,
+        policy: PropagationPolicy,
+    ) -> orlop_client::Result<()> {
         let preconditions = Preconditions { uid: object.uid(), resource_version: object.resource_version() };
         let params = DeleteParams {
             propagation_policy: Some(policy),
@@ -179,32 +187,32 @@ impl Collector {
 
     async fn set_owners(
         &self,
-        objects: &Api,
+        objects: &Api<Metadata>,
         object: &Metadata,
         owners: &[&OwnerReference],
-    ) -> kube::Result<()> {
+    ) -> orlop_client::Result<()> {
         self.patch_metadata(objects, object, &json!({"ownerReferences": owners})).await
     }
 
     /// Patches an object's metadata if it is still the version that was read.
     async fn patch_metadata(
         &self,
-        objects: &Api,
+        objects: &Api<Metadata>,
         object: &Metadata,
         metadata: &serde_json::Value,
-    ) -> kube::Result<()> {
+    ) -> orlop_client::Result<()> {
         let mut metadata = metadata.clone();
         metadata["uid"] = json!(object.uid());
         metadata["resourceVersion"] = json!(object.resource_version());
         let patch = Patch::Merge(json!({"metadata": metadata}));
-        match objects.patch_metadata(&object.name_any(), &PatchParams::default(), &patch).await {
+        match objects.patch(&object.name_any(), &PatchParams::default(), &patch).await {
             Err(error) if !is_not_found(&error) => Err(error),
             _ => Ok(()),
         }
     }
 
     /// Orphans the dependents of a deleted object, or deletes them, and removes the finalizer in the end.
-    pub(super) async fn process_deleting(&self, reference: &ObjectReference) -> kube::Result<()> {
+    pub(super) async fn process_deleting(&self, reference: &ObjectReference) -> orlop_client::Result<()> {
         let Some((objects, object)) = self.get(reference).await? else { return Ok(()) };
         if !waits_for_collector(&object) {
             return Ok(());
@@ -233,14 +241,19 @@ impl Collector {
     }
 
     /// Removes the reference to an owner.
-    async fn orphan(&self, dependent: &ObjectReference, owner_uid: &str) -> kube::Result<()> {
+    async fn orphan(&self, dependent: &ObjectReference, owner_uid: &str) -> orlop_client::Result<()> {
         let Some((objects, object)) = self.get(dependent).await? else { return Ok(()) };
         let others: Vec<&OwnerReference> =
             object.owner_references().iter().filter(|owner| owner.uid != owner_uid).collect();
         self.set_owners(&objects, &object, &others).await
     }
 
-    async fn remove_finalizer(&self, objects: &Api, object: &Metadata, finalizer: &str) -> kube::Result<()> {
+    async fn remove_finalizer(
+        &self,
+        objects: &Api<Metadata>,
+        object: &Metadata,
+        finalizer: &str,
+    ) -> orlop_client::Result<()> {
         let others: Vec<&String> = object.finalizers().iter().filter(|known| *known != finalizer).collect();
         self.patch_metadata(objects, object, &json!({"finalizers": others})).await
     }

@@ -49,7 +49,7 @@ struct RemoteKind {
 
 impl Collector {
     /// Asks the server which kinds its stream covers.
-    pub(super) async fn fetch_coverage(&self) -> kube::Result<Coverage> {
+    pub(super) async fn fetch_coverage(&self) -> orlop_client::Result<Coverage> {
         match self.get_orlop::<RemoteKinds>("/orlop/v1/elsewhere").await {
             Ok(remote) => Ok(Coverage::AllExcept(
                 remote.items.iter().map(|kind| GroupKind::of(&kind.api_version, &kind.kind)).collect(),
@@ -61,8 +61,8 @@ impl Collector {
     }
 
     /// Gets a path that only an Orlop server has.
-    pub(super) async fn get_orlop<T: DeserializeOwned>(&self, path: &str) -> kube::Result<T> {
-        let request = Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
+    pub(super) async fn get_orlop<T: DeserializeOwned>(&self, path: &str) -> orlop_client::Result<T> {
+        let request = Request::get(path).body(Vec::new()).map_err(orlop_client::Error::HttpError)?;
         self.client.request(request).await
     }
 
@@ -74,7 +74,7 @@ impl Collector {
             let path = format!("/orlop/v1/changes?resourceVersion={resource_version}");
             let events = match Request::get(path).body(Vec::new()) {
                 Ok(request) => self.client.request_events::<Metadata>(request).await,
-                Err(error) => Err(kube::Error::HttpError(error)),
+                Err(error) => Err(orlop_client::Error::HttpError(error)),
             };
             let end = match events {
                 Ok(events) => self.follow(events.boxed(), &mut resource_version, &mut backoff, None).await,

@@ -1,7 +1,7 @@
 //! Watches of one resource's metadata.
 
 use futures_util::{Stream, StreamExt};
-use kube::api::{ListParams, WatchEvent, WatchParams};
+use orlop_client::api::{ListParams, WatchEvent, WatchParams};
 
 use super::Collector;
 use crate::{
@@ -25,7 +25,7 @@ pub(super) enum End {
 }
 
 impl End {
-    pub(super) fn of(error: &kube::Error) -> Self {
+    pub(super) fn of(error: &orlop_client::Error) -> Self {
         match error {
             error if is_not_found(error) => Self::NotFound,
             error if is_expired(error) => Self::Expired,
@@ -53,7 +53,7 @@ impl Collector {
             };
             let objects = resource.objects(&self.client, None);
             loop {
-                let end = match objects.watch_metadata(&WatchParams::default(), &resource_version).await {
+                let end = match objects.watch(&WatchParams::default(), &resource_version).await {
                     Ok(events) => {
                         self.follow(events.boxed(), &mut resource_version, &mut backoff, Some(resource)).await
                     }
@@ -72,7 +72,7 @@ impl Collector {
     /// objects have all been seen. Objects name their kind themselves unless all are of one `resource`.
     pub(super) async fn follow(
         &self,
-        mut events: impl Stream<Item = kube::Result<WatchEvent<Metadata>>> + Unpin,
+        mut events: impl Stream<Item = orlop_client::Result<WatchEvent<Metadata>>> + Unpin,
         resource_version: &mut String,
         backoff: &mut Backoff,
         resource: Option<&Resource>,
@@ -100,11 +100,11 @@ impl Collector {
     }
 
     /// Handles every existing object, page by page. Returns the resourceVersion to watch from.
-    async fn list(&self, resource: &Resource) -> kube::Result<String> {
+    async fn list(&self, resource: &Resource) -> orlop_client::Result<String> {
         let objects = resource.objects(&self.client, None);
         let mut page = ListParams::default().limit(PAGE);
         loop {
-            let list = objects.list_metadata(&page).await?;
+            let list = objects.list(&page).await?;
             list.items.iter().for_each(|object| self.object_changed(resource.type_of(), object));
             match list.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = page.continue_token(&token),

@@ -11,20 +11,22 @@ use std::{
 
 use k8s_openapi::{
     api::{
-        autoscaling::v2::{
-            HorizontalPodAutoscaler, HorizontalPodAutoscalerCondition, MetricSpec, MetricStatus,
-            MetricValueStatus, ResourceMetricStatus,
+        autoscaling::{
+            v1::Scale,
+            v2::{
+                HorizontalPodAutoscaler, HorizontalPodAutoscalerCondition, MetricSpec, MetricStatus,
+                MetricValueStatus, ResourceMetricStatus,
+            },
         },
         core::v1::Pod,
     },
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
-use kube::{
-    Client, ResourceExt,
+use orlop_client::{
+    Api, Client, ResourceExt,
     api::{ListParams, Patch, PatchParams, PostParams},
 };
-use orlop_client::Api;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -100,7 +102,7 @@ struct Look {
 }
 
 impl Controller {
-    async fn reconcile(&self, key: &Key) -> kube::Result<Action> {
+    async fn reconcile(&self, key: &Key) -> orlop_client::Result<Action> {
         let Some(autoscaler) = self.autoscalers.get(key) else {
             self.recommendations.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
             return Ok(Action::Done);
@@ -133,7 +135,7 @@ impl Controller {
     }
 
     /// Looks at the target, and scales it.
-    async fn look(&self, key: &Key, autoscaler: &HorizontalPodAutoscaler) -> kube::Result<Look> {
+    async fn look(&self, key: &Key, autoscaler: &HorizontalPodAutoscaler) -> orlop_client::Result<Look> {
         let spec = &autoscaler.spec;
         let target = &spec.scale_target_ref;
         let mut look =
@@ -142,7 +144,9 @@ impl Controller {
         let resource = served.get(target.api_version.as_deref().unwrap_or("v1"), &target.kind);
         let objects = resource.map(|resource| resource.objects(&self.client, Some(&key.namespace)));
         let scale = match &objects {
-            Some(objects) => objects.get_scale(&target.name).await.map_err(|error| message(&error)),
+            Some(objects) => {
+                objects.get_subresource::<Scale>("scale", &target.name).await.map_err(|error| message(&error))
+            }
             None => Err(format!("no matches for kind {:?}", target.kind)),
         };
         let (Some(objects), Ok(scale)) = (&objects, &scale) else {
@@ -176,7 +180,9 @@ impl Controller {
         };
         if look.desired != look.current {
             let patch = Patch::Merge(json!({"spec": {"replicas": look.desired}}));
-            objects.patch_scale(&target.name, &PatchParams::default(), &patch).await?;
+            objects
+                .patch_subresource::<_, Scale>("scale", &target.name, &PatchParams::default(), &patch)
+                .await?;
             let text = format!("the HPA controller was able to update the target scale to {}", look.desired);
             look.conditions.push(("AbleToScale", true, "SucceededRescale", text));
         }
@@ -293,14 +299,14 @@ impl Controller {
     }
 
     /// Adds up the usage of a target's pods.
-    async fn usage(&self, key: &Key, name: &str, selector: &str) -> kube::Result<Usage> {
+    async fn usage(&self, key: &Key, name: &str, selector: &str) -> orlop_client::Result<Usage> {
         let parameters = ListParams::default().labels(selector);
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
         let pods = pods.list(&parameters).await?.items;
         let query: String = selector.bytes().map(|byte| format!("%{byte:02X}")).collect();
         let path =
             format!("/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods?labelSelector={query}", key.namespace);
-        let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
+        let request = http::Request::get(path).body(Vec::new()).map_err(orlop_client::Error::HttpError)?;
         let metrics: Value = self.client.request(request).await?;
         let mut usage = Usage::default();
         for pod in pods.iter().filter(|pod| pods::is_active(pod)) {

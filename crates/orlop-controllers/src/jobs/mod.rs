@@ -21,8 +21,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
-use kube::{ResourceExt, api::PostParams};
-use orlop_client::Api;
+use orlop_client::{Api, ResourceExt, api::PostParams};
 
 use self::{
     backoff::Record,
@@ -133,7 +132,7 @@ impl Controller {
         }
     }
 
-    async fn reconcile(&self, key: &Key) -> kube::Result<Action> {
+    async fn reconcile(&self, key: &Key) -> orlop_client::Result<Action> {
         let cached = self.jobs.get(key);
         self.free_orphans(key, cached.as_deref()).await?;
         let Some(cached) = cached.filter(|job| finished(job).is_none()) else {
@@ -158,7 +157,13 @@ impl Controller {
         self.step(key, &cached, &spec, &pods).await
     }
 
-    async fn step(&self, key: &Key, cached: &Job, spec: &JobSpec, pods: &[Arc<Pod>]) -> kube::Result<Action> {
+    async fn step(
+        &self,
+        key: &Key,
+        cached: &Job,
+        spec: &JobSpec,
+        pods: &[Arc<Pod>],
+    ) -> orlop_client::Result<Action> {
         let now = Timestamp::now();
         let is_suspended = spec.suspend == Some(true);
         let mut job = cached.clone();
@@ -233,7 +238,7 @@ impl Controller {
         pods: &[Arc<Pod>],
         plan: &Plan,
         now: Timestamp,
-    ) -> kube::Result<()> {
+    ) -> orlop_client::Result<()> {
         let status = job.status.get_or_insert_default();
         let (to_free, is_partial) = tracking::note_finished(cached, status, spec, pods, plan);
         let end = tracking::note_end(status, plan.end.as_ref(), now);
@@ -283,7 +288,7 @@ impl Controller {
     }
 
     /// Writes a status if it differs. Returns the job as it is then.
-    async fn write_status(&self, old: &Job, new: Job) -> kube::Result<Job> {
+    async fn write_status(&self, old: &Job, new: Job) -> orlop_client::Result<Job> {
         if old.status == new.status {
             return Ok(new);
         }
@@ -294,7 +299,7 @@ impl Controller {
     }
 
     /// Removes the finalizer from a pod that is counted.
-    async fn free(&self, pod: &Pod) -> kube::Result<()> {
+    async fn free(&self, pod: &Pod) -> orlop_client::Result<()> {
         let api: Api<Pod> = Api::namespaced(self.pods.client.0.clone(), &pod.namespace().unwrap_or_default());
         let change = serde_json::json!({"metadata": {"uid": pod.uid(),
             "$deleteFromPrimitiveList/finalizers": [TRACKING]}});
@@ -317,7 +322,7 @@ impl Controller {
     }
 
     /// Lets pods go that nobody will count: of a job that is gone or has finished.
-    async fn free_orphans(&self, key: &Key, job: Option<&Job>) -> kube::Result<()> {
+    async fn free_orphans(&self, key: &Key, job: Option<&Job>) -> orlop_client::Result<()> {
         let is_over = job.is_none_or(|job| finished(job).is_some());
         let uid = job.and_then(ResourceExt::uid);
         for pod in self.pods.pods.in_namespace(&key.namespace).iter().filter(|pod| is_tracked(pod)) {

@@ -4,7 +4,7 @@ use k8s_openapi::api::{
     batch::v1::{Job, JobSpec},
     core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSelector, Pod},
 };
-use kube::ResourceExt;
+use orlop_client::ResourceExt;
 
 use super::{
     plan::NewPod,

@@ -7,7 +7,7 @@ use k8s_openapi::{
     },
     jiff::Timestamp,
 };
-use kube::ResourceExt;
+use orlop_client::ResourceExt;
 
 use crate::workload::{pods, time::plus_seconds};
 

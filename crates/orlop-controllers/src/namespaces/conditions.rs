@@ -7,11 +7,10 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
-use kube::{
-    ResourceExt,
+use orlop_client::{
+    Api, ResourceExt,
     api::{Patch, PatchParams},
 };
-use orlop_client::Api;
 use serde_json::json;
 
 use super::Remaining;
@@ -21,7 +20,7 @@ pub(super) async fn report(
     namespaces: &Api<Namespace>,
     namespace: &Namespace,
     remaining: &Remaining,
-) -> kube::Result<()> {
+) -> orlop_client::Result<()> {
     let current =
         namespace.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     let conditions = conditions(remaining, current);

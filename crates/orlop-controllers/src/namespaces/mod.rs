@@ -7,14 +7,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{
-    Client, ResourceExt,
+use orlop_client::{
+    Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, PostParams},
-    core::PartialObjectMeta,
-    discovery::verbs,
-    runtime::watcher::{self, Event},
+    core::{PartialObjectMeta, discovery::verbs},
+    watch_kind,
+    watcher::{self, Event},
 };
-use orlop_client::{Api, watch_kind};
 
 use crate::{
     discovery::{Resource, Resources},
@@ -59,7 +58,7 @@ async fn watch(client: &Client, queue: &Arc<WorkQueue<String>>) {
 }
 
 /// Deletes what a terminating namespace holds; removes the finalizer once nothing remains.
-async fn reconcile(client: Client, name: String) -> kube::Result<Action> {
+async fn reconcile(client: Client, name: String) -> orlop_client::Result<Action> {
     let namespaces = Api::<Namespace>::all(client.clone());
     let Some(namespace) = namespaces.get_opt(&name).await? else { return Ok(Action::Done) };
     let finalizers = namespace.spec.as_ref().and_then(|spec| spec.finalizers.as_deref()).unwrap_or_default();
@@ -99,9 +98,14 @@ impl Remaining {
         self.content.is_empty() && self.failures.is_empty() && self.undiscovered.is_empty()
     }
 
-    async fn count(&mut self, client: &Client, resource: &Resource, namespace: &str) -> kube::Result<()> {
+    async fn count(
+        &mut self,
+        client: &Client,
+        resource: &Resource,
+        namespace: &str,
+    ) -> orlop_client::Result<()> {
         let objects = resource.objects(client, Some(namespace));
-        let found = match objects.list_metadata(&ListParams::default().limit(PAGE)).await {
+        let found = match objects.list(&ListParams::default().limit(PAGE)).await {
             Err(error) if is_not_found(&error) => return Ok(()),
             found => found?,
         };
@@ -117,7 +121,7 @@ impl Remaining {
     }
 }
 
-async fn delete_content(client: &Client, namespace: &str) -> kube::Result<Remaining> {
+async fn delete_content(client: &Client, namespace: &str) -> orlop_client::Result<Remaining> {
     let resources = Resources::discover(client).await?;
     let mut namespaced: Vec<&Resource> = resources
         .iter()
@@ -147,13 +151,13 @@ async fn delete_content(client: &Client, namespace: &str) -> kube::Result<Remain
     Ok(remaining)
 }
 
-async fn delete_all(client: &Client, resource: &Resource, namespace: &str) -> kube::Result<()> {
+async fn delete_all(client: &Client, resource: &Resource, namespace: &str) -> orlop_client::Result<()> {
     let objects = resource.objects(client, Some(namespace));
     let background = DeleteParams::background();
     if resource.can("deletecollection") {
         return objects.delete_collection(&background, &ListParams::default()).await.map(drop);
     }
-    for object in objects.list_metadata(&ListParams::default().limit(PAGE)).await? {
+    for object in objects.list(&ListParams::default().limit(PAGE)).await? {
         match objects.delete(&object.name_any(), &background).await {
             Err(error) if !is_not_found(&error) => return Err(error),
             _ => {}
@@ -163,7 +167,7 @@ async fn delete_all(client: &Client, resource: &Resource, namespace: &str) -> ku
 }
 
 /// Removes the namespace's own finalizer; without finalizers the server deletes the namespace.
-async fn remove_finalizer(namespaces: &Api<Namespace>, mut namespace: Namespace) -> kube::Result<()> {
+async fn remove_finalizer(namespaces: &Api<Namespace>, mut namespace: Namespace) -> orlop_client::Result<()> {
     let name = namespace.name_any();
     if let Some(finalizers) = namespace.spec.as_mut().and_then(|spec| spec.finalizers.as_mut()) {
         finalizers.retain(|finalizer| finalizer != FINALIZER);

@@ -5,7 +5,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
-use kube::Resource;
+use orlop_client::Resource;
 use tokio::time::{Duration, Instant};
 
 use crate::workload::{node_match, time::seconds};

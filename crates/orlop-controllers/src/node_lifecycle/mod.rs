@@ -12,11 +12,10 @@ use k8s_openapi::{
     },
     jiff::Timestamp,
 };
-use kube::{
-    Client, ResourceExt,
+use orlop_client::{
+    Api, Client, ResourceExt,
     api::{Patch, PatchParams, PostParams},
 };
-use orlop_client::Api;
 use serde_json::json;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 

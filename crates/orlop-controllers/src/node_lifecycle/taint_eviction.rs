@@ -6,11 +6,10 @@ use k8s_openapi::{
     api::core::v1::{Node, Pod, Taint, Toleration},
     jiff::Timestamp,
 };
-use kube::{
-    Client, ResourceExt,
+use orlop_client::{
+    Api, Client, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
 };
-use orlop_client::Api;
 use serde_json::json;
 
 use crate::{
@@ -108,7 +107,7 @@ fn eviction(taints: &[Taint], tolerations: &[Toleration], now: Timestamp) -> Opt
 }
 
 impl Controller {
-    async fn reconcile(&self, key: &Key) -> kube::Result<Action> {
+    async fn reconcile(&self, key: &Key) -> orlop_client::Result<Action> {
         let Some(pod) = self.pods.get(key).filter(|pod| !pods::is_deleting(pod)) else {
             return Ok(Action::Done);
         };

@@ -10,7 +10,7 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
-use kube::{Resource, core::NamespaceResourceScope};
+use orlop_client::{Resource, core::NamespaceResourceScope};
 use serde::Serialize;
 
 use crate::{runtime::Cached, workload::selector::Labels};

@@ -14,8 +14,7 @@ use k8s_openapi::{
     },
     jiff::Timestamp,
 };
-use kube::{ResourceExt, api::PostParams};
-use orlop_client::Api;
+use orlop_client::{Api, ResourceExt, api::PostParams};
 
 use self::kind::Replicated;
 pub(crate) use self::status::REPLICA_FAILURE;
@@ -104,7 +103,7 @@ fn pod_changed<K: Replicated>(queue: &WorkQueue<Key>, sets: &Informer<K>, change
 }
 
 impl<K: Replicated> Controller<K> {
-    async fn reconcile(&self, key: &Key) -> kube::Result<Action> {
+    async fn reconcile(&self, key: &Key) -> orlop_client::Result<Action> {
         let Some(set) = self.sets.get(key) else { return Ok(Action::Done) };
         let Some(selector) = set.selector().filter(|selector| !selector.selects_all()) else {
             return Ok(Action::Done);
@@ -161,7 +160,7 @@ impl<K: Replicated> Controller<K> {
         set: &K,
         pods: &[Arc<Pod>],
         failure: Option<&Failure>,
-    ) -> kube::Result<Action> {
+    ) -> orlop_client::Result<Action> {
         let now = Timestamp::now();
         let failure = failure.map(|failure| (failure.reason, message(&failure.error)));
         let (status, next) = status::calculate(set, pods, failure, now);
@@ -183,5 +182,5 @@ impl<K: Replicated> Controller<K> {
 /// A failed create or delete, with the reason of the condition about it.
 struct Failure {
     reason: &'static str,
-    error: kube::Error,
+    error: orlop_client::Error,
 }

@@ -14,14 +14,13 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
     jiff::Timestamp,
 };
-use kube::{
-    Client,
+use monitors::Monitors;
+use orlop_api::time::Time;
+use orlop_client::{
+    Api, Client,
     api::{ListParams, PostParams},
     core::DynamicObject,
 };
-use monitors::Monitors;
-use orlop_api::time::Time;
-use orlop_client::Api;
 use orlop_quota::{Evaluator, ResourceList};
 use serde_json::Value;
 
@@ -81,7 +80,7 @@ fn is_unknown(quota: &ResourceQuota) -> bool {
 }
 
 impl Controller {
-    async fn reconcile(&self, key: &Key) -> kube::Result<Action> {
+    async fn reconcile(&self, key: &Key) -> orlop_client::Result<Action> {
         if self.quotas.get(key).is_none() {
             return Ok(Action::Done);
         }
@@ -109,7 +108,12 @@ impl Controller {
     }
 
     /// Returns what the objects of a namespace use of a quota's resources.
-    async fn usage(&self, namespace: &str, quota: &Value, hard: &ResourceList) -> kube::Result<ResourceList> {
+    async fn usage(
+        &self,
+        namespace: &str,
+        quota: &Value,
+        hard: &ResourceList,
+    ) -> orlop_client::Result<ResourceList> {
         let names = hard.names();
         let now = Time::from_unix(Timestamp::now().as_second());
         let mut used = ResourceList::default();
@@ -134,19 +138,18 @@ impl Controller {
         namespace: &str,
         quota: &Value,
         now: Time,
-    ) -> kube::Result<ResourceList> {
-        let objects = resource.objects(&self.client, Some(namespace));
+    ) -> orlop_client::Result<ResourceList> {
         let mut page = ListParams::default().limit(PAGE);
         let mut sum = ResourceList::default();
         loop {
             let next = if matches!(evaluator, Evaluator::Count(_)) {
-                let list = objects.list_metadata(&page).await?;
+                let list = resource.objects(&self.client, Some(namespace)).list(&page).await?;
                 if evaluator.is_in_all_scopes(quota, &Value::Null) {
                     list.items.iter().for_each(|_| sum.add(&evaluator.usage(&Value::Null, now)));
                 }
                 list.metadata.continue_
             } else {
-                let list = objects.list(&page).await?;
+                let list = resource.whole_objects(&self.client, Some(namespace)).list(&page).await?;
                 for object in list.items.iter().map(value_of) {
                     if evaluator.is_in_all_scopes(quota, &object) {
                         sum.add(&evaluator.usage(&object, now));

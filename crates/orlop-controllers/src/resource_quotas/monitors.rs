@@ -13,19 +13,16 @@ use k8s_openapi::{
     api::core::v1::{Pod, ResourceQuota},
     jiff::Timestamp,
 };
-use kube::{
-    Client, ResourceExt,
-    runtime::{
-        WatchStreamExt,
-        watcher::{self, Event, watcher},
-    },
-};
 use orlop_api::time::Time;
+use orlop_client::{
+    Client, ResourceExt, watch_kind,
+    watcher::{self, Event},
+};
 use serde_json::Value;
 use tokio::task::AbortHandle;
 
 use crate::{
-    discovery::{Metadata, Resource},
+    discovery::Resource,
     runtime::{Informer, Informers, Key, WorkQueue},
 };
 
@@ -111,8 +108,7 @@ fn is_replenished(old: &Value, new: &Value) -> bool {
 
 /// Follows resources whose charge may shrink by a change: such objects are few, and every change is taken for one.
 async fn follow_changes(client: Client, resource: Resource, replenish: Replenish) {
-    let mut events =
-        watcher(resource.objects(&client, None), watcher::Config::default()).default_backoff().boxed();
+    let mut events = watch_kind(&resource.whole_objects(&client, None), watcher::Config::default());
     while let Some(event) = events.next().await {
         if let Ok(Event::Apply(object) | Event::Delete(object)) = event {
             replenish.namespace(object.namespace());
@@ -121,8 +117,7 @@ async fn follow_changes(client: Client, resource: Resource, replenish: Replenish
 }
 
 async fn follow_deletes(client: Client, resource: Resource, replenish: Replenish) {
-    let objects = kube::Api::<Metadata>::all_with(client, &resource.api);
-    let mut events = watcher(objects, watcher::Config::default()).default_backoff().boxed();
+    let mut events = watch_kind(&resource.objects(&client, None), watcher::Config::default());
     while let Some(event) = events.next().await {
         if let Ok(Event::Delete(object)) = event {
             replenish.namespace(object.namespace());

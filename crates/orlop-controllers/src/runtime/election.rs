@@ -13,12 +13,12 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::MicroTime,
     jiff::Timestamp,
 };
-use kube::{
-    Client,
+use orlop_client::{
+    Api, Client,
     api::{ObjectMeta, PostParams},
-    runtime::watcher::{self, Event},
+    watch_kind,
+    watcher::{self, Event},
 };
-use orlop_client::{Api, watch_kind};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::status::{is_conflict, is_not_found};
@@ -112,7 +112,7 @@ impl Candidate {
     }
 
     /// Frees the lease, so that another candidate takes it at once.
-    pub(super) async fn release(&mut self) -> kube::Result<()> {
+    pub(super) async fn release(&mut self) -> orlop_client::Result<()> {
         let Some((lease, _)) = &self.observed else { return Ok(()) };
         if self.holder() != Some(&self.settings.identity) {
             return Ok(());
@@ -131,7 +131,7 @@ impl Candidate {
     }
 
     /// Acquires or renews the lease if that is possible now. Returns whether this candidate holds it.
-    async fn try_acquire(&mut self) -> kube::Result<bool> {
+    async fn try_acquire(&mut self) -> orlop_client::Result<bool> {
         // The holder writes without reading first: optimistic locking tells if another was there.
         if self.holder() != Some(&self.settings.identity) {
             match self.leases.get_opt(&self.name).await? {
@@ -175,7 +175,7 @@ impl Candidate {
         Ok(true)
     }
 
-    async fn create(&mut self) -> kube::Result<bool> {
+    async fn create(&mut self) -> orlop_client::Result<bool> {
         let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
         let lease = Lease { metadata, spec: Some(self.spec()) };
         match self.leases.create(&PostParams::default(), &lease).await {

@@ -6,7 +6,7 @@ use futures_util::{
     FutureExt,
     future::{BoxFuture, join_all},
 };
-use kube::Client;
+use orlop_client::Client;
 use tokio::{sync::watch, time::sleep};
 
 use super::{

@@ -3,11 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{Binding, ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod};
-use kube::{
-    Resource, ResourceExt,
+use orlop_client::{
+    Api, Resource, ResourceExt,
     api::{ObjectMeta, Patch, PatchParams, PostParams},
 };
-use orlop_client::Api;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -166,7 +165,7 @@ struct BindError {
 
 impl BindError {
     #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
-    fn of(error: kube::Error) -> Self {
+    fn of(error: orlop_client::Error) -> Self {
         Self { message: message(&error), is_gone: is_not_found(&error) }
     }
 }

@@ -9,7 +9,7 @@ use k8s_openapi::{
     api::core::v1::{Node, Pod, PodSpec},
     jiff::Timestamp,
 };
-use kube::ResourceExt;
+use orlop_client::ResourceExt;
 
 use crate::workload::{
     pods,

@@ -6,11 +6,10 @@ use k8s_openapi::{
     api::core::v1::{Pod, PodCondition},
     apimachinery::pkg::apis::meta::v1::Time,
 };
-use kube::{
-    Resource, ResourceExt,
+use orlop_client::{
+    Api, Resource, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
 };
-use orlop_client::Api;
 use serde_json::json;
 use tokio::time::Instant;
 

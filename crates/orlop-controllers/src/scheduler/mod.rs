@@ -22,7 +22,7 @@ use k8s_openapi::api::{
     policy::v1::PodDisruptionBudget,
     storage::v1::StorageClass,
 };
-use kube::{Client, ResourceExt};
+use orlop_client::{Client, ResourceExt};
 use tokio::{
     sync::{Notify, Semaphore},
     task::JoinSet,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::{api::policy::v1::PodDisruptionBudget, jiff::Timestamp};
-use kube::ResourceExt;
+use orlop_client::ResourceExt;
 
 use super::{
     affinity::{AffinityState, Namespaces},

@@ -1,7 +1,7 @@
 //! Scores: which of the nodes that can run a pod suits it best. Pure.
 
 use k8s_openapi::api::core::v1::{NodeAffinity, PodSpec};
-use kube::ResourceExt;
+use orlop_client::ResourceExt;
 
 use super::{
     affinity::{self, Namespaces},

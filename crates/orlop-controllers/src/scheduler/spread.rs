@@ -6,7 +6,7 @@ use k8s_openapi::{
     api::core::v1::{PodSpec, TopologySpreadConstraint},
     apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
 };
-use kube::ResourceExt;
+use orlop_client::ResourceExt;
 
 use super::{
     cluster::{Cluster, NodeInfo, PodInfo},

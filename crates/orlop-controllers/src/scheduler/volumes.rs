@@ -6,7 +6,7 @@ use k8s_openapi::api::{
     core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
     storage::v1::StorageClass,
 };
-use kube::ResourceExt;
+use orlop_client::ResourceExt;
 
 use super::{
     cluster::{Cluster, NodeInfo},

@@ -7,8 +7,7 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
-use kube::{ResourceExt, api::PostParams};
-use orlop_client::Api;
+use orlop_client::{Api, ResourceExt, api::PostParams};
 
 use super::{Controller, identity};
 use crate::{
@@ -40,7 +39,12 @@ fn owner(set: &StatefulSet, is_condemned: bool) -> Owner {
 
 impl Controller {
     /// Creates the claims of a pod that do not exist.
-    pub(super) async fn create_claims(&self, set: &StatefulSet, ordinal: i32, pod: &str) -> kube::Result<()> {
+    pub(super) async fn create_claims(
+        &self,
+        set: &StatefulSet,
+        ordinal: i32,
+        pod: &str,
+    ) -> orlop_client::Result<()> {
         let namespace = set.namespace().unwrap_or_default();
         let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client().clone(), &namespace);
         for mut claim in identity::claims(set, ordinal) {
@@ -52,7 +56,7 @@ impl Controller {
                         set.name_any()
                     );
                     self.recorder.warning(set, "FailedCreate", text.clone());
-                    return Err(kube::Error::Service(text.into()));
+                    return Err(orlop_client::Error::Service(text.into()));
                 }
                 continue;
             }
@@ -82,7 +86,7 @@ impl Controller {
     }
 
     /// Gives the claims of a pod the owner that the retention policy wants, before the pod goes.
-    pub(super) async fn keep_claims(&self, set: &StatefulSet, pod: &Pod) -> kube::Result<()> {
+    pub(super) async fn keep_claims(&self, set: &StatefulSet, pod: &Pod) -> orlop_client::Result<()> {
         let Some(ordinal) = identity::ordinal(set, pod) else { return Ok(()) };
         let index = ordinal - identity::start(set);
         let is_condemned = !(0..set.spec.replicas.unwrap_or(1)).contains(&index);

@@ -4,7 +4,7 @@ use k8s_openapi::api::{
     apps::v1::StatefulSet,
     core::v1::{PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod, PodTemplateSpec, Volume},
 };
-use kube::{ResourceExt, api::ObjectMeta};
+use orlop_client::{ResourceExt, api::ObjectMeta};
 
 use crate::workload::ownership::controller_reference;
 

@@ -13,11 +13,10 @@ use k8s_openapi::{
     },
     jiff::Timestamp,
 };
-use kube::{
-    ResourceExt,
+use orlop_client::{
+    Api, ResourceExt,
     api::{ObjectMeta, PostParams},
 };
-use orlop_client::Api;
 
 use self::plan::{Step, View};
 use crate::{
@@ -107,11 +106,11 @@ fn pod_changed(queue: &WorkQueue<Key>, sets: &Informer<StatefulSet>, change: &Ch
 }
 
 impl Controller {
-    fn client(&self) -> &kube::Client {
+    fn client(&self) -> &orlop_client::Client {
         &self.pods.client.0
     }
 
-    async fn reconcile(&self, key: &Key) -> kube::Result<Action> {
+    async fn reconcile(&self, key: &Key) -> orlop_client::Result<Action> {
         let Some(set) = self.sets.get(key) else { return Ok(Action::Done) };
         let Some(labels) = Labels::of(Some(&set.spec.selector)).filter(|labels| !labels.selects_all()) else {
             return Ok(Action::Done);
@@ -177,7 +176,7 @@ impl Controller {
         current: &ControllerRevision,
         update: &ControllerRevision,
         now: Timestamp,
-    ) -> kube::Result<()> {
+    ) -> orlop_client::Result<()> {
         let view = View::new(set, members, current, update, now);
         for pod in members {
             self.keep_claims(set, pod).await?;
@@ -203,7 +202,7 @@ impl Controller {
         set: &StatefulSet,
         revision: &ControllerRevision,
         ordinal: i32,
-    ) -> kube::Result<()> {
+    ) -> orlop_client::Result<()> {
         let name = identity::name(set, ordinal);
         self.create_claims(set, ordinal, &name).await?;
         let template = revisions::template_of(revision).unwrap_or_else(|| set.spec.template.clone());
@@ -232,7 +231,7 @@ impl Controller {
         }
     }
 
-    async fn delete(&self, set: &StatefulSet, pod: &Pod) -> kube::Result<()> {
+    async fn delete(&self, set: &StatefulSet, pod: &Pod) -> orlop_client::Result<()> {
         let (name, of) = (pod.name_any(), set.name_any());
         match self.pods.remove(pod).await {
             Ok(()) => {
@@ -250,7 +249,7 @@ impl Controller {
     }
 
     /// Gives a pod that was adopted the labels of its identity.
-    async fn repair(&self, set: &StatefulSet, pod: &Pod) -> kube::Result<()> {
+    async fn repair(&self, set: &StatefulSet, pod: &Pod) -> orlop_client::Result<()> {
         let mut changed = pod.clone();
         identity::label(set, &mut changed);
         let api: Api<Pod> = Api::namespaced(self.client().clone(), &set.namespace().unwrap_or_default());
@@ -259,7 +258,7 @@ impl Controller {
         Ok(())
     }
 
-    async fn write_status(&self, old: &StatefulSet, new: StatefulSet) -> kube::Result<()> {
+    async fn write_status(&self, old: &StatefulSet, new: StatefulSet) -> orlop_client::Result<()> {
         if old.status == new.status {
             return Ok(());
         }

@@ -9,7 +9,7 @@ use k8s_openapi::{
     },
     jiff::Timestamp,
 };
-use kube::ResourceExt;
+use orlop_client::ResourceExt;
 
 use super::{identity, is_healthy};
 use crate::workload::{

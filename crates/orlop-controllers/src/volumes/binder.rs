@@ -6,11 +6,10 @@ use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
     storage::v1::StorageClass,
 };
-use kube::{
-    Client, Resource, ResourceExt,
+use orlop_client::{
+    Api, Client, Resource, ResourceExt,
     api::{Patch, PatchParams, PostParams},
 };
-use orlop_client::Api;
 use serde_json::json;
 
 use super::{
@@ -109,13 +108,13 @@ async fn run(context: Context) {
 }
 
 impl Controller {
-    async fn sync_claim(&self, key: &Key) -> kube::Result<Action> {
+    async fn sync_claim(&self, key: &Key) -> orlop_client::Result<Action> {
         let Some(claim) = self.claims.get(key) else { return Ok(Action::Done) };
         let is_complete = claim.annotations().contains_key(BIND_COMPLETED);
         if is_complete { self.sync_bound_claim(&claim).await } else { self.sync_unbound_claim(&claim).await }
     }
 
-    async fn sync_unbound_claim(&self, claim: &PersistentVolumeClaim) -> kube::Result<Action> {
+    async fn sync_unbound_claim(&self, claim: &PersistentVolumeClaim) -> orlop_client::Result<Action> {
         if claim.metadata.deletion_timestamp.is_some() {
             return Ok(Action::Done);
         }
@@ -153,7 +152,7 @@ impl Controller {
         claim: &PersistentVolumeClaim,
         class: Option<&StorageClass>,
         is_waiting: bool,
-    ) -> kube::Result<Action> {
+    ) -> orlop_client::Result<Action> {
         if claim.spec.as_ref().is_some_and(|spec| spec.storage_class_name.is_none())
             && claim_class(claim).is_empty()
             && let Some(default) = self.default_class()
@@ -220,7 +219,7 @@ impl Controller {
         newest.map(|class| class.name_any())
     }
 
-    async fn sync_bound_claim(&self, claim: &PersistentVolumeClaim) -> kube::Result<Action> {
+    async fn sync_bound_claim(&self, claim: &PersistentVolumeClaim) -> orlop_client::Result<Action> {
         let volume = volume_name(claim).and_then(|name| self.volumes.get(&Key::new("", name)));
         let Some(volume) = volume else {
             if claim_phase(claim) != "Lost" {
@@ -241,7 +240,11 @@ impl Controller {
     }
 
     /// Binds in four writes, each of which can be repeated.
-    async fn bind(&self, volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> kube::Result<Action> {
+    async fn bind(
+        &self,
+        volume: &PersistentVolume,
+        claim: &PersistentVolumeClaim,
+    ) -> orlop_client::Result<Action> {
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
         let mut volume = volume.clone();
@@ -281,13 +284,17 @@ impl Controller {
         &self,
         claim: &PersistentVolumeClaim,
         patch: serde_json::Value,
-    ) -> kube::Result<PersistentVolumeClaim> {
+    ) -> orlop_client::Result<PersistentVolumeClaim> {
         let api: Api<PersistentVolumeClaim> =
             Api::namespaced(self.client.clone(), &claim.namespace().unwrap_or_default());
         api.patch(&claim.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await
     }
 
-    async fn set_claim_phase(&self, claim: &PersistentVolumeClaim, phase: &str) -> kube::Result<Action> {
+    async fn set_claim_phase(
+        &self,
+        claim: &PersistentVolumeClaim,
+        phase: &str,
+    ) -> orlop_client::Result<Action> {
         let mut changed = claim.clone();
         let status = changed.status.get_or_insert_default();
         status.phase = Some(phase.to_owned());
@@ -298,7 +305,7 @@ impl Controller {
         &self,
         old: &PersistentVolumeClaim,
         new: PersistentVolumeClaim,
-    ) -> kube::Result<Action> {
+    ) -> orlop_client::Result<Action> {
         if old.status != new.status {
             let api: Api<PersistentVolumeClaim> =
                 Api::namespaced(self.client.clone(), &new.namespace().unwrap_or_default());
@@ -311,7 +318,7 @@ impl Controller {
         Ok(Action::Done)
     }
 
-    async fn sync_volume(&self, name: &str) -> kube::Result<Action> {
+    async fn sync_volume(&self, name: &str) -> orlop_client::Result<Action> {
         let Some(volume) = self.volumes.get(&Key::new("", name)) else { return Ok(Action::Done) };
         let Some(reference) = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()) else {
             return self.set_volume_phase(&volume, "Available").await;
@@ -341,7 +348,7 @@ impl Controller {
         }
     }
 
-    async fn set_volume_phase(&self, volume: &PersistentVolume, phase: &str) -> kube::Result<Action> {
+    async fn set_volume_phase(&self, volume: &PersistentVolume, phase: &str) -> orlop_client::Result<Action> {
         if volume_phase(volume) == phase || volume.metadata.deletion_timestamp.is_some() {
             return Ok(Action::Done);
         }

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Volume};
-use kube::{
-    Client, ResourceExt,
+use orlop_client::{
+    Api, Client, ResourceExt,
     api::{ObjectMeta, PostParams},
 };
-use orlop_client::Api;
 
 use crate::{
     runtime::{Action, Context, EventForm, Informer, Key, Manager, Recorder},
@@ -85,7 +84,7 @@ fn claim(pod: &Pod, volume: &Volume) -> Option<PersistentVolumeClaim> {
 }
 
 impl Controller {
-    async fn reconcile(&self, key: &Key) -> kube::Result<Action> {
+    async fn reconcile(&self, key: &Key) -> orlop_client::Result<Action> {
         let Some(pod) = self.pods.get(key) else { return Ok(Action::Done) };
         let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &key.namespace);
         for claim in wanted(&pod).filter_map(|volume| claim(&pod, volume)) {

@@ -9,11 +9,10 @@ use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim},
     storage::v1::StorageClass,
 };
-use kube::{
-    Client, Resource, ResourceExt,
+use orlop_client::{
+    Api, Client, Resource, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
-use orlop_client::Api;
 use serde_json::json;
 
 use super::{
@@ -84,7 +83,7 @@ async fn run(context: Context, folder: PathBuf) {
 
 impl Provisioner {
     /// Creates the class, as the default unless there is one.
-    async fn create_class(&self) -> kube::Result<()> {
+    async fn create_class(&self) -> orlop_client::Result<()> {
         if self.classes.get(&Key::new("", CLASS)).is_some() {
             return Ok(());
         }
@@ -96,14 +95,14 @@ impl Provisioner {
         if !has_default {
             class["metadata"]["annotations"] = json!({DEFAULT_CLASS: "true"});
         }
-        let class: StorageClass = serde_json::from_value(class).map_err(kube::Error::SerdeError)?;
+        let class: StorageClass = serde_json::from_value(class).map_err(orlop_client::Error::SerdeError)?;
         match Api::<StorageClass>::all(self.client.clone()).create(&PostParams::default(), &class).await {
             Err(error) if !is_already_exists(&error) => Err(error),
             _ => Ok(()),
         }
     }
 
-    async fn provision(&self, key: &Key) -> kube::Result<Action> {
+    async fn provision(&self, key: &Key) -> orlop_client::Result<Action> {
         let Some(claim) = self.claims.get(key) else { return Ok(Action::Done) };
         let Some(class) = self.classes.get(&Key::new("", claim_class(&claim))) else {
             return Ok(Action::Done);
@@ -143,7 +142,8 @@ impl Provisioner {
                     {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}]}},
             },
         });
-        let volume: PersistentVolume = serde_json::from_value(volume).map_err(kube::Error::SerdeError)?;
+        let volume: PersistentVolume =
+            serde_json::from_value(volume).map_err(orlop_client::Error::SerdeError)?;
         match Api::<PersistentVolume>::all(self.client.clone()).create(&PostParams::default(), &volume).await
         {
             Ok(created) => {
@@ -166,7 +166,7 @@ impl Provisioner {
     }
 
     /// Deletes a volume whose claim is gone, and its folder where it is on this machine.
-    async fn reclaim(&self, key: &Key) -> kube::Result<Action> {
+    async fn reclaim(&self, key: &Key) -> orlop_client::Result<Action> {
         let Some(volume) = self.volumes.get(key) else { return Ok(Action::Done) };
         let spec = volume.spec.clone().unwrap_or_default();
         let is_ours = volume.annotations().get(PROVISIONED_BY).is_some_and(|name| name == PROVISIONER);

@@ -6,7 +6,7 @@ use k8s_openapi::{
     api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim},
     apimachinery::pkg::api::resource::Quantity,
 };
-use kube::ResourceExt;
+use orlop_client::ResourceExt;
 
 use crate::workload::{node_match::matches_selector, resources::amount, selector::Labels};
 

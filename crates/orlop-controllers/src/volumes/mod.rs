@@ -7,7 +7,7 @@ pub(crate) mod matching;
 pub(crate) mod protection;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
+use orlop_client::ResourceExt;
 
 /// Annotation by which the scheduler tells a provisioner the node of a claim's first consumer.
 pub(crate) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
-use kube::{
-    ResourceExt,
+use orlop_client::{
+    Api, ResourceExt,
     api::{ListParams, PostParams},
 };
-use orlop_client::Api;
 
 use super::{claim_names, matching::volume_phase};
 use crate::{
@@ -66,11 +65,11 @@ fn uses_claims(pod: &Pod) -> bool {
 }
 
 async fn sync_claim(
-    client: kube::Client,
+    client: orlop_client::Client,
     claims: &Arc<Informer<PersistentVolumeClaim>>,
     pods: &Arc<Informer<Pod>>,
     key: &Key,
-) -> kube::Result<Action> {
+) -> orlop_client::Result<Action> {
     let Some(claim) = claims.get(key) else { return Ok(Action::Done) };
     let uses = |pod: &Pod| uses_claims(pod) && claim_names(pod).any(|name| name == key.name);
     let is_protected = claim.finalizers().iter().any(|finalizer| finalizer == CLAIM_FINALIZER);
@@ -122,10 +121,10 @@ async fn run_volumes(context: Context) {
 }
 
 async fn sync_volume(
-    client: kube::Client,
+    client: orlop_client::Client,
     volumes: &Arc<Informer<PersistentVolume>>,
     key: &Key,
-) -> kube::Result<Action> {
+) -> orlop_client::Result<Action> {
     let Some(volume) = volumes.get(key) else { return Ok(Action::Done) };
     let is_protected = volume.finalizers().iter().any(|finalizer| finalizer == VOLUME_FINALIZER);
     let mut changed = PersistentVolume::clone(&volume);

@@ -2,12 +2,11 @@
 
 use std::{fmt::Debug, sync::Arc};
 
-use kube::{
-    Client, Resource, ResourceExt,
+use orlop_client::{
+    Api, Client, Resource, ResourceExt,
     api::{Patch, PatchParams},
     core::NamespaceResourceScope,
 };
-use orlop_client::Api;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -60,7 +59,7 @@ pub(crate) async fn claim<O, K>(
     selector: &Labels,
     finalizer: Option<&str>,
     is_candidate: impl Fn(&K) -> bool,
-) -> kube::Result<Vec<Arc<K>>>
+) -> orlop_client::Result<Vec<Arc<K>>>
 where
     O: Cached + Resource<Scope = NamespaceResourceScope>,
     K: Cached + Resource<Scope = NamespaceResourceScope>,
@@ -97,7 +96,7 @@ where
 }
 
 /// Returns whether an owner exists under the same uid and is not being deleted.
-async fn is_alive<O>(client: &Client, owner: &O) -> kube::Result<bool>
+async fn is_alive<O>(client: &Client, owner: &O) -> orlop_client::Result<bool>
 where
     O: Cached + Resource<Scope = NamespaceResourceScope>,
 {
@@ -112,7 +111,7 @@ async fn adopt<O, K>(
     object: &K,
     owner: &O,
     finalizer: Option<&str>,
-) -> kube::Result<Option<Arc<K>>>
+) -> orlop_client::Result<Option<Arc<K>>>
 where
     O: Resource<DynamicType = ()>,
     K: Cached,
@@ -138,7 +137,7 @@ async fn release<K: Cached>(
     object: &K,
     owner_uid: &str,
     finalizer: Option<&str>,
-) -> kube::Result<()> {
+) -> orlop_client::Result<()> {
     let mut metadata =
         json!({"uid": object.uid(), "ownerReferences": [{"$patch": "delete", "uid": owner_uid}]});
     if let Some(finalizer) = finalizer {
@@ -156,9 +155,9 @@ async fn release<K: Cached>(
 }
 
 /// Sends a strategic merge patch.
-pub(crate) async fn patch<K>(objects: &Api<K>, name: &str, patch: Value) -> kube::Result<K>
+pub(crate) async fn patch<K>(objects: &Api<K>, name: &str, patch: Value) -> orlop_client::Result<K>
 where
-    K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned,
+    K: orlop_client::Resource<DynamicType = ()> + Clone + DeserializeOwned,
 {
     objects.patch(name, &PatchParams::default(), &Patch::Strategic(patch)).await
 }

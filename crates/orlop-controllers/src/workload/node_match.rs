@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{
     Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration,
 };
-use kube::ResourceExt;
+use orlop_client::ResourceExt;
 
 /// Returns whether a requirement holds for a value that may be absent.
 fn holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {

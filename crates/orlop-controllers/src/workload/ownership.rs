@@ -1,7 +1,7 @@
 //! Controller references.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::{Resource, ResourceExt};
+use orlop_client::{Resource, ResourceExt};
 
 /// Returns the reference to an object's controller.
 pub(crate) fn controller_of<K: Resource>(object: &K) -> Option<&OwnerReference> {

@@ -6,11 +6,10 @@ use k8s_openapi::{
     api::core::v1::{Pod, PodTemplateSpec},
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
-use kube::{
-    Client, Resource, ResourceExt,
+use orlop_client::{
+    Api, Client, Resource, ResourceExt,
     api::{DeleteParams, ObjectMeta, PostParams, Preconditions},
 };
-use orlop_client::Api;
 
 use crate::{
     runtime::{Informer, Recorder},
@@ -48,7 +47,7 @@ impl PodControl {
     }
 
     /// Creates a pod of `owner`.
-    pub(crate) async fn create<O>(&self, owner: &O, pod: Pod) -> kube::Result<Pod>
+    pub(crate) async fn create<O>(&self, owner: &O, pod: Pod) -> orlop_client::Result<Pod>
     where
         O: Resource<DynamicType = ()>,
     {
@@ -71,7 +70,7 @@ impl PodControl {
     }
 
     /// Deletes a pod of `owner`. One that is gone already is no error.
-    pub(crate) async fn delete<O>(&self, owner: &O, pod: &Pod) -> kube::Result<()>
+    pub(crate) async fn delete<O>(&self, owner: &O, pod: &Pod) -> orlop_client::Result<()>
     where
         O: Resource<DynamicType = ()>,
     {
@@ -90,14 +89,14 @@ impl PodControl {
     }
 
     /// Deletes a pod if it still has the same uid.
-    pub(crate) async fn remove(&self, pod: &Pod) -> kube::Result<()> {
+    pub(crate) async fn remove(&self, pod: &Pod) -> orlop_client::Result<()> {
         let preconditions = Preconditions { uid: pod.uid(), resource_version: None };
         let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         self.remove_with(pod, &parameters).await
     }
 
     /// Deletes a pod, and takes it out of the cache if that removed it at once.
-    pub(crate) async fn remove_with(&self, pod: &Pod, parameters: &DeleteParams) -> kube::Result<()> {
+    pub(crate) async fn remove_with(&self, pod: &Pod, parameters: &DeleteParams) -> orlop_client::Result<()> {
         let namespace = pod.namespace().unwrap_or_default();
         let deleted = self.api(&namespace).delete(&pod.name_any(), parameters).await;
         match deleted {

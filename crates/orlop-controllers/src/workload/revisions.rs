@@ -6,11 +6,10 @@ use k8s_openapi::{
     api::{apps::v1::ControllerRevision, core::v1::PodTemplateSpec},
     apimachinery::pkg::runtime::RawExtension,
 };
-use kube::{
-    Client, ResourceExt,
+use orlop_client::{
+    Api, Client, ResourceExt,
     api::{DeleteParams, PostParams},
 };
-use orlop_client::Api;
 use serde_json::{Value, json};
 
 use crate::{
@@ -59,7 +58,7 @@ pub(crate) async fn sync(
     namespace: &str,
     revisions: &[Arc<ControllerRevision>],
     mut wanted: ControllerRevision,
-) -> kube::Result<Synced> {
+) -> orlop_client::Result<Synced> {
     let api: Api<ControllerRevision> = Api::namespaced(client.clone(), namespace);
     let next = revisions.iter().map(|revision| number(revision)).max().unwrap_or(0) + 1;
     let equal = revisions.iter().rev().find(|revision| revision.data == wanted.data);
@@ -95,7 +94,7 @@ pub(crate) async fn truncate(
     revisions: &[Arc<ControllerRevision>],
     limit: i32,
     is_live: impl Fn(&ControllerRevision) -> bool,
-) -> kube::Result<()> {
+) -> orlop_client::Result<()> {
     let api: Api<ControllerRevision> = Api::namespaced(client.clone(), namespace);
     let history: Vec<&Arc<ControllerRevision>> =
         revisions.iter().filter(|revision| !is_live(revision)).collect();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::core::{Selector, SelectorExt};
+use orlop_client::core::{Selector, SelectorExt};
 
 /// A selector of objects by their labels.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ impl Labels {
     }
 
     /// Returns whether it selects an object.
-    pub(crate) fn selects<K: kube::Resource>(&self, object: &K) -> bool {
+    pub(crate) fn selects<K: orlop_client::Resource>(&self, object: &K) -> bool {
         self.matches(object.meta().labels.as_ref())
     }
 }

@@ -136,10 +136,10 @@ async fn local_volumes_are_made_where_the_pod_goes() {
         ..orlop_controllers::Options::default()
     };
     let client = cluster.client.clone();
-    let provisioner =
-        tokio::spawn(
-            async move { orlop_controllers::run(client, &["local-path-provisioner"], options).await },
-        );
+    let provisioner = tokio::spawn(async move {
+        orlop_controllers::run(orlop_test::for_controllers(client), &["local-path-provisioner"], options)
+            .await;
+    });
     let set = json!({"metadata": {"name": "db"}, "spec": {"replicas": 1, "serviceName": "db",
         "selector": {"matchLabels": {"app": "db"}}, "template": template("db", "local/pause"),
         "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],

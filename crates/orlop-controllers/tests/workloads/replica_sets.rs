@@ -91,7 +91,9 @@ async fn failure_to_create_shows_as_a_condition_and_goes_away() {
         is_create && pods.fetch_add(1, Ordering::Relaxed) >= 2
     });
     let options = orlop_controllers::Options::default();
-    let controller = tokio::spawn(async move { orlop_controllers::run(client, &[NAME], options).await });
+    let controller = tokio::spawn(async move {
+        orlop_controllers::run(orlop_test::for_controllers(client), &[NAME], options).await;
+    });
     let mut web = set("web", 3);
     web["spec"]["selector"] = json!({"app": "web"});
     cluster.create::<ReplicationController>(web).await;

@@ -15,11 +15,10 @@ use std::{
 
 use futures_util::StreamExt;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::{
-    Client, ResourceExt,
-    runtime::{watcher, watcher::Event},
+use orlop_client::{
+    Api, Client, ResourceExt, watch_kind,
+    watcher::{self, Event},
 };
-use orlop_client::{Api, watch_kind};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,

@@ -11,7 +11,7 @@ use k8s_openapi::api::{
     core::v1::{Service, ServicePort},
     discovery::v1::EndpointSlice,
 };
-use kube::ResourceExt;
+use orlop_client::ResourceExt;
 
 /// Duration of a client's affinity by default.
 const AFFINITY: Duration = Duration::from_secs(10800);

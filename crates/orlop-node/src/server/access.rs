@@ -12,8 +12,7 @@ use k8s_openapi::api::{
     authentication::v1::{TokenReview, TokenReviewSpec},
     authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
 };
-use kube::{Client, api::PostParams};
-use orlop_client::Api;
+use orlop_client::{Api, Client, api::PostParams};
 use orlop_net::ClientCertificate;
 use rustls::pki_types::UnixTime;
 use tokio::time::Instant;
@@ -138,7 +137,7 @@ impl Access {
         Some(user)
     }
 
-    async fn is_allowed(&self, right: Right) -> kube::Result<bool> {
+    async fn is_allowed(&self, right: Right) -> orlop_client::Result<bool> {
         let now = Instant::now();
         if let Some((allowed, until)) = lock(&self.decisions).get(&right)
             && *until > now

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::Client;
-use orlop_client::Api;
+use orlop_client::{Api, Client};
 
 /// Returns the directory of a claim.
 pub(super) async fn path(client: &Client, namespace: &str, name: &str) -> Result<PathBuf, String> {

@@ -16,7 +16,7 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::{Pod, Volume};
-use kube::Client;
+use orlop_client::Client;
 
 use crate::downward::Place;
 pub(crate) use tokens::Tokens;

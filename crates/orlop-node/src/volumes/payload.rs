@@ -5,8 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 use k8s_openapi::api::core::v1::{
     ConfigMap, DownwardAPIVolumeFile, KeyToPath, Secret, Volume, VolumeProjection,
 };
-use kube::api::ListParams;
-use orlop_client::Api;
+use orlop_client::{Api, api::ListParams};
 
 use super::{
     Volumes,
@@ -118,10 +117,10 @@ impl Volumes<'_> {
 
     /// Returns the certificates of a trust bundle, or of all bundles of a signer.
     async fn trust_bundle(&self, name: Option<&str>, signer: Option<&str>) -> Result<Option<String>, String> {
-        use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+        use orlop_client::core::{ApiResource, DynamicObject, GroupVersionKind};
         let kind = GroupVersionKind::gvk("certificates.k8s.io", "v1beta1", "ClusterTrustBundle");
         let resource = ApiResource::from_gvk(&kind);
-        let api: kube::Api<DynamicObject> = kube::Api::all_with(self.client.clone(), &resource);
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         let bundle = |object: DynamicObject| {
             object.data.pointer("/spec/trustBundle").and_then(|text| text.as_str()).map(str::to_owned)
         };

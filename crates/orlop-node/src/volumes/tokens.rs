@@ -12,8 +12,7 @@ use k8s_openapi::{
     },
     jiff::{Timestamp, ToSpan},
 };
-use kube::{Client, api::PostParams};
-use orlop_client::Api;
+use orlop_client::{Api, Client, api::PostParams};
 
 /// Life of a token that names none, in seconds.
 const DEFAULT_SECONDS: i64 = 3600;

@@ -4,8 +4,10 @@ use k8s_openapi::{
     api::core::v1::{Pod, PodCondition},
     jiff::Timestamp,
 };
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use orlop_client::Api;
+use orlop_client::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams, Preconditions},
+};
 use serde_json::json;
 
 use super::{RETRY, Worker};
@@ -52,7 +54,7 @@ impl Worker {
                 true
             }
             // Gone, or another of its name: the watch tells.
-            Err(kube::Error::Api(refusal)) if matches!(refusal.code, 404 | 409) => true,
+            Err(orlop_client::Error::Api(refusal)) if matches!(refusal.code, 404 | 409) => true,
             Err(error) => {
                 tracing::warn!(%error, pod = self.name, "cannot write the status of a pod");
                 self.wake_in(RETRY);
@@ -68,7 +70,7 @@ impl Worker {
         let options = DeleteParams::default().grace_period(0).preconditions(preconditions);
         match pods.delete(&self.name, &options).await {
             Ok(_) => {}
-            Err(kube::Error::Api(refusal)) if matches!(refusal.code, 404 | 409) => {}
+            Err(orlop_client::Error::Api(refusal)) if matches!(refusal.code, 404 | 409) => {}
             Err(error) => {
                 tracing::warn!(%error, pod = self.name, "cannot delete a pod that has ended");
                 self.wake_in(RETRY);

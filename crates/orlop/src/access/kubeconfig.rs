@@ -31,9 +31,7 @@ impl Arguments {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let mut kubeconfig = self.administrator.read()?;
         if let Some(server) = &self.server {
-            for cluster in kubeconfig.clusters.iter_mut().filter_map(|cluster| cluster.cluster.as_mut()) {
-                cluster.server = Some(server.clone());
-            }
+            kubeconfig.set_server(server);
         }
         write_or_print(self.output.as_deref(), &to_yaml(&kubeconfig)?)
     }

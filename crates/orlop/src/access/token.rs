@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use kube::{Api, api::PostParams};
+use orlop_client::{Api, api::PostParams};
 
 use super::Administrator;
 use crate::duration;
@@ -59,7 +59,9 @@ impl Token {
             }),
             ..TokenRequest::default()
         };
-        let issued = accounts.create_token_request(&create.account, &PostParams::default(), &request).await?;
+        let issued = accounts
+            .create_subresource::<_, TokenRequest>("token", &create.account, &PostParams::default(), &request)
+            .await?;
         let token = issued.status.and_then(|status| status.token);
         println!("{}", token.context("the server answered without a token")?);
         Ok(())

@@ -7,11 +7,9 @@ use k8s_openapi::{
     ByteString,
     api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec},
 };
-use kube::{
+use orlop_client::{
     Api, Client,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
-    config::{AuthInfo, Kubeconfig, NamedAuthInfo},
-    core::ObjectMeta,
+    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
 use orlop_server::auth::{certificate_request::ClientKey, signers::API_SERVER_CLIENT};
 use serde_json::json;
@@ -73,7 +71,13 @@ impl User {
         let key = ClientKey::generate(&add.name, &add.groups).map_err(anyhow::Error::msg)?;
         let client = add.administrator.client().await?;
         let certificate = certificate(client, &key.request, add.expiration).await?;
-        let kubeconfig = kubeconfig(add.administrator.read()?, &add.name, certificate, key.key)?;
+        let encode = orlop_server::auth::kubeconfig::encode;
+        let kubeconfig = add.administrator.read()?.with_user(
+            &add.name,
+            &encode(&certificate),
+            &encode(key.key.as_bytes()),
+        );
+        let kubeconfig = kubeconfig.context("the kubeconfig has no current context")?;
         write_or_print(add.output.as_deref(), &to_yaml(&kubeconfig)?)
     }
 }
@@ -105,7 +109,9 @@ async fn approve_and_wait(requests: &Api<CertificateSigningRequest>, name: &str)
     let approved = json!({"status": {"conditions": [{
         "type": "Approved", "status": "True", "reason": "OrlopUserAdd", "message": "orlop user add",
     }]}});
-    requests.patch_approval(name, &PatchParams::default(), &Patch::Merge(approved)).await?;
+    let options = PatchParams::default();
+    let _: CertificateSigningRequest =
+        requests.patch_subresource("approval", name, &options, &Patch::Merge(approved)).await?;
     loop {
         let status = requests.get(name).await?.status.unwrap_or_default();
         if let Some(certificate) = status.certificate.filter(|certificate| !certificate.0.is_empty()) {
@@ -118,34 +124,4 @@ async fn approve_and_wait(requests: &Api<CertificateSigningRequest>, name: &str)
         }
         tokio::time::sleep(POLL).await;
     }
-}
-
-/// Returns the administrator's kubeconfig with another user.
-fn kubeconfig(
-    mut own: Kubeconfig,
-    name: &str,
-    certificate: Vec<u8>,
-    key: String,
-) -> anyhow::Result<Kubeconfig> {
-    let current = own.current_context.clone().unwrap_or_default();
-    let mut context = own
-        .contexts
-        .into_iter()
-        .find(|context| context.name == current)
-        .context("the kubeconfig has no current context")?;
-    if let Some(context) = &mut context.context {
-        context.user = Some(name.to_owned());
-        let cluster = context.cluster.clone();
-        own.clusters.retain(|known| known.name == cluster);
-    }
-    let encode = |bytes: &[u8]| orlop_server::auth::kubeconfig::encode(bytes);
-    let info = AuthInfo {
-        client_certificate_data: Some(encode(&certificate)),
-        client_key_data: Some(encode(key.as_bytes()).into()),
-        ..AuthInfo::default()
-    };
-    own.contexts = vec![context];
-    own.auth_infos =
-        vec![NamedAuthInfo { name: name.to_owned(), auth_info: Some(info), other: Default::default() }];
-    Ok(own)
 }

@@ -1,13 +1,14 @@
 //! A stand-in for kubelets: pods that are bound run and are ready at once, and go as soon as they are deleted.
 
-use std::time::{Duration, Instant};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
-use kube::{
-    Api, Client, ResourceExt,
-    api::{
-        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
-        PostParams,
-    },
+use orlop_client::{
+    Api, Client, Config, Kubeconfig, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    core::{ApiResource, DynamicObject, GroupVersionKind},
 };
 use serde_json::{Value, json};
 
@@ -25,11 +26,9 @@ impl Kubelets {
         let nodes: Vec<String> = nodes.iter().map(|name| (*name).to_owned()).collect();
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         runtime.spawn(async move {
-            let kubeconfig = kube::config::Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
-            let options = kube::config::KubeConfigOptions::default();
-            let config =
-                kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("a configuration");
-            run(Client::try_from(config).expect("a client"), &nodes).await;
+            let kubeconfig = Kubeconfig::read_from(Path::new(&kubeconfig)).expect("a kubeconfig");
+            let config = Config::of(&kubeconfig).expect("a configuration");
+            run(Client::connect(config).await.expect("a client"), &nodes).await;
         });
         Self { _runtime: runtime }
     }

@@ -13,11 +13,10 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{MicroTime, Time},
     jiff::Timestamp,
 };
-use kube::{
-    Client,
+use orlop_client::{
+    Api, Client,
     api::{ObjectMeta, Patch, PatchParams, PostParams},
 };
-use orlop_client::Api;
 use serde_json::json;
 use tokio::{sync::mpsc, time::Duration};
 
@@ -64,7 +63,7 @@ impl Recorder {
     }
 
     /// Records an event of type Normal.
-    pub fn normal<K: kube::Resource<DynamicType = ()>>(
+    pub fn normal<K: orlop_client::Resource<DynamicType = ()>>(
         &self,
         object: &K,
         reason: &'static str,
@@ -74,7 +73,7 @@ impl Recorder {
     }
 
     /// Records an event of type Warning.
-    pub fn warning<K: kube::Resource<DynamicType = ()>>(
+    pub fn warning<K: orlop_client::Resource<DynamicType = ()>>(
         &self,
         object: &K,
         reason: &'static str,

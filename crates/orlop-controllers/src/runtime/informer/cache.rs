@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use kube::{ResourceExt, runtime::watcher::Event};
+use orlop_client::{ResourceExt, watcher::Event};
 use tokio::time::{Duration, Instant};
 
 use super::{Cached, Key};
@@ -242,7 +242,7 @@ fn resource_version<K: Cached>(object: &K) -> u64 {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::OwnerReference};
-    use kube::api::ObjectMeta;
+    use orlop_client::api::ObjectMeta;
 
     use super::*;
 

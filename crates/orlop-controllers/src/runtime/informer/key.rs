@@ -18,7 +18,7 @@ impl Key {
     }
 
     /// Returns an object's key.
-    pub fn of<K: kube::Resource>(object: &K) -> Self {
+    pub fn of<K: orlop_client::Resource>(object: &K) -> Self {
         let meta = object.meta();
         Self::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
     }

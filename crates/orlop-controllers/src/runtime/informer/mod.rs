@@ -21,8 +21,7 @@ use cache::Cache;
 pub use cache::Change;
 use futures_util::StreamExt;
 pub use key::Key;
-use kube::{Client, runtime::watcher};
-use orlop_client::{Api, watch_kind};
+use orlop_client::{Api, Client, watch_kind, watcher};
 use serde::de::DeserializeOwned;
 use tokio::{
     sync::watch,
@@ -35,12 +34,12 @@ const UNCONFIRMED_MAX: Duration = Duration::from_secs(300);
 
 /// A kind that can be cached.
 pub trait Cached:
-    kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
+    orlop_client::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
 {
 }
 
 impl<K> Cached for K where
-    K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
+    K: orlop_client::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
 {
 }
 

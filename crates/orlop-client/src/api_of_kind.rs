@@ -2,29 +2,32 @@
 
 use std::{fmt::Debug, marker::PhantomData};
 
-use futures_util::future::BoxFuture;
+use futures_util::{future::BoxFuture, stream::BoxStream};
 use http::Request;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
-use kube::{
-    Client, Error, Resource, Result,
-    api::{DeleteParams, GetParams, ListParams, ObjectList, Patch, PatchParams, PostParams, TypeMeta},
-    core::{NamespaceResourceScope, request},
+use kube_core::{
+    ListMeta, NamespaceResourceScope, ObjectList, Resource, TypeMeta, WatchEvent,
+    params::{DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, WatchParams},
+    request,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
+
+use crate::{
+    client::{Client, decode},
+    error::{Error, Result},
+};
 
 /// The objects of a kind, in one namespace or in all.
 pub struct Api<K> {
     client: Client,
     request: request::Request,
-    namespace: Option<String>,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<K> Clone for Api<K> {
     fn clone(&self) -> Self {
         let request = request::Request::new(self.request.url_path.clone());
-        Self { client: self.client.clone(), request, namespace: self.namespace.clone(), kind: PhantomData }
+        Self { client: self.client.clone(), request, kind: PhantomData }
     }
 }
 
@@ -37,8 +40,7 @@ impl<K> Debug for Api<K> {
 impl<K: Resource<DynamicType = ()>> Api<K> {
     /// Returns the objects of all namespaces, or of a cluster-scoped kind.
     pub fn all(client: Client) -> Self {
-        let request = request::Request::new(K::url_path(&(), None));
-        Self { client, request, namespace: None, kind: PhantomData }
+        Self::all_with(client, &())
     }
 
     /// Returns the objects of a namespace.
@@ -46,20 +48,69 @@ impl<K: Resource<DynamicType = ()>> Api<K> {
     where
         K: Resource<Scope = NamespaceResourceScope>,
     {
-        let request = request::Request::new(K::url_path(&(), Some(namespace)));
-        Self { client, request, namespace: Some(namespace.to_owned()), kind: PhantomData }
-    }
-
-    pub(crate) fn client(&self) -> &Client {
-        &self.client
-    }
-
-    pub(crate) fn namespace(&self) -> Option<&str> {
-        self.namespace.as_deref()
+        Self::namespaced_with(client, namespace, &())
     }
 }
 
-impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned> Api<K> {
+impl<K: Resource> Api<K> {
+    /// Returns the objects of a kind that is known at run time, of all namespaces or of a cluster-scoped kind.
+    pub fn all_with(client: Client, kind: &K::DynamicType) -> Self {
+        Self { client, request: request::Request::new(K::url_path(kind, None)), kind: PhantomData }
+    }
+
+    /// Returns the objects of a kind that is known at run time, in a namespace.
+    pub fn namespaced_with(client: Client, namespace: &str, kind: &K::DynamicType) -> Self {
+        Self { client, request: request::Request::new(K::url_path(kind, Some(namespace))), kind: PhantomData }
+    }
+
+    /// Returns the same objects without their types.
+    pub(crate) fn untyped(&self) -> Untyped {
+        Untyped {
+            client: self.client.clone(),
+            request: request::Request::new(self.request.url_path.clone()),
+            is_metadata: K::metadata_api(),
+        }
+    }
+}
+
+/// Objects of a kind as JSON values, or only their metadata.
+pub(crate) struct Untyped {
+    client: Client,
+    request: request::Request,
+    is_metadata: bool,
+}
+
+impl Untyped {
+    pub(crate) fn list(&self, options: &ListParams) -> BoxFuture<'static, Result<ObjectList<Value>>> {
+        let built = match self.is_metadata {
+            true => self.request.list_metadata(options),
+            false => self.request.list(options),
+        };
+        send_list(&self.client, built)
+    }
+
+    pub(crate) fn watch(
+        &self,
+        options: &WatchParams,
+        resource_version: &str,
+    ) -> BoxFuture<'static, Result<BoxStream<'static, Result<WatchEvent<Value>>>>> {
+        let built = self.watch_request(options, resource_version);
+        let client = self.client.clone();
+        Box::pin(async move { client.untyped_events(built?).await })
+    }
+
+    fn watch_request(&self, options: &WatchParams, resource_version: &str) -> Result<Request<Vec<u8>>> {
+        let built = match self.is_metadata {
+            true => self.request.watch_metadata(options, resource_version),
+            false => self.request.watch(options, resource_version),
+        };
+        let mut request = built.map_err(Error::BuildRequest)?;
+        request.extensions_mut().insert("watch");
+        Ok(request)
+    }
+}
+
+impl<K: Resource + Clone + DeserializeOwned> Api<K> {
     /// Reads an object.
     pub async fn get(&self, name: &str) -> Result<K> {
         let options = GetParams::default();
@@ -81,13 +132,22 @@ impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned> Api<K> {
 
     /// Lists objects.
     pub async fn list(&self, options: &ListParams) -> Result<ObjectList<K>> {
-        let built = match K::metadata_api() {
-            true => self.request.list_metadata(options),
-            false => self.request.list(options),
-        };
-        let list = send_list(&self.client, built).await?;
+        let list = self.untyped().list(options).await?;
         let items = list.items.into_iter().map(decode).collect::<Result<_>>()?;
         Ok(ObjectList { types: list.types, metadata: list.metadata, items })
+    }
+
+    /// Watches objects from a resourceVersion on, as long as the server keeps the watch open.
+    pub async fn watch(
+        &self,
+        options: &WatchParams,
+        resource_version: &str,
+    ) -> Result<BoxStream<'static, Result<WatchEvent<K>>>>
+    where
+        K: Send + 'static,
+    {
+        let request = self.untyped().watch_request(options, resource_version)?;
+        self.client.request_events(request).await
     }
 
     /// Creates an object.
@@ -140,6 +200,24 @@ impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned> Api<K> {
         decode(send(&self.client, built, "patch_status").await?)
     }
 
+    /// Reads a subresource of an object.
+    pub async fn get_subresource<T: DeserializeOwned>(&self, subresource: &str, name: &str) -> Result<T> {
+        let built = self.request.get_subresource(subresource, name);
+        decode(send(&self.client, built, "get_subresource").await?)
+    }
+
+    /// Patches an object through a subresource.
+    pub async fn patch_subresource<P: Serialize + Debug, T: DeserializeOwned>(
+        &self,
+        subresource: &str,
+        name: &str,
+        options: &PatchParams,
+        patch: &Patch<P>,
+    ) -> Result<T> {
+        let built = self.request.patch_subresource(subresource, name, options, patch);
+        decode(send(&self.client, built, "patch_subresource").await?)
+    }
+
     /// Replaces an object through a subresource.
     pub async fn replace_subresource<I: Serialize>(
         &self,
@@ -171,6 +249,12 @@ impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned> Api<K> {
             Some("Status") => Ok(None),
             _ => decode(answer).map(Some),
         }
+    }
+
+    /// Deletes the objects that the options of a list select.
+    pub async fn delete_collection(&self, options: &DeleteParams, selected: &ListParams) -> Result<()> {
+        let built = self.request.delete_collection(options, selected);
+        send(&self.client, built, "delete_collection").await.map(drop)
     }
 }
 
@@ -205,8 +289,4 @@ fn send_list(client: &Client, built: Built) -> BoxFuture<'static, Result<ObjectL
 
 fn encode<K: Serialize>(object: &K) -> Result<Vec<u8>> {
     serde_json::to_vec(object).map_err(Error::SerdeError)
-}
-
-pub(crate) fn decode<K: DeserializeOwned>(value: Value) -> Result<K> {
-    serde_json::from_value(value).map_err(Error::SerdeError)
 }
