@@ -5,14 +5,21 @@
 //! share of processor time is moved to threads that the kernel gives less to, with its requests and their reads. It comes
 //! back once it is quiet. While nobody else needs the processors, it is as fast there.
 //!
-//! The kernel would let others run first at once if the threads were of SCHED_IDLE. But these get next to nothing while
+//! A thread that wakes up does not interrupt another within its time slice, whatever their niceness. So while quiet
+//! connections have requests too, busy ones leave a processor free.
+//!
+//! The kernel would interrupt the threads at once if the threads were of SCHED_IDLE. But these get next to nothing while
 //! another program computes: a list beside a compiler would not end.
 
 use std::{
+    cell::Cell,
     future::Future,
     panic::resume_unwind,
     pin::Pin,
-    sync::LazyLock,
+    sync::{
+        LazyLock,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
     task::{Context, Poll},
     thread::available_parallelism,
     time::{Duration, Instant},
@@ -38,15 +45,28 @@ const BUSY: Duration = Duration::from_millis(5);
 const QUIET_WINDOW: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_millis(20);
 
+/// Time for which a processor is left free after a request of a quiet connection, and the interval of looking.
+const FREE_FOR: Duration = Duration::from_millis(50);
+const FREE_CHECK: Duration = Duration::from_millis(5);
+
+thread_local! {
+    static IS_BUSY_THREAD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns true on a thread of busy connections. It may block: others serve the quiet ones.
+pub fn is_busy_thread() -> bool {
+    IS_BUSY_THREAD.get()
+}
+
 /// The threads of busy connections, started when there is one. `None` if the kernel refuses them.
 static THREADS: LazyLock<Option<Runtime>> = LazyLock::new(|| {
-    let threads = available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
     Builder::new_multi_thread()
-        .worker_threads(threads)
+        .worker_threads(processors().min(THREADS_MAX))
         .max_blocking_threads(BLOCKING_THREADS_MAX)
         .thread_name("orlop-busy")
         .enable_all()
         .on_thread_start(|| {
+            IS_BUSY_THREAD.set(true);
             if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
                 tracing::debug!(%error, "busy connections run at the usual priority");
             }
@@ -56,11 +76,83 @@ static THREADS: LazyLock<Option<Runtime>> = LazyLock::new(|| {
         .ok()
 });
 
+fn processors() -> usize {
+    available_parallelism().map_or(1, usize::from)
+}
+
+/// Leaves a processor to quiet connections while there are any.
+struct Reservation {
+    busy_connections: AtomicUsize,
+    /// Milliseconds after `epoch` at which a quiet connection was last driven.
+    quiet_at: AtomicU64,
+    is_held: AtomicBool,
+    epoch: Instant,
+    /// True if the threads could occupy all processors, and one of them can be spared.
+    is_needed: bool,
+}
+
+static RESERVATION: LazyLock<Reservation> = LazyLock::new(|| Reservation {
+    busy_connections: AtomicUsize::new(0),
+    quiet_at: AtomicU64::new(0),
+    is_held: AtomicBool::new(false),
+    epoch: Instant::now(),
+    is_needed: (2..=THREADS_MAX).contains(&processors()),
+});
+
+impl Reservation {
+    /// Records that a quiet connection is driven.
+    fn note_quiet(&'static self, now: Instant) {
+        if !self.is_needed || self.busy_connections.load(Relaxed) == 0 {
+            return;
+        }
+        self.quiet_at.store(self.milliseconds(now), Relaxed);
+        if !self.is_held.swap(true, Relaxed)
+            && let Some(threads) = &*THREADS
+        {
+            threads.spawn(async { self.hold() });
+        }
+    }
+
+    /// Occupies the thread, which is what keeps it from the processor.
+    fn hold(&self) {
+        let free_for = u64::try_from(FREE_FOR.as_millis()).unwrap_or(u64::MAX);
+        loop {
+            std::thread::sleep(FREE_CHECK);
+            let quiet_until = self.quiet_at.load(Relaxed).saturating_add(free_for);
+            if self.milliseconds(Instant::now()) > quiet_until || self.busy_connections.load(Relaxed) == 0 {
+                self.is_held.store(false, Relaxed);
+                return;
+            }
+        }
+    }
+
+    fn milliseconds(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.epoch).as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Counts a busy connection while it exists.
+struct Counted(&'static Reservation);
+
+impl Counted {
+    fn new(reservation: &'static Reservation) -> Self {
+        reservation.busy_connections.fetch_add(1, Relaxed);
+        Self(reservation)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.busy_connections.fetch_sub(1, Relaxed);
+    }
+}
+
 /// Drives a connection to its end.
 pub(crate) async fn drive(mut connection: Served) {
     loop {
         let Some(busy) = Metered::new(connection, Load::Quiet).await else { return };
         let Some(threads) = &*THREADS else { return busy.await };
+        let _counted = Counted::new(&RESERVATION);
         let mut running = AbortOnDrop(threads.spawn(Metered::new(busy, Load::Busy)));
         connection = match (&mut running.0).await {
             Ok(Some(quiet)) => quiet,
@@ -107,12 +199,15 @@ impl Future for Metered {
     type Output = Option<Served>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let load = self.load;
         let Some(connection) = &mut self.connection else { return Poll::Ready(None) };
         let started = Instant::now();
+        if load == Load::Quiet {
+            RESERVATION.note_quiet(started);
+        }
         if connection.as_mut().poll(cx).is_ready() {
             return Poll::Ready(None);
         }
-        let load = self.load;
         if self.meter.record(started, Instant::now(), load) == load {
             return Poll::Pending;
         }

@@ -43,6 +43,7 @@ mod tls;
 
 pub use accept::{AcceptOptions, Connection, ConnectionLimit, accept};
 pub use address::{Address, AddressError};
+pub use busy::is_busy_thread;
 pub use erased::{ByteStream, ErasedStream};
 pub use http::HttpOptions;
 pub use hyper_util::server::graceful::Watcher;

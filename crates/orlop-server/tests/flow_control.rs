@@ -296,7 +296,7 @@ async fn without_fairness_requests_in_flight_are_limited() {
 async fn list_is_in_flight_until_it_is_read() {
     let options = FlowControlOptions { is_fair: false, reading_max: 1, mutating_max: 0 };
     let server = Server::start(options).await;
-    for number in 0..80 {
+    for number in 0..40 {
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("large-{number}")},
             "data": {"value": "x".repeat(100_000)}});
         assert_eq!(call(&server.chain, "POST", MAPS, Some(&map)).await.0, 201);

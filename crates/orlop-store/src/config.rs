@@ -155,6 +155,8 @@ pub struct Config {
     /// the runtime starts another thread in its place meanwhile, and every thread keeps memory of its own. A server
     /// turns it off: other requests on the same connection would wait for the disk instead of sharing the commit.
     pub commit_on_caller: bool,
+    /// Returns true on threads that may block. Long reads of SQLite are done there, rather than on others.
+    pub may_block: fn() -> bool,
     /// Interval of polling for other processes' writes, in case a notification is lost.
     pub poll_interval: Duration,
     /// Time a caller waits for the outcome of a commit on an unreachable database, before it gets
@@ -185,6 +187,7 @@ impl Config {
             watcher_queue: 256,
             readers: 4,
             commit_on_caller: true,
+            may_block: || false,
             poll_interval: Duration::from_secs(1),
             commit_timeout: Duration::from_secs(20),
             reserve_bytes: 4 << 20,

@@ -366,6 +366,7 @@ fn store_config(endpoint: &Endpoint, durability: &str) -> Config {
     // docs/decisions/0013-memory-of-the-api-server.md.
     (config.ring_bytes, config.cache_bytes) = (2 << 20, 2 << 20);
     config.commit_on_caller = false;
+    config.may_block = orlop_net::is_busy_thread;
     config.readers = std::thread::available_parallelism().map_or(2, std::num::NonZero::get).clamp(2, 4);
     if durability == "relaxed" {
         config.durability = Durability::Relaxed;

@@ -66,6 +66,8 @@ pub(crate) struct Sqlite {
     /// permit stands for a connection.
     small_reads: tokio::sync::Semaphore,
     long_reads: tokio::sync::Semaphore,
+    /// Returns true on threads on which long reads are done.
+    may_block: fn() -> bool,
     limits: Limits,
     /// A key greater than every valid key.
     max_key: Bytes,
@@ -147,6 +149,7 @@ impl Sqlite {
             log_length: length,
             small_reads: tokio::sync::Semaphore::new(pool::SMALL_READERS),
             long_reads: tokio::sync::Semaphore::new(config.readers.max(1)),
+            may_block: config.may_block,
             limits: config.limits.clone(),
             max_key: vec![0xff; config.limits.key_bytes + 2].into(),
             log_watch: OnceLock::new(),
@@ -183,6 +186,9 @@ impl Sqlite {
     ) -> Result<T> {
         // As many threads as connections: a thread that only waited for a connection would hold memory of its own.
         let _permit = if small { &self.small_reads } else { &self.long_reads }.acquire().await;
+        if (self.may_block)() {
+            return self.connections.read(work);
+        }
         let connections = self.connections.clone();
         tokio::task::spawn_blocking(move || connections.read(work))
             .await

@@ -136,6 +136,7 @@ impl Data {
     pub(super) fn config(&self) -> anyhow::Result<Config> {
         let mut config = Config::new(self.endpoint()?);
         config.retention = None;
+        config.may_block = orlop_net::is_busy_thread;
         config.readers = self.datastore_max_open_connections.max(1);
         if self.relaxed_durability {
             config.durability = Durability::Relaxed;
