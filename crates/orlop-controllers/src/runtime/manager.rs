@@ -1,6 +1,6 @@
 //! Runs registered controllers, each while this process holds its lease.
 
-use std::{fmt::Debug, hash::Hash, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{borrow::Cow, fmt::Debug, hash::Hash, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::{
     FutureExt,
@@ -43,8 +43,8 @@ impl Context {
     }
 
     /// Returns a recorder of events of a component.
-    pub fn recorder(&self, component: &'static str, form: EventForm) -> Arc<Recorder> {
-        self.recorders.of(component, form)
+    pub fn recorder(&self, component: impl Into<Cow<'static, str>>, form: EventForm) -> Arc<Recorder> {
+        self.recorders.of(component.into(), form)
     }
 }
 

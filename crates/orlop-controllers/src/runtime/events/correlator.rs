@@ -1,6 +1,7 @@
 //! client-go's event correlation: a burst limit of each object, aggregation of similar events, and repetitions
 //! that raise a count. Pure.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -23,7 +24,7 @@ const ENTRIES_MAX: usize = 4096;
 pub(super) struct EventKey {
     object: String,
     warning: bool,
-    reason: &'static str,
+    reason: Cow<'static, str>,
     /// Empty for an aggregate.
     message: String,
 }
@@ -56,8 +57,12 @@ impl Correlator {
         if !self.take_token(&object, record.at) {
             return Outcome::Drop;
         }
-        let aggregate =
-            EventKey { object, warning: record.warning, reason: record.reason, message: String::new() };
+        let aggregate = EventKey {
+            object,
+            warning: record.warning,
+            reason: record.reason.clone(),
+            message: String::new(),
+        };
         let (message, key) = if self.is_aggregated(&aggregate, &record.message, record.at) {
             (format!("(combined from similar events): {}", record.message), aggregate)
         } else {
@@ -123,7 +128,14 @@ mod tests {
         let regarding =
             ObjectReference { name: Some("web".into()), uid: Some("1".into()), ..ObjectReference::default() };
         let at = Timestamp::from_second(1_000_000 + at_s).unwrap();
-        Record { regarding, warning: false, reason: "Created", action: "", message: message.to_owned(), at }
+        Record {
+            regarding,
+            warning: false,
+            reason: "Created".into(),
+            action: "",
+            message: message.to_owned(),
+            at,
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 mod correlator;
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use correlator::{Correlator, Outcome};
 use k8s_openapi::{
@@ -49,14 +49,14 @@ pub struct Recorder {
 struct Record {
     regarding: ObjectReference,
     warning: bool,
-    reason: &'static str,
+    reason: Cow<'static, str>,
     action: &'static str,
     message: String,
     at: Timestamp,
 }
 
 impl Recorder {
-    pub(super) fn new(client: Client, component: &'static str, form: EventForm) -> Self {
+    pub(super) fn new(client: Client, component: Cow<'static, str>, form: EventForm) -> Self {
         let (queue, records) = mpsc::channel(QUEUE);
         tokio::spawn(write(client, component, form, records));
         Self { queue }
@@ -87,17 +87,19 @@ impl Recorder {
         &self,
         regarding: ObjectReference,
         warning: bool,
-        reason: &'static str,
+        reason: impl Into<Cow<'static, str>>,
         action: &'static str,
         mut message: String,
     ) {
+        let reason = reason.into();
         if message.len() > MESSAGE_MAX {
             let end = (0..=MESSAGE_MAX).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
             message.truncate(end);
         }
         let record = Record { regarding, warning, reason, action, message, at: Timestamp::now() };
-        if self.queue.try_send(record).is_err() {
-            tracing::debug!(reason, "too many events at once; one is dropped");
+        if let Err(error) = self.queue.try_send(record) {
+            let reason = &error.into_inner().reason;
+            tracing::debug!(%reason, "too many events at once; one is dropped");
         }
     }
 }
@@ -105,7 +107,7 @@ impl Recorder {
 /// Writes events until every recorder is dropped.
 async fn write(
     client: Client,
-    component: &'static str,
+    component: Cow<'static, str>,
     form: EventForm,
     mut records: mpsc::Receiver<Record>,
 ) {
@@ -114,7 +116,7 @@ async fn write(
         let written = match correlator.correlate(&record) {
             Outcome::Drop => continue,
             Outcome::Create { name, message, key } => {
-                let event = new_event(&record, name, message, component, form);
+                let event = new_event(&record, name, message, &component, form);
                 let created = send(&client, event).await;
                 if created.is_err() {
                     correlator.forget(&key);
@@ -142,7 +144,7 @@ async fn write(
                         correlator.forget(&key);
                         match correlator.correlate(&record) {
                             Outcome::Create { name, message, .. } => {
-                                send(&client, new_event(&record, name, message, component, form)).await
+                                send(&client, new_event(&record, name, message, &component, form)).await
                             }
                             _ => Ok(()),
                         }
@@ -153,7 +155,7 @@ async fn write(
             }
         };
         if let Err(error) = written {
-            tracing::debug!(%error, reason = record.reason, "event could not be written");
+            tracing::debug!(%error, reason = %record.reason, "event could not be written");
         }
     }
 }
@@ -173,13 +175,7 @@ fn namespace(regarding: &ObjectReference) -> String {
     namespace.unwrap_or_else(|| "default".to_owned())
 }
 
-fn new_event(
-    record: &Record,
-    name: String,
-    message: String,
-    component: &'static str,
-    form: EventForm,
-) -> Event {
+fn new_event(record: &Record, name: String, message: String, component: &str, form: EventForm) -> Event {
     let type_ = if record.warning { "Warning" } else { "Normal" };
     let mut event = Event {
         metadata: ObjectMeta {
@@ -189,7 +185,7 @@ fn new_event(
         },
         involved_object: record.regarding.clone(),
         type_: Some(type_.to_owned()),
-        reason: Some(record.reason.to_owned()),
+        reason: Some(record.reason.to_string()),
         message: Some(message),
         reporting_component: Some(component.to_owned()),
         ..Event::default()
@@ -222,7 +218,7 @@ impl Recorders {
         Self { client }
     }
 
-    pub(super) fn of(&self, component: &'static str, form: EventForm) -> Arc<Recorder> {
+    pub(super) fn of(&self, component: Cow<'static, str>, form: EventForm) -> Arc<Recorder> {
         Arc::new(Recorder::new(self.client.clone(), component, form))
     }
 }
